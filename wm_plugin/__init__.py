@@ -1,0 +1,1 @@
+"""World-model objectives, rewards, data, environments and evaluation for TRL and verl, without forking them."""

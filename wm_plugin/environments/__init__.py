@@ -1,0 +1,20 @@
+"""Where rollouts come from, one world a file.
+
+Every environment is a class in the form that TRL's `environment_factory` takes, and that our verl agent loop drives too:
+
+* `reset(**columns) -> str`: starts the episode that a dataset row describes and returns the first observation;
+* every public method is a tool; it returns the next observation as text;
+* `get_reward() -> float`: the outcome of the episode;
+* the properties `over`, `success` and `turns`.
+"""
+
+from wm_plugin.registry import Registry
+
+ENVIRONMENTS = Registry(
+    "environment",
+    grid="wm_plugin.environments.grid:GridEnvironment",
+    maze="wm_plugin.environments.maze:MazeEnvironment",
+    sql="wm_plugin.environments.sql:SqlEnvironment",
+)
+
+__all__ = ["ENVIRONMENTS"]

@@ -1,0 +1,1 @@
+"""What a world model predicts, measured and shown. Imports neither host."""

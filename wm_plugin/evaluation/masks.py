@@ -1,0 +1,108 @@
+"""Tokens of a rollout, coloured by who wrote them: for a report (HTML) and for the terminal (rich).
+
+Texts come from environments and models and are not trusted: markup is escaped and control characters are spelt out, so
+that neither a browser nor a terminal acts on them.
+"""
+
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from html import escape
+from typing import Literal, get_args
+
+from rich.text import Text
+
+Kind = Literal["prompt", "policy", "content", "scaffold"]
+
+LEGEND: dict[Kind, str] = {
+    "prompt": "prompt",
+    "policy": "policy (sampled)",
+    "content": "environment content",
+    "scaffold": "environment scaffold (chat template)",
+}
+_TERMINAL: dict[Kind, str] = {
+    "prompt": "dim",
+    "policy": "bold black on bright_yellow",
+    "content": "black on bright_cyan",
+    "scaffold": "black on bright_magenta",
+}
+# Counted environment tokens are underlined as well, so that the view does not rest on colour alone.
+_STYLE = """<style>
+.wm-tokens{font:13px/1.65 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre-wrap;
+overflow-wrap:anywhere;color:#1f2933;background:#fff}
+.wm-tokens span{border-radius:3px;padding:1px 0}
+.wm-prompt{color:#7b8794}
+.wm-policy{background:#ffe08a;font-weight:600}
+.wm-content{background:#b9e3f5}
+.wm-scaffold{background:#e3d5f5}
+.wm-counts{box-shadow:inset 0 -2px 0 #17709a}
+.wm-off{opacity:.55}
+</style>"""
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token of a rollout.
+
+    Attributes:
+        text: The token, decoded.
+        kind: Who wrote it: "prompt", "policy" (sampled), "content" (what the environment said) or "scaffold" (the chat
+            template around it).
+        tool: The tool that answered, if one did.
+        weight: What the token's negative log-likelihood is multiplied by in the world-model loss; 0: it does not count.
+    """
+
+    text: str
+    kind: Kind
+    tool: str | None = None
+    weight: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise ValueError(f"kind is {self.kind!r}; use one of {', '.join(get_args(Kind))}")
+
+
+def to_html(tokens: Iterable[Token]) -> str:
+    """A self-contained HTML fragment: one span a token, its kind, tool and weight as the tooltip; text is escaped."""
+    spans = []
+    for position, token in enumerate(tokens):
+        label = [f"#{position} {LEGEND[token.kind]}"]
+        if token.tool is not None:
+            label.append(f"tool {visible(token.tool)}")
+        if _is_environment(token):
+            label.append(f"weight {token.weight:g}")
+        style = f"wm-{token.kind}"
+        if _is_environment(token):
+            style += " wm-counts" if token.weight else " wm-off"
+        title = escape(" · ".join(label))
+        spans.append(f'<span class="{style}" title="{title}">{escape(_shown(token.text))}</span>')
+    return f'<div class="wm-tokens">{_STYLE}{"".join(spans)}</div>'
+
+
+def to_text(tokens: Iterable[Token]) -> Text:
+    """The same for a terminal: environment tokens that count are underlined, the others are dim."""
+    text = Text()
+    for token in tokens:
+        style = _TERMINAL[token.kind]
+        if _is_environment(token):
+            style += " underline" if token.weight else " dim"
+        text.append(_shown(token.text), style=style)
+    return text
+
+
+def visible(text: str) -> str:
+    r"""`text` with control, format and surrogate characters spelt out (`\x1b`, `\u202e`); line ends and tabs stay."""
+    return "".join(
+        character.encode("unicode_escape").decode()
+        if unicodedata.category(character) in {"Cc", "Cf", "Cs"} and character not in "\n\t\u200d"
+        else character
+        for character in text
+    )
+
+
+def _shown(text: str) -> str:
+    return visible(text).replace("\n", "↵\n")
+
+
+def _is_environment(token: Token) -> bool:
+    return token.kind in ("content", "scaffold")

@@ -18,7 +18,9 @@ def import_object(path: str, *, field: str) -> Any:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name and module_name.startswith(error.name):
-            raise UserError(f"{field}: there is no module {module_name!r} (in {path!r}); is it on the PYTHONPATH?") from None
+            raise UserError(
+                f"{field}: there is no module {module_name!r} (in {path!r}); is it on the PYTHONPATH?"
+            ) from None
         raise
     found: Any = module
     for part in name.split("."):

@@ -1,0 +1,225 @@
+"""ECHO: the negative log-likelihood of environment tokens, added to the policy loss ("True Agents Model the World").
+
+    L = L_policy + Σ_tool coeff(tool, step) · (1/N) · Σ_{selected environment tokens of tool} −log p(token)
+
+There is no importance ratio, no clipping, no KL and no reward in the second term: a constant positive advantage. N is the number
+of selected environment tokens in the whole optimizer batch, over all ranks and all gradient-accumulation micro-batches.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from wm_plugin.errors import UserError, nearest
+from wm_plugin.objectives.schedule import SCHEDULES, scheduled
+from wm_plugin.objectives.spans import Span
+
+NORMALIZATIONS = ("selected_tokens", "observation_tokens")
+ZERO_VARIANCE = ("keep", "drop")
+ALIASES = {"alpha": "coeff"}  # accepted in configs, never stored
+
+
+def _help(text: str, default: Any = None) -> Any:
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass(frozen=True)
+class EchoConfig:
+    """What the objective counts, and how strongly. `EchoConfig(0.05)` is a complete configuration.
+
+    Raises:
+        UserError: a value is out of its range; the message names the field, the value and what to write.
+    """
+
+    coeff: float = _help("Coefficient of the world-model term (ECHO's alpha). 0 turns it off.", 0.0)
+    tools: Sequence[str] | Mapping[str, float] | None = _help(
+        "Which tools' responses count: none given means all; a list of names; or {name: multiplier of coeff}. "
+        "A tool that is not named is off."
+    )
+    roles: Sequence[str] | None = _help("Which roles count, e.g. ['tool', 'user']; none given means all.")
+    content_only: bool = _help("Leave out chat-template scaffold around the content (headers, tags).", True)
+    include_errors: bool = _help(
+        "Count failures that the host made (unknown tool, exception, timeout). Error texts that a tool returned always count.",
+        False,
+    )
+    include_truncated: bool = _help(
+        "Count the environment tokens of completions that were cut at the length limit.", True
+    )
+    min_token_nll: float | None = _help("Leave out tokens that the model already predicts better than this (nats).")
+    max_token_nll: float | None = _help("Leave out tokens that the model predicts worse than this (nats).")
+    normalization: str = _help(
+        "What N counts: 'selected_tokens', or 'observation_tokens' (every environment token before any selection).",
+        "selected_tokens",
+    )
+    schedule: str = _help("How coeff moves to end_coeff: 'constant', 'linear', 'cosine' or 'step'.", "constant")
+    schedule_steps: int | None = _help("Optimizer steps until end_coeff is reached.")
+    end_coeff: float = _help("The coefficient after schedule_steps.", 0.0)
+    select: Callable[[Span, Mapping[str, Any] | None], bool] | None = _help(
+        "A function (span, message) -> bool that has the last word on a span."
+    )
+    guard: None = _help("Reserved for the collapse guard.")
+    zero_variance_groups: str = _help(
+        "'keep' the world-model gradient of groups whose rewards are all equal, or 'drop' it as the paper's filter does.",
+        "keep",
+    )
+    tempered: bool = _help(
+        "Accept log-probabilities at a sampling temperature other than 1; the metrics say so.", False
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("coeff", "end_coeff"):
+            _require_number(name, getattr(self, name), "write a number >= 0; 0 turns the objective off")
+        for name in ("min_token_nll", "max_token_nll"):
+            if getattr(self, name) is not None:
+                _require_number(name, getattr(self, name), "write a negative log-likelihood in nats, >= 0")
+        if (
+            self.min_token_nll is not None
+            and self.max_token_nll is not None
+            and self.min_token_nll > self.max_token_nll
+        ):
+            raise UserError(
+                f"min_token_nll is {self.min_token_nll}, above max_token_nll {self.max_token_nll}: no token would count"
+            )
+        _require_choice("normalization", self.normalization, NORMALIZATIONS)
+        _require_choice("schedule", self.schedule, SCHEDULES)
+        _require_choice("zero_variance_groups", self.zero_variance_groups, ZERO_VARIANCE)
+        for name in ("content_only", "include_errors", "include_truncated", "tempered"):
+            if not isinstance(getattr(self, name), bool):
+                raise UserError(f"{name} is {getattr(self, name)!r}; write true or false")
+        if self.schedule_steps is not None and (type(self.schedule_steps) is not int or self.schedule_steps < 1):
+            raise UserError(f"schedule_steps is {self.schedule_steps!r}; write a whole number of optimizer steps >= 1")
+        if self.schedule != "constant" and self.schedule_steps is None:
+            raise UserError(f"schedule {self.schedule!r} has no length; write schedule_steps, e.g. the run's max_steps")
+        if self.schedule == "constant" and self.schedule_steps is not None:
+            raise UserError(
+                "schedule_steps has no effect on schedule 'constant'; write schedule: linear, cosine or step"
+            )
+        if self.select is not None and not callable(self.select):
+            raise UserError(f"select is {self.select!r}; write a function (span, message) -> bool")
+        if self.guard is not None:
+            raise UserError("guard is not part of this release; leave it out")
+        object.__setattr__(self, "tools", _checked_tools(self.tools))
+        object.__setattr__(self, "roles", _checked_names("roles", self.roles))
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any], *, where: str = "world_model") -> "EchoConfig":
+        """From a YAML block or a Hydra node. `alpha` is read as `coeff`; an unknown key is an error with the nearest name."""
+        known = {f.name for f in dataclasses.fields(cls)}
+        given: dict[str, Any] = {}
+        for key, value in values.items():
+            name = ALIASES.get(key, key)
+            if name not in known:
+                raise UserError(f"{where} has no field {key!r}{nearest(key, known)}")
+            if name in given:
+                raise UserError(f"{where} gives {name!r} twice (as {key!r} too); keep one")
+            given[name] = value
+        return cls(**given)
+
+    @property
+    def active(self) -> bool:
+        """Whether the coefficient is above 0 at any step."""
+        return self.coeff > 0 or (self.schedule != "constant" and self.end_coeff > 0)
+
+    @property
+    def tool_names(self) -> tuple[str, ...] | None:
+        """The tools that were named, or None for all of them."""
+        return None if self.tools is None else tuple(self.tools)
+
+    def coeff_at(self, step: int) -> float:
+        """The coefficient at optimizer step `step` (0-based)."""
+        return scheduled(self.schedule, self.coeff, self.end_coeff, self.schedule_steps, step)
+
+    def multiplier(
+        self, span: Span, message: Mapping[str, Any] | None = None, *, failed: bool = False, truncated: bool = False
+    ) -> float:
+        """The weight of a span's tokens in the sum; 0 means not selected, so not counted in N either.
+
+        `failed`: the host made this result up because the call failed. `truncated`: the completion was cut at the length limit.
+        """
+        if (
+            (self.content_only and not span.content)
+            or (self.roles is not None and span.role not in self.roles)
+            or (failed and not self.include_errors)
+            or (truncated and not self.include_truncated)
+        ):
+            return 0.0
+        if self.tools is None:
+            weight = 1.0
+        elif isinstance(self.tools, Mapping):
+            weight = self.tools.get(span.tool, 0.0) if span.tool is not None else 0.0
+        else:
+            weight = float(span.tool in self.tools)
+        return weight if weight == 0.0 or self.select is None or self.select(span, message) else 0.0
+
+
+def echo_loss(logps: torch.Tensor, weights: torch.Tensor, num_tokens: torch.Tensor | float) -> torch.Tensor:
+    """Σ weight · −log p / N over the tokens given: the second term of the objective, without its coefficient.
+
+    Summed over every micro-batch and rank of an optimizer step, this is the term exactly, whatever the split.
+
+    Args:
+        logps: (B, T) log-probabilities of the tokens under the current policy, with gradient.
+        weights: (B, T) weight of each token; 0 = the token does not count.
+        num_tokens: N of the **whole** optimizer batch, a scalar. 0 counts as 1: a batch without environment tokens adds 0.
+
+    Returns:
+        0-d tensor in at least float32. Differentiable in `logps`, also when nothing is selected.
+    """
+    logps = logps.to(torch.promote_types(logps.dtype, torch.float32))
+    # `where`, not a product: a log-probability of -inf at a token that does not count must not turn the sum into NaN.
+    total = -(torch.where(weights != 0, logps, torch.zeros_like(logps)) * weights).sum()
+    return total / (num_tokens.clamp(min=1) if isinstance(num_tokens, torch.Tensor) else max(num_tokens, 1))
+
+
+def within_bounds(logps: torch.Tensor, weights: torch.Tensor, config: EchoConfig) -> torch.Tensor:
+    """`weights` (B, T) with 0 where the current token NLL lies outside [min_token_nll, max_token_nll]. N is not touched."""
+    nll = -logps.detach()
+    if config.min_token_nll is not None:
+        weights = torch.where(nll >= config.min_token_nll, weights, torch.zeros_like(weights))
+    if config.max_token_nll is not None:
+        weights = torch.where(nll <= config.max_token_nll, weights, torch.zeros_like(weights))
+    return weights
+
+
+def count_tokens(weights: torch.Tensor, environment_mask: torch.Tensor, config: EchoConfig) -> torch.Tensor:
+    """What a batch adds to N, as a 0-d int64 tensor: a count of members, not a sum of weights.
+
+    Args:
+        weights: (B, T) weight of each token; 0 = not selected.
+        environment_mask: (B, T), 1 = a non-padding environment token, before any selection.
+        config: `normalization` decides which of the two is counted.
+    """
+    counted = weights if config.normalization == "selected_tokens" else environment_mask
+    return torch.count_nonzero(counted)
+
+
+def _require_number(name: str, value: Any, mend: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise UserError(f"{name} is {value!r}; {mend}")
+
+
+def _require_choice(name: str, value: Any, choices: Any) -> None:
+    if value not in choices:
+        raise UserError(f"{name} is {value!r}{nearest(str(value), choices)}")
+
+
+def _checked_names(name: str, values: Sequence[str] | None) -> tuple[str, ...] | None:
+    if values is None:
+        return None
+    if isinstance(values, str) or not isinstance(values, Sequence) or not all(isinstance(v, str) for v in values):
+        raise UserError(
+            f"{name} is {values!r}; write a list of names, e.g. ['{values if isinstance(values, str) else 'tool'}']"
+        )
+    return tuple(values)
+
+
+def _checked_tools(tools: Sequence[str] | Mapping[str, float] | None) -> tuple[str, ...] | dict[str, float] | None:
+    if not isinstance(tools, Mapping):
+        return _checked_names("tools", tools)
+    for name, multiplier in tools.items():
+        _require_number(f"tools[{name!r}]", multiplier, "write a multiplier of coeff, >= 0")
+    return {str(name): float(multiplier) for name, multiplier in tools.items()}

@@ -1,0 +1,197 @@
+"""Where tokens of a rollout came from: spans by provenance, and the tool content inside them, exact to the token.
+
+A host appends the results of one turn's tool calls as one block of tokens: chat-template scaffold, content, scaffold, content, …,
+scaffold. The contents are known (they are the tool messages) and so is the template, so nothing is searched for: the block's
+text is put together again, tokenised with character offsets, and must give the host's tokens, id by id. Searching the decoded
+text instead breaks on a result that looks like scaffold, on repeated results, and on tokenizers that normalise.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+
+# Letters and digits only, so that escaping, stripping and tokenising templates all leave it as it is.
+_SENTINEL = "wmContent{}q7Zk3Vx9Lp2"
+
+
+class Span(NamedTuple):
+    """Tokens [start, end) of a completion that the policy did not sample."""
+
+    start: int
+    end: int
+    role: str
+    tool: str | None
+    content: bool  # False: chat-template scaffold
+
+
+class ToolBlock(NamedTuple):
+    """The results of one turn's tool calls, as the host appended them."""
+
+    tools: tuple[str, ...]  # one name a result
+    contents: tuple[str, ...]
+    ids: list[int]  # the block's tokens in the completion
+    full_ids: list[int] | None = None  # the whole block, where the completion ends inside it
+
+
+class SpanError(RuntimeError):
+    """Tokens whose origin cannot be told exactly. Training on a guess would be silent, so this stops the run."""
+
+
+Encode = Callable[[list[str]], list[tuple[list[int], list[int]]]]
+Render = Callable[[Sequence[str], Sequence[str]], str]
+
+
+class ContentLocator:
+    """Finds each result's content inside the blocks of a batch.
+
+    Args:
+        encode: texts -> for each, its token ids and the index of the first character of each token.
+        render: (tool names, contents) -> the text in which a block ends, whatever conversation stands before it.
+    """
+
+    def __init__(self, encode: Encode, render: Render) -> None:
+        self._encode = encode
+        self._render = render
+        self._scaffolds: dict[tuple[str, ...], list[str]] = {}
+
+    def locate(self, blocks: Sequence[ToolBlock]) -> list[list[tuple[int, int]]]:
+        """For each block and each of its results, the tokens [start, end) of the content, counted from the block's start.
+
+        A token belongs to the region in which its first character lies.
+
+        Raises:
+            SpanError: the tokens cannot be reproduced from the messages and the template.
+        """
+        guesses = [_interleave(self._scaffold(block.tools), block.contents) for block in blocks]
+        encoded = self._encode([text for text, _ in guesses]) if blocks else []
+        return [
+            _token_ranges(block, tokens, chars) or self._locate_transformed(block)
+            for block, (_, chars), tokens in zip(blocks, guesses, encoded, strict=True)
+        ]
+
+    def _scaffold(self, tools: tuple[str, ...]) -> list[str]:
+        """The literal text around the contents: one piece more than there are results."""
+        if tools not in self._scaffolds:
+            sentinels = [_SENTINEL.format(index) for index in range(len(tools))]
+            self._scaffolds[tools] = _split_at(self._render(tools, sentinels), sentinels)
+        return self._scaffolds[tools]
+
+    def _locate_transformed(self, block: ToolBlock) -> list[tuple[int, int]]:
+        """For templates that change a content (strip it, write it as JSON): render one at a time to see what becomes of it."""
+        pieces = self._scaffold(block.tools)
+        rendered = []
+        for index, content in enumerate(block.contents):
+            others = [_SENTINEL.format(other) for other in range(len(block.tools))]
+            others[index] = content
+            text = self._render(block.tools, others)
+            before, _ = _interleave(pieces[: index + 1], others[:index])
+            after, _ = _interleave(pieces[index + 1 :], others[index + 1 :])
+            if not (text.startswith(before) and text.endswith(after) and len(text) >= len(before) + len(after)):
+                raise SpanError(_mismatch(block, "the chat template changes its scaffold with the content"))
+            rendered.append(text[len(before) : len(text) - len(after)])
+        text, chars = _interleave(pieces, rendered)
+        found = _token_ranges(block, self._encode([text])[0], chars)
+        if found is None:
+            raise SpanError(_mismatch(block, "the tokens in the rollout are not those of the tool messages"))
+        return found
+
+
+def block_spans(block: ToolBlock, contents: Sequence[tuple[int, int]], offset: int) -> list[tuple[Span, int]]:
+    """The spans of a block that starts at token `offset`, each with the index of the result that it belongs to.
+
+    Scaffold before a content belongs to that result, the scaffold at the end (the next turn's header included) to the last one.
+    Empty spans are left out.
+    """
+    spans: list[tuple[Span, int]] = []
+    position = 0
+    for index, (start, end) in enumerate(contents):
+        spans.append((Span(offset + position, offset + start, "tool", block.tools[index], False), index))
+        spans.append((Span(offset + start, offset + end, "tool", block.tools[index], True), index))
+        position = end
+    last = len(block.tools) - 1
+    spans.append((Span(offset + position, offset + len(block.ids), "tool", block.tools[last], False), last))
+    return [(span, index) for span, index in spans if span.end > span.start]
+
+
+def zero_runs(mask: Sequence[int]) -> list[tuple[int, int]]:
+    """Maximal runs [start, end) of 0 in a mask (1 = sampled by the policy)."""
+    runs = []
+    start = None
+    for index, value in enumerate([*mask, 1]):
+        if value == 0 and start is None:
+            start = index
+        elif value != 0 and start is not None:
+            runs.append((start, index))
+            start = None
+    return runs
+
+
+def token_weights(
+    rows: Sequence[Sequence[tuple[Span, float]]], length: int, tools: Sequence[str]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Spans and their multipliers, as the columns that travel with a batch.
+
+    Args:
+        rows: for each completion, its spans and the multiplier of each (0 = not selected).
+        length: T, the padded length of a completion.
+        tools: names that have metrics of their own, in order.
+
+    Returns:
+        weights: (B, T) float32; 0 = the token does not count.
+        tool_ids: (B, T) int16; 0 = not selected, k = `tools[k - 1]`, `len(tools) + 1` = any other origin.
+    """
+    number = {tool: index + 1 for index, tool in enumerate(tools)}
+    weights = torch.zeros(len(rows), length, dtype=torch.float32)
+    tool_ids = torch.zeros(len(rows), length, dtype=torch.int16)
+    for row, spans in enumerate(rows):
+        for span, multiplier in spans:
+            if multiplier != 0:
+                weights[row, span.start : span.end] = multiplier
+                tool_ids[row, span.start : span.end] = number.get(span.tool or "", len(tools) + 1)
+    return weights, tool_ids
+
+
+def _interleave(pieces: Sequence[str], contents: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
+    """The text piece, content, piece, …, and the character range of each content."""
+    text, ranges = "", []
+    for index, piece in enumerate(pieces):
+        text += piece
+        if index < len(contents):
+            ranges.append((len(text), len(text) + len(contents[index])))
+            text += contents[index]
+    return text, ranges
+
+
+def _split_at(text: str, sentinels: Sequence[str]) -> list[str]:
+    pieces = []
+    for sentinel in sentinels:
+        before, found, text = text.partition(sentinel)
+        if not found:
+            raise SpanError(
+                "the chat template does not write a tool result's content as text; "
+                "use a template that does, or coeff 0 to train without the world-model term"
+            )
+        pieces.append(before)
+    return [*pieces, text]
+
+
+def _token_ranges(
+    block: ToolBlock, encoded: tuple[list[int], list[int]], chars: Sequence[tuple[int, int]]
+) -> list[tuple[int, int]] | None:
+    """Token ranges of the character ranges, or None where the encoded text does not end in the block's tokens."""
+    ids, starts = encoded
+    full = block.ids if block.full_ids is None else block.full_ids
+    first = len(ids) - len(full)
+    if first < 0 or list(ids[first:]) != list(full) or list(full[: len(block.ids)]) != list(block.ids):
+        return None
+    starts = starts[first : first + len(block.ids)]
+    return [(bisect_left(starts, begin), bisect_left(starts, end)) for begin, end in chars]
+
+
+def _mismatch(block: ToolBlock, reason: str) -> str:
+    return (
+        f"cannot tell which tokens are the content of {', '.join(block.tools)}: {reason}. "
+        "Use a chat template that renders tool results as they are, or coeff 0 to train without the world-model term"
+    )

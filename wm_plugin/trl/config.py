@@ -1,0 +1,76 @@
+"""`GRPOConfig` with the objective's fields, for YAML files and flags (TrlParser) as for Python."""
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from trl import GRPOConfig
+
+from wm_plugin.errors import UserError
+from wm_plugin.objectives import EchoConfig
+from wm_plugin.registry import import_object
+
+PREFIX = "echo_"
+_HELP = {f.name: f.metadata["help"] for f in dataclasses.fields(EchoConfig)}
+_DEFAULT = {f.name: f.default for f in dataclasses.fields(EchoConfig)}
+
+
+def _echo(name: str, note: str = "") -> Any:
+    return field(default=_DEFAULT[name], metadata={"help": " ".join(filter(None, (_HELP[name], note)))})
+
+
+@dataclass
+class WorldModelGRPOConfig(GRPOConfig):
+    """`GRPOConfig` and the fields of `EchoConfig`, each with the prefix `echo_`.
+
+    Raises:
+        UserError: a value is out of its range.
+    """
+
+    echo_coeff: float = _echo("coeff")
+    # TrlParser reads the second member of a union as the flag's type: a string here, taken apart below.
+    echo_tools: dict | str | list | None = _echo("tools", "As a flag: a,b or '{\"a\": 0.3}'.")
+    echo_roles: list[str] | None = _echo("roles")
+    echo_content_only: bool = _echo("content_only")
+    echo_include_errors: bool = _echo("include_errors")
+    echo_include_truncated: bool = _echo("include_truncated")
+    echo_min_token_nll: float | None = _echo("min_token_nll")
+    echo_max_token_nll: float | None = _echo("max_token_nll")
+    echo_normalization: str = _echo("normalization")
+    echo_schedule: str = _echo("schedule")
+    echo_schedule_steps: int | None = _echo("schedule_steps")
+    echo_end_coeff: float = _echo("end_coeff")
+    echo_select: str | None = _echo("select", "As a dotted path, package.module:function.")
+    echo_guard: str | None = _echo("guard")
+    echo_zero_variance_groups: str = _echo("zero_variance_groups")
+    echo_tempered: bool = _echo("tempered")
+
+    def __post_init__(self) -> None:
+        self.echo_config()  # says what is wrong before the host's own checks, which may load a device
+        super().__post_init__()
+
+    def echo_config(self) -> EchoConfig:
+        values = {name: getattr(self, PREFIX + name) for name in _DEFAULT}
+        if isinstance(values["tools"], str):
+            values["tools"] = _parse_tools(values["tools"])
+        if isinstance(values["select"], str):
+            values["select"] = import_object(values["select"], field="echo_select")
+        try:
+            return EchoConfig(**values)
+        except UserError as error:
+            raise UserError(f"{PREFIX}{error}") from None
+
+    def echo_fields_given(self) -> list[str]:
+        """The echo_ fields that differ from their defaults."""
+        return [PREFIX + name for name, default in _DEFAULT.items() if getattr(self, PREFIX + name) != default]
+
+
+def _parse_tools(text: str) -> Any:
+    """The flag's form: JSON, or names separated by commas."""
+    if text.lstrip().startswith(("{", "[")):
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError as error:
+            raise UserError(f"echo_tools is not JSON ({error}): {text}; write a,b or '{{\"a\": 0.3}}'") from None
+    return [name.strip() for name in text.split(",") if name.strip()]

@@ -1,0 +1,184 @@
+"""What our adapter relies on in TRL, and what it refuses.
+
+Everything here is decided when the trainer is made: a run that could not be exact stops before its first step.
+"""
+
+import inspect
+from typing import Any
+
+import accelerate
+import transformers
+import trl
+from packaging.version import Version
+from transformers import PreTrainedTokenizerBase, Trainer
+from trl import GRPOTrainer
+
+from wm_plugin.errors import UserError, nearest
+from wm_plugin.objectives import EchoConfig
+
+FLOOR, CEILING = Version("1.0.0"), Version("2")
+RECOMMENDED = Version("1.10.0")  # exact dapo normalisation upstream
+LIGER_WITH_LOGPS = Version("1.14.0")  # before it, the Liger loss had no per-token log-probabilities
+ENVIRONMENT_POOLS = Version("1.8.0")  # before it, one environment a completion, made at construction
+CUT_RESULTS_DROPPED = Version("1.9.0")  # before it, a tool result over the length limit was cut, its message kept
+PARALLELISM_CONFIG = Version("1.10.0")  # of accelerate
+
+# The upstream methods that we override or call: owner, name, and the parameters that we name. A test pins each of them.
+HOOKS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
+    (GRPOTrainer, "compute_loss", ("model", "inputs", "return_outputs", "num_items_in_batch")),
+    (GRPOTrainer, "_generate_and_score_completions", ("inputs",)),
+    (GRPOTrainer, "_calculate_rewards", ("inputs", "prompts", "completions", "completion_ids_list")),
+    (GRPOTrainer, "_get_per_token_logps_and_entropies", ()),
+    (GRPOTrainer, "_prepare_inputs", ("generation_batch",)),
+    (GRPOTrainer, "_tool_call_loop", ()),
+    (GRPOTrainer, "_get_tool_suffix_ids", ("tool_messages",)),
+    (GRPOTrainer, "log", ("logs",)),
+    (Trainer, "get_batch_samples", ()),
+)
+# Attributes of a GRPOTrainer instance that we read.
+ATTRIBUTES = (
+    "_buffered_inputs",
+    "_metrics",
+    "_step",
+    "chat_template",
+    "chat_template_kwargs",
+    "num_generations",
+    "num_generations_eval",
+    "num_iterations",
+    "reward_weights",
+    "rollout_func",
+    "tools",
+)
+
+
+def missing_hooks() -> list[str]:
+    """The hooks that the installed TRL lacks or has changed, by name, with what moved."""
+    found = []
+    for owner, name, parameters in HOOKS:
+        method = getattr(owner, name, None)
+        if method is None:
+            found.append(f"{owner.__name__}.{name} is gone")
+            continue
+        missing = [p for p in parameters if p not in inspect.signature(method).parameters]
+        if missing:
+            found.append(f"{owner.__name__}.{name} no longer takes {', '.join(missing)}")
+    return found
+
+
+def check_trainer_class(trainer: Any) -> None:
+    if not isinstance(trainer, GRPOTrainer):
+        raise UserError(
+            f"{type(trainer).__name__} is not a GRPOTrainer: the world-model term needs the log-probabilities of environment "
+            "tokens, which other trainers (AsyncGRPOTrainer labels them -100) do not compute; mix WorldModelMixin into a "
+            "GRPOTrainer subclass"
+        )
+
+
+def check(trainer: Any, config: EchoConfig) -> None:
+    """Refuse what is not known to be exact.
+
+    Raises:
+        UserError: one line with the reason and the way out.
+    """
+    version, args = Version(trl.__version__), trainer.args
+    if not FLOOR <= version < CEILING:
+        raise UserError(
+            f"trl {version} is outside the supported range >={FLOOR},<{CEILING}; pip install 'wm-plugin[trl]'"
+        )
+    if moved := missing_hooks():
+        raise UserError(
+            f"trl {version} lacks what the world-model term needs: {'; '.join(moved)}; install another version"
+        )
+    if args.temperature != 1.0 and not config.tempered:
+        raise UserError(
+            f"temperature is {args.temperature}: the trainer's log-probabilities are divided by it and are not the model's; "
+            "write temperature: 1.0, or echo_tempered: true (EchoConfig(tempered=True)) for the tempered likelihood"
+        )
+    if args.use_liger_kernel and version < LIGER_WITH_LOGPS:
+        raise UserError(
+            f"use_liger_kernel on trl {version} computes no per-token log-probabilities; "
+            f"write use_liger_kernel: false, or install trl>={LIGER_WITH_LOGPS}"
+        )
+    tokenizer = trainer.processing_class
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        raise UserError(
+            f"{type(tokenizer).__name__}: vision-language processors are not supported by the world-model term "
+            "(image tokens in tool results have no text to locate); pass a tokenizer, or use coeff 0"
+        )
+    if not tokenizer.is_fast:
+        raise UserError(
+            f"{type(tokenizer).__name__} is a slow tokenizer: it gives no character offsets, by which "
+            "the content of tool results is located; load the fast one"
+        )
+    if not trainer.tools and trainer.rollout_func is None:
+        raise UserError(
+            "no environment tokens can occur: pass environment_factory, tools or a rollout_func (with env_mask) to the trainer, "
+            "or use coeff 0"
+        )
+    _check_parallelism(trainer.accelerator)
+    generation, accumulation = args.steps_per_generation * trainer.num_iterations, args.gradient_accumulation_steps
+    if generation % accumulation and accumulation % generation:
+        raise UserError(
+            f"steps_per_generation x num_iterations is {generation} and gradient_accumulation_steps is {accumulation}: an "
+            "optimizer step would take parts of two generation batches, and its tokens could not be counted before it starts; "
+            "make one a multiple of the other"
+        )
+    _check_tools(trainer, config)
+    _check_columns(trainer)
+
+
+def _check_parallelism(accelerator: Any) -> None:
+    if Version(accelerate.__version__) < PARALLELISM_CONFIG or accelerator.parallelism_config is None:
+        return
+    config = accelerator.parallelism_config
+    if config.non_data_parallel_size > 1:
+        raise UserError(
+            f"{config.non_data_parallel_size} ranks share a batch (tensor, context or sequence parallelism): the count of "
+            "environment tokens is only known to be exact under data parallelism (DDP, FSDP, ZeRO); set their sizes to 1"
+        )
+
+
+def _check_tools(trainer: Any, config: EchoConfig) -> None:
+    known = {tool.__name__ for tool in trainer.tools}
+    if trainer.rollout_func is not None or config.tool_names is None:
+        return
+    for name in config.tool_names:
+        if name not in known:
+            raise UserError(f"tools names {name!r}{nearest(name, known)}")
+
+
+def _check_columns(trainer: Any) -> None:
+    """A column that an environment's `reset` requires and the dataset lacks."""
+    columns = trainer.train_dataset.column_names
+    if columns is None:  # a stream whose columns are not known
+        return
+    if Version(trl.__version__) < ENVIRONMENT_POOLS:
+        environment = trainer.environments[0] if trainer.environments else None
+    elif trainer.environment_factories and not trainer._multi_environment:
+        environment = trainer._environment_pool[None][0]
+    else:  # with several environments a column may belong to some rows only
+        environment = None
+    if environment is not None and (missing := missing_columns(type(environment), columns)):
+        raise UserError(missing)
+
+
+def missing_columns(environment: type, columns: list[str]) -> str | None:
+    """What to say if `environment.reset` requires a column that is not in `columns`."""
+    parameters = inspect.signature(environment.reset).parameters  # type: ignore[attr-defined]
+    required = [
+        name
+        for name, parameter in list(parameters.items())[1:]
+        if parameter.default is inspect.Parameter.empty
+        and parameter.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    ]
+    missing = [name for name in required if name not in columns]
+    if not missing:
+        return None
+    return (
+        f"the dataset has no column {', '.join(map(repr, missing))}, which {environment.__name__}.reset needs "
+        f"(it has {', '.join(map(repr, columns))})"
+    )
+
+
+def versions() -> dict[str, str]:
+    return {"trl": trl.__version__, "transformers": transformers.__version__}

@@ -1,0 +1,346 @@
+"""The world-model objective inside TRL's GRPO trainer: a mixin of overrides, each of which calls the host and adds to its result.
+
+The term uses the log-probabilities that the host's own forward pass computes; there is no second forward. Nothing of the host's
+loss is recomputed, so that every loss type, and every subclass of GRPOTrainer, keeps its meaning.
+
+Where exactness needs care:
+
+* N is counted over one accumulation window and all ranks before the window's first backward. TRL's own `num_items_in_batch`
+  leaves environment tokens out and, for some loss types, is an average over a generation batch.
+* DDP, FSDP and ZeRO average gradients over ranks: the term is multiplied by their number.
+* TRL switches the division by accumulation steps off (`num_items_in_batch` loss); ours is divided by the window's N alone.
+"""
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import torch
+from trl import GRPOTrainer
+
+from wm_plugin.errors import UserError
+from wm_plugin.objectives.echo import EchoConfig, count_tokens, echo_loss, within_bounds
+from wm_plugin.objectives.metrics import EchoMeter
+from wm_plugin.objectives.spans import ContentLocator, SpanError, ToolBlock, token_weights
+from wm_plugin.trl import support
+from wm_plugin.trl.config import WorldModelGRPOConfig
+from wm_plugin.trl.rollout import SPAN_FIELD, Rollouts
+
+logger = logging.getLogger(__name__)
+
+if TYPE_CHECKING:
+    from trl import GRPOTrainer as _Host  # the mixin is put in front of one
+else:
+    _Host = object
+
+
+class WorldModelMixin(_Host):
+    """Adds the world-model term to any subclass of GRPOTrainer: `class Mine(WorldModelMixin, MyGRPOTrainer)`.
+
+    With `coeff` 0 for the whole run, loss, gradients, parameters and random numbers are those of the host, bit by bit; the
+    environment tokens' NLL is still measured and logged. Without any configuration nothing is measured either.
+
+    Args:
+        world_model: the objective. The `echo_*` fields of a `WorldModelGRPOConfig` are the same thing; giving both is an error.
+
+    Raises:
+        UserError: a combination that is not known to be exact (see `wm_plugin.trl.support`), with the way out.
+    """
+
+    _sync_tool_dicts: list[Any]  # the host's, {name: tool} of each completion
+    _async_tool_dicts: list[Any]
+
+    def __init__(self, *args: Any, world_model: EchoConfig | None = None, **kwargs: Any) -> None:
+        support.check_trainer_class(self)
+        self._wm: Any = None  # the EchoConfig; no override acts before the host is complete
+        super().__init__(*args, **kwargs)
+        config = _resolve(world_model, self.args)
+        if config is None:
+            return
+        try:
+            support.check(self, config)
+            self._wm_locator = self._make_locator()
+        except (UserError, SpanError) as error:
+            if config.active:
+                raise
+            logger.warning("environment tokens are not measured (coeff is 0): %s", error)
+            return
+        self._wm = config
+        self._wm_tools = sorted(config.tool_names or {tool.__name__ for tool in self.tools})
+        end_ids = self.model.generation_config.eos_token_id
+        self._wm_end_ids = {
+            self.processing_class.eos_token_id,
+            self.processing_class.pad_token_id,
+            *(end_ids if isinstance(end_ids, list) else [end_ids]),
+        }
+        prefix = "echo" if self.args.temperature == 1.0 else "echo_tempered"
+        self._wm_meters = {"train": EchoMeter(prefix), "eval": EchoMeter(prefix)}
+        self._wm_rollouts = Rollouts()
+        self._wm_logps: list[torch.Tensor] | None = None  # a list while the host computes a loss
+        self._wm_window: list[Any] = []  # the raw batches of this accumulation window
+        self._wm_position = 0  # micro-batches of the window that are done
+        self._wm_num_tokens = torch.tensor(0)
+        self._wm_signal = torch.tensor(0.0)
+        self._wm_generated: dict[int, dict[str, Any]] = {}  # generated ahead of the host, by the raw batch's id
+        self._wm_warned = False
+
+    # -- rollouts: a weight for every token ------------------------------------------------------------------------------------
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        if self._wm is None:
+            return super()._generate_and_score_completions(inputs)
+        if id(inputs) in self._wm_generated:
+            return self._wm_generated.pop(id(inputs))
+        self._wm_rollouts = Rollouts()
+        output = super()._generate_and_score_completions(inputs)
+        try:
+            output.update(self._environment_columns(inputs, output))
+        except SpanError:
+            if self._wm.active:
+                raise
+            self._warn_once(
+                "environment tokens of a batch could not be located; they are left out of the metrics (coeff is 0)"
+            )
+            output.update(self._columns([[] for _ in inputs], output, torch.tensor(0)))
+        return output
+
+    def _tool_call_loop(self, *args: Any, **kwargs: Any) -> Any:
+        if self._wm is None or self._wm.include_errors:
+            return super()._tool_call_loop(*args, **kwargs)
+        tools = self._sync_tool_dicts, self._async_tool_dicts
+        calls = self._wm_rollouts.calls
+        self._sync_tool_dicts, self._async_tool_dicts = calls.wrap(tools[0]), calls.wrap(tools[1])
+        try:
+            return super()._tool_call_loop(*args, **kwargs)
+        finally:
+            self._sync_tool_dicts, self._async_tool_dicts = tools
+
+    def _calculate_rewards(
+        self, inputs: list[dict[str, Any]], prompts: list, completions: list, completion_ids_list: list
+    ) -> torch.Tensor:
+        rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        if self._wm is not None:
+            group = self.num_generations if self.model.training else self.num_generations_eval
+            total = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1).view(-1, group)
+            equal = (total == total[:, :1]).all(dim=1).repeat_interleave(group)
+            start = self.accelerator.process_index * len(prompts)
+            self._wm_rollouts.zero_variance = equal[start : start + len(prompts)].tolist()
+            self._wm_rollouts.completions = completions
+            self._wm_rollouts.completion_ids = completion_ids_list
+        return rewards
+
+    def _environment_columns(self, inputs: list[dict[str, Any]], output: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """Weights and tool numbers of a generation batch, as tensors that the host shuffles and splits with the rest."""
+        config, rollouts = self._wm, self._wm_rollouts
+        tool_mask, completion_mask = output.get("tool_mask"), output["completion_mask"]
+        rows: list[list] = []
+        masked = 0
+        if tool_mask is None and any(SPAN_FIELD in row for row in inputs):
+            raise UserError(
+                f"rollout_func returns {SPAN_FIELD!r} but no env_mask: TRL would train on the environment's tokens"
+            )
+        for row, ids in enumerate(rollouts.completion_ids):
+            rows.append([])
+            if tool_mask is None:
+                continue
+            if not completion_mask[row].any():  # mask_truncated_completions took the row out
+                masked += bool(len(ids))
+                continue
+            if config.zero_variance_groups == "drop" and rollouts.zero_variance[row]:
+                continue
+            spans = rollouts.spans(
+                row, tool_mask[row, : len(ids)].tolist(), inputs[row], self._wm_locator, self._get_tool_suffix_ids
+            )
+            truncated = ids[-1] not in self._wm_end_ids
+            for span, message, failed in spans:
+                rows[row].append((span, config.multiplier(span, message, failed=failed, truncated=truncated)))
+        if self.rollout_func is not None and config.tool_names is None:
+            self._learn_tool_names(rows)
+        return self._columns(rows, output, torch.tensor(masked))
+
+    def _columns(self, rows: list[list], output: dict[str, Any], masked: torch.Tensor) -> dict[str, torch.Tensor]:
+        mask = output["completion_mask"]
+        weights, tool_ids = token_weights(rows, mask.size(1), self._wm_tools)
+        return {
+            "echo_weights": weights.to(mask.device) * mask,
+            "echo_tool_ids": tool_ids.to(mask.device) * mask.to(torch.int16),
+            # spread over the rows: a 0-d tensor would be repeated in every micro-batch of the generation batch
+            "echo_masked": (masked / mask.size(0)).expand(mask.size(0)).to(mask.device),
+        }
+
+    def _learn_tool_names(self, rows: list[list]) -> None:
+        """A rollout_func's tools are only known from its spans. Every rank must number them alike."""
+        from accelerate.utils import gather_object
+
+        here = {span.tool for spans in rows for span, _ in spans if span.tool is not None}
+        self._wm_tools += sorted(set(gather_object(sorted(here))) - set(self._wm_tools))
+
+    def _make_locator(self) -> ContentLocator:
+        tokenizer = self.processing_class
+
+        def encode(texts: list[str]) -> list[tuple[list[int], list[int]]]:
+            encoded = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True)
+            offsets = ([start for start, _ in row] for row in encoded["offset_mapping"])
+            return list(zip(encoded["input_ids"], offsets, strict=True))
+
+        def render(tools: Any, contents: Any) -> str:
+            call = {"type": "function", "function": {"name": tools[0], "arguments": {}}}
+            messages = [
+                {"role": "user", "content": "dummy"},
+                {"role": "assistant", "content": "", "tool_calls": [call]},
+                *({"role": "tool", "name": tool, "content": text} for tool, text in zip(tools, contents, strict=True)),
+            ]
+            return tokenizer.apply_chat_template(
+                messages,
+                add_generation_prompt=True,
+                tokenize=False,
+                chat_template=self.chat_template,
+                **self.chat_template_kwargs,
+            )
+
+        locator = ContentLocator(encode, render)
+        if self.rollout_func is None:  # a template that cannot be followed must not surface after the first rollout
+            names = [tool.__name__ for tool in self.tools]
+            for tools in {*((name,) for name in names), (names[0], names[-1])}:
+                contents = tuple(f"result {index}" for index in range(len(tools)))
+                messages = [{"role": "tool", "name": n, "content": c} for n, c in zip(tools, contents, strict=True)]
+                locator.locate([ToolBlock(tools, contents, self._get_tool_suffix_ids(messages))])
+        return locator
+
+    # -- the count: N of one optimizer step, before its first backward --------------------------------------------------------
+
+    def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
+        batches = super().get_batch_samples(*args, **kwargs)
+        self._wm_window, self._wm_position = batches[0], 0
+        return batches
+
+    def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
+        inputs = super()._prepare_inputs(generation_batch)
+        if self._wm is None:
+            return inputs
+        if not self.model.training:
+            return {**inputs, "echo_num_tokens": self.accelerator.reduce(self._count(inputs), reduction="sum")}
+        if self._wm_position == len(self._wm_window):
+            raise RuntimeError(
+                "a training step outside Trainer.train(): the tokens of its optimizer batch cannot be counted"
+            )
+        if self._wm_position == 0:
+            if self._wm_generated:
+                raise RuntimeError(
+                    "generation batches made ahead were not used: the host no longer generates per raw batch"
+                )
+            self._wm_num_tokens = self.accelerator.reduce(self._count_window(), reduction="sum")
+            self._wm_signal = torch.zeros((), device=self.accelerator.device)
+        self._wm_position += 1
+        return {**inputs, "echo_num_tokens": self._wm_num_tokens}
+
+    def _count(self, inputs: dict[str, Any]) -> torch.Tensor:
+        mask = inputs["completion_mask"]
+        environment = mask * (1 - inputs["tool_mask"]) if "tool_mask" in inputs else torch.zeros_like(mask)
+        return count_tokens(inputs["echo_weights"], environment, self._wm)
+
+    def _count_window(self) -> torch.Tensor:
+        """This rank's share of N. Generation batches that the window has yet to reach are generated now: the policy does not
+        change within a window, so these are the completions that the host would generate later."""
+        per_generation = self.args.steps_per_generation
+        every = per_generation * self.num_iterations
+        total = torch.zeros((), dtype=torch.int64, device=self.accelerator.device)
+        for offset, raw in enumerate(self._wm_window):
+            step = self._step + offset
+            if step // every == self._step // every:
+                total += self._count(self._buffered_inputs[step % per_generation])
+            elif step % every == 0:
+                generated = self._generate_and_score_completions(raw)
+                self._wm_generated[id(raw)] = generated
+                total += self.num_iterations * self._count(generated)
+        return total
+
+    # -- the loss ---------------------------------------------------------------------------------------------------------------
+
+    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
+        result = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+        if self._wm is not None and self._wm_logps is not None:
+            self._wm_logps.append(result[0])
+        return result
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> torch.Tensor:
+        if self._wm is None:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        self._wm_logps = []
+        try:
+            loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+            captured = self._wm_logps
+        finally:
+            self._wm_logps = None
+        if len(captured) != 1:
+            raise RuntimeError(
+                f"the policy loss computed per-token log-probabilities {len(captured)} times instead of once; "
+                "which of them the world-model term should use is not known"
+            )
+        coeff = self._wm.coeff_at(self.state.global_step)
+        loss_weights = within_bounds(captured[0], inputs["echo_weights"], self._wm)
+        term = coeff * echo_loss(captured[0], loss_weights, inputs["echo_num_tokens"])
+        self._record(captured[0].detach(), inputs, loss_weights, term.detach(), coeff)
+        # Data parallelism averages over ranks what is a sum over them. At 0 the host's tensor goes back as it is.
+        return loss + self.accelerator.num_processes * term if coeff > 0 else loss
+
+    # -- the metrics ------------------------------------------------------------------------------------------------------------
+
+    def _record(
+        self, logps: torch.Tensor, inputs: dict[str, Any], loss_weights: torch.Tensor, term: torch.Tensor, coeff: float
+    ) -> None:
+        meter = self._wm_meters["train" if self.model.training else "eval"]
+        meter.add(
+            logps,
+            inputs["echo_weights"],
+            inputs["echo_tool_ids"],
+            self._wm_tools,
+            loss_weights=loss_weights,
+            loss=term,
+            masked=inputs["echo_masked"].sum(),
+        )
+        signal = inputs["advantages"].abs().sum()
+        if not self.model.training:
+            meter.end_step(coeff, signal)
+            return
+        self._wm_signal = self._wm_signal + signal
+        if self._wm_position == len(self._wm_window):
+            meter.end_step(coeff, self._wm_signal)
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        if self._wm is not None:
+            mode = "train" if self.model.training else "eval"
+            meter = self._wm_meters[mode]
+            figures = meter.result(lambda sums: self.accelerator.reduce(sums, reduction="sum"))
+            self._metrics[mode].update({key: [value] for key, value in figures.items()})
+            if (
+                figures.get(f"{meter.prefix}/policy_silent")
+                and figures[f"{meter.prefix}/coeff"] > 0
+                and mode == "train"
+            ):
+                self._warn_once(
+                    "all advantages of an optimizer step were 0: it trained on the world-model term alone "
+                    f"(logged as {meter.prefix}/policy_silent)"
+                )
+        super().log(logs, *args, **kwargs)
+
+    def _warn_once(self, message: str) -> None:
+        if not self._wm_warned and self.accelerator.is_main_process:
+            logger.warning(message)
+        self._wm_warned = True
+
+
+class WorldModelGRPOTrainer(WorldModelMixin, GRPOTrainer):
+    """`trl.GRPOTrainer` with the world-model term."""
+
+
+def _resolve(world_model: EchoConfig | None, args: Any) -> EchoConfig | None:
+    if world_model is not None and not isinstance(world_model, EchoConfig):
+        raise UserError(f"world_model is {world_model!r}; write EchoConfig(coeff=0.05)")
+    if not isinstance(args, WorldModelGRPOConfig):
+        return world_model
+    given = args.echo_fields_given()
+    if world_model is not None and given:
+        raise UserError(f"world_model=EchoConfig(...) and {', '.join(given)} are the same thing; give one of them")
+    return world_model if world_model is not None else args.echo_config()

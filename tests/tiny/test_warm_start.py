@@ -1,0 +1,86 @@
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+from wm_plugin.environments.grid import make_boards
+from wm_plugin.evaluation.one_step import evaluate
+from wm_plugin.tiny.policy import make_model, make_tokenizer
+from wm_plugin.tiny.warm_start import OBSERVATION, POLICY, behaviour_cloning, encode, walks, world_model_sft
+
+TOKENIZER = make_tokenizer()
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def weights(model):
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+
+def test_encode_tells_the_policy_from_the_environment() -> None:
+    (ids,), (kinds,) = encode(TOKENIZER, [["AB", "U", "CD"]], end=True)
+    assert kinds == [0, 0, POLICY, OBSERVATION, OBSERVATION, POLICY]
+    assert TOKENIZER.decode(ids[:-1]) == "ABUCD"
+    assert ids[-1] == TOKENIZER.eos_token_id
+
+
+def test_walks_count_the_next_observations_only() -> None:
+    ids, mask = walks(TOKENIZER, make_boards(3, 0, held_out=True), 0)
+    for row, counts in zip(ids, mask, strict=True):
+        assert len(row) == len(counts) == 20 + 21 * (len(row) // 21)
+        assert counts[:20] == [0] * 20
+        assert sum(counts) == 20 * (len(row) // 21)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_same_seed_gives_the_same_weights_whatever_the_global_generator(seed: int) -> None:
+    results = []
+    for noise in (1, 2):
+        torch.manual_seed(noise)
+        model = make_model(TOKENIZER, seed)
+        world_model_sft(model, TOKENIZER, seed, max_steps=3)
+        behaviour_cloning(model, TOKENIZER, seed, steps=3, demonstrations=64)
+        results.append(weights(model))
+    assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])
+
+
+def test_both_stages_learn_what_they_are_for() -> None:
+    model = make_model(TOKENIZER, 0)
+    boards = make_boards(32, 5, held_out=True)
+    held_out = walks(TOKENIZER, boards, 5)
+    first_boards = torch.tensor([TOKENIZER(board + ">").input_ids for board in boards])
+
+    def share_of_actions() -> float:
+        with torch.no_grad():
+            logits = model(input_ids=first_boards).logits[:, -1]
+        return logits.softmax(-1)[:, TOKENIZER("UDLR").input_ids].sum(-1).mean().item()
+
+    untrained = evaluate(model, *held_out).mean_nll
+    world_model_sft(model, TOKENIZER, 0, max_steps=30)
+    learnt = evaluate(model, *held_out).mean_nll
+    assert learnt < 0.7 * untrained
+    before = share_of_actions()
+    behaviour_cloning(model, TOKENIZER, 0, steps=30, demonstrations=300)
+    assert share_of_actions() > 4 * before
+    assert evaluate(model, *held_out).mean_nll < learnt  # thanks to the environment loss
+
+
+@pytest.mark.parametrize(("stop_at", "last_step"), [(0.0, 4), (0.9, 6)])
+def test_world_model_training_stops_when_the_world_is_learnt(stop_at: float, last_step: int) -> None:
+    seen: list[tuple[int, int]] = []
+    world_model_sft(
+        make_model(TOKENIZER, 0),
+        TOKENIZER,
+        0,
+        max_steps=6,
+        stop_at=stop_at,
+        check_every=4,
+        progress=lambda *step: seen.append(step),
+    )
+    assert seen == [*((step, 6) for step in range(1, last_step + 1)), (6, 6)]  # the last one fills the bar

@@ -1,0 +1,164 @@
+"""How well a causal language model predicts the next observation of real episodes.
+
+Teacher-forced: every token is predicted from the real tokens before it. Pure torch on token ids and masks, 1 = the token counts.
+An observation is a maximal run of tokens that count. All of its tokens are the model's first choice exactly when greedy
+decoding would reproduce it, so the exact match share needs no generation.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+Episodes = Sequence[Sequence[int]]  # token ids, or masks, one sequence an episode
+
+
+@dataclass(frozen=True)
+class OneStep:
+    """Sums of each episode; every field has shape (episodes,), float64.
+
+    Attributes:
+        nll: Sum of the counted tokens' negative log-likelihoods, in nats.
+        tokens: How many tokens count.
+        exact: How many observations are predicted without an error.
+        observations: How many observations there are.
+    """
+
+    nll: Tensor
+    tokens: Tensor
+    exact: Tensor
+    observations: Tensor
+
+    @property
+    def mean_nll(self) -> float:
+        """Nats a counted token, over all episodes' tokens alike."""
+        return float(self.nll.sum() / self.tokens.sum())
+
+    @property
+    def exact_share(self) -> float:
+        """The share of all observations that are predicted without an error."""
+        return float(self.exact.sum() / self.observations.sum())
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A predicted observation beside the real one, as text; `context` is all that came before it."""
+
+    context: str
+    real: str
+    predicted: str
+
+
+def evaluate(model: torch.nn.Module, ids: Episodes, mask: Episodes, *, batch_size: int = 64) -> OneStep:
+    """Score the next observations of `ids`.
+
+    Args:
+        model: A causal language model: `model(input_ids=(batch, length)).logits` is (batch, length, vocabulary). It is
+            evaluated in evaluation mode and left in the mode that it came in.
+        ids: Token ids, one sequence an episode.
+        mask: The same shape; 1 = the token counts (what the environment said). A first token cannot count: nothing comes
+            before it.
+        batch_size: Episodes in a forward pass.
+
+    Raises:
+        ValueError: The shapes differ, a first token counts, or nothing counts at all.
+    """
+    _check(ids, mask)
+    device = next(model.parameters()).device
+    parts = []
+    with _evaluating(model), torch.no_grad():
+        for start in range(0, len(ids), batch_size):
+            tokens, counts = (_padded(rows[start : start + batch_size]).to(device) for rows in (ids, mask))
+            parts.append(_score(model(input_ids=tokens[:, :-1]).logits, tokens[:, 1:], counts[:, 1:] == 1))
+    return OneStep(*(torch.cat(column).double().cpu() for column in zip(*parts, strict=True)))
+
+
+def predict(
+    model: torch.nn.Module, ids: Episodes, mask: Episodes, decode: Callable[[list[int]], str], *, observation: int = 0
+) -> list[Prediction]:
+    """What the model says instead of one observation of each episode: the greedy continuation, as long as the real one.
+
+    Args:
+        model: As in `evaluate`; also takes `past_key_values` and `use_cache`, as transformers' models do.
+        ids: Token ids, one sequence an episode.
+        mask: The same shape; 1 = the token counts.
+        decode: Token ids to text.
+        observation: Which observation of the episode, from 0; episodes that have fewer are left out.
+    """
+    _check(ids, mask)
+    device = next(model.parameters()).device
+    found = []
+    with _evaluating(model), torch.no_grad():
+        for row, counts in zip(ids, mask, strict=True):
+            for start, end in list(_runs(counts))[observation : observation + 1]:
+                context = torch.tensor([row[:start]], device=device)
+                said = _greedy(model, context, end - start)
+                texts = (decode(list(part)) for part in (row[:start], row[start:end], said))
+                found.append(Prediction(*texts))
+    return found
+
+
+def _score(logits: Tensor, targets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(batch, length, vocabulary), (batch, length), (batch, length) bool -> four sums of shape (batch,)."""
+    chosen = logits[counts].float()
+    nll = torch.zeros(targets.shape, device=logits.device).masked_scatter(
+        counts, cross_entropy(chosen, targets[counts], reduction="none")
+    )
+    wrong = torch.zeros_like(counts).masked_scatter(counts, chosen.argmax(-1) != targets[counts])
+    # Number each row's observations 1, 2, ...; a wrong token marks its number.
+    first = counts & ~torch.cat([torch.zeros_like(counts[:, :1]), counts[:, :-1]], 1)
+    number = first.long().cumsum(1)
+    failed = torch.zeros(len(counts), int(number.max()) + 1, device=counts.device, dtype=torch.long)
+    failed.scatter_reduce_(1, number, wrong.long(), "amax")
+    observations = first.sum(1)
+    return nll.sum(1), counts.sum(1), observations - failed.sum(1), observations
+
+
+def _greedy(model: torch.nn.Module, context: Tensor, count: int) -> list[int]:
+    said: list[int] = []
+    step: Any = context
+    cache = None
+    for _ in range(count):
+        output = model(input_ids=step, past_key_values=cache, use_cache=True)
+        cache = output.past_key_values
+        step = output.logits[:, -1:].argmax(-1)
+        said.append(int(step))
+    return said
+
+
+def _padded(rows: Episodes) -> Tensor:
+    """Zeros on the right: a causal model does not see them and the mask leaves them out."""
+    return torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
+
+
+def _runs(mask: Sequence[int]) -> Iterator[tuple[int, int]]:
+    start = None
+    for position, counts in enumerate([*mask, 0]):
+        if counts == 1 and start is None:
+            start = position
+        elif counts != 1 and start is not None:
+            yield start, position
+            start = None
+
+
+def _check(ids: Episodes, mask: Episodes) -> None:
+    if [len(row) for row in ids] != [len(row) for row in mask]:
+        raise ValueError("ids and mask differ in shape")
+    if any(row and row[0] == 1 for row in mask):
+        raise ValueError("the first token of an episode counts, but nothing predicts it; its mask must be 0")
+    if not any(1 in row for row in mask):
+        raise ValueError("no token counts: every mask is 0")
+
+
+class _evaluating:
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.model, self.training = model, model.training
+
+    def __enter__(self) -> None:
+        self.model.eval()
+
+    def __exit__(self, *_: object) -> None:
+        self.model.train(self.training)

@@ -1,0 +1,1 @@
+"""A policy small enough to train from scratch on two CPU cores: for the demo, the tests and the recipes' CPU variants."""

@@ -1,0 +1,46 @@
+"""Write a tiny policy that can walk and predict its world, as a directory that `from_pretrained` and the trainers load."""
+
+import argparse
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.progress import Progress
+
+from wm_plugin.tiny.policy import make_model, make_tokenizer
+from wm_plugin.tiny.warm_start import STOP_AT, behaviour_cloning, world_model_sft
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m wm_plugin.tiny", description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="directory to write")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--random", action="store_true", help="leave the weights untrained (seconds; for smoke tests)")
+    options = parser.parse_args(arguments)
+
+    torch.set_num_threads(1)  # threads only get in each other's way in a model of this size
+    tokenizer = make_tokenizer()
+    model = make_model(tokenizer, options.seed)
+    if not options.random:
+        console = Console(stderr=True)
+        with Progress(console=console, disable=not console.is_terminal) as bars:
+            learning = bars.add_task("predict the world")
+            exact = world_model_sft(
+                model, tokenizer, options.seed, progress=lambda n, of: bars.update(learning, completed=n, total=of)
+            )
+            cloning = bars.add_task("clone the shortest way")
+            behaviour_cloning(
+                model, tokenizer, options.seed, progress=lambda n, of: bars.update(cloning, completed=n, total=of)
+            )
+        if exact < STOP_AT:
+            console.print(
+                f"The world model reached an exact match of {exact:.2f} of {STOP_AT}: a weak start; try another seed."
+            )
+    options.out.mkdir(parents=True, exist_ok=True)
+    model.save_pretrained(options.out)
+    tokenizer.save_pretrained(options.out)
+    print(options.out)
+
+
+if __name__ == "__main__":
+    main()

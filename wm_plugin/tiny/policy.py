@@ -1,0 +1,146 @@
+"""A character tokenizer with one-token tool calls, and a Qwen2 of 0.16M parameters. Nothing is downloaded.
+
+A turn of the policy is one token: a move (U, D, L or R) is a whole tool call, anything else is a final answer.
+"""
+
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
+
+from wm_plugin.environments.grid import MAX_TURNS, GridEnvironment
+
+ACTIONS = "UDLR"
+PAD, EOS = "<pad>", "<eos>"
+
+# A user's or a tool's message is its content alone. A call of `move` is one character; any other call is spelt out, which
+# TRL's check of the template asks for. Earlier messages never depend on later ones, so that prefixes are preserved.
+CHAT_TEMPLATE = (
+    "{%- for message in messages -%}"
+    "{%- if message.role != 'assistant' -%}{{- message.content -}}"
+    "{%- elif message.tool_calls -%}"
+    "{%- for call in message.tool_calls -%}{%- set called = call.function -%}"
+    "{%- if called.name == 'move' and called.arguments.direction -%}{{- called.arguments.direction -}}"
+    "{%- else -%}{{- called.name ~ (called.arguments | tojson) -}}{%- endif -%}"
+    "{%- endfor -%}"
+    "{%- else -%}{{- message.content ~ eos_token -}}{%- endif -%}"
+    "{%- endfor -%}"
+)
+# How a turn is parsed (transformers >= 5.13). Every observation ends in a status mark: it is where the turn begins.
+RESPONSE_TEMPLATE: dict[str, Any] = {
+    "defaults": {"role": "assistant"},
+    "start_anchor": [">", "!"],
+    "fields": {
+        "tool_calls": {
+            "open_pattern": f"(?P<direction>[{ACTIONS}])",
+            "close_pattern": "(?=.|$)",
+            "repeats": True,
+            "content": "text",
+            "transform": {"type": "function", "function": {"name": "move", "arguments": {"direction": "{direction}"}}},
+        },
+        "content": {"close_pattern": EOS, "content": "text"},
+    },
+}
+
+
+class Tokenizer(Protocol):
+    """What we use of a tokenizer."""
+
+    pad_token_id: Any
+    eos_token_id: Any
+
+    def __len__(self) -> int: ...
+    def __call__(self, text: Any, **options: Any) -> Any: ...
+    def decode(self, token_ids: Any, **options: Any) -> Any: ...
+    def save_pretrained(self, save_directory: str, **options: Any) -> Any: ...
+
+
+def make_tokenizer() -> Qwen2Tokenizer:
+    """A tokenizer of one token a character: printable ASCII and the line end; other characters are dropped.
+
+    It is a `Qwen2Tokenizer` (a byte-level BPE without merges), because `AutoTokenizer` loads that class for a Qwen2 model
+    whatever class was saved. Carries the chat template and the response template that TRL's tool loop needs.
+    """
+    # Byte-level BPE writes the space and the line end as these letters.
+    characters = ["Ċ", "Ġ", *sorted(string.digits + string.ascii_letters + string.punctuation)]
+    vocabulary = {token: index for index, token in enumerate([PAD, EOS, *characters])}
+    tokenizer = Qwen2Tokenizer(
+        vocab=vocabulary, merges=[], unk_token=None, pad_token=PAD, eos_token=EOS, padding_side="left"
+    )
+    tokenizer.chat_template = CHAT_TEMPLATE
+    tokenizer.response_template = RESPONSE_TEMPLATE
+    return tokenizer
+
+
+def make_model(tokenizer: Tokenizer, seed: int) -> Qwen2ForCausalLM:
+    """An untrained Qwen2: 3 layers, width 64, 2 heads. The same seed gives the same weights; the global generator is kept.
+
+    Its generation config ends a turn after one token, whichever it is.
+    """
+    layers, vocabulary = 3, len(tokenizer) + -len(tokenizer) % 8
+    config = Qwen2Config(
+        vocab_size=vocabulary,
+        hidden_size=64,
+        intermediate_size=160,
+        num_hidden_layers=layers,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        rope_parameters={"rope_type": "default", "rope_theta": 1000.0},
+        tie_word_embeddings=False,
+        initializer_range=0.1,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        model = Qwen2ForCausalLM(config)
+        # Wide initial weights learn this fast only with small embeddings and a residual stream that does not grow.
+        for name, parameter in model.named_parameters():
+            if "embed" in name or "lm_head" in name:
+                parameter.mul_(0.2)
+            elif name.endswith(("o_proj.weight", "down_proj.weight")):
+                parameter.div_((2 * layers) ** 0.5)
+    model.generation_config.eos_token_id = list(range(vocabulary))
+    return model
+
+
+@dataclass(frozen=True)
+class Played:
+    """An episode that the policy played: [observation, action, observation, ...]."""
+
+    parts: list[str]
+    success: bool
+    turns: int
+
+
+def play(model: PreTrainedModel, tokenizer: Tokenizer, boards: Sequence[str], seed: int) -> list[Played]:
+    """Sample one episode of each board, at temperature 1, restricted to the four moves.
+
+    The random numbers belong to board and turn, so that two policies of one seed differ in what they prefer and in nothing else.
+    """
+    luck = torch.rand(len(boards), MAX_TURNS, generator=torch.Generator().manual_seed(seed))
+    allowed = tokenizer(ACTIONS).input_ids
+    environments = [GridEnvironment() for _ in boards]
+    parts = [[environment.reset(board)] for environment, board in zip(environments, boards, strict=True)]
+    training = model.training
+    model.eval()
+    for turn in range(MAX_TURNS):
+        alive = [index for index, environment in enumerate(environments) if not environment.over]
+        if not alive:
+            break
+        ids = torch.tensor(tokenizer(["".join(parts[index]) for index in alive]).input_ids)  # all of one length
+        with torch.no_grad():
+            logits = model(input_ids=ids, logits_to_keep=1).logits[:, -1, allowed].float()
+        below = logits.softmax(-1).cumsum(-1) < luck[alive, turn, None]
+        for index, choice in zip(alive, below[:, :-1].sum(-1).tolist(), strict=True):
+            parts[index] += [ACTIONS[choice], environments[index].move(ACTIONS[choice])]
+    model.train(training)
+    return [
+        Played(episode, environment.success, environment.turns)
+        for episode, environment in zip(parts, environments, strict=True)
+    ]

@@ -40,8 +40,8 @@ class GridEnvironment:
         """
         if self.over:
             raise ValueError("The episode is over.")
-        if direction not in MOVES:
-            raise ValueError(f"There is no direction {direction[:20]!r}; use U, D, L or R.")
+        if direction not in list(MOVES):  # a list, because a model may send something that cannot be hashed
+            raise ValueError(f"There is no direction {str(direction)[:20]!r}; use U, D, L or R.")
         self.turns += 1
         self._cells[self._agent] = "."
         self._agent = step(self._cells, self._agent, direction)

@@ -1,0 +1,166 @@
+import hashlib
+import random
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wm_plugin.environments import maze
+from wm_plugin.errors import MissingExtraError, UserError
+
+MOVES = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
+
+
+def cells_of(board: str) -> dict[tuple[int, int], str]:
+    return {(r, c): cell for r, row in enumerate(board.split("\n")) for c, cell in enumerate(row)}
+
+
+def naive_distances(board: str, start: tuple[int, int]) -> dict[tuple[int, int], int]:
+    """Moves from `start`, one ring of cells at a time."""
+    floor = {place for place, cell in cells_of(board).items() if cell != "#"}
+    found, ring = {start: 0}, {start}
+    while ring:
+        ring = {(r + dr, c + dc) for r, c in ring for dr, dc in MOVES.values()} & floor - set(found)
+        found |= dict.fromkeys(ring, max(found.values()) + 1)
+    return found
+
+
+@st.composite
+def open_boards(draw: st.DrawFn) -> str:
+    """Boards of any shape, with no border to rely on."""
+    height, width = draw(st.integers(1, 6)), draw(st.integers(2, 6))
+    cells = draw(st.lists(st.sampled_from("#.."), min_size=height * width, max_size=height * width))
+    agent, goal = draw(st.lists(st.integers(0, height * width - 1), min_size=2, max_size=2, unique=True))
+    cells[agent], cells[goal] = "A", "G"
+    return "\n".join("".join(cells[row * width : (row + 1) * width]) for row in range(height))
+
+
+@settings(max_examples=300, derandomize=True, deadline=None, database=None)
+@given(open_boards(), st.lists(st.sampled_from("UDLR"), min_size=9, max_size=9))
+def test_moves_agree_with_a_naive_reference(board: str, moves: list[str]) -> None:
+    cells = cells_of(board)
+    goal = next(place for place, cell in cells.items() if cell == "G")
+    agent = next(place for place, cell in cells.items() if cell == "A")
+    environment = maze.MazeEnvironment()
+    seen = environment.reset(board, max_turns=9)
+    assert seen == board + ">"
+    for turn, move in enumerate(moves, start=1):
+        target = (agent[0] + MOVES[move][0], agent[1] + MOVES[move][1])
+        if cells.get(target, "#") != "#":
+            agent = target
+        seen = environment.move(move)
+        picture = cells | dict.fromkeys((place for place, cell in cells.items() if cell == "A"), ".")
+        picture |= {goal: "G"} | {agent: "P" if agent == goal else "A"}
+        assert cells_of(seen[:-1]) == picture
+        assert environment.turns == turn
+        assert environment.success == (agent == goal)
+        assert (seen[-1] == "!") == environment.over == (agent == goal or turn == 9)
+        if environment.over:
+            break
+
+
+@settings(max_examples=200, derandomize=True, deadline=None, database=None)
+@given(open_boards())
+def test_distances_agree_with_a_naive_reference(board: str) -> None:
+    width = board.find("\n") + 1 or len(board)
+    found = maze.distances(board, board.index("G"))
+    assert {divmod(index, width): moves for index, moves in found.items()} == naive_distances(
+        board, divmod(board.index("G"), width)
+    )
+
+
+@pytest.mark.parametrize("size", [11, 15])
+def test_a_level_is_a_perfect_maze_with_the_goal_at_its_far_end(size: int) -> None:
+    pytest.importorskip("mazelib")
+    for board in maze.make_boards(20, seed=1, size=size):
+        cells = cells_of(board)
+        floor = {place for place, cell in cells.items() if cell != "#"}
+        assert set(cells) == {(r, c) for r in range(size) for c in range(size)}
+        assert all(0 < r < size - 1 and 0 < c < size - 1 for r, c in floor)
+        edges = sum((r + dr, c + dc) in floor for r, c in floor for dr, dc in ((1, 0), (0, 1)))
+        assert edges == len(floor) - 1  # connected and without a loop
+        agent = next(place for place, cell in cells.items() if cell == "A")
+        distance = naive_distances(board, agent)
+        assert set(distance) == floor
+        goal = next(place for place, cell in cells.items() if cell == "G")
+        assert distance[goal] == max(distance.values()) <= maze.MAX_TURNS
+
+
+def test_the_expert_takes_the_shortest_way() -> None:
+    pytest.importorskip("mazelib")
+    policy = maze.expert(random.Random(0))
+    environment = maze.MazeEnvironment()
+    for board in maze.make_boards(20, seed=2):
+        environment.reset(board)
+        while not environment.over:
+            environment.move(policy(environment))
+        assert environment.success
+        assert environment.turns == maze.distances(board, board.index("G"))[board.index("A")]
+
+
+def test_levels_are_pinned_to_their_seed() -> None:
+    """Another mazelib or numpy must not change a data set silently."""
+    pytest.importorskip("mazelib")
+    pinned = {11: "0b541dfe7becaf08", 15: "835a074d5e1d65b1"}
+    for size, expected in pinned.items():
+        boards = maze.make_boards(5, seed=0, size=size)
+        assert hashlib.sha256("\n\n".join(boards).encode()).hexdigest()[:16] == expected
+    assert maze.make_boards(5, seed=0) != maze.make_boards(5, seed=1)
+
+
+def test_making_levels_leaves_the_global_generators_alone() -> None:
+    pytest.importorskip("mazelib")
+    numpy = pytest.importorskip("numpy")
+    random.seed(5)
+    numpy.random.seed(5)
+    expected = (random.random(), numpy.random.random())
+    random.seed(5)
+    numpy.random.seed(5)
+    first = maze.make_boards(3, seed=0)
+    assert (random.random(), numpy.random.random()) == expected
+    assert maze.make_boards(3, seed=0) == first  # nor do they have a say in the levels
+
+
+def test_the_split_follows_the_walls_alone() -> None:
+    pytest.importorskip("mazelib")
+    train, held_out = (
+        {board.translate({65: ".", 71: "."}) for board in maze.make_boards(60, 0, size=7, held_out=part)}
+        for part in (False, True)
+    )
+    assert len(held_out) > 10
+    assert not train & held_out
+
+
+def test_without_mazelib_only_making_levels_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("mazelib", "mazelib.generate", "mazelib.generate.Prims"):
+        monkeypatch.setitem(sys.modules, name, None)
+    environment = maze.MazeEnvironment()
+    environment.reset("###\n#AG\n###")
+    assert environment.move("R") == "###\n#.P\n###!"
+    with pytest.raises(MissingExtraError, match=r"wm-plugin\[maze\]"):
+        maze.make_boards(1, seed=0)
+
+
+def test_turns_end_an_episode() -> None:
+    environment = maze.MazeEnvironment()
+    with pytest.raises(ValueError, match="over"):  # before the first reset too
+        environment.move("U")
+    environment.reset("A#G")
+    assert not any(environment.move("R").endswith("!") for _ in range(maze.MAX_TURNS - 1))
+    assert environment.move("R") == "A#G!"
+    assert environment.get_reward() == 0.0
+    with pytest.raises(ValueError, match="over"):
+        environment.move("R")
+
+
+@pytest.mark.parametrize("board", ["", "...", "A..", "AAG", "AGG"])
+def test_a_board_without_one_agent_and_one_goal_is_refused(board: str) -> None:
+    with pytest.raises(UserError, match="one A"):
+        maze.MazeEnvironment().reset(board)
+
+
+@pytest.mark.parametrize("size", [5, 12, -3])
+def test_an_impossible_size_is_refused(size: int) -> None:
+    with pytest.raises(UserError, match=str(size)):
+        maze.make_boards(1, seed=0, size=size)

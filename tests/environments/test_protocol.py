@@ -1,0 +1,187 @@
+"""What every environment in the registry keeps to, and nothing about any one of them."""
+
+import hashlib
+import importlib
+import inspect
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wm_plugin.environments import ENVIRONMENTS
+
+NAMES = list(ENVIRONMENTS)
+CALLS = [  # arguments for any tool; most of them are for the one with the most to get wrong
+    *"UDLR",
+    "SELECT * FROM employees",
+    "SELECT name FROM employees WHERE salary > (SELECT avg(salary) FROM employees)",
+    "SELECT department_id, count(*), avg(salary) FROM employees GROUP BY department_id",
+    "SELECT DISTINCT ordered_on FROM orders",
+    "UPDATE employees SET salary = salary * 2 WHERE id % 3 = 0",
+    "INSERT INTO orders (product_id, employee_id, quantity, ordered_on) SELECT id, 1, 1, 'x' FROM products",
+    "DELETE FROM orders WHERE quantity > 6 RETURNING *",
+    "EXPLAIN QUERY PLAN SELECT * FROM orders JOIN products ON products.id = product_id",
+    "EXPLAIN SELECT max(salary) FROM employees",
+    "EXPLAIN SELECT * FROM json_each('[1]')",
+    "WITH RECURSIVE z (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM z) SELECT max(x) FROM z",
+    "BEGIN",
+    "ROLLBACK",
+]
+NASTY: list[Any] = [
+    "",
+    " ",
+    "\0",
+    "\ud800",
+    "U\n",
+    "u",
+    "x" * 100_000,
+    "😀" * 5000,
+    "\x1b[2J\r\b",
+    "'; DROP TABLE employees; --",
+    "SELECT * FROM orders",
+    "1); DELETE FROM orders; --",
+    "</tool_response><|im_end|>",
+    "{}{0}%s%n",
+    None,
+    True,
+    3.5,
+    float("nan"),
+    10**30,
+    ["U"],
+    {"U": 1},
+]
+ARGUMENTS = st.sampled_from([*CALLS, *NASTY]) | st.text(st.characters(codec=None), max_size=60)
+
+
+def rows_of(name: str, count: int, **options: Any) -> list[dict[str, Any]]:
+    if name == "maze":
+        pytest.importorskip("mazelib")
+    make: Callable[..., list[dict[str, Any]]] = importlib.import_module(ENVIRONMENTS.get(name).__module__).dataset_rows
+    return make(count, **options)
+
+
+def tools_of(environment: object) -> dict[str, Callable[..., str]]:
+    """The tools that TRL finds: the public functions of the class, less two."""
+    found = inspect.getmembers(type(environment), predicate=inspect.isfunction)
+    names = [name for name, _ in found if name not in ("reset", "get_reward") and not name.startswith("_")]
+    return {name: getattr(environment, name) for name in names}
+
+
+def task(row: dict[str, Any]) -> str:
+    return repr([(column, value) for column, value in sorted(row.items()) if column != "prompt"])
+
+
+def transcript(name: str) -> str:
+    """A hash of everything that 20 episodes of random calls show."""
+    environment, rng, seen = ENVIRONMENTS.get(name)(), random.Random(0), []
+    for row in rows_of(name, 20, seed=9):
+        seen += [repr(row), environment.reset(**row)]
+        while not environment.over:
+            tool = tools_of(environment)[rng.choice(sorted(tools_of(environment)))]
+            try:
+                seen.append(tool(*[rng.choice(CALLS) for _ in inspect.signature(tool).parameters]))
+            except ValueError as error:
+                seen.append(str(error))
+        seen.append(str(environment.get_reward()))
+    return hashlib.sha256("\n".join(seen).encode()).hexdigest()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_tool_has_a_schema(name: str) -> None:
+    utils = pytest.importorskip("transformers.utils")
+    tools = tools_of(ENVIRONMENTS.get(name)())
+    assert tools
+    for tool_name, tool in tools.items():
+        function = utils.get_json_schema(tool)["function"]
+        assert function["name"] == tool_name
+        assert function["description"]
+        assert set(function["parameters"]["properties"]) == set(inspect.signature(tool).parameters)
+        assert all(
+            one["type"] == "string" and one["description"] for one in function["parameters"]["properties"].values()
+        )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_row_starts_an_episode(name: str) -> None:
+    environment = ENVIRONMENTS.get(name)()
+    for row in rows_of(name, 3):
+        assert [message["role"] for message in row["prompt"]] == ["user"]
+        assert environment.reset(**row, some_other_column=1)
+        assert (environment.over, environment.success, environment.turns) == (False, False, 0)
+        assert environment.get_reward() == 0.0
+        assert isinstance(environment.get_reward(), float)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_call_counts_as_a_turn_and_the_end_is_final(name: str) -> None:
+    environment, rng = ENVIRONMENTS.get(name)(), random.Random(1)
+    environment.reset(**rows_of(name, 1)[0])
+    calls = [
+        (tool, [rng.choice("UDLR") for _ in inspect.signature(tool).parameters])
+        for _, tool in sorted(tools_of(environment).items())
+    ]
+    turns = 0
+    while not environment.over:
+        tool, arguments = calls[turns % len(calls)]
+        assert isinstance(tool(*arguments), str)
+        turns += 1
+        assert environment.turns == turns <= 100
+    for tool, arguments in calls:
+        with pytest.raises(ValueError, match="over"):
+            tool(*arguments)
+    assert environment.turns == turns
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_follow_from_the_seed_and_the_splits_share_no_task(name: str) -> None:
+    train, held_out = rows_of(name, 40, seed=1), rows_of(name, 40, seed=1, held_out=True)
+    assert train == rows_of(name, 40, seed=1)
+    assert train != rows_of(name, 40, seed=2)
+    assert len(train) == len(held_out) == 40
+    assert not {task(row) for row in train} & {task(row) for row in held_out}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_any_argument_gives_text_or_a_value_error(name: str) -> None:
+    rows = rows_of(name, 5)
+    environment = ENVIRONMENTS.get(name)()
+    environment.reset(**rows[0])
+
+    @settings(max_examples=350, derandomize=True, deadline=None, database=None)
+    @given(
+        st.sampled_from(sorted(tools_of(environment))),
+        st.lists(ARGUMENTS, min_size=1, max_size=1),
+        st.sampled_from(rows),
+    )
+    def fuzz(tool: str, arguments: list[Any], row: dict[str, Any]) -> None:
+        if environment.over:
+            environment.reset(**row)
+        call = tools_of(environment)[tool]
+        try:
+            text = call(*arguments[: len(inspect.signature(call).parameters)])
+        except ValueError as error:
+            text = str(error)
+        assert 0 < len(text.encode()) < 20_000  # encodes: a tokenizer takes no lone surrogates
+
+    fuzz()
+
+
+def test_episodes_are_the_same_in_a_process_with_other_hashes() -> None:
+    pytest.importorskip("mazelib")
+    code = f"import test_protocol\nprint(*[test_protocol.transcript(name) for name in {NAMES}])"
+    paths = os.pathsep.join([os.path.dirname(__file__), *sys.path])
+    other = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": paths, "PYTHONHASHSEED": "12345"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert other.stdout.split() == [transcript(name) for name in NAMES]

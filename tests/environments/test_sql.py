@@ -1,0 +1,359 @@
+import hashlib
+import sqlite3
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from wm_plugin.environments import sql
+from wm_plugin.environments.sql import SqlEnvironment, copies, dataset_rows, is_right, open_database, run
+
+FOREVER = "WITH RECURSIVE z (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM z) "
+
+
+@pytest.fixture
+def database() -> sqlite3.Connection:
+    return open_database(7)
+
+
+@pytest.fixture
+def environment() -> SqlEnvironment:
+    environment = SqlEnvironment()
+    environment.reset(database_seed=7, answer="42")
+    return environment
+
+
+def nested(depth: int, width: int) -> str:
+    query = "SELECT id x FROM products"
+    for _ in range(depth):
+        query = f"SELECT {'+'.join(['x'] * width)} x FROM ({query})"
+    return query
+
+
+def chained(depth: int, width: int) -> str:
+    tables = "".join(f", a{i + 1} AS (SELECT 1 FROM {','.join([f'a{i}'] * width)})" for i in range(depth))
+    return f"WITH a0 AS (SELECT 1){tables} SELECT count(*) FROM a{depth} LIMIT 0"
+
+
+def is_error(text: str) -> bool:
+    return text.split(":")[0].endswith("Error")
+
+
+def test_an_episode_from_the_question_to_the_reward() -> None:
+    row = next(row for row in dataset_rows(50) if "Raise every salary" in row["prompt"][0]["content"])
+    question = row["prompt"][0]["content"].split("Question: ")[1]
+    department, amount = question.split(" in ")[1].split(" by ")[0], question.split(" by ")[1].split(".")[0]
+    environment = SqlEnvironment()
+    environment.reset(**row)
+    assert environment.list_tables().split("\n")[1:] == ["departments", "employees", "orders", "products", "salary_log"]
+    assert "REFERENCES departments" in environment.describe_table("employees")
+    assert "CREATE TRIGGER log_salary" in environment.describe_table("employees")
+    changed = environment.run_query(
+        f"UPDATE employees SET salary = salary + {amount} "
+        f"WHERE department_id = (SELECT id FROM departments WHERE name = '{department}')"
+    )
+    logged = environment.run_query("SELECT 2 * count(*) FROM salary_log").split("\n")[1]
+    assert changed == f"OK, {logged} rows changed"  # each employee, and a line of the log for each
+    total = environment.run_query("SELECT sum(salary) FROM employees").split("\n")[1]
+    assert environment.get_reward() == 0.0
+    assert environment.submit_answer(total) == "The answer is right."
+    assert (environment.over, environment.success, environment.turns, environment.get_reward()) == (True, True, 7, 1.0)
+    with pytest.raises(ValueError, match="over"):
+        environment.list_tables()
+
+
+def test_a_wrong_answer_ends_the_episode(environment: SqlEnvironment) -> None:
+    assert environment.submit_answer("41") == "The answer is wrong."
+    assert (environment.over, environment.get_reward()) == (True, 0.0)
+    with pytest.raises(ValueError, match="over"):
+        environment.submit_answer("42")
+    assert not environment.success
+
+
+def test_turns_end_the_episode(environment: SqlEnvironment) -> None:
+    for _ in range(sql.MAX_TURNS):
+        assert not environment.over
+        environment.run_query("nonsense")
+    with pytest.raises(ValueError, match="over"):
+        environment.submit_answer("42")
+    assert environment.get_reward() == 0.0
+
+
+def test_there_is_nothing_to_query_before_the_first_reset() -> None:
+    with pytest.raises(ValueError, match="over"):
+        SqlEnvironment().run_query("SELECT 1")
+
+
+def test_reset_closes_the_last_database(environment: SqlEnvironment) -> None:
+    first = environment._connection
+    environment.run_query("DELETE FROM orders")
+    environment.reset(database_seed=7, answer="42")
+    assert environment.run_query("SELECT count(*) > 0 FROM orders").endswith("\n1")
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        first.execute("SELECT 1")
+
+
+@pytest.mark.parametrize(
+    ("given", "answer", "right"),
+    [
+        ("5", "5", True),
+        (" 5.0 ", "5", True),
+        ("1,200", "1200", True),
+        ("6", "5", False),
+        ("nan", "5", False),
+        ("", "5", False),
+        ("9" * 10**6, "5", False),
+        ("  ada", "Ada", True),
+        ("Ada is right", "Ada", False),
+        ("", "Ada", False),
+        ("\0", "Ada", False),
+    ],
+)
+def test_answers_are_compared_as_numbers_or_names(given: str, answer: str, right: bool) -> None:
+    assert is_right(given, answer) is right
+
+
+def test_every_task_is_asked_and_the_answers_are_not_all_alike() -> None:
+    rows = dataset_rows(200)
+    asked = {row["prompt"][0]["content"].split("Question: ")[1][:12] for row in rows}
+    assert asked == {question[:12] for question, _ in sql.TASKS}
+    assert len({row["answer"] for row in rows}) > 80
+    assert {row["database_seed"] % 10 == 0 for row in rows} == {False}
+    assert {row["database_seed"] % 10 for row in dataset_rows(50, held_out=True)} == {0}
+
+
+def test_databases_are_pinned_to_their_seed() -> None:
+    def content(seed: int) -> str:
+        with closing(open_database(seed)) as connection:
+            connection.set_authorizer(None)
+            return "\n".join(connection.iterdump())
+
+    assert hashlib.sha256(content(0).encode()).hexdigest()[:16] == "f3084d06e56310ef"
+    assert len({content(seed) for seed in range(100)}) == 100
+
+
+def test_constraints_and_triggers_answer(database: sqlite3.Connection) -> None:
+    assert run(database, "UPDATE employees SET salary = -1") == "IntegrityError: CHECK constraint failed: salary > 0"
+    assert run(database, "DELETE FROM departments") == "IntegrityError: FOREIGN KEY constraint failed"
+    assert run(database, "INSERT INTO orders VALUES (99, 1, 1, 999, 'x')") == (
+        "IntegrityError: CHECK constraint failed: stock >= 0"
+    )
+    assert run(database, "UPDATE products SET stock = 9") == "OK, 8 rows changed"
+    assert run(database, "INSERT INTO orders VALUES (99, 1, 1, 4, 'x')") == "OK, 2 rows changed"
+    assert run(database, "SELECT stock FROM products WHERE id = 1") == "stock\n5"
+    assert run(database, "SELEC") == 'OperationalError: near "SELEC": syntax error'
+
+
+def test_cells_stay_on_their_line(database: sqlite3.Connection) -> None:
+    query = "SELECT 1 a, 2.5 b, NULL c, x'00ff' d, 'e' || char(10) || char(0) e, char(55296) f"
+    assert run(database, query) == "a | b | c | d | e | f\n1 | 2.5 | NULL | X'00ff' | e\\n\\x00 | ���"
+
+
+def test_long_output_is_cut_with_a_note(database: sqlite3.Connection) -> None:
+    rows = run(database, FOREVER + "SELECT x FROM z LIMIT 50").split("\n")
+    assert rows == ["x", *map(str, range(1, 21)), "(the first 20 rows; there are more)"]
+    assert len(run(database, FOREVER + "SELECT x FROM z LIMIT 20").split("\n")) == 21
+    assert run(database, "SELECT printf('%0900d', 0) x") == f"x\n{'0' * 300}... (900 characters)"
+    wide = run(database, FOREVER + f"SELECT {', '.join(['hex(zeroblob(90))'] * 10)} FROM z LIMIT 30")
+    assert wide[4000:] == f"... ({10 * 17 + 9 * 3 + 1 + 20 * (10 * 180 + 9 * 3 + 1) + 35} characters)"
+
+
+@pytest.mark.parametrize("query", [5, None, ["a"], {}, b"SELECT 1", True])
+def test_a_query_that_is_not_text_is_a_text_error(database: sqlite3.Connection, query: object) -> None:
+    assert run(database, query) == "TypeError: the query must be text"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT '\0'",
+        "SELECT '\ud800'",
+        "x" * 10**7,
+        "SELECT ?",
+        "SELECT 1; SELECT 2",
+        "'",
+        "/*",
+        "(" * 4000,
+        "SELECT " + "-" * 4000 + "1",
+        "SELECT " + "1+" * 2000 + "1",
+        "SELECT " + "(SELECT " * 300,
+    ],
+)
+def test_malformed_queries_are_text_errors(database: sqlite3.Connection, query: str) -> None:
+    text = run(database, query)
+    assert is_error(text) or text.startswith("OK, 0")
+    assert len(text.encode()) < 5000
+    assert run(database, "SELECT 1 x") == "x\n1"
+
+
+@pytest.mark.parametrize(
+    "table", ["", "nope", "\n", 5, None, [], {}, 10**30, "\ud800", "\0", "x" * 10**6, "a' OR '1'='1"]
+)
+def test_a_table_that_is_not_there_is_a_text_error(environment: SqlEnvironment, table: object) -> None:
+    text = environment.describe_table(table)  # type: ignore[arg-type]
+    assert is_error(text)
+    assert len(text.encode()) < 5000
+
+
+ESCAPES = """
+ATTACH '{folder}/secret.db' AS secret
+ATTACH ':memory:' AS other
+DETACH main
+VACUUM
+VACUUM INTO '{folder}/copy.db'
+SELECT load_extension('{folder}/secret.db')
+SELECT readfile('{folder}/secret.db')
+SELECT writefile('{folder}/new', 'x')
+SELECT edit('x')
+SELECT fts3_tokenizer('simple')
+SELECT sqlite_version()
+SELECT sqlite_compileoption_get(1)
+.import {folder}/secret.db secret
+.shell id
+PRAGMA writable_schema = 1
+PRAGMA temp_store_directory = '{folder}'
+PRAGMA temp_store = 1
+PRAGMA journal_mode = WAL
+PRAGMA max_page_count = 1000000000
+PRAGMA foreign_keys = OFF
+PRAGMA database_list
+PRAGMA compile_options
+SELECT * FROM pragma_compile_options
+SELECT 1 FROM pragma_database_list
+SELECT * FROM dbstat
+SELECT * FROM sqlite_dbpage
+SELECT * FROM sqlite_stmt
+EXPLAIN SELECT * FROM json_each('[1]')
+CREATE VIRTUAL TABLE f USING fts5(a)
+CREATE VIRTUAL TABLE c USING csv(filename='{folder}/secret.db')
+CREATE TEMP TABLE t (a)
+CREATE TEMP TRIGGER t AFTER DELETE ON orders BEGIN SELECT 1; END
+CREATE VIEW v AS SELECT 1
+ALTER TABLE orders RENAME TO o
+INSERT INTO sqlite_master VALUES ('table', 'x', 'x', 0, 'x')
+UPDATE sqlite_master SET sql = 'x'
+DELETE FROM sqlite_master
+ANALYZE
+"""
+
+
+@pytest.mark.parametrize("statement", ESCAPES.strip().split("\n"))
+def test_nothing_of_the_host_can_be_reached(database: sqlite3.Connection, tmp_path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(tmp_path / "secret.db")) as secret:
+        secret.execute("CREATE TABLE secret (a)")
+    text = run(database, statement.format(folder=tmp_path))
+    assert is_error(text)
+    assert [path.name for path in tmp_path.iterdir()] == ["secret.db"]
+
+
+def test_no_other_function_can_be_called_even_from_a_default(database: sqlite3.Connection) -> None:
+    """SQLite asks its authorizer about every function except those in a column's DEFAULT."""
+    with closing(sqlite3.connect(":memory:")) as plain:
+        names = {name for (name,) in plain.execute("SELECT name FROM pragma_function_list")} - sql.FUNCTIONS
+    assert {
+        "random",
+        "randomblob",
+        "date",
+        "strftime",
+        "current_timestamp",
+        "load_extension",
+        "sqlite_version",
+    } <= names
+    for name in sorted(names - {"->", "->>", "match"}):  # operators
+        call = name if name.startswith("current_") else f"{name}()"
+        assert is_error(run(database, f"SELECT {call}"))
+        created = run(database, f"CREATE TABLE t (a, b DEFAULT ({call}))")
+        inserted = run(database, "INSERT INTO t (a) VALUES (1)")
+        assert is_error(created) or is_error(inserted), (name, run(database, "SELECT * FROM t"))
+        run(database, "DROP TABLE t")
+
+
+def test_a_denied_function_is_named(database: sqlite3.Connection) -> None:
+    assert run(database, "SELECT random()") == "OperationalError: not authorized to use function: random"
+
+
+def test_a_tool_may_run_in_another_thread_than_reset(environment: SqlEnvironment) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(environment.run_query, "SELECT 1 x").result() == "x\n1"
+
+
+def test_the_allowed_functions_exist(database: sqlite3.Connection) -> None:
+    names = {name for (name,) in sqlite3.connect(":memory:").execute("SELECT name FROM pragma_function_list")}
+    assert sql.FUNCTIONS - {"sign", "format", "unicode"} <= names  # those three are newer than the oldest SQLite in use
+    assert run(database, "SELECT abs(-1) || upper('a') || max(1, 2) || iif(1, 'x', 'y') v") == "v\n1A2x"
+
+
+RUNAWAYS = [
+    FOREVER + "SELECT count(*) FROM z",
+    FOREVER + "SELECT count(*) FROM (SELECT zeroblob(1900) b FROM z ORDER BY b)",
+    FOREVER + "SELECT count(DISTINCT printf('%1900d', x)) FROM z",
+    FOREVER + "SELECT sum(x) OVER (ORDER BY printf('%1900d', x)) FROM z",
+    FOREVER + "INSERT INTO salary_log SELECT x, x, x, x FROM z",
+    "SELECT count(*) FROM orders a, orders b, orders c, orders d, orders e",
+    "SELECT zeroblob(1000000000)",
+    "SELECT printf('%0900d', 1) || replace(hex(zeroblob(900)), '0', hex(zeroblob(900)))",
+    "SELECT group_concat(a.name || b.name) FROM employees a, employees b",
+    nested(8, 8),
+    nested(30, 2),
+    nested(5, 6),
+    chained(30, 2),
+    chained(4, 60),
+    'SELECT "+"+"+"+"+" AS "+" FROM (' * 12 + 'SELECT id "+" FROM products' + ")" * 12,
+    "SELECT/*'*/x+x+x+x/*'*/x FROM (" * 9 + "SELECT 1 x" + ")" * 9,
+]
+
+
+@pytest.mark.parametrize("query", RUNAWAYS)
+def test_a_runaway_stops_after_the_same_work_with_the_same_text(query: str) -> None:
+    texts = set()
+    for _ in range(2):
+        with closing(open_database(7)) as connection:
+            texts.add((run(connection, query), run(connection, query), run(connection, "SELECT total_changes() n")))
+            assert run(connection, "SELECT count(*) n FROM departments") == "n\n4"
+    assert len(texts) == 1
+    assert is_error(texts.pop()[0])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's peak memory, in KiB")
+def test_runaways_and_resets_keep_memory_bounded(environment: SqlEnvironment) -> None:
+    import resource
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for query in RUNAWAYS:
+        run(environment._connection, query)
+    runaways = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert runaways - before < 100_000
+    for seed in range(1, 400):
+        environment.reset(database_seed=seed, answer="")
+        environment.run_query("UPDATE orders SET quantity = 1")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - runaways < 5_000
+
+
+def test_generated_columns_cannot_grow_a_statement_without_end(database: sqlite3.Connection) -> None:
+    columns = "".join(f", a{i + 1} AS (a{i}+a{i}+a{i})" for i in range(20))
+    assert run(database, f"CREATE TABLE g (a0{columns})") == "OK, 0 rows changed"
+    assert run(database, "SELECT a20 FROM g") == "MemoryError: the statement is too large"
+    assert run(database, "SELECT a5 FROM g") == "a5"
+
+
+def test_a_full_database_is_an_error_and_stays_usable(database: sqlite3.Connection) -> None:
+    run(database, "CREATE TABLE big (x)")
+    fill = FOREVER + "INSERT INTO big SELECT zeroblob(1800) FROM z LIMIT 200"
+    assert [run(database, fill) for _ in range(3)] == [
+        "OK, 200 rows changed",
+        "OK, 200 rows changed",
+        run(database, fill),
+    ]
+    assert run(database, fill) == "OperationalError: database or disk is full"
+    assert run(database, "SELECT count(*) FROM big") == "count(*)\n400"
+
+
+def test_ordinary_nested_queries_are_let_through(database: sqlite3.Connection) -> None:
+    for _, query in sql.TASKS:
+        assert copies(query) < 1000
+    five = " UNION ALL ".join(["SELECT name, salary, hired_on FROM employees WHERE salary > 10 AND name <> 'x'"] * 5)
+    assert not is_error(run(database, five))
+    assert not is_error(run(database, chained(6, 2)))
+    assert not is_error(run(database, nested(3, 6)))

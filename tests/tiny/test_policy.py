@@ -33,8 +33,10 @@ def test_a_saved_directory_loads_as_it_was(saved) -> None:
     tokenizer, loaded = make_tokenizer(), AutoTokenizer.from_pretrained(saved)
     assert loaded(TEXT).input_ids == tokenizer(TEXT).input_ids
     assert loaded.decode(loaded(TEXT).input_ids) == TEXT
-    for name in ("chat_template", "response_template", "eos_token_id", "pad_token_id", "padding_side"):
+    for name in ("chat_template", "eos_token_id", "pad_token_id", "padding_side"):
         assert getattr(loaded, name) == getattr(tokenizer, name), name
+    if hasattr(tokenizer, "response_template"):  # the older schema is not saved
+        assert loaded.response_template == tokenizer.response_template
     model, reloaded = make_model(tokenizer, 3), AutoModelForCausalLM.from_pretrained(saved)
     assert reloaded.generation_config.eos_token_id == list(range(model.config.vocab_size))
     for (name, mine), (_, theirs) in zip(model.named_parameters(), reloaded.named_parameters(), strict=True):
@@ -53,7 +55,7 @@ def test_the_template_renders_a_move_as_one_character() -> None:
 
 
 def test_trl_accepts_the_template_and_parses_every_token(saved) -> None:
-    pytest.importorskip("trl")
+    pytest.importorskip("trl", minversion="1.10")
     from trl.chat_template_utils import is_chat_template_prefix_preserving, parse_response, supports_tool_calling
 
     for tokenizer in (make_tokenizer(), AutoTokenizer.from_pretrained(saved)):

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+import transformers
+from packaging.version import Version
 from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
 from wm_plugin.environments.grid import MAX_TURNS, GridEnvironment
@@ -29,7 +31,7 @@ CHAT_TEMPLATE = (
     "{%- else -%}{{- message.content ~ eos_token -}}{%- endif -%}"
     "{%- endfor -%}"
 )
-# How a turn is parsed (transformers >= 5.13). Every observation ends in a status mark: it is where the turn begins.
+# How a turn is parsed from transformers 5.13 on. Every observation ends in a status mark: it is where the turn begins.
 RESPONSE_TEMPLATE: dict[str, Any] = {
     "defaults": {"role": "assistant"},
     "start_anchor": [">", "!"],
@@ -42,6 +44,31 @@ RESPONSE_TEMPLATE: dict[str, Any] = {
             "transform": {"type": "function", "function": {"name": "move", "arguments": {"direction": "{direction}"}}},
         },
         "content": {"close_pattern": EOS, "content": "text"},
+    },
+}
+# The same before 5.13; either attribute is dead where the other one is read. transformers does not save this one.
+RESPONSE_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "role": {"const": "assistant"},
+        "content": {"type": "string", "x-regex": f"^([^{ACTIONS}]*)"},
+        "tool_calls": {
+            "type": "array",
+            "x-regex-iterator": f"([{ACTIONS}])",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "type": {"const": "function"},
+                    "function": {
+                        "type": "object",
+                        "properties": {
+                            "name": {"const": "move"},
+                            "arguments": {"type": "object", "properties": {"direction": {"type": "string"}}},
+                        },
+                    },
+                },
+            },
+        },
     },
 }
 
@@ -62,7 +89,7 @@ def make_tokenizer() -> Qwen2Tokenizer:
     """A tokenizer of one token a character: printable ASCII and the line end; other characters are dropped.
 
     It is a `Qwen2Tokenizer` (a byte-level BPE without merges), because `AutoTokenizer` loads that class for a Qwen2 model
-    whatever class was saved. Carries the chat template and the response template that TRL's tool loop needs.
+    whatever class was saved. Carries the chat template and the response template (or schema) that TRL's tool loop needs.
     """
     # Byte-level BPE writes the space and the line end as these letters.
     characters = ["Ċ", "Ġ", *sorted(string.digits + string.ascii_letters + string.punctuation)]
@@ -71,7 +98,10 @@ def make_tokenizer() -> Qwen2Tokenizer:
         vocab=vocabulary, merges=[], unk_token=None, pad_token=PAD, eos_token=EOS, padding_side="left"
     )
     tokenizer.chat_template = CHAT_TEMPLATE
-    tokenizer.response_template = RESPONSE_TEMPLATE
+    if Version(transformers.__version__) >= Version("5.13.0.dev0"):
+        tokenizer.response_template = RESPONSE_TEMPLATE
+    else:
+        tokenizer.response_schema = RESPONSE_SCHEMA
     return tokenizer
 
 

@@ -20,7 +20,8 @@ from wm_plugin.tiny.policy import Tokenizer
 POLICY, OBSERVATION = 1, 2  # kinds of tokens; 0: the first board, or padding
 STOP_AT = 0.85  # exact match at which the world model counts as learnt
 WALK_TURNS = 4
-_OBSERVATION_TOKENS = SIZE * (SIZE + 1)  # a board and its status mark
+OBSERVATION_TOKENS = SIZE * (SIZE + 1)  # a board and its status mark
+TURN_TOKENS = OBSERVATION_TOKENS + 1  # and the move before it
 _BATCH_OF_WALKS, _BATCH_OF_DEMONSTRATIONS = 24, 32
 _VALIDATION_SEED = 7_000_003  # boards that nothing is trained on and no report shows
 
@@ -75,7 +76,7 @@ def world_model_sft(
     reached = 0.0
 
     def loss(tokens: Tensor, kind: Tensor) -> Tensor:
-        lag = _OBSERVATION_TOKENS + 1  # the board, the mark and the move
+        lag = TURN_TOKENS  # to the same cell of the board before
         weight = torch.ones(tokens.shape)
         weight[:, lag:] += (changed_weight - 1) * (tokens[:, lag:] != tokens[:, :-lag])
         counts = kind[:, 1:] == OBSERVATION

@@ -1,0 +1,58 @@
+"""Measuring the tiny policy on wall layouts that nothing is trained on."""
+
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedModel
+
+from wm_plugin.environments.grid import make_boards
+from wm_plugin.evaluation.compare import Ratio
+from wm_plugin.evaluation.one_step import Prediction, evaluate, predict
+from wm_plugin.tiny.policy import Played, Tokenizer, play
+from wm_plugin.tiny.warm_start import OBSERVATION_TOKENS, walks
+
+_SEED = 52_000_003  # of boards that serve for nothing but this
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One policy on the held-out boards. `ratios` are per board (success, turns) or per walk (nll, exact)."""
+
+    ratios: dict[str, Ratio]
+    played: list[Played]
+
+    def means(self) -> dict[str, float]:
+        return {name: ratio.mean for name, ratio in self.ratios.items()}
+
+
+class HeldOut:
+    """The boards that every policy is measured on, and how."""
+
+    def __init__(self, tokenizer: Tokenizer, count: int) -> None:
+        self.tokenizer = tokenizer
+        self.boards = make_boards(count, _SEED, held_out=True)
+        self.walked = make_boards(count // 2, _SEED + 1, held_out=True)
+        self.walks = walks(tokenizer, self.walked, _SEED)
+
+    def measure(self, model: PreTrainedModel) -> Measured:
+        played = play(model, self.tokenizer, self.boards, _SEED)
+        step = evaluate(model, *self.walks)
+        ones = torch.ones(len(played))
+        ratios = {
+            "success": Ratio(torch.tensor([float(episode.success) for episode in played]), ones),
+            "turns": Ratio(torch.tensor([float(episode.turns) for episode in played]), ones),
+            "env_nll": Ratio(step.nll, step.tokens),
+            "exact": Ratio(step.exact, step.observations),
+        }
+        return Measured(ratios, played)
+
+    def layouts(self, measure: str) -> list[str]:
+        """The wall layout of each board: tasks of one layout are not independent."""
+        boards = self.boards if measure in ("success", "turns") else self.walked
+        return ["".join("#" if cell == "#" else "." for cell in board) for board in boards]
+
+    def predict(self, model: PreTrainedModel, count: int = 6) -> list[Prediction]:
+        """The second next-observation of the first `count` walks of two moves or more, for display."""
+        chosen = [index for index, row in enumerate(self.walks[1]) if sum(row) >= 2 * OBSERVATION_TOKENS][:count]
+        ids, mask = ([rows[index] for index in chosen] for rows in self.walks)
+        return predict(model, ids, mask, self.tokenizer.decode, observation=1)

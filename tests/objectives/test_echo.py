@@ -1,0 +1,137 @@
+"""The objective's arithmetic against naive loops, and its configuration's errors."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wm_plugin import EchoConfig
+from wm_plugin.errors import UserError
+from wm_plugin.objectives import Span, count_tokens, echo_loss, within_bounds
+
+CONTENT = Span(0, 3, "tool", "a", True)
+
+
+@given(
+    values=st.lists(st.tuples(st.floats(-20, 0), st.sampled_from([0.0, 0.07, 0.3, 1.0])), min_size=1, max_size=40),
+    extra=st.integers(0, 50),
+)
+@settings(max_examples=50, deadline=None)
+def test_loss_and_gradient_against_a_loop(values, extra):
+    logps = torch.tensor([[v for v, _ in values]], dtype=torch.float64, requires_grad=True)
+    weights = torch.tensor([[w for _, w in values]])
+    tokens = sum(w != 0 for _, w in values) + extra
+    loss = echo_loss(logps, weights, torch.tensor(tokens))
+    weights64 = weights[0].tolist()
+    naive = sum(-w * v for (v, _), w in zip(values, weights64, strict=True)) / max(tokens, 1)
+    assert loss.item() == pytest.approx(naive, abs=1e-12)
+    loss.backward()
+    assert torch.allclose(logps.grad[0], torch.tensor([-w / max(tokens, 1) for w in weights64], dtype=torch.float64))
+
+
+def test_the_sum_over_micro_batches_is_the_whole():
+    torch.manual_seed(0)
+    logps, weights = -torch.rand(8, 5, dtype=torch.float64), (torch.rand(8, 5) > 0.6).float()
+    tokens = count_tokens(weights, torch.ones(8, 5), EchoConfig())
+    parts = sum(echo_loss(logps[i : i + 1], weights[i : i + 1], tokens) for i in range(8))
+    assert parts.item() == pytest.approx(echo_loss(logps, weights, tokens).item())
+
+
+def test_nothing_selected_adds_zero_with_a_gradient():
+    logps = torch.full((2, 3), -torch.inf, requires_grad=True)
+    loss = echo_loss(logps, torch.zeros(2, 3), torch.tensor(0))
+    loss.backward()
+    assert loss.item() == 0.0
+    assert torch.equal(logps.grad, torch.zeros(2, 3))
+
+
+def test_half_precision_is_summed_in_float32():
+    logps = torch.full((1, 4096), -1.001, dtype=torch.bfloat16)
+    loss = echo_loss(logps, torch.ones(1, 4096), 4096)
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(logps[0, 0].float().neg().item(), rel=1e-6)
+
+
+def test_counts_are_members_not_weights():
+    weights = torch.tensor([[0.3, 0.07, 0.0, 0.0]])
+    environment = torch.tensor([[1, 1, 1, 0]])
+    assert count_tokens(weights, environment, EchoConfig()).item() == 2
+    assert count_tokens(weights, environment, EchoConfig(normalization="observation_tokens")).item() == 3
+
+
+def test_floor_and_ceiling_are_inclusive():
+    logps = torch.tensor([[-0.5, -1.0, -2.0, -3.0]])
+    config = EchoConfig(1.0, min_token_nll=1.0, max_token_nll=2.0)
+    assert within_bounds(logps, torch.ones(1, 4), config).tolist() == [[0, 1, 1, 0]]
+    assert within_bounds(logps, torch.ones(1, 4), EchoConfig()).tolist() == [[1, 1, 1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("config", "span", "how", "weight"),
+    [
+        (EchoConfig(), CONTENT, {}, 1.0),
+        (EchoConfig(), CONTENT._replace(content=False), {}, 0.0),
+        (EchoConfig(content_only=False), CONTENT._replace(content=False), {}, 1.0),
+        (EchoConfig(tools=["b"]), CONTENT, {}, 0.0),
+        (EchoConfig(tools=["a"]), CONTENT, {}, 1.0),
+        (EchoConfig(tools={"a": 0.3}), CONTENT, {}, 0.3),
+        (EchoConfig(tools={"a": 0.3}), CONTENT._replace(tool=None), {}, 0.0),
+        (EchoConfig(roles=["user"]), CONTENT, {}, 0.0),
+        (EchoConfig(roles=["user", "tool"]), CONTENT, {}, 1.0),
+        (EchoConfig(), CONTENT, {"failed": True}, 0.0),
+        (EchoConfig(include_errors=True), CONTENT, {"failed": True}, 1.0),
+        (EchoConfig(), CONTENT, {"truncated": True}, 1.0),
+        (EchoConfig(include_truncated=False), CONTENT, {"truncated": True}, 0.0),
+        (EchoConfig(select=lambda span, message: False), CONTENT, {}, 0.0),
+        (EchoConfig(tools={"a": 2.0}, select=lambda span, message: message is None), CONTENT, {}, 2.0),
+    ],
+)
+def test_selection(config, span, how, weight):
+    assert config.multiplier(span, **how) == weight
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"coeff": -0.1}, "coeff is -0.1; write a number >= 0"),
+        ({"coeff": math.nan}, "coeff is nan"),
+        ({"coeff": True}, "coeff is True"),
+        ({"coeff": "0.5"}, "coeff is '0.5'"),
+        ({"end_coeff": math.inf}, "end_coeff is inf"),
+        ({"tools": "search"}, r"tools is 'search'; write a list of names, e.g. \['search'\]"),
+        ({"tools": {"a": -1}}, r"tools\['a'\] is -1"),
+        ({"roles": "tool"}, "roles is 'tool'"),
+        ({"normalization": "selected_token"}, "did you mean 'selected_tokens'"),
+        ({"schedule": "lineer", "schedule_steps": 3}, "did you mean 'linear'"),
+        ({"schedule": "linear"}, "has no length; write schedule_steps"),
+        ({"schedule": "linear", "schedule_steps": 0}, "schedule_steps is 0"),
+        ({"schedule_steps": 10}, "has no effect on schedule 'constant'"),
+        ({"min_token_nll": 2.0, "max_token_nll": 1.0}, "no token would count"),
+        ({"min_token_nll": -1.0}, "min_token_nll is -1.0"),
+        ({"content_only": "no"}, "write true or false"),
+        ({"select": 3}, "select is 3"),
+        ({"zero_variance_groups": "skip"}, "zero_variance_groups is 'skip'"),
+        ({"guard": {}}, "guard is not part of this release"),
+    ],
+)
+def test_bad_values_are_refused_in_one_line(fields, message):
+    with pytest.raises(UserError, match=message) as error:
+        EchoConfig(**fields)
+    assert "\n" not in str(error.value)
+
+
+def test_from_mapping_takes_alpha_and_refuses_strangers():
+    assert EchoConfig.from_mapping({"alpha": 0.05, "tools": ["a"]}) == EchoConfig(0.05, ["a"])
+    with pytest.raises(UserError, match=r"wm has no field 'coef'; did you mean 'coeff'\?"):
+        EchoConfig.from_mapping({"coef": 1.0}, where="wm")
+    with pytest.raises(UserError, match="gives 'coeff' twice"):
+        EchoConfig.from_mapping({"coeff": 1.0, "alpha": 1.0})
+
+
+def test_active_is_about_the_whole_schedule():
+    assert not EchoConfig().active
+    assert EchoConfig(0.1).active
+    assert EchoConfig(0.0, schedule="linear", schedule_steps=5, end_coeff=0.1).active
+    assert EchoConfig(0.0, end_coeff=0.1).active is False  # a constant schedule never reaches it

@@ -1,0 +1,159 @@
+"""The term's gradient inside the real trainer against plain transformers on the full batch."""
+
+import functools
+import math
+
+import pytest
+import torch
+
+import trl_reference
+from trl import GRPOTrainer
+from trl_support import Batches, Scripted, config, make_model, run
+from wm_plugin import EchoConfig
+from wm_plugin.trl import WorldModelGRPOTrainer
+
+COEFF = 0.37
+LOSS_TYPES = ["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"]
+
+
+class Stock(Batches, Scripted, GRPOTrainer):
+    pass
+
+
+class Ours(Batches, Scripted, WorldModelGRPOTrainer):
+    pass
+
+
+@functools.cache
+def stock_run(**fields):
+    return run(Stock, args=config(**fields))
+
+
+def check(
+    echo: EchoConfig,
+    *,
+    tools=None,
+    content_only=True,
+    errors=False,
+    floor=0.0,
+    ceiling=math.inf,
+    observed=False,
+    **fields,
+):
+    """`grad - grad(stock) == coeff · grad(mean NLL)`, step by step, to 1e-6."""
+    stock, before = stock_run(**fields)
+    ours, after = run(Ours, args=config(**fields), world_model=echo)
+    assert len(stock.batches) == len(ours.batches) > 0
+    for one, other in zip(stock.batches, ours.batches, strict=True):  # the same rollouts
+        assert torch.equal(one["completion_ids"], other["completion_ids"])
+    tokenizer = ours.processing_class
+    accumulation = fields.get("gradient_accumulation_steps", 2)
+    for step, (stock_gradient, gradient) in enumerate(zip(before, after, strict=True)):
+        batches = ours.batches[step * accumulation : (step + 1) * accumulation]
+        masks = [trl_reference.weights(b, tokenizer, tools, content_only=content_only, errors=errors) for b in batches]
+        count = (lambda b: int((b["completion_mask"] * (1 - b["tool_mask"])).sum())) if observed else None
+        expected, tokens = trl_reference.term_gradient(
+            make_model(tokenizer, dtype=torch.float64), batches, masks, floor=floor, ceiling=ceiling, count=count
+        )
+        assert tokens > 30
+        assert all(int(b["echo_num_tokens"]) == tokens for b in batches)
+        difference = gradient.double() - stock_gradient.double()
+        expected = echo.coeff * expected
+        assert (difference - expected).norm() <= 1e-6 * expected.norm()
+    return ours
+
+
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_every_loss_type(loss_type):
+    # luspo sums over a completion's tokens: unscaled rewards keep its gradient from drowning the difference in rounding
+    check(
+        EchoConfig(COEFF), loss_type=loss_type, scale_rewards="none" if loss_type == "luspo" else "group", max_steps=1
+    )
+
+
+def test_gspo():
+    check(EchoConfig(COEFF), importance_sampling_level="sequence", max_steps=1)
+
+
+def test_coefficients_by_tool():
+    tools = {"run_code": 0.3, "lookup_doc": 0.07}
+    check(EchoConfig(1.0, tools), tools=tools)
+
+
+def test_one_tool_only():
+    check(EchoConfig(COEFF, ["lookup_doc"]), tools={"lookup_doc": 1.0})
+
+
+def test_with_scaffold():
+    check(EchoConfig(COEFF, content_only=False), content_only=False)
+
+
+def test_with_host_made_errors():
+    ours = check(EchoConfig(COEFF, include_errors=True), errors=True)
+    assert any("host-made failure" in ours.processing_class.decode(b["completion_ids"].flatten()) for b in ours.batches)
+
+
+@pytest.mark.parametrize(("floor", "ceiling"), [(5.5, None), (None, 6.0), (5.0, 6.5)])
+def test_floor_and_ceiling_leave_the_count_alone(floor, ceiling):
+    ours = check(
+        EchoConfig(COEFF, min_token_nll=floor, max_token_nll=ceiling),
+        floor=floor or 0.0,
+        ceiling=ceiling or math.inf,
+    )
+    assert 0 < ours.state.log_history[0]["echo/tokens_in_loss"] < 1
+
+
+def test_normalised_by_observation_tokens():
+    check(EchoConfig(COEFF, ["run_code"], normalization="observation_tokens"), tools={"run_code": 1.0}, observed=True)
+
+
+@pytest.mark.parametrize("accumulation", [1, 2, 4])
+def test_accumulation(accumulation):
+    check(EchoConfig(COEFF), gradient_accumulation_steps=accumulation, loss_type="dapo")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"steps_per_generation": 4, "gradient_accumulation_steps": 2},  # a generation batch spans two optimizer steps
+        {"steps_per_generation": 1, "gradient_accumulation_steps": 2},  # an optimizer step spans two generation batches
+        {"steps_per_generation": 1, "num_iterations": 2, "gradient_accumulation_steps": 4},
+        {"num_iterations": 2, "gradient_accumulation_steps": 2},
+    ],
+    ids=lambda fields: "-".join(f"{key}={value}" for key, value in fields.items()),
+)
+def test_windows(fields):
+    check(EchoConfig(COEFF), loss_type="dapo", **fields)
+
+
+def test_gradient_checkpointing():
+    check(EchoConfig(COEFF), gradient_checkpointing=True, max_steps=1)
+
+
+def test_completions_masked_by_the_host_do_not_count():
+    ours = check(EchoConfig(COEFF), mask_truncated_completions=True, max_completion_length=200)
+    assert ours.state.log_history[0]["echo/masked_by_host"] > 0
+
+
+def test_one_forward_a_micro_batch(monkeypatch):
+    calls = []
+    inner = GRPOTrainer._get_per_token_logps_and_entropies
+    monkeypatch.setattr(
+        GRPOTrainer,
+        "_get_per_token_logps_and_entropies",
+        lambda self, *a, **k: calls.append(1) or inner(self, *a, **k),
+    )
+    ours, _ = run(Ours, args=config(), world_model=EchoConfig(COEFF))
+    assert len(calls) == len(ours.batches) == 4
+
+
+def test_the_objective_does_not_depend_on_the_split():
+    """The same completions in one, two and four micro-batches: the same term."""
+    gradients = []
+    for accumulation, size in ((1, 8), (2, 4), (4, 2)):
+        fields = {"gradient_accumulation_steps": accumulation, "per_device_train_batch_size": size, "max_steps": 1}
+        _, before = run(Stock, args=config(**fields))
+        _, after = run(Ours, args=config(**fields), world_model=EchoConfig(COEFF))
+        gradients.append(after[0] - before[0])
+    for other in gradients[1:]:
+        assert (other - gradients[0]).norm() <= 1e-6 * gradients[0].norm()

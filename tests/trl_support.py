@@ -1,0 +1,221 @@
+"""Real TRL trainers on tiny random models, with scripted turns instead of sampled ones: what TRL does with them is real.
+
+A random model never calls a tool, so `Scripted` replaces the sampling of a turn (and nothing else). It draws from torch's
+generator, so that a difference in random numbers between two runs shows.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import torch
+from datasets import Dataset
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, TrainerCallback
+
+import trl
+from trl import GRPOConfig, GRPOTrainer
+
+torch.set_num_threads(1)  # the models are tiny: threads cost more than they save
+
+TAGS = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"]
+
+
+def make_tokenizer(tools: list[Any] | None = None) -> PreTrainedTokenizerFast:
+    """One token a byte, and the chat template of Qwen 2.5 that TRL ships.
+
+    The system prompt, a thousand bytes of tool descriptions, is one token: it would only make the tests slow.
+    """
+    vocab = {char: index for index, char in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    wrapped = wrap_tokenizer(tokenizer)
+    if tools:
+        text = wrapped.apply_chat_template([{"role": "user", "content": ""}], tools=tools, tokenize=False)
+        system = text.partition("<|im_start|>user")[0]
+        wrapped.add_tokens([AddedToken(system, special=False, normalized=False)])
+    return wrapped
+
+
+def wrap_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+    wrapped = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        additional_special_tokens=["<|im_start|>"],
+        padding_side="left",
+    )
+    wrapped.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in TAGS])
+    wrapped.chat_template = (Path(trl.__file__).parent / "chat_templates/qwen2_5.jinja").read_text()
+    return wrapped
+
+
+def make_model(tokenizer: Any, seed: int = 0, dtype: torch.dtype = torch.float32) -> Qwen2ForCausalLM:
+    torch.manual_seed(seed)
+    config = Qwen2Config(
+        vocab_size=len(tokenizer) + (-len(tokenizer)) % 8,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        initializer_range=0.1,
+    )
+    return Qwen2ForCausalLM(config).to(dtype)
+
+
+class ToolEnvironment:
+    """Two tools whose results differ in length, one of which raises on some arguments."""
+
+    def reset(self, **_: Any) -> None:
+        self.calls = 0
+
+    def run_code(self, code: str) -> str:
+        """Run code.
+
+        Args:
+            code: The code.
+
+        Returns:
+            What it printed.
+        """
+        self.calls += 1
+        if "raise" in code:
+            raise RuntimeError("host-made failure")
+        return f"OUT[{code}] -> {self.calls * 7}"
+
+    def lookup_doc(self, name: str) -> str:
+        """Look a word up.
+
+        Args:
+            name: The word.
+
+        Returns:
+            Its documentation.
+        """
+        self.calls += 1
+        return f"DOC {name}: größer 漢字 ✓"
+
+
+def call(_tool: str, **arguments: Any) -> str:
+    return f"<tool_call>\n{json.dumps({'name': _tool, 'arguments': arguments})}\n</tool_call>"
+
+
+class Scripted:
+    """Turns drawn from torch's generator: plain answers, calls, parallel calls, failing calls and unknown tools."""
+
+    silent_rank: int | None = None  # a rank that never calls a tool
+
+    def _generate_single_turn(
+        self, prompt_ids: list[list[int]], *args: Any, **kwargs: Any
+    ) -> tuple[list[list[int]], None]:
+        turns = []
+        for ids in prompt_ids:
+            choice, number = torch.rand(()).item(), int(torch.randint(10**6, ()).item())
+            depth = self.processing_class.decode(ids).count("<tool_response>")
+            silent = self.silent_rank is not None and self.accelerator.process_index == self.silent_rank
+            if silent or depth >= 3 or choice < 0.12:
+                text = f"done {number}"
+            elif choice < 0.4:
+                text = "hm " + call("run_code", code=f"{number}+1")
+            elif choice < 0.55:
+                text = call("lookup_doc", name="é" * (1 + number % 7))
+            elif choice < 0.75:
+                text = call("run_code", code="1/0") + "\n" + call("lookup_doc", name="par")
+            elif choice < 0.9:
+                text = call("run_code", code="raise")
+            else:
+                text = call("no_such_tool", x=1)
+            turns.append(self.processing_class(text + "<|im_end|>").input_ids)
+        return turns, None
+
+
+def reward(completions: list[Any], **_: Any) -> list[float]:
+    return [0.001 * (len(str(completion)) % 7) for completion in completions]
+
+
+def config(**fields: Any) -> GRPOConfig:
+    defaults = {
+        "output_dir": "unused",
+        "use_cpu": True,
+        "bf16": False,
+        "report_to": [],
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        "gradient_checkpointing": False,
+        "logging_steps": 1,
+        "max_steps": 2,
+        "per_device_train_batch_size": 4,
+        "num_generations": 4,
+        "gradient_accumulation_steps": 2,
+        "max_completion_length": 300,
+        "learning_rate": 0.0,
+        "lr_scheduler_type": "constant",
+        "max_grad_norm": 1e9,
+        "seed": 3,
+        "loss_type": "grpo",
+    }
+    cls = fields.pop("cls", GRPOConfig)
+    return cls(**{**defaults, **fields})
+
+
+def dataset(rows: int = 64) -> Dataset:
+    return Dataset.from_list([{"prompt": [{"role": "user", "content": f"task {i}"}]} for i in range(rows)])
+
+
+class Gradients(TrainerCallback):
+    """The flat gradient of each optimizer step, before clipping."""
+
+    def __init__(self) -> None:
+        self.steps: list[torch.Tensor] = []
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+        self.steps.append(flat_gradient(getattr(model, "module", model)))
+
+
+def flat_gradient(model: torch.nn.Module) -> torch.Tensor:
+    return torch.cat([p.grad.detach().flatten().clone() for p in model.parameters() if p.grad is not None])
+
+
+class Batches:
+    """Keeps the tensors of every micro-batch that the loss sees."""
+
+    batches: list[dict[str, torch.Tensor]]
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        if not hasattr(self, "batches"):
+            self.batches = []
+        self.batches.append({key: value.clone() for key, value in inputs.items() if torch.is_tensor(value)})
+        return super()._compute_loss(model, inputs)
+
+
+def run(
+    cls: type[GRPOTrainer], *, model: Any = None, args: Any = None, **kwargs: Any
+) -> tuple[GRPOTrainer, list[torch.Tensor]]:
+    """Train a scripted trainer; the trainer and the gradient of each step."""
+    environment = kwargs.setdefault("environment_factory", ToolEnvironment)()
+    tokenizer = make_tokenizer([environment.run_code, environment.lookup_doc])
+    gradients = Gradients()
+    trainer = cls(
+        model=model if model is not None else make_model(tokenizer, dtype=torch.float64),
+        reward_funcs=[reward],
+        args=args if args is not None else config(),
+        train_dataset=dataset(),
+        processing_class=tokenizer,
+        callbacks=[gradients],
+        **kwargs,
+    )
+    torch.manual_seed(11 + trainer.accelerator.process_index)
+    trainer.train()
+    return trainer, gradients.steps

@@ -15,9 +15,10 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import torch
-from trl import GRPOTrainer
 
+from trl import GRPOTrainer
 from wm_plugin.errors import UserError
+from wm_plugin.objectives.chat import make_locator
 from wm_plugin.objectives.echo import EchoConfig, count_tokens, echo_loss, within_bounds
 from wm_plugin.objectives.metrics import EchoMeter
 from wm_plugin.objectives.spans import ContentLocator, SpanError, ToolBlock, token_weights
@@ -175,29 +176,7 @@ class WorldModelMixin(_Host):
         self._wm_tools += sorted(set(gather_object(sorted(here))) - set(self._wm_tools))
 
     def _make_locator(self) -> ContentLocator:
-        tokenizer = self.processing_class
-
-        def encode(texts: list[str]) -> list[tuple[list[int], list[int]]]:
-            encoded = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True)
-            offsets = ([start for start, _ in row] for row in encoded["offset_mapping"])
-            return list(zip(encoded["input_ids"], offsets, strict=True))
-
-        def render(tools: Any, contents: Any) -> str:
-            call = {"type": "function", "function": {"name": tools[0], "arguments": {}}}
-            messages = [
-                {"role": "user", "content": "dummy"},
-                {"role": "assistant", "content": "", "tool_calls": [call]},
-                *({"role": "tool", "name": tool, "content": text} for tool, text in zip(tools, contents, strict=True)),
-            ]
-            return tokenizer.apply_chat_template(
-                messages,
-                add_generation_prompt=True,
-                tokenize=False,
-                chat_template=self.chat_template,
-                **self.chat_template_kwargs,
-            )
-
-        locator = ContentLocator(encode, render)
+        locator = make_locator(self.processing_class, self.chat_template, self.chat_template_kwargs)
         if self.rollout_func is None:  # a template that cannot be followed must not surface after the first rollout
             names = [tool.__name__ for tool in self.tools]
             for tools in {*((name,) for name in names), (names[0], names[-1])}:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 pytest.importorskip("transformers")
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
 from wm_plugin.environments.grid import GridEnvironment, make_boards
 from wm_plugin.tiny.__main__ import main
@@ -90,8 +90,9 @@ class Chooser(torch.nn.Module):
         for action, probability in probabilities.items():
             self.logits[tokenizer(action).input_ids] = torch.tensor(probability).log()
 
-    def forward(self, input_ids, logits_to_keep):
-        return SimpleNamespace(logits=self.logits.expand(len(input_ids), logits_to_keep, -1))
+    def forward(self, input_ids, logits_to_keep, past_key_values, use_cache):
+        logits = self.logits.expand(len(input_ids), logits_to_keep, -1)
+        return SimpleNamespace(logits=logits, past_key_values=DynamicCache() if use_cache else past_key_values)
 
 
 def test_play_samples_valid_moves_with_the_policys_probabilities() -> None:
@@ -119,3 +120,20 @@ def test_play_gives_a_board_the_same_luck_beside_any_other_policy() -> None:
     assert first == again
     assert sum(a == b for a, b in zip(first, nearly, strict=True)) >= 48
     assert first != other
+
+
+def test_play_conditions_every_move_on_the_whole_episode() -> None:
+    tokenizer = make_tokenizer()
+    model = make_model(tokenizer, 0)
+    with torch.no_grad():
+        model.lm_head.weight.mul_(20)  # sharp preferences that depend on the context
+    boards = make_boards(40, 4)
+    luck = torch.rand(len(boards), 6, generator=torch.Generator().manual_seed(7))
+    for row, episode in enumerate(play(model, tokenizer, boards, seed=7)):
+        for turn, move in enumerate(episode.parts[1::2]):
+            ids = torch.tensor([tokenizer("".join(episode.parts[: 2 * turn + 1])).input_ids])
+            with torch.no_grad():
+                odds = model(input_ids=ids).logits[0, -1, tokenizer("UDLR").input_ids].softmax(-1)
+            edges = torch.cat([torch.zeros(1), odds.cumsum(-1)])
+            choice = "UDLR".index(move)
+            assert edges[choice] - 1e-4 <= luck[row, turn] <= edges[choice + 1] + 1e-4

@@ -1,5 +1,6 @@
 """Measuring the tiny policy on wall layouts that nothing is trained on."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +13,7 @@ from wm_plugin.tiny.policy import Played, Tokenizer, play
 from wm_plugin.tiny.warm_start import OBSERVATION_TOKENS, walks
 
 _SEED = 52_000_003  # of boards that serve for nothing but this
+_TASKS = 4
 
 
 @dataclass(frozen=True)
@@ -30,8 +32,8 @@ class HeldOut:
 
     def __init__(self, tokenizer: Tokenizer, count: int) -> None:
         self.tokenizer = tokenizer
-        self.boards = make_boards(count, _SEED, held_out=True)
-        self.walked = make_boards(count // 2, _SEED + 1, held_out=True)
+        self.boards = _spread(count, _SEED)
+        self.walked = _spread(count // 2, _SEED + 1)
         self.walks = walks(tokenizer, self.walked, _SEED)
 
     def measure(self, model: PreTrainedModel) -> Measured:
@@ -49,10 +51,27 @@ class HeldOut:
     def layouts(self, measure: str) -> list[str]:
         """The wall layout of each board: tasks of one layout are not independent."""
         boards = self.boards if measure in ("success", "turns") else self.walked
-        return ["".join("#" if cell == "#" else "." for cell in board) for board in boards]
+        return [_layout(board) for board in boards]
 
     def predict(self, model: PreTrainedModel, count: int = 6) -> list[Prediction]:
         """The second next-observation of the first `count` walks of two moves or more, for display."""
         chosen = [index for index, row in enumerate(self.walks[1]) if sum(row) >= 2 * OBSERVATION_TOKENS][:count]
         ids, mask = ([rows[index] for index in chosen] for rows in self.walks)
         return predict(model, ids, mask, self.tokenizer.decode, observation=1)
+
+
+def _layout(board: str) -> str:
+    return "".join("#" if cell == "#" else "." for cell in board)
+
+
+def _spread(count: int, seed: int) -> list[str]:
+    """`count` held-out boards, at most `_TASKS` of a layout: left alone, a third of them would have no walls at all."""
+    tasks: Counter[str] = Counter()
+    boards = []
+    for board in make_boards(12 * count, seed, held_out=True):
+        tasks[_layout(board)] += 1
+        if tasks[_layout(board)] <= _TASKS:
+            boards.append(board)
+    if len(boards) < count:
+        raise ValueError(f"{count} boards are more than the held-out layouts give at {_TASKS} each; ask for fewer")
+    return boards[:count]

@@ -159,16 +159,24 @@ def play(model: PreTrainedModel, tokenizer: Tokenizer, boards: Sequence[str], se
     parts = [[environment.reset(board)] for environment, board in zip(environments, boards, strict=True)]
     training = model.training
     model.eval()
+    alive, cache = list(range(len(boards))), None
     for turn in range(MAX_TURNS):
-        alive = [index for index, environment in enumerate(environments) if not environment.over]
-        if not alive:
-            break
-        ids = torch.tensor(tokenizer(["".join(parts[index]) for index in alive]).input_ids)  # all of one length
+        new = ["".join(parts[index][-2:]) for index in alive]  # a move and a board: all of one length
         with torch.no_grad():
-            logits = model(input_ids=ids, logits_to_keep=1).logits[:, -1, allowed].float()
-        below = logits.softmax(-1).cumsum(-1) < luck[alive, turn, None]
+            output = model(
+                input_ids=torch.tensor(tokenizer(new).input_ids),
+                past_key_values=cache,
+                use_cache=True,
+                logits_to_keep=1,
+            )
+        below = output.logits[:, -1, allowed].float().softmax(-1).cumsum(-1) < luck[alive, turn, None]
         for index, choice in zip(alive, below[:, :-1].sum(-1).tolist(), strict=True):
             parts[index] += [ACTIONS[choice], environments[index].move(ACTIONS[choice])]
+        going_on = [row for row, index in enumerate(alive) if not environments[index].over]
+        if not going_on:
+            break
+        alive, cache = [alive[row] for row in going_on], output.past_key_values
+        cache.batch_select_indices(torch.tensor(going_on))
     model.train(training)
     return [
         Played(episode, environment.success, environment.turns)

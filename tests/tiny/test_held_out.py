@@ -1,0 +1,40 @@
+from collections import Counter
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from wm_plugin.environments.grid import is_held_out
+from wm_plugin.tiny.held_out import HeldOut
+from wm_plugin.tiny.policy import make_model, make_tokenizer
+
+TOKENIZER = make_tokenizer()
+
+
+def test_boards_are_held_out_and_spread_over_layouts() -> None:
+    held_out = HeldOut(TOKENIZER, 512)
+    assert (len(held_out.boards), len(held_out.walked)) == (512, 256)
+    for boards, measure in ((held_out.boards, "success"), (held_out.walked, "exact")):
+        assert all(is_held_out([cell for cell in board if cell != "\n"]) for board in boards)
+        layouts = held_out.layouts(measure)
+        assert [layout.count("#") for layout in layouts] == [board.count("#") for board in boards]
+        assert max(Counter(layouts).values()) <= 4
+        assert len(set(layouts)) > len(boards) / 6
+    assert held_out.boards != HeldOut(TOKENIZER, 512).walked
+
+
+def test_the_boards_are_always_the_same_and_measuring_changes_nothing() -> None:
+    first, second = HeldOut(TOKENIZER, 40), HeldOut(TOKENIZER, 40)
+    model = make_model(TOKENIZER, 0)
+    assert first.measure(model).means() == first.measure(model).means() == second.measure(model).means()
+    assert set(first.measure(model).means()) == {"success", "turns", "env_nll", "exact"}
+
+
+def test_predictions_are_second_observations() -> None:
+    held_out = HeldOut(TOKENIZER, 40)
+    found = held_out.predict(make_model(TOKENIZER, 0), count=5)
+    assert len(found) == 5
+    for prediction in found:
+        assert len(prediction.context) == 42  # two boards and two moves
+        assert len(prediction.real) == 20
+        assert prediction.real[-1] in ">!"

@@ -1,0 +1,158 @@
+import argparse
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+import torch
+
+pytest.importorskip("trl", minversion="1.10")
+pytest.importorskip("matplotlib")
+
+from wm_plugin.cli import demo as command
+from wm_plugin.errors import MissingExtraError
+from wm_plugin.evaluation.compare import Ratio
+from wm_plugin.tiny.held_out import HeldOut, Measured
+from wm_plugin.tiny.policy import make_tokenizer
+from wm_plugin.trl.demo import run_demo
+from wm_plugin.trl.demo_report import Arm, make_claims
+
+KEYS = {
+    "coeff",
+    *(f"{measure}_{when}" for measure in ("success", "turns", "env_nll", "exact") for when in ("start", "end")),
+    "cpu_seconds",
+    "policy_tokens",
+    "environment_tokens",
+}
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory):
+    """The whole demo, small: five steps a stage of the warm start, two of GRPO."""
+    out = tmp_path_factory.mktemp("demo") / "new"
+    seen: dict[str, tuple[int, int]] = {}
+    threads = torch.get_num_threads()
+    result = run_demo(2, 0, out, lambda what, *step: seen.update({what: step}), warm_steps=5, boards=40)
+    assert torch.get_num_threads() == threads
+    return out, result, seen
+
+
+def test_result_is_complete_and_the_same_in_the_file(smoke) -> None:
+    out, result, _ = smoke
+    assert json.loads((out / "result.json").read_text()) == result
+    assert [arm["coeff"] for arm in result["arms"]] == [0.0, 1.0]
+    for arm in result["arms"]:
+        assert set(arm) >= KEYS
+        assert all(math.isfinite(arm[key]) for key in KEYS)
+        assert [point["step"] for point in arm["evaluations"]] == [0, 1, 2]
+        assert [step["step"] for step in arm["training"]] == [1, 2]
+        assert all(step["echo/coeff"] == arm["coeff"] for step in arm["training"])
+        assert all(math.isfinite(step["echo/nll"]) for step in arm["training"])
+
+
+def test_both_arms_start_alike_and_only_the_coefficient_tells_them_apart(smoke) -> None:
+    _, result, _ = smoke
+    without, with_objective = result["arms"]
+    assert all(without[key] == with_objective[key] for key in KEYS if key.endswith("_start"))
+    assert without["training"][0] | {"echo/coeff": 1.0} == with_objective["training"][0]  # the same first rollouts
+    assert with_objective["env_nll_end"] < without["env_nll_end"]
+
+
+def test_tokens_are_counted_from_the_run(smoke) -> None:
+    _, result, _ = smoke
+    for arm in result["arms"]:
+        # Each of the 128 episodes has a policy token after every observation (20 tokens), the first included.
+        assert arm["policy_tokens"] == 2 * 128 + arm["environment_tokens"] / 20
+
+
+def test_progress_covers_every_stage(smoke) -> None:
+    _, _, seen = smoke
+    assert seen == {
+        "learn to predict the world": (5, 5),
+        "learn to walk": (5, 5),
+        "GRPO, coeff 0": (2, 2),
+        "GRPO, coeff 1": (2, 2),
+    }
+
+
+def test_the_report_shows_the_claims_and_owns_up_to_an_incomplete_start(smoke) -> None:
+    out, result, _ = smoke
+    document = (out / "report.html").read_text()
+    assert "The warm start is incomplete" in document
+    assert document.count("<figure") == 6
+    for claim in result["claims"]:
+        assert claim["verdict"] in document
+    assert 'class="wm-policy"' in document
+    assert 'class="wm-content wm-counts"' in document
+
+
+def measured(shift: float, boards: int) -> Measured:
+    generator = torch.Generator().manual_seed(0)
+    ratios = {}
+    for measure, count in (("exact", boards // 2), ("env_nll", boards // 2), ("success", boards), ("turns", boards)):
+        noise = torch.randn(count, generator=generator)
+        ratios[measure] = Ratio(noise + shift * (measure == "exact"), torch.ones(count))
+    return Measured(ratios, [])
+
+
+def test_claims_are_computed_from_the_arms() -> None:
+    held_out = HeldOut(make_tokenizer(), 80)
+    start, low, high = (measured(shift, 80) for shift in (0.0, -1.0, 0.5))
+    arms = [Arm(0.0, start, evaluations=[(60, low)]), Arm(1.0, start, evaluations=[(60, high)])]
+    verdicts = {
+        (claim["measure"], claim["of"][:7], claim["against"][:7]): claim["verdict"]
+        for claim in make_claims(arms, held_out, 60)
+    }
+    assert verdicts.pop(("exact", "coeff 0", "the sta")) == "lower"
+    assert verdicts.pop(("exact", "coeff 1", "the sta")) == "higher"
+    assert verdicts.pop(("exact", "coeff 1", "coeff 0")) == "higher"
+    assert len(verdicts) == 9
+    assert set(verdicts.values()) == {"no difference at this sample size"}
+
+
+def test_the_command_calls_the_demo_and_prints_its_table(monkeypatch, capsys, smoke) -> None:
+    _, result, _ = smoke
+    calls = []
+    monkeypatch.setattr("wm_plugin.trl.demo.run_demo", lambda *args: calls.append(args[:3]) or result)
+    parser = argparse.ArgumentParser()
+    command.add_parser(parser.add_subparsers())
+    args = parser.parse_args(["demo", "--steps", "3", "--seed", "5", "--out", "x"])
+    assert args.run(args) is result
+    assert calls == [(3, 5, "x")]
+    captured = capsys.readouterr()
+    assert captured.out == ""  # stdout is for --json
+    assert "coeff 0" in captured.err
+    assert "no difference at this sample size" in captured.err
+
+
+def test_without_trl_the_command_says_what_to_install() -> None:
+    code = """
+import argparse, sys
+sys.modules["trl"] = None
+from wm_plugin.cli.demo import run
+from wm_plugin.errors import MissingExtraError
+try:
+    run(argparse.Namespace())
+except MissingExtraError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "the demo needs trl: pip install 'wm-plugin[demo]'"
+
+
+def test_without_matplotlib_it_stops_before_it_trains(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr("wm_plugin.evaluation.report._MISSING", "matplotlib")
+    with pytest.raises(MissingExtraError, match=r"the demo needs matplotlib: pip install 'wm-plugin\[demo\]'"):
+        run_demo(out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_result(smoke, tmp_path) -> None:
+    _, first, _ = smoke
+    again = run_demo(2, 0, tmp_path, warm_steps=5, boards=40)
+    for one, other in zip(first["arms"], again["arms"], strict=True):
+        assert {key: one[key] for key in one if key != "cpu_seconds"} == {
+            key: other[key] for key in other if key != "cpu_seconds"
+        }

@@ -1,0 +1,63 @@
+"""`wm demo`: two short GRPO runs on TRL, without and with the world-model objective, and a report."""
+
+import argparse
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress, TaskID
+from rich.table import Table
+
+from wm_plugin.errors import MissingExtraError
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "demo", help="train a tiny policy with and without the objective (minutes on one CPU) and write a report"
+    )
+    parser.add_argument("--steps", type=int, default=60, help="GRPO steps of each arm (default: 60)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the start, the training boards and both arms (default: 0)"
+    )
+    parser.add_argument("--out", default="demo", help="directory for report.html and result.json (default: demo)")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Run the demo, show progress on a terminal, print the table (to stderr), and return the result."""
+    run_demo = _run_demo()
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def progress(what: str, done: int, planned: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what)
+            bars.update(tasks[what], completed=done, total=planned)
+
+        result: dict[str, Any] = run_demo(args.steps, args.seed, args.out, progress)
+    console.print(_table(result))
+    for claim in result["claims"]:
+        console.print(claim["sentence"], highlight=False)
+    console.print(f"Report: {result['report']}", highlight=False)
+    return result
+
+
+def _run_demo() -> Any:
+    try:
+        from wm_plugin.trl.demo import run_demo
+    except MissingExtraError:
+        raise MissingExtraError("the demo", "trl", "demo") from None
+    return run_demo
+
+
+def _table(result: dict[str, Any]) -> Table:
+    table = Table(title=f"Held-out boards, {result['steps']} GRPO steps, seed {result['seed']}: start → end")
+    table.add_column("arm")
+    measures = {"exact match": "exact", "environment NLL": "env_nll", "success": "success", "turns": "turns"}
+    for label in (*measures, "policy tokens", "CPU seconds"):
+        table.add_column(label, justify="right")
+    for arm in result["arms"]:
+        cells = [f"{arm[f'{measure}_start']:.2f} → {arm[f'{measure}_end']:.2f}" for measure in measures.values()]
+        table.add_row(f"coeff {arm['coeff']:g}", *cells, f"{arm['policy_tokens']:,}", f"{arm['cpu_seconds']:.0f}")
+    return table

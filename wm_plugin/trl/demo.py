@@ -1,0 +1,195 @@
+"""The demo: reinforcement learning forgets the world model that a policy starts with; the world-model objective keeps it.
+
+A tiny policy learns to predict a grid world and to walk in it. From this start GRPO runs twice on TRL's trainer, with
+coefficient 0 (the stock trainer) and 1, and both are measured on wall layouts that were never trained on.
+"""
+
+import copy
+import json
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from transformers import PrinterCallback, TrainerCallback
+from transformers.utils import logging as transformers_logging
+
+from trl import GRPOConfig
+from wm_plugin.environments.grid import MAX_TURNS, GridEnvironment, dataset_rows
+from wm_plugin.evaluation.report import check_extra, write
+from wm_plugin.objectives import EchoConfig
+from wm_plugin.tiny.held_out import HeldOut
+from wm_plugin.tiny.policy import make_model, make_tokenizer
+from wm_plugin.tiny.warm_start import STOP_AT, TURN_TOKENS, behaviour_cloning, world_model_sft
+from wm_plugin.trl.demo_report import Arm, make_claims, make_report
+from wm_plugin.trl.trainer import WorldModelGRPOTrainer
+
+COEFFS = (0.0, 1.0)
+GROUPS, GENERATIONS = 16, 8
+EPISODES = GROUPS * GENERATIONS  # a step
+_TRAINING_SEED = 1_000_003  # GRPO walks on other boards than the warm start
+
+Progress = Callable[[str, int, int], None]  # what runs, steps done, steps planned
+
+
+class _Watch(TrainerCallback):
+    """Shows progress and measures on held-out boards every few steps; keeps the time that this takes apart."""
+
+    def __init__(self, arm: Arm, held_out: HeldOut, every: int, progress: Progress) -> None:
+        self.arm, self.held_out, self.every, self.progress = arm, held_out, every, progress
+        self.cpu_seconds = 0.0
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002 - the host's names
+        self.progress(f"GRPO, {self.arm.name}", state.global_step, state.max_steps)
+        if state.global_step % self.every == 0 or state.global_step == state.max_steps:
+            began = time.process_time()
+            self.arm.evaluations.append((state.global_step, self.held_out.measure(kwargs["model"])))
+            self.cpu_seconds += time.process_time() - began
+
+
+def run_demo(
+    steps: int = 60,
+    seed: int = 0,
+    out: str | Path = "demo",
+    progress: Progress | None = None,
+    *,
+    warm_steps: int | None = None,
+    boards: int = 512,
+) -> dict[str, Any]:
+    """Run the demo on one CPU thread and write `report.html` and `result.json` into `out`.
+
+    Args:
+        steps: GRPO steps of each arm, of 128 episodes each.
+        seed: Of the start, both arms and their boards. The boards of the evaluation are always the same.
+        out: A directory; it is made if need be.
+        progress: Called with what runs, the steps done and the steps planned.
+        warm_steps: At most so many steps for each stage of the warm start; None: as many as it needs.
+        boards: How many held-out boards are played; half as many are walked for the one-step evaluation.
+
+    Returns:
+        What `result.json` holds: `arms` (all measures held out; `env_nll` in nats a token), `claims`, `warm_start`, `report`, ...
+
+    Raises:
+        MissingExtraError: matplotlib or jinja2 is not installed.
+    """
+    check_extra("the demo", "demo")  # before minutes of training
+    progress = progress or (lambda *_: None)
+    out = Path(out)
+    out.mkdir(parents=True, exist_ok=True)
+    began = time.process_time()
+    with _quiet():
+        tokenizer = make_tokenizer()
+        model = make_model(tokenizer, seed)
+        warm_start = _warm_start(model, tokenizer, seed, warm_steps, progress)
+        held_out = HeldOut(tokenizer, boards)
+        start = held_out.measure(model)
+        arms = [Arm(coeff, start) for coeff in COEFFS]
+        for arm in arms:
+            _train(arm, copy.deepcopy(model), tokenizer, steps, seed, held_out, progress)
+        before = held_out.predict(model)
+    claims = make_claims(arms, held_out, steps)
+    result = {
+        "arms": [arm.as_dict() for arm in arms],
+        "claims": claims,
+        "warm_start": warm_start,
+        "steps": steps,
+        "seed": seed,
+        "boards": boards,
+        "report": str(out / "report.html"),
+    }
+    result["cpu_seconds"] = time.process_time() - began
+    write(make_report(result, arms, before), out / "report.html")
+    (out / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+    return result
+
+
+def _warm_start(model: Any, tokenizer: Any, seed: int, limit: int | None, progress: Progress) -> dict[str, Any]:
+    began = time.process_time()
+    exact = world_model_sft(
+        model,
+        tokenizer,
+        seed,
+        **({} if limit is None else {"max_steps": limit}),
+        progress=lambda done, planned: progress("learn to predict the world", done, planned),
+    )
+    behaviour_cloning(
+        model,
+        tokenizer,
+        seed,
+        **({} if limit is None else {"steps": limit}),
+        progress=lambda done, planned: progress("learn to walk", done, planned),
+    )
+    return {"exact_reached": exact, "exact_wanted": STOP_AT, "cpu_seconds": time.process_time() - began}
+
+
+def _train(arm: Arm, model: Any, tokenizer: Any, steps: int, seed: int, held_out: HeldOut, progress: Progress) -> None:
+    """GRPO from `model`; `arm` receives what was measured."""
+    arm.evaluations.append((0, arm.start))
+    with tempfile.TemporaryDirectory() as folder:
+        args = GRPOConfig(
+            output_dir=folder,
+            seed=seed,
+            use_cpu=True,
+            bf16=False,  # slower on CPUs without bfloat16 units
+            report_to="none",
+            save_strategy="no",
+            logging_steps=1,
+            disable_tqdm=True,
+            gradient_checkpointing=False,
+            dataloader_pin_memory=False,
+            max_steps=steps,
+            per_device_train_batch_size=EPISODES,
+            num_generations=GENERATIONS,
+            shuffle_dataset=False,
+            max_completion_length=TURN_TOKENS * MAX_TURNS + 1,
+            max_tool_calling_iterations=MAX_TURNS,
+            beta=0.0,
+            loss_type="dapo",
+            learning_rate=3e-4,
+            lr_scheduler_type="linear",
+            warmup_steps=5,
+            adam_beta2=0.95,
+            weight_decay=0.0,
+        )
+        trainer = WorldModelGRPOTrainer(
+            model=model,
+            args=args,
+            train_dataset=Dataset.from_list(dataset_rows(steps * GROUPS, _TRAINING_SEED + seed)),
+            processing_class=tokenizer,
+            environment_factory=GridEnvironment,
+            reward_funcs=[],
+            world_model=EchoConfig(coeff=arm.coeff),
+        )
+        trainer.remove_callback(PrinterCallback)
+        watch = _Watch(arm, held_out, max(1, steps // 6), progress)
+        trainer.add_callback(watch)
+        began = time.process_time()
+        trainer.train()
+        arm.cpu_seconds = time.process_time() - began - watch.cpu_seconds
+    kept = ("step", "reward", "echo/nll", "echo/tokens", "echo/coeff")
+    arm.training = [
+        {key: log[key] for key in kept} | {"policy_tokens": round(log["completions/mean_length"] * EPISODES)}
+        for log in trainer.state.log_history
+        if "reward" in log
+    ]
+    arm.predictions = held_out.predict(model)
+
+
+@contextmanager
+def _quiet() -> Any:
+    """One thread (more only get in each other's way at this size), and no host warnings that say nothing about the demo."""
+    threads, verbosity = torch.get_num_threads(), transformers_logging.get_verbosity()
+    torch.set_num_threads(1)
+    transformers_logging.set_verbosity_error()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        torch.set_num_threads(threads)
+        transformers_logging.set_verbosity(verbosity)

@@ -73,7 +73,14 @@ def weights(
 
 
 def term_gradient(
-    model: Any, batches: list[dict], masks: list, *, floor: float = 0.0, ceiling: float = float("inf"), count=None
+    model: Any,
+    batches: list[dict],
+    masks: list,
+    *,
+    floor: float = 0.0,
+    ceiling: float = float("inf"),
+    count=None,
+    temperature=1.0,
 ) -> tuple[torch.Tensor, int]:
     """Gradient of Σ weight·NLL / N over all batches together, and N."""
     model.zero_grad()
@@ -81,7 +88,7 @@ def term_gradient(
     for batch, mask in zip(batches, masks, strict=True):
         ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
         attention = torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1)
-        logits = model(input_ids=ids, attention_mask=attention).logits[:, :-1]
+        logits = model(input_ids=ids, attention_mask=attention).logits[:, :-1] / temperature
         logps = torch.log_softmax(logits.double(), -1).gather(-1, ids[:, 1:, None])[..., 0]
         nll = -logps[:, -batch["completion_ids"].size(1) :]
         inside = (nll.detach() >= floor) & (nll.detach() <= ceiling)

@@ -53,7 +53,13 @@ def check(
         masks = [trl_reference.weights(b, tokenizer, tools, content_only=content_only, errors=errors) for b in batches]
         count = (lambda b: int((b["completion_mask"] * (1 - b["tool_mask"])).sum())) if observed else None
         expected, tokens = trl_reference.term_gradient(
-            make_model(tokenizer, dtype=torch.float64), batches, masks, floor=floor, ceiling=ceiling, count=count
+            make_model(tokenizer, dtype=torch.float64),
+            batches,
+            masks,
+            floor=floor,
+            ceiling=ceiling,
+            count=count,
+            temperature=fields.get("temperature", 1.0),
         )
         assert tokens > 30
         assert all(int(b["echo_num_tokens"]) == tokens for b in batches)
@@ -73,6 +79,13 @@ def test_every_loss_type(loss_type):
 
 def test_gspo():
     check(EchoConfig(COEFF), importance_sampling_level="sequence", max_steps=1)
+
+
+def test_tempered_is_the_likelihood_at_that_temperature_and_says_so():
+    ours = check(EchoConfig(COEFF, tempered=True), temperature=0.7, max_steps=1)
+    keys = {key for key in ours.state.log_history[0] if key.startswith("echo")}
+    assert "echo_tempered/nll" in keys
+    assert all(key.startswith("echo_tempered/") for key in keys)
 
 
 def test_coefficients_by_tool():

@@ -1,0 +1,218 @@
+"""GRPO with the world-model term from a YAML file: `accelerate launch -m wm_plugin.trl.train --config X.yaml --max_steps 9`.
+
+TRL's own `trl grpo` hard-codes its trainer and takes no tools; everything else here is TRL's: its parser, its config classes, its
+trainer. A flag wins over the file.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from datasets import Dataset, load_dataset
+
+from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser, get_dataset, get_peft_config
+from wm_plugin.environments import ENVIRONMENTS
+from wm_plugin.errors import UserError, nearest
+from wm_plugin.registry import import_object
+from wm_plugin.trl.config import WorldModelGRPOConfig
+from wm_plugin.trl.trainer import WorldModelGRPOTrainer
+
+ALIASES = {"echo_alpha": "echo_coeff"}
+
+
+@dataclass
+class WorldModelScriptArguments(ScriptArguments):
+    """What to train on. Dotted paths are `package.module:name`; the working directory is on the path."""
+
+    environment: dict | str | None = field(
+        default=None,
+        metadata={
+            "help": f"An environment class: one of {', '.join(ENVIRONMENTS)}, or a dotted path; or {{name: class}}, and the "
+            "dataset's column `environment` says which."
+        },
+    )
+    tools: list[str] | None = field(default=None, metadata={"help": "Dotted paths of tool functions."})
+    reward_funcs: list[str] | None = field(default=None, metadata={"help": "Dotted paths of reward functions."})
+    rollout_func: str | None = field(default=None, metadata={"help": "Dotted path of a rollout function."})
+    train_rows: str | None = field(
+        default=None,
+        metadata={"help": "Dotted path of a function that returns the training rows, instead of a dataset_name."},
+    )
+    train_rows_kwargs: dict | str | None = field(
+        default=None, metadata={"help": "Its arguments, as a mapping or JSON."}
+    )
+    eval_rows: str | None = field(default=None, metadata={"help": "The same for the evaluation rows."})
+    eval_rows_kwargs: dict | str | None = field(default=None, metadata={"help": "Its arguments, as a mapping or JSON."})
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Train; 0 done, 2 bad input (one line on stderr). Anything else raises."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    as_json = "--json" in arguments
+    if as_json:
+        arguments.remove("--json")
+    try:
+        trainer, resume = build(arguments)
+    except (UserError, ValueError, ImportError, OSError) as error:  # the host's own checks raise the last three
+        if os.environ.get("WM_TRACEBACK"):
+            raise
+        return _refuse(error)
+    try:
+        trainer.train(resume_from_checkpoint=resume)
+    except UserError as error:  # what only a rollout can show, such as spans that do not fit
+        return _refuse(error)
+    trainer.save_model(trainer.args.output_dir)
+    if as_json and trainer.accelerator.is_main_process:
+        rows = [row for row in trainer.state.log_history if "loss" in row]
+        print(
+            json.dumps({"output_dir": trainer.args.output_dir, "steps": trainer.state.global_step, "last": rows[-1:]})
+        )
+    return 0
+
+
+def build(arguments: list[str]) -> tuple[WorldModelGRPOTrainer, Any]:
+    """The trainer that a config file and flags describe, and the checkpoint to resume from.
+
+    Raises:
+        UserError: a key, a path or a value that does not fit.
+    """
+    sys.path.insert(0, os.getcwd())
+    script, config, model, mixture = parse(arguments)
+    if model.model_name_or_path is None:
+        raise UserError("model_name_or_path is missing; write a path or a model id")
+    environment = _environment(script.environment)
+    reward_funcs = [import_object(path, field="reward_funcs") for path in script.reward_funcs or []]
+    config.model_init_kwargs = {
+        "revision": model.model_revision,
+        "attn_implementation": model.attn_implementation,
+        "dtype": model.dtype,
+        **(config.model_init_kwargs or {}),
+    }
+    trainer = WorldModelGRPOTrainer(
+        model=model.model_name_or_path,
+        reward_funcs=reward_funcs,
+        args=config,
+        train_dataset=_rows(script, mixture, "train"),
+        eval_dataset=_rows(script, mixture, "eval") if config.eval_strategy != "no" else None,
+        peft_config=get_peft_config(model),
+        tools=[import_object(path, field="tools") for path in script.tools or []] or None,
+        rollout_func=import_object(script.rollout_func, field="rollout_func") if script.rollout_func else None,
+        environment_factory=environment,
+    )
+    return trainer, config.resume_from_checkpoint
+
+
+def parse(arguments: list[str]) -> tuple[Any, ...]:
+    """(script, trainer, model, dataset mixture) arguments.
+
+    Raises:
+        UserError: a key that does not exist, with the nearest one that does; a file that is not YAML.
+    """
+    parser = TrlParser(
+        (WorldModelScriptArguments, WorldModelGRPOConfig, ModelConfig, DatasetMixtureConfig), prog="wm train"
+    )
+    keys = {action.dest for action in parser._actions}
+    flags = [argument.split("=")[0][2:].replace("-", "_") for argument in arguments if argument.startswith("--")]
+    for flag in flags:
+        if flag not in keys | {"config"} | set(ALIASES):
+            raise UserError(f"--{flag} is not a flag{nearest(flag, keys)}")
+    arguments = [_canonical(argument) for argument in arguments]
+    if "--config" in arguments:
+        index = arguments.index("--config")
+        if index + 1 == len(arguments):
+            raise UserError("--config needs a path to a YAML file")
+        values = _read_yaml(arguments[index + 1])
+        arguments = arguments[:index] + arguments[index + 2 :]
+        for key in values:
+            if key not in keys:
+                raise UserError(f"{key!r} in the config file is not a setting{nearest(key, keys)}")
+        parser.set_defaults_with_config(**values)
+    parser.error = _raise_user_error  # argparse prints its usage, a thousand lines here, and exits
+    return parser.parse_args_into_dataclasses(arguments)
+
+
+def _read_yaml(path: str) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read the config file {path}: {error}") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path} holds no mapping of settings; write lines such as 'echo_coeff: 0.05'")
+    for name, value in (values.pop("env", None) or {}).items():  # TrlParser's convention
+        os.environ[name] = str(value)
+    return {ALIASES.get(str(key), str(key)): value for key, value in values.items()}
+
+
+def _canonical(argument: str) -> str:
+    for alias, name in ALIASES.items():
+        if argument == f"--{alias}" or argument.startswith(f"--{alias}="):
+            return f"--{name}{argument[len(alias) + 2 :]}"
+    return argument
+
+
+def _raise_user_error(message: str) -> Any:
+    raise UserError(message)
+
+
+def _environment(value: Any) -> Any:
+    if value is None:
+        return None
+    mapping = _mapping(value, "environment") if not isinstance(value, str) or value.startswith("{") else None
+    if mapping is None:
+        return ENVIRONMENTS.get(value)
+    return {name: ENVIRONMENTS.get(path) for name, path in mapping.items()}
+
+
+def _mapping(value: Any, name: str) -> dict[str, Any]:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except json.JSONDecodeError as error:
+            raise UserError(f"{name} is not JSON ({error}); write '{{\"count\": 100}}'") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{name} is {value!r}; write a mapping")
+    return value
+
+
+def _rows(script: Any, mixture: Any, split: str) -> Any:
+    """The dataset of a split: our rows function, TRL's dataset mixture, or a dataset by name."""
+    path = script.train_rows if split == "train" else script.eval_rows
+    if path is not None:
+        function: Callable[..., Any] = import_object(path, field=f"{split}_rows")
+        arguments = _mapping(
+            (script.train_rows_kwargs if split == "train" else script.eval_rows_kwargs) or {}, f"{split}_rows_kwargs"
+        )
+        try:
+            rows = function(**arguments)
+        except TypeError as error:
+            raise UserError(f"{split}_rows_kwargs do not fit {path}: {error}") from None
+        return rows if hasattr(rows, "column_names") else Dataset.from_list(list(rows))
+    name = script.dataset_train_split if split == "train" else script.dataset_test_split
+    if mixture.datasets:
+        dataset = get_dataset(mixture)
+    elif script.dataset_name:
+        dataset = load_dataset(script.dataset_name, name=script.dataset_config, streaming=script.dataset_streaming)
+    elif split == "train" and script.environment is not None:
+        return None  # the environment's reset supplies every prompt
+    else:
+        raise UserError(f"there is no {split} dataset; write {split}_rows, dataset_name or datasets")
+    if name not in dataset:
+        raise UserError(f"the dataset has no split {name!r}{nearest(name, dataset)}")
+    return dataset[name]
+
+
+def _refuse(error: BaseException) -> int:
+    if int(os.environ.get("RANK", "0")) == 0:
+        print(f"wm train: {' '.join(str(error).split())}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -99,6 +99,15 @@ def test_an_arm_has_one_colour_in_legend_and_curves() -> None:
     assert colours["b"] in figures[1]
 
 
+def test_a_curve_keeps_to_its_limits_and_steps_are_whole() -> None:
+    def ticks(limits: tuple[float, float] | None) -> list[str]:
+        document = render(Report("t", curves=[Curve("c", [Series("a", [2, 3], [0.4, 0.41])], limits=limits)]))
+        return re.findall(r"<text[^>]*>([-\d.]+)</text>", document)
+
+    assert ticks((0, 1)) == ["2", "3", "0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]
+    assert ticks(None)[:3] == ["2", "3", "0.400"]
+
+
 def test_parts_without_content_are_left_out_and_rendering_is_reproducible() -> None:
     page = parse(render(Report("only a title")))
     assert "only a title" in page.text

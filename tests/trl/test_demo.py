@@ -11,7 +11,7 @@ pytest.importorskip("trl", minversion="1.10")
 pytest.importorskip("matplotlib")
 
 from wm_plugin.cli import demo as command
-from wm_plugin.errors import MissingExtraError
+from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.evaluation.compare import Ratio
 from wm_plugin.tiny.held_out import HeldOut, Measured
 from wm_plugin.tiny.policy import make_tokenizer
@@ -120,10 +120,12 @@ def test_the_command_calls_the_demo_and_prints_its_table(monkeypatch, capsys, sm
     args = parser.parse_args(["demo", "--steps", "3", "--seed", "5", "--out", "x"])
     assert args.run(args) is result
     assert calls == [(3, 5, "x")]
-    captured = capsys.readouterr()
-    assert captured.out == ""  # stdout is for --json
-    assert "coeff 0" in captured.err
-    assert "no difference at this sample size" in captured.err
+    assert capsys.readouterr().out == ""  # standard output is for --json
+    args.show(result)
+    printed = capsys.readouterr().out
+    assert "coeff 0" in printed
+    assert all(claim["sentence"] in printed for claim in result["claims"])
+    assert printed.strip().endswith("report.html")
 
 
 def test_without_trl_the_command_says_what_to_install() -> None:
@@ -146,6 +148,14 @@ def test_without_matplotlib_it_stops_before_it_trains(monkeypatch, tmp_path) -> 
     with pytest.raises(MissingExtraError, match=r"the demo needs matplotlib: pip install 'wm-plugin\[demo\]'"):
         run_demo(out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_what_cannot_run_is_refused_at_once(tmp_path) -> None:
+    with pytest.raises(UserError, match="steps is 0"):
+        run_demo(0, out=tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="name a directory"):
+        run_demo(1, out=tmp_path / "file")
 
 
 @pytest.mark.slow

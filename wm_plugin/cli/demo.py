@@ -19,12 +19,12 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "--seed", type=int, default=0, help="of the start, the training boards and both arms (default: 0)"
     )
     parser.add_argument("--out", default="demo", help="directory for report.html and result.json (default: demo)")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, show=show)
     return parser
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Run the demo, show progress on a terminal, print the table (to stderr), and return the result."""
+    """Run the demo, with progress bars on a terminal, and return its result."""
     run_demo = _run_demo()
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal) as bars:
@@ -36,11 +36,16 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             bars.update(tasks[what], completed=done, total=planned)
 
         result: dict[str, Any] = run_demo(args.steps, args.seed, args.out, progress)
+    return result
+
+
+def show(result: dict[str, Any]) -> None:
+    """Print the arms as a table, what can be said of them, and where the report is."""
+    console = Console()
     console.print(_table(result))
     for claim in result["claims"]:
-        console.print(claim["sentence"], highlight=False)
-    console.print(f"Report: {result['report']}", highlight=False)
-    return result
+        console.print(claim["sentence"], highlight=False, markup=False, soft_wrap=True)
+    console.print(f"Report: {result['report']}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _run_demo() -> Any:

@@ -52,7 +52,7 @@ class Prediction:
     predicted: str
 
 
-def evaluate(model: torch.nn.Module, ids: Episodes, mask: Episodes, *, batch_size: int = 64) -> OneStep:
+def evaluate(model: torch.nn.Module, ids: Episodes, mask: Episodes, *, batch_size: int = 8) -> OneStep:
     """Score the next observations of `ids`.
 
     Args:
@@ -61,7 +61,7 @@ def evaluate(model: torch.nn.Module, ids: Episodes, mask: Episodes, *, batch_siz
         ids: Token ids, one sequence an episode.
         mask: The same shape; 1 = the token counts (what the environment said). A first token cannot count: nothing comes
             before it.
-        batch_size: Episodes in a forward pass.
+        batch_size: Episodes in a forward pass; the counted tokens' logits, over the whole vocabulary, are in memory at once.
 
     Raises:
         ValueError: The shapes differ, a first token counts, or nothing counts at all.

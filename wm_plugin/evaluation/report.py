@@ -20,6 +20,7 @@ try:
     import matplotlib
     from markupsafe import Markup
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 except ModuleNotFoundError as _error:
     if _error.name not in ("jinja2", "markupsafe", "matplotlib"):
         raise
@@ -43,10 +44,13 @@ class Series:
 
 @dataclass(frozen=True)
 class Curve:
+    """One figure. `limits` of the vertical axis: None fits the data."""
+
     title: str
     series: Sequence[Series]
     unit: str = ""
     x_label: str = "step"
+    limits: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -174,6 +178,10 @@ def _svg(curve: Curve, arms: Sequence[str]) -> str:
             axes.plot(
                 series.x, series.y, color=COLOURS[style % len(COLOURS)], marker=marker, markersize=4, linewidth=1.6
             )
+        if all(float(x).is_integer() for series in curve.series for x in series.x):
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        if curve.limits:
+            axes.set_ylim(curve.limits)
         axes.grid(color="#e5e7eb", linewidth=0.8)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)

@@ -38,7 +38,7 @@ class HeldOut:
 
     def measure(self, model: PreTrainedModel) -> Measured:
         played = play(model, self.tokenizer, self.boards, _SEED)
-        step = evaluate(model, *self.walks)
+        step = evaluate(model, *self.walks, batch_size=64)
         ones = torch.ones(len(played))
         ratios = {
             "success": Ratio(torch.tensor([float(episode.success) for episode in played]), ones),
@@ -53,7 +53,7 @@ class HeldOut:
         boards = self.boards if measure in ("success", "turns") else self.walked
         return [_layout(board) for board in boards]
 
-    def predict(self, model: PreTrainedModel, count: int = 6) -> list[Prediction]:
+    def predict(self, model: PreTrainedModel, count: int = 9) -> list[Prediction]:
         """The second next-observation of the first `count` walks of two moves or more, for display."""
         chosen = [index for index, row in enumerate(self.walks[1]) if sum(row) >= 2 * OBSERVATION_TOKENS][:count]
         ids, mask = ([rows[index] for index in chosen] for rows in self.walks)

@@ -90,7 +90,7 @@ def world_model_sft(
         if progress:
             progress(step, max_steps)
         if step % check_every == 0 or step == max_steps:
-            reached = evaluate(model, *validation).exact_share
+            reached = evaluate(model, *validation, batch_size=64).exact_share
             if reached >= stop_at:
                 break
     if progress:

@@ -21,6 +21,7 @@ from transformers.utils import logging as transformers_logging
 
 from trl import GRPOConfig
 from wm_plugin.environments.grid import MAX_TURNS, GridEnvironment, dataset_rows
+from wm_plugin.errors import UserError
 from wm_plugin.evaluation.report import check_extra, write
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.tiny.held_out import HeldOut
@@ -76,10 +77,15 @@ def run_demo(
 
     Raises:
         MissingExtraError: matplotlib or jinja2 is not installed.
+        UserError: `steps` is less than 1, or `out` is a file.
     """
     check_extra("the demo", "demo")  # before minutes of training
-    progress = progress or (lambda *_: None)
+    if steps < 1:
+        raise UserError(f"steps is {steps}; a demo needs 1 or more")
     out = Path(out)
+    if out.exists() and not out.is_dir():
+        raise UserError(f"out is {str(out)!r}, a file; name a directory")
+    progress = progress or (lambda *_: None)
     out.mkdir(parents=True, exist_ok=True)
     began = time.process_time()
     with _quiet():

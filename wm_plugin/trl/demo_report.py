@@ -86,7 +86,7 @@ def make_report(result: dict[str, Any], arms: list[Arm], before: list[Prediction
     for row in result["arms"]:
         shown: dict[str, str | float] = {"arm": f"coeff {row['coeff']:g}"}
         for measure, label in _MEASURES.items():
-            shown |= {f"{label}, start": row[f"{measure}_start"], f"{label}, end": row[f"{measure}_end"]}
+            shown[label] = f"{row[f'{measure}_start']:.3f} → {row[f'{measure}_end']:.3f}"
         shown |= {"policy tokens": row["policy_tokens"], "environment tokens": row["environment_tokens"]}
         rows.append(shown | {"training, CPU seconds": row["cpu_seconds"]})
     curves = [
@@ -99,6 +99,7 @@ def make_report(result: dict[str, Any], arms: list[Arm], before: list[Prediction
                 for arm in arms
             ],
             unit="nats a token" if key == "env_nll" else "",
+            limits=(0, 1) if key in ("exact", "success") else None,
         )
         for key, label in _MEASURES.items()
     ]

@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 from rich.progress import Progress
+from transformers.utils import logging as transformers_logging
 
 from wm_plugin.tiny.policy import make_model, make_tokenizer
 from wm_plugin.tiny.warm_start import STOP_AT, behaviour_cloning, world_model_sft
@@ -36,6 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
             console.print(
                 f"The world model reached an exact match of {exact:.2f} of {STOP_AT}: a weak start; try another seed."
             )
+    transformers_logging.disable_progress_bar()  # of writing 0.6 MB
     options.out.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(options.out)
     tokenizer.save_pretrained(options.out)

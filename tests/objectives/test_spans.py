@@ -142,7 +142,7 @@ def test_block_spans_by_hand():
 
 @given(st.lists(st.integers(0, 1)))
 def test_zero_runs(mask):
-    runs = zero_runs(mask)
+    runs = zero_runs(torch.tensor(mask))
     covered = [index for start, end in runs for index in range(start, end)]
     assert covered == [index for index, value in enumerate(mask) if value == 0]
     assert all(a[1] < b[0] for a, b in itertools.pairwise(runs))

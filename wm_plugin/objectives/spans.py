@@ -64,12 +64,18 @@ class ContentLocator:
         Raises:
             SpanError: the tokens cannot be reproduced from the messages and the template.
         """
-        guesses = [_interleave(self._scaffold(block.tools), block.contents) for block in blocks]
-        encoded = self._encode([text for text, _ in guesses]) if blocks else []
-        return [
-            _token_ranges(block, tokens, chars) or self._locate_transformed(block)
-            for block, (_, chars), tokens in zip(blocks, guesses, encoded, strict=True)
-        ]
+        # the completions of one prompt often meet the same results: each is tokenised once
+        texts = {
+            (block.tools, block.contents): _interleave(self._scaffold(block.tools), block.contents) for block in blocks
+        }
+        encoded = self._encode([text for text, _ in texts.values()]) if texts else []
+        tokens = dict(zip(texts, encoded, strict=True))
+        found = []
+        for block in blocks:
+            key = block.tools, block.contents
+            ranges = _token_ranges(block, tokens[key], texts[key][1])
+            found.append(self._locate_transformed(block) if ranges is None else ranges)
+        return found
 
     def _scaffold(self, tools: tuple[str, ...]) -> list[str]:
         """The literal text around the contents: one piece more than there are results."""
@@ -115,17 +121,11 @@ def block_spans(block: ToolBlock, contents: Sequence[tuple[int, int]], offset: i
     return [(span, index) for span, index in spans if span.end > span.start]
 
 
-def zero_runs(mask: Sequence[int]) -> list[tuple[int, int]]:
-    """Maximal runs [start, end) of 0 in a mask (1 = sampled by the policy)."""
-    runs = []
-    start = None
-    for index, value in enumerate([*mask, 1]):
-        if value == 0 and start is None:
-            start = index
-        elif value != 0 and start is not None:
-            runs.append((start, index))
-            start = None
-    return runs
+def zero_runs(mask: torch.Tensor) -> list[tuple[int, int]]:
+    """Maximal runs [start, end) of 0 in a mask (T,), 1 = sampled by the policy."""
+    zero = torch.nn.functional.pad((mask == 0).to(torch.int8), (1, 1))
+    edges: list[int] = zero.diff().nonzero()[:, 0].tolist()
+    return list(zip(edges[::2], edges[1::2], strict=True))
 
 
 def token_weights(
@@ -145,11 +145,17 @@ def token_weights(
     number = {tool: index + 1 for index, tool in enumerate(tools)}
     weights = torch.zeros(len(rows), length, dtype=torch.float32)
     tool_ids = torch.zeros(len(rows), length, dtype=torch.int16)
-    for row, spans in enumerate(rows):
-        for span, multiplier in spans:
-            if multiplier != 0:
-                weights[row, span.start : span.end] = multiplier
-                tool_ids[row, span.start : span.end] = number.get(span.tool or "", len(tools) + 1)
+    selected = [(row, span, weight) for row, spans in enumerate(rows) for span, weight in spans if weight != 0]
+    if selected:  # all spans in one write: a loop over them costs more than finding them
+        starts = torch.tensor([span.start for _, span, _ in selected])
+        lengths = torch.tensor([span.end - span.start for _, span, _ in selected])
+        # token k of a span lies k after its start: counted over all spans, less what came before the span
+        before = lengths.cumsum(0) - lengths
+        columns = torch.arange(int(lengths.sum())) + (starts - before).repeat_interleave(lengths)
+        index = torch.tensor([row for row, _, _ in selected]).repeat_interleave(lengths), columns
+        weights[index] = torch.tensor([weight for _, _, weight in selected]).repeat_interleave(lengths)
+        numbers = [number.get(span.tool or "", len(tools) + 1) for _, span, _ in selected]
+        tool_ids[index] = torch.tensor(numbers, dtype=torch.int16).repeat_interleave(lengths)
     return weights, tool_ids
 
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from packaging.version import Version
 
 import trl
@@ -20,6 +21,7 @@ from wm_plugin.trl.support import CUT_RESULTS_DROPPED
 SPAN_FIELD = "env_spans"  # what a rollout_func returns beside TRL's env_mask
 
 Message = Mapping[str, Any]
+Origin = tuple[Span, Message | None, bool]  # the third: the host made the message up, because the call failed
 
 
 class CallRecorder:
@@ -82,57 +84,58 @@ class Rollouts:
 
     def spans(
         self,
-        row: int,
-        tool_mask: Sequence[int],
-        columns: Mapping[str, Any],
+        tool_masks: Mapping[int, torch.Tensor],
+        columns: Sequence[Mapping[str, Any]],
         locator: ContentLocator,
         full_block: Callable[[list[Message]], list[int]],
-    ) -> list[tuple[Span, Message | None, bool]]:
-        """The environment's spans in a completion, each with its message and whether the host made that message up.
+    ) -> dict[int, list[Origin]]:
+        """For each completion in `tool_masks`, the environment's spans in it.
 
         Args:
-            tool_mask: (T,) of the completion without its padding, 1 = sampled by the policy.
-            columns: the completion's extra columns; `env_spans` among them wins over tool messages.
+            tool_masks: by the completion's row, (T,) without padding, 1 = sampled by the policy.
+            columns: every completion's extra columns; `env_spans` among them wins over tool messages.
             full_block: tool messages -> the tokens that the host would append for them.
         """
-        runs = zero_runs(tool_mask)
-        if columns.get(SPAN_FIELD) is not None:
-            return [(span, None, False) for span in _given_spans(columns[SPAN_FIELD], tool_mask)]
-        completion = self.completions[row]
-        groups = _tool_groups(completion) if isinstance(completion, list) else []
-        if not groups:  # a rollout_func that gives env_mask alone: whole runs, of unknown origin
-            return [(Span(start, end, "environment", None, True), None, False) for start, end in runs]
-        if len(groups) == len(runs) + 1 and Version(trl.__version__) < CUT_RESULTS_DROPPED:
-            groups.pop()  # the last result was cut away whole
-        if len(runs) != len(groups):
-            raise SpanError(
-                f"a completion has {len(runs)} blocks of environment tokens but {len(groups)} groups of tool messages; "
-                f"a rollout_func must return {SPAN_FIELD!r} beside env_mask"
-            )
-        blocks = []
-        for (start, end), group in zip(runs, groups, strict=True):
-            ids = list(self.completion_ids[row][start:end])
-            at_the_end = end == len(tool_mask)  # only there can a block be cut
-            blocks.append(
-                ToolBlock(
-                    tools=tuple(message["name"] for message in group),
-                    contents=tuple(_text(message) for message in group),
-                    ids=ids,
-                    full_ids=full_block(group) if at_the_end else None,
+        found: dict[int, list[Origin]] = {row: [] for row in tool_masks}
+        blocks: list[ToolBlock] = []
+        places: list[tuple[int, int, list[Message]]] = []  # (row, first token, messages) of each block
+        for row, tool_mask in tool_masks.items():
+            if columns[row].get(SPAN_FIELD) is not None:
+                found[row] = [(span, None, False) for span in _given_spans(columns[row][SPAN_FIELD], tool_mask)]
+                continue
+            runs, groups = zero_runs(tool_mask), _tool_groups(self.completions[row])
+            if not groups:  # a rollout_func that gives env_mask alone: whole runs, of unknown origin
+                found[row] = [(Span(start, end, "environment", None, True), None, False) for start, end in runs]
+                continue
+            if len(groups) == len(runs) + 1 and Version(trl.__version__) < CUT_RESULTS_DROPPED:
+                groups.pop()  # the last result was cut away whole
+            if len(runs) != len(groups):
+                raise SpanError(
+                    f"a completion has {len(runs)} blocks of environment tokens but {len(groups)} groups of tool "
+                    f"messages; a rollout_func must return {SPAN_FIELD!r} beside env_mask"
                 )
-            )
-        spans: list[tuple[Span, Message | None, bool]] = []
-        for block, ranges, group, (start, _) in zip(blocks, locator.locate(blocks), groups, runs, strict=True):
+            for (start, end), group in zip(runs, groups, strict=True):
+                cut = end == len(tool_mask)  # only at the end of a completion can a block be cut
+                blocks.append(
+                    ToolBlock(
+                        tools=tuple(message["name"] for message in group),
+                        contents=tuple(_text(message) for message in group),
+                        ids=list(self.completion_ids[row][start:end]),
+                        full_ids=full_block(group) if cut else None,
+                    )
+                )
+                places.append((row, start, group))
+        for block, ranges, (row, start, group) in zip(blocks, locator.locate(blocks), places, strict=True):
             failed = [self.calls.failed(row, message) for message in group]
-            spans += [(span, group[index], failed[index]) for span, index in block_spans(block, ranges, start)]
-        return spans
+            found[row] += [(span, group[index], failed[index]) for span, index in block_spans(block, ranges, start)]
+        return found
 
 
-def _tool_groups(messages: list[Message]) -> list[list[Message]]:
-    """Consecutive tool messages, together."""
+def _tool_groups(completion: Any) -> list[list[Message]]:
+    """Consecutive tool messages, together. A completion that is plain text has none."""
     groups: list[list[Message]] = []
     previous = None
-    for message in messages:
+    for message in completion if isinstance(completion, list) else []:
         if message["role"] == "tool":
             if previous == "tool":
                 groups[-1].append(message)
@@ -151,7 +154,7 @@ def _text(message: Message) -> str:
     return content
 
 
-def _given_spans(values: Any, tool_mask: Sequence[int]) -> list[Span]:
+def _given_spans(values: Any, tool_mask: torch.Tensor) -> list[Span]:
     """`env_spans` of a rollout_func: (start, end, role, tool, content) each, clipped where the completion was."""
     spans: list[Span] = []
     length = len(tool_mask)
@@ -166,7 +169,7 @@ def _given_spans(values: Any, tool_mask: Sequence[int]) -> list[Span]:
         if not 0 <= start <= end:
             raise UserError(f"{SPAN_FIELD}: {value!r} ends before it starts, or starts below 0")
         clipped = span._replace(start=min(start, length), end=min(end, length))
-        if any(tool_mask[clipped.start : clipped.end]):
+        if tool_mask[clipped.start : clipped.end].any():
             raise UserError(f"{SPAN_FIELD}: {value!r} covers tokens that env_mask says the policy sampled")
         spans.append(clipped)
     spans.sort()

@@ -95,12 +95,10 @@ class WorldModelMixin(_Host):
         output = super()._generate_and_score_completions(inputs)
         try:
             output.update(self._environment_columns(inputs, output))
-        except SpanError:
+        except (SpanError, UserError) as error:
             if self._wm.active:
                 raise
-            self._warn_once(
-                "environment tokens of a batch could not be located; they are left out of the metrics (coeff is 0)"
-            )
+            self._warn_once(f"environment tokens of a batch are not measured (coeff is 0): {error}")
             output.update(self._columns([[] for _ in inputs], output, torch.tensor(0)))
         return output
 
@@ -133,25 +131,23 @@ class WorldModelMixin(_Host):
         """Weights and tool numbers of a generation batch, as tensors that the host shuffles and splits with the rest."""
         config, rollouts = self._wm, self._wm_rollouts
         tool_mask, completion_mask = output.get("tool_mask"), output["completion_mask"]
-        rows: list[list] = []
-        masked = 0
         if tool_mask is None and any(SPAN_FIELD in row for row in inputs):
             raise UserError(
                 f"rollout_func returns {SPAN_FIELD!r} but no env_mask: TRL would train on the environment's tokens"
             )
+        # mask_truncated_completions takes whole rows out, and zeroes their tool_mask too
+        present = completion_mask.any(dim=1).tolist()
+        masked = sum(bool(ids) and not here for ids, here in zip(rollouts.completion_ids, present, strict=True))
+        tool_mask = None if tool_mask is None else tool_mask.cpu()
+        tool_masks = {}
         for row, ids in enumerate(rollouts.completion_ids):
-            rows.append([])
-            if tool_mask is None:
-                continue
-            if not completion_mask[row].any():  # mask_truncated_completions took the row out
-                masked += bool(len(ids))
-                continue
-            if config.zero_variance_groups == "drop" and rollouts.zero_variance[row]:
-                continue
-            spans = rollouts.spans(
-                row, tool_mask[row, : len(ids)].tolist(), inputs[row], self._wm_locator, self._get_tool_suffix_ids
-            )
-            truncated = ids[-1] not in self._wm_end_ids
+            dropped = config.zero_variance_groups == "drop" and rollouts.zero_variance[row]
+            if tool_mask is not None and present[row] and not dropped:
+                tool_masks[row] = tool_mask[row, : len(ids)]
+        found = rollouts.spans(tool_masks, inputs, self._wm_locator, self._get_tool_suffix_ids)
+        rows: list[list] = [[] for _ in inputs]
+        for row, spans in found.items():
+            truncated = rollouts.completion_ids[row][-1] not in self._wm_end_ids
             for span, message, failed in spans:
                 rows[row].append((span, config.multiplier(span, message, failed=failed, truncated=truncated)))
         if self.rollout_func is not None and config.tool_names is None:

@@ -1,0 +1,199 @@
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from wm_plugin.cli import doctor, main
+from wm_plugin.cli.doctor import Check
+
+NOTHING = {"python": "3.11.0"} | dict.fromkeys(doctor._PACKAGES)
+
+
+def run_json(capsys, *arguments):
+    code = main.main(["doctor", "--json", *arguments])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def state(result, name):
+    (check,) = (check for check in result["checks"] if check["name"] == name)
+    return check["state"]
+
+
+@pytest.fixture
+def hosts(monkeypatch):
+    def install(**versions):
+        monkeypatch.setattr(doctor, "versions", lambda: {**NOTHING, **versions})
+
+    return install
+
+
+def test_versions_of_what_is_absent_are_null(monkeypatch):
+    real = doctor.metadata.version
+
+    def version(name):
+        if name == "ray":
+            raise doctor.metadata.PackageNotFoundError(name)
+        return real(name) if name == "torch" else "9"
+
+    monkeypatch.setattr(doctor.metadata, "version", version)
+    found = doctor.versions()
+    assert found["ray"] is None
+    assert found["torch"].startswith(tuple("123456789"))
+    assert found["python"].startswith("3.")
+
+
+def test_no_host_at_all_fails_and_says_how_to_install_one(capsys, hosts):
+    hosts()
+    code, result = run_json(capsys)
+    assert code == 1
+    assert result["ok"] is False
+    assert "pip install 'wm-plugin[trl]'" in result["checks"][0]["mend"]
+
+
+@pytest.mark.parametrize(
+    ("trl", "trl_state", "verl", "code"),
+    [("1.16", "ok", None, 0), ("1.16", "ok", "0.9", 0), (None, "warn", "0.9", 1), ("1.16", "fail", "0.9", 1)],
+)
+def test_hosts(capsys, hosts, monkeypatch, trl, trl_state, verl, code):
+    hosts(trl=trl, verl=verl)
+    monkeypatch.setattr(doctor, "_trl", lambda version: [Check("trl", trl_state, version, "mend")])
+    exit_code, result = run_json(capsys)
+    assert (exit_code, result["ok"]) == (code, code == 0)
+    assert state(result, "trl") == trl_state
+    if verl:
+        assert state(result, "verl") == ("warn" if trl else "fail")
+        assert any("0.9 is installed, but this release has no verl adapter" in c["detail"] for c in result["checks"])
+
+
+def test_a_host_that_cannot_be_imported_fails_with_the_reason(hosts, capsys, monkeypatch):
+    hosts(trl="9.9")
+    monkeypatch.setitem(sys.modules, "wm_plugin.trl.doctor", None)
+    code, result = run_json(capsys)
+    assert code == 1
+    (check,) = (c for c in result["checks"] if c["name"] == "trl")
+    assert "9.9 is installed, but cannot be used (ModuleNotFoundError" in check["detail"]
+
+
+def test_people_see_every_check_and_its_mend(capsys, hosts, monkeypatch):
+    hosts(trl="1.16")
+    checks = [Check("trl", "ok", "fine"), Check("[b]x", "fail", "broken", "mend it")]
+    monkeypatch.setattr(doctor, "_trl", lambda _: checks)
+    assert main.main(["doctor"]) == 1
+    out = capsys.readouterr().out
+    assert "verl          not installed" in out
+    assert "ok    trl: fine" in out
+    assert "fail  [b]x: broken\n      → mend it" in out
+    assert out.endswith("Not ready: see the lines marked fail.\n")
+
+
+def test_recipes_are_listed_from_the_package(monkeypatch, tmp_path):
+    (tmp_path / "trl").mkdir()
+    (tmp_path / "trl/echo.yaml").touch()
+    (tmp_path / "trl/run.sh").touch()
+    monkeypatch.setattr(doctor.resources, "files", lambda _: tmp_path)
+    assert doctor._recipes() == Check("recipes", "ok", "trl/echo.yaml")
+    (tmp_path / "trl/echo.yaml").unlink()
+    assert doctor._recipes().state == "warn"
+
+    def absent(_):
+        raise ModuleNotFoundError
+
+    monkeypatch.setattr(doctor.resources, "files", absent)
+    assert "checkout" in doctor._recipes().detail
+
+
+# -- trl ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def trl_doctor():
+    pytest.importorskip("trl")
+    from wm_plugin.trl import doctor as trl_doctor
+
+    return trl_doctor
+
+
+def states(module):
+    return {check.name: check.state for check in module.checks()}
+
+
+def test_the_installed_trl_works(trl_doctor):
+    found = {check.name: check for check in trl_doctor.checks()}
+    assert found["trl"].state == found["trl hooks"].state == "ok"
+    for owner, name, _ in trl_doctor.support.HOOKS:
+        assert f"{owner.__name__}.{name}" in found["trl hooks"].detail
+
+
+@pytest.mark.parametrize(
+    ("trl", "transformers", "expected"),
+    [
+        ("1.16.0", "5.23.0", {}),
+        ("1.13.0", "5.23.0", {"Liger loss": "warn"}),
+        ("1.9.0", "5.23.0", {"Liger loss": "warn", "dapo normalisation": "warn"}),
+        (
+            "1.0.0",
+            "5.23.0",
+            {"Liger loss": "warn", "dapo normalisation": "warn", "environment_factory": "warn"},
+        ),
+        ("1.16.0", "5.1.0", {"environment_factory": "warn", "tool calls": "warn"}),
+        ("2.0.0", "5.23.0", {"trl": "fail"}),
+        (
+            "0.29.0",
+            "5.23.0",
+            {"trl": "fail", "Liger loss": "warn", "dapo normalisation": "warn", "environment_factory": "warn"},
+        ),
+    ],
+)
+def test_claims_follow_the_versions(trl_doctor, monkeypatch, trl, transformers, expected):
+    monkeypatch.setattr(trl_doctor.support, "versions", lambda: {"trl": trl, "transformers": transformers})
+    monkeypatch.setattr(trl_doctor, "_installed", lambda package: package != "jmespath")
+    found = states(trl_doctor)
+    assert {name: state for name, state in found.items() if state != "ok"} == expected
+    assert all(check.mend for check in trl_doctor.checks() if check.state != "ok")
+
+
+def test_a_hook_that_is_gone_fails(trl_doctor, monkeypatch):
+    monkeypatch.setattr(trl_doctor.support, "missing_hooks", lambda: ["GRPOTrainer.x is gone"])
+    (check,) = (check for check in trl_doctor.checks() if check.name == "trl hooks")
+    assert check.state == "fail"
+    assert "GRPOTrainer.x is gone" in check.detail
+
+
+def test_tokenizers(trl_doctor):
+    import trl
+    from trl_support import make_tokenizer
+
+    templates = Path(trl.__file__).parent / "chat_templates"
+    if not (templates / "qwen3_training.jinja").exists():
+        pytest.skip(f"trl {trl.__version__} has no file of the template")
+    tokenizer = make_tokenizer()
+    assert trl_doctor.check_tokenizer(tokenizer).state == "ok"
+    assert "its own" in trl_doctor.check_tokenizer(tokenizer).detail
+    tokenizer.chat_template = (templates / "qwen3.jinja").read_text()  # TRL trains with a variant of it
+    assert trl_doctor.rollout_template(tokenizer) == (templates / "qwen3_training.jinja").read_text()
+    check = trl_doctor.check_tokenizer(tokenizer)
+    assert check.state == "ok"
+    assert "training template" in check.detail
+    tokenizer.chat_template = "{% for m in messages %}{{ m.role }}{% endfor %}"
+    check = trl_doctor.check_tokenizer(tokenizer)
+    assert check.state == "fail"
+    assert "does not write a tool result's content" in check.detail
+    tokenizer.chat_template = "{{ raise_exception('no tools') }}"
+    assert "no tools" in trl_doctor.check_tokenizer(tokenizer).detail
+
+    class Slow:
+        is_fast = False
+
+    assert trl_doctor.check_tokenizer(Slow()).state == "fail"
+
+
+def test_the_command_checks_a_tokenizer(trl_doctor, capsys, tmp_path):
+    from trl_support import make_tokenizer
+
+    make_tokenizer().save_pretrained(tmp_path)
+    code, result = run_json(capsys, "--tokenizer", str(tmp_path))
+    assert code == 0
+    assert any(check["name"].startswith("tokenizer ") and check["state"] == "ok" for check in result["checks"])
+    assert set(result["checks"][0]) == {field.name for field in dataclasses.fields(Check)}

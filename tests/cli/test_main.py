@@ -1,0 +1,176 @@
+import json
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from wm_plugin.cli import demo, main
+from wm_plugin.errors import MissingExtraError, UserError
+
+# The package itself stands aside, so that only what the command imports is seen.
+LIGHT = """
+import importlib.util, sys, types
+package = types.ModuleType("wm_plugin")
+package.__path__ = list(importlib.util.find_spec("wm_plugin").submodule_search_locations)
+sys.modules["wm_plugin"] = package
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        assert name not in ("torch", "trl", "transformers", "datasets", "numpy", "pyarrow"), name
+sys.meta_path.insert(0, Blocked())
+from wm_plugin.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def wm(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-c", LIGHT, *arguments], capture_output=True, text=True, timeout=60)
+
+
+def error_of(capsys, *arguments):
+    """The one line on standard error of bad input."""
+    assert main.main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert err.startswith("wm: ")
+    assert "Traceback" not in err
+    return err
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("masks", "--help"), ("doctor", "--help"), ("--version",)])
+def test_help_imports_nothing_heavy(arguments):
+    done = wm(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+
+
+@pytest.mark.parametrize("arguments", [["mask"], ["masks", "--htlm=x"], ["masks"], ["doctor", "x"]])
+def test_bad_input_is_refused_before_anything_heavy_is_imported(arguments):
+    done = wm(*arguments)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+
+
+def test_help_names_every_verb_and_a_first_step(capsys):
+    assert main.main([]) == 0
+    alone = capsys.readouterr().out
+    assert main.main(["--help"]) == 0
+    assert capsys.readouterr().out == alone
+    for verb in main.VERBS:
+        assert f"\n    {verb} " in alone
+    assert "wm masks --example" in alone
+
+
+@pytest.mark.parametrize("verb", main.VERBS)
+def test_every_verb_has_the_same_shape(verb):
+    _, verbs = main.make_parser()
+    assert callable(verbs[verb].get_default("run"))
+    if verb != "train":  # whose flags are the trainer's
+        assert "--json" in verbs[verb].format_help()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["mask"], "no verb 'mask'; did you mean 'masks'?"),
+        (["zzz"], "there is 'demo', 'doctor', 'masks', 'train'"),
+        (["--jsno"], "wm has no flag '--jsno'"),
+        (["masks", "--htlm", "x"], "wm masks has no flag '--htlm'; did you mean '--html'?"),
+        (["masks", "--exampl"], "did you mean '--example'?"),
+        (["masks", "--limit", "many"], "--limit: invalid int value: 'many'; see wm masks --help"),
+        (["masks", "--limit"], "--limit: expected one argument"),
+        (["doctor", "here"], "wm doctor has no place for 'here'"),
+    ],
+)
+def test_mistakes_on_the_command_line_are_one_line(capsys, arguments, said):
+    assert said in error_of(capsys, *arguments)
+
+
+@pytest.fixture
+def verb(monkeypatch):
+    """Makes `wm demo` do something else."""
+
+    def replace(run, show=None):
+        def add_parser(subparsers):
+            parser = subparsers.add_parser("demo", help="x")
+            parser.set_defaults(run=run, show=show)
+            return parser
+
+        monkeypatch.setattr(demo, "add_parser", add_parser)
+
+    return replace
+
+
+def raises(error):
+    def run(args):
+        raise error
+
+    return run
+
+
+def test_user_errors_are_one_line_without_control_characters(capsys, verb):
+    verb(raises(UserError("first\n  second \x1b[31m größe")))
+    assert error_of(capsys, "demo") == "wm: first second \\x1b[31m größe\n"
+    verb(raises(MissingExtraError("the demo", "trl", "demo")))
+    assert "pip install 'wm-plugin[demo]'" in error_of(capsys, "demo")
+
+
+@pytest.mark.parametrize("error", [KeyError("bug"), BrokenPipeError("not standard output")])
+def test_other_errors_keep_their_traceback(verb, error):
+    verb(raises(error))
+    with pytest.raises(type(error)):
+        main.main(["demo"])
+
+
+def test_an_interrupt_is_quiet(capsys, verb):
+    verb(raises(KeyboardInterrupt()))
+    assert main.main(["demo"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_json_is_one_object_and_the_rest_is_for_people(capsys, verb):
+    verb(lambda _: {"a": [1, "ö"]}, show=lambda result: print("for people", result["a"]))
+    assert main.main(["demo", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"a": [1, "ö"]}
+    assert main.main(["demo"]) == 0
+    assert capsys.readouterr().out == "for people [1, 'ö']\n"
+
+
+@pytest.mark.parametrize(("result", "code"), [({}, 0), ({"ok": True}, 0), ({"ok": False}, 1)])
+def test_exit_codes_come_from_the_result(capsys, verb, result, code):
+    verb(lambda _: result)
+    assert main.main(["demo", "--json"]) == code
+    assert json.loads(capsys.readouterr().out) == result
+
+
+@pytest.mark.parametrize("buffering", ["", "1"])
+def test_a_reader_that_leaves_is_not_an_error(buffering):
+    code = f"import sys; sys.stdin.read(1)\n{LIGHT}"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "--version"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": buffering},
+    )
+    process.stdout.close()
+    _, err = process.communicate(b"go", timeout=60)
+    assert (process.returncode, err) == (1, b"")
+
+
+def test_train_hands_on_its_arguments_and_exit_code(capsys, monkeypatch):
+    seen = []
+    entry = SimpleNamespace(main=lambda argv: seen.append(argv) or 5)
+    monkeypatch.setitem(sys.modules, "wm_plugin.trl.train", entry)
+    arguments = ["--config", "x.yaml", "--help", "--json", "--learning_rate", "-1", "--version", "plain"]
+    assert main.main(["train", *arguments]) == 5
+    assert seen == [arguments]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_train_without_trl_says_what_to_install(capsys, monkeypatch):
+    for name in [name for name in sys.modules if name == "wm_plugin.trl" or name.startswith("wm_plugin.trl.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "trl", None)
+    assert "pip install 'wm-plugin[trl]'" in error_of(capsys, "train")

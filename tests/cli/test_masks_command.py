@@ -1,0 +1,297 @@
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from wm_plugin.cli import main, rollouts
+from wm_plugin.tiny.policy import make_tokenizer
+
+BOARD = "#...\n.A..\n...G\n....>"
+CALL = {"type": "function", "function": {"name": "move", "arguments": {"direction": "R"}}}
+COMPLETION = [
+    {"role": "assistant", "content": "", "tool_calls": [CALL]},
+    {"role": "tool", "name": "move", "content": "#...\n..A.\n...G\n....>"},
+    {"role": "assistant", "content": "no"},
+]
+ROW = {"prompt": [{"role": "user", "content": BOARD}], "completion": COMPLETION}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokenizer")
+    make_tokenizer().save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(*rows, name="rollouts.jsonl"):
+        path = tmp_path / name
+        path.write_text(
+            "".join(row if isinstance(row, str) else json.dumps(row) + "\n" for row in rows), encoding="utf-8"
+        )
+        return str(path)
+
+    return write
+
+
+def run_json(capsys, *arguments):
+    assert main.main(["masks", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def error_of(capsys, *arguments):
+    assert main.main(["masks", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    return err
+
+
+def spans(rollout):
+    return [(s["kind"], s["tool"], s["text"], s["weight"]) for s in rollout["spans"]]
+
+
+EXPECTED = [
+    ("prompt", None, BOARD, 0.0),
+    ("policy", None, "R", 0.0),
+    ("content", "move", COMPLETION[1]["content"], 1.0),
+    ("policy", None, "no<eos>", 0.0),
+]
+
+
+@pytest.mark.parametrize("row", [ROW, {"messages": ROW["prompt"] + COMPLETION}], ids=["completion", "messages"])
+def test_messages(capsys, write, tokenizer, row):
+    path = write(row, "\n", row)
+    result = run_json(capsys, path, "--tokenizer", tokenizer)
+    assert [rollout["source"] for rollout in result["rollouts"]] == [f"{path}:1", f"{path}:3"]
+    assert spans(result["rollouts"][0]) == EXPECTED
+    assert result["rollouts"][0]["prompt_tokens"] == len(BOARD)
+    assert result["tools"] == {"move": {"tokens": 40, "weight": 1.0, "environment_tokens": 40}}
+    assert result["notes"] == []
+
+
+def test_only_a_line_end_ends_a_row(capsys, write, tokenizer):
+    row = {**ROW, "prompt": [{"role": "user", "content": "\u2028x\x0c\x85"}]}
+    path = write(json.dumps(row, ensure_ascii=False), "\r\n", ROW)
+    result = run_json(capsys, path, "--tokenizer", tokenizer)
+    assert [rollout["source"] for rollout in result["rollouts"]] == [f"{path}:1", f"{path}:2"]
+
+
+def test_token_ids_and_spans(capsys, write, tokenizer):
+    ids = make_tokenizer()("Rboard!").input_ids
+    path = write({"completion_ids": ids, "spans": [[1, 7, "tool", "move", True]]})
+    result = run_json(capsys, path, "--tokenizer", tokenizer)
+    assert spans(result["rollouts"][0]) == [("policy", None, "R", 0.0), ("content", "move", "board!", 1.0)]
+
+
+def test_parquet_as_trl_writes_it(capsys, tmp_path, tokenizer):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    other = {"type": "function", "function": {"name": "look", "arguments": {"where": "up"}}}
+    rows = [ROW, {**ROW, "completion": [{"role": "assistant", "content": "", "tool_calls": [other]}]}]
+    path = tmp_path / "completions_00001.parquet"
+    columns = {name: [row[name] for row in rows] for name in ("prompt", "completion")}
+    pandas.DataFrame({"step": [1, 1], **columns, "advantage": [0.0, 0.0]}).to_parquet(path)
+    result = run_json(capsys, str(path), "--tokenizer", tokenizer)
+    assert spans(result["rollouts"][0]) == EXPECTED
+    assert result["rollouts"][1]["source"].endswith("completions_00001.parquet, row 2")
+    assert spans(result["rollouts"][1])[1] == ("policy", None, 'look{"where": "up"}', 0.0)
+
+    pandas.DataFrame({"prompt": ["a"], "completion": ["b"]}).to_parquet(path)
+    assert "row 1: 'prompt' is text" in error_of(capsys, str(path), "--tokenizer", tokenizer)
+    path.write_text("no parquet")
+    assert "cannot be read as parquet" in error_of(capsys, str(path), "--tokenizer", tokenizer)
+
+
+def test_the_example_needs_nothing(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run_json(capsys, "--example")
+    assert result["tools"]["move"]["tokens"] > 20
+    assert {span["kind"] for span in result["rollouts"][0]["spans"]} == {"prompt", "policy", "content"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pipe_gets_one_line_a_span(capsys, write, tokenizer):
+    row = json.loads(json.dumps(ROW))
+    row["completion"][1]["content"] = "[b]\x1b[31m " + "x" * 100
+    assert main.main(["masks", write(row), "--tokenizer", tokenizer]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith(":1: 132 tokens, 108 of the environment, 108 count")
+    assert lines[1].split()[:2] == ["0-20", "prompt"]
+    assert lines[3].split()[:5] == ["21-129", "content", "move", "counts", "×1"]
+    assert "[b][31m xxx" in lines[3]  # the tokenizer drops what it has no token for
+    assert " … " in lines[3]
+    assert len(lines[3]) < 120
+    assert lines[-1].split() == ["move", "108", "1", "108"]
+
+
+def test_a_terminal_gets_colours(capsys, write, tokenizer, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert main.main(["masks", write(ROW), "--tokenizer", tokenizer]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b[4;30;106m" in out  # underlined: it counts
+    assert "legend:" in out
+
+
+def test_html(capsys, write, tokenizer, tmp_path):
+    page = tmp_path / "out.html"
+    result = run_json(capsys, write(ROW), "--tokenizer", tokenizer, "--html", str(page))
+    assert result["html"] == str(page)
+    assert page.read_text().count("wm-content wm-counts") >= 20
+    assert main.main(["masks", write(ROW), "--tokenizer", tokenizer, "--html", str(page)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(page)
+    assert "cannot be written" in error_of(
+        capsys, write(ROW), "--tokenizer", tokenizer, "--html", str(tmp_path / "no/where.html")
+    )
+
+
+def weight(capsys, tokenizer, path, *flags):
+    return run_json(capsys, path, "--tokenizer", tokenizer, *flags)["tools"]["move"]["weight"]
+
+
+def test_flags_and_configs_change_what_counts(capsys, write, tokenizer, monkeypatch):
+    path = write(ROW)
+    assert weight(capsys, tokenizer, path, "--tools", "move,other") == 1.0
+    assert weight(capsys, tokenizer, path, "--tools", '{"move": 0.3}') == 0.3
+    assert weight(capsys, tokenizer, path, "--tools", "other") == 0.0
+    block = write("alpha: 0.1\ntools: {move: 0.7}\n", name="echo.yaml")
+    assert weight(capsys, tokenizer, path, "--config", block) == 0.7
+    assert weight(capsys, tokenizer, path, "--config", block, "--tools", "other") == 0.0
+    trainer = write("learning_rate: 1.0e-6\necho_coeff: 0.1\necho_tools: other,more\n", name="trainer.yaml")
+    assert weight(capsys, tokenizer, path, "--config", trainer) == 0.0
+    select = write("select: operator:lt\n", name="select.yaml")
+    monkeypatch.setattr("operator.lt", lambda span, message: message["content"].startswith("?"))
+    assert weight(capsys, tokenizer, path, "--config", select) == 0.0
+
+
+def test_scaffold_and_errors(capsys, write, tokenizer, tmp_path):
+    template = tmp_path / "t.jinja"
+    template.write_text(
+        "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+        "{% if add_generation_prompt %}[assistant]{% endif %}"
+    )
+    row = json.loads(json.dumps(ROW))
+    row["completion"][1]["content"] = "{'error': 'x'}"
+    arguments = [write(row), "--tokenizer", tokenizer, "--chat-template", str(template)]
+    nothing = run_json(capsys, *arguments)
+    assert nothing["tools"]["move"]["tokens"] == 0
+    assert any(span["failed"] for span in nothing["rollouts"][0]["spans"])
+    assert [note.partition(" ")[0] for note in nothing["notes"]] == ["no", "1"]
+    errors = run_json(capsys, *arguments, "--include-errors")
+    assert errors["tools"]["move"]["tokens"] == len("{'error': 'x'}")
+    everything = run_json(capsys, *arguments, "--include-errors", "--with-scaffold")
+    assert everything["tools"]["move"]["tokens"] == len("[tool]{'error': 'x'}[assistant]")
+
+
+def test_limit(capsys, write, tokenizer):
+    path = write(*[ROW] * 12)
+    result = run_json(capsys, path, "--tokenizer", tokenizer)
+    assert len(result["rollouts"]) == 10
+    assert any("--limit 0" in note for note in result["notes"])
+    result = run_json(capsys, path, "--tokenizer", tokenizer, "--limit", "0")
+    assert len(result["rollouts"]) == 12
+    assert result["notes"] == []
+    assert "--limit is -1" in error_of(capsys, path, "--tokenizer", tokenizer, "--limit", "-1")
+
+
+def test_a_named_tool_that_never_answers_is_noted(capsys, write, tokenizer):
+    notes = run_json(capsys, write(ROW), "--tokenizer", tokenizer, "--tools", "mov,move")["notes"]
+    assert notes == ["no result of 'mov' in these rollouts; did you mean 'move'?"]
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("{bad\n", "not JSON"),
+        ("[1]\n", "list instead of an object"),
+        ({"text": "x"}, "no 'prompt' (it has 'text'); write 'messages'"),
+        ({"prompt": ROW["prompt"]}, "no 'completion'"),
+        ({**ROW, "completion": "R"}, "'completion' is text"),
+        ({**ROW, "completion": {}}, "not a list of messages"),
+        ({**ROW, "completion": [{"content": "x"}]}, "message 1 is not an object with a 'role'"),
+        ({**ROW, "completion": [{"role": "assistant", "tool_calls": "x"}]}, "'tool_calls' is not a list"),
+        ({**ROW, "completion": [{"role": "assistant", "tool_calls": [{"function": 1}]}]}, "'function' of a call"),
+        ({**ROW, "completion": [*COMPLETION, {"role": "user", "content": "x"}]}, "role 'user'"),
+        ({**ROW, "tools": "x"}, "'tools' is not a list"),
+        ({"messages": ROW["prompt"]}, "does not begin with an assistant"),
+        ({"completion_ids": [1]}, "belong together"),
+        ({"completion_ids": [10**9], "spans": []}, "not a token id"),
+        ({"completion_ids": [1], "spans": [[0, 9, "tool", None, True]]}, "does not lie"),
+    ],
+)
+def test_a_bad_row_is_named_by_file_and_line(capsys, write, tokenizer, row, said):
+    path = write(ROW, row)
+    err = error_of(capsys, path, "--tokenizer", tokenizer)
+    assert f"{path}:2: " in err
+    assert said in err
+
+
+def test_missing_and_unreadable_inputs(capsys, write, tokenizer, tmp_path):
+    assert "wm masks --example" in error_of(capsys)
+    assert "--tokenizer PATH is missing" in error_of(capsys, "x.jsonl")
+    assert "leave ROLLOUTS" in error_of(capsys, "x.jsonl", "--example")
+    assert "No such file" in error_of(capsys, str(tmp_path / "x.jsonl"), "--tokenizer", tokenizer)
+    assert "is a directory" in error_of(capsys, str(tmp_path), "--tokenizer", tokenizer)
+    assert "holds no rollouts" in error_of(capsys, write("\n"), "--tokenizer", tokenizer)
+    assert "no directory" in error_of(capsys, write(ROW), "--tokenizer", str(tmp_path / "none"))
+    assert "cannot be loaded" in error_of(capsys, write(ROW), "--tokenizer", str(tmp_path))
+    (tmp_path / "latin.jsonl").write_bytes(b'{"\xe9"')
+    assert "not UTF-8" in error_of(capsys, str(tmp_path / "latin.jsonl"), "--tokenizer", tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("coef: 1\n", "no field 'coef'; did you mean 'coeff'?"),
+        ("echo_coeff: -1\n", "coeff is -1"),
+        ("a: [\n", "is not YAML"),
+        ("- 1\n", "holds no settings"),
+        ("tools: '{a'\n", "is not JSON"),
+        ("select: no_such_module:x\n", "no module 'no_such_module'"),
+    ],
+)
+def test_bad_configs(capsys, write, tokenizer, text, said):
+    assert said in error_of(capsys, write(ROW), "--tokenizer", tokenizer, "--config", write(text, name="c.yaml"))
+
+
+def test_a_template_that_trl_replaces_is_replaced_here_too(capsys, write, tmp_path, monkeypatch):
+    trl = pytest.importorskip("trl")
+    from trl_support import make_tokenizer as make_byte_tokenizer
+
+    template = Path(trl.__file__).parent / "chat_templates/qwen3.jinja"
+    if not template.exists():
+        pytest.skip(f"trl {trl.__version__} has no file of the template")
+    tokenizer = make_byte_tokenizer()
+    tokenizer.chat_template = template.read_text()
+    tokenizer.save_pretrained(tmp_path)
+    arguments = [write(ROW), "--tokenizer", str(tmp_path)]
+    result = run_json(capsys, *arguments)
+    assert result["tools"]["move"]["tokens"] == 20
+    for name in [name for name in sys.modules if name == "wm_plugin.trl" or name.startswith("wm_plugin.trl.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "trl", None)
+    err = error_of(capsys, *arguments)
+    assert "not prefix-preserving" in err
+    assert "--chat-template FILE, or pip install 'wm-plugin[trl]'" in err
+
+
+def test_the_model_says_which_tokens_end_a_turn(tokenizer, tmp_path):
+    from wm_plugin.cli.masks import load_tokenizer
+
+    assert load_tokenizer(tokenizer)[1] == []
+    for ids, found in ((7, [7]), ([7, 8], [7, 8])):
+        make_tokenizer().save_pretrained(tmp_path)
+        (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": ids}))
+        assert load_tokenizer(str(tmp_path))[1] == found
+
+
+def test_a_slice_of_rows_says_whether_there_are_more():
+    rows = [("a", {}), ("b", {})]
+    assert rollouts.first(iter(rows), 1) == (rows[:1], True)
+    assert rollouts.first(iter(rows), 2) == (rows, False)
+    assert rollouts.first(iter(rows), 0) == (rows, False)

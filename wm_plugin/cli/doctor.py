@@ -1,0 +1,144 @@
+"""`wm doctor`: what is installed, what of it works together, and what to do about the rest."""
+
+import argparse
+import dataclasses
+import platform
+from dataclasses import dataclass
+from importlib import metadata, resources
+from typing import Any, Literal
+
+from wm_plugin.errors import UserError
+
+_PACKAGES = (
+    "wm-plugin",
+    "torch",
+    "trl",
+    "transformers",
+    "tokenizers",
+    "accelerate",
+    "datasets",
+    "peft",
+    "liger-kernel",
+    "vllm",
+    "verl",
+    "ray",
+)
+_STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that holds or does not. `mend` says what to do about it, and is empty where it holds."""
+
+    name: str
+    state: Literal["ok", "warn", "fail"]
+    detail: str
+    mend: str = ""
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "doctor",
+        help="show versions and hooks, what works with them, and how to mend the rest",
+        description="Exit code 1: the world-model objective will not work here; each failed line says what to do.",
+    )
+    parser.add_argument(
+        "--tokenizer", metavar="PATH", help="also check a tokenizer and its chat template: a directory or a Hub name"
+    )
+    parser.set_defaults(run=run, show=show)
+    return parser
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """`ok` is False if a check failed; a warning leaves it."""
+    found = versions()
+    checks = [*_hosts(found), *_tokenizer(args.tokenizer, found), _recipes()]
+    return {
+        "ok": all(check.state != "fail" for check in checks),
+        "checks": [dataclasses.asdict(check) for check in checks],
+        "versions": found,
+    }
+
+
+def show(result: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True)
+    for name, version in result["versions"].items():
+        console.print(Text(f"{name:<14}{version or 'not installed'}", style="" if version else "dim"))
+    console.print()
+    for check in result["checks"]:
+        line = Text(f"{check['state']:<6}", style=_STYLES[check["state"]])
+        console.print(line.append(f"{check['name']}: {check['detail']}", style="default"))
+        if check["mend"]:
+            console.print(Text(f"      → {check['mend']}"))
+    console.print()
+    console.print("Ready." if result["ok"] else "Not ready: see the lines marked fail.")
+
+
+def versions() -> dict[str, str | None]:
+    """The installed versions, read without importing anything; None where a package is not installed."""
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = None
+    return found
+
+
+def _hosts(found: dict[str, str | None]) -> list[Check]:
+    if not found["trl"] and not found["verl"]:
+        return [Check("hosts", "fail", "neither trl nor verl is installed", "pip install 'wm-plugin[trl]'")]
+    checks = []
+    if found["trl"]:
+        checks += _trl(found["trl"])
+    else:
+        checks.append(Check("trl", "warn", "not installed", "pip install 'wm-plugin[trl]'"))
+    if found["verl"]:
+        detail = f"{found['verl']} is installed, but this release has no verl adapter yet"
+        mend = "use trl; the core (objectives, environments, evaluation) works beside verl"
+        checks.append(Check("verl", "warn" if found["trl"] else "fail", detail, mend))
+    return checks
+
+
+def _trl(version: str) -> list[Check]:
+    try:
+        from wm_plugin.trl.doctor import checks
+    except Exception as error:  # a host of an unknown version may fail in any way while it is imported
+        reason = str(error).strip().partition("\n")[0]
+        detail = f"{version} is installed, but cannot be used ({type(error).__name__}: {reason})"
+        return [Check("trl", "fail", detail, "pip install 'wm-plugin[trl]'")]
+    return checks()
+
+
+def _tokenizer(name: str | None, found: dict[str, str | None]) -> list[Check]:
+    if name is None:
+        return []
+    if not found["trl"]:
+        raise UserError("--tokenizer is checked against trl, which is not installed: pip install 'wm-plugin[trl]'")
+    from wm_plugin.cli.masks import load_tokenizer
+    from wm_plugin.trl.doctor import check_tokenizer
+
+    return [check_tokenizer(load_tokenizer(name)[0])]
+
+
+def _recipes() -> Check:
+    try:
+        names = sorted(_yaml_names(resources.files("wm_plugin.recipes")))
+    except ModuleNotFoundError:
+        return Check("recipes", "warn", "not found: this is a checkout on the PYTHONPATH", "pip install -e .")
+    if not names:
+        return Check("recipes", "warn", "this installation has none", "pip install --force-reinstall wm-plugin")
+    return Check("recipes", "ok", ", ".join(names))
+
+
+def _yaml_names(folder: Any, prefix: str = "") -> list[str]:
+    found = []
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            found += _yaml_names(entry, f"{prefix}{entry.name}/")
+        elif entry.name.endswith((".yaml", ".yml")):
+            found.append(prefix + entry.name)
+    return found

@@ -1,0 +1,136 @@
+"""`wm VERB …`: finds the verb, runs it, and turns what happens into an exit code.
+
+A verb's module has `add_parser(subparsers)`, which returns the parser with `run` among its defaults, and `run(args) -> dict`:
+what `--json` prints. `show(result)`, if it is among the defaults too, prints the same for people. A result whose `ok` is False
+makes the exit code 1. With `hands_over` among the defaults, everything after the verb is another program's, its output and
+`exit_code` included. A module imports what is heavy inside `run`, so that `wm --help` is quick.
+"""
+
+import argparse
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module, metadata
+from typing import Any, NoReturn
+
+from wm_plugin.errors import UserError, nearest
+
+VERBS = ("demo", "masks", "doctor", "train")
+_EPILOG = """first steps:
+  wm doctor             does my installation work, and if not, what do I do?
+  wm masks --example    which tokens of a rollout does the objective train on?
+  wm demo               what does it change? (a few minutes on one CPU)
+
+In your own run, replace trl's GRPOTrainer by wm_plugin.trl.WorldModelGRPOTrainer(..., world_model=EchoConfig(coeff=0.05)).
+Every verb takes --json and then prints one JSON object. Exit codes: 0 done, 2 bad input, 1 anything else."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, without the usage in front of it."""
+
+    def __init__(self, **options: Any) -> None:
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(**{**options, "allow_abbrev": False})
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; see {self.prog} --help")
+
+    def refuse(self, extras: Sequence[str]) -> NoReturn:
+        """For arguments that no flag took."""
+        flags = [extra for extra in extras if extra.startswith("-")]
+        if not flags:
+            raise UserError(f"{self.prog} has no place for {extras[0]!r}; see {self.prog} --help")
+        name = flags[0].partition("=")[0]
+        raise UserError(f"{self.prog} has no flag {name!r}{nearest(name, self._option_string_actions)}")
+
+
+def make_parser() -> tuple[Parser, dict[str, Parser]]:
+    """The parser, and that of each verb."""
+    parser = Parser(
+        prog="wm",
+        description="World-model objectives for TRL and verl: train a policy on what its environment says, too.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument("--version", action="store_true", help="print the version of this package")
+    subparsers = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+    verbs = {}
+    for verb in VERBS:
+        verbs[verb] = import_module(f"wm_plugin.cli.{verb}").add_parser(subparsers)
+        if not verbs[verb].get_default("hands_over"):
+            verbs[verb].add_argument(
+                "--json", action="store_true", help="print one JSON object, last, on standard output"
+            )
+    return parser, verbs
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command. Returns the exit code: 0 done, 2 bad input, 1 anything else, 130 interrupted."""
+    try:
+        return _run(list(sys.argv[1:] if argv is None else argv))
+    except UserError as error:
+        print(f"wm: {_one_line(str(error))}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+@contextmanager
+def _output() -> Iterator[None]:
+    """Around printing, and nothing else: a reader that leaves, e.g. `head`, ends the command quietly."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python must not flush into the pipe again
+        raise SystemExit(1) from None
+
+
+def _run(argv: list[str]) -> int:
+    if argv and not argv[0].startswith("-") and argv[0] not in VERBS:
+        raise UserError(f"there is no verb {argv[0]!r}{nearest(argv[0], VERBS)} (wm --help lists them)")
+    parser, verbs = make_parser()
+    try:
+        args, extras = parser.parse_known_args(argv)
+    except SystemExit as done:  # --help
+        return int(done.code or 0)
+    if args.version:
+        with _output():
+            print(f"wm-plugin {_version()}")
+        return 0
+    if args.verb is None:
+        if extras:
+            parser.refuse(extras)
+        parser.print_help()
+        return 0
+    verb = verbs[args.verb]
+    if verb.get_default("hands_over"):
+        args.rest = extras
+        return int(args.run(args)["exit_code"])
+    if extras:
+        verb.refuse(extras)
+    result: dict[str, Any] = args.run(args)
+    with _output():
+        if args.json:
+            print(json.dumps(result))
+        elif show := verb.get_default("show"):
+            show(result)
+    return int(not result.get("ok", True))
+
+
+def _version() -> str:
+    try:
+        return metadata.version("wm-plugin")
+    except metadata.PackageNotFoundError:
+        return "(a checkout that is not installed)"
+
+
+def _one_line(text: str) -> str:
+    """Without line ends, and with other control characters spelt out: names in a message may come from anywhere."""
+    return re.sub(r"[^ -~\u00a0-\U0010ffff]", lambda found: ascii(found.group())[1:-1], " ".join(text.split()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,255 @@
+"""`wm masks`: which tokens of given rollouts count, for which tool and with which weight."""
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from wm_plugin.cli.rollouts import example, example_tokenizer, first, inspect_row, read_rows, read_text, write_text
+from wm_plugin.errors import MissingExtraError, UserError, nearest
+
+_SHOWN = 60  # characters of a span in a pipe
+_DESCRIPTION = """Show which tokens of rollouts the world-model objective counts, with the code of training.
+
+ROLLOUTS is JSONL, one object a line:
+  {"messages": [...], "tools": [...]}             the prompt ends before the first assistant message
+  {"prompt": [...], "completion": [...]}          the same, divided; TRL's completions/*.parquet has these columns
+  {"completion_ids": [...], "spans": [[start, end, role, tool or null, content], ...]}
+Messages are those of OpenAI and TRL; a tool message may carry "failed": true where the host made it up."""
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "masks",
+        help="show which tokens of rollouts count, on the terminal or as HTML",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("rollouts", nargs="?", metavar="ROLLOUTS", help="a .jsonl file, or a .parquet file that TRL wrote")
+    add("--example", action="store_true", help="a rollout of the demo's grid world instead; needs no file at all")
+    add("--tokenizer", metavar="PATH", help="directory (or name on the Hub) of the tokenizer")
+    add("--chat-template", metavar="FILE", help="use this template; default: what TRL would take for this tokenizer")
+    add("--config", metavar="YAML", help="fields of EchoConfig, or a trainer config with echo_* keys")
+    add("--tools", metavar="A,B", help='only these tools; or with multipliers: \'{"a": 0.3, "b": 1}\'')
+    add("--with-scaffold", action="store_true", help="count the chat template around the content, too")
+    add("--include-errors", action="store_true", help="count results that the host made up for failed calls, too")
+    add("--limit", type=int, default=10, metavar="N", help="show the first N rollouts; 0: all (default: 10)")
+    add("--html", metavar="OUT", help="write a self-contained HTML file instead")
+    parser.set_defaults(run=run, show=show)
+    return parser
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Inspect the rollouts. Positions count from the first token of the prompt; weight 0 means that a token does not count."""
+    if args.example and (args.rollouts or args.tokenizer):
+        raise UserError("--example brings its own rollout and tokenizer; leave ROLLOUTS and --tokenizer out")
+    if not args.example and not (args.rollouts and args.tokenizer):
+        raise UserError(
+            f"{'--tokenizer PATH' if args.rollouts else 'ROLLOUTS'} is missing: trl writes rollouts into "
+            "OUTPUT_DIR/completions with log_completions: true; `wm masks --example` needs neither"
+        )
+    if args.limit < 0:
+        raise UserError(f"--limit is {args.limit}; write a number of rollouts, or 0 for all")
+    settings = _settings(args)
+    config = _config(args, settings)
+    rows, more = ([example()], False) if args.example else first(read_rows(Path(args.rollouts)), args.limit)
+    from wm_plugin.evaluation.inspect import Inspector, summary, to_page
+
+    tokenizer, end_ids = (example_tokenizer(), []) if args.example else load_tokenizer(args.tokenizer)
+    inspector = Inspector(
+        tokenizer,
+        config,
+        chat_template=_template(args.chat_template, tokenizer, any("completion_ids" not in row for _, row in rows)),
+        chat_template_kwargs=settings.get("chat_template_kwargs"),
+        end_ids=end_ids,
+    )
+    found = []
+    for where, row in rows:
+        try:
+            found.append((where, inspect_row(inspector, row)))
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from error
+    tools = summary(inspection for _, inspection in found)
+    if args.html:
+        write_text(Path(args.html), "--html", to_page(f"Which tokens count: {args.rollouts or 'an example'}", found))
+    return {
+        "rollouts": [
+            {
+                "source": where,
+                "tokens": len(inspection.tokens),
+                "prompt_tokens": inspection.prompt_tokens,
+                "tools": inspection.tools(),
+                "spans": [dataclasses.asdict(piece) for piece in inspection.pieces],
+            }
+            for where, inspection in found
+        ],
+        "tools": tools,
+        "notes": list(_notes(config.tool_names, tools, sum(i.guessed for _, i in found), more and args.limit)),
+        "html": args.html,
+    }
+
+
+def show(result: dict[str, Any]) -> None:
+    """For people: coloured on a terminal, one line a span in a pipe."""
+    from rich.console import Console
+    from rich.rule import Rule
+    from rich.table import Table
+    from rich.text import Text
+
+    from wm_plugin.evaluation.masks import LEGEND, Token, to_text, visible
+
+    console = Console(highlight=False, soft_wrap=True)
+    for rollout in result["rollouts"] if not result["html"] else ():
+        counted = sum(row["tokens"] for row in rollout["tools"].values())
+        environment = sum(row["environment_tokens"] for row in rollout["tools"].values())
+        title = f"{visible(rollout['source'])}: {rollout['tokens']} tokens, {environment} of the environment, {counted} count"
+        if console.is_terminal:
+            console.print(Rule(Text(title), align="left"))
+            spans = rollout["spans"]
+            console.print(to_text(Token(s["text"], s["kind"], s["tool"], s["weight"]) for s in spans))
+        else:
+            console.print(Text(title))
+            for span in rollout["spans"]:
+                console.print(Text(_line(span)))
+    if console.is_terminal and not result["html"]:
+        console.print("legend:", *(to_text([Token(text, kind, weight=1.0)]) for kind, text in LEGEND.items()))
+    table = Table("tool", box=None, pad_edge=False)
+    for column in ("tokens that count", "weight", "of environment tokens"):
+        table.add_column(column, justify="right")
+    for tool, row in result["tools"].items():
+        table.add_row(Text(visible(tool)), str(row["tokens"]), f"{row['weight']:g}", str(row["environment_tokens"]))
+    console.print(table)
+    for note in result["notes"]:
+        console.print(Text(f"note: {visible(note)}"))
+    if result["html"]:
+        console.print(Text(result["html"]))
+
+
+def _line(span: Mapping[str, Any]) -> str:
+    """`start-end kind origin weight "text"`, the text shortened."""
+    from wm_plugin.evaluation.masks import visible
+
+    origin, weight = span["tool"] or (span["role"] if span["kind"] in ("content", "scaffold") else ""), ""
+    if span["kind"] in ("content", "scaffold"):
+        weight = f"counts ×{span['weight']:g}" if span["weight"] else "failed call" if span["failed"] else "off"
+    text = visible(span["text"]).replace("\n", "↵").replace("\t", "\\t")
+    text = text if len(text) <= _SHOWN else f"{text[: _SHOWN // 2]} … {text[-_SHOWN // 2 :]}"
+    return f"  {span['start']:>6}-{span['end']:<6} {span['kind']:<9} {visible(origin):<14} {weight:<12} {text}"
+
+
+def load_tokenizer(name: str) -> tuple[Any, list[int]]:
+    """The tokenizer at a directory or of a name on the Hub, and the tokens that its generation config says end a turn.
+
+    Raises:
+        UserError: it cannot be loaded.
+    """
+    try:
+        from transformers import AutoTokenizer, GenerationConfig
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("a tokenizer", str(error.name), "trl") from None
+    if name.startswith((".", "/", "~")) and not Path(name).expanduser().is_dir():
+        raise UserError(f"--tokenizer: there is no directory {name!r}; name one that save_pretrained wrote")
+    path = str(Path(name).expanduser())
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path)
+    except Exception as error:  # transformers raises many kinds for a bad file or no network
+        reason = str(error).strip().partition("\n")[0]
+        raise UserError(
+            f"--tokenizer: {name!r} cannot be loaded ({type(error).__name__}: {reason}); name a directory that save_pretrained "
+            "wrote, or a model on the Hub"
+        ) from error
+    try:
+        end_ids = GenerationConfig.from_pretrained(path).eos_token_id
+    except (OSError, ValueError):  # most directories of a tokenizer alone have none
+        end_ids = None
+    return tokenizer, end_ids if isinstance(end_ids, list) else [] if end_ids is None else [end_ids]
+
+
+# -- the objective ---------------------------------------------------------------------------------------------------------
+
+
+def _settings(args: argparse.Namespace) -> Mapping[str, Any]:
+    if args.config is None:
+        return {}
+    import yaml
+
+    try:
+        settings = yaml.safe_load(read_text(Path(args.config), "--config"))
+    except yaml.YAMLError as error:
+        raise UserError(f"{args.config} is not YAML: {error}") from None
+    if not isinstance(settings, dict):
+        raise UserError(f"{args.config} holds no settings; write e.g. coeff: 0.05")
+    return settings
+
+
+def _config(args: argparse.Namespace, settings: Mapping[str, Any]) -> Any:
+    from wm_plugin.objectives import EchoConfig
+    from wm_plugin.registry import import_object
+
+    prefixed = {key.removeprefix("echo_"): value for key, value in settings.items() if str(key).startswith("echo_")}
+    given = prefixed or dict(settings)
+    if isinstance(given.get("tools"), str):
+        given["tools"] = _tools(given["tools"])
+    if isinstance(given.get("select"), str):
+        given["select"] = import_object(given["select"], field="select")
+    try:
+        config = EchoConfig.from_mapping(given, where="the objective")
+    except UserError as error:
+        raise UserError(f"{args.config}: {error}") from None
+    changes: dict[str, Any] = {}
+    if args.tools is not None:
+        changes["tools"] = _tools(args.tools)
+    if args.with_scaffold:
+        changes["content_only"] = False
+    if args.include_errors:
+        changes["include_errors"] = True
+    return dataclasses.replace(config, **changes)
+
+
+def _tools(text: str) -> Any:
+    if text.lstrip().startswith(("{", "[")):
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError as error:
+            raise UserError(f"--tools is not JSON ({error}): {text}; write a,b or '{{\"a\": 0.3}}'") from None
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _notes(named: Any, tools: Mapping[str, Any], guessed: int, limit: int) -> Iterator[str]:
+    for name in named or ():
+        if name not in tools:
+            yield f"no result of {name!r} in these rollouts{nearest(name, tools)}"
+    if tools and not any(row["tokens"] for row in tools.values()):
+        yield "no token counts: the objective would add nothing here"
+    if guessed:
+        yield (
+            f"{guessed} results look like failures that the host made up; training asks the call itself, "
+            "a file can say so with 'failed'"
+        )
+    if limit:
+        yield f"the first {limit} rollouts; --limit 0 takes all"
+
+
+def _template(path: str | None, tokenizer: Any, needed: bool) -> str | None:
+    """The template that training would take: the tokenizer's own, or TRL's variant where that one cannot be followed."""
+    if path is not None:
+        return read_text(Path(path), "--chat-template")
+    if not needed:
+        return None
+    from wm_plugin.objectives.chat import Chat
+    from wm_plugin.objectives.spans import SpanError
+
+    try:
+        Chat(tokenizer).result_ids(["tool"], ["result"])
+    except (SpanError, UserError) as unusable:
+        try:
+            from wm_plugin.trl.doctor import rollout_template
+        except MissingExtraError:
+            raise UserError(
+                f"{unusable}; pass --chat-template FILE, or pip install 'wm-plugin[trl]', which knows such templates"
+            ) from None
+        return rollout_template(tokenizer)
+    return None

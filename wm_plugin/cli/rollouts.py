@@ -1,0 +1,166 @@
+"""Rollouts as users have them: JSONL and TRL's parquet files. A bad row is named by file and line."""
+
+import importlib
+import json
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from wm_plugin.errors import MissingExtraError, UserError
+
+Row = tuple[str, dict[str, Any]]  # where it stands, and what it holds
+
+_COLUMNS = ("messages", "prompt", "completion", "tools", "completion_ids", "prompt_ids", "spans")
+_FORMS = "write 'messages', or 'prompt' and 'completion', or 'completion_ids' and 'spans'"
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """The rollouts of a .jsonl or .parquet file, checked.
+
+    Raises:
+        UserError: the file cannot be read, holds none, or a row is not a rollout.
+    """
+    if path.is_dir():
+        raise UserError(f"{path} is a directory; name one of the files in it")
+    found = _parquet(path) if path.suffix == ".parquet" else _lines(path)
+    empty = True
+    for where, row in found:
+        empty = False
+        if problem := _problem(row):
+            raise UserError(f"{where}: {problem}")
+        yield where, row
+    if empty:
+        raise UserError(f"{path} holds no rollouts")
+
+
+def first(rows: Iterator[Row], limit: int) -> tuple[list[Row], bool]:
+    """The first `limit` rows (0: all), and whether there are more."""
+    found = list(islice(rows, limit or None))
+    return found, bool(limit) and next(rows, None) is not None
+
+
+def inspect_row(inspector: Any, row: dict[str, Any]) -> Any:
+    """The `Inspection` of a checked row."""
+    if "completion_ids" in row:
+        return inspector.spans(row["completion_ids"], row["spans"], row.get("prompt_ids", ()))
+    if "messages" in row:
+        messages = row["messages"]
+        begin = next((i for i, message in enumerate(messages) if message["role"] == "assistant"), len(messages))
+        return inspector.messages(messages[:begin], messages[begin:], row.get("tools"))
+    return inspector.messages(row["prompt"], row["completion"], row.get("tools"))
+
+
+def example() -> Row:
+    """An episode of the demo's grid world, played by one who knows the way."""
+    import random
+
+    from wm_plugin.environments.grid import expert, make_boards, walk
+
+    rng = random.Random(0)
+    episode = max((walk(board, expert(rng)) for board in make_boards(8, seed=7)), key=len)
+    completion: list[dict[str, Any]] = []
+    for action, observation in zip(episode[1::2], episode[2::2], strict=True):
+        call = {"type": "function", "function": {"name": "move", "arguments": {"direction": action}}}
+        completion.append({"role": "assistant", "content": "", "tool_calls": [call]})
+        completion.append({"role": "tool", "name": "move", "content": observation})
+    completion.append({"role": "assistant", "content": ""})
+    return "example", {"prompt": [{"role": "user", "content": episode[0]}], "completion": completion}
+
+
+def example_tokenizer() -> Any:
+    """The demo's tokenizer, one token a character."""
+    try:
+        from wm_plugin.tiny.policy import make_tokenizer
+    except ModuleNotFoundError as error:
+        if error.name != "transformers":
+            raise
+        raise MissingExtraError("the example", "transformers", "trl") from None
+    return make_tokenizer()
+
+
+def read_text(path: Path, what: str) -> str:
+    """Raises UserError where the file cannot be read; `what` names the setting that it was given for."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{what}: {str(path)!r} cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{what}: {str(path)!r} is not UTF-8 text (byte {error.start})") from None
+
+
+def write_text(path: Path, what: str, text: str) -> None:
+    """Raises UserError where the file cannot be written."""
+    try:
+        path.write_text(text, encoding="utf-8", errors="replace")  # a decoder may give what has no UTF-8
+    except OSError as error:
+        raise UserError(f"{what}: {str(path)!r} cannot be written ({error.strerror})") from None
+
+
+def _lines(path: Path) -> Iterator[Row]:
+    for number, line in enumerate(read_text(path, "ROLLOUTS").split("\n"), 1):
+        if line.strip():
+            try:
+                yield f"{path}:{number}", json.loads(line)
+            except json.JSONDecodeError as error:
+                raise UserError(
+                    f"{path}:{number}: not JSON ({error.msg} at column {error.colno}); write one JSON object a line"
+                ) from None
+
+
+def _parquet(path: Path) -> Iterator[Row]:
+    try:
+        arrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+    except ModuleNotFoundError:
+        raise MissingExtraError("a parquet file", "pyarrow", "trl") from None
+    try:
+        file = parquet.ParquetFile(path)
+        columns = [name for name in file.schema_arrow.names if name in _COLUMNS]
+        rows = (row for batch in file.iter_batches(16, columns=columns) for row in batch.to_pylist())
+        for number, row in enumerate(rows, 1):
+            yield f"{path}, row {number}", _without_nulls(row)
+    except (arrow.ArrowException, OSError) as error:
+        raise UserError(f"ROLLOUTS: {str(path)!r} cannot be read as parquet ({error})") from None
+
+
+def _without_nulls(value: Any) -> Any:
+    """Parquet gives every message, and the arguments of every call, all keys that any of them has."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def _problem(row: Any) -> str | None:
+    """What is wrong with a row, and how to mend it."""
+    if not isinstance(row, dict):
+        return f"{type(row).__name__} instead of an object; {_FORMS}"
+    if "completion_ids" in row:
+        if not isinstance(row["completion_ids"], list) or not isinstance(row.get("spans"), list):
+            return "'completion_ids' and 'spans' belong together; write a list of each"
+        return None
+    names = ["messages"] if "messages" in row else ["prompt", "completion"]
+    for name in names:
+        if name not in row:
+            return f"no {name!r} (it has {', '.join(map(repr, row)) or 'nothing'}); {_FORMS}"
+        if isinstance(row[name], str):
+            return f"{name!r} is text: without messages no tool result can be told apart; {_FORMS}"
+        if problem := _messages_problem(row[name]):
+            return f"{name!r}: {problem}"
+    tools = row.get("tools")
+    if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)):
+        return "'tools' is not a list of JSON schemas"
+    return None
+
+
+def _messages_problem(messages: Any) -> str | None:
+    if not isinstance(messages, list):
+        return "not a list of messages"
+    for number, message in enumerate(messages, 1):
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+            return f"message {number} is not an object with a 'role'"
+        calls = message.get("tool_calls") or []
+        if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+            return f"message {number}: 'tool_calls' is not a list of objects"
+        if any(not isinstance(call.get("function", {}), dict) for call in calls):
+            return f"message {number}: the 'function' of a call is not an object"
+    return None

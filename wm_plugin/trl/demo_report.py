@@ -148,16 +148,16 @@ def make_report(result: dict[str, Any], arms: list[Arm], before: list[Prediction
 def _sentence(measure: str, arms: list[Arm], claims: list[dict[str, Any]]) -> str:
     verdicts = [f"{claim['verdict']}, {_interval(claim)}" for claim in claims if claim["measure"] == measure]
     ends = "; ".join(
-        f"{arm.name} ends at {arm.end.ratios[measure].mean:.2f} ({verdict})"
+        f"{arm.name} ends at {arm.end.ratios[measure].mean:.3f} ({verdict})"
         for arm, verdict in zip(arms, verdicts, strict=False)
     )
     start = arms[0].start.ratios[measure].mean
     between = f"{arms[1].name} against {arms[0].name}: {verdicts[-1]}"
-    return f"Held-out {_MEASURES[measure]}: {start:.2f} at the start; {ends}. {between}."
+    return f"Held-out {_MEASURES[measure]}: {start:.3f} at the start; {ends}. {between}."
 
 
 def _interval(claim: dict[str, Any]) -> str:
-    return f"{claim['difference']:+.2f} [{claim['low']:+.2f}, {claim['high']:+.2f}]"
+    return f"{claim['difference']:+.3f} [{claim['low']:+.3f}, {claim['high']:+.3f}]"
 
 
 def _tokens(played: Played, coeff: float) -> list[Token]:

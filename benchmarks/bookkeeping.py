@@ -1,7 +1,7 @@
 """What finding the environment's tokens costs, as a share of the rollout that they come from.
 
-Two rollouts: the tiny policy on the grid, whose turns are one token each and whose completions are 95 % environment tokens (the worst
-case that we know), and a model of 5M parameters that samples 300 tokens a turn. Writes benchmarks/results/bookkeeping.json.
+Two rollouts: the tiny policy on the grid, whose turns are one token each and whose completions are 95 % environment tokens (the
+worst case that we know), and a model of 5M parameters that samples 300 tokens a turn. Writes benchmarks/results/bookkeeping.json.
 """
 
 import json
@@ -16,12 +16,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import torch
+import trl
 from datasets import Dataset
 from transformers import Qwen2Config, Qwen2ForCausalLM
-
-import trl
-import trl_support
 from trl import GRPOTrainer
+
+import trl_support
 from wm_plugin import EchoConfig
 from wm_plugin.environments.grid import GridEnvironment, dataset_rows
 from wm_plugin.tiny.policy import make_model, make_tokenizer

@@ -21,11 +21,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import torch
 import transformers
-from transformers import Qwen2Config, Qwen2ForCausalLM
-
 import trl
-import trl_support
+from transformers import Qwen2Config, Qwen2ForCausalLM
 from trl import GRPOTrainer
+
+import trl_support
 from wm_plugin import EchoConfig
 from wm_plugin.trl import WorldModelGRPOTrainer
 

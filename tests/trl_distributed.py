@@ -8,9 +8,9 @@ import sys
 
 import torch
 import torch.distributed as dist
+from trl import GRPOTrainer
 
 import trl_reference
-from trl import GRPOTrainer
 from trl_support import Batches, Scripted, config, make_model, run
 from wm_plugin import EchoConfig
 from wm_plugin.trl import WorldModelGRPOTrainer

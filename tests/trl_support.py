@@ -6,6 +6,7 @@ generator, so that a difference in random numbers between two runs shows.
 
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,10 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import torch
+import trl
 from datasets import Dataset
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, TrainerCallback
-
-import trl
 from trl import GRPOConfig, GRPOTrainer
 
 torch.set_num_threads(1)  # the models are tiny: threads cost more than they save
@@ -147,7 +147,7 @@ def reward(completions: list[Any], **_: Any) -> list[float]:
 
 def config(**fields: Any) -> GRPOConfig:
     defaults = {
-        "output_dir": "unused",
+        "output_dir": os.path.join(tempfile.gettempdir(), "wm_plugin_tests"),
         "use_cpu": True,
         "bf16": False,
         "report_to": [],

@@ -163,6 +163,7 @@ def test_a_hook_that_is_gone_fails(trl_doctor, monkeypatch):
 
 def test_tokenizers(trl_doctor):
     import trl
+
     from trl_support import make_tokenizer
 
     templates = Path(trl.__file__).parent / "chat_templates"

@@ -5,6 +5,7 @@ import pytest
 
 pytest.importorskip("trl")
 import trl
+
 from trl_support import make_tokenizer
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.chat import Chat, make_locator, named_results, plain_messages, turns

@@ -5,9 +5,9 @@ import math
 
 import pytest
 import torch
+from trl import GRPOTrainer
 
 import trl_reference
-from trl import GRPOTrainer
 from trl_support import Batches, Scripted, config, make_model, run
 from wm_plugin import EchoConfig
 from wm_plugin.trl import WorldModelGRPOTrainer

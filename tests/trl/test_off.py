@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 import torch
-
 from trl import GRPOTrainer
+
 from trl_support import Scripted, config, run
 from wm_plugin import EchoConfig
 from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer

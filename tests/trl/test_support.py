@@ -4,10 +4,10 @@ import inspect
 
 import pytest
 import torch
-from transformers import PreTrainedTokenizerFast, Trainer
-
 import trl
+from transformers import PreTrainedTokenizerFast, Trainer
 from trl import GRPOConfig, GRPOTrainer
+
 from trl_support import ToolEnvironment, config, dataset, make_model, make_tokenizer, reward, run
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-
 from trl import GRPOTrainer
+
 from trl_support import Batches, Scripted, ToolEnvironment, config, dataset, make_model, make_tokenizer, reward, run
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trl import GRPOConfig
+
 from wm_plugin.errors import UserError
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.registry import import_object

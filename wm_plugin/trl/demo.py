@@ -18,8 +18,8 @@ import torch
 from datasets import Dataset
 from transformers import PrinterCallback, TrainerCallback
 from transformers.utils import logging as transformers_logging
-
 from trl import GRPOConfig
+
 from wm_plugin.environments.grid import MAX_TURNS, GridEnvironment, dataset_rows
 from wm_plugin.errors import UserError
 from wm_plugin.evaluation.report import check_extra, write

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+import trl
 from packaging.version import Version
 
-import trl
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.spans import ContentLocator, Span, SpanError, ToolBlock, block_spans, zero_runs
 from wm_plugin.trl.support import CUT_RESULTS_DROPPED

@@ -8,11 +8,11 @@ from typing import Any
 
 import accelerate
 import transformers
+import trl
 from packaging.version import Version
 from transformers import PreTrainedTokenizerBase, Trainer
-
-import trl
 from trl import GRPOTrainer
+
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives import EchoConfig
 

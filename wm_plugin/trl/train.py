@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 from datasets import Dataset, load_dataset
-
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser, get_dataset, get_peft_config
+
 from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.registry import import_object

@@ -15,8 +15,8 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import torch
-
 from trl import GRPOTrainer
+
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.chat import make_locator
 from wm_plugin.objectives.echo import EchoConfig, count_tokens, echo_loss, within_bounds

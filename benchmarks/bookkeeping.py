@@ -76,7 +76,7 @@ def grid(folder: str) -> dict[str, Any]:
     model = make_model(tokenizer, 0)
     behaviour_cloning(model, tokenizer, 0)
     size = {"per_device_train_batch_size": 128, "num_generations": 8, "gradient_accumulation_steps": 1}
-    length = {"max_completion_length": 127, "max_tool_calling_iterations": 6}
+    length = {"max_completion_length": 133, "max_tool_calling_iterations": 6}
     trainer = Timed(
         model=model,
         args=trl_support.config(output_dir=folder, max_steps=12, **size, **length),

@@ -55,9 +55,10 @@ def spans(rollout):
 
 
 EXPECTED = [
-    ("prompt", None, BOARD, 0.0),
+    ("prompt", None, BOARD + ":", 0.0),
     ("policy", None, "R", 0.0),
     ("content", "move", COMPLETION[1]["content"], 1.0),
+    ("scaffold", "move", ":", 0.0),
     ("policy", None, "no<eos>", 0.0),
 ]
 
@@ -68,8 +69,8 @@ def test_messages(capsys, write, tokenizer, row):
     result = run_json(capsys, path, "--tokenizer", tokenizer)
     assert [rollout["source"] for rollout in result["rollouts"]] == [f"{path}:1", f"{path}:3"]
     assert spans(result["rollouts"][0]) == EXPECTED
-    assert result["rollouts"][0]["prompt_tokens"] == len(BOARD)
-    assert result["tools"] == {"move": {"tokens": 40, "weight": 1.0, "environment_tokens": 40}}
+    assert result["rollouts"][0]["prompt_tokens"] == len(BOARD + ":")
+    assert result["tools"] == {"move": {"tokens": 40, "weight": 1.0, "environment_tokens": 42}}
     assert result["notes"] == []
 
 
@@ -110,7 +111,7 @@ def test_the_example_needs_nothing(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = run_json(capsys, "--example")
     assert result["tools"]["move"]["tokens"] > 20
-    assert {span["kind"] for span in result["rollouts"][0]["spans"]} == {"prompt", "policy", "content"}
+    assert {span["kind"] for span in result["rollouts"][0]["spans"]} == {"prompt", "policy", "content", "scaffold"}
     assert list(tmp_path.iterdir()) == []
 
 
@@ -119,13 +120,13 @@ def test_a_pipe_gets_one_line_a_span(capsys, write, tokenizer):
     row["completion"][1]["content"] = "[b]\x1b[31m " + "x" * 100
     assert main.main(["masks", write(row), "--tokenizer", tokenizer]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].endswith(":1: 132 tokens, 108 of the environment, 108 count")
-    assert lines[1].split()[:2] == ["0-20", "prompt"]
-    assert lines[3].split()[:5] == ["21-129", "content", "move", "counts", "×1"]
+    assert lines[0].endswith(":1: 134 tokens, 109 of the environment, 108 count")
+    assert lines[1].split()[:2] == ["0-21", "prompt"]
+    assert lines[3].split()[:5] == ["22-130", "content", "move", "counts", "×1"]
     assert "[b][31m xxx" in lines[3]  # the tokenizer drops what it has no token for
     assert " … " in lines[3]
     assert len(lines[3]) < 120
-    assert lines[-1].split() == ["move", "108", "1", "108"]
+    assert lines[-1].split() == ["move", "108", "1", "109"]
 
 
 def test_a_terminal_gets_colours(capsys, write, tokenizer, monkeypatch):

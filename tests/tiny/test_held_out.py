@@ -35,6 +35,6 @@ def test_predictions_are_second_observations() -> None:
     found = held_out.predict(make_model(TOKENIZER, 0), count=2)
     assert len(found) == 2
     for prediction in found:
-        assert len(prediction.context) == 42  # two boards and two moves
+        assert len(prediction.context) == 44  # two boards, two headers and two moves
         assert len(prediction.real) == 20
         assert prediction.real[-1] in ">!"

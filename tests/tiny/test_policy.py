@@ -51,7 +51,7 @@ def test_the_template_renders_a_move_as_one_character() -> None:
         {"role": "tool", "name": "move", "content": "cd!"},
         {"role": "assistant", "content": ""},
     ]
-    assert make_tokenizer().apply_chat_template(messages, tokenize=False) == "ab>Lcd!<eos>"
+    assert make_tokenizer().apply_chat_template(messages, tokenize=False) == "ab>:Lcd!:<eos>"
 
 
 def test_trl_accepts_the_template_and_parses_every_token(saved) -> None:
@@ -61,7 +61,7 @@ def test_trl_accepts_the_template_and_parses_every_token(saved) -> None:
     for tokenizer in (make_tokenizer(), AutoTokenizer.from_pretrained(saved)):
         assert supports_tool_calling(tokenizer)
         assert is_chat_template_prefix_preserving(tokenizer)
-        prefix = tokenizer(BOARD).input_ids
+        prefix = tokenizer(BOARD + ":").input_ids
         for token in range(len(tokenizer)):
             parsed = parse_response(tokenizer, [token], prefix=prefix, tools=[GridEnvironment().move])
             text = tokenizer.decode([token])
@@ -131,7 +131,8 @@ def test_play_conditions_every_move_on_the_whole_episode() -> None:
     luck = torch.rand(len(boards), 6, generator=torch.Generator().manual_seed(7))
     for row, episode in enumerate(play(model, tokenizer, boards, seed=7)):
         for turn, move in enumerate(episode.parts[1::2]):
-            ids = torch.tensor([tokenizer("".join(episode.parts[: 2 * turn + 1])).input_ids])
+            told = zip(episode.parts[: 2 * turn + 1 : 2], [*episode.parts[1 : 2 * turn + 1 : 2], ""], strict=True)
+            ids = torch.tensor([tokenizer("".join(board + ":" + action for board, action in told)).input_ids])
             with torch.no_grad():
                 odds = model(input_ids=ids).logits[0, -1, tokenizer("UDLR").input_ids].softmax(-1)
             edges = torch.cat([torch.zeros(1), odds.cumsum(-1)])

@@ -17,17 +17,17 @@ def weights(model):
 
 def test_encode_tells_the_policy_from_the_environment() -> None:
     (ids,), (kinds,) = encode(TOKENIZER, [["AB", "U", "CD"]], end=True)
-    assert kinds == [0, 0, POLICY, OBSERVATION, OBSERVATION, POLICY]
-    assert TOKENIZER.decode(ids[:-1]) == "ABUCD"
+    assert kinds == [0, 0, 0, POLICY, OBSERVATION, OBSERVATION, 0, POLICY]
+    assert TOKENIZER.decode(ids[:-1]) == "AB:UCD:"
     assert ids[-1] == TOKENIZER.eos_token_id
 
 
 def test_walks_count_the_next_observations_only() -> None:
     ids, mask = walks(TOKENIZER, make_boards(3, 0, held_out=True), 0)
     for row, counts in zip(ids, mask, strict=True):
-        assert len(row) == len(counts) == 20 + 21 * (len(row) // 21)
-        assert counts[:20] == [0] * 20
-        assert sum(counts) == 20 * (len(row) // 21)
+        assert len(row) == len(counts) == 20 + 22 * (len(row) // 22)
+        assert counts[:22] == [0] * 22
+        assert sum(counts) == 20 * (len(row) // 22)
 
 
 @pytest.mark.parametrize("seed", [0, 1])

@@ -17,24 +17,26 @@ from wm_plugin.environments.grid import MAX_TURNS, GridEnvironment
 
 ACTIONS = "UDLR"
 PAD, EOS = "<pad>", "<eos>"
+HEADER = ":"  # opens a turn of the policy: the template's only scaffold
 
 # A user's or a tool's message is its content alone. A call of `move` is one character; any other call is spelt out, which
 # TRL's check of the template asks for. Earlier messages never depend on later ones, so that prefixes are preserved.
 CHAT_TEMPLATE = (
     "{%- for message in messages -%}"
     "{%- if message.role != 'assistant' -%}{{- message.content -}}"
-    "{%- elif message.tool_calls -%}"
+    "{%- elif message.tool_calls -%}{{- '" + HEADER + "' -}}"
     "{%- for call in message.tool_calls -%}{%- set called = call.function -%}"
     "{%- if called.name == 'move' and called.arguments.direction -%}{{- called.arguments.direction -}}"
     "{%- else -%}{{- called.name ~ (called.arguments | tojson) -}}{%- endif -%}"
     "{%- endfor -%}"
-    "{%- else -%}{{- message.content ~ eos_token -}}{%- endif -%}"
+    "{%- else -%}{{- '" + HEADER + "' ~ message.content ~ eos_token -}}{%- endif -%}"
     "{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{- '" + HEADER + "' -}}{%- endif -%}"
 )
-# How a turn is parsed from transformers 5.13 on. Every observation ends in a status mark: it is where the turn begins.
+# How a turn is parsed from transformers 5.13 on.
 RESPONSE_TEMPLATE: dict[str, Any] = {
     "defaults": {"role": "assistant"},
-    "start_anchor": [">", "!"],
+    "start_anchor": HEADER,
     "fields": {
         "tool_calls": {
             "open_pattern": f"(?P<direction>[{ACTIONS}])",
@@ -161,7 +163,7 @@ def play(model: PreTrainedModel, tokenizer: Tokenizer, boards: Sequence[str], se
     model.eval()
     alive, cache = list(range(len(boards))), None
     for turn in range(MAX_TURNS):
-        new = ["".join(parts[index][-2:]) for index in alive]  # a move and a board: all of one length
+        new = ["".join(parts[index][-2:]) + HEADER for index in alive]  # a move and a board: all of one length
         with torch.no_grad():
             output = model(
                 input_ids=torch.tensor(tokenizer(new).input_ids),

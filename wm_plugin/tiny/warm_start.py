@@ -15,13 +15,13 @@ from transformers import PreTrainedModel
 
 from wm_plugin.environments.grid import MAX_TURNS, SIZE, expert, make_boards, uniform, walk
 from wm_plugin.evaluation.one_step import evaluate
-from wm_plugin.tiny.policy import Tokenizer
+from wm_plugin.tiny.policy import HEADER, Tokenizer
 
-POLICY, OBSERVATION = 1, 2  # kinds of tokens; 0: the first board, or padding
+POLICY, OBSERVATION = 1, 2  # kinds of tokens; 0: the first board, a header, or padding
 STOP_AT = 0.85  # exact match at which the world model counts as learnt
 WALK_TURNS = 4
 OBSERVATION_TOKENS = SIZE * (SIZE + 1)  # a board and its status mark
-TURN_TOKENS = OBSERVATION_TOKENS + 1  # and the move before it
+TURN_TOKENS = OBSERVATION_TOKENS + 2  # and the header and the move before it
 _BATCH_OF_WALKS, _BATCH_OF_DEMONSTRATIONS = 24, 32
 _VALIDATION_SEED = 7_000_003  # boards that nothing is trained on and no report shows
 
@@ -31,17 +31,19 @@ Progress = Callable[[int, int], None]  # steps done, steps planned
 def encode(
     tokenizer: Tokenizer, episodes: Sequence[Sequence[str]], *, end: bool = False
 ) -> tuple[list[list[int]], ...]:
-    """Token ids and kinds (0 first board, 1 policy, 2 observation) of episodes [observation, action, observation, ...].
+    """Token ids and kinds of episodes [observation, action, observation, ...], as the chat template writes them.
 
-    With `end`, a final end-of-sequence token of the policy closes each episode.
+    With `end`, a last turn of the policy, which is the end-of-sequence token alone, closes each episode.
     """
-    all_ids, all_kinds = [], []
-    for episode, ids in zip(episodes, tokenizer(["".join(parts) for parts in episodes]).input_ids, strict=True):
-        kinds = [0] * len(episode[0])
-        for index, part in enumerate(episode[1:], start=1):
-            kinds += [POLICY if index % 2 else OBSERVATION] * len(part)  # one token a character
-        all_ids.append(list(ids) + [tokenizer.eos_token_id] * end)
-        all_kinds.append(kinds + [POLICY] * end)
+    texts, all_kinds = [], []
+    for first, *parts in episodes:
+        text, kinds = first, [0] * len(first)
+        for index, part in enumerate(parts):  # one token a character
+            text += part if index % 2 else HEADER + part
+            kinds += [OBSERVATION] * len(part) if index % 2 else [0, POLICY]
+        texts.append(text + HEADER * end)
+        all_kinds.append(kinds + [0, POLICY] * end)
+    all_ids = [list(ids) + [tokenizer.eos_token_id] * end for ids in tokenizer(texts).input_ids]
     return all_ids, all_kinds
 
 

@@ -8,7 +8,7 @@ from wm_plugin.evaluation.masks import Token
 from wm_plugin.evaluation.one_step import Prediction
 from wm_plugin.evaluation.report import Comparison, Curve, Report, Sample, Series
 from wm_plugin.tiny.held_out import HeldOut, Measured
-from wm_plugin.tiny.policy import Played
+from wm_plugin.tiny.policy import HEADER, Played
 from wm_plugin.tiny.warm_start import TURN_TOKENS
 
 
@@ -161,10 +161,11 @@ def _interval(claim: dict[str, Any]) -> str:
 
 
 def _tokens(played: Played, coeff: float) -> list[Token]:
-    tokens = [Token(character, "prompt") for character in played.parts[0]]
+    tokens = [Token(character, "prompt") for character in played.parts[0] + HEADER]
     for index, part in enumerate(played.parts[1:], start=1):
         if index % 2:
             tokens.append(Token(part, "policy"))
         else:
             tokens += [Token(character, "content", "move", coeff) for character in part]
+            tokens.append(Token(HEADER, "scaffold", "move"))
     return tokens

@@ -36,13 +36,14 @@ def selected(
         for piece in pieces:
             offsets.append(offsets[-1] + len(piece))
         block = b"".join(pieces)
-        matches = list(re.finditer(rb"<tool_response>\n(.*?)\n</tool_response>", block, re.S))
+        matches = list(re.finditer(rb"<tool_response>\n(.*?)(?:\n</tool_response>|\n?\Z)", block, re.S))
         begin = 0
         for number, match in enumerate(matches):
             content = match.group(1)
             failed = bool(HOST_MADE.match(content))
+            begins = content[:4]  # fewer where the completion was cut
             tool = (
-                "run_code" if content.startswith(b"OUT[") else "lookup_doc" if content.startswith(b"DOC ") else "failed"
+                "run_code" if b"OUT[".startswith(begins) else "lookup_doc" if b"DOC ".startswith(begins) else "failed"
             )
             end = len(block) if number == len(matches) - 1 else match.end(1)
             low, high = (match.start(1), match.end(1)) if content_only else (begin, end)

@@ -17,6 +17,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import torch
 import trl
 from datasets import Dataset
+from packaging.version import Version
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
@@ -27,7 +28,7 @@ TAGS = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"]
 
 
 def make_tokenizer(tools: list[Any] | None = None) -> PreTrainedTokenizerFast:
-    """One token a byte, and the chat template of Qwen 2.5 that TRL ships.
+    """One token a byte, and a chat template of Qwen's that TRL ships.
 
     The system prompt, a thousand bytes of tool descriptions, is one token: it would only make the tests slow.
     """
@@ -52,8 +53,17 @@ def wrap_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
         padding_side="left",
     )
     wrapped.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in TAGS])
-    wrapped.chat_template = (Path(trl.__file__).parent / "chat_templates/qwen2_5.jinja").read_text()
+    wrapped.chat_template = chat_template()
     return wrapped
+
+
+def chat_template() -> str:
+    """A template of Qwen's that TRL knows how to parse."""
+    if Version(trl.__version__) < Version("1.5"):  # a constant, before there was a folder of templates
+        from trl.chat_template_utils import qwen3_chat_template
+
+        return qwen3_chat_template
+    return (Path(trl.__file__).parent / "chat_templates/qwen2_5.jinja").read_text()
 
 
 def make_model(tokenizer: Any, seed: int = 0, dtype: torch.dtype = torch.float32) -> Qwen2ForCausalLM:

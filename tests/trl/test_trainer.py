@@ -90,7 +90,7 @@ def test_evaluation_adds_the_term_and_logs_it():
         trainer = Ours(
             model=make_model(tokenizer),
             reward_funcs=[reward],
-            args=config(per_device_eval_batch_size=4),
+            args=config(per_device_eval_batch_size=8),
             train_dataset=dataset(),
             eval_dataset=dataset(8),
             processing_class=tokenizer,

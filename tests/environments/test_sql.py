@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from wm_plugin.environments import sql
-from wm_plugin.environments.sql import SqlEnvironment, copies, dataset_rows, is_right, open_database, run
+from wm_plugin.environments.sql import SqlEnvironment, dataset_rows, is_right, open_database
+from wm_plugin.environments.sqlite_guard import FUNCTIONS, copies, run
 
 FOREVER = "WITH RECURSIVE z (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM z) "
 
@@ -251,7 +252,7 @@ def test_nothing_of_the_host_can_be_reached(database: sqlite3.Connection, tmp_pa
 def test_no_other_function_can_be_called_even_from_a_default(database: sqlite3.Connection) -> None:
     """SQLite asks its authorizer about every function except those in a column's DEFAULT."""
     with closing(sqlite3.connect(":memory:")) as plain:
-        names = {name for (name,) in plain.execute("SELECT name FROM pragma_function_list")} - sql.FUNCTIONS
+        names = {name for (name,) in plain.execute("SELECT name FROM pragma_function_list")} - FUNCTIONS
     assert {
         "random",
         "randomblob",
@@ -281,7 +282,7 @@ def test_a_tool_may_run_in_another_thread_than_reset(environment: SqlEnvironment
 
 def test_the_allowed_functions_exist(database: sqlite3.Connection) -> None:
     names = {name for (name,) in sqlite3.connect(":memory:").execute("SELECT name FROM pragma_function_list")}
-    assert sql.FUNCTIONS - {"sign", "format", "unicode"} <= names  # those three are newer than the oldest SQLite in use
+    assert FUNCTIONS - {"sign", "format", "unicode"} <= names  # those three are newer than the oldest SQLite in use
     assert run(database, "SELECT abs(-1) || upper('a') || max(1, 2) || iif(1, 'x', 'y') v") == "v\n1A2x"
 
 

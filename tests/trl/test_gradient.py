@@ -144,7 +144,10 @@ def test_gradient_checkpointing():
 
 
 def test_completions_masked_by_the_host_do_not_count():
-    ours = check(EchoConfig(COEFF), mask_truncated_completions=True, max_completion_length=200)
+    pytest.importorskip(
+        "trl", minversion="1.9"
+    )  # before it results are cut, not dropped: every completion is truncated
+    ours = check(EchoConfig(COEFF), mask_truncated_completions=True, max_completion_length=260)
     assert ours.state.log_history[0]["echo/masked_by_host"] > 0
 
 

@@ -98,7 +98,7 @@ def test_evaluation_adds_the_term_and_logs_it():
             world_model=EchoConfig(coeff),
         )
         torch.manual_seed(1)
-        losses[coeff] = trainer.evaluate()
+        losses[coeff] = trainer.evaluate() | trainer.state.log_history[-1]
     terms = losses[0.5]["eval_echo/loss"]
     assert terms > 0
     assert losses[0.0]["eval_echo/nll"] == pytest.approx(losses[0.5]["eval_echo/nll"])

@@ -1,0 +1,129 @@
+"""Running untrusted SQL on a real SQLite: what a statement may do, how much of it, and what it says.
+
+Limits count work, never time, so that the same statement on the same database always gives the same text.
+"""
+
+import itertools
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+from functools import cache
+from typing import Any
+
+MAX_STEPS = 100_000  # virtual-machine steps a statement; the slowest statement found takes 1.5 s
+MAX_COPIES = 200_000  # see `copies`: about 0.2 s and 30 MB
+MAX_ROWS, MAX_CELL, MAX_TEXT = 20, 300, 4000  # shown rows; characters a cell and an observation
+
+LIMITS = {
+    sqlite3.SQLITE_LIMIT_LENGTH: 2000,  # bytes of a cell and of a row: with MAX_STEPS it bounds a sorter's memory
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 5000,
+    sqlite3.SQLITE_LIMIT_COLUMN: 32,
+    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 100,
+    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 20,
+    sqlite3.SQLITE_LIMIT_VDBE_OP: 25_000,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 50,
+    sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 10,
+    sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
+}
+# No views: a chain of them is compiled to a statement of exponential size. No temporary tables: their size has no limit.
+# REINDEX is a part of CREATE INDEX.
+ACTION_NAMES = """SELECT READ RECURSIVE INSERT UPDATE DELETE TRANSACTION SAVEPOINT CREATE_TABLE CREATE_INDEX CREATE_TRIGGER
+DROP_TABLE DROP_INDEX DROP_TRIGGER REINDEX"""
+ACTIONS = {getattr(sqlite3, f"SQLITE_{name}") for name in ACTION_NAMES.split()}
+# Pure functions of their arguments and of the database. No trim: with two arguments one call takes quadratic time.
+FUNCTION_NAMES = """abs avg changes char coalesce count cume_dist dense_rank first_value format glob group_concat hex ifnull
+iif instr lag last_insert_rowid last_value lead length like lower max min nth_value ntile nullif percent_rank printf quote
+rank replace round row_number sign substr substring sum total total_changes typeof unicode upper zeroblob"""
+FUNCTIONS = set(FUNCTION_NAMES.split())
+TOKEN = re.compile(
+    r"""--[^\n]*|/\*.*?(?:\*/|\Z)|'[^']*'|"[^"]*"|`[^`]*`|\[[^]]*]|[\w$\x80-\U0010ffff]+(?:\s*\.)?""", re.DOTALL
+)
+KEYWORD_NAMES = "and as asc by desc else end from in is join not null on or order then when where"
+KEYWORDS = set(KEYWORD_NAMES.split())
+
+
+def guard(connection: sqlite3.Connection) -> None:
+    """Let statements do only what `ACTIONS` and `FUNCTIONS` name, within `LIMITS`."""
+    virtual_tables, other_functions = _built_in()
+
+    def authorize(action: int, name: str | None, function: str | None, *_: str | None) -> int:
+        if action == sqlite3.SQLITE_FUNCTION:
+            allowed = function in FUNCTIONS
+        elif action == sqlite3.SQLITE_READ:  # virtual tables show the host's build, and EXPLAIN shows their addresses
+            allowed = name not in virtual_tables and not str(name).startswith(("pragma_", "json"))  # made on first use
+        else:
+            allowed = action in ACTIONS
+        return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+
+    for name, arguments in other_functions:  # the authorizer is not asked about functions in a column's DEFAULT
+        connection.create_function(name, arguments, _refuse)
+    connection.text_factory = lambda raw: raw.decode(errors="replace")
+    for limit, value in LIMITS.items():
+        connection.setlimit(limit, value)
+    connection.set_authorizer(authorize)
+
+
+def run(connection: sqlite3.Connection, query: str, parameters: Sequence[Any] = ()) -> str:
+    """Rows under their column names, the number of changed rows (those of triggers included), or `ErrorType: message`."""
+    if not isinstance(query, str):
+        return "TypeError: the query must be text"
+    ticks = itertools.count(1)
+    connection.set_progress_handler(lambda: next(ticks) * 1000 > MAX_STEPS, 1000)
+    changed = connection.total_changes
+    try:
+        if len(query) <= LIMITS[sqlite3.SQLITE_LIMIT_SQL_LENGTH] and copies(query) > MAX_COPIES:
+            raise sqlite3.OperationalError("nested SELECTs repeat their names too often")
+        with closing(connection.execute(query, parameters)) as cursor:
+            rows = cursor.fetchmany(MAX_ROWS + 1)
+            columns = [column[0] for column in cursor.description or ()]
+    except (sqlite3.Error, UnicodeError, OverflowError, MemoryError) as error:  # MemoryError: over LIMIT_VDBE_OP
+        return cut(f"{type(error).__name__}: {str(error) or 'the statement is too large'}", MAX_TEXT)
+    if not columns:
+        return f"OK, {connection.total_changes - changed} rows changed"
+    lines = [" | ".join(map(cell, row)) for row in [columns, *rows[:MAX_ROWS]]]
+    if len(rows) > MAX_ROWS:
+        lines.append(f"(the first {MAX_ROWS} rows; there are more)")
+    return cut("\n".join(lines), MAX_TEXT)
+
+
+def copies(query: str) -> int:
+    """An upper bound of how often SQLite copies one expression or one common table into another when it compiles `query`.
+
+    A chain of n nested SELECTs that each name the last one's column twice grows to 2^n copies, before any step is counted:
+    400 characters took 17 s and 3.7 GB. The product over the SELECTs of 1 + (uses of the name that is used most) bounds it.
+    """
+    product, uses = 1, Counter[str]()
+    for token in [*TOKEN.findall(query.lower()), "select"]:
+        if token == "select":
+            product *= 1 + max(uses.values(), default=0)
+            uses.clear()
+        elif token not in KEYWORDS and not token.startswith(("--", "/*")) and not token.endswith("."):
+            uses[token.strip("'\"`[]")] += 1
+    return product
+
+
+@cache
+def _built_in() -> tuple[set[str], set[tuple[str, int]]]:
+    """This SQLite's virtual tables, and its functions that `FUNCTIONS` does not name with their numbers of arguments."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        tables = {name for (name,) in connection.execute("SELECT name FROM pragma_module_list")}
+        functions = set(connection.execute("SELECT name, max(narg, -1) FROM pragma_function_list"))  # -1: any number
+    return tables, {(name, arguments) for name, arguments in functions if name not in FUNCTIONS}
+
+
+def _refuse(*_: Any) -> None:
+    raise ValueError("This function is denied.")
+
+
+def cell(value: Any) -> str:
+    """A value on one line."""
+    text = "NULL" if value is None else f"X'{value.hex()}'" if isinstance(value, bytes) else str(value)
+    return cut(re.sub(r"[\x00-\x1f\x7f]", lambda found: repr(found[0])[1:-1], text), MAX_CELL)
+
+
+def cut(text: str, limit: int) -> str:
+    """At most `limit` characters, and how many there were."""
+    return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"

@@ -1,11 +1,12 @@
 # `make demo` and `make test` work on a fresh machine with Python 3.11 or newer and nothing else: they make what they need.
 #   PYTHON=python3.12      the interpreter to make environments with
 #   CONSTRAINTS=           leave the CPU build of torch out, e.g. on a GPU machine
+#   PINS='trl==1.9.2'      other releases of the host than the newest, in an environment made anew
 PYTHON ?= python3
 CONSTRAINTS ?= constraints/cpu.txt
 
 TRL := .venv-trl
-TRL_VERSION ?=
+PINS ?=
 PIP_INSTALL = $(1)/bin/python -m pip install --quiet --disable-pip-version-check $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 PYTEST = $(1)/bin/python -m pytest
 
@@ -39,7 +40,7 @@ $(TRL)/.done: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "wm-plugin needs Python 3.11 or newer: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(TRL)
 	$(call PIP_INSTALL,$(TRL)) torch
-	$(call PIP_INSTALL,$(TRL)) --editable '.[demo,maze,peft,dev]' $(if $(TRL_VERSION),'trl==$(TRL_VERSION)')
+	$(call PIP_INSTALL,$(TRL)) --editable '.[demo,maze,peft,dev]' $(foreach pin,$(PINS),'$(pin)')
 	touch $@
 
 clean:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from wm_plugin.checks import Check
 from wm_plugin.cli import doctor, main
-from wm_plugin.cli.doctor import Check
 
 NOTHING = {"python": "3.11.0"} | dict.fromkeys(doctor._PACKAGES)
 

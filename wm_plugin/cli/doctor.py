@@ -3,10 +3,10 @@
 import argparse
 import dataclasses
 import platform
-from dataclasses import dataclass
 from importlib import metadata, resources
-from typing import Any, Literal
+from typing import Any
 
+from wm_plugin.checks import Check
 from wm_plugin.errors import UserError
 
 _PACKAGES = (
@@ -24,16 +24,6 @@ _PACKAGES = (
     "ray",
 )
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing that holds or does not. `mend` says what to do about it, and is empty where it holds."""
-
-    name: str
-    state: Literal["ok", "warn", "fail"]
-    detail: str
-    mend: str = ""
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:

@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -186,36 +185,22 @@ def _settings(args: argparse.Namespace) -> Mapping[str, Any]:
 
 
 def _config(args: argparse.Namespace, settings: Mapping[str, Any]) -> Any:
-    from wm_plugin.objectives import EchoConfig
-    from wm_plugin.registry import import_object
+    from wm_plugin.objectives.echo import EchoConfig, parse_tools
 
     prefixed = {key.removeprefix("echo_"): value for key, value in settings.items() if str(key).startswith("echo_")}
     given = prefixed or dict(settings)
-    if isinstance(given.get("tools"), str):
-        given["tools"] = _tools(given["tools"])
-    if isinstance(given.get("select"), str):
-        given["select"] = import_object(given["select"], field="select")
     try:
         config = EchoConfig.from_mapping(given, where="the objective")
     except UserError as error:
         raise UserError(f"{args.config}: {error}") from None
     changes: dict[str, Any] = {}
     if args.tools is not None:
-        changes["tools"] = _tools(args.tools)
+        changes["tools"] = parse_tools(args.tools)
     if args.with_scaffold:
         changes["content_only"] = False
     if args.include_errors:
         changes["include_errors"] = True
     return dataclasses.replace(config, **changes)
-
-
-def _tools(text: str) -> Any:
-    if text.lstrip().startswith(("{", "[")):
-        try:
-            return json.loads(text)
-        except json.JSONDecodeError as error:
-            raise UserError(f"--tools is not JSON ({error}): {text}; write a,b or '{{\"a\": 0.3}}'") from None
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _notes(named: Any, tools: Mapping[str, Any], guessed: int, limit: int) -> Iterator[str]:

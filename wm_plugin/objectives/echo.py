@@ -7,6 +7,7 @@ of selected environment tokens in the whole optimizer batch, over all ranks and 
 """
 
 import dataclasses
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ import torch
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives.schedule import SCHEDULES, scheduled
 from wm_plugin.objectives.spans import Span
+from wm_plugin.registry import import_object
 
 NORMALIZATIONS = ("selected_tokens", "observation_tokens")
 ZERO_VARIANCE = ("keep", "drop")
@@ -107,7 +109,13 @@ class EchoConfig:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any], *, where: str = "world_model") -> "EchoConfig":
-        """From a YAML block or a Hydra node. `alpha` is read as `coeff`; an unknown key is an error with the nearest name."""
+        """From a YAML block, flags or a Hydra node.
+
+        `alpha` is read as `coeff`, `tools` may be text as `parse_tools` takes it, and `select` a dotted path.
+
+        Raises:
+            UserError: an unknown key (with the nearest one), or a value that does not fit.
+        """
         known = {f.name for f in dataclasses.fields(cls)}
         given: dict[str, Any] = {}
         for key, value in values.items():
@@ -117,6 +125,10 @@ class EchoConfig:
             if name in given:
                 raise UserError(f"{where} gives {name!r} twice (as {key!r} too); keep one")
             given[name] = value
+        if isinstance(given.get("tools"), str):
+            given["tools"] = parse_tools(given["tools"])
+        if isinstance(given.get("select"), str):
+            given["select"] = import_object(given["select"], field="select")
         return cls(**given)
 
     @property
@@ -195,6 +207,16 @@ def count_tokens(weights: torch.Tensor, environment_mask: torch.Tensor, config: 
     """
     counted = weights if config.normalization == "selected_tokens" else environment_mask
     return torch.count_nonzero(counted)
+
+
+def parse_tools(text: str) -> Any:
+    """`tools` as a flag gives it: JSON, or names separated by commas."""
+    if text.lstrip().startswith(("{", "[")):
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError as error:
+            raise UserError(f"tools is not JSON ({error}): {text}; write a,b or '{{\"a\": 0.3}}'") from None
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _require_number(name: str, value: Any, mend: str) -> None:

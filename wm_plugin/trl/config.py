@@ -1,7 +1,6 @@
 """`GRPOConfig` with the objective's fields, for YAML files and flags (TrlParser) as for Python."""
 
 import dataclasses
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +8,6 @@ from trl import GRPOConfig
 
 from wm_plugin.errors import UserError
 from wm_plugin.objectives import EchoConfig
-from wm_plugin.registry import import_object
 
 PREFIX = "echo_"
 _HELP = {f.name: f.metadata["help"] for f in dataclasses.fields(EchoConfig)}
@@ -52,25 +50,11 @@ class WorldModelGRPOConfig(GRPOConfig):
 
     def echo_config(self) -> EchoConfig:
         values = {name: getattr(self, PREFIX + name) for name in _DEFAULT}
-        if isinstance(values["tools"], str):
-            values["tools"] = _parse_tools(values["tools"])
-        if isinstance(values["select"], str):
-            values["select"] = import_object(values["select"], field="echo_select")
         try:
-            return EchoConfig(**values)
+            return EchoConfig.from_mapping(values)
         except UserError as error:
             raise UserError(f"{PREFIX}{error}") from None
 
     def echo_fields_given(self) -> list[str]:
         """The echo_ fields that differ from their defaults."""
         return [PREFIX + name for name, default in _DEFAULT.items() if getattr(self, PREFIX + name) != default]
-
-
-def _parse_tools(text: str) -> Any:
-    """The flag's form: JSON, or names separated by commas."""
-    if text.lstrip().startswith(("{", "[")):
-        try:
-            return json.loads(text)
-        except json.JSONDecodeError as error:
-            raise UserError(f"echo_tools is not JSON ({error}): {text}; write a,b or '{{\"a\": 0.3}}'") from None
-    return [name.strip() for name in text.split(",") if name.strip()]

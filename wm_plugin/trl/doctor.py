@@ -5,7 +5,7 @@ from typing import Any
 
 from packaging.version import Version
 
-from wm_plugin.cli.doctor import Check
+from wm_plugin.checks import Check
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.chat import Chat, make_locator
 from wm_plugin.objectives.spans import SpanError, ToolBlock

@@ -1,0 +1,14 @@
+"""What `wm doctor` finds, host by host."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that holds or does not. `mend` says what to do about it, and is empty where it holds."""
+
+    name: str
+    state: Literal["ok", "warn", "fail"]
+    detail: str
+    mend: str = ""

@@ -81,6 +81,11 @@ def test_bad_settings_are_one_line_and_exit_2(tmp_path, capsys, text, arguments,
     assert "Traceback" not in captured.err
 
 
+def test_without_arguments_it_says_what_to_give(capsys):
+    assert train.main([]) == 2
+    assert "give --config X.yaml" in capsys.readouterr().err
+
+
 def test_a_config_file_that_is_not_there(capsys):
     assert train.main(["--config", "missing.yaml"]) == 2
     assert "cannot read the config file missing.yaml" in capsys.readouterr().err

@@ -1,0 +1,150 @@
+"""Who made a tool's text: the tool, or the host in its place."""
+
+import asyncio
+
+import pytest
+
+from trl_support import Batches, Scripted, ToolEnvironment, call, config, dataset, make_model, make_tokenizer, reward
+from wm_plugin import EchoConfig
+from wm_plugin.trl import WorldModelGRPOTrainer
+from wm_plugin.trl.rollout import CallRecorder
+
+
+def message(name, content):
+    return {"role": "tool", "name": name, "content": content}
+
+
+def boom(text):
+    if text == "raise":
+        raise ValueError("boom")
+    return "{'error': 'boom'}"  # the text that the host would write
+
+
+async def later(text):
+    await asyncio.sleep(0)
+    return boom(text)
+
+
+def test_a_tool_that_returns_the_text_of_a_failure_has_not_failed():
+    calls = CallRecorder()
+    (tools,) = calls.wrap([{"boom": boom}])
+    assert tools["boom"]("return") == "{'error': 'boom'}"
+    assert not calls.failed(0, message("boom", "{'error': 'boom'}"))
+    with pytest.raises(ValueError, match="boom"):
+        tools["boom"](text="raise")
+    assert calls.failed(0, message("boom", "{'error': 'boom'}"))
+    assert not calls.failed(0, message("boom", "{'error': 'boom'}"))  # each failure explains one message
+
+
+def test_failures_belong_to_their_row():
+    calls = CallRecorder()
+    first, second = calls.wrap([{"boom": boom}, {"boom": boom}])
+    with pytest.raises(ValueError, match="boom"):
+        second["boom"]("raise")
+    assert not calls.failed(0, message("boom", "{'error': 'boom'}"))
+    assert calls.failed(1, message("boom", "{'error': 'boom'}"))
+    assert first["boom"]("x") == "{'error': 'boom'}"
+
+
+def test_wrong_arguments_and_unknown_tools_are_the_hosts_failures():
+    calls = CallRecorder()
+    (tools,) = calls.wrap([{"boom": boom}])
+    with pytest.raises(TypeError) as error:
+        tools["boom"](no_such_argument=1)
+    assert calls.failed(0, message("boom", str({"error": str(error.value)})))
+    assert calls.failed(0, message("bom", "{'error': 'Tool bom not found.'}"))
+
+
+def test_async_tools_are_watched_until_they_return():
+    calls = CallRecorder()
+    (tools,) = calls.wrap([{"later": later}])
+    assert asyncio.run(tools["later"]("return")) == "{'error': 'boom'}"
+    assert not calls.failed(0, message("later", "{'error': 'boom'}"))
+    with pytest.raises(ValueError, match="boom"):
+        asyncio.run(tools["later"]("raise"))
+    assert calls.failed(0, message("later", "{'error': 'boom'}"))
+
+
+class Errors(ToolEnvironment):
+    def run_code(self, code: str) -> str:
+        """Run code.
+
+        Args:
+            code: The code.
+
+        Returns:
+            What it printed.
+        """
+        return boom(code)
+
+
+class Same(Batches, WorldModelGRPOTrainer):
+    """Every completion: a tool's own error text, then the same text for an exception, then an answer."""
+
+    def _generate_single_turn(self, prompt_ids, *args, **kwargs):
+        texts = []
+        for ids in prompt_ids:
+            depth = self.processing_class.decode(ids).count("<tool_response>")
+            texts.append([call("run_code", code="return"), call("run_code", code="raise"), "done"][depth])
+        return [self.processing_class(text + "<|im_end|>").input_ids for text in texts], None
+
+
+def test_inside_the_trainer_only_the_tools_own_text_counts():
+    environment = Errors()
+    tokenizer = make_tokenizer([environment.run_code, environment.lookup_doc])
+    expected = {False: 1, True: 2}
+    for include, blocks in expected.items():
+        trainer = Same(
+            model=make_model(tokenizer),
+            reward_funcs=[reward],
+            args=config(max_steps=1),
+            train_dataset=dataset(),
+            processing_class=tokenizer,
+            environment_factory=Errors,
+            world_model=EchoConfig(0.5, include_errors=include),
+        )
+        trainer.train()
+        counts = (trainer.batches[0]["echo_weights"] > 0).sum(1)
+        assert counts.tolist() == [blocks * len("{'error': 'boom'}")] * 4
+
+
+class Other(ToolEnvironment):
+    def lookup_doc(self, name: str) -> str:
+        """Look a word up.
+
+        Args:
+            name: The word.
+
+        Returns:
+            Its documentation.
+        """
+        return f"OTHER {name}"
+
+
+class Ours(Batches, Scripted, WorldModelGRPOTrainer):
+    pass
+
+
+def test_several_environments_in_one_dataset():
+    pytest.importorskip("trl", minversion="1.8")
+    environment = ToolEnvironment()
+    tokenizer = make_tokenizer([environment.run_code, environment.lookup_doc])
+    rows = dataset(16).map(lambda row, index: {"environment": ["one", "two"][index % 2]}, with_indices=True)
+    trainer = Ours(
+        model=make_model(tokenizer),
+        reward_funcs=[reward],
+        args=config(max_steps=2),
+        train_dataset=rows,
+        processing_class=tokenizer,
+        environment_factory={"one": ToolEnvironment, "two": Other},
+        world_model=EchoConfig(0.5, ["lookup_doc"]),
+    )
+    trainer.train()
+    texts = "".join(
+        tokenizer.decode(batch["completion_ids"][row][batch["echo_weights"][row] > 0])
+        for batch in trainer.batches
+        for row in range(len(batch["completion_ids"]))
+    )
+    assert "DOC " in texts
+    assert "OTHER " in texts
+    assert "OUT[" not in texts

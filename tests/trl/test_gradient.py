@@ -29,7 +29,7 @@ def stock_run(**fields):
     return run(Stock, args=config(**fields))
 
 
-def check(
+def check_parity(
     echo: EchoConfig,
     *,
     tools=None,
@@ -72,17 +72,17 @@ def check(
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)
 def test_every_loss_type(loss_type):
     # luspo sums over a completion's tokens: unscaled rewards keep its gradient from drowning the difference in rounding
-    check(
+    check_parity(
         EchoConfig(COEFF), loss_type=loss_type, scale_rewards="none" if loss_type == "luspo" else "group", max_steps=1
     )
 
 
 def test_gspo():
-    check(EchoConfig(COEFF), importance_sampling_level="sequence", max_steps=1)
+    check_parity(EchoConfig(COEFF), importance_sampling_level="sequence", max_steps=1)
 
 
 def test_tempered_is_the_likelihood_at_that_temperature_and_says_so():
-    ours = check(EchoConfig(COEFF, tempered=True), temperature=0.7, max_steps=1)
+    ours = check_parity(EchoConfig(COEFF, tempered=True), temperature=0.7, max_steps=1)
     keys = {key for key in ours.state.log_history[0] if key.startswith("echo")}
     assert "echo_tempered/nll" in keys
     assert all(key.startswith("echo_tempered/") for key in keys)
@@ -90,25 +90,25 @@ def test_tempered_is_the_likelihood_at_that_temperature_and_says_so():
 
 def test_coefficients_by_tool():
     tools = {"run_code": 0.3, "lookup_doc": 0.07}
-    check(EchoConfig(1.0, tools), tools=tools)
+    check_parity(EchoConfig(1.0, tools), tools=tools)
 
 
 def test_one_tool_only():
-    check(EchoConfig(COEFF, ["lookup_doc"]), tools={"lookup_doc": 1.0})
+    check_parity(EchoConfig(COEFF, ["lookup_doc"]), tools={"lookup_doc": 1.0})
 
 
 def test_with_scaffold():
-    check(EchoConfig(COEFF, content_only=False), content_only=False)
+    check_parity(EchoConfig(COEFF, content_only=False), content_only=False)
 
 
 def test_with_host_made_errors():
-    ours = check(EchoConfig(COEFF, include_errors=True), errors=True)
+    ours = check_parity(EchoConfig(COEFF, include_errors=True), errors=True)
     assert any("host-made failure" in ours.processing_class.decode(b["completion_ids"].flatten()) for b in ours.batches)
 
 
 @pytest.mark.parametrize(("floor", "ceiling"), [(5.5, None), (None, 6.0), (5.0, 6.5)])
 def test_floor_and_ceiling_leave_the_count_alone(floor, ceiling):
-    ours = check(
+    ours = check_parity(
         EchoConfig(COEFF, min_token_nll=floor, max_token_nll=ceiling),
         floor=floor or 0.0,
         ceiling=ceiling or math.inf,
@@ -117,12 +117,14 @@ def test_floor_and_ceiling_leave_the_count_alone(floor, ceiling):
 
 
 def test_normalised_by_observation_tokens():
-    check(EchoConfig(COEFF, ["run_code"], normalization="observation_tokens"), tools={"run_code": 1.0}, observed=True)
+    check_parity(
+        EchoConfig(COEFF, ["run_code"], normalization="observation_tokens"), tools={"run_code": 1.0}, observed=True
+    )
 
 
 @pytest.mark.parametrize("accumulation", [1, 2, 4])
 def test_accumulation(accumulation):
-    check(EchoConfig(COEFF), gradient_accumulation_steps=accumulation, loss_type="dapo")
+    check_parity(EchoConfig(COEFF), gradient_accumulation_steps=accumulation, loss_type="dapo")
 
 
 @pytest.mark.parametrize(
@@ -136,18 +138,18 @@ def test_accumulation(accumulation):
     ids=lambda fields: "-".join(f"{key}={value}" for key, value in fields.items()),
 )
 def test_windows(fields):
-    check(EchoConfig(COEFF), loss_type="dapo", **fields)
+    check_parity(EchoConfig(COEFF), loss_type="dapo", **fields)
 
 
 def test_gradient_checkpointing():
-    check(EchoConfig(COEFF), gradient_checkpointing=True, max_steps=1)
+    check_parity(EchoConfig(COEFF), gradient_checkpointing=True, max_steps=1)
 
 
 def test_completions_masked_by_the_host_do_not_count():
     pytest.importorskip(
         "trl", minversion="1.9"
     )  # before it results are cut, not dropped: every completion is truncated
-    ours = check(EchoConfig(COEFF), mask_truncated_completions=True, max_completion_length=260)
+    ours = check_parity(EchoConfig(COEFF), mask_truncated_completions=True, max_completion_length=260)
     assert ours.state.log_history[0]["echo/masked_by_host"] > 0
 
 

@@ -102,7 +102,7 @@ def test_a_config_file_that_is_not_there(capsys):
         ({"train_rows": "wm_plugin.environments.grid:dataset_row"}, "did you mean 'dataset_rows'?"),
         ({"train_rows_kwargs": {"size": 3}}, "train_rows_kwargs do not fit"),
         ({"train_rows": "wm_plugin.environments.sql:dataset_rows"}, "the dataset has no column 'board'"),
-        ({"environment": None}, "no reward source|No reward source"),
+        ({"environment": None}, "No reward source|no environment tokens can occur"),
         ({"environment": None, "reward_funcs": ["builtins:len"]}, "no environment tokens can occur"),
         ({"model_name_or_path": "no/such/model"}, "no/such/model"),
         ({"gradient_accumulation_steps": 3, "steps_per_generation": 2}, "make one a multiple of the other"),
@@ -122,6 +122,7 @@ def test_what_does_not_fit_together_is_one_line_and_exit_2(tmp_path, policy, cap
     assert "Traceback" not in error
 
 
+@GET_REWARD
 def test_a_template_that_cannot_carry_tools(tmp_path, policy, capsys):
     import shutil
 

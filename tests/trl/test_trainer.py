@@ -169,7 +169,7 @@ def rollout(spans):
     return function
 
 
-def by_function(spans, echo, **fields):
+def by_function(spans, echo, function=None, **fields):
     tokenizer = make_tokenizer()
     trainer = ByFunction(
         model=make_model(tokenizer),
@@ -177,7 +177,7 @@ def by_function(spans, echo, **fields):
         args=config(max_steps=1, **fields),
         train_dataset=dataset(),
         processing_class=tokenizer,
-        rollout_func=rollout(spans),
+        rollout_func=function or rollout(spans),
         world_model=echo,
     )
     trainer.train()
@@ -225,6 +225,25 @@ def test_rollout_function_spans_are_clipped_to_the_completion():
 def test_bad_spans_of_a_rollout_function_say_so(spans, message):
     with pytest.raises(UserError, match=message):
         by_function(spans, EchoConfig(0.5))
+
+
+def test_bad_spans_do_not_stop_a_run_at_0(caplog):
+    trainer, weights = by_function([(1, 3, "tool", "a", True)], EchoConfig(0.0))
+    assert "are not measured (coeff is 0): env_spans" in caplog.text
+    assert not any(weights)
+    assert trainer.state.log_history[0]["echo/tokens"] == 0
+
+
+def test_spans_without_an_environment_mask_are_refused():
+    inner = rollout([(2, 5, "tool", "a", True)])
+
+    def without_mask(prompts, trainer):
+        output = inner(prompts, trainer)
+        del output["env_mask"]
+        return output
+
+    with pytest.raises(UserError, match="returns 'env_spans' but no env_mask"):
+        by_function(None, EchoConfig(0.5), function=without_mask)
 
 
 def test_select_has_the_last_word():

@@ -76,7 +76,8 @@ class CallRecorder:
 class Rollouts:
     """One generation batch, as the host's hooks show it."""
 
-    def __init__(self) -> None:
+    def __init__(self, group_size: int) -> None:
+        self.group_size = group_size  # completions of one prompt
         self.calls = CallRecorder()
         self.completions: list[Any] = []  # messages of each completion, tool messages included
         self.completion_ids: list[list[int]] = []

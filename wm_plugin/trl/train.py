@@ -82,7 +82,9 @@ def build(arguments: list[str]) -> tuple[WorldModelGRPOTrainer, Any]:
         UserError: a key, a path or a value that does not fit.
     """
     if not arguments:
-        raise UserError("nothing to train on; give --config X.yaml (examples: the package wm_plugin.recipes.trl), or flags")
+        raise UserError(
+            "nothing to train on; give --config X.yaml (examples: the package wm_plugin.recipes.trl), or flags"
+        )
     sys.path.insert(0, os.getcwd())
     script, config, model, mixture = parse(arguments)
     if model.model_name_or_path is None:

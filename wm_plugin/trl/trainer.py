@@ -75,7 +75,7 @@ class WorldModelMixin(_Host):
         }
         prefix = "echo" if self.args.temperature == 1.0 else "echo_tempered"
         self._wm_meters = {"train": EchoMeter(prefix), "eval": EchoMeter(prefix)}
-        self._wm_rollouts = Rollouts()
+        self._wm_rollouts = Rollouts(self.num_generations)
         self._wm_logps: list[torch.Tensor] | None = None  # a list while the host computes a loss
         self._wm_window: list[Any] = []  # the raw batches of this accumulation window
         self._wm_position = 0  # micro-batches of the window that are done
@@ -91,15 +91,9 @@ class WorldModelMixin(_Host):
             return super()._generate_and_score_completions(inputs)
         if id(inputs) in self._wm_generated:
             return self._wm_generated.pop(id(inputs))
-        self._wm_rollouts = Rollouts()
+        self._wm_rollouts = Rollouts(self.num_generations if self.model.training else self.num_generations_eval)
         output = super()._generate_and_score_completions(inputs)
-        try:
-            output.update(self._environment_columns(inputs, output))
-        except (SpanError, UserError) as error:
-            if self._wm.active:
-                raise
-            self._warn_once(f"environment tokens of a batch are not measured (coeff is 0): {error}")
-            output.update(self._columns([[] for _ in inputs], output, torch.tensor(0)))
+        output.update(self._environment_columns(inputs, output))
         return output
 
     def _tool_call_loop(self, *args: Any, **kwargs: Any) -> Any:
@@ -118,7 +112,7 @@ class WorldModelMixin(_Host):
     ) -> torch.Tensor:
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         if self._wm is not None:
-            group = self.num_generations if self.model.training else self.num_generations_eval
+            group = self._wm_rollouts.group_size
             total = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1).view(-1, group)
             equal = (total == total[:, :1]).all(dim=1).repeat_interleave(group)
             start = self.accelerator.process_index * len(prompts)
@@ -129,40 +123,50 @@ class WorldModelMixin(_Host):
 
     def _environment_columns(self, inputs: list[dict[str, Any]], output: dict[str, Any]) -> dict[str, torch.Tensor]:
         """Weights and tool numbers of a generation batch, as tensors that the host shuffles and splits with the rest."""
-        config, rollouts = self._wm, self._wm_rollouts
-        tool_mask, completion_mask = output.get("tool_mask"), output["completion_mask"]
-        if tool_mask is None and any(SPAN_FIELD in row for row in inputs):
-            raise UserError(
-                f"rollout_func returns {SPAN_FIELD!r} but no env_mask: TRL would train on the environment's tokens"
-            )
-        # mask_truncated_completions takes whole rows out, and zeroes their tool_mask too
-        present = completion_mask.any(dim=1).tolist()
-        masked = sum(bool(ids) and not here for ids, here in zip(rollouts.completion_ids, present, strict=True))
-        tool_mask = None if tool_mask is None else tool_mask.cpu()
-        tool_masks = {}
-        for row, ids in enumerate(rollouts.completion_ids):
-            dropped = config.zero_variance_groups == "drop" and rollouts.zero_variance[row]
-            if tool_mask is not None and present[row] and not dropped:
-                tool_masks[row] = tool_mask[row, : len(ids)]
-        found = rollouts.spans(tool_masks, inputs, self._wm_locator, self._get_tool_suffix_ids)
-        rows: list[list] = [[] for _ in inputs]
-        for row, spans in found.items():
-            truncated = rollouts.completion_ids[row][-1] not in self._wm_end_ids
-            for span, message, failed in spans:
-                rows[row].append((span, config.multiplier(span, message, failed=failed, truncated=truncated)))
-        if self.rollout_func is not None and config.tool_names is None:
-            self._learn_tool_names(rows)
-        return self._columns(rows, output, torch.tensor(masked))
-
-    def _columns(self, rows: list[list], output: dict[str, Any], masked: torch.Tensor) -> dict[str, torch.Tensor]:
         mask = output["completion_mask"]
+        # mask_truncated_completions takes whole rows out, and zeroes their tool_mask too
+        present = mask.any(dim=1).tolist()
+        ids = self._wm_rollouts.completion_ids
+        masked = sum(bool(row) and not here for row, here in zip(ids, present, strict=True))
+        try:
+            rows = self._weighted_spans(inputs, output.get("tool_mask"), present)
+        except (SpanError, UserError) as error:
+            if self._wm.active:
+                raise
+            self._warn_once(f"environment tokens of a batch are not measured (coeff is 0): {error}")
+            rows = [[] for _ in inputs]
+        if self.rollout_func is not None and self._wm.tool_names is None:
+            self._learn_tool_names(rows)
         weights, tool_ids = token_weights(rows, mask.size(1), self._wm_tools)
         return {
             "echo_weights": weights.to(mask.device) * mask,
             "echo_tool_ids": tool_ids.to(mask.device) * mask.to(torch.int16),
             # spread over the rows: a 0-d tensor would be repeated in every micro-batch of the generation batch
-            "echo_masked": (masked / mask.size(0)).expand(mask.size(0)).to(mask.device),
+            "echo_masked": torch.full((mask.size(0),), masked / mask.size(0), device=mask.device),
         }
+
+    def _weighted_spans(self, inputs: list[dict[str, Any]], tool_mask: Any, present: list[bool]) -> list[list]:
+        """For each completion, the environment's spans and the multiplier of each."""
+        config, rollouts = self._wm, self._wm_rollouts
+        if tool_mask is None and any(SPAN_FIELD in row for row in inputs):
+            raise UserError(
+                f"rollout_func returns {SPAN_FIELD!r} but no env_mask: TRL would train on the environment's tokens"
+            )
+        rows: list[list] = [[] for _ in inputs]
+        if tool_mask is None:
+            return rows
+        tool_mask = tool_mask.cpu()
+        tool_masks = {}
+        for row, ids in enumerate(rollouts.completion_ids):
+            dropped = config.zero_variance_groups == "drop" and rollouts.zero_variance[row]
+            if present[row] and not dropped:
+                tool_masks[row] = tool_mask[row, : len(ids)]
+        found = rollouts.spans(tool_masks, inputs, self._wm_locator, self._get_tool_suffix_ids)
+        for row, spans in found.items():
+            truncated = rollouts.completion_ids[row][-1] not in self._wm_end_ids
+            for span, message, failed in spans:
+                rows[row].append((span, config.multiplier(span, message, failed=failed, truncated=truncated)))
+        return rows
 
     def _learn_tool_names(self, rows: list[list]) -> None:
         """A rollout_func's tools are only known from its spans. Every rank must number them alike."""

@@ -3,11 +3,13 @@
 import asyncio
 
 import pytest
+import torch
 
 from trl_support import Batches, Scripted, ToolEnvironment, call, config, dataset, make_model, make_tokenizer, reward
 from wm_plugin import EchoConfig
+from wm_plugin.objectives.spans import ContentLocator, SpanError
 from wm_plugin.trl import WorldModelGRPOTrainer
-from wm_plugin.trl.rollout import CallRecorder
+from wm_plugin.trl.rollout import CallRecorder, Rollouts
 
 
 def message(name, content):
@@ -63,6 +65,16 @@ def test_async_tools_are_watched_until_they_return():
     with pytest.raises(ValueError, match="boom"):
         asyncio.run(tools["later"]("raise"))
     assert calls.failed(0, message("later", "{'error': 'boom'}"))
+
+
+def test_results_that_are_not_in_the_tokens_stop_the_run():
+    pytest.importorskip("trl", minversion="1.9")  # before it the last result could be cut away whole
+    rollouts = Rollouts(1)
+    rollouts.completions = [[{"role": "assistant"}, message("boom", "x"), {"role": "assistant"}, message("boom", "y")]]
+    rollouts.completion_ids = [[1, 2, 3, 4]]
+    locator = ContentLocator(lambda texts: [], lambda tools, contents: "")
+    with pytest.raises(SpanError, match="1 blocks of environment tokens but 2 groups of tool messages"):
+        rollouts.spans({0: torch.tensor([1, 0, 0, 1])}, [{}], locator, lambda messages: [])
 
 
 class Errors(ToolEnvironment):

@@ -1,0 +1,1 @@
+"""Recipes for verl: a config group `wm` and one launch script a method."""

@@ -1,0 +1,1 @@
+"""The config group `wm`: `+wm=echo`."""

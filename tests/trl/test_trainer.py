@@ -216,7 +216,7 @@ def test_rollout_function_spans_are_clipped_to_the_completion():
 @pytest.mark.parametrize(
     ("spans", "message"),
     [
-        ([(1, 3, "tool", "a", True)], "env_mask says the policy sampled"),
+        ([(1, 3, "tool", "a", True)], "that the policy sampled"),
         ([(2, 4, "tool", "a", True), (3, 5, "tool", "a", True)], "overlap"),
         ([(3, 2, "tool", "a", True)], "ends before it starts"),
         ([(2, 3)], "is not a span"),

@@ -101,7 +101,7 @@ class SqlEnvironment:
     """One episode: at most `MAX_TURNS` tool calls on a database of its own; reward 1 for submitting the right answer."""
 
     def __init__(self) -> None:
-        self._connection = sqlite3.connect(":memory:")
+        self._connection = sqlite3.connect(":memory:", check_same_thread=False)  # a host may call from any thread
         self._answer = ""
         self._ended = True  # until the first reset
         self.turns = 0

@@ -4,11 +4,71 @@ Averages of averages would depend on the micro-batch size; these do not.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
 Reduce = Callable[[torch.Tensor], torch.Tensor]  # element-wise sum over ranks
+
+
+_TOTALS = ("nll", "tokens", "in_loss", "loss", "masked")
+
+
+def token_sums(
+    logps: torch.Tensor,
+    weights: torch.Tensor,
+    tool_ids: torch.Tensor,
+    num_tools: int,
+    *,
+    loss_weights: torch.Tensor,
+    loss: torch.Tensor,
+    masked: torch.Tensor,
+) -> torch.Tensor:
+    """What one micro-batch adds to the figures: sums, to be added up over micro-batches, steps and ranks.
+
+    Args:
+        logps: (B, T), detached. weights, loss_weights: (B, T), 0 = not selected; the second after floor and ceiling.
+        tool_ids: (B, T), 0 = not selected, k <= num_tools: a tool with figures of its own.
+        loss: 0-d, this micro-batch's share of the term, coefficient included. masked: 0-d count of completions.
+
+    Returns:
+        (5 + 2 * num_tools,) NLL, tokens, tokens inside floor and ceiling, loss, masked; then NLL and tokens of each tool.
+    """
+    # float64 keeps counts exact; Apple's GPUs have none
+    dtype = torch.float32 if logps.device.type == "mps" else torch.float64
+    nll = torch.where(weights != 0, -logps, torch.zeros_like(logps)).to(dtype)
+    sums = [nll.sum(), (weights != 0).sum(), (loss_weights != 0).sum(), loss, masked]
+    for tool_id in range(1, num_tools + 1):
+        mine = tool_ids == tool_id
+        sums += [torch.where(mine, nll, torch.zeros_like(nll)).sum(), mine.sum()]
+    return torch.stack([value.to(dtype) for value in sums])
+
+
+def figures(
+    sums: Sequence[float], tools: Sequence[str], *, steps: float, coeff: float, silent: float, prefix: str = "echo"
+) -> dict[str, float]:
+    """The logged figures of `steps` optimizer steps, from the totals that `token_sums` and its additions gave.
+
+    `silent` is the share of steps whose advantages were all 0. Means are over selected tokens, and NaN over none; `tokens` and
+    `masked_by_host` are means over optimizer steps.
+    """
+    nll, tokens, in_loss, loss, masked = sums[: len(_TOTALS)]
+    mean = nll / tokens if tokens else math.nan
+    found = {
+        "nll": mean,
+        "perplexity": math.exp(min(mean, 700.0)) if tokens else math.nan,  # exp(710) overflows
+        "tokens": tokens / steps,
+        "coeff": coeff,
+        "loss": loss / steps,
+        "tokens_in_loss": in_loss / tokens if tokens else math.nan,
+        "policy_silent": silent,
+        "masked_by_host": masked / steps,
+    }
+    for index, name in enumerate(tools):
+        tool_nll, tool_tokens = sums[len(_TOTALS) + 2 * index :][:2]
+        found[f"tool/{name}/nll"] = tool_nll / tool_tokens if tool_tokens else math.nan
+        found[f"tool/{name}/tokens"] = tool_tokens / steps
+    return {f"{prefix}/{key}": value for key, value in found.items()}
 
 
 class EchoMeter:
@@ -17,10 +77,8 @@ class EchoMeter:
     Keys, the same on every rank and micro-batch: `nll`, `perplexity`, `tokens`, `coeff`, `loss`, `tokens_in_loss` (the share of
     the selected tokens inside the loss floor and ceiling), `policy_silent` (the share of steps whose advantages were all 0),
     `masked_by_host` (completions a step whose environment tokens the host's truncation masking took away) and
-    `tool/<name>/{nll,tokens}`. Means are over selected tokens; `tokens` is a mean over optimizer steps.
+    `tool/<name>/{nll,tokens}`. See `figures` for what each is a mean over.
     """
-
-    _TOTALS = ("nll", "tokens", "in_loss", "loss", "masked")
 
     def __init__(self, prefix: str = "echo") -> None:
         self.prefix = prefix
@@ -43,22 +101,11 @@ class EchoMeter:
         loss: torch.Tensor,
         masked: torch.Tensor,
     ) -> None:
-        """One micro-batch of this rank.
-
-        Args:
-            logps: (B, T), detached. weights, loss_weights: (B, T), 0 = not selected; the second after floor and ceiling.
-            tool_ids: (B, T), 0 = not selected, k = `tools[k - 1]`.
-            loss: 0-d, this micro-batch's share of the term, coefficient included. masked: 0-d count of completions.
-        """
-        # float64 keeps counts exact; Apple's GPUs have none
-        dtype = torch.float32 if logps.device.type == "mps" else torch.float64
-        nll = torch.where(weights != 0, -logps, torch.zeros_like(logps)).to(dtype)
-        totals = [nll.sum(), (weights != 0).sum(), (loss_weights != 0).sum(), loss, masked]
-        self._totals = self._totals + torch.stack([value.to(dtype) for value in totals])
-        for index, name in enumerate(tools):
-            mine = tool_ids == index + 1
-            sums = torch.stack([torch.where(mine, nll, torch.zeros_like(nll)).sum(), mine.sum().to(dtype)])
-            self._tools[name] = self._tools[name] + sums if name in self._tools else sums
+        """One micro-batch of this rank; arguments as in `token_sums`, tool k being `tools[k - 1]`."""
+        sums = token_sums(logps, weights, tool_ids, len(tools), loss_weights=loss_weights, loss=loss, masked=masked)
+        self._totals = self._totals + sums[: len(_TOTALS)]
+        for name, pair in zip(tools, sums[len(_TOTALS) :].view(-1, 2), strict=True):
+            self._tools[name] = self._tools[name] + pair if name in self._tools else pair
 
     def end_step(self, coeff: float, signal: torch.Tensor) -> None:
         """An optimizer step is complete. `signal`: 0-d, Σ|advantage| over its micro-batches on this rank."""
@@ -66,32 +113,13 @@ class EchoMeter:
         self._signal.append(signal)
 
     def result(self, reduce: Reduce) -> dict[str, float]:
-        """The figures so far, and a fresh start. Every rank must call it. Nothing was added: an empty dict.
-
-        A mean over no tokens is NaN.
-        """
+        """The figures so far, and a fresh start. Every rank must call it. Nothing was added: an empty dict."""
         if not self._steps or isinstance(self._totals, float):
             return {}
-        dtype, names = self._totals.dtype, sorted(self._tools)
-        parts = [self._totals, torch.stack(self._signal).to(dtype), *(self._tools[name] for name in names)]
-        values = reduce(torch.cat(parts)).tolist()
-        steps = len(self._steps)
-        nll, tokens, in_loss, loss, masked = values[: len(self._TOTALS)]
-        signal = values[len(self._TOTALS) : len(self._TOTALS) + steps]
-        mean = nll / tokens if tokens else math.nan
-        figures = {
-            "nll": mean,
-            "perplexity": math.exp(min(mean, 700.0)) if tokens else math.nan,  # exp(710) overflows
-            "tokens": tokens / steps,
-            "coeff": sum(self._steps) / steps,
-            "loss": loss / steps,
-            "tokens_in_loss": in_loss / tokens if tokens else math.nan,
-            "policy_silent": sum(value == 0 for value in signal) / steps,
-            "masked_by_host": masked / steps,
-        }
-        for index, name in enumerate(names):
-            tool_nll, tool_tokens = values[len(self._TOTALS) + steps + 2 * index :][:2]
-            figures[f"tool/{name}/nll"] = tool_nll / tool_tokens if tool_tokens else math.nan
-            figures[f"tool/{name}/tokens"] = tool_tokens / steps
+        names, steps = sorted(self._tools), len(self._steps)
+        signal = torch.stack(self._signal).to(self._totals.dtype)
+        values = reduce(torch.cat([signal, self._totals, *(self._tools[name] for name in names)])).tolist()
+        silent = sum(value == 0 for value in values[:steps]) / steps
+        coeff = sum(self._steps) / steps
         self.clear()
-        return {f"{self.prefix}/{key}": value for key, value in figures.items()}
+        return figures(values[steps:], names, steps=steps, coeff=coeff, silent=silent, prefix=self.prefix)

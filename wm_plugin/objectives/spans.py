@@ -6,14 +6,19 @@ text is put together again, tokenised with character offsets, and must give the 
 text instead breaks on a result that looks like scaffold, on repeated results, and on tokenizers that normalise.
 """
 
+import itertools
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
+from wm_plugin.errors import UserError
+
 # Letters and digits only, so that escaping, stripping and tokenising templates all leave it as it is.
 _SENTINEL = "wmContent{}q7Zk3Vx9Lp2"
+
+SPAN_FIELD = "env_spans"  # what a user's own rollouts call their spans, on either host
 
 
 class Span(NamedTuple):
@@ -119,6 +124,38 @@ def block_spans(block: ToolBlock, contents: Sequence[tuple[int, int]], offset: i
     last = len(block.tools) - 1
     spans.append((Span(offset + position, offset + len(block.ids), "tool", block.tools[last], False), last))
     return [(span, index) for span, index in spans if span.end > span.start]
+
+
+def given_spans(values: Iterable[Any], sampled: torch.Tensor) -> list[Span]:
+    """`env_spans` of a user's own rollouts: (start, end, role, tool, content) each, clipped where the completion was.
+
+    Args:
+        sampled: (T,), 1 = sampled by the policy.
+
+    Raises:
+        UserError: a value is no span, lies on sampled tokens, or overlaps another.
+    """
+    spans: list[Span] = []
+    length = len(sampled)
+    for value in values:
+        try:
+            span = Span(**value) if isinstance(value, Mapping) else Span(*value)
+            start, end = int(span.start), int(span.end)
+        except (TypeError, ValueError):
+            raise UserError(
+                f"{SPAN_FIELD}: {value!r} is not a span; write (start, end, role, tool or None, content: bool)"
+            ) from None
+        if not 0 <= start <= end:
+            raise UserError(f"{SPAN_FIELD}: {value!r} ends before it starts, or starts below 0")
+        clipped = span._replace(start=min(start, length), end=min(end, length))
+        if sampled[clipped.start : clipped.end].any():
+            raise UserError(f"{SPAN_FIELD}: {value!r} covers tokens that the policy sampled")
+        spans.append(clipped)
+    spans.sort()
+    for before, after in itertools.pairwise(spans):
+        if after.start < before.end:
+            raise UserError(f"{SPAN_FIELD}: {tuple(before)} and {tuple(after)} overlap")
+    return [span for span in spans if span.end > span.start]
 
 
 def zero_runs(mask: torch.Tensor) -> list[tuple[int, int]]:

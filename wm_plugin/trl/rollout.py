@@ -5,7 +5,6 @@ consecutive tool messages, each of which names its tool; parallel calls share a 
 """
 
 import asyncio
-import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,11 +13,17 @@ import torch
 import trl
 from packaging.version import Version
 
-from wm_plugin.errors import UserError
-from wm_plugin.objectives.spans import ContentLocator, Span, SpanError, ToolBlock, block_spans, zero_runs
+from wm_plugin.objectives.spans import (
+    SPAN_FIELD,
+    ContentLocator,
+    Span,
+    SpanError,
+    ToolBlock,
+    block_spans,
+    given_spans,
+    zero_runs,
+)
 from wm_plugin.trl.support import CUT_RESULTS_DROPPED
-
-SPAN_FIELD = "env_spans"  # what a rollout_func returns beside TRL's env_mask
 
 Message = Mapping[str, Any]
 Origin = tuple[Span, Message | None, bool]  # the third: the host made the message up, because the call failed
@@ -102,7 +107,7 @@ class Rollouts:
         places: list[tuple[int, int, list[Message]]] = []  # (row, first token, messages) of each block
         for row, tool_mask in tool_masks.items():
             if columns[row].get(SPAN_FIELD) is not None:
-                found[row] = [(span, None, False) for span in _given_spans(columns[row][SPAN_FIELD], tool_mask)]
+                found[row] = [(span, None, False) for span in given_spans(columns[row][SPAN_FIELD], tool_mask)]
                 continue
             runs, groups = zero_runs(tool_mask), _tool_groups(self.completions[row])
             if not groups:  # a rollout_func that gives env_mask alone: whole runs, of unknown origin
@@ -153,28 +158,3 @@ def _text(message: Message) -> str:
             f"tool {message['name']!r} returned content blocks, not text; the world-model term covers text only: use coeff 0"
         )
     return content
-
-
-def _given_spans(values: Any, tool_mask: torch.Tensor) -> list[Span]:
-    """`env_spans` of a rollout_func: (start, end, role, tool, content) each, clipped where the completion was."""
-    spans: list[Span] = []
-    length = len(tool_mask)
-    for value in values:
-        try:
-            span = Span(**value) if isinstance(value, Mapping) else Span(*value)
-            start, end = int(span.start), int(span.end)
-        except (TypeError, ValueError):
-            raise UserError(
-                f"{SPAN_FIELD}: {value!r} is not a span; write (start, end, role, tool or None, content: bool)"
-            ) from None
-        if not 0 <= start <= end:
-            raise UserError(f"{SPAN_FIELD}: {value!r} ends before it starts, or starts below 0")
-        clipped = span._replace(start=min(start, length), end=min(end, length))
-        if tool_mask[clipped.start : clipped.end].any():
-            raise UserError(f"{SPAN_FIELD}: {value!r} covers tokens that env_mask says the policy sampled")
-        spans.append(clipped)
-    spans.sort()
-    for before, after in itertools.pairwise(spans):
-        if after.start < before.end:
-            raise UserError(f"{SPAN_FIELD}: {tuple(before)} and {tuple(after)} overlap")
-    return [span for span in spans if span.end > span.start]

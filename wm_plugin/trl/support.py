@@ -13,6 +13,7 @@ from packaging.version import Version
 from transformers import PreTrainedTokenizerBase, Trainer
 from trl import GRPOTrainer
 
+from wm_plugin.environments.protocol import missing_columns
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives import EchoConfig
 
@@ -160,24 +161,6 @@ def _check_columns(trainer: Any) -> None:
         environment = None
     if environment is not None and (missing := missing_columns(type(environment), columns)):
         raise UserError(missing)
-
-
-def missing_columns(environment: type, columns: list[str]) -> str | None:
-    """What to say if `environment.reset` requires a column that is not in `columns`."""
-    parameters = inspect.signature(environment.reset).parameters  # type: ignore[attr-defined]
-    required = [
-        name
-        for name, parameter in list(parameters.items())[1:]
-        if parameter.default is inspect.Parameter.empty
-        and parameter.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    ]
-    missing = [name for name in required if name not in columns]
-    if not missing:
-        return None
-    return (
-        f"the dataset has no column {', '.join(map(repr, missing))}, which {environment.__name__}.reset needs "
-        f"(it has {', '.join(map(repr, columns))})"
-    )
 
 
 def versions() -> dict[str, str]:

@@ -21,10 +21,10 @@ from wm_plugin.errors import UserError
 from wm_plugin.objectives.chat import make_locator
 from wm_plugin.objectives.echo import EchoConfig, count_tokens, echo_loss, within_bounds
 from wm_plugin.objectives.metrics import EchoMeter
-from wm_plugin.objectives.spans import ContentLocator, SpanError, ToolBlock, token_weights
+from wm_plugin.objectives.spans import SPAN_FIELD, ContentLocator, SpanError, ToolBlock, token_weights
 from wm_plugin.trl import support
 from wm_plugin.trl.config import WorldModelGRPOConfig
-from wm_plugin.trl.rollout import SPAN_FIELD, Rollouts
+from wm_plugin.trl.rollout import Rollouts
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,39 @@
+"""What hosts read off an environment class (the form is in the package's docstring)."""
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+NOT_TOOLS = ("reset", "get_reward")
+
+
+def tool_methods(environment: Any) -> dict[str, Callable[..., Any]]:
+    """The tools of an instance by name: its public methods, as TRL takes them."""
+    # from the class: on the instance, properties would be evaluated
+    names = [name for name, _ in inspect.getmembers(type(environment), inspect.isfunction)]
+    return {name: getattr(environment, name) for name in names if not name.startswith("_") and name not in NOT_TOOLS}
+
+
+def missing_columns(environment: type, columns: Iterable[str]) -> str | None:
+    """What to say if `environment.reset` requires a column that is not in `columns`."""
+    columns = list(columns)
+    parameters = inspect.signature(environment.reset).parameters  # type: ignore[attr-defined]
+    required = [
+        name
+        for name, parameter in list(parameters.items())[1:]
+        if parameter.default is inspect.Parameter.empty
+        and parameter.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    ]
+    missing = [name for name in required if name not in columns]
+    if not missing:
+        return None
+    return (
+        f"the dataset has no column {', '.join(map(repr, missing))}, which {environment.__name__}.reset needs "
+        f"(it has {', '.join(map(repr, columns))})"
+    )
+
+
+def report(environment: Any) -> dict[str, float]:
+    """The figures of an episode: `success`, `turns`, and what a mapping `metrics` holds, where the environment has them."""
+    found = {name: float(getattr(environment, name)) for name in ("success", "turns") if hasattr(environment, name)}
+    return found | {name: float(value) for name, value in (getattr(environment, "metrics", None) or {}).items()}

@@ -1,0 +1,19 @@
+"""The world-model objective on verl: `python -m verl.trainer.main_ppo 'hydra.searchpath=[pkg://wm_plugin.recipes.verl]' +wm=echo`.
+
+verl loads this module in each of its processes, by the entry point group `verl.plugins` or by
+`VERL_USE_EXTERNAL_MODULES=wm_plugin.verl`. It runs inside `import verl`, so it is quick and imports nothing of verl: it only asks
+to be called when verl's registries are imported, and puts names into them. Without a block `wm` in a run's config nothing of ours
+runs.
+"""
+
+import importlib.util
+import sys
+
+from wm_plugin.errors import MissingExtraError
+
+if "verl" not in sys.modules and importlib.util.find_spec("verl") is None:
+    raise MissingExtraError("wm_plugin.verl", "verl", "verl")
+
+from wm_plugin.verl import registration
+
+registration.arm()

@@ -1,0 +1,207 @@
+"""verl's tool loop, with a record of which tokens the environment wrote, and with our environment classes as tools.
+
+The rollout itself is verl's: its parser, its tokens, its limits.
+"""
+
+import asyncio
+import inspect
+import json
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from transformers.utils import get_json_schema
+from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
+from verl.tools.function_tool import FunctionTool, normalize_function_tool_return
+from verl.tools.schemas import OpenAIFunctionToolSchema
+
+from wm_plugin.environments import ENVIRONMENTS
+from wm_plugin.environments.protocol import report, tool_methods
+from wm_plugin.errors import UserError, nearest
+from wm_plugin.objectives.spans import SpanError
+from wm_plugin.verl.config import read_config
+from wm_plugin.verl.spans import Block, locate, make_locator
+
+# Fields of a trajectory's `extra_fields`, read by the trainer.
+SPANS = "wm_spans"  # [(start, end, role, tool, content, multiplier)]
+ERROR = "wm_error"  # why there are no spans
+INFO = "wm_info"  # the environment's figures; a reward worker overwrites verl's own `reward_extra_info`
+MAX_TURNS = "wm_max_turns"  # a column of the prompts: this step's turn budget
+
+_raised: ContextVar[list[bool]] = ContextVar("wm_raised")  # of the tool call that runs: filled when the tool raises
+
+if TYPE_CHECKING:
+    from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop as _Host  # the mixin is put in front of one
+else:
+    _Host = object
+
+
+class WorldModelLoopMixin(_Host):
+    """Adds the record to any subclass of ToolAgentLoop: `class Mine(WorldModelLoopMixin, MyToolAgentLoop)`.
+
+    An instance lives for one trajectory. Its output's `extra_fields` get `wm_spans`, and with an environment the reward and
+    `wm_info`. What goes wrong while spans are located is left in `wm_error`: an exception would only make verl replace the
+    trajectory by padding.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._wm = read_config(self.config)
+        self._wm_environment: Any = None
+        self._wm_blocks: list[Block] = []
+        self._wm_failed: dict[int, bool] = {}  # by the identity of a call that is being processed
+        self._wm_merged: Any = None  # (messages, merge result, mask) of the last messages that were appended
+        self._wm_lock = asyncio.Lock()
+        if self._wm.environment is not None:
+            self._wm_environment = ENVIRONMENTS.get(self._wm.environment)()
+            self._use_environment()
+        self.tools = {name: _watched(tool) for name, tool in self.tools.items()}
+
+    def _use_environment(self) -> None:
+        self.tools, self.tool_schemas = {}, []
+        for name, method in tool_methods(self._wm_environment).items():
+            schema = get_json_schema(method)
+            self.tool_schemas.append(schema)  # as it is: verl's own class drops `items`, `nullable`, ...
+            parsed = OpenAIFunctionToolSchema.model_validate(schema)
+            self.tools[name] = FunctionTool(name, method, parsed, inspect.iscoroutinefunction(method))
+
+    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:
+        max_turns = kwargs.pop(MAX_TURNS, None) or self._wm.max_turns
+        if max_turns:
+            self.max_assistant_turns = int(max_turns)
+        if self._wm_environment is not None:
+            kwargs["raw_prompt"] = await self._first_observation(kwargs)
+        output = await super().run(sampling_params, **kwargs)
+        try:
+            output.extra_fields[SPANS] = await asyncio.to_thread(self._weighted_spans, output)
+        except (SpanError, UserError) as error:
+            output.extra_fields[ERROR] = str(error)
+        if self._wm_environment is not None:
+            info = report(self._wm_environment)
+            output.extra_fields[INFO] = info
+            output.extra_fields["reward_extra_info"] = dict(info)  # verl's validation logs these by itself
+            if hasattr(self._wm_environment, "get_reward"):
+                reward = await _call(self._wm_environment.get_reward)
+                output.reward_score = None if reward is None else float(reward)  # a number: no reward worker is asked
+        return output
+
+    async def _first_observation(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The prompt with what `reset` returned at its end."""
+        messages = [dict(message) for message in row["raw_prompt"]]
+        observation = await _call(self._wm_environment.reset, **(row.get("extra_info") or {}))
+        if observation is not None:
+            messages[-1]["content"] += observation
+        return messages
+
+    # -- the record -------------------------------------------------------------------------------------------------------------
+
+    async def _call_tool(self, tool_call: Any, tools_kwargs: dict[str, Any], agent_data: Any) -> Any:
+        raised: list[bool] = []
+        _raised.set(raised)
+        if self._wm_environment is None:
+            result = await super()._call_tool(tool_call, tools_kwargs, agent_data)
+        else:
+            async with self._wm_lock:  # the calls of one turn act on one world, in their order
+                result = await super()._call_tool(tool_call, tools_kwargs, agent_data)
+        known = getattr(agent_data, "_active_tools", self.tools)
+        self._wm_failed[id(tool_call)] = bool(raised) or tool_call.name not in known or not _parses(tool_call.arguments)
+        return result
+
+    async def ct_merge_context_msg(
+        self, previous_messages: Any, updated_messages: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        result = await super().ct_merge_context_msg(previous_messages, updated_messages, *args, **kwargs)
+        self._wm_merged = updated_messages[len(previous_messages) :], result[0], result[1]
+        return result
+
+    async def _handle_processing_tools_state(self, agent_data: Any) -> Any:
+        calls = agent_data.tool_calls[: self.max_parallel_calls]
+        before = len(agent_data.response_mask)
+        self._wm_merged, self._wm_failed = None, {}
+        state = await super()._handle_processing_tools_state(agent_data)
+        if self._wm_merged is not None and len(agent_data.response_mask) > before:  # else it was too long, and dropped
+            messages, merged, mask = self._wm_merged
+            count = merged.appended_token_count
+            self._wm_blocks.append(
+                Block(
+                    start=len(mask) - count,
+                    ids=list(merged.token_ids[len(merged.token_ids) - count :]),
+                    messages=[{**message, "name": call.name} for message, call in zip(messages, calls, strict=True)],
+                    failed=[self._wm_failed.get(id(call), False) for call in calls],
+                )
+            )
+        return state
+
+    def _weighted_spans(self, output: Any) -> list[tuple[Any, ...]]:
+        config = self._wm.objective
+        for name in config.tool_names or ():
+            if name not in self.tools:
+                raise UserError(f"wm.tools names {name!r}{nearest(name, self.tools)}")
+        locator = make_locator(self.continuous_token_builder, self.tool_schemas)
+        truncated = len(output.response_ids) >= self.response_length
+        return [
+            (*span, config.multiplier(span, message, failed=failed, truncated=truncated))
+            for span, message, failed in locate(self._wm_blocks, output.response_mask, locator)
+        ]
+
+
+class WorldModelToolAgentLoop(WorldModelLoopMixin, ToolAgentLoop):
+    """verl's `tool_agent` with the record; registered as `wm_tool_agent`."""
+
+
+def _watched(tool: Any) -> Any:
+    """The tool, telling `_call_tool` when it raises: verl makes the exception a text, which a tool may return too."""
+    return _WatchedFunction(tool) if isinstance(tool, FunctionTool) else _WatchedTool(tool)
+
+
+class _WatchedFunction(FunctionTool):
+    def __init__(self, tool: FunctionTool) -> None:
+        super().__init__(tool.name, tool.fn, tool.tool_schema, tool.is_async)
+        self._tool = tool
+
+    async def call(self, parameters: dict[str, Any]) -> Any:
+        try:
+            result = await self._tool.call(parameters)
+            normalize_function_tool_return(result)  # verl does so next, and may refuse it
+        except Exception:
+            _raised.get().append(True)
+            raise
+        return result
+
+
+class _WatchedTool:
+    """A verl `BaseTool`, with everything else passed through."""
+
+    def __init__(self, tool: Any) -> None:
+        self._tool = tool
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tool, name)
+
+    async def create(self, *args: Any, **kwargs: Any) -> Any:
+        return await _noting(self._tool.create(*args, **kwargs))
+
+    async def execute(self, *args: Any, **kwargs: Any) -> Any:
+        return await _noting(self._tool.execute(*args, **kwargs))
+
+
+async def _noting(awaitable: Any) -> Any:
+    try:
+        return await awaitable
+    except Exception:
+        _raised.get().append(True)
+        raise
+
+
+async def _call(function: Any, **kwargs: Any) -> Any:
+    if inspect.iscoroutinefunction(function):
+        return await function(**kwargs)
+    return await asyncio.to_thread(function, **kwargs)
+
+
+def _parses(arguments: Any) -> bool:
+    try:
+        json.loads(arguments)
+    except (json.JSONDecodeError, TypeError):
+        return False
+    return True

@@ -1,0 +1,72 @@
+"""The block `wm` of a run's config: the fields of `EchoConfig`, and what the adapter itself needs."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from wm_plugin.errors import UserError, nearest
+from wm_plugin.objectives import EchoConfig
+from wm_plugin.objectives.echo import ALIASES
+
+REWARD_KEYS = ("reward", "reward_batch", "reward_wait_ms")  # read by wm_plugin.verl.rewards
+
+
+def _help(text: str, default: Any = None) -> Any:
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass(frozen=True)
+class WorldModelConfig:
+    """What `wm.*` says, beside the rewards.
+
+    Raises:
+        UserError: a value is out of its range; the message names the field, the value and what to write.
+    """
+
+    objective: EchoConfig
+    environment: str | None = _help(
+        "An environment class that the agent loop drives: a registered name (grid, maze, sql) or package.module:Class. "
+        "None: verl's own tools."
+    )
+    max_turns: int | None = _help("Turns of the policy in a trajectory. None: verl's max_assistant_turns.")
+    max_lost: float = _help(
+        "The share of a step's trajectories that may fail in the agent loop before the run stops.", 0.5
+    )
+
+    def __post_init__(self) -> None:
+        if self.environment is not None and not isinstance(self.environment, str):
+            raise UserError(
+                f"wm.environment is {self.environment!r}; write a name such as grid, or package.module:Class"
+            )
+        if self.max_turns is not None and (type(self.max_turns) is not int or self.max_turns < 1):
+            raise UserError(f"wm.max_turns is {self.max_turns!r}; write a whole number of turns >= 1, or null")
+        if type(self.max_lost) not in (int, float) or not 0 <= self.max_lost <= 1:
+            raise UserError(f"wm.max_lost is {self.max_lost!r}; write a share between 0 and 1")
+
+
+def read_config(config: Any) -> WorldModelConfig:
+    """The block `wm` of a trainer's config.
+
+    Raises:
+        UserError: there is none, a key does not exist (with the nearest one), or a value does not fit.
+    """
+    block = config.get("wm")
+    if block is None:
+        raise UserError("the config has no block wm; add 'hydra.searchpath=[pkg://wm_plugin.recipes.verl]' +wm=echo")
+    values = OmegaConf.to_container(block, resolve=True) if OmegaConf.is_config(block) else block
+    if not isinstance(values, Mapping):
+        raise UserError(f"wm is {values!r}; write fields, e.g. wm.coeff=0.05")
+    objective_keys = {f.name for f in dataclasses.fields(EchoConfig)} | set(ALIASES)
+    own_keys = {f.name for f in dataclasses.fields(WorldModelConfig)} - {"objective"}
+    objective, own = {}, {}
+    for key, value in values.items():
+        if key in objective_keys:
+            objective[key] = value
+        elif key in own_keys:
+            own[key] = value
+        elif key not in REWARD_KEYS:
+            raise UserError(f"wm has no field {key!r}{nearest(str(key), objective_keys | own_keys | set(REWARD_KEYS))}")
+    return WorldModelConfig(EchoConfig.from_mapping(objective, where="wm"), **own)

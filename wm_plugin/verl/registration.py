@@ -1,0 +1,66 @@
+"""What of ours verl finds by name, and where each name goes."""
+
+import sys
+from types import ModuleType
+from typing import Any
+
+from wm_plugin.verl.hooks import on_import
+
+TRAINER_MODE = "world_model"  # trainer.v1.trainer_mode
+AGENT_LOOP = "wm_tool_agent"  # actor_rollout_ref.rollout.agent.default_agent_loop
+
+_armed = False
+
+
+def arm() -> None:
+    """Ask for our names to be registered when verl imports its registries. More than once does nothing."""
+    global _armed
+    if _armed:
+        return
+    _armed = True
+    on_import("verl.trainer.ppo.v1.trainer_base", _register_trainer)
+    on_import("verl.experimental.agent_loop.agent_loop", _register_agent_loop)
+    on_import("verl.utils.config", _check_with_the_rest)
+
+
+def _make_trainer(config: Any) -> Any:
+    from wm_plugin.verl.trainer import WorldModelTrainer
+
+    return WorldModelTrainer(config)
+
+
+def _register_trainer(module: ModuleType) -> None:
+    module.TRAINER_REGISTRY.setdefault(TRAINER_MODE, _make_trainer)  # verl only calls what it finds with config=...
+
+
+def _register_agent_loop(module: ModuleType) -> None:
+    # Hydra imports the target when the first trajectory starts
+    target = {"_target_": "wm_plugin.verl.agent_loop.WorldModelToolAgentLoop"}
+    module._agent_loop_registry.setdefault(AGENT_LOOP, target)
+
+
+def _check_with_the_rest(module: ModuleType) -> None:
+    """Let verl's own check of a config, which main_ppo calls before Ray starts, check the block `wm` too."""
+    validate = module.validate_config
+
+    def validate_config(config: Any, *args: Any, **kwargs: Any) -> Any:
+        result = validate(config, *args, **kwargs)
+        if config.get("wm") is not None:
+            from wm_plugin.errors import UserError
+            from wm_plugin.verl.support import check_config
+
+            try:
+                check_config(config)
+            except UserError as error:
+                if _is_main_ppo():
+                    print(f"wm: {error}", file=sys.stderr)
+                    raise SystemExit(2) from None
+                raise
+        return result
+
+    module.validate_config = validate_config
+
+
+def _is_main_ppo() -> bool:
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec is not None and spec.name == "verl.trainer.main_ppo"

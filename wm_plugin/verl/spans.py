@@ -1,0 +1,112 @@
+"""Where a trajectory's tokens came from, on verl: the content of each tool result among the tokens that verl appended for it.
+
+verl tokenises a block of tool messages behind a conversation that it makes up for the purpose. The same text is put together here;
+the arithmetic is `objectives.spans`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from verl.utils.tokenizer import continuous_token
+from verl.utils.tokenizer.chat_template import apply_chat_template
+
+from wm_plugin.objectives.chat import Chat
+from wm_plugin.objectives.spans import ContentLocator, Span, SpanError, ToolBlock, block_spans, zero_runs
+
+Message = Mapping[str, Any]
+Origin = tuple[Span, Message | None, bool]  # the third: the host made the message up, because the call failed
+
+
+class Block(NamedTuple):
+    """The results of one turn's calls in a response."""
+
+    start: int  # first token, counted from the response's start
+    ids: list[int]
+    messages: list[Message]  # each with the `name` of its tool
+    failed: list[bool]  # for each message, whether the host made it up
+
+
+def make_locator(builder: Any, schemas: Sequence[Mapping[str, Any]] | None) -> ContentLocator:
+    """For the blocks that `builder`, a `ContinuousTokenBuilder`, makes of tool messages; `schemas` are those in the prompt."""
+
+    def render(tools: Sequence[str], contents: Sequence[str]) -> str:
+        results = [{"role": "tool", "content": content} for content in contents]  # without names, as verl's
+        before = [
+            continuous_token._SYNTHETIC_SYSTEM_MESSAGE,
+            continuous_token._SYNTHETIC_USER_MESSAGE,
+            builder._synthetic_assistant_for_tools(results),
+        ]
+        text: str = apply_chat_template(
+            builder.tokenizer,
+            [*before, *results],
+            tokenize=False,
+            add_generation_prompt=builder._should_fuse_generation_prompt_with_last_group(),
+            tools=schemas,
+            **builder.chat_template_kwargs,
+        )
+        return text
+
+    return ContentLocator(Chat(builder.tokenizer).encode, render)
+
+
+def locate(blocks: Sequence[Block], response_mask: Sequence[int], locator: ContentLocator) -> list[Origin]:
+    """The environment's spans in a response, in order.
+
+    Args:
+        blocks: the tool results in it.
+        response_mask: (T,), 1 = sampled by the policy.
+
+    Raises:
+        SpanError: a block's tokens are not those of its messages, or cover tokens that the policy sampled.
+    """
+    tool_blocks = [
+        ToolBlock(tuple(m["name"] for m in block.messages), tuple(_text(m) for m in block.messages), block.ids)
+        for block in blocks
+    ]
+    found: list[Origin] = []
+    rest = torch.tensor(response_mask)
+    for block, tool_block, ranges in zip(blocks, tool_blocks, locator.locate(tool_blocks), strict=True):
+        end = block.start + len(block.ids)
+        if end > len(rest) or rest[block.start : end].any():
+            raise SpanError(
+                f"the results of {', '.join(tool_block.tools)} lie on tokens that the policy sampled, or outside the response: "
+                "an agent loop that moves tokens afterwards must give env_spans itself"
+            )
+        rest[block.start : end] = 1
+        found += [
+            (span, block.messages[index], block.failed[index])
+            for span, index in block_spans(tool_block, ranges, block.start)
+        ]
+    # what verl puts between a turn's end and the results, such as a line break
+    found += [(Span(start, end, "environment", None, False), None, False) for start, end in zero_runs(rest)]
+    return sorted(found, key=lambda origin: origin[0].start)
+
+
+def probe(builder: Any) -> None:
+    """Try the locator on made-up results.
+
+    Raises:
+        SpanError: the chat template or the tokenizer cannot be followed.
+    """
+    contents = ("first result", "second\nresult")
+    for count in (1, 2):
+        results = [{"role": "tool", "content": content} for content in contents[:count]]
+        call = {"type": "function", "function": {"name": "tool", "arguments": {}}}
+        previous = [
+            {"role": "user", "content": "q"},
+            {"role": "assistant", "content": "", "tool_calls": [call] * count},
+        ]
+        ids = builder.tokenize_context_incremental_messages(previous, [*previous, *results])
+        block = Block(0, list(ids), [{**result, "name": "tool"} for result in results], [False] * count)
+        locate([block], [0] * len(ids), make_locator(builder, None))
+
+
+def _text(message: Message) -> str:
+    content = message["content"]
+    if message["role"] != "tool" or not isinstance(content, str):
+        raise SpanError(
+            f"a {message['role']} message was added that is not a tool's text; the world-model term covers text results of tools: "
+            "use coeff 0, or give env_spans"
+        )
+    return content

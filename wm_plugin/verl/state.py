@@ -1,0 +1,36 @@
+"""What of ours survives a crash: a small JSON file inside verl's own checkpoint folder.
+
+The coefficient is a function of the global step, which verl restores, so that schedules need no state of their own.
+"""
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from wm_plugin.objectives import EchoConfig
+
+FILE = "wm_state.json"
+
+
+def save(folder: str, state: dict[str, Any]) -> None:
+    """Write the file whole or not at all. To be called before verl marks the checkpoint as the latest."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    path = Path(folder) / FILE
+    unfinished = path.with_suffix(".tmp")
+    unfinished.write_text(json.dumps(state, indent=1))
+    os.replace(unfinished, path)
+
+
+def load(folder: str) -> dict[str, Any] | None:
+    """What `save` wrote; None: the checkpoint is of a run without us."""
+    path = Path(folder) / FILE
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def describe(config: EchoConfig) -> dict[str, Any]:
+    """An objective as JSON, to tell after a resume whether it was changed."""
+    values = dataclasses.asdict(dataclasses.replace(config, select=None))
+    values["select"] = None if config.select is None else getattr(config.select, "__qualname__", repr(config.select))
+    return json.loads(json.dumps(values))  # type: ignore[no-any-return]  # tuples become lists, as after a load

@@ -1,0 +1,183 @@
+"""What our adapter relies on in verl, and what it refuses.
+
+`check_config` runs in the driver before Ray starts, and once more where the trainer is made: a run that could not be exact stops
+before its first step.
+"""
+
+import importlib
+import inspect
+from typing import Any
+
+import verl
+from packaging.version import Version
+
+from wm_plugin.environments import ENVIRONMENTS
+from wm_plugin.errors import UserError
+from wm_plugin.verl.config import WorldModelConfig, read_config
+from wm_plugin.verl.registration import TRAINER_MODE
+
+FLOOR, CEILING = Version("0.9.0"), Version("0.10")
+STRATEGIES = (
+    "fsdp",
+    "fsdp2",
+    "megatron",
+)  # engines that divide a loss by the counts of the whole mini-batch, as ours is
+
+# What we override, call or replace upstream: module, dotted name, and the parameters that we name. A test pins each of them.
+HOOKS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("verl.trainer.ppo.v1.trainer_base", "TRAINER_REGISTRY", ()),
+    ("verl.trainer.ppo.v1.trainer_base", "PPOTrainer._init_tokenizer", ()),
+    ("verl.trainer.ppo.v1.trainer_base", "PPOTrainer._init_resource_pool_mgr", ()),
+    ("verl.trainer.ppo.v1.trainer_base", "PPOTrainer._setup", ()),
+    ("verl.trainer.ppo.v1.trainer_base", "PPOTrainer._next_train_batch", ()),
+    ("verl.trainer.ppo.v1.trainer_base", "PPOTrainer._step_once", ("metrics", "timing_raw", "sample_batch_size")),
+    ("verl.trainer.ppo.v1.trainer_base", "PPOTrainer._balance_batch", ("batch",)),
+    ("verl.trainer.ppo.v1.trainer_base", "PPOTrainer._compute_advantage", ("batch", "metrics")),
+    ("verl.trainer.ppo.v1.trainer_base", "PPOTrainer._update_actor", ("batch", "metrics")),
+    ("verl.trainer.ppo.v1.trainer_base", "PPOTrainer._save_checkpoint", ()),
+    ("verl.trainer.ppo.v1.trainer_base", "PPOTrainer._load_checkpoint", ()),
+    ("verl.trainer.ppo.v1.trainer_sync", "PPOTrainerSync", ()),
+    ("verl.workers.engine_workers", "ActorRolloutRefWorker.actor_worker_cls", ()),
+    ("verl.workers.engine_workers", "ActorRolloutRefWorker.init_model", ()),
+    ("verl.workers.engine_workers", "TrainingWorker.set_loss_fn", ("loss_fn",)),
+    ("verl.workers.engine_workers", "TrainingWorker.train_batch", ("data",)),
+    ("verl.workers.utils.losses", "ppo_loss", ("model_output", "data", "dp_group")),
+    ("verl.workers.utils.padding", "no_padding_2_padding", ("tensor", "data")),
+    ("verl.utils.metric", "Metric", ("aggregation", "value")),
+    ("verl.utils.config", "validate_config", ("config",)),
+    ("verl.experimental.agent_loop.agent_loop", "_agent_loop_registry", ()),
+    ("verl.experimental.agent_loop.tool_agent_loop", "ToolAgentLoop.run", ("sampling_params",)),
+    (
+        "verl.experimental.agent_loop.tool_agent_loop",
+        "ToolAgentLoop._call_tool",
+        ("tool_call", "tools_kwargs", "agent_data"),
+    ),
+    (
+        "verl.experimental.agent_loop.tool_agent_loop",
+        "ToolAgentLoop._handle_processing_tools_state",
+        ("agent_data",),
+    ),
+    (
+        "verl.experimental.agent_loop.agent_loop",
+        "AgentLoopBase.ct_merge_context_msg",
+        ("previous_messages", "updated_messages"),
+    ),
+    ("verl.tools.function_tool", "FunctionTool.call", ("parameters",)),
+    ("verl.tools.function_tool", "normalize_function_tool_return", ("ret",)),
+    ("verl.utils.tokenizer.chat_template", "apply_chat_template", ("messages", "tools", "add_generation_prompt")),
+    ("verl.utils.tokenizer.continuous_token", "_SYNTHETIC_SYSTEM_MESSAGE", ()),
+    ("verl.utils.tokenizer.continuous_token", "_SYNTHETIC_USER_MESSAGE", ()),
+    (
+        "verl.utils.tokenizer.continuous_token",
+        "ContinuousTokenBuilder._synthetic_assistant_for_tools",
+        ("tool_messages",),
+    ),
+    (
+        "verl.utils.tokenizer.continuous_token",
+        "ContinuousTokenBuilder._should_fuse_generation_prompt_with_last_group",
+        (),
+    ),
+    (
+        "verl.utils.tokenizer.continuous_token_wiring",
+        "create_continuous_token_builder",
+        ("hf_model_type", "chat_template_kwargs", "processor"),
+    ),
+)
+
+
+def missing_hooks() -> list[str]:
+    """The hooks that the installed verl lacks or has changed, by name, with what moved."""
+    found = []
+    for module, path, parameters in HOOKS:
+        name = f"{module}.{path}"
+        try:
+            owner: Any = importlib.import_module(module)
+            for part in path.split("."):
+                owner = getattr(owner, part)
+        except (ImportError, AttributeError):
+            found.append(f"{name} is gone")
+            continue
+        if parameters and (missing := [p for p in parameters if p not in inspect.signature(owner).parameters]):
+            found.append(f"{name} no longer takes {', '.join(missing)}")
+    return found
+
+
+def check_config(config: Any) -> WorldModelConfig:
+    """Refuse what is not known to be exact. At coefficient 0 only what cannot be read is refused: such a run is verl's own.
+
+    Args:
+        config: the whole config of the run.
+
+    Raises:
+        UserError: one line with the reason and the way out.
+    """
+    wm = read_config(config)
+    if wm.environment is not None:
+        ENVIRONMENTS.get(wm.environment)
+        multi_turn = config.actor_rollout_ref.rollout.multi_turn
+        if multi_turn.get("function_tool_path") or multi_turn.get("tool_config_path"):
+            raise UserError("wm.environment brings its own tools; leave function_tool_path and tool_config_path out")
+    if wm.objective.active and (reason := refusal(config, wm)):
+        raise UserError(reason)
+    return wm
+
+
+def refusal(config: Any, wm: WorldModelConfig) -> str | None:
+    """Why the term could not be exact in this run, and the way out; None if it is."""
+    version, mode = Version(verl.__version__), config.trainer.v1.trainer_mode
+    rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
+    if not FLOOR <= version < CEILING:
+        return f"verl {version} is outside the supported range >={FLOOR},<{CEILING}; pip install 'wm-plugin[verl]'"
+    if moved := missing_hooks():
+        return f"verl {version} lacks what the world-model term needs: {'; '.join(moved)}; install another version"
+    if not config.trainer.get("use_v1", True):
+        return "trainer.use_v1 is false: the legacy trainer has no hooks for the world-model term; write trainer.use_v1=true"
+    if mode != TRAINER_MODE:
+        return (
+            f"trainer.v1.trainer_mode is {mode!r}: the world-model term needs trainer.v1.trainer_mode={TRAINER_MODE} "
+            "(synchronous); asynchronous modes train on mixtures of policy versions, for which it is not known to be exact"
+        )
+    if rollout.temperature != 1.0 and not wm.objective.tempered:
+        return (
+            f"rollout.temperature is {rollout.temperature}: the actor's log-probabilities are divided by it and are not the "
+            "model's; write actor_rollout_ref.rollout.temperature=1.0, or wm.tempered=true for the tempered likelihood"
+        )
+    if actor.strategy not in STRATEGIES:
+        return f"actor.strategy is {actor.strategy!r}; the world-model term is known to be exact on {', '.join(STRATEGIES)}"
+    distillation = config.get("distillation")
+    if distillation is not None and distillation.get("enabled", False):
+        return "distillation.enabled is true: with it the actor may compute no log-probabilities of its own; turn one of them off"
+    return None
+
+
+def check_tokenizer(tokenizer: Any, processor: Any, config: Any, model_type: str | None) -> None:
+    """Refuse a tokenizer or a chat template by which the content of tool results cannot be located.
+
+    Raises:
+        UserError: one line with the reason and the way out.
+    """
+    from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
+
+    from wm_plugin.objectives.spans import SpanError
+    from wm_plugin.verl.spans import probe
+
+    if processor is not None:
+        raise UserError(
+            f"{type(processor).__name__}: vision-language processors are not supported by the world-model term "
+            "(image tokens in tool results have no text to locate); use a text model, or wm.coeff=0"
+        )
+    if not tokenizer.is_fast:
+        raise UserError(
+            f"{type(tokenizer).__name__} is a slow tokenizer: it gives no character offsets, by which "
+            "the content of tool results is located; use a model with a fast one"
+        )
+    builder = create_continuous_token_builder(
+        tokenizer,
+        hf_model_type=model_type,
+        chat_template_kwargs=config.data.get("apply_chat_template_kwargs", {}),
+        processor=None,
+    )
+    try:
+        probe(builder)
+    except (SpanError, ValueError) as error:  # verl's builders refuse a template by a ValueError
+        raise UserError(str(error).strip().partition("\n")[0]) from error

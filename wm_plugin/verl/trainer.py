@@ -1,0 +1,331 @@
+"""The world-model objective inside verl's synchronous PPO trainer: overrides, each of which calls the host and adds to its result.
+
+Where exactness needs care:
+
+* Which tokens count is decided where the rollout ends (agent loop) and written as columns of the batch, once its padding rows,
+  which verl copies from a real row, are known.
+* N is counted by the workers, over all ranks, when a mini-batch is complete and before it is split into micro-batches.
+* verl averages metrics over ranks and updates: the workers send sums, and the figures are made here.
+"""
+
+import dataclasses
+import logging
+import os
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+import transfer_queue as tq
+from omegaconf import open_dict
+from tensordict import TensorDict
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils import tensordict_utils as tu
+from verl.utils.config import omega_conf_to_dataclass
+from verl.workers.engine_workers import ActorRolloutRefWorker
+
+from wm_plugin.environments import ENVIRONMENTS
+from wm_plugin.environments.protocol import missing_columns
+from wm_plugin.errors import UserError
+from wm_plugin.objectives import Span
+from wm_plugin.objectives.metrics import figures
+from wm_plugin.objectives.spans import SPAN_FIELD, given_spans, token_weights, zero_runs
+from wm_plugin.verl import state, support
+from wm_plugin.verl.agent_loop import ERROR, INFO, MAX_TURNS, SPANS
+from wm_plugin.verl.loss import COEFF, COLUMNS, COUNTS, NUM_TOOLS, SUMS, TOOL_IDS, WEIGHTS
+from wm_plugin.verl.worker import WorldModelActorRolloutRefWorker, WorldModelTrainingWorker
+
+logger = logging.getLogger(__name__)
+logger.setLevel(os.getenv("VERL_LOGGING_LEVEL", "INFO"))
+
+
+class WorldModelTrainer(PPOTrainerSync):
+    """verl's `sync` trainer with the world-model term; `trainer.v1.trainer_mode=world_model`.
+
+    With `wm.coeff` 0 for the whole run, loss, gradients and parameters are verl's own, bit by bit; the environment tokens' NLL is
+    still measured and logged.
+
+    Raises:
+        UserError: a combination that is not known to be exact (see `wm_plugin.verl.support`), with the way out.
+    """
+
+    def __init__(self, config: Any) -> None:
+        self._wm = support.check_config(config)
+        reason = support.refusal(config, self._wm)
+        self._wm_on = reason is None
+        if reason:
+            logger.warning("environment tokens are not measured (wm.coeff is 0): %s", reason)
+        with open_dict(config):
+            config.trainer.v1.trainer_mode = "sync"  # verl takes any other name for an asynchronous mode
+        super().__init__(config)
+        tempered = config.actor_rollout_ref.rollout.temperature != 1.0
+        self._wm_prefix = "echo_tempered" if tempered else "echo"
+        self._wm_tools: list[str] = sorted(self._wm.objective.tool_names or ())  # in the order of their numbers
+        self._wm_max_turns = self._wm.max_turns
+        self._wm_expected = 0  # trajectories that this step should have brought
+        self._wm_selected = 0  # tokens of this step's batch that count
+        self._wm_warned: set[str] = set()
+
+    # -- before the first step ---------------------------------------------------------------------------------------------------
+
+    def _init_tokenizer(self) -> None:
+        super()._init_tokenizer()
+        if not self._wm_on:
+            return
+        model_type = _model_type(self.config)
+        try:
+            support.check_tokenizer(self.tokenizer, self.processor, self.config, model_type)
+        except UserError as error:
+            if self._wm.objective.active:
+                raise
+            self._wm_on = False
+            logger.warning("environment tokens are not measured (wm.coeff is 0): %s", error)
+
+    def _init_dataloader(self) -> None:
+        super()._init_dataloader()
+        if self._wm.environment is not None:
+            row = self.train_dataset[0]
+            columns = row.get("extra_info") or {}
+            if missing := missing_columns(ENVIRONMENTS.get(self._wm.environment), columns):
+                raise UserError(f"{missing.replace('the dataset has', 'extra_info of the dataset has')}")
+
+    def _init_resource_pool_mgr(self) -> None:
+        super()._init_resource_pool_mgr()
+        stock = [
+            role
+            for role, worker in self.role_worker_mapping.items()
+            if worker.__ray_metadata__.modified_class is ActorRolloutRefWorker
+        ]
+        if not stock:
+            raise UserError(
+                "another plug-in or a subclass has replaced verl's ActorRolloutRefWorker; subclass "
+                "wm_plugin.verl.worker.WorldModelActorRolloutRefWorker instead"
+            )
+        for role in stock:
+            self.role_worker_mapping[role] = ray.remote(WorldModelActorRolloutRefWorker)
+
+    def _setup(self) -> None:
+        super()._setup()
+        config = (
+            dataclasses.replace(self._wm.objective, select=None) if self._wm_on else None
+        )  # spans are selected already
+        expected = {"worker": WorldModelTrainingWorker.__name__, "term": self._wm_on}
+        for rank, answer in enumerate(self.actor_rollout_wg.wm_configure(config)):
+            if answer != expected:
+                raise RuntimeError(
+                    f"wm: the actor's worker {rank} runs {answer}, not {expected}: its wm_plugin differs"
+                )
+
+    # -- rollouts ------------------------------------------------------------------------------------------------------------------
+
+    def _next_train_batch(self, *args: Any, **kwargs: Any) -> Any:
+        batch = super()._next_train_batch(*args, **kwargs)
+        if self._wm_max_turns is not None:
+            tu.assign_non_tensor_data(batch, MAX_TURNS, self._wm_max_turns)
+        return batch
+
+    def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> Any:
+        self._wm_expected = sample_batch_size * self.config.actor_rollout_ref.rollout.n
+        return super()._step_once(metrics, timing_raw, sample_batch_size)
+
+    def _balance_batch(self, batch: Any, metrics: dict, *args: Any, **kwargs: Any) -> Any:
+        self._count_lost(batch, metrics)  # verl fills up with padding rows next
+        return super()._balance_batch(batch, metrics, *args, **kwargs)
+
+    def _count_lost(self, batch: Any, metrics: dict) -> None:
+        sessions = {key.rpartition("_")[0] for key in batch.keys}  # keys are prompt_session_output
+        lost = max(0, self._wm_expected - len(sessions))
+        share = lost / self._wm_expected
+        metrics["wm/lost"] = share
+        if not lost:
+            return
+        text = (
+            f"{lost} of {self._wm_expected} trajectories failed in the agent loop (the log shows each as "
+            "'Error in _run_prompt'), and verl replaces them by padding"
+        )
+        if share > self._wm.max_lost or not sessions:
+            raise RuntimeError(f"wm: {text}; mend the environment, or allow more with wm.max_lost")
+        self._warn_once("lost", text)
+
+    # -- the columns ---------------------------------------------------------------------------------------------------------------
+
+    def _compute_advantage(self, batch: Any, metrics: dict) -> Any:
+        batch = super()._compute_advantage(batch, metrics)
+        if not self._wm_on:
+            return batch
+        fields = ["uid", "responses", "response_mask", "rm_scores", "extra_fields"]
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
+        padding = [bool(tag.get("is_padding", False)) for tag in batch.tags]
+        extra = [
+            {} if pad else (getattr(x, "data", x) or {}) for x, pad in zip(data["extra_fields"], padding, strict=True)
+        ]
+        spans = self._weighted_spans(extra, data["response_mask"].unbind(), padding)
+        if self._wm.objective.zero_variance_groups == "drop":
+            for row in _zero_variance_rows(
+                [getattr(uid, "data", uid) for uid in data["uid"]], data["rm_scores"].unbind(), padding
+            ):
+                spans[row] = [(span, 0.0) for span, _ in spans[row]]
+        self._learn_tool_names(spans)
+        lengths = [len(response) for response in data["responses"].unbind()]
+        columns = make_columns(spans, lengths, self._wm_tools, self._wm.objective.normalization)
+        self._wm_selected = int(torch.count_nonzero(columns[WEIGHTS].values()))
+        _environment_metrics(extra, metrics)
+        # the meta that comes back names the new columns: with the old one the workers would never see them
+        return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=columns)
+
+    def _weighted_spans(self, extra: list[dict], masks: Any, padding: list[bool]) -> list[list[tuple[Span, float]]]:
+        """For each row, the environment's spans and the multiplier of each."""
+        rows: list[list[tuple[Span, float]]] = [[] for _ in extra]
+        config = self._wm.objective
+        for row, (fields, mask) in enumerate(zip(extra, masks, strict=True)):
+            if padding[row]:
+                continue
+            try:
+                if fields.get(ERROR):
+                    raise UserError(fields[ERROR])
+                if SPANS in fields:
+                    rows[row] = [(Span(*values[:5]), values[5]) for values in fields[SPANS]]
+                elif fields.get(SPAN_FIELD) is not None:
+                    rows[row] = [(span, config.multiplier(span)) for span in given_spans(fields[SPAN_FIELD], mask)]
+                elif zero_runs(mask):
+                    raise UserError(
+                        "an agent loop other than wm_tool_agent made this batch (the dataset's column agent_name wins over "
+                        "default_agent_loop), and it does not say where its environment tokens come from: drop the column, put "
+                        "WorldModelLoopMixin in front of your loop, or return env_spans in extra_fields"
+                    )
+            except UserError as error:
+                if config.active:
+                    raise
+                self._warn_once("spans", f"environment tokens of a batch are not measured (wm.coeff is 0): {error}")
+        return rows
+
+    def _learn_tool_names(self, rows: list[list[tuple[Span, float]]]) -> None:
+        if self._wm.objective.tool_names is None:
+            here = {span.tool for spans in rows for span, _ in spans if span.tool is not None}
+            self._wm_tools += sorted(here - set(self._wm_tools))  # numbers stay: the names of a run only grow
+
+    # -- the update ----------------------------------------------------------------------------------------------------------------
+
+    def _update_actor(self, batch: Any, metrics: dict) -> Any:
+        if not self._wm_on:
+            return super()._update_actor(batch, metrics)
+        coeff = self._wm.objective.coeff_at(self.global_steps - 1)
+        batch.extra_info.update({COEFF: coeff, NUM_TOOLS: len(self._wm_tools)})
+        rows = len(batch.keys)
+        batch = super()._update_actor(batch, metrics)
+        sums = [metrics.pop(f"actor/{SUMS}/{index}", None) for index in range(5 + 2 * len(self._wm_tools))]
+        silent = metrics.pop(f"actor/{SUMS}/silent", None)
+        self._check_counts(sums[1], rows)
+        # verl has taken the mean over updates already
+        found = figures(sums, self._wm_tools, steps=1, coeff=coeff, silent=silent, prefix=self._wm_prefix)
+        metrics.update(found)
+        if silent and coeff > 0:
+            self._warn_once(
+                "silent",
+                f"all advantages of an optimizer step were 0: it trained on the world-model term alone (logged as "
+                f"{self._wm_prefix}/policy_silent)",
+            )
+        return batch
+
+    def _check_counts(self, counted: float | None, rows: int) -> None:
+        """The tokens that the workers saw in an update are those that the trainer wrote."""
+        if counted is None:
+            raise RuntimeError(
+                "wm: the actor's update reported nothing of the world-model term: its workers run another loss; "
+                "report it with your verl version"
+            )
+        actor, n = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout.n
+        updates = rows // (actor.ppo_mini_batch_size * n)
+        expected = self._wm_selected / updates
+        if abs(counted - expected) > 1e-6 * max(1.0, expected):
+            raise RuntimeError(
+                f"wm: the workers saw {counted} environment tokens an update, the trainer wrote {expected}; "
+                "report it with your verl version"
+            )
+
+    # -- checkpoints -----------------------------------------------------------------------------------------------------------------
+
+    def _save_checkpoint(self) -> None:
+        values = {
+            "objective": state.describe(self._wm.objective),
+            "tools": self._wm_tools,
+            "max_turns": self._wm_max_turns,
+        }
+        state.save(os.path.join(self.config.trainer.default_local_dir, f"global_step_{self.global_steps}"), values)
+        super()._save_checkpoint()  # marks the checkpoint as complete, last
+
+    def _load_checkpoint(self) -> None:
+        super()._load_checkpoint()
+        if self.global_steps == 0:
+            return
+        trainer = self.config.trainer
+        folder = os.path.join(trainer.default_local_dir, f"global_step_{self.global_steps}")
+        values = state.load(trainer.resume_from_path if trainer.resume_mode == "resume_path" else folder)
+        if values is None:
+            logger.warning(
+                "the checkpoint is of a run without wm: the schedule goes on from step %d", self.global_steps
+            )
+            return
+        self._wm_tools = values["tools"] + [name for name in self._wm_tools if name not in values["tools"]]
+        self._wm_max_turns = values["max_turns"]
+        now = state.describe(self._wm.objective)
+        changed = [
+            f"{key} {values['objective'].get(key)} -> {now[key]}"
+            for key in now
+            if values["objective"].get(key) != now[key]
+        ]
+        if changed:
+            logger.warning("the objective is not the checkpoint's: %s", ", ".join(changed))
+
+    def _warn_once(self, kind: str, message: str) -> None:
+        if kind not in self._wm_warned:
+            logger.warning(message)
+        self._wm_warned.add(kind)
+
+
+def make_columns(
+    rows: list[list[tuple[Span, float]]], lengths: list[int], tools: list[str], normalization: str
+) -> TensorDict:
+    """The columns of a batch, jagged as verl's: weights and tool numbers of each token, and what each row adds to N."""
+    weights, tool_ids = token_weights(rows, max(lengths), tools)
+    if normalization == "selected_tokens":
+        counts = torch.count_nonzero(weights, dim=1)
+    else:
+        counts = torch.tensor([sum(span.end - span.start for span, _ in spans) for spans in rows])
+    fields = {
+        WEIGHTS: _jagged(weights, lengths),
+        TOOL_IDS: _jagged(tool_ids, lengths),
+        COUNTS: counts.unsqueeze(1),
+    }
+    assert set(fields) == set(COLUMNS)
+    return TensorDict(fields, batch_size=len(rows))
+
+
+def _jagged(padded: torch.Tensor, lengths: list[int]) -> torch.Tensor:
+    rows = [row[:length] for row, length in zip(padded, lengths, strict=True)]
+    return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
+
+
+def _zero_variance_rows(uids: list[Any], scores: Any, padding: list[bool]) -> list[int]:
+    """The rows whose group's rewards are all equal."""
+    groups = defaultdict(list)
+    for row, (uid, score, pad) in enumerate(zip(uids, scores, padding, strict=True)):
+        if not pad:
+            groups[uid].append((row, float(score.sum())))
+    return [row for group in groups.values() if len({score for _, score in group}) == 1 for row, _ in group]
+
+
+def _environment_metrics(extra: list[dict], metrics: dict) -> None:
+    """The environments' own figures, averaged over the trajectories of the step."""
+    values = defaultdict(list)
+    for fields in extra:
+        for name, value in (fields.get(INFO) or {}).items():
+            values[name].append(value)
+    metrics.update({f"wm/env/{name}": float(np.mean(found)) for name, found in values.items()})
+
+
+def _model_type(config: Any) -> str | None:
+    """The root model type, by which verl chooses how a model's turns are joined."""
+    model = omega_conf_to_dataclass(config.actor_rollout_ref.model)
+    return getattr(model.hf_config, "model_type", None)

@@ -51,7 +51,7 @@ def test_the_template_renders_a_move_as_one_character() -> None:
         {"role": "tool", "name": "move", "content": "cd!"},
         {"role": "assistant", "content": ""},
     ]
-    assert make_tokenizer().apply_chat_template(messages, tokenize=False) == "ab>:Lcd!:<eos>"
+    assert make_tokenizer().apply_chat_template(messages, tokenize=False) == "ab>:Lcd!:<|im_end|>"
 
 
 def test_trl_accepts_the_template_and_parses_every_token(saved) -> None:

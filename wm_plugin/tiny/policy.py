@@ -3,6 +3,7 @@
 A turn of the policy is one token: a move (U, D, L or R) is a whole tool call, anything else is a final answer.
 """
 
+import re
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM, Qwen2To
 from wm_plugin.environments.grid import MAX_TURNS, GridEnvironment
 
 ACTIONS = "UDLR"
-PAD, EOS = "<pad>", "<eos>"
+PAD, EOS = "<pad>", "<|im_end|>"  # the second by the name that verl looks for in a tokenizer of Qwen's
 HEADER = ":"  # opens a turn of the policy: the template's only scaffold
 
 # A user's or a tool's message is its content alone. A call of `move` is one character; any other call is spelt out, which
@@ -45,7 +46,7 @@ RESPONSE_TEMPLATE: dict[str, Any] = {
             "content": "text",
             "transform": {"type": "function", "function": {"name": "move", "arguments": {"direction": "{direction}"}}},
         },
-        "content": {"close_pattern": EOS, "content": "text"},
+        "content": {"close_pattern": re.escape(EOS), "content": "text"},
     },
 }
 # The same before 5.13; either attribute is dead where the other one is read. transformers does not save this one.

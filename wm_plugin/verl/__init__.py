@@ -1,4 +1,4 @@
-"""The world-model objective on verl: `python -m verl.trainer.main_ppo 'hydra.searchpath=[pkg://wm_plugin.recipes.verl]' +wm=echo`.
+"""The world-model objective on verl, for its stock main: `'hydra.searchpath=[pkg://wm_plugin.recipes.verl]' +wm=echo`.
 
 verl loads this module in each of its processes, by the entry point group `verl.plugins` or by
 `VERL_USE_EXTERNAL_MODULES=wm_plugin.verl`. It runs inside `import verl`, so it is quick and imports nothing of verl: it only asks

@@ -93,7 +93,7 @@ class WorldModelLoopMixin(_Host):
             messages[-1]["content"] += observation
         return messages
 
-    # -- the record -------------------------------------------------------------------------------------------------------------
+    # -- the record --------------------------------------------------------------------------------------------------------
 
     async def _call_tool(self, tool_call: Any, tools_kwargs: dict[str, Any], agent_data: Any) -> Any:
         raised: list[bool] = []

@@ -1,7 +1,8 @@
 """Callbacks for when a module has been imported.
 
-verl swallows what goes wrong in a plug-in (it logs it at DEBUG), and a worker may import one of our modules before verl is complete:
-importing verl's modules from the plug-in would then fail by a circular import, silently. So we wait until verl itself imports them.
+verl swallows what goes wrong in a plug-in (it logs it at DEBUG), and a worker may import one of our modules before verl is
+complete: importing verl's modules from the plug-in would then fail by a circular import, silently. So we wait until verl itself
+imports them.
 """
 
 import importlib.abc
@@ -22,7 +23,7 @@ class _AfterImport(importlib.abc.MetaPathFinder):
         self.callbacks: dict[str, list[Callback]] = {}
 
     def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+        self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         callbacks = self.callbacks.pop(name, None)  # taken out first, so that the search below does not come back here
         if callbacks is None:

@@ -1,7 +1,7 @@
 """Where a trajectory's tokens came from, on verl: the content of each tool result among the tokens that verl appended for it.
 
-verl tokenises a block of tool messages behind a conversation that it makes up for the purpose. The same text is put together here;
-the arithmetic is `objectives.spans`.
+verl tokenises a block of tool messages behind a conversation that it makes up for the purpose. The same text is put together
+here; the arithmetic is `objectives.spans`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ class Block(NamedTuple):
 def make_locator(builder: Any, schemas: Sequence[Mapping[str, Any]] | None) -> ContentLocator:
     """For the blocks that `builder`, a `ContinuousTokenBuilder`, makes of tool messages; `schemas` are those in the prompt."""
 
-    def render(tools: Sequence[str], contents: Sequence[str]) -> str:
+    def render(_tools: Sequence[str], contents: Sequence[str]) -> str:
         results = [{"role": "tool", "content": content} for content in contents]  # without names, as verl's
         before = [
             continuous_token._SYNTHETIC_SYSTEM_MESSAGE,
@@ -106,7 +106,7 @@ def _text(message: Message) -> str:
     content = message["content"]
     if message["role"] != "tool" or not isinstance(content, str):
         raise SpanError(
-            f"a {message['role']} message was added that is not a tool's text; the world-model term covers text results of tools: "
-            "use coeff 0, or give env_spans"
+            f"a {message['role']} message was added that is not a tool's text; the world-model term covers text results "
+            "of tools: use coeff 0, or give env_spans"
         )
     return content

@@ -1,4 +1,4 @@
-"""The world-model objective inside verl's synchronous PPO trainer: overrides, each of which calls the host and adds to its result.
+"""The world-model objective inside verl's synchronous PPO trainer: overrides, each of which calls the host and adds to it.
 
 Where exactness needs care:
 
@@ -67,7 +67,7 @@ class WorldModelTrainer(PPOTrainerSync):
         self._wm_selected = 0  # tokens of this step's batch that count
         self._wm_warned: set[str] = set()
 
-    # -- before the first step ---------------------------------------------------------------------------------------------------
+    # -- before the first step ---------------------------------------------------------------------------------------------
 
     def _init_tokenizer(self) -> None:
         super()._init_tokenizer()
@@ -117,7 +117,7 @@ class WorldModelTrainer(PPOTrainerSync):
                     f"wm: the actor's worker {rank} runs {answer}, not {expected}: its wm_plugin differs"
                 )
 
-    # -- rollouts ------------------------------------------------------------------------------------------------------------------
+    # -- rollouts ----------------------------------------------------------------------------------------------------------
 
     def _next_train_batch(self, *args: Any, **kwargs: Any) -> Any:
         batch = super()._next_train_batch(*args, **kwargs)
@@ -148,7 +148,7 @@ class WorldModelTrainer(PPOTrainerSync):
             raise RuntimeError(f"wm: {text}; mend the environment, or allow more with wm.max_lost")
         self._warn_once("lost", text)
 
-    # -- the columns ---------------------------------------------------------------------------------------------------------------
+    # -- the columns -------------------------------------------------------------------------------------------------------
 
     def _compute_advantage(self, batch: Any, metrics: dict) -> Any:
         batch = super()._compute_advantage(batch, metrics)
@@ -205,7 +205,7 @@ class WorldModelTrainer(PPOTrainerSync):
             here = {span.tool for spans in rows for span, _ in spans if span.tool is not None}
             self._wm_tools += sorted(here - set(self._wm_tools))  # numbers stay: the names of a run only grow
 
-    # -- the update ----------------------------------------------------------------------------------------------------------------
+    # -- the update --------------------------------------------------------------------------------------------------------
 
     def _update_actor(self, batch: Any, metrics: dict) -> Any:
         if not self._wm_on:
@@ -244,7 +244,7 @@ class WorldModelTrainer(PPOTrainerSync):
                 "report it with your verl version"
             )
 
-    # -- checkpoints -----------------------------------------------------------------------------------------------------------------
+    # -- checkpoints -------------------------------------------------------------------------------------------------------
 
     def _save_checkpoint(self) -> None:
         values = {

@@ -1,0 +1,135 @@
+"""Dataset rows as the parquet file that verl reads.
+
+    python -m wm_plugin.verl.data --rows wm_plugin.environments.grid:dataset_rows --kwargs '{"count": 64}' --out train.parquet
+
+A row's `prompt` stays. Its other columns go into `extra_info`, whose fields verl hands to the agent loop and the loop to the
+environment's `reset`.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pyarrow
+import pyarrow.parquet
+
+from wm_plugin.errors import UserError
+from wm_plugin.registry import import_object
+
+ABILITY = "agent"  # verl only groups by it
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the file; 0 done, 2 bad input (one line on stderr). Anything else raises."""
+    try:
+        options = _parser().parse_args(argv)
+        rows = make_rows(options.rows, _arguments(options.kwargs))
+        source = options.data_source or options.rows.replace(":", ".").rpartition(".")[0]
+        write(verl_rows(rows, source), options.out)
+    except UserError as error:
+        print(f"wm_plugin.verl.data: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    print(f"{options.out}: {len(rows)} rows")
+    return 0
+
+
+def make_rows(path: str, arguments: Mapping[str, Any]) -> list[Any]:
+    """What the function at the dotted path returns.
+
+    Raises:
+        UserError: it does not exist, cannot be called with these arguments, or returns no rows.
+    """
+    function = import_object(path, field="--rows")
+    if not callable(function):
+        raise UserError(f"--rows: {path} is no function; write one that returns the rows, as dataset_rows does")
+    try:
+        rows = function(**arguments)
+    except TypeError as error:
+        raise UserError(f"--kwargs do not fit {path}: {error}") from None
+    if not isinstance(rows, Iterable):
+        raise UserError(f"--rows: {path} returned {type(rows).__name__}, not a list of rows")
+    found = list(rows)
+    if not found:
+        raise UserError(f"--rows: {path} returned no rows")
+    return found
+
+
+def verl_rows(rows: Sequence[Any], data_source: str) -> list[dict[str, Any]]:
+    """The columns that verl reads, for rows with a `prompt` of messages.
+
+    Raises:
+        UserError: a row is no mapping, has no prompt, or has a column `index`, which verl uses itself.
+    """
+    found = []
+    for index, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise UserError(f"row {index} is {type(row).__name__}, not a mapping of columns")
+        prompt = row.get("prompt")
+        if not isinstance(prompt, list) or not prompt or not all(_is_message(message) for message in prompt):
+            raise UserError(f"row {index} has no prompt; write a list of messages, each with a role and a content")
+        if "index" in row:
+            raise UserError(f"row {index} has a column 'index', which verl uses itself; rename it")
+        found.append(
+            {
+                "prompt": prompt,
+                "data_source": data_source,
+                "ability": ABILITY,
+                "reward_model": {"style": "environment", "ground_truth": ""},
+                "extra_info": {"index": index} | {name: value for name, value in row.items() if name != "prompt"},
+            }
+        )
+    return found
+
+
+def write(rows: list[dict[str, Any]], path: Path) -> None:
+    """One parquet file; its folder is made.
+
+    Raises:
+        UserError: the name is not one that verl reads, a column mixes types, or the file cannot be written.
+    """
+    if path.suffix != ".parquet":
+        raise UserError(f"--out is {path}; verl knows the format by the name: write one that ends in .parquet")
+    try:
+        table = pyarrow.Table.from_pylist(rows)
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
+        raise UserError(f"a column has values of different types in different rows: {error}") from None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pyarrow.parquet.write_table(table, path)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error}") from None
+
+
+def _is_message(message: Any) -> bool:
+    return isinstance(message, Mapping) and "role" in message and "content" in message
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"--kwargs is not JSON ({error}); write '{{\"count\": 64}}'") from None
+    if not isinstance(value, dict):
+        raise UserError(f"--kwargs is {text}; write a mapping, such as '{{\"count\": 64}}'")
+    return value
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; see --help")
+
+
+def _parser() -> _Parser:
+    parser = _Parser(prog="python -m wm_plugin.verl.data", description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", required=True, help="a function that returns rows: package.module:name")
+    parser.add_argument("--kwargs", default="{}", help="its arguments, as JSON")
+    parser.add_argument("--out", required=True, type=Path, help="the file to write, *.parquet")
+    parser.add_argument("--data-source", help="the column data_source; the function's module by default")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import importlib
 import platform
 from importlib import metadata, resources
 from typing import Any
@@ -23,6 +24,7 @@ _PACKAGES = (
     "verl",
     "ray",
 )
+_HOSTS = ("trl", "verl")
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
@@ -81,37 +83,53 @@ def versions() -> dict[str, str | None]:
 def _hosts(found: dict[str, str | None]) -> list[Check]:
     if not found["trl"] and not found["verl"]:
         return [Check("hosts", "fail", "neither trl nor verl is installed", "pip install 'wm-plugin[trl]'")]
-    checks = []
-    if found["trl"]:
-        checks += _trl(found["trl"])
-    else:
-        checks.append(Check("trl", "warn", "not installed", "pip install 'wm-plugin[trl]'"))
-    if found["verl"]:
-        detail = f"{found['verl']} is installed, but this release has no verl adapter yet"
-        mend = "use trl; the core (objectives, environments, evaluation) works beside verl"
-        checks.append(Check("verl", "warn" if found["trl"] else "fail", detail, mend))
+    checks: list[Check] = []
+    for host in _HOSTS:
+        checks += _host(host, found[host])
     return checks
 
 
-def _trl(version: str) -> list[Check]:
+def _host(name: str, version: str | None) -> list[Check]:
+    extra = f"pip install 'wm-plugin[{name}]'"
+    if not version:
+        return [Check(name, "warn", "not installed", extra)]
     try:
-        from wm_plugin.trl.doctor import checks
+        checks: list[Check] = importlib.import_module(f"wm_plugin.{name}.doctor").checks()
     except Exception as error:  # a host of an unknown version may fail in any way while it is imported
         reason = str(error).strip().partition("\n")[0]
         detail = f"{version} is installed, but cannot be used ({type(error).__name__}: {reason})"
-        return [Check("trl", "fail", detail, "pip install 'wm-plugin[trl]'")]
-    return checks()
+        return [Check(name, "fail", detail, extra)]
+    return checks
 
 
 def _tokenizer(name: str | None, found: dict[str, str | None]) -> list[Check]:
     if name is None:
         return []
-    if not found["trl"]:
-        raise UserError("--tokenizer is checked against trl, which is not installed: pip install 'wm-plugin[trl]'")
+    if not found["trl"] and not found["verl"]:
+        raise UserError("--tokenizer is checked against trl or verl; install one: pip install 'wm-plugin[trl]'")
     from wm_plugin.cli.masks import load_tokenizer
-    from wm_plugin.trl.doctor import check_tokenizer
 
-    return [check_tokenizer(load_tokenizer(name)[0])]
+    tokenizer, checks = load_tokenizer(name)[0], []
+    if found["trl"]:
+        from wm_plugin.trl.doctor import check_tokenizer
+
+        checks.append(check_tokenizer(tokenizer))
+    if found["verl"]:
+        from wm_plugin.verl.doctor import check_tokenizer as check_on_verl
+
+        checks.append(check_on_verl(tokenizer, _model_type(name)))
+    return checks
+
+
+def _model_type(name: str) -> str | None:
+    """The model type beside the tokenizer, if there is a model's config."""
+    from transformers import AutoConfig
+
+    try:
+        model_type: str = AutoConfig.from_pretrained(name).model_type
+    except (OSError, ValueError):
+        return None
+    return model_type
 
 
 def _recipes() -> Check:

@@ -40,25 +40,28 @@ def _register_agent_loop(module: ModuleType) -> None:
 
 
 def _check_with_the_rest(module: ModuleType) -> None:
-    """Let verl's own check of a config, which main_ppo calls before Ray starts, check the block `wm` too."""
+    """Let verl's own check of a config, which main_ppo calls before Ray starts, begin with the block `wm`."""
     validate = module.validate_config
 
     def validate_config(config: Any, *args: Any, **kwargs: Any) -> Any:
-        result = validate(config, *args, **kwargs)
         if config.get("wm") is not None:
-            from wm_plugin.errors import UserError
-            from wm_plugin.verl.support import check_config
-
-            try:
-                check_config(config)
-            except UserError as error:
-                if _is_main_ppo():
-                    print(f"wm: {error}", file=sys.stderr)
-                    raise SystemExit(2) from None
-                raise
-        return result
+            _check(config)  # first: verl's takes longer, it loads the model's config
+        return validate(config, *args, **kwargs)
 
     module.validate_config = validate_config
+
+
+def _check(config: Any) -> None:
+    from wm_plugin.errors import UserError
+    from wm_plugin.verl.support import check_config
+
+    try:
+        check_config(config)
+    except UserError as error:
+        if _is_main_ppo():
+            print(f"wm: {error}", file=sys.stderr)
+            raise SystemExit(2) from None
+        raise
 
 
 def _is_main_ppo() -> bool:

@@ -150,8 +150,10 @@ def refusal(config: Any, wm: WorldModelConfig) -> str | None:
     return None
 
 
-def check_tokenizer(tokenizer: Any, processor: Any, config: Any, model_type: str | None) -> None:
+def check_tokenizer(tokenizer: Any, processor: Any, chat_template_kwargs: Any, model_type: str | None) -> None:
     """Refuse a tokenizer or a chat template by which the content of tool results cannot be located.
+
+    `model_type` is that of the model's config.json, by which verl chooses how turns are joined.
 
     Raises:
         UserError: one line with the reason and the way out.
@@ -174,7 +176,7 @@ def check_tokenizer(tokenizer: Any, processor: Any, config: Any, model_type: str
     builder = create_continuous_token_builder(
         tokenizer,
         hf_model_type=model_type,
-        chat_template_kwargs=config.data.get("apply_chat_template_kwargs", {}),
+        chat_template_kwargs=chat_template_kwargs,
         processor=None,
     )
     try:

@@ -73,9 +73,9 @@ class WorldModelTrainer(PPOTrainerSync):
         super()._init_tokenizer()
         if not self._wm_on:
             return
-        model_type = _model_type(self.config)
+        template_kwargs = self.config.data.get("apply_chat_template_kwargs", {})
         try:
-            support.check_tokenizer(self.tokenizer, self.processor, self.config, model_type)
+            support.check_tokenizer(self.tokenizer, self.processor, template_kwargs, _model_type(self.config))
         except UserError as error:
             if self._wm.objective.active:
                 raise
@@ -92,17 +92,15 @@ class WorldModelTrainer(PPOTrainerSync):
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
-        stock = [
-            role
-            for role, worker in self.role_worker_mapping.items()
-            if worker.__ray_metadata__.modified_class is ActorRolloutRefWorker
-        ]
-        if not stock:
-            raise UserError(
-                "another plug-in or a subclass has replaced verl's ActorRolloutRefWorker; subclass "
-                "wm_plugin.verl.worker.WorldModelActorRolloutRefWorker instead"
-            )
-        for role in stock:
+        for role, remote in self.role_worker_mapping.items():
+            worker = remote.__ray_metadata__.modified_class
+            if issubclass(worker, WorldModelActorRolloutRefWorker) or not issubclass(worker, ActorRolloutRefWorker):
+                continue  # a subclass of ours, or the critic
+            if worker.__name__ != ActorRolloutRefWorker.__name__:  # Ray makes a copy of a class, of the same name
+                raise UserError(
+                    f"the actor's worker is {worker.__name__}; make it a subclass of "
+                    "wm_plugin.verl.worker.WorldModelActorRolloutRefWorker"
+                )
             self.role_worker_mapping[role] = ray.remote(WorldModelActorRolloutRefWorker)
 
     def _setup(self) -> None:

@@ -1,0 +1,206 @@
+"""What we rely on in verl is there, and what could not be exact is refused with a way out."""
+
+import dataclasses
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("verl")
+
+import yaml
+from hydra import compose, initialize_config_module
+from omegaconf import open_dict
+
+from wm_plugin.errors import UserError
+from wm_plugin.objectives import EchoConfig
+from wm_plugin.verl import support
+from wm_plugin.verl.config import REWARD_KEYS, WorldModelConfig, read_config
+from wm_plugin.verl.registration import AGENT_LOOP, TRAINER_MODE
+
+ROOT = Path(__file__).parents[2]
+
+
+def stock(*overrides):
+    """verl's own config with the Hydra group on top, as a user composes it."""
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        return compose(
+            "ppo_trainer", ["hydra.searchpath=[pkg://wm_plugin.recipes.verl]", "+wm=echo", "wm.coeff=0.05", *overrides]
+        )
+
+
+@pytest.mark.parametrize(("module", "path", "parameters"), support.HOOKS, ids=lambda value: str(value))
+def test_a_hook_is_where_we_need_it(module, path, parameters, monkeypatch):
+    monkeypatch.setattr(support, "HOOKS", ((module, path, parameters),))
+    assert support.missing_hooks() == []
+
+
+def test_a_hook_that_moved_is_named(monkeypatch):
+    name = "verl.trainer.ppo.v1.trainer_base"
+    hooks = (
+        (name, "PPOTrainer.no_such_method", ()),
+        (name, "PPOTrainer._update_actor", ("batch", "other")),
+        ("verl.no_such_module", "x", ()),
+    )
+    monkeypatch.setattr(support, "HOOKS", hooks)
+    assert support.missing_hooks() == [
+        f"{name}.PPOTrainer.no_such_method is gone",
+        f"{name}.PPOTrainer._update_actor no longer takes other",
+        "verl.no_such_module.x is gone",
+    ]
+    with pytest.raises(UserError, match="lacks what the world-model term needs: .*no_such_method is gone"):
+        support.check_config(stock())
+
+
+def test_the_group_lists_every_field_with_its_default():
+    """So that `wm.<field>=…` needs no `+`, and the file says what there is."""
+    listed = yaml.safe_load((ROOT / "recipes/verl/wm/echo.yaml").read_text())["wm"]
+    expected = {f.name: f.default for f in dataclasses.fields(EchoConfig)}
+    expected |= {f.name: f.default for f in dataclasses.fields(WorldModelConfig) if f.name != "objective"}
+    assert set(listed) == set(expected) | set(REWARD_KEYS)
+    assert {name: listed[name] for name in expected if name != "coeff"} == {
+        name: value for name, value in expected.items() if name != "coeff"
+    }
+
+
+def test_the_group_turns_stock_verl_into_ours():
+    config = stock()
+    assert config.trainer.v1.trainer_mode == TRAINER_MODE
+    assert config.actor_rollout_ref.rollout.agent.default_agent_loop == AGENT_LOOP
+    wm = support.check_config(config)
+    assert wm.objective == EchoConfig(0.05)
+    assert wm.environment is None
+
+
+def test_fields_reach_the_objective():
+    config = stock(
+        "wm.tools={look: 0.3, move: 1}",
+        "wm.schedule=linear",
+        "wm.schedule_steps=10",
+        "wm.select=wm_plugin.objectives.echo:within_bounds",
+        "+wm.alpha=0.5",
+        "~wm.coeff",
+    )
+    objective = read_config(config).objective
+    assert objective.tools == {"look": 0.3, "move": 1.0}
+    assert objective.coeff_at(5) == 0.25
+    assert objective.select.__name__ == "within_bounds"
+
+
+REFUSED = {
+    "an unknown field": (["+wm.coef=1"], "wm has no field 'coef'; did you mean 'coeff'"),
+    "a bad value": (["wm.coeff=-1"], "coeff is -1"),
+    "a bad share": (["wm.max_lost=2"], "wm.max_lost is 2; write a share between 0 and 1"),
+    "no turns": (["wm.max_turns=0"], "wm.max_turns is 0"),
+    "an unknown environment": (["wm.environment=grit"], "there is no 'grit'; did you mean 'grid'"),
+    "two sets of tools": (
+        ["wm.environment=grid", "actor_rollout_ref.rollout.multi_turn.function_tool_path=x.py"],
+        "brings its own tools",
+    ),
+    "temperature": (["actor_rollout_ref.rollout.temperature=0.7"], "wm.tempered=true"),
+    "an asynchronous mode": (["trainer.v1.trainer_mode=separate_async"], "trainer.v1.trainer_mode=world_model"),
+    "the stock mode": (["trainer.v1.trainer_mode=sync"], "trainer.v1.trainer_mode=world_model"),
+    "the legacy trainer": (["trainer.use_v1=false"], "write trainer.use_v1=true"),
+    "an engine": (["actor_rollout_ref.actor.strategy=veomni"], "known to be exact on fsdp, fsdp2, megatron"),
+    "distillation": (["distillation.enabled=true"], "distillation.enabled is true"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_not_exact_is_refused(case):
+    overrides, message = REFUSED[case]
+    with pytest.raises(UserError, match=re.escape(message)) as error:
+        support.check_config(stock(*overrides))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("case", ["temperature", "an asynchronous mode", "the legacy trainer"])
+def test_at_coefficient_0_verl_may_do_as_it_likes(case):
+    overrides, _ = REFUSED[case]
+    wm = support.check_config(stock(*overrides, "wm.coeff=0"))
+    assert not wm.objective.active
+
+
+def test_tempered_asks_for_it():
+    assert support.check_config(stock("actor_rollout_ref.rollout.temperature=0.7", "wm.tempered=true"))
+
+
+@pytest.mark.parametrize("version", ["0.8.0", "0.10.0"])
+def test_a_release_outside_the_range_is_refused(version, monkeypatch):
+    monkeypatch.setattr(support.verl, "__version__", version)
+    with pytest.raises(UserError, match=f"verl {version} is outside the supported range >=0.9.0,<0.10"):
+        support.check_config(stock())
+
+
+def test_a_config_without_the_block_says_how_to_add_it():
+    config = stock()
+    with open_dict(config):
+        del config.wm
+    with pytest.raises(UserError, match=r"add 'hydra.searchpath=\[pkg://wm_plugin.recipes.verl\]' \+wm=echo"):
+        support.check_config(config)
+
+
+def run(*arguments, **environment):
+    values = {**os.environ, "PYTHONPATH": str(ROOT), "VERL_USE_EXTERNAL_PLUGINS": "none", **environment}
+    return subprocess.run([sys.executable, *arguments], env=values, capture_output=True, text=True)
+
+
+def test_main_refuses_in_one_line_before_ray_starts(tmp_path):
+    command = [
+        "-m",
+        "verl.trainer.main_ppo",
+        "hydra.searchpath=[pkg://wm_plugin.recipes.verl]",
+        f"hydra.run.dir={tmp_path}",
+    ]
+    done = run(*command, "+wm=echo", "wm.coeff=0.05", "+wm.coef=1", VERL_USE_EXTERNAL_MODULES="wm_plugin.verl")
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.splitlines()[-1] == "wm: wm has no field 'coef'; did you mean 'coeff'?"
+    assert "Traceback" not in done.stderr
+
+
+def test_the_plugin_loads_within_5_ms_and_imports_nothing_of_verl():
+    code = """
+import sys, verl
+from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
+assert "world_model" not in TRAINER_REGISTRY  # VERL_USE_EXTERNAL_PLUGINS=none
+before = {name for name in sys.modules if name.startswith(("verl", "ray", "torch"))}
+import time; start = time.process_time()
+import wm_plugin.verl
+print(time.process_time() - start)
+assert before == {name for name in sys.modules if name.startswith(("verl", "ray", "torch"))}
+from wm_plugin.verl import registration
+registration.arm(); registration.arm()
+assert TRAINER_REGISTRY["world_model"] is registration._make_trainer
+from verl.experimental.agent_loop.agent_loop import _agent_loop_registry
+assert _agent_loop_registry["wm_tool_agent"]["_target_"].startswith("wm_plugin.verl.")
+"""
+    done = run("-c", code)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout.splitlines()[-1]) < 0.005
+
+
+def test_the_plugin_loads_by_its_entry_point():
+    code = (
+        "import verl; from verl.trainer.ppo.v1 import get_trainer_cls; print(get_trainer_cls('world_model').__module__)"
+    )
+    done = run("-c", code, VERL_USE_EXTERNAL_PLUGINS="wm_plugin")
+    assert done.stdout.splitlines()[-1] == "wm_plugin.verl.registration", done.stderr
+
+
+def test_without_the_block_our_check_is_silent():
+    from verl.utils import config as verl_config
+
+    import wm_plugin.verl  # noqa: F401
+
+    config = stock("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1")
+    with open_dict(config):
+        config.actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu = 1
+        config.wm.coeff = -1
+    with pytest.raises(UserError, match="coeff is -1"):
+        verl_config.validate_config(config, use_reference_policy=False, use_critic=False)
+    with open_dict(config):
+        del config.wm
+    assert verl_config.validate_config(config, use_reference_policy=False, use_critic=False) is None

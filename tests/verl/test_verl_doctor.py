@@ -1,0 +1,65 @@
+"""What `wm doctor` says where verl is installed."""
+
+import json
+
+import pytest
+
+pytest.importorskip("verl")
+
+from wm_plugin.cli.main import main
+from wm_plugin.tiny.policy import make_tokenizer
+from wm_plugin.verl import doctor, support
+
+
+def by_name(checks):
+    return {check.name: check for check in checks}
+
+
+def test_an_installation_that_works():
+    checks = by_name(doctor.checks())
+    assert {name: check.state for name, check in checks.items()} == {
+        "verl": "ok",
+        "verl hooks": "ok",
+        "verl plug-in": "ok",
+        "verl's needs": "ok",
+    }
+
+
+@pytest.mark.parametrize(
+    ("policy", "state"), [("auto", "ok"), ("none", "fail"), ("wm_plugin", "ok"), ("other", "fail")]
+)
+def test_verl_can_be_told_to_leave_the_plug_in_out(policy, state, monkeypatch):
+    monkeypatch.setenv("VERL_USE_EXTERNAL_PLUGINS", policy)
+    monkeypatch.delenv("VERL_USE_EXTERNAL_MODULES", raising=False)
+    assert by_name(doctor.checks())["verl plug-in"].state == state
+    monkeypatch.setenv("VERL_USE_EXTERNAL_MODULES", "wm_plugin.verl")
+    assert by_name(doctor.checks())["verl plug-in"].state == "ok"
+
+
+def test_what_is_missing_is_named(monkeypatch):
+    monkeypatch.setattr(doctor, "UNDECLARED", ("torch", "no-such-package"))
+    monkeypatch.setattr(support, "HOOKS", (("verl.trainer.ppo.v1.trainer_base", "PPOTrainer.gone", ()),))
+    monkeypatch.setattr(doctor.verl, "__version__", "0.8.0")
+    checks = by_name(doctor.checks())
+    assert checks["verl"].detail == "0.8.0 is outside the supported range >=0.9.0,<0.10"
+    assert "PPOTrainer.gone is gone" in checks["verl hooks"].detail
+    assert checks["verl's needs"].detail == "verl imports no-such-package, which are not installed"
+    assert all(checks[name].mend for name in ("verl", "verl hooks", "verl's needs"))
+
+
+def test_a_tokenizer():
+    tokenizer = make_tokenizer()
+    assert doctor.check_tokenizer(tokenizer, "qwen2").state == "ok"
+    tokenizer.chat_template = "{%- for m in messages -%}{{- m.role -}}{%- endfor -%}"
+    check = doctor.check_tokenizer(tokenizer, "qwen2")
+    assert check.state == "fail"
+    assert "does not write a tool result's content" in check.detail
+
+
+def test_the_command(capsys, tmp_path):
+    make_tokenizer().save_pretrained(tmp_path)
+    code = main(["doctor", "--json", "--tokenizer", str(tmp_path)])
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert code == 0, result
+    names = {check["name"] for check in result["checks"]}
+    assert {"verl", "verl hooks", "tokenizer Qwen2Tokenizer on verl"} <= names

@@ -38,7 +38,8 @@ def make_tokenizer(tools: list[Any] | None = None) -> PreTrainedTokenizerFast:
     tokenizer.decoder = decoders.ByteLevel()
     wrapped = wrap_tokenizer(tokenizer)
     if tools:
-        text = wrapped.apply_chat_template([{"role": "user", "content": ""}], tools=tools, tokenize=False)
+        by_name = sorted(tools, key=lambda tool: tool.__name__)  # TRL's order: any other, and the token does not occur
+        text = wrapped.apply_chat_template([{"role": "user", "content": ""}], tools=by_name, tokenize=False)
         system = text.partition("<|im_start|>user")[0]
         wrapped.add_tokens([AddedToken(system, special=False, normalized=False)])
     return wrapped

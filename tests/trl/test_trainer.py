@@ -21,6 +21,12 @@ def logged(trainer, key):
     return [row[key] for row in trainer.state.log_history if key in row]
 
 
+def test_the_support_module_keeps_prompts_short():
+    """A thousand tokens of tool descriptions in each prompt make every test here four times as slow."""
+    trainer, _ = run(Ours, args=config(max_steps=1))
+    assert trainer.batches[0]["prompt_ids"].size(1) < 50
+
+
 def test_metrics_are_token_weighted_means_over_the_step():
     trainer, _ = run(Ours, args=config(max_steps=1), world_model=EchoConfig(0.5, {"run_code": 1.0, "lookup_doc": 0.5}))
     row = trainer.state.log_history[0]

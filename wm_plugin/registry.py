@@ -48,9 +48,9 @@ class Registry:
         return iter(sorted(self._paths))
 
     def get(self, name: str) -> Any:
-        """The object called `name`; anything with a dot in it is taken for a dotted path."""
+        """The object called `name`; anything with a dot or a colon in it is taken for a dotted path."""
         if name in self._paths:
             return import_object(self._paths[name], field=f"{self.kind} {name!r}")
-        if "." in name:
+        if "." in name or ":" in name:
             return import_object(name, field=self.kind)
         raise UserError(f"{self.kind}: there is no {name!r}{nearest(name, self._paths)}")

@@ -11,7 +11,7 @@ import sys
 
 from wm_plugin.errors import MissingExtraError
 
-if "verl" not in sys.modules and importlib.util.find_spec("verl") is None:
+if sys.modules.get("verl") is None and importlib.util.find_spec("verl") is None:
     raise MissingExtraError("wm_plugin.verl", "verl", "verl")
 
 from wm_plugin.verl import registration

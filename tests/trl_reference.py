@@ -96,4 +96,4 @@ def term_gradient(
         total = total + (nll * mask * inside).sum()
         tokens += int((mask != 0).sum() if count is None else count(batch))
     (total / tokens).backward()
-    return torch.cat([p.grad.flatten().double() for p in model.parameters()]), tokens
+    return torch.cat([p.grad.flatten().double() for p in model.parameters() if p.requires_grad]), tokens

@@ -105,6 +105,10 @@ REFUSED = {
     "the stock mode": (["trainer.v1.trainer_mode=sync"], "trainer.v1.trainer_mode=world_model"),
     "the legacy trainer": (["trainer.use_v1=false"], "write trainer.use_v1=true"),
     "an engine": (["actor_rollout_ref.actor.strategy=veomni"], "known to be exact on fsdp, fsdp2, megatron"),
+    "dynamic context parallelism": (
+        ["+actor_rollout_ref.actor.megatron.dynamic_context_parallel=true"],
+        "actor.megatron.dynamic_context_parallel is true",
+    ),
     "distillation": (["distillation.enabled=true"], "distillation.enabled is true"),
 }
 

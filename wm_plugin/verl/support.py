@@ -144,6 +144,11 @@ def refusal(config: Any, wm: WorldModelConfig) -> str | None:
         )
     if actor.strategy not in STRATEGIES:
         return f"actor.strategy is {actor.strategy!r}; the world-model term is known to be exact on {', '.join(STRATEGIES)}"
+    if (actor.get("megatron") or {}).get("dynamic_context_parallel", False):
+        return (
+            "actor.megatron.dynamic_context_parallel is true: it spreads one batch over all ranks, for which the count of "
+            "environment tokens is not known to be exact; set it to false"
+        )
     distillation = config.get("distillation")
     if distillation is not None and distillation.get("enabled", False):
         return "distillation.enabled is true: with it the actor may compute no log-probabilities of its own; turn one of them off"

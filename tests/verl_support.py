@@ -291,9 +291,11 @@ def make_worker(
     *,
     precision: str = "fp64",
     lr: float = 0.0,
+    mixed: Mapping[str, str] | None = None,
     **model: Any,
 ) -> TrainingWorker:
-    """A worker of verl's with FSDP2 on gloo."""
+    """A worker of verl's with FSDP2 on gloo. `mixed`: the precisions of "param", "reduce" and "buffer" where they are others."""
+    mixed = mixed or dict.fromkeys(("param", "reduce", "buffer"), precision)
     model_config = HFModelConfig(
         path=str(folder),
         **{
@@ -309,7 +311,7 @@ def make_worker(
         use_dynamic_bsz=False,
         use_torch_compile=False,
         model_dtype=precision,
-        mixed_precision={f"{name}_dtype": precision for name in ("param", "reduce", "buffer")},
+        mixed_precision={f"{name}_dtype": value for name, value in mixed.items()},
     )
     config = TrainingWorkerConfig(
         model_type="language_model",

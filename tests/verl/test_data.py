@@ -1,0 +1,127 @@
+"""Dataset rows as verl's parquet: what goes where, what verl reads back, and one line for what does not fit."""
+
+import subprocess
+import sys
+
+import pyarrow.parquet
+import pytest
+
+from wm_plugin.environments.grid import dataset_rows
+from wm_plugin.verl import data
+
+ROWS = "wm_plugin.environments.grid:dataset_rows"
+
+
+def test_columns_go_where_verl_and_the_environment_look_for_them(tmp_path, capsys):
+    path = tmp_path / "new" / "train.parquet"
+    assert data.main(["--rows", ROWS, "--kwargs", '{"count": 5, "seed": 3}', "--out", str(path)]) == 0
+    assert capsys.readouterr().out == f"{path}: 5 rows\n"
+    rows = pyarrow.parquet.read_table(path).to_pylist()
+    for index, (row, made) in enumerate(zip(rows, dataset_rows(5, seed=3), strict=True)):
+        assert row == {
+            "prompt": [{"role": "user", "content": ""}],
+            "data_source": "wm_plugin.environments.grid",
+            "ability": "agent",
+            "reward_model": {"style": "environment", "ground_truth": ""},
+            "extra_info": {"index": index, "board": made["board"]},
+        }
+
+
+def test_the_source_can_be_named_and_a_path_may_have_no_colon(tmp_path):
+    for extra, source in ([], "wm_plugin.environments.grid"), (["--data-source", "mine"], "mine"):
+        path = tmp_path / f"{source}.parquet"
+        arguments = ["--rows", ROWS.replace(":", "."), "--kwargs", '{"count": 1}', "--out", str(path)]
+        assert data.main([*arguments, *extra]) == 0
+        assert pyarrow.parquet.read_table(path).to_pylist()[0]["data_source"] == source
+
+
+def test_verls_dataset_reads_it(tmp_path):
+    pytest.importorskip("verl")
+    from omegaconf import OmegaConf
+    from verl.utils.dataset.rl_dataset import RLHFDataset
+
+    path = tmp_path / "train.parquet"
+    data.write(data.verl_rows(dataset_rows(3), "grid"), path)
+    config = OmegaConf.create({"cache_dir": str(tmp_path), "filter_overlong_prompts": False})
+    row = RLHFDataset(str(path), tokenizer=None, config=config)[2]
+    assert row["raw_prompt"] == [{"role": "user", "content": ""}]
+    assert row["extra_info"] == {"index": 2, "board": dataset_rows(3)[2]["board"]}
+    assert row["index"] == 2
+
+
+NOT_A_FUNCTION = 3
+
+
+def no_rows():
+    return []
+
+
+def not_rows():
+    return 7
+
+
+def texts():
+    return ["a row"]
+
+
+def without_prompt():
+    return [{"board": "x"}]
+
+
+def text_prompt():
+    return [{"prompt": "go"}]
+
+
+def own_index():
+    return [{"prompt": [{"role": "user", "content": ""}], "index": 4}]
+
+
+def mixed():
+    return [{"prompt": [{"role": "user", "content": ""}], "x": value} for value in (1, "one")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--rows", "no.such:rows"], "--rows: there is no module 'no.such'"),
+        (["--rows", "wm_plugin.environments.grid:dataset_row"], "did you mean 'dataset_rows'?"),
+        (["--rows", "test_data:NOT_A_FUNCTION"], "test_data:NOT_A_FUNCTION is no function"),
+        (["--rows", ROWS, "--kwargs", '{"amount": 3}'], "--kwargs do not fit wm_plugin.environments.grid:dataset_rows"),
+        (["--rows", ROWS, "--kwargs", "{count: 3}"], "--kwargs is not JSON"),
+        (["--rows", ROWS, "--kwargs", "3"], "--kwargs is 3; write a mapping"),
+        (["--rows", "test_data:no_rows"], "returned no rows"),
+        (["--rows", "test_data:not_rows"], "returned int, not a list of rows"),
+        (["--rows", "test_data:texts"], "row 0 is str, not a mapping of columns"),
+        (["--rows", "test_data:without_prompt"], "row 0 has no prompt"),
+        (["--rows", "test_data:text_prompt"], "row 0 has no prompt"),
+        (["--rows", "test_data:own_index"], "row 0 has a column 'index'"),
+        (["--rows", "test_data:mixed"], "a column has values of different types"),
+        (["--rows", ROWS, "--kwargs", '{"count": 1}', "--out", "x.json"], "write one that ends in .parquet"),
+        (
+            ["--rows", ROWS, "--kwargs", '{"count": 1}', "--out", "/dev/null/x.parquet"],
+            "cannot write /dev/null/x.parquet",
+        ),
+        ([], "--rows"),
+        (["--rows", ROWS, "--sead", "3"], "--sead"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(tmp_path, capsys, monkeypatch, arguments, message):
+    monkeypatch.setitem(sys.modules, "test_data", sys.modules[__name__])
+    path = tmp_path / "x.parquet"
+    assert data.main(["--out", str(path), *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not path.exists()
+
+
+def test_it_imports_no_ray_and_runs_as_a_module(tmp_path):
+    path = tmp_path / "train.parquet"
+    code = (
+        "import sys; from wm_plugin.verl.data import main; "
+        f"assert main(['--rows', {ROWS!r}, '--kwargs', '{{\"count\": 2}}', '--out', {str(path)!r}]) == 0; "
+        "assert 'ray' not in sys.modules and 'verl' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert pyarrow.parquet.read_table(path).num_rows == 2
+    assert subprocess.run([sys.executable, "-m", "wm_plugin.verl.data"], capture_output=True).returncode == 2

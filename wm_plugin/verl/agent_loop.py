@@ -8,6 +8,7 @@ import inspect
 import json
 from collections.abc import Mapping
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from transformers.utils import get_json_schema
@@ -60,9 +61,8 @@ class WorldModelLoopMixin(_Host):
     def _use_environment(self) -> None:
         self.tools, self.tool_schemas = {}, []
         for name, method in tool_methods(self._wm_environment).items():
-            schema = get_json_schema(method)
-            self.tool_schemas.append(schema)  # as it is: verl's own class drops `items`, `nullable`, ...
-            parsed = OpenAIFunctionToolSchema.model_validate(schema)
+            schema, parsed = _schemas(getattr(type(self._wm_environment), name))
+            self.tool_schemas.append(schema)
             self.tools[name] = FunctionTool(name, method, parsed, inspect.iscoroutinefunction(method))
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:
@@ -147,6 +147,13 @@ class WorldModelLoopMixin(_Host):
 
 class WorldModelToolAgentLoop(WorldModelLoopMixin, ToolAgentLoop):
     """verl's `tool_agent` with the record; registered as `wm_tool_agent`."""
+
+
+@lru_cache  # the same for every trajectory
+def _schemas(function: Any) -> tuple[dict[str, Any], OpenAIFunctionToolSchema]:
+    """A tool's schema as it is, for the prompt, and as verl's own class, which drops `items`, `nullable`, ..."""
+    schema = get_json_schema(function)
+    return schema, OpenAIFunctionToolSchema.model_validate(schema)
 
 
 def _watched(tool: Any) -> Any:

@@ -243,7 +243,7 @@ class Update(NamedTuple):
         numbers = sorted(
             int(name.removeprefix(f"{SUMS}/")) for name in self.metrics if name[-1].isdigit() and SUMS in name
         )
-        return [self.metrics[f"{SUMS}/{number}"] for number in numbers]
+        return [float(self.metrics[f"{SUMS}/{number}"]) for number in numbers]
 
 
 def save_model(folder: Path, dtype: torch.dtype = torch.float64, **fields: Any) -> None:

@@ -161,9 +161,13 @@ def test_the_wheel_alone_in_a_clean_environment(tmp_path):
     code = f"import importlib, importlib.util\nfor name in {names!r}: importlib.import_module(name)\n"
     code += f"assert not any(importlib.util.find_spec(host) for host in {HOSTS!r})\n"
     code += "from importlib.resources import files\n"
-    code += "names = {p.name for p in files('wm_plugin.recipes.trl').iterdir()}\n"
-    code += "assert {'echo_grpo.yaml', 'run_echo_grpo.sh'} <= names, names; print('ok')"
-    done = subprocess.run([python, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    code += "for host in ('trl', 'verl'):\n"
+    code += "    names = {p.name for p in files(f'wm_plugin.recipes.{host}').iterdir()}\n"
+    code += "    assert {'echo_grpo.yaml', 'run_echo_grpo.sh'} <= names, names\n"
+    code += "assert files('wm_plugin.recipes.verl').joinpath('wm/echo.yaml').is_file()\n"
+    code += "from importlib.metadata import entry_points\n"
+    code += "assert entry_points(group='verl.plugins')['wm_plugin'].value == 'wm_plugin.verl'; print('ok')"
+    done = subprocess.run([python, "-I", "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout == "ok\n", done.stderr
     version = subprocess.run([python.parent / "wm", "--version"], capture_output=True, text=True, cwd=tmp_path)
     assert version.returncode == 0

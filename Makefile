@@ -1,28 +1,41 @@
-# `make demo` and `make test` work on a fresh machine with Python 3.11 or newer and nothing else: they make what they need.
+# `make demo` and `make test` work on a fresh machine with Python 3.11 or 3.12 and nothing else: they make what they need.
 #   PYTHON=python3.12      the interpreter to make environments with
 #   CONSTRAINTS=           leave the CPU build of torch out, e.g. on a GPU machine
-#   PINS='trl==1.9.2'      other releases of the host than the newest, in an environment made anew
+#   PINS='trl==1.9.2'      another release of the host than the newest, in an environment made anew; with one host's targets
 PYTHON ?= python3
 CONSTRAINTS ?= constraints/cpu.txt
 
+# An environment a host: they disagree on transformers.
 TRL := .venv-trl
+VERL := .venv-verl
 PINS ?=
 PIP_INSTALL = $(1)/bin/python -m pip install --quiet --disable-pip-version-check $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 PYTEST = $(1)/bin/python -m pytest
 
-.PHONY: demo test test-slow check bench clean
+.PHONY: demo test test-trl test-verl test-slow test-slow-trl test-slow-verl check bench compat clean
 
 ## two GRPO runs, with and without the objective: demo/report.html
 demo: $(TRL)/.done
 	$(TRL)/bin/wm demo
 
-## the tests on TRL, without the slow ones
-test: $(TRL)/.done
+## the tests on both hosts, without the slow ones
+test: test-trl test-verl
+
+test-trl: $(TRL)/.done
 	$(call PYTEST,$(TRL)) -m "not slow"
 
+# the core's tests again, because transformers is another one
+test-verl: $(VERL)/.done
+	$(call PYTEST,$(VERL)) -m "not slow"
+
 ## end-to-end runs
-test-slow: $(TRL)/.done
+test-slow: test-slow-trl test-slow-verl
+
+test-slow-trl: $(TRL)/.done
 	$(call PYTEST,$(TRL)) -m slow
+
+test-slow-verl: $(VERL)/.done
+	$(call PYTEST,$(VERL)) -m slow tests/verl
 
 ## format, lint, types
 check: $(TRL)/.done
@@ -35,13 +48,21 @@ bench: $(TRL)/.done
 	$(TRL)/bin/python benchmarks/step_time.py
 	$(TRL)/bin/python benchmarks/bookkeeping.py
 
+## the oldest and the newest release of each host that we support, each in an environment of its own: benchmarks/results/compat.md
+compat:
+	$(PYTHON) benchmarks/compat.py $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
+
+$(TRL)/.done: EXTRAS := demo,maze,peft,dev
+$(VERL)/.done: EXTRAS := verl,maze,report,dev
+$(VERL)/.done: BELOW := and sys.version_info < (3, 13)
 # torch first: what comes after it would otherwise choose a build of its own
-$(TRL)/.done: pyproject.toml $(CONSTRAINTS)
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "wm-plugin needs Python 3.11 or newer: make PYTHON=python3.11")'
-	$(PYTHON) -m venv $(TRL)
-	$(call PIP_INSTALL,$(TRL)) torch
-	$(call PIP_INSTALL,$(TRL)) --editable '.[demo,maze,peft,dev]' $(foreach pin,$(PINS),'$(pin)')
+$(TRL)/.done $(VERL)/.done: pyproject.toml $(CONSTRAINTS)
+	@$(PYTHON) -c 'import sys; sys.exit(not (sys.version_info >= (3, 11) $(BELOW)) and \
+	"wm-plugin needs Python 3.11 or newer, and verl 3.12 at most: make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(@D)
+	$(call PIP_INSTALL,$(@D)) torch
+	$(call PIP_INSTALL,$(@D)) --editable '.[$(EXTRAS)]' $(foreach pin,$(PINS),'$(pin)')
 	touch $@
 
 clean:
-	rm -rf $(TRL) build demo *.egg-info
+	rm -rf $(TRL) $(VERL) .venv-compat build demo *.egg-info

@@ -65,6 +65,7 @@ def locate(blocks: Sequence[Block], response_mask: Sequence[int], locator: Conte
         for block in blocks
     ]
     found: list[Origin] = []
+    first: dict[int, Origin] = {}  # by the token at which a block starts
     rest = torch.tensor(response_mask)
     for block, tool_block, ranges in zip(blocks, tool_blocks, locator.locate(tool_blocks), strict=True):
         end = block.start + len(block.ids)
@@ -74,12 +75,16 @@ def locate(blocks: Sequence[Block], response_mask: Sequence[int], locator: Conte
                 "an agent loop that moves tokens afterwards must give env_spans itself"
             )
         rest[block.start : end] = 1
-        found += [
+        origins = [
             (span, block.messages[index], block.failed[index])
             for span, index in block_spans(tool_block, ranges, block.start)
         ]
-    # what verl puts between a turn's end and the results, such as a line break
-    found += [(Span(start, end, "environment", None, False), None, False) for start, end in zero_runs(rest)]
+        first.update({block.start: origin for origin in origins[:1]})
+        found += origins
+    for start, end in zero_runs(rest):
+        # what verl puts between a turn's end and the results, such as a line break, is scaffold of the first result
+        span, message, failed = first.get(end, (Span(start, end, "environment", None, False), None, False))
+        found.append((span._replace(start=start, end=end, content=False), message, failed))
     return sorted(found, key=lambda origin: origin[0].start)
 
 

@@ -142,6 +142,8 @@ def make_batch(
     rollouts: Sequence[Rollout],
     echo: EchoConfig | None = None,
     *,
+    spans: list[list[tuple[Span, float]]] | None = None,
+    tools: list[str] | None = None,
     mini: int | None = None,
     ranks: int = 1,
     dtype: torch.dtype = torch.float64,
@@ -151,6 +153,8 @@ def make_batch(
 
     Args:
         rollouts: this worker's rows.
+        spans: of each row, with their multipliers, where an agent loop has told them.
+        tools: names that have figures of their own; those of the made-up rollouts by default.
         mini: rows of a mini-batch over all ranks; all by default.
         settings: further values that travel with the batch, over the defaults.
     """
@@ -180,8 +184,9 @@ def make_batch(
         batch_size=len(rows),
     )
     if echo is not None:
-        tools = tool_names(echo)
-        spans = [[(span, echo.multiplier(span)) for span in rollout.spans] for rollout in rollouts]
+        tools = tool_names(echo) if tools is None else tools
+        if spans is None:
+            spans = [[(span, echo.multiplier(span)) for span in rollout.spans] for rollout in rollouts]
         columns = make_columns(spans, [len(r.response) for r in rollouts], tools, echo.normalization)
         batch.update(columns)
         settings = {COEFF: echo.coeff, NUM_TOOLS: len(tools), **settings}

@@ -12,11 +12,17 @@ PINS ?=
 PIP_INSTALL = $(1)/bin/python -m pip install --quiet --disable-pip-version-check $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 PYTEST = $(1)/bin/python -m pytest
 
-.PHONY: demo test test-trl test-verl test-slow test-slow-trl test-slow-verl check bench compat clean
+.PHONY: demo demo-verl test test-trl test-verl test-slow test-slow-trl test-slow-verl check bench compat clean
 
 ## two GRPO runs, with and without the objective: demo/report.html
 demo: $(TRL)/.done
 	$(TRL)/bin/wm demo
+
+## a GRPO run of verl's stock main_ppo with the objective, on a CPU
+demo-verl: $(VERL)/.done
+	PATH="$(CURDIR)/$(VERL)/bin:$$PATH" VERL_FILE_LOGGER_PATH=$(CURDIR)/demo/verl.jsonl \
+	  recipes/verl/run_echo_grpo_tiny.sh 'trainer.logger=[file]' trainer.total_training_steps=6
+	cd tests && ../$(VERL)/bin/python -m verl_cpu.show ../demo/verl.jsonl
 
 ## the tests on both hosts, without the slow ones
 test: test-trl test-verl

@@ -24,9 +24,11 @@ class Request:
 
     @property
     def done(self) -> bool:
-        if self.forced is not None and len(self.token_ids) == len(self.forced):
+        if len(self.token_ids) >= self.max_tokens:
             return True
-        return len(self.token_ids) >= self.max_tokens or (bool(self.token_ids) and self.token_ids[-1] in self.stop_ids)
+        if self.forced is not None:
+            return len(self.token_ids) == len(self.forced)
+        return bool(self.token_ids) and self.token_ids[-1] in self.stop_ids
 
 
 class Generator:

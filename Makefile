@@ -20,6 +20,7 @@ demo: $(TRL)/.done
 
 ## a GRPO run of verl's stock main_ppo with the objective, on a CPU
 demo-verl: $(VERL)/.done
+	mkdir -p demo
 	PATH="$(CURDIR)/$(VERL)/bin:$$PATH" VERL_FILE_LOGGER_PATH=$(CURDIR)/demo/verl.jsonl \
 	  recipes/verl/run_echo_grpo_tiny.sh 'trainer.logger=[file]' trainer.total_training_steps=6
 	cd tests && ../$(VERL)/bin/python -m verl_cpu.show ../demo/verl.jsonl

@@ -59,7 +59,7 @@ EXPECTED = [
     ("policy", None, "R", 0.0),
     ("content", "move", COMPLETION[1]["content"], 1.0),
     ("scaffold", "move", ":", 0.0),
-    ("policy", None, "no<eos>", 0.0),
+    ("policy", None, "no<|im_end|>", 0.0),
 ]
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ MARK = "WM_TEST_RUN"  # in the environment of every process of a run, Ray's incl
 
 @dataclass(frozen=True)
 class Run:
-    code: int  # of the script; -SIGKILL where the time was up
+    code: int  # of the script; -SIGKILL where it was killed
     output: str
     steps: list[dict[str, float]]  # the metrics of each step, in their order
 
@@ -28,7 +29,12 @@ class Run:
 
 
 def run_recipe(
-    name: str, folder: Path, *overrides: str, timeout: float = 400, environment: dict[str, str] | None = None
+    name: str,
+    folder: Path,
+    *overrides: str,
+    timeout: float = 400,
+    environment: dict[str, str] | None = None,
+    until: Callable[[], bool] = lambda: False,
 ) -> Run:
     """Run `recipes/verl/run_<name>.sh` in `folder`, where it finds or writes its `runs/`. Leaves no process behind.
 
@@ -38,6 +44,7 @@ def run_recipe(
         overrides: Hydra's, such as `wm.coeff=0`.
         timeout: seconds until everything is killed.
         environment: variables beside this process's own.
+        until: asked now and then; everything is killed (by SIGKILL) as soon as it says yes.
     """
     metrics = folder / f"{uuid.uuid4().hex}.jsonl"
     mark = uuid.uuid4().hex
@@ -57,9 +64,12 @@ def run_recipe(
             command, cwd=folder, env=variables, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True
         )
         try:
-            code = process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            code = -signal.SIGKILL
+            deadline = time.monotonic() + timeout
+            while (code := process.poll()) is None:
+                if until() or time.monotonic() > deadline:
+                    code = -signal.SIGKILL
+                    break
+                time.sleep(0.1)
         finally:
             _kill(mark)
             process.wait()

@@ -100,6 +100,7 @@ REFUSED = {
         ["wm.environment=grid", "actor_rollout_ref.rollout.multi_turn.function_tool_path=x.py"],
         "brings its own tools",
     ),
+    "a reward that nobody asks": (["wm.reward=json:loads"], "reward.reward_manager.source=importlib"),
     "temperature": (["actor_rollout_ref.rollout.temperature=0.7"], "wm.tempered=true"),
     "an asynchronous mode": (["trainer.v1.trainer_mode=separate_async"], "trainer.v1.trainer_mode=world_model"),
     "the stock mode": (["trainer.v1.trainer_mode=sync"], "trainer.v1.trainer_mode=world_model"),

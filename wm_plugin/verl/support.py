@@ -62,6 +62,12 @@ HOOKS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "AgentLoopBase.ct_merge_context_msg",
         ("previous_messages", "updated_messages"),
     ),
+    ("verl.experimental.reward_loop.reward_manager.base", "RewardManagerBase.run_single", ("data",)),
+    (
+        "verl.experimental.reward_loop.reward_manager.base",
+        "RewardManagerBase.__init__",
+        ("config", "tokenizer", "compute_score"),
+    ),
     ("verl.tools.function_tool", "FunctionTool.call", ("parameters",)),
     ("verl.tools.function_tool", "normalize_function_tool_return", ("ret",)),
     ("verl.utils.tokenizer.chat_template", "apply_chat_template", ("messages", "tools", "add_generation_prompt")),
@@ -117,6 +123,12 @@ def check_config(config: Any) -> WorldModelConfig:
         multi_turn = config.actor_rollout_ref.rollout.multi_turn
         if multi_turn.get("function_tool_path") or multi_turn.get("tool_config_path"):
             raise UserError("wm.environment brings its own tools; leave function_tool_path and tool_config_path out")
+    manager = config.reward.reward_manager
+    if config.wm.get("reward") is not None and manager.get("source") != "importlib":
+        raise UserError(
+            "wm.reward is set, but verl's own reward manager would not ask it; add reward.reward_manager.source=importlib "
+            "reward.reward_manager.name=BatchedRewardManager reward.reward_manager.module.path=pkg://wm_plugin.verl.rewards"
+        )
     if wm.objective.active and (reason := refusal(config, wm)):
         raise UserError(reason)
     return wm

@@ -1,0 +1,87 @@
+"""Runs that go wrong: killed and resumed, with environments that fail, with an agent loop that is not ours."""
+
+import json
+
+import pytest
+
+pytest.importorskip("verl")
+
+from verl_run import run_recipe
+
+pytestmark = pytest.mark.slow
+
+SCHEDULE = ("wm.schedule=linear", "wm.schedule_steps=4", "wm.end_coeff=0.2", "wm.max_turns=5")
+SAVE = ("trainer.save_freq=1", "trainer.resume_mode=auto", "trainer.total_training_steps=4")
+
+# Environments of a user's own, on the PYTHONPATH of the run.
+FAILING = '''
+from wm_plugin.environments.grid import GridEnvironment
+
+
+class Sometimes(GridEnvironment):
+    """Every other board cannot be reached."""
+
+    def reset(self, index, **columns):
+        if index % 2:
+            raise ConnectionError("the world is down")
+        return super().reset(**columns)
+'''
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("recovery")
+
+
+def test_kill_9_and_resume(folder):
+    """The schedule, the turn budget and the tools' numbers go on from the last complete checkpoint."""
+    checkpoints = folder / "runs/echo_grpo_tiny"
+    latest = checkpoints / "latest_checkpointed_iteration.txt"
+
+    def second_checkpoint():
+        return latest.exists() and int(latest.read_text()) >= 2
+
+    killed = run_recipe("echo_grpo_tiny", folder, *SCHEDULE, *SAVE, until=second_checkpoint)
+    assert killed.code < 0
+    done = int(latest.read_text())
+    state = json.loads((checkpoints / f"global_step_{done}" / "wm_state.json").read_text())
+    assert (state["tools"], state["max_turns"], state["objective"]["schedule"]) == (["move"], 5, "linear")
+
+    resumed = run_recipe("echo_grpo_tiny", folder, *SCHEDULE[:3], "wm.max_turns=6", *SAVE)
+    assert resumed.code == 0, resumed.output[-3000:]
+    assert resumed.series("training/global_step") == list(range(done + 1, 5))
+    assert resumed.series("echo/coeff") == pytest.approx([1 - 0.2 * (step - 1) for step in range(done + 1, 5)])
+    assert (
+        f"Resuming from {checkpoints}/global_step_{done}" in resumed.output or f"global_step_{done}" in resumed.output
+    )
+    state = json.loads((checkpoints / "global_step_4" / "wm_state.json").read_text())
+    assert state["max_turns"] == 5  # the checkpoint's: a budget that is annealed must not start anew
+    # it went on learning from what it had learnt
+    assert resumed.series("echo/nll")[0] < killed.series("echo/nll")[0]
+
+
+def test_groups_lost_to_failing_environments(folder):
+    (folder / "worlds.py").write_text(FAILING)
+    path = {"PYTHONPATH": str(folder)}
+    overrides = ("wm.environment=worlds:Sometimes", "trainer.total_training_steps=2")
+    allowed = run_recipe("echo_grpo_tiny", folder, *overrides, "wm.max_lost=0.9", environment=path)
+    assert allowed.code == 0, allowed.output[-3000:]
+    lost = allowed.series("wm/lost")
+    assert 0 < max(lost) < 0.9
+    assert "trajectories failed in the agent loop" in allowed.output
+    assert "the world is down" in allowed.output
+    stopped = run_recipe("echo_grpo_tiny", folder, *overrides, "wm.max_lost=0.01", environment=path)
+    assert stopped.code != 0
+    assert stopped.steps == []
+    assert "mend the environment, or allow more with wm.max_lost" in stopped.output
+
+
+def test_another_agent_loop_stops_the_run_before_an_update(folder):
+    """verl's own tool loop says nothing of its environment tokens; training on without them would be silent."""
+    done = run_recipe(
+        "echo_grpo_tiny", folder, "actor_rollout_ref.rollout.agent.default_agent_loop=tool_agent", "wm.environment=null"
+    )
+    if done.code == 0:  # nothing was called, so there was nothing to tell
+        assert all(tokens == 0 for tokens in done.series("echo/tokens"))
+    else:
+        assert "an agent loop other than wm_tool_agent made this batch" in done.output

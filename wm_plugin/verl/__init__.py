@@ -16,4 +16,10 @@ if sys.modules.get("verl") is None and importlib.util.find_spec("verl") is None:
 
 from wm_plugin.verl import registration
 
-registration.arm()
+try:
+    registration.arm()
+except Exception as error:
+    print(
+        f"wm: the verl plug-in failed to load: {error}", file=sys.stderr
+    )  # verl logs it at DEBUG and goes on without us
+    raise

@@ -45,6 +45,8 @@ class WorldModelLoopMixin(_Host):
     trajectory by padding.
     """
 
+    tools: dict[str, Any]
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._wm = read_config(self.config)

@@ -21,21 +21,26 @@ class _AfterImport(importlib.abc.MetaPathFinder):
 
     def __init__(self) -> None:
         self.callbacks: dict[str, list[Callback]] = {}
+        self._searching = False
 
     def find_spec(
         self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        callbacks = self.callbacks.pop(name, None)  # taken out first, so that the search below does not come back here
-        if callbacks is None:
+        if name not in self.callbacks or self._searching:
             return None
-        spec = importlib.util.find_spec(name)
+        self._searching = True  # the search below comes by here again
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._searching = False
         if spec is None or spec.loader is None:
             return spec
         execute = spec.loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
-            for callback in callbacks:
+            # taken out only now: who looks for a module need not import it
+            for callback in self.callbacks.pop(name, []):
                 callback(module)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]  # of this one module's loader
@@ -48,7 +53,9 @@ _FINDER = _AfterImport()
 def on_import(name: str, callback: Callback) -> None:
     """Call `callback(module)` once the module `name` has been imported; at once if it already is."""
     module: Any = sys.modules.get(name)
-    if module is not None and not getattr(module.__spec__, "_initializing", False):
+    if module is not None:
+        if getattr(module.__spec__, "_initializing", False):
+            raise RuntimeError(f"{name} is being imported at this moment: what comes after that cannot be asked for")
         callback(module)
         return
     if _FINDER not in sys.meta_path:

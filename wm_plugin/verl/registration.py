@@ -39,7 +39,7 @@ def _register_agent_loop(module: ModuleType) -> None:
     module._agent_loop_registry.setdefault(AGENT_LOOP, target)
 
 
-def _check_with_the_rest(module: ModuleType) -> None:
+def _check_with_the_rest(module: Any) -> None:
     """Let verl's own check of a config, which main_ppo calls before Ray starts, begin with the block `wm`."""
     validate = module.validate_config
 

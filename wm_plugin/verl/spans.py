@@ -79,7 +79,8 @@ def locate(blocks: Sequence[Block], response_mask: Sequence[int], locator: Conte
             (span, block.messages[index], block.failed[index])
             for span, index in block_spans(tool_block, ranges, block.start)
         ]
-        first.update({block.start: origin for origin in origins[:1]})
+        if origins:
+            first[block.start] = origins[0]
         found += origins
     for start, end in zero_runs(rest):
         # what verl puts between a turn's end and the results, such as a line break, is scaffold of the first result

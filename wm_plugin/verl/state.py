@@ -33,4 +33,5 @@ def describe(config: EchoConfig) -> dict[str, Any]:
     """An objective as JSON, to tell after a resume whether it was changed."""
     values = dataclasses.asdict(dataclasses.replace(config, select=None))
     values["select"] = None if config.select is None else getattr(config.select, "__qualname__", repr(config.select))
-    return json.loads(json.dumps(values))  # type: ignore[no-any-return]  # tuples become lists, as after a load
+    plain: dict[str, Any] = json.loads(json.dumps(values))  # tuples become lists, as after a load
+    return plain

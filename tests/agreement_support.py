@@ -23,7 +23,8 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "run_code": {"coeff": 0.37, "tools": ["run_code"]},
     "lookup_doc": {"coeff": 0.37, "tools": ["lookup_doc"]},
     "multipliers": {"coeff": 1.0, "tools": {"run_code": 0.3, "lookup_doc": 0.07}},
-    "scaffold": {"coeff": 0.37, "content_only": False, "normalization": "observation_tokens"},
+    "scaffold": {"coeff": 0.37, "content_only": False},
+    "observation tokens": {"coeff": 0.37, "tools": ["run_code"], "normalization": "observation_tokens"},
     "bounds": {"coeff": 0.37, "min_token_nll": 5.3, "max_token_nll": 6.5},
 }
 

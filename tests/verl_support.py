@@ -201,7 +201,7 @@ def make_batch(
             "epochs": 1,
             "seed": 1,
             "dataloader_kwargs": {"shuffle": False},
-            "micro_batch_size_per_gpu": 2,
+            "micro_batch_size_per_gpu": 4,
             **settings,
         },
     )

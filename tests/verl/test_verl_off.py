@@ -45,14 +45,13 @@ def vanilla(stock):
 
 def trained(worker, loss, echo=None, **settings):
     """Everything that three optimizer steps leave behind, from the same start each time."""
+    settings = {"dtype": torch.float32, "micro_batch_size_per_gpu": 2, **settings}
     worker.reset()  # reads the model from disk, and makes a new optimizer
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
     before = verl_support.parameters(worker)
-    updates = [
-        verl_support.update(worker, loss, make_batch(rows, echo, dtype=torch.float32, **settings)) for rows in ROLLOUTS
-    ]
+    updates = [verl_support.update(worker, loss, make_batch(rows, echo, **settings)) for rows in ROLLOUTS]
     after = verl_support.parameters(worker)
     assert not torch.equal(before, after)
     gradients = [gradient for update in updates for gradient in update.gradients]
@@ -77,15 +76,10 @@ def assert_identical(one, other):
         assert same, name
 
 
-ACTORS = [
-    {"loss_mode": loss_mode, "loss_agg_mode": loss_agg_mode}
-    for loss_mode in ("vanilla", "gspo")
-    for loss_agg_mode in ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum")
-]
-
-
-@pytest.mark.parametrize("actor", ACTORS, ids=lambda actor: "-".join(actor.values()))
-def test_bit_identical_to_verl(stock, ours, actor):
+@pytest.mark.parametrize("loss_agg_mode", ["token-mean", "seq-mean-token-mean"])
+@pytest.mark.parametrize("loss_mode", ["vanilla", "gspo"])
+def test_bit_identical_to_verl(stock, ours, loss_mode, loss_agg_mode):
+    actor = {"loss_mode": loss_mode, "loss_agg_mode": loss_agg_mode}
     expected, _ = trained(stock, policy_loss(**actor))
     echo = EchoConfig(0.0)
     found, updates = trained(ours, with_term(policy_loss(**actor), echo), echo)

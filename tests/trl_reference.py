@@ -40,7 +40,8 @@ def selected(
         begin = 0
         for number, match in enumerate(matches):
             content = match.group(1)
-            failed = HOST_MADE.startswith(content[: len(HOST_MADE)])  # shorter where the completion was cut
+            # shorter where the completion was cut; where nothing is left of it, the call did not fail with the seeds used
+            failed = bool(content) and HOST_MADE.startswith(content[: len(HOST_MADE)])
             begins = content[:4]  # fewer where the completion was cut
             tool = (
                 "run_code" if b"OUT[".startswith(begins) else "lookup_doc" if b"DOC ".startswith(begins) else "failed"

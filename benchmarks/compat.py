@@ -131,7 +131,7 @@ def cells() -> list[Cell]:
     return [
         Cell("trl", "oldest", ("trl==1.0.0", "transformers<5.13"), "scripted tools", SCRIPTED_TRL),
         Cell("trl", "newest", ("trl",), "tiny recipe", RECIPE_TRL),
-        Cell("verl", "oldest", ("verl==0.9.0",), "tiny recipe", RECIPE_VERL),
+        Cell("verl", "oldest", ("verl==0.9.1",), "tiny recipe", RECIPE_VERL),
         Cell("verl", "newest", ("verl",), "tiny recipe", RECIPE_VERL),
     ]
 

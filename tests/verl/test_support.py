@@ -133,10 +133,10 @@ def test_tempered_asks_for_it():
     assert support.check_config(stock("actor_rollout_ref.rollout.temperature=0.7", "wm.tempered=true"))
 
 
-@pytest.mark.parametrize("version", ["0.8.0", "0.10.0"])
+@pytest.mark.parametrize("version", ["0.9.0", "0.10.0"])
 def test_a_release_outside_the_range_is_refused(version, monkeypatch):
     monkeypatch.setattr(support.verl, "__version__", version)
-    with pytest.raises(UserError, match=f"verl {version} is outside the supported range >=0.9.0,<0.10"):
+    with pytest.raises(UserError, match=f"verl {version} is outside the supported range >=0.9.1,<0.10"):
         support.check_config(stock())
 
 

@@ -41,7 +41,7 @@ def test_what_is_missing_is_named(monkeypatch):
     monkeypatch.setattr(support, "HOOKS", (("verl.trainer.ppo.v1.trainer_base", "PPOTrainer.gone", ()),))
     monkeypatch.setattr(doctor.verl, "__version__", "0.8.0")
     checks = by_name(doctor.checks())
-    assert checks["verl"].detail == "0.8.0 is outside the supported range >=0.9.0,<0.10"
+    assert checks["verl"].detail == "0.8.0 is outside the supported range >=0.9.1,<0.10"
     assert "PPOTrainer.gone is gone" in checks["verl hooks"].detail
     assert checks["verl's needs"].detail == "verl imports no-such-package, which are not installed"
     assert all(checks[name].mend for name in ("verl", "verl hooks", "verl's needs"))

@@ -16,7 +16,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.verl.config import WorldModelConfig, read_config
 from wm_plugin.verl.registration import TRAINER_MODE
 
-FLOOR, CEILING = Version("0.9.0"), Version("0.10")
+FLOOR, CEILING = Version("0.9.1"), Version("0.10")  # 0.9.0 builds a rollout's tokens in another way by default
 STRATEGIES = (
     "fsdp",
     "fsdp2",

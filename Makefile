@@ -51,9 +51,10 @@ check: $(TRL)/.done
 	$(TRL)/bin/mypy
 
 ## figures into benchmarks/results
-bench: $(TRL)/.done
+bench: $(TRL)/.done $(VERL)/.done
 	$(TRL)/bin/python benchmarks/step_time.py
 	$(TRL)/bin/python benchmarks/bookkeeping.py
+	$(VERL)/bin/python benchmarks/verl_step_time.py
 
 ## the oldest and the newest release of each host that we support, each in an environment of its own: benchmarks/results/compat.md
 compat:

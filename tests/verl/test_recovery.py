@@ -45,17 +45,19 @@ def test_kill_9_and_resume(folder):
     assert killed.code < 0
     done = int(latest.read_text())
     state = json.loads((checkpoints / f"global_step_{done}" / "wm_state.json").read_text())
-    assert (state["tools"], state["max_turns"], state["objective"]["schedule"]) == (["move"], 5, "linear")
+    assert (state["tools"], state["turn_budget"], state["objective"]["schedule"]) == (["move"], 5, "linear")
 
-    resumed = run_recipe("echo_grpo_tiny", folder, *SCHEDULE[:3], "wm.max_turns=6", *SAVE)
+    # as if it had been annealed: what was written down counts, not what the config began with
+    state["turn_budget"] = 3
+    (checkpoints / f"global_step_{done}" / "wm_state.json").write_text(json.dumps(state))
+    resumed = run_recipe("echo_grpo_tiny", folder, *SCHEDULE, *SAVE, "wm.min_token_nll=0.001")
     assert resumed.code == 0, resumed.output[-3000:]
     assert resumed.series("training/global_step") == list(range(done + 1, 5))
     assert resumed.series("echo/coeff") == pytest.approx([1 - 0.2 * (step - 1) for step in range(done + 1, 5)])
-    assert (
-        f"Resuming from {checkpoints}/global_step_{done}" in resumed.output or f"global_step_{done}" in resumed.output
-    )
+    assert "wm.min_token_nll: None -> 0.001" in resumed.output
     state = json.loads((checkpoints / "global_step_4" / "wm_state.json").read_text())
-    assert state["max_turns"] == 5  # the checkpoint's: a budget that is annealed must not start anew
+    assert (state["max_turns"], state["turn_budget"]) == (5, 3)
+    assert max(resumed.series("wm/env/turns")) <= 2  # moves: the third turn's call is not executed
     # it went on learning from what it had learnt
     assert resumed.series("echo/nll")[0] < killed.series("echo/nll")[0]
 

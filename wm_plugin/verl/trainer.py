@@ -62,7 +62,7 @@ class WorldModelTrainer(PPOTrainerSync):
         tempered = config.actor_rollout_ref.rollout.temperature != 1.0
         self._wm_prefix = "echo_tempered" if tempered else "echo"
         self._wm_tools: list[str] = sorted(self._wm.objective.tool_names or ())  # in the order of their numbers
-        self._wm_max_turns = self._wm.max_turns
+        self._wm_turn_budget = self._wm.max_turns
         self._wm_expected = 0  # trajectories that this step should have brought
         self._wm_selected = 0  # tokens of this step's batch that count
         self._wm_warned: set[str] = set()
@@ -119,8 +119,8 @@ class WorldModelTrainer(PPOTrainerSync):
 
     def _next_train_batch(self, *args: Any, **kwargs: Any) -> Any:
         batch = super()._next_train_batch(*args, **kwargs)
-        if self._wm_max_turns is not None:
-            tu.assign_non_tensor_data(batch, MAX_TURNS, self._wm_max_turns)
+        if self._wm_turn_budget is not None:
+            tu.assign_non_tensor_data(batch, MAX_TURNS, self._wm_turn_budget)
         return batch
 
     def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> Any:
@@ -248,7 +248,8 @@ class WorldModelTrainer(PPOTrainerSync):
         values = {
             "objective": state.describe(self._wm.objective),
             "tools": self._wm_tools,
-            "max_turns": self._wm_max_turns,
+            "max_turns": self._wm.max_turns,
+            "turn_budget": self._wm_turn_budget,
         }
         state.save(os.path.join(self.config.trainer.default_local_dir, f"global_step_{self.global_steps}"), values)
         super()._save_checkpoint()  # marks the checkpoint as complete, last
@@ -266,15 +267,13 @@ class WorldModelTrainer(PPOTrainerSync):
             )
             return
         self._wm_tools = values["tools"] + [name for name in self._wm_tools if name not in values["tools"]]
-        self._wm_max_turns = values["max_turns"]
-        now = state.describe(self._wm.objective)
-        changed = [
-            f"{key} {values['objective'].get(key)} -> {now[key]}"
-            for key in now
-            if values["objective"].get(key) != now[key]
-        ]
+        now = state.describe(self._wm.objective) | {"max_turns": self._wm.max_turns}
+        before = values["objective"] | {"max_turns": values["max_turns"]}
+        if now["max_turns"] == before["max_turns"]:  # else the user has asked for another one
+            self._wm_turn_budget = values["turn_budget"]
+        changed = [f"wm.{key}: {before.get(key)} -> {now[key]}" for key in now if before.get(key) != now[key]]
         if changed:
-            logger.warning("the objective is not the checkpoint's: %s", ", ".join(changed))
+            logger.warning("the config is not the checkpoint's: %s", ", ".join(changed))
 
     def _warn_once(self, kind: str, message: str) -> None:
         if kind not in self._wm_warned:

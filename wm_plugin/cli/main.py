@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from wm_plugin.errors import UserError, nearest
 
-VERBS = ("demo", "masks", "doctor", "train")
+VERBS = ("demo", "masks", "doctor", "train", "data")
 _EPILOG = """first steps:
   wm doctor             does my installation work, and if not, what do I do?
   wm masks --example    which tokens of a rollout does the objective train on?
@@ -115,7 +115,7 @@ def _run(argv: list[str]) -> int:
     with _output():
         if args.json:
             print(json.dumps(result))
-        elif show := verb.get_default("show"):
+        elif show := getattr(args, "show", None):
             show(result)
     return int(not result.get("ok", True))
 

@@ -1,0 +1,118 @@
+import json
+
+import pytest
+
+from wm_plugin.cli import main
+
+ROW = {
+    "messages": [
+        {"role": "user", "content": "hi"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}],
+        },
+        {"role": "tool", "tool_call_id": "a", "content": "42"},
+        {"role": "assistant", "content": "It is 42."},
+        {"role": "user", "content": "Thanks."},
+    ],
+    "id": 7,
+}
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "rollouts.jsonl"
+    path.write_text(json.dumps(ROW) + "\nnot json\n" + json.dumps({**ROW, "id": 8}) + "\n")
+    return path
+
+
+def run(capsys, *arguments):
+    code = main.main(["data", *map(str, arguments)])
+    return code, capsys.readouterr()
+
+
+def test_convert_counts_what_was_read_and_what_was_not(capsys, source, tmp_path):
+    code, printed = run(capsys, "convert", source, "--out", tmp_path / "out.jsonl", "--json")
+    assert code == 0
+    assert json.loads(printed.out.splitlines()[-1]) == {
+        "trajectories": 2,
+        "turns": 4,
+        "transitions": 4,
+        "observations": {"tool": 2, "user": 2, "environment": 0},
+        "rejected": 1,
+        "rejected_by_reason": {"not JSON": 1},
+        "files": 1,
+        "out": str(tmp_path / "out.jsonl"),
+    }
+    (reject,) = map(json.loads, (tmp_path / "out.rejects.jsonl").read_text().splitlines())
+    assert (reject["file"], reject["row"], reject["raw"]) == ("rollouts.jsonl", 1, "not json")
+    assert "not JSON" in reject["reason"]
+
+
+def test_a_folder_and_the_summary_for_people(capsys, source, tmp_path):
+    code, printed = run(capsys, "convert", source.parent, "--out", tmp_path / "out.jsonl")
+    assert code == 0
+    assert "2 trajectories of 1 files, 4 turns of the agent, 4 transitions (2 tool, 2 user)" in printed.out
+    assert "1 rows rejected (1 not JSON): see the rejects file" in printed.out
+
+
+def test_strict_stops_and_writes_nothing(capsys, source, tmp_path):
+    code, printed = run(capsys, "convert", source, "--out", tmp_path / "out.jsonl", "--strict")
+    assert code == 2
+    assert printed.err.startswith("wm: rollouts.jsonl, row 1: not JSON")
+    assert [path.name for path in tmp_path.iterdir()] == ["rollouts.jsonl"]
+
+
+def test_expand_with_a_split_by_task(capsys, source, tmp_path):
+    run(capsys, "convert", source, "--out", tmp_path / "out.jsonl")
+    arguments = ("expand", tmp_path / "out.jsonl", "--out", tmp_path / "t.jsonl", "--validation-share", "0.5")
+    code, printed = run(capsys, *arguments, "--json")
+    result = json.loads(printed.out.splitlines()[-1])
+    assert code == 0
+    assert result["transitions"] + result["validation"] == 4
+    sides = [
+        {json.loads(line)["task_id"] for line in (tmp_path / name).read_text().splitlines()}
+        for name in ("t.jsonl", "t.validation.jsonl")
+    ]
+    assert sides[0] | sides[1] == {"7", "8"}
+    assert not sides[0] & sides[1]
+
+
+def test_filter_says_what_each_filter_took(capsys, source, tmp_path):
+    run(capsys, "convert", source, "--out", tmp_path / "out.jsonl")
+    arguments = ("filter", tmp_path / "out.jsonl", "--out", tmp_path / "f.jsonl", "--filters", "too_short,duplicates")
+    code, printed = run(capsys, *arguments, "--json")
+    result = json.loads(printed.out.splitlines()[-1])
+    assert code == 0
+    assert result["taken"] == {"too_short": 0, "duplicates": 1}  # two rows that differ in their ids alone
+    assert (result["trajectories"], result["transitions"]) == (1, 2)
+    code, printed = run(capsys, *arguments)
+    assert "duplicates           1" in printed.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "wm: name a step: wm data convert, filter or expand"),
+        (("convert", "nowhere.jsonl", "--out", "x.jsonl"), "wm: nowhere.jsonl: No such file or directory"),
+        (("convert", "{source}", "--out", "x.csv"), "wm: x.csv: write a name that ends in .jsonl or .parquet"),
+        (("convert", "{source}", "--out", "nowhere/x.jsonl"), "wm: nowhere: there is no such folder"),
+        (
+            ("convert", "{source}", "--out", "x.jsonl", "--format", "tau"),
+            "wm: there is no format 'tau'; did you mean 'tau2'?",
+        ),
+        (("expand", "{source}", "--out", "x.jsonl", "--turns", "some"), "wm: turns is 'some'"),
+        (
+            ("filter", "{source}", "--out", "x.jsonl", "--filters", "retry"),
+            "wm: there is no filter 'retry'; did you mean 'retries'?",
+        ),
+        (("filter", "{source}", "--out", "x.jsonl", "--failure", "("), "wm: '(' is no regular expression"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_2(capsys, source, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    code, printed = run(capsys, *(argument.format(source=source) for argument in arguments))
+    assert code == 2
+    assert printed.err.startswith(message)
+    assert printed.err.count("\n") == 1

@@ -1,0 +1,92 @@
+"""Which turns become samples, with how much history, and on which side of a split."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wm_plugin.errors import UserError
+from wm_plugin.trajectories import Trajectory, Turn, expand
+from wm_plugin.trajectories.expand import identity, is_validation
+from wm_plugin.trajectories.schema import Action, Call, Observation, Source
+
+
+def turn(number, results=1, actor="agent"):
+    calls = tuple(Call(name=f"tool{index}") for index in range(results))
+    observations = tuple(
+        Observation(kind="tool", text=f"{number}.{index}", tool=f"tool{index}", call=index) for index in range(results)
+    )
+    return Turn(action=Action(text=str(number), calls=calls), observations=observations, actor=actor)
+
+
+def trajectory(*turns, task="task", row=0):
+    return Trajectory(turns=turns, task_id=task, source=Source(format="wm", file="f.jsonl", row=row))
+
+
+def texts(transitions):
+    return [transition.observation.text for transition in transitions]
+
+
+def test_every_result_is_a_sample_and_the_users_own_are_not():
+    made = trajectory(turn(0), turn(1, results=3), turn(2, actor="user"), turn(3, results=0), turn(4))
+    found = list(expand([made]))
+    assert texts(found) == ["0.0", "1.0", "1.1", "1.2", "4.0"]
+    assert [len(transition.history) for transition in found] == [0, 1, 1, 1, 4]
+    assert found[-1].history[2].actor == "user"
+    assert found[3].action == made.turns[1].action
+    assert found[3].observation.call == 2
+
+
+def test_history_is_cut_in_turns():
+    made = trajectory(*(turn(number) for number in range(4)))
+    assert [t.action.text for t in list(expand([made], history=2))[3].history] == ["1", "2"]
+    assert all(transition.history == () for transition in expand([made], history=0))
+
+
+def test_one_turn_a_trajectory_whatever_stands_beside_it():
+    several = [trajectory(*(turn(number) for number in range(6)), row=row) for row in range(40)]
+    drawn = list(expand(several, turns="one"))
+    assert len(drawn) == 40
+    assert len({transition.turn for transition in drawn}) > 3
+    assert texts(expand(several[7:8], turns="one")) == texts(drawn[7:8])
+    assert texts(expand(several, turns="one", seed=1)) != texts(drawn)
+    assert list(expand([trajectory(turn(0, results=0))], turns="one")) == []
+
+
+def test_first_last_and_three_more():
+    made = trajectory(*(turn(number) for number in range(20)))
+    chosen = [transition.turn for transition in expand([made], turns="bench")]
+    assert len(set(chosen)) == 5
+    assert chosen == sorted(chosen)
+    assert (chosen[0], chosen[-1]) == (0, 19)
+    assert len(list(expand([trajectory(*(turn(number) for number in range(4)))], turns="bench"))) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"), [({"turns": "alll"}, "did you mean 'all'"), ({"history": -1}, "history is -1")]
+)
+def test_bad_options(options, message):
+    with pytest.raises(UserError, match=message):
+        list(expand([], **options))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=40), st.floats(0, 1), st.integers(0, 5))
+def test_a_split_leaks_no_task(tasks, share, seed):
+    made = [trajectory(turn(0), task=str(task), row=row) for row, task in enumerate(tasks)]
+    sides = {}
+    for t in made:
+        assert sides.setdefault(t.task_id, is_validation(t, share, seed)) == is_validation(t, share, seed)
+
+
+def test_the_share_is_about_that_of_the_tasks_and_nested():
+    made = [trajectory(turn(0), task=str(task)) for task in range(2000)]
+    small, large = ({t.task_id for t in made if is_validation(t, share)} for share in (0.1, 0.3))
+    assert 150 < len(small) < 250
+    assert small < large
+    with pytest.raises(UserError, match="the validation share is 2"):
+        is_validation(made[0], 2)
+
+
+def test_trajectories_without_a_source_are_told_apart_by_what_is_in_them():
+    assert identity(Trajectory(turns=(turn(0),))) != identity(Trajectory(turns=(turn(1),)))
+    assert identity(trajectory(turn(0), row=1)) != identity(trajectory(turn(0), row=2))

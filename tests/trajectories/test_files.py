@@ -1,0 +1,202 @@
+"""Files of every layout, and whatever is broken in them: a row that cannot be read is rejected, and the others are read."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wm_plugin.errors import UserError
+from wm_plugin.trajectories import Trajectory
+from wm_plugin.trajectories.files import head
+from wm_plugin.trajectories.readers import read_rows
+from wm_plugin.trajectories.readers.base import Reject
+
+
+def row(text: Any = "x", **more: Any) -> dict[str, Any]:
+    return {
+        "messages": [{"role": "user", "content": "hi"}, {"role": "assistant"}, {"role": "user", "content": text}],
+        **more,
+    }
+
+
+def line(text: Any = "x", **more: Any) -> bytes:
+    return json.dumps(row(text, **more)).encode()
+
+
+@pytest.fixture
+def rows(tmp_path: Path):
+    def read(content: bytes, format: str = "auto", name: str = "x.json") -> list[str]:
+        """What each row's only observation says, or why it was rejected, after an exclamation mark."""
+        path = tmp_path / name
+        path.write_bytes(content)
+        return [
+            next(found.observed())[2].text if isinstance(found, Trajectory) else f"!{found.reason}"
+            for found in read_rows(path, format)
+        ]
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("content", "layout"),
+    [
+        (line("a") + b"\n" + line("b") + b"\n", "lines"),
+        (line("a") + b"\r\n\r\n" + line("b"), "lines"),
+        (b"\n \r\n" + line("a") + b"\n" + line("b"), "lines"),
+        (b"[" + line("a") + b",\n" + line("b") + b"]", "array"),
+        (json.dumps([row("a"), row("b")], indent=1).encode(), "array"),
+        (json.dumps(row("a"), indent=1).encode() + b"\n" + json.dumps(row("b"), indent=1).encode(), "document"),
+    ],
+)
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("zipped", [False, True])
+def test_layouts(rows, tmp_path, content, layout, mark, zipped):
+    data = mark + content
+    assert rows(gzip.compress(data) if zipped else data, name="x.json.gz" if zipped else "x.json") == ["a", "b"]
+    assert head(tmp_path / ("x.json.gz" if zipped else "x.json")).layout == layout
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_one_record_is_a_line_or_a_document(rows, indent):
+    assert rows(json.dumps(row("a"), indent=indent).encode()) == ["a"]
+
+
+def test_a_long_document_of_one_record(rows):
+    assert [len(text) for text in rows(json.dumps(row("x" * 200_000), indent=1).encode())] == [200_000]
+
+
+def test_long_blank_beginnings(rows):
+    assert rows(b"\n" * 200_000 + line("a")) == ["a"]
+
+
+@pytest.mark.parametrize("content", [b"", b"\n \r\n", b"\xef\xbb\xbf"])
+def test_empty_files(rows, content):
+    with pytest.raises(UserError, match="the file is empty"):
+        rows(content)
+    with pytest.raises(UserError, match="the file is empty"):
+        rows(content, "openai")
+
+
+@pytest.mark.parametrize("content", [b"PAR1", b"name,text\n", b"\x00\x01", "{}".encode("utf-16"), b"5\n", b'"x"\n'])
+def test_what_is_no_json_is_named(rows, content):
+    with pytest.raises(UserError, match="x.json: not JSON"):
+        rows(content)
+
+
+def test_missing_files_and_folders(tmp_path):
+    with pytest.raises(UserError, match="No such file"):
+        read_rows(tmp_path / "none.json")
+    with pytest.raises(UserError, match="directory"):
+        read_rows(tmp_path)
+
+
+DEEP = b'{"messages": ' + b"[" * 1000 + b"]" * 1000 + b"}"
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        (b'{"messages": [], "x": "\xff"}', "not UTF-8 at byte 23"),
+        (b"\x00\x00\x00", "not JSON"),
+        (b'{"messages": "a\x00"}', "not JSON"),
+        (line("b")[:-9], "not JSON"),
+        (b'{"messages": ' + b"1" * 5000 + b"}", "an integer of thousands of digits"),
+        (DEEP, "nested too deeply"),
+        (b"5", "no list of messages"),
+        (b'"x"', "no list of messages"),
+        (b"null", "no list of messages"),
+        (b"[]", "no list of messages"),
+        (b"{}", "no list of messages"),
+    ],
+)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_broken_line_is_rejected_and_the_others_are_read(rows, broken, reason, place):
+    lines = [line("a"), line("b")]
+    lines.insert(place, broken)
+    found = rows(b"\n".join(lines), "openai" if broken == b"{}" else "auto")
+    assert found[place].startswith("!")
+    assert reason in found.pop(place)
+    assert found == ["a", "b"]
+
+
+def test_a_broken_first_line_does_not_hide_the_format(rows):
+    assert rows(line("a")[:-9] + b"\n" + line("b"))[1:] == ["b"]
+    assert rows(b'[{"a": 1}, ' + line("b") + b"]", "openai")[1:] == ["b"]
+
+
+def test_rejected_lines_are_kept_as_they_were(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(line("a") + b'\n{"b\xff": "\xc3\xa9"\r\n')
+    _, rejected = read_rows(path)
+    assert isinstance(rejected, Reject)
+    assert (rejected.file, rejected.row, rejected.kind, rejected.raw) == ("x.jsonl", 1, "not UTF-8", '{"b\\xff": "é"')
+
+
+@pytest.mark.parametrize("end", [b"", b"]", b",", b', {"messages": [', b', {"messages" 5}]', b"] x", b', "\xff"]'])
+def test_a_broken_array_is_read_up_to_there(rows, end):
+    found = rows(b"[" + line("a") + b"," + line("b") + end)
+    assert found[:2] == ["a", "b"]
+    assert [text[:31] for text in found[2:]] == ["!the document breaks off here ("] * (end != b"]")
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "1e999", "1" * 30])
+def test_python_writes_numbers_into_arrays_that_others_do_not_read(rows, value):
+    odd = line("b").replace(b'"messages"', b'"seed": ' + value.encode() + b', "messages"')
+    assert rows(b"[" + line("a") + b"," + odd + b"," + line("c") + b"]") == ["a", "b", "c"]
+
+
+def test_deep_values_are_rejected_where_they_cannot_be_kept(rows):
+    deep: Any = 1
+    for _ in range(300):
+        deep = [deep]
+    lines, array = line("a") + b"\n" + line("b", seed=deep), json.dumps([row("a"), row("b", seed=deep)]).encode()
+    for content in (lines, array):
+        first, second = rows(content)
+        assert (first, "more than 200 levels" in second) == ("a", True)
+
+
+def test_deep_arrays(rows):
+    first, second, third = rows(b"[" + line("a") + b"," + DEEP + b"," + line("c") + b"]")
+    assert (first, second[0], third) == ("a", "!", "c")
+
+
+def test_observations_of_megabytes(rows):
+    text = "é\u2028" * 1_000_000
+    content = json.dumps(row(text), ensure_ascii=False).encode()
+    assert len(content) > 5_000_000
+    assert rows(content + b"\n" + line("b")) == [text, "b"]
+    assert rows(content) == [text]
+    assert rows(b"[" + content + b"]") == [text]
+
+
+def test_other_line_separators_end_no_line(rows):
+    text = "a\u2028b\u2029c\x85d\x0be"
+    content = json.dumps(row(text), ensure_ascii=False).encode()
+    assert rows(content + b"\n" + content) == [text, text]
+
+
+@pytest.mark.parametrize("cut", [5, 60, -3])
+def test_broken_gzip(tmp_path, cut):
+    path = tmp_path / "x.jsonl.gz"
+    path.write_bytes(gzip.compress(b"\n".join(line(str(n)) for n in range(50)))[:cut])
+    try:
+        found = list(read_rows(path, "openai"))
+    except UserError as error:
+        assert "x.jsonl.gz" in str(error)  # noqa: PT017 - either is right
+    else:
+        assert isinstance(found[-1], Reject)
+
+
+def test_what_is_only_named_gzip_is_read(rows):
+    assert rows(line("a") + b"\n" + line("b"), name="x.jsonl.gz") == ["a", "b"]
+
+
+def test_a_document_of_rows_breaks_off(tmp_path):
+    simulations = [{"id": n, "task_id": n, "messages": row(str(n))["messages"]} for n in range(3)]
+    document = json.dumps({"info": {}, "tasks": [], "simulations": simulations}, indent=1)
+    path = tmp_path / "x.json"
+    path.write_text(document[:-150])
+    found = list(read_rows(path))
+    assert [type(result) for result in found] == [Trajectory, Trajectory, Reject]

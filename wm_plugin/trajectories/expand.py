@@ -1,0 +1,92 @@
+"""Trajectories to transitions: (history, action, next observation), what a world model is trained and tested on.
+
+Which turns: all of them (RWML), exactly one a trajectory (Qwen-AgentWorld's RL: shared prefixes collapse training), or the first,
+the last and three in between (AgentWorldBench). Splits go by task, never by turn.
+"""
+
+import hashlib
+import random
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from wm_plugin.errors import UserError, nearest
+from wm_plugin.trajectories.schema import Trajectory, Transition
+
+Sampling = Literal["all", "one", "bench"]
+SAMPLINGS = ("all", "one", "bench")
+_BENCH = 5  # the first, the last and three uniform ones
+
+
+def expand(
+    trajectories: Iterable[Trajectory], *, turns: str = "all", history: int | None = None, seed: int = 0
+) -> Iterator[Transition]:
+    """The transitions of trajectories, in their order.
+
+    A turn with several results is a transition for each of them, all with the same action; `observation.call` says which call was
+    answered. What the user observes is in the history, and never a target.
+
+    Args:
+        turns: `all`; `one`, drawn at random for each trajectory; `bench`, the first, the last and three more at random.
+        history: turns before the action that are kept; None keeps them all.
+        seed: of the draws. A trajectory's draw depends on nothing but the seed and where it comes from.
+
+    Raises:
+        UserError: `turns` or `history` is none of these.
+    """
+    if turns not in SAMPLINGS:
+        raise UserError(f"turns is {turns!r}{nearest(turns, SAMPLINGS)}")
+    if history is not None and (type(history) is not int or history < 0):
+        raise UserError(f"history is {history!r}; write a number of turns >= 0, or leave it out for all")
+    for trajectory in trajectories:
+        yield from _transitions(trajectory, turns, history, seed)
+
+
+def _transitions(trajectory: Trajectory, turns: str, history: int | None, seed: int) -> Iterator[Transition]:
+    observed = list(trajectory.observed())
+    for index in _chosen(
+        len(observed), turns, random.Random(f"{seed}/{identity(trajectory)}".encode(errors="surrogatepass"))
+    ):
+        number, _, observation = observed[index]
+        first = 0 if history is None else max(0, number - history)
+        yield Transition(
+            trajectory=identity(trajectory),
+            turn=number,
+            history=trajectory.turns[first:number],
+            action=trajectory.turns[number].action,
+            observation=observation,
+            context=trajectory.context,
+            task_id=trajectory.task_id,
+            source=trajectory.source,
+        )
+
+
+def _chosen(count: int, turns: str, luck: random.Random) -> Iterable[int]:
+    if turns == "all" or count == 0:
+        return range(count)
+    if turns == "one":
+        return [luck.randrange(count)]
+    if count <= _BENCH:
+        return range(count)
+    return sorted([0, count - 1, *luck.sample(range(1, count - 1), _BENCH - 2)])
+
+
+def identity(trajectory: Trajectory) -> str:
+    """A name for a trajectory, the same in every run over the same files."""
+    source = trajectory.source
+    if source is None:
+        digest = hashlib.sha256(b"\n".join(turn.to_bytes() for turn in trajectory.turns))
+        return f"{trajectory.task_id}#{digest.hexdigest()[:16]}"
+    return f"{trajectory.task_id}#{source.file}/{source.row}" + (f"/{source.id}" if source.id else "")
+
+
+def is_validation(trajectory: Trajectory, share: float, seed: int = 0) -> bool:
+    """Whether a trajectory's task belongs to the validation split, which gets `share` of the tasks.
+
+    A fixed function of the task: other files, another order or more data move no task from one side to the other. A trajectory
+    without a task is a task of its own.
+    """
+    if not 0 <= share <= 1:
+        raise UserError(f"the validation share is {share}; write a number between 0 and 1")
+    task = trajectory.task_id or identity(trajectory)
+    number = int.from_bytes(hashlib.sha256(f"{seed}/{task}".encode(errors="surrogatepass")).digest()[:8], "big")
+    return number / 2**64 < share

@@ -1,0 +1,252 @@
+"""Files as a stream of JSON records, in constant memory, whatever is broken in them.
+
+Three layouts occur: one record a line; one array of records; one document with the records at a place inside it.
+"""
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import ijson
+
+from wm_plugin.errors import UserError
+from wm_plugin.trajectories.errors import RowError
+
+Layout = Literal["lines", "array", "document", "one"]
+_HEAD = 1 << 16  # bytes that decide what a file is
+_EVENTS = 20_000  # of a document's parser, for the same
+_ROWS = 20  # of an array, for the same
+_BUFFER = 1 << 22  # bytes; ijson begins a long string anew with every buffer
+_LINE = 1 << 26  # bytes that are read at once, at most, where a whole line or document is not asked for
+_BROKEN = (ijson.JSONError, UnicodeDecodeError, RecursionError, OSError, EOFError, zlib.error)
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a file begins with.
+
+    `layout` is "one" where a single line may be a line or a whole document. `sample` is the first record; of a long document over
+    several lines only its top-level keys, with plain values as they are, objects as their keys, lists empty.
+    """
+
+    layout: Layout
+    sample: Any
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        """The top level of what may be a document; empty where it is not one."""
+        return self.sample if self.layout in ("document", "one") and isinstance(self.sample, dict) else {}
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record, or why there is none."""
+
+    row: int  # 0-based
+    value: Any = None
+    error: RowError | None = None
+    raw: str = ""  # of a record that could not be read
+
+
+def open_file(path: Path) -> IO[bytes]:
+    """A file after its byte order mark, unzipped on the way if it is gzipped.
+
+    Raises:
+        UserError: it does not exist or cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            zipped = file.read(2) == b"\x1f\x8b"
+        opened: IO[bytes] = gzip.open(path) if zipped else path.open("rb")  # type: ignore[assignment]  # noqa: SIM115
+        if opened.read(3) != b"\xef\xbb\xbf":
+            opened.seek(0)
+        return opened
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def head(path: Path) -> Head:
+    """What a file is.
+
+    Raises:
+        UserError: it is empty, or no JSON.
+    """
+    try:
+        with open_file(path) as file:
+            start = file.read(_HEAD)
+            while start.isspace() and (more := file.read(_HEAD)):
+                start = more
+            full = len(start) == _HEAD
+            if full and b"\n" not in start.lstrip():  # a line longer than the head; a longer one still is a document
+                start += file.readline(_LINE)
+                start += file.read(_HEAD)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: {error}") from None
+    text = start.lstrip(b" \t\r\n")
+    if not text:
+        raise UserError(f"{path}: the file is empty")
+    line, _, rest = text.partition(b"\n")
+    if text[:1] == b"[" and not (_loads(line) == [] and _later(rest)):
+        return Head("array", _first(path))
+    if text[:1] != b"{":
+        if later := _later(rest):
+            return Head("lines", later)
+        raise UserError(f"{path}: not JSON (it begins with {text[:20]!r}); known are .json, .jsonl, .traj and .parquet")
+    record = _loads(line)
+    if isinstance(record, dict):
+        return Head("lines" if rest.strip() else "one", record)
+    keys, broken = _keys(path)
+    if broken and (later := _later(rest)):
+        return Head("lines", later)
+    whole = _loads(text) if not full else None  # a small document is seen as it is
+    return Head("document", whole if isinstance(whole, dict) else keys)
+
+
+def records(path: Path, head: Head) -> Iterator[Record]:
+    """The records of a file of lines, of an array, or of documents one after the other."""
+    if head.layout == "array":
+        return items(path, "item")
+    return items(path, "") if head.layout == "document" else lines(path)
+
+
+def whole(path: Path) -> Record:
+    """A document that is one record."""
+    with open_file(path) as file:
+        try:
+            return parse(0, file.read())
+        except (OSError, EOFError, zlib.error) as error:
+            return Record(0, error=_broken(error))
+
+
+def lines(path: Path) -> Iterator[Record]:
+    row = 0
+    with open_file(path) as file:
+        try:
+            for line in file:
+                if not line.strip():
+                    continue
+                yield parse(row, line)
+                row += 1
+        except (OSError, EOFError, zlib.error) as error:
+            yield Record(row, error=_broken(error))
+
+
+def items(path: Path, place: str) -> Iterator[Record]:
+    """The records at `place` of a document, in ijson's notation (`item` for an array's)."""
+    row = 0
+    with open_file(path) as file:
+        try:
+            for value in ijson.items(file, place, use_float=True, buf_size=_BUFFER, multiple_values=place == ""):
+                yield Record(row, value)
+                row += 1
+            return
+        except _BROKEN as error:
+            problem = _broken(error)
+    again = _python(path)
+    for key in filter(None, place.split(".")):
+        if key != "item":
+            again = again.get(key) if isinstance(again, dict) else None
+    values = again if isinstance(again, list) and place else [again] if again is not None else None
+    if values is None:
+        yield Record(row, error=problem)
+    else:
+        yield from (Record(number, value) for number, value in enumerate(values[row:], row))
+
+
+def pairs(path: Path, place: str = "") -> Iterator[tuple[str, Record]]:
+    """The keys of a document's object, each with its record."""
+    row = 0
+    with open_file(path) as file:
+        try:
+            for key, value in ijson.kvitems(file, place, use_float=True, buf_size=_BUFFER):
+                yield key, Record(row, value)
+                row += 1
+            return
+        except _BROKEN as error:
+            problem = _broken(error)
+    again = _python(path) if not place else None
+    if isinstance(again, dict):
+        yield from ((key, Record(n, value)) for n, (key, value) in enumerate(again.items()) if n >= row)
+    else:
+        yield "", Record(row, error=problem)
+
+
+def _python(path: Path) -> Any:
+    """Once more with Python's parser, which takes NaN and integers of over 64 bits; None if it is too large, or broken."""
+    with open_file(path) as file:
+        try:
+            text = file.read(_LINE + 1)
+        except (OSError, EOFError, zlib.error):
+            return None
+    return _loads(text, errors="strict") if len(text) <= _LINE else None
+
+
+def _broken(error: Exception) -> RowError:
+    return RowError(f"the document breaks off here ({_line(error)})", "broken document")
+
+
+def parse(row: int, line: bytes) -> Record:
+    """One line as a record."""
+    try:
+        return Record(row, json.loads(line.decode()))
+    except UnicodeDecodeError as error:
+        reason, kind = f"not UTF-8 at byte {error.start}", "not UTF-8"
+    except json.JSONDecodeError as error:
+        reason, kind = f"not JSON: {error.msg} at character {error.pos}", "not JSON"
+    except ValueError:
+        reason, kind = "an integer of thousands of digits", "not JSON"
+    except RecursionError:
+        reason, kind = "nested too deeply", "not JSON"
+    return Record(row, error=RowError(reason, kind), raw=line.decode(errors="backslashreplace").rstrip("\r\n"))
+
+
+def _loads(text: bytes, errors: str = "replace") -> Any:
+    try:
+        return json.loads(text.decode(errors=errors))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _later(text: bytes) -> dict[str, Any] | None:
+    """The first line that is a record, where the very first is broken."""
+    lines = (_loads(line) for line in text.split(b"\n") if line[:1] == b"{")
+    return next((value for value in lines if isinstance(value, dict)), None)
+
+
+def _first(path: Path) -> Any:
+    """An array's first object: a broken row does not decide what a file is."""
+    rows = (record.value for record in islice(items(path, "item"), _ROWS))
+    return next((value for value in rows if isinstance(value, dict)), None)
+
+
+def _keys(path: Path) -> tuple[dict[str, Any], bool]:
+    """A document's top-level keys, as far as a bounded look goes, and whether it broke off on the way."""
+    found: dict[str, Any] = {}
+    key = ""
+    with open_file(path) as file:
+        try:
+            for place, event, value in islice(ijson.parse(file, use_float=True, buf_size=_BUFFER), _EVENTS):
+                if place == "" and event == "map_key":
+                    key = value
+                    found[key] = None
+                elif key and place == key:
+                    if event == "start_map":
+                        found[key] = {}
+                    elif event == "map_key":
+                        found[key][value] = None
+                    elif event == "start_array":
+                        found[key] = []
+                    elif event not in ("end_map", "end_array"):
+                        found[key] = value
+        except _BROKEN:
+            return found, True  # reading it will say so
+    return found, False
+
+
+def _line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:200]

@@ -1,0 +1,159 @@
+"""What is not worth learning, or would be learned wrongly. Each filter counts what it took.
+
+Filters of trajectories take a whole one out; filters of turns take single turns out of it, so that what comes after still follows
+from what is left.
+"""
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from wm_plugin.errors import UserError, nearest
+from wm_plugin.trajectories.schema import Trajectory, Turn
+
+# What worlds say when they are out of order; a user's own come by `failures`.
+FAILURES = (
+    r"connection (refused|reset)",
+    r"\b50[234] (bad gateway|service unavailable|gateway time-?out)",
+    r"sandbox (died|crashed)",
+)
+INVALID = (r"^nothing happens\.?$", r"^(unknown|invalid|illegal) action\b", r"^no known action matches")
+
+# After such an observation the same action once more is a retry.
+_FAILED = re.compile(
+    r"\b(error|exception|traceback|fail(ed|ure)?|timed? ?out|try again|busy|unavailable)\b", re.IGNORECASE
+)
+
+
+def _too_short(trajectory: Trajectory) -> bool:
+    """Fewer than two turns with an observation."""
+    return len({number for number, _, _ in trajectory.observed()}) < 2
+
+
+def _undeclared_tools(trajectory: Trajectory) -> bool:
+    """A call of a tool that the context does not declare; a context without tools declares nothing, and forbids nothing."""
+    declared = {str((tool.get("function") or tool).get("name")) for tool in trajectory.context.action_space}
+    called = {call.name for turn in trajectory.turns if turn.actor == "agent" for call in turn.action.calls}
+    return bool(declared) and not called <= declared
+
+
+def _empty_actions(turns: Sequence[Turn]) -> list[Turn]:
+    return [turn for turn in turns if not turn.action.empty]
+
+
+def _retries(turns: Sequence[Turn]) -> list[Turn]:
+    """Of an action that failed and was tried again the last trial stays: with it, the state that it left.
+
+    The same action again without a failure (to wait, to scroll) is no retry.
+    """
+    following: list[Turn | None] = [*turns[1:], None]
+    return [turn for turn, after in zip(turns, following, strict=True) if not _retried(turn, after)]
+
+
+def _retried(turn: Turn, after: Turn | None) -> bool:
+    failed = any(observation.error or _FAILED.search(observation.text) for observation in turn.observations)
+    return failed and after is not None and (turn.actor, _acts(turn)) == (after.actor, _acts(after))
+
+
+def _acts(turn: Turn) -> object:
+    return turn.action.text, [(call.name, call.arguments) for call in turn.action.calls]
+
+
+def _no_change(turns: Sequence[Turn]) -> list[Turn]:
+    """Turns after which the world looks as before (for screens and pages)."""
+    kept: list[Turn] = []
+    seen: object = None
+    for turn in turns:
+        shown = [observation.text for observation in turn.observations]
+        if not shown or shown != seen:
+            kept.append(turn)
+        if shown:
+            seen = shown
+    return kept
+
+
+TRAJECTORY_FILTERS: dict[str, Callable[[Trajectory], bool]] = {
+    "too_short": _too_short,
+    "undeclared_tools": _undeclared_tools,
+}
+TURN_FILTERS: dict[str, Callable[[Sequence[Turn]], list[Turn]]] = {
+    "empty_actions": _empty_actions,
+    "retries": _retries,
+    "no_change": _no_change,
+}
+NAMES = (*TURN_FILTERS, "invalid_actions", "environment_failures", *TRAJECTORY_FILTERS, "duplicates")
+DEFAULT = tuple(name for name in NAMES if name != "no_change")  # which is for screens
+
+
+class Filter:
+    """Filters trajectories, and counts in `taken` what each filter took: turns of the turn filters, trajectories of the others.
+
+    Args:
+        names: of the filters, applied in the order of `NAMES`, whatever the order here.
+        failures: patterns of observations that mean that the environment failed, beside `FAILURES`. They take the trajectory.
+        invalid: patterns of observations that answer an action that was none, beside `INVALID`. They take the turn.
+
+    Raises:
+        UserError: a filter that does not exist, or a pattern that is no regular expression.
+    """
+
+    def __init__(
+        self, names: Sequence[str] = DEFAULT, *, failures: Sequence[str] = (), invalid: Sequence[str] = ()
+    ) -> None:
+        for name in names:
+            if name not in NAMES:
+                raise UserError(f"there is no filter {name!r}{nearest(name, NAMES)}")
+        self.names = [name for name in NAMES if name in names]
+        self.taken: Counter[str] = Counter()
+        self._failures = _pattern([*FAILURES, *failures])
+        self._invalid = _pattern([*INVALID, *invalid])
+        self._seen: set[bytes] = set()
+
+    def __call__(self, trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
+        for trajectory in trajectories:
+            kept = self._apply(trajectory)
+            if kept is not None:
+                yield kept
+
+    def _apply(self, trajectory: Trajectory) -> Trajectory | None:
+        for name in self.names:
+            if name in TURN_FILTERS or name == "invalid_actions":
+                turns = (
+                    self._valid(trajectory.turns) if name == "invalid_actions" else TURN_FILTERS[name](trajectory.turns)
+                )
+                if len(turns) < len(trajectory.turns):
+                    self.taken[name] += len(trajectory.turns) - len(turns)
+                    trajectory = trajectory.model_copy(update={"turns": tuple(turns)})
+            elif self._takes(name, trajectory):
+                self.taken[name] += 1
+                return None
+        return trajectory
+
+    def _takes(self, name: str, trajectory: Trajectory) -> bool:
+        if name == "environment_failures":
+            return any(self._failures.search(observation.text) for _, _, observation in trajectory.observed())
+        if name == "duplicates":
+            parts = [trajectory.context.to_bytes(), *(turn.to_bytes() for turn in trajectory.turns)]
+            digest = hashlib.sha256(b"\n".join(parts)).digest()
+            known = digest in self._seen
+            self._seen.add(digest)
+            return known
+        return TRAJECTORY_FILTERS[name](trajectory)
+
+    def _valid(self, turns: Sequence[Turn]) -> list[Turn]:
+        return [
+            turn
+            for turn in turns
+            if not turn.observations
+            or not all(self._invalid.search(observation.text.strip()) for observation in turn.observations)
+        ]
+
+
+def _pattern(patterns: Sequence[str]) -> re.Pattern[str]:
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise UserError(f"{pattern!r} is no regular expression ({error})") from None
+    return re.compile("|".join(f"(?:{pattern})" for pattern in patterns), re.IGNORECASE)

@@ -1,0 +1,56 @@
+"""ScienceWorld gold paths: `{index: {taskName, goldActionSequences: [{variationIdx, fold, taskDescription, path: [...]}]}}`.
+
+Scores and flags are strings. What one would see by looking around, and the inventory, are kept with each observation.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from wm_plugin.trajectories import files
+from wm_plugin.trajectories.errors import RowError
+from wm_plugin.trajectories.messages import flag_of, text_of
+from wm_plugin.trajectories.readers.base import Found, convert_rows, number_of, rest_of
+from wm_plugin.trajectories.schema import Action, Context, Observation, Source, Trajectory, Turn
+
+
+def matches(head: files.Head) -> bool:
+    tasks = [value for value in head.keys.values() if value]
+    return bool(tasks) and all(isinstance(task, Mapping) and "goldActionSequences" in task for task in tasks)
+
+
+def read(path: Path, _head: files.Head) -> Iterator[Found]:
+    return convert_rows((record for _, record in files.pairs(path)), convert, "scienceworld", path)
+
+
+def convert(record: Any, source: Source) -> Iterator[Trajectory]:
+    if not isinstance(record, Mapping) or not isinstance(record.get("goldActionSequences"), list):
+        raise RowError("no list `goldActionSequences`", "no path")
+    name = str(record.get("taskName", record.get("taskIdx", "")))
+    for sequence in record["goldActionSequences"]:
+        if not isinstance(sequence, Mapping) or not isinstance(sequence.get("path"), list):
+            raise RowError("a sequence without a list `path`", "no path")
+        turns = tuple(_turn(step) for step in sequence["path"])
+        completed = turns[-1].observations[0].data.get("completed") if turns else None
+        yield Trajectory(
+            turns=turns,
+            context=Context(task=text_of(sequence.get("taskDescription"))),
+            task_id=f"{name}/{sequence.get('variationIdx')}",
+            success=completed,
+            reward=number_of(turns[-1].observations[0].data["score"]) if turns else None,
+            source=source.model_copy(update={"id": f"{name}/{sequence.get('variationIdx')}"}),
+            metadata={
+                **rest_of(record, "taskName", "goldActionSequences"),
+                **rest_of(sequence, "path", "taskDescription", "variationIdx"),
+            },
+        )
+
+
+def _turn(step: Any) -> Turn:
+    if not isinstance(step, Mapping) or not isinstance(step.get("action"), str):
+        raise RowError("a step without an action", "no action")
+    score, completed = number_of(step.get("score")), flag_of(step.get("isCompleted"))
+    data = rest_of(step, "action", "observation", score=score, isCompleted=completed)
+    data = {"score": score, "completed": completed} | data
+    observation = Observation(kind="environment", text=text_of(step.get("observation")), data=data)
+    return Turn(action=Action(text=step["action"]), observations=(observation,))

@@ -1,0 +1,71 @@
+"""ShareGPT and AgentGym: `{item_id, conversations: [{from: human|gpt, value, loss: true|false|null}]}`.
+
+The agent's words hold its action, in AgentGym after `Action:`; what the human says is the environment. Words that were not
+trained on (`loss` false) at the beginning are instructions: a world answers from the first action on.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from wm_plugin.trajectories import files
+from wm_plugin.trajectories.errors import RowError
+from wm_plugin.trajectories.messages import flag_of, text_of
+from wm_plugin.trajectories.readers.base import Found, convert_rows, number_of, rest_of
+from wm_plugin.trajectories.schema import Action, Context, Observation, Source, Trajectory, Turn
+
+AGENT, OTHER = {"gpt", "assistant", "bot", "model"}, {"human", "user", "environment", "observation", "tool"}
+
+
+def matches(head: files.Head) -> bool:
+    return isinstance(head.sample, Mapping) and isinstance(head.sample.get("conversations"), list)
+
+
+def read(path: Path, head: files.Head) -> Iterator[Found]:
+    return convert_rows(files.records(path, head), convert, "sharegpt", path)
+
+
+def convert(record: Any, source: Source) -> Iterator[Trajectory]:
+    if not isinstance(record, Mapping) or not isinstance(record.get("conversations"), list):
+        raise RowError("no list `conversations`", "no messages")
+    system: list[str] = []
+    opening: list[str] = []
+    turns: list[tuple[Action, list[Observation]]] = []
+    for number, message in enumerate(record["conversations"], 1):
+        if not isinstance(message, Mapping) or not isinstance(message.get("value"), str):
+            raise RowError(f"message {number} has no text", "wrong type")
+        speaker, text = str(message.get("from", message.get("role", ""))).lower(), message["value"]
+        if speaker == "system":
+            system.append(text)
+        elif speaker in AGENT and not (flag_of(message.get("loss")) is False and not turns):
+            turns.append((_action(text), []))
+        elif speaker in AGENT:
+            opening.append(text)  # its promise to follow the instructions
+        elif speaker in OTHER and turns:
+            turns[-1][1].append(Observation(kind="environment", text=text))
+        elif speaker in OTHER:
+            opening.append(text)
+        else:
+            raise RowError(f"message {number} is from {speaker!r}", "unknown speaker")
+    if not turns:
+        raise RowError("the agent says nothing", "no action")
+    if instruction := record.get("system"):
+        system.insert(0, text_of(instruction))
+    key = "id" if record.get("item_id") is None else "item_id"
+    reward, success = number_of(record.get("reward")), flag_of(record.get("success"))
+    yield Trajectory(
+        turns=tuple(Turn(action=action, observations=tuple(observed)) for action, observed in turns),
+        context=Context(task="\n\n".join(system), initial_state="\n\n".join(opening)),
+        task_id=text_of(record.get(key)),
+        success=success,
+        reward=reward,
+        source=source,
+        metadata=rest_of(record, "conversations", "system", key, reward=reward, success=success),
+    )
+
+
+def _action(text: str) -> Action:
+    thought, mark, action = text.rpartition("Action:")
+    if not mark:
+        return Action(text=text)
+    return Action(text=action.strip(), thought=thought.strip() or None)

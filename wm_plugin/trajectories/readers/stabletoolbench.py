@@ -1,0 +1,97 @@
+"""StableToolBench: a tree of steps (Thought, Action, Action Input). Each leaf ends a path: a trajectory.
+
+The observations are an LLM's, which `simulated` says; `observation_code` other than 0 is an error of the tool server's.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from wm_plugin.trajectories import files
+from wm_plugin.trajectories.errors import RowError
+from wm_plugin.trajectories.messages import arguments_of, flag_of, text_of
+from wm_plugin.trajectories.readers.base import Found, convert_rows
+from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Source, Trajectory, Turn
+
+
+def matches(head: files.Head) -> bool:
+    return {"win", "tree"} <= head.keys.keys()
+
+
+def read(path: Path, _head: files.Head) -> Iterator[Found]:
+    return convert_rows(iter([files.whole(path)]), convert, "stabletoolbench", path)
+
+
+def convert(record: Any, source: Source) -> Iterator[Trajectory]:
+    tree = record.get("tree") if isinstance(record, Mapping) else None
+    root = tree.get("tree") if isinstance(tree, Mapping) else None
+    if not isinstance(root, Mapping):
+        raise RowError("no tree of steps", "no path")
+    answer = record.get("answer_generation")
+    query = answer.get("query") if isinstance(answer, Mapping) else None
+    task = source.file.partition("_")[0]
+    metadata = {"win": record["win"]} if "win" in record else {}
+    if isinstance(answer, Mapping):
+        metadata |= {key: answer[key] for key in ("final_answer", "finish_type") if key in answer}
+    for number, path in enumerate(_paths(root)):
+        turns = _turns(path)
+        if turns:
+            yield Trajectory(
+                turns=turns,
+                context=Context(task=str(query or "")),
+                task_id=task,  # all paths of a tree are of one task
+                success=flag_of(path[-1].get("finished")),
+                source=source.model_copy(update={"id": f"{task}/{number}"}),
+                metadata=metadata,
+            )
+
+
+def _paths(root: Mapping[str, Any]) -> Iterator[list[Mapping[str, Any]]]:
+    """From the root to each leaf, without recursion: real trees are deep."""
+    stack: list[tuple[Mapping[str, Any], list[Mapping[str, Any]]]] = [(root, [root])]
+    while stack:
+        node, path = stack.pop()
+        children = node.get("children") or []
+        if not isinstance(children, list) or not all(isinstance(child, Mapping) for child in children):
+            raise RowError("`children` is no list of steps", "wrong type")
+        if not children:
+            yield path
+        stack += [(child, [*path, child]) for child in reversed(children)]
+
+
+def _turns(path: list[Mapping[str, Any]]) -> tuple[Turn, ...]:
+    turns: list[Turn] = []
+    thought: list[str] = []
+    name: str | None = None
+    for node in path[1:]:
+        kind, text = node.get("node_type"), text_of(node.get("description"))
+        if kind == "Thought":
+            thought.append(text)
+        elif kind == "Action":
+            if name:  # the last one never had its input
+                turns.append(Turn(action=Action(calls=(Call(name=name),), thought="\n".join(thought) or None)))
+                thought = []
+            name = text
+        elif kind != "Action Input" or not name:
+            raise RowError(f"a step {kind!r} without an action before it", "unknown step")
+        else:
+            call = Call(name=name, arguments=arguments_of(text))
+            observed: tuple[Observation, ...] = ()
+            if node.get("observation") is not None:
+                code = node.get("observation_code", 0)
+                observed = (
+                    Observation(
+                        kind="tool",
+                        text=text_of(node["observation"]),
+                        tool=name,
+                        call=0,
+                        error=code not in (0, None, 3),  # 3: the final answer was given
+                        data={"simulated": True, "code": code},
+                    ),
+                )
+            turns.append(Turn(action=Action(calls=(call,), thought="\n".join(thought) or None), observations=observed))
+            thought, name = [], None
+    if name or thought:  # it ended here
+        calls = (Call(name=name),) if name else ()
+        turns.append(Turn(action=Action(calls=calls, thought="\n".join(thought) or None)))
+    return tuple(turns)

@@ -1,0 +1,62 @@
+"""SWE-agent's `.traj`: `{trajectory: [{action, observation, response, thought, state}], history, info}`, one rollout a file."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from wm_plugin.trajectories import files
+from wm_plugin.trajectories.errors import RowError
+from wm_plugin.trajectories.messages import arguments_of, text_of
+from wm_plugin.trajectories.readers.base import Found, convert_rows, rest_of
+from wm_plugin.trajectories.schema import Action, Context, Observation, Source, Trajectory, Turn
+
+
+def matches(head: files.Head) -> bool:
+    return "trajectory" in head.keys
+
+
+def read(path: Path, _head: files.Head) -> Iterator[Found]:
+    return convert_rows(iter([files.whole(path)]), convert, "sweagent", path)
+
+
+def convert(record: Any, source: Source) -> Iterator[Trajectory]:
+    if not isinstance(record, Mapping) or not isinstance(record.get("trajectory"), list):
+        raise RowError("no list `trajectory`", "no path")
+    history = record.get("history") or []
+    if not isinstance(history, list) or not all(isinstance(message, Mapping) for message in history):
+        raise RowError("`history` is no list of messages", "wrong type")
+    before = _before_the_first_action(history)
+    yield Trajectory(
+        turns=tuple(_turn(step) for step in record["trajectory"]),
+        context=Context(
+            task="\n\n".join(text_of(m.get("content")) for m in before if m.get("role") == "system"),
+            initial_state="\n\n".join(
+                text_of(m.get("content")) for m in before if m.get("role") == "user" and not m.get("is_demo")
+            ),
+            demonstrations=tuple(text_of(m.get("content")) for m in before if m.get("is_demo")),
+        ),
+        task_id=source.file.rsplit("/", 1)[-1].partition(".")[0],
+        success=None,  # decided by tests that are not in the file
+        source=source,
+        metadata=rest_of(record, "trajectory", "history"),
+    )
+
+
+def _before_the_first_action(history: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    first = next(
+        (n for n, m in enumerate(history) if m.get("role") == "assistant" and not m.get("is_demo")), len(history)
+    )
+    return history[:first]
+
+
+def _turn(step: Any) -> Turn:
+    if not isinstance(step, Mapping) or not isinstance(step.get("action"), str):
+        raise RowError("a step without an action", "no action")
+    data = rest_of(step, "action", "observation", "response", "thought", "state")
+    state = arguments_of(step.get("state"))  # older files write it as JSON
+    if state is not None:
+        data["state"] = {"text": state} if isinstance(state, str) else state
+    observation = Observation(kind="environment", text=text_of(step.get("observation")), data=data)
+    thought = text_of(step.get("thought")) or text_of(step.get("response"))  # a response is the thought and the action
+    action = Action(text=step["action"], thought=thought or None)
+    return Turn(action=action, observations=(observation,))

@@ -1,0 +1,65 @@
+"""τ²-bench results: `{info, tasks, simulations: [{task_id, reward_info, messages, ...}]}`, one document.
+
+The agent greets first and there is no system message. In the telecom domain the user calls tools too: `requestor` says whose
+result it is. Tool definitions are not in the file; the policy is.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from wm_plugin.trajectories import files
+from wm_plugin.trajectories.errors import RowError
+from wm_plugin.trajectories.messages import Conversation, text_of
+from wm_plugin.trajectories.readers.base import Found, convert_rows, number_of, rest_of
+from wm_plugin.trajectories.schema import Context, Source, Trajectory
+
+
+def matches(head: files.Head) -> bool:
+    return {"info", "tasks"} <= head.keys.keys() and "trajectory" not in head.keys
+
+
+def read(path: Path, _head: files.Head) -> Iterator[Found]:
+    environment = next((record.value for record in files.items(path, "info.environment_info")), None)
+    if not isinstance(environment, Mapping):
+        environment = {}
+    tools = environment.get("tool_defs")
+    context = Context(
+        task=text_of(environment.get("policy")),
+        action_space=tuple(tool for tool in tools if isinstance(tool, dict)) if isinstance(tools, list) else (),
+    )
+
+    def convert(record: Any, source: Source) -> Iterator[Trajectory]:
+        return _convert(record, source, context, text_of(environment.get("domain_name")))
+
+    return convert_rows(_simulations(path), convert, "tau2", path)
+
+
+def _simulations(path: Path) -> Iterator[files.Record]:
+    records = files.items(path, "simulations.item")
+    yield next(records, files.Record(0, error=RowError("no list `simulations`, or an empty one", "empty")))
+    yield from records
+
+
+def _convert(record: Any, source: Source, context: Context, domain: str) -> Iterator[Trajectory]:
+    if not isinstance(record, Mapping) or not isinstance(record.get("messages"), list):
+        raise RowError("a simulation without a list of messages", "no messages")
+    conversation = Conversation()
+    for number, message in enumerate(record["messages"], 1):
+        conversation.add(message, number)
+    task = text_of(record.get("task_id"))
+    outcome = record.get("reward_info")
+    reward = number_of(outcome.get("reward")) if isinstance(outcome, Mapping) else None
+    yield Trajectory(
+        turns=conversation.finish(),
+        context=Context(
+            task="\n\n".join([context.task, *conversation.system]),
+            action_space=context.action_space,
+            initial_state="\n\n".join(conversation.opening),
+        ),
+        task_id=f"{domain}/{task}" if domain else task,
+        success=None if reward is None else reward >= 1.0,
+        reward=reward,
+        source=source.model_copy(update={"id": text_of(record.get("id")) or None}),
+        metadata=rest_of(record, "messages", "id", "task_id"),
+    )

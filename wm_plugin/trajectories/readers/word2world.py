@@ -1,0 +1,107 @@
+"""Word2World: a world model's training dialogues and its consistency roll-outs.
+
+* Training: `{messages: [system, (user, assistant)*]}`: the *user* acts and the assistant is the world; success is an observation
+  that ends in ` [SUCCESS]`.
+* W2R: `{conversation: [{react, world_model_observation, env_observation}]}`: what the model said and what the world would have.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from wm_plugin.trajectories import files
+from wm_plugin.trajectories.errors import RowError
+from wm_plugin.trajectories.messages import flag_of, text_of
+from wm_plugin.trajectories.readers.base import Found, convert_rows, number_of, rest_of
+from wm_plugin.trajectories.schema import Action, Context, Observation, Source, Trajectory, Turn
+
+SUCCESS = " [SUCCESS]"
+
+
+def matches(head: files.Head) -> bool:
+    record = head.sample
+    if not isinstance(record, Mapping):
+        return False
+    steps = record.get("conversation")
+    if isinstance(steps, list) and steps and isinstance(steps[0], Mapping) and "env_observation" in steps[0]:
+        return True
+    messages = record.get("messages")
+    # only the first record is seen: a dialogue of the world's has its success mark, or is asked for by name
+    return isinstance(messages, list) and any(
+        isinstance(m, Mapping) and m.get("role") == "assistant" and str(m.get("content", "")).endswith(SUCCESS)
+        for m in messages
+    )
+
+
+def read(path: Path, head: files.Head) -> Iterator[Found]:
+    return convert_rows(files.records(path, head), convert, "word2world", path)
+
+
+def convert(record: Any, source: Source) -> Iterator[Trajectory]:
+    if not isinstance(record, Mapping):
+        raise RowError("not an object", "wrong type")
+    if isinstance(record.get("conversation"), list):
+        turns, task = tuple(_step(step) for step in record["conversation"]), ""
+    elif isinstance(record.get("messages"), list):
+        turns, task = _dialogue(record["messages"])
+    else:
+        raise RowError("neither `messages` nor `conversation`", "no messages")
+    if not turns:
+        raise RowError("no action", "no action")
+    won = any(observation.data.get("success") for turn in turns for observation in turn.observations)
+    success, reward = flag_of(record.get("success")), number_of(record.get("reward"))
+    key = "id" if record.get("item_id") is None else "item_id"
+    used = "conversation" if isinstance(record.get("conversation"), list) else "messages"
+    yield Trajectory(
+        turns=turns,
+        context=Context(task=task),
+        task_id=text_of(record.get(key)),
+        success=success if success is not None else won,
+        reward=reward,
+        source=source,
+        metadata=rest_of(record, used, key, success=success, reward=reward),
+    )
+
+
+def _dialogue(messages: list[Any]) -> tuple[tuple[Turn, ...], str]:
+    task: list[str] = []
+    turns: list[Turn] = []
+    action: str | None = None
+    for number, message in enumerate(messages, 1):
+        if not isinstance(message, Mapping) or not isinstance(message.get("content"), str):
+            raise RowError(f"message {number} has no text", "wrong type")
+        role, text = message.get("role"), message["content"]
+        if role == "system":
+            task.append(text)
+        elif role == "user" and action is None:
+            action = text
+        elif role == "assistant" and action is not None:
+            turns.append(Turn(action=Action(text=action), observations=(_observation(text),)))
+            action = None
+        else:
+            raise RowError(
+                f"message {number} ({role}) is out of turn: actions and observations alternate", "out of turn"
+            )
+    if action is not None:
+        turns.append(Turn(action=Action(text=action)))
+    return tuple(turns), "\n\n".join(task)
+
+
+def _step(step: Any) -> Turn:
+    if not isinstance(step, Mapping) or not isinstance(step.get("react"), str):
+        raise RowError("a step without `react`", "no action")
+    if "env_observation" not in step:
+        raise RowError("a step without `env_observation`", "no observation")
+    data = rest_of(step, "react", "env_observation", "world_model_observation")
+    if "world_model_observation" in step:
+        data["world_model"] = step["world_model_observation"]
+    observed = _observation(text_of(step["env_observation"]))
+    thought, mark, action = step["react"].rpartition("Action:")
+    acted = Action(text=action.strip(), thought=thought.strip() or None) if mark else Action(text=step["react"])
+    return Turn(action=acted, observations=(observed.model_copy(update={"data": {**observed.data, **data}}),))
+
+
+def _observation(text: str) -> Observation:
+    if text.endswith(SUCCESS):
+        return Observation(kind="environment", text=text.removesuffix(SUCCESS), data={"success": True})
+    return Observation(kind="environment", text=text)

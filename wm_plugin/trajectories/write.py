@@ -1,0 +1,153 @@
+"""Trajectories and what was rejected, onto disk: whole or not at all."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from wm_plugin.errors import UserError
+from wm_plugin.trajectories.readers.base import Found, Reject
+from wm_plugin.trajectories.readers.own import pyarrow_modules
+from wm_plugin.trajectories.schema import Trajectory, Transition
+
+SUFFIXES = (".jsonl", ".parquet")
+_BATCH = 1000  # trajectories a row group
+
+
+@dataclass
+class Counts:
+    """What went through."""
+
+    trajectories: int = 0
+    turns: int = 0  # of the agent
+    observations: Counter[str] = field(default_factory=Counter)  # of the agent, by kind
+    rejected: Counter[str] = field(default_factory=Counter)  # rows, by reason
+
+    def add(self, trajectory: Trajectory) -> None:
+        self.trajectories += 1
+        self.turns += sum(turn.actor == "agent" for turn in trajectory.turns)
+        self.observations.update(observation.kind for _, _, observation in trajectory.observed())
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "trajectories": self.trajectories,
+            "turns": self.turns,
+            "transitions": self.observations.total(),
+            "observations": {kind: self.observations[kind] for kind in ("tool", "user", "environment")},
+            "rejected": self.rejected.total(),
+            "rejected_by_reason": dict(self.rejected.most_common()),
+        }
+
+
+def write(rows: Iterable[Found], out: str | Path, rejects: str | Path | None = None, *, strict: bool = False) -> Counts:
+    """Write trajectories to `out` (.jsonl or .parquet), and rejected rows with their reasons to `rejects`.
+
+    Args:
+        rejects: default: beside `out`, `X.rejects.jsonl`. Not written if nothing was rejected.
+        strict: stop at the first rejected row; nothing is written then.
+
+    Raises:
+        UserError: another suffix, a folder that does not exist, or a rejected row with `strict`.
+    """
+    out = Path(out)
+    if out.suffix not in SUFFIXES:
+        raise UserError(f"{out}: write a name that ends in {' or '.join(SUFFIXES)}")
+    if not out.parent.is_dir():
+        raise UserError(f"{out.parent}: there is no such folder")
+    beside = out.with_name(f"{out.stem}.rejects.jsonl") if rejects is None else Path(rejects)
+    if not beside.parent.is_dir():
+        raise UserError(f"{beside.parent}: there is no such folder")
+    counts = Counts()
+    with _atomic(out) as unfinished, _atomic(beside) as unfinished_rejects:
+        with unfinished_rejects.open("w", encoding="utf-8", errors="backslashreplace") as reject_file:
+            kept = _kept(rows, counts, reject_file, strict)
+            (_write_lines if out.suffix == ".jsonl" else _write_parquet)(kept, unfinished)
+        if not counts.rejected:
+            unfinished_rejects.unlink()
+            beside.unlink(missing_ok=True)  # of an earlier run
+    return counts
+
+
+def write_transitions(transitions: Iterable[Transition], out: str | Path) -> int:
+    """Write transitions to a .jsonl file, and say how many.
+
+    Raises:
+        UserError: another suffix, or a folder that does not exist.
+    """
+    out = Path(out)
+    if out.suffix != ".jsonl":
+        raise UserError(f"{out}: write a name that ends in .jsonl")
+    if not out.parent.is_dir():
+        raise UserError(f"{out.parent}: there is no such folder")
+    count = 0
+    with _atomic(out) as unfinished, unfinished.open("wb") as file:
+        for transition in transitions:
+            file.write(transition.to_bytes() + b"\n")
+            count += 1
+    return count
+
+
+def _kept(rows: Iterable[Found], counts: Counts, rejects: IO[str], strict: bool) -> Iterator[Trajectory]:
+    for found in rows:
+        if isinstance(found, Reject):
+            if strict:
+                raise UserError(f"{found.file}, row {found.row}: {found.reason}")
+            counts.rejected[found.kind] += 1
+            entry = {"file": found.file, "row": found.row, "reason": found.reason, "raw": found.raw}
+            rejects.write(json.dumps(entry, ensure_ascii=False) + "\n")
+        else:
+            counts.add(found)
+            yield found
+
+
+def _write_lines(trajectories: Iterator[Trajectory], path: Path) -> None:
+    with path.open("wb") as file:
+        for trajectory in trajectories:
+            file.write(trajectory.to_bytes() + b"\n")
+
+
+def _write_parquet(trajectories: Iterator[Trajectory], path: Path) -> None:
+    """One column holds the trajectory as JSON, which keeps everything; the others are for queries."""
+    pyarrow, parquet = pyarrow_modules()
+    schema = pyarrow.schema(
+        [
+            ("task_id", pyarrow.string()),
+            ("success", pyarrow.bool_()),
+            ("reward", pyarrow.float64()),
+            ("turns", pyarrow.int32()),
+            ("trajectory", pyarrow.large_string()),
+        ]
+    )
+    with parquet.ParquetWriter(path, schema) as writer:
+        batch: list[dict[str, Any]] = []
+        for trajectory in trajectories:
+            batch.append(
+                {
+                    "task_id": trajectory.task_id.encode(errors="backslashreplace").decode(),
+                    "success": trajectory.success,
+                    "reward": trajectory.reward,
+                    "turns": len(trajectory.turns),
+                    "trajectory": trajectory.to_bytes().decode(),
+                }
+            )
+            if len(batch) == _BATCH:
+                writer.write_table(pyarrow.Table.from_pylist(batch, schema))
+                batch = []
+        if batch:
+            writer.write_table(pyarrow.Table.from_pylist(batch, schema))
+
+
+@contextmanager
+def _atomic(path: Path) -> Iterator[Path]:
+    """A name to write under; it becomes `path` at the end, unless something failed or it was removed."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
+    try:
+        yield unfinished
+        if unfinished.exists():
+            os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)

@@ -1,6 +1,7 @@
 """What `wm doctor` finds, host by host."""
 
 from dataclasses import dataclass
+from importlib import metadata
 from typing import Literal
 
 
@@ -12,3 +13,12 @@ class Check:
     state: Literal["ok", "warn", "fail"]
     detail: str
     mend: str = ""
+
+
+def installed(package: str) -> bool:
+    """Whether a package is installed, without importing it."""
+    try:
+        metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True

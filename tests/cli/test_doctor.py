@@ -151,7 +151,7 @@ def test_the_installed_trl_works(trl_doctor):
 )
 def test_claims_follow_the_versions(trl_doctor, monkeypatch, trl, transformers, expected):
     monkeypatch.setattr(trl_doctor.support, "versions", lambda: {"trl": trl, "transformers": transformers})
-    monkeypatch.setattr(trl_doctor, "_installed", lambda package: package != "jmespath")
+    monkeypatch.setattr(trl_doctor, "installed", lambda package: package != "jmespath")
     found = states(trl_doctor)
     assert {name: state for name, state in found.items() if state != "ok"} == expected
     assert all(check.mend for check in trl_doctor.checks() if check.state != "ok")

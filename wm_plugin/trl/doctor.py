@@ -1,11 +1,10 @@
 """What `wm doctor` says about the installed TRL, and which chat template its trainer would take."""
 
-from importlib import metadata
 from typing import Any
 
 from packaging.version import Version
 
-from wm_plugin.checks import Check
+from wm_plugin.checks import Check, installed
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.chat import Chat, make_locator
 from wm_plugin.objectives.spans import SpanError, ToolBlock
@@ -37,13 +36,13 @@ def checks() -> list[Check]:
         ),
         _claim(
             "tool calls",
-            transformers >= RESPONSE_TEMPLATES or _installed("jmespath"),
+            transformers >= RESPONSE_TEMPLATES or installed("jmespath"),
             f"parsed by transformers >= {RESPONSE_TEMPLATES}, or with jmespath",
             "pip install jmespath",
         ),
         _claim(
             "tokenizers",
-            _installed("tokenizers"),
+            installed("tokenizers"),
             "the fast ones, which give the character offsets; wm doctor --tokenizer PATH checks one",
             "pip install tokenizers",
         ),
@@ -103,11 +102,3 @@ def _hooks(version: Version) -> Check:
 
 def _claim(name: str, holds: bool, detail: str, mend: str) -> Check:
     return Check(name, "ok", detail) if holds else Check(name, "warn", f"not here; {detail}", mend)
-
-
-def _installed(package: str) -> bool:
-    try:
-        metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return False
-    return True

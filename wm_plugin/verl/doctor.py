@@ -7,7 +7,7 @@ from typing import Any
 import verl
 from packaging.version import Version
 
-from wm_plugin.checks import Check
+from wm_plugin.checks import Check, installed
 from wm_plugin.errors import UserError
 from wm_plugin.verl import support
 
@@ -62,15 +62,7 @@ def _plugin() -> Check:
 
 
 def _undeclared() -> Check:
-    missing = [package for package in UNDECLARED if not _installed(package)]
+    missing = [package for package in UNDECLARED if not installed(package)]
     if missing:
         return Check("verl's needs", "fail", f"verl imports {', '.join(missing)}, which are not installed", MEND)
     return Check("verl's needs", "ok", f"{', '.join(UNDECLARED)} are installed")
-
-
-def _installed(package: str) -> bool:
-    try:
-        metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return False
-    return True

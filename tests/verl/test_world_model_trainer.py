@@ -110,6 +110,17 @@ def test_too_many_lost_stop_the_run(sessions, max_lost):
         WorldModelTrainer._count_lost(trainer(_wm=wm), batch(sessions), {})
 
 
+@pytest.mark.parametrize("environment", [None, "grid"])
+def test_at_coefficient_0_only_our_environments_stop_it(environment, caplog):
+    fake = trainer(_wm=WorldModelConfig(EchoConfig(0.0), environment=environment, max_lost=0.1))
+    if environment is None:
+        WorldModelTrainer._count_lost(fake, batch(4), {})
+        assert "trajectories failed in the agent loop" in caplog.text
+    else:
+        with pytest.raises(RuntimeError, match="4 of 8 trajectories failed"):
+            WorldModelTrainer._count_lost(fake, batch(4), {})
+
+
 def test_several_outputs_of_one_trajectory_are_one():
     keys = ["a_0_0", "a_0_1", *batch(8).keys[1:]]
     metrics = {}

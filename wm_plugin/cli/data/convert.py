@@ -1,0 +1,47 @@
+"""`wm data convert`: any format to trajectories; every row is read or rejected."""
+
+import argparse
+from typing import Any
+
+from wm_plugin.cli.data.support import find_files, progress
+
+
+def add_parser(steps: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = steps.add_parser(
+        "convert",
+        help="any format to trajectories",
+        description="Every row is read or rejected; rejected rows go to a file of their own, with the reason.",
+    )
+    parser.add_argument("sources", nargs="+", metavar="SRC", help="files, or folders of files")
+    parser.add_argument("--out", required=True, help="X.jsonl or X.parquet")
+    parser.add_argument(
+        "--format", default="auto", help="the format of the sources, if it is not to be told by their beginnings"
+    )
+    parser.add_argument("--rejects", metavar="FILE", help="where rejected rows go (default: X.rejects.jsonl beside X)")
+    parser.add_argument("--strict", action="store_true", help="stop at the first row that would be rejected")
+    parser.set_defaults(run=run, show=show)
+    return parser
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """`trajectories`, `turns`, `transitions`, `observations` by kind, `rejected` and `rejected_by_reason`."""
+    from wm_plugin.trajectories.readers import read_rows
+    from wm_plugin.trajectories.write import write
+
+    files = find_files(args.sources)
+    rows = (found for file in files for found in read_rows(file, args.format))
+    counts = write(progress(rows, "rows"), args.out, args.rejects, strict=args.strict)
+    return {**counts.as_dict(), "files": len(files), "out": args.out}
+
+
+def show(result: dict[str, Any]) -> None:
+    observed = (
+        ", ".join(f"{count} {kind}" for kind, count in result["observations"].items() if count) or "nothing observed"
+    )
+    print(
+        f"{result['out']}: {result['trajectories']} trajectories of {result['files']} files, {result['turns']} turns of the "
+        f"agent, {result['transitions']} transitions ({observed})"
+    )
+    if result["rejected"]:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in result["rejected_by_reason"].items())
+        print(f"{result['rejected']} rows rejected ({reasons}): see the rejects file")

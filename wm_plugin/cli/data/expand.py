@@ -1,0 +1,60 @@
+"""`wm data expand`: trajectories to transitions."""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from wm_plugin.cli.data.support import progress
+
+
+def add_parser(steps: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = steps.add_parser(
+        "expand", help="trajectories to transitions", description="History, action, next observation: a sample each."
+    )
+    parser.add_argument(
+        "source", metavar="SRC", help="trajectories, as wm data convert writes them, or any format it reads"
+    )
+    parser.add_argument("--out", required=True, help="X.jsonl")
+    parser.add_argument(
+        "--turns", default="all", help="all (default), one a trajectory at random, or bench: first, last, three more"
+    )
+    parser.add_argument(
+        "--history", type=int, metavar="TURNS", help="turns before the action that are kept (default: all)"
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--validation-share",
+        type=float,
+        default=0.0,
+        metavar="SHARE",
+        help="this share of the tasks goes to X.validation.jsonl",
+    )
+    parser.set_defaults(run=run, show=show)
+    return parser
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """`transitions` and `validation`: how many were written to each file."""
+    from wm_plugin.trajectories.expand import expand, is_validation
+    from wm_plugin.trajectories.readers import read
+    from wm_plugin.trajectories.write import write_transitions
+
+    out = Path(args.out)
+    held_out = out.with_name(f"{out.stem}.validation{out.suffix}")
+    share = args.validation_share
+
+    def side(validation: bool) -> Iterator[Any]:
+        chosen = (t for t in read(args.source) if is_validation(t, share, args.seed) is validation)
+        return expand(progress(chosen, "trajectories"), turns=args.turns, history=args.history, seed=args.seed)
+
+    result = {"transitions": write_transitions(side(False), out), "out": str(out)}
+    if share:
+        result |= {"validation": write_transitions(side(True), held_out), "validation_out": str(held_out)}
+    return result
+
+
+def show(result: dict[str, Any]) -> None:
+    print(f"{result['out']}: {result['transitions']} transitions")
+    if "validation" in result:
+        print(f"{result['validation_out']}: {result['validation']} transitions of other tasks")

@@ -1,0 +1,42 @@
+"""What the steps of `wm data` share: the files that are named, and a count on a terminal."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from wm_plugin.errors import UserError
+
+T = TypeVar("T")
+SUFFIXES = (".json", ".jsonl", ".traj", ".gz", ".parquet")
+
+
+def find_files(sources: list[str]) -> list[Path]:
+    """The files that are named, and those in folders that are."""
+    found: list[Path] = []
+    for source in map(Path, sources):
+        inside = (
+            sorted(p for p in source.rglob("*") if p.suffix in SUFFIXES and p.is_file())
+            if source.is_dir()
+            else [source]
+        )
+        if not inside:
+            raise UserError(f"{source}: no file in it ends in {', '.join(SUFFIXES)}")
+        found += inside
+    return found
+
+
+def progress(rows: Iterable[T], what: str) -> Iterator[T]:
+    """The same rows, counted on a terminal."""
+    if not sys.stderr.isatty():
+        yield from rows
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} " + what), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        for row in rows:
+            yield row
+            bar.advance(task)

@@ -1,0 +1,114 @@
+import pytest
+
+from wm_plugin.errors import UserError
+from wm_plugin.trajectories import expand
+from wm_plugin.trajectories.page import write_page
+from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Trajectory, Turn
+from wm_plugin.trajectories.summary import Summary, spread
+
+
+def turn(arguments, text, *, tool="search", error=False, actor="agent"):
+    action = Action(calls=(Call(name=tool, arguments=arguments),))
+    return Turn(
+        action=action, observations=(Observation(kind="tool", text=text, tool=tool, call=0, error=error),), actor=actor
+    )
+
+
+WON = Trajectory(
+    turns=(turn({"q": "red"}, "nothing found", error=True), turn({"q": "blue"}, ""), turn({}, "x", actor="user")),
+    context=Context(initial_state="two boxes"),
+    task_id="a",
+    success=True,
+    reward=1.0,
+)
+LOST = Trajectory(
+    turns=(
+        Turn(action=Action(text="go north"), observations=(Observation(kind="environment", text="A wall stops you."),)),
+    ),
+    task_id="b",
+    success=False,
+    reward=0.0,
+)
+
+
+def summary(*records, **options):
+    found = Summary(**options)
+    for record in records:
+        found.add(record)
+    return found
+
+
+def test_figures_by_hand():
+    figures = summary(WON, LOST).as_dict()
+    assert figures["trajectories"] == 2
+    assert figures["transitions"] == 3  # what the user observed is no target
+    assert figures["tasks"] == 2
+    assert figures["observations"] == {"tool": 2, "user": 0, "environment": 1}
+    assert figures["success_share"] == 0.5
+    assert figures["mean_reward"] == 0.5
+    assert figures["turns"] == {"min": 1, "median": 1.5, "p95": 2, "max": 2}
+    assert figures["observation_length"] == {"min": 0, "median": 13, "p95": 17, "max": 17}
+    assert figures["action_length"]["min"] == len("go north")
+    assert figures["error_share"] == pytest.approx(1 / 3)
+    assert figures["empty_share"] == pytest.approx(1 / 3)
+    assert list(figures["tools"]) == ["search", "(environment)"]  # the most frequent first
+    assert figures["tools"]["search"]["error_share"] == 0.5
+    # nothing of `search {"q": "red"}` is in `nothing found`, which is shorter: an action; empty text is other
+    assert figures["categories"]["action"] == pytest.approx(1 / 3)
+    assert figures["categories"]["retrieval"] == pytest.approx(1 / 3)
+    assert figures["categories"]["other"] == pytest.approx(1 / 3)
+    assert figures["kept_by_information"] == 1.0
+
+
+def test_transitions_give_what_their_trajectories_give():
+    whole, parts = summary(WON, LOST).as_dict(), summary(*expand([WON, LOST])).as_dict()
+    for key in ("transitions", "tasks", "observations", "observation_length", "tools", "categories", "error_share"):
+        assert whole[key] == parts[key]
+    assert parts["turns"] is None
+    assert parts["success_share"] is None
+    assert [s.before for s in summary(*expand([WON])).samples] == ["two boxes", "nothing found"]
+    assert [s.before for s in summary(WON).samples] == ["two boxes", "nothing found"]
+
+
+def test_lengths_in_another_unit():
+    figures = summary(LOST, measure=lambda text: len(text.split())).as_dict()
+    assert figures["unit"] == "tokens"
+    assert figures["observation_length"]["max"] == 4
+
+
+def test_every_transition_may_be_a_sample():
+    seen = set()
+    for seed in range(40):
+        drawn = summary(*[LOST.model_copy(update={"task_id": str(n)}) for n in range(6)], samples=2, seed=seed).samples
+        assert len(drawn) == 2
+        seen |= {sample.where for sample in drawn}
+    assert len(seen) == 6
+
+
+def test_nothing_gives_no_figure():
+    figures = summary().as_dict()
+    assert figures["observation_length"] is None
+    assert figures["error_share"] is None
+    assert spread([]) is None
+
+
+def test_the_page_escapes_what_it_shows(tmp_path):
+    pytest.importorskip("jinja2")
+    evil = LOST.model_copy(
+        update={"turns": (turn({"q": "<script>alert(1)</script>"}, "<b>\x1b[31m" + "y" * 5000, tool="<i>"),)}
+    )
+    found = summary(evil)
+    path = write_page(
+        {"a.jsonl": (found, found.as_dict()), "b.jsonl": (summary(WON), summary(WON).as_dict())}, tmp_path / "p.html"
+    )
+    text = path.read_text()
+    assert "<script>" not in text
+    assert "<b>" not in text
+    assert "<i>" not in text
+    assert "\x1b" not in text
+    assert "\\x1b[31m" in text
+    assert "(5,008 characters)" in text
+    assert "nothing found" in text
+    assert text.count("<h3>observation</h3>") == 3
+    with pytest.raises(UserError, match="cannot be written"):
+        write_page({"a": (found, found.as_dict())}, tmp_path / "no" / "p.html")

@@ -1,0 +1,109 @@
+"""`wm data inspect`: what datasets hold, as a table and as a page."""
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from wm_plugin.cli.data.support import progress
+from wm_plugin.errors import MissingExtraError, UserError
+
+
+def add_parser(steps: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = steps.add_parser(
+        "inspect",
+        help="what a dataset holds: lengths, tools, errors, categories, samples",
+        description="Several datasets are shown side by side, for example before and after a filter.",
+    )
+    parser.add_argument(
+        "sources", nargs="+", metavar="SRC", help="trajectories, transitions, or any format that convert reads"
+    )
+    parser.add_argument("--html", metavar="FILE", help="write a page with samples too (needs the extra report)")
+    parser.add_argument("--tokenizer", metavar="PATH", help="lengths in its tokens instead of characters")
+    parser.add_argument("--samples", type=int, default=8, help="transitions to show of each (default: 8)")
+    parser.add_argument("--seed", type=int, default=0, help="of the samples' draw")
+    parser.set_defaults(run=run, show=show)
+    return parser
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """`datasets`: the figures of each source by its name; `html`, if a page was written."""
+    from wm_plugin.trajectories.summary import Summary
+
+    if args.samples < 0:
+        raise UserError(f"--samples is {args.samples}; write a number >= 0")
+    if len(set(args.sources)) < len(args.sources):
+        raise UserError("a source is named twice; name each once")
+    measure = _tokens(args.tokenizer) if args.tokenizer else None
+    found = {}
+    for source in args.sources:
+        summary = Summary(measure, samples=args.samples, seed=args.seed)
+        for record in progress(_records(Path(source)), "records"):
+            summary.add(record)
+        found[source] = summary, summary.as_dict() | _easy(Path(source))
+    result: dict[str, Any] = {"datasets": {name: figures for name, (_, figures) in found.items()}}
+    if args.html:
+        from wm_plugin.trajectories.page import write_page
+
+        result["html"] = str(write_page(found, args.html))
+    return result
+
+
+def show(result: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from wm_plugin.evaluation.masks import visible
+    from wm_plugin.trajectories.page import lengths, rows, share
+
+    console = Console(highlight=False, markup=False)
+    tables = {name: dict(rows(figures)) for name, figures in result["datasets"].items()}
+    table = Table("", *map(visible, tables))
+    for label in dict.fromkeys(label for lines in tables.values() for label in lines):
+        table.add_row(label, *(lines.get(label, "-") for lines in tables.values()))
+    console.print(table)
+    for name, figures in result["datasets"].items():
+        tools = Table("tool, or (kind)", "observations", "errors", "empty", figures["unit"], title=visible(name))
+        for tool, values in figures["tools"].items():
+            tools.add_row(
+                visible(tool),
+                f"{values['observations']:,}",
+                share(values["error_share"]),
+                share(values["empty_share"]),
+                lengths(values["length"]),
+            )
+        console.print(tools)
+        shares = [f"{kind} {share(value)}" for kind, value in figures["categories"].items() if value]
+        console.print(f"turn information: {', '.join(shares) or 'no transition'}")
+    if "html" in result:
+        console.print(f"page: {result['html']}")
+
+
+def _records(path: Path) -> Iterator[Any]:
+    """The transitions of a file that `expand` wrote, else trajectories."""
+    from wm_plugin.trajectories.expand import holds_transitions, read_transitions
+    from wm_plugin.trajectories.readers import read
+
+    return read_transitions(path) if holds_transitions(path) else read(path)
+
+
+def _easy(source: Path) -> dict[str, float]:
+    """The share of easy samples, where the easy filter left its scores beside the file."""
+    scores = source.with_name(f"{source.stem}.easy.jsonl")
+    if not scores.is_file():
+        return {}
+    flags = [bool(json.loads(line)["easy"]) for line in scores.read_text(encoding="utf-8").splitlines() if line]
+    return {"easy_share": sum(flags) / len(flags)} if flags else {}
+
+
+def _tokens(path: str) -> Callable[[str], int]:
+    try:
+        from transformers import AutoTokenizer
+    except ModuleNotFoundError:
+        raise MissingExtraError("--tokenizer", "transformers", "trl") from None
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        raise UserError(f"--tokenizer {path}: {' '.join(str(error).split())[:200]}") from None
+    return lambda text: len(tokenizer(text, add_special_tokens=False).input_ids)

@@ -62,7 +62,7 @@ def write(rows: Iterable[Found], out: str | Path, rejects: str | Path | None = N
     if not beside.parent.is_dir():
         raise UserError(f"{beside.parent}: there is no such folder")
     counts = Counts()
-    with _atomic(out) as unfinished, _atomic(beside) as unfinished_rejects:
+    with atomic(out) as unfinished, atomic(beside) as unfinished_rejects:
         with unfinished_rejects.open("w", encoding="utf-8", errors="backslashreplace") as reject_file:
             kept = _kept(rows, counts, reject_file, strict)
             (_write_lines if out.suffix == ".jsonl" else _write_parquet)(kept, unfinished)
@@ -84,7 +84,7 @@ def write_transitions(transitions: Iterable[Transition], out: str | Path) -> int
     if not out.parent.is_dir():
         raise UserError(f"{out.parent}: there is no such folder")
     count = 0
-    with _atomic(out) as unfinished, unfinished.open("wb") as file:
+    with atomic(out) as unfinished, unfinished.open("wb") as file:
         for transition in transitions:
             file.write(transition.to_bytes() + b"\n")
             count += 1
@@ -142,7 +142,7 @@ def _write_parquet(trajectories: Iterator[Trajectory], path: Path) -> None:
 
 
 @contextmanager
-def _atomic(path: Path) -> Iterator[Path]:
+def atomic(path: Path) -> Iterator[Path]:
     """A name to write under; it becomes `path` at the end, unless something failed or it was removed."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
     try:

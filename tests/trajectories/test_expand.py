@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories import Trajectory, Turn, expand
-from wm_plugin.trajectories.expand import identity, is_validation
+from wm_plugin.trajectories.expand import holds_transitions, identity, is_validation, read_transitions
 from wm_plugin.trajectories.schema import Action, Call, Observation, Source
+from wm_plugin.trajectories.write import write_transitions
 
 
 def turn(number, results=1, actor="agent"):
@@ -90,3 +91,25 @@ def test_the_share_is_about_that_of_the_tasks_and_nested():
 def test_trajectories_without_a_source_are_told_apart_by_what_is_in_them():
     assert identity(Trajectory(turns=(turn(0),))) != identity(Trajectory(turns=(turn(1),)))
     assert identity(trajectory(turn(0), row=1)) != identity(trajectory(turn(0), row=2))
+
+
+def test_transitions_come_back_from_their_file(tmp_path):
+    found = list(expand([trajectory(turn(0), turn(1))]))
+    path = tmp_path / "t.jsonl"
+    write_transitions(found, path)
+    assert holds_transitions(path)
+    assert list(read_transitions(path)) == found
+    path.write_bytes(trajectory(turn(0)).to_bytes() + b"\n")
+    assert not holds_transitions(path)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [("{broken", "row 1: not JSON"), ('{"history": []}', "row 1: no transition"), ("7", "row 1: no transition")],
+)
+def test_a_row_that_is_no_transition_is_named(tmp_path, row, message):
+    path = tmp_path / "t.jsonl"
+    write_transitions(list(expand([trajectory(turn(0), turn(1))]))[:1], path)
+    path.write_bytes(path.read_bytes() + row.encode() + b"\n")
+    with pytest.raises(UserError, match=message):
+        list(read_transitions(path))

@@ -6,10 +6,14 @@ the last and three in between (AgentWorldBench). Splits go by task, never by tur
 
 import hashlib
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Literal
 
+from pydantic import ValidationError
+
 from wm_plugin.errors import UserError, nearest
+from wm_plugin.trajectories import files
 from wm_plugin.trajectories.schema import Trajectory, Transition
 
 Sampling = Literal["all", "one", "bench"]
@@ -90,3 +94,32 @@ def is_validation(trajectory: Trajectory, share: float, seed: int = 0) -> bool:
     task = trajectory.task_id or identity(trajectory)
     number = int.from_bytes(hashlib.sha256(f"{seed}/{task}".encode(errors="surrogatepass")).digest()[:8], "big")
     return number / 2**64 < share
+
+
+def holds_transitions(path: str | Path) -> bool:
+    """Whether a file is one of transitions, by its first record.
+
+    Raises:
+        UserError: it does not exist, is empty or no JSON.
+    """
+    path = Path(path)
+    if path.suffix == ".parquet":
+        return False
+    sample = files.head(path).sample
+    return isinstance(sample, Mapping) and {"history", "action", "observation"} <= sample.keys()
+
+
+def read_transitions(path: str | Path) -> Iterator[Transition]:
+    """The transitions of a file that `write_transitions` wrote, one by one.
+
+    Raises:
+        UserError: a row is none; the message names it.
+    """
+    path = Path(path)
+    for record in files.lines(path):
+        if record.error is not None:
+            raise UserError(f"{path}, row {record.row}: {record.error}")
+        try:
+            yield Transition.model_validate(record.value)
+        except (ValidationError, RecursionError) as error:
+            raise UserError(f"{path}, row {record.row}: no transition ({' '.join(str(error).split())[:200]})") from None

@@ -1,0 +1,104 @@
+"""Contexts and turns as text for a prompt: one format, whoever recorded them. Thoughts are left out.
+
+A turn in a text:
+
+    Agent (turn 2):
+    Let me look.
+    search({"query": "boots"})
+
+    Tool search (turn 2):
+    3 results
+
+What the user does with tools of its own, in a two-sided dialogue, is written as `User, on its own (turn 3):` and
+`To the user, from check_status (turn 3):`. It stands where the trajectory has it: after the reply that it led to.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Turn
+
+Side = Literal["actor", "world"]  # what was done, and what the agent observed of it
+NO_ACTION = "(no action)"
+_OBSERVERS = {"user": "User", "environment": "Environment"}
+
+
+def write_call(call: Call) -> str:
+    """`name({"key": "value"})`; arguments that are no JSON stay as they are."""
+    if call.arguments is None:
+        return f"{call.name}()"
+    arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments, ensure_ascii=False)
+    return f"{call.name}({arguments})"
+
+
+def write_action(action: Action, answered: int | None = None) -> str:
+    """The text and the calls, a line each. Of several calls, the last line says which one is `answered`."""
+    lines = [action.text] if action.text.strip() else []
+    several = answered is not None and len(action.calls) > 1
+    lines += [f"{n}. {write_call(c)}" if several else write_call(c) for n, c in enumerate(action.calls, 1)]
+    if several and answered is not None:
+        lines.append(f"(The answer asked for is that to call {answered + 1} of {len(action.calls)}, and no other.)")
+    return "\n".join(lines) or NO_ACTION
+
+
+def write_observer(action: Action, observation: Observation) -> str:
+    """What is to be predicted, as a part of a sentence: `the result of search`, `the user's reply`."""
+    if observation.kind == "user":
+        return "the user's reply"
+    if observation.kind == "environment":
+        return "the environment's next observation"
+    number = observation.call
+    if number is None or len(action.calls) < 2 or not 0 <= number < len(action.calls):
+        return f"the result of {observation.tool or 'the tool'}"
+    return f"the result of call {number + 1} of {len(action.calls)}, {write_call(action.calls[number])}"
+
+
+def write_history(turns: Sequence[Turn], first: int = 0) -> str:
+    """Turns in their order; `first` is the 0-based number of the first one in its trajectory."""
+    return "\n\n".join(block for n, turn in enumerate(turns, first + 1) for block in _blocks(turn, f" (turn {n})"))
+
+
+def sides(turns: Sequence[Turn], texts: Sequence[Sequence[str]]) -> Iterator[tuple[Side, str]]:
+    """Turns as a dialogue between an actor and the world.
+
+    The agent's action and observation are written bare. Several observations have a heading each, and so has what the user does
+    on its own, which is not the world's answer to the agent.
+
+    Args:
+        texts: of each turn's observations.
+    """
+    for turn, observed in zip(turns, texts, strict=True):
+        if turn.actor == "user":
+            yield "actor", "\n\n".join(_blocks(turn, ""))
+            continue
+        yield "actor", write_action(turn.action)
+        if len(observed) == 1:
+            yield "world", observed[0]
+        elif observed:
+            pairs = zip(turn.observations, observed, strict=True)
+            yield "world", "\n\n".join(f"{_heading(observation)}:\n{text}" for observation, text in pairs)
+
+
+def write_context(context: Context) -> str:
+    """The five parts of a context, each under its heading; empty ones are left out."""
+    parts = {
+        "Task description": context.task,
+        "Action space": "\n".join(json.dumps(tool, ensure_ascii=False) for tool in context.action_space),
+        "Initial state": context.initial_state,
+        "Demonstrations": "\n\n".join(text for text in context.demonstrations if text.strip()),
+        "Simulation instruction": context.simulation_instruction,
+    }
+    return "\n\n".join(f"# {heading}\n{text}" for heading, text in parts.items() if text.strip())
+
+
+def _blocks(turn: Turn, where: str) -> Iterator[str]:
+    own = turn.actor == "user"
+    yield f"{'User, on its own' if own else 'Agent'}{where}:\n{write_action(turn.action)}"
+    for observation in turn.observations:
+        heading = f"To the user, from {observation.tool or 'the tool'}" if own else _heading(observation)
+        yield f"{heading}{where}:\n{observation.text}"
+
+
+def _heading(observation: Observation) -> str:
+    return _OBSERVERS.get(observation.kind) or (f"Tool {observation.tool}" if observation.tool else "Tool")

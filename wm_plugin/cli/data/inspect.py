@@ -55,7 +55,7 @@ def show(result: dict[str, Any]) -> None:
     from rich.table import Table
 
     from wm_plugin.evaluation.masks import visible
-    from wm_plugin.trajectories.page import lengths, rows, share
+    from wm_plugin.trajectories.page import rows, share
 
     console = Console(highlight=False, markup=False)
     tables = {name: dict(rows(figures)) for name, figures in result["datasets"].items()}
@@ -71,7 +71,7 @@ def show(result: dict[str, Any]) -> None:
                 f"{values['observations']:,}",
                 share(values["error_share"]),
                 share(values["empty_share"]),
-                lengths(values["length"]),
+                f"{values['length']['median']:,.0f} (max {values['length']['max']:,.0f})",
             )
         console.print(tools)
         shares = [f"{kind} {share(value)}" for kind, value in figures["categories"].items() if value]

@@ -38,7 +38,7 @@ def write_action(action: Action, answered: int | None = None) -> str:
     several = answered is not None and len(action.calls) > 1
     lines += [f"{n}. {write_call(c)}" if several else write_call(c) for n, c in enumerate(action.calls, 1)]
     if several and answered is not None:
-        lines.append(f"(The answer asked for is that to call {answered + 1} of {len(action.calls)}, and no other.)")
+        lines.append(f"(To be answered: call {answered + 1} of {len(action.calls)}, and no other.)")
     return "\n".join(lines) or NO_ACTION
 
 

@@ -147,6 +147,8 @@ def test_a_thought_that_the_data_have_counts(thought):
     label = f"<think>{thought}</think>\n\n<next_state>\na\n</next_state>"
     assert counted_text(subwords(THOUGHTS), talk("go", label)) == [f"{label}<|im_end|>"]
     assert counted_text(subwords(CHATML), talk("go", label)) == [f"{label}<|im_end|>"]
+    opened = THOUGHTS.replace("assistant\n{% endif %}", "assistant\n<think>\n{% endif %}")  # as Qwen3.5's
+    assert counted_text(subwords(opened), talk("go", label)) == [f"{label}<|im_end|>"]
 
 
 @pytest.mark.parametrize(
@@ -212,6 +214,11 @@ def test_content_that_a_template_leaves_out_beside_calls_is_missed():
     move = calling("look", "move", arguments=json.dumps({"direction": "U"}))
     with pytest.raises(UserError, match="changes message 1"):
         Tokeniser(make_tokenizer())(Sample([move], [True]))
+
+
+def test_a_template_that_leaves_calls_out_is_refused():
+    with pytest.raises(UserError, match="changes message 1"):
+        Tokeniser(subwords(CHATML))(Sample([calling("a", "f")], [True]))
 
 
 def test_a_slow_tokenizer_and_one_without_a_template_are_refused():

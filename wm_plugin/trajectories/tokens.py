@@ -116,19 +116,21 @@ class Tokeniser:
         before, found, after = masked.partition(_SENTINEL.format(number))
         if not found:
             return self._without_content(messages, number, tools, text)
-        if self._header and self._header in before:  # what follows it, before the content, may depend on the content
-            before = before[: before.rfind(self._header) + len(self._header)]
+        header = before.rfind(self._header) if self._header else -1
+        if header >= 0:  # what follows it, before the content, may depend on the content
+            before = before[: header + len(self._header)]
         end = self._end_of(message)
         left = len(text) - len(after) + len(end)
         same = after.startswith(end) and text.startswith(before) and text.endswith(after[len(end) :])
         if not same or left < len(before):
             raise UserError(_changed(number))
-        whole = text[len(before) : left]
-        if message.get("tool_calls"):
-            start, written = len(before), message["content"] in whole and whole.endswith(end.lstrip())
-        else:
-            literal = message["content"] + end
-            start, written = left - len(literal), whole.endswith(literal)
+        if calls := message.get("tool_calls"):
+            start, whole = len(before), text[len(before) : left]
+            names = (call["function"]["name"] for call in calls)
+            written = message["content"] in whole and whole.endswith(end.lstrip()) and all(n in whole for n in names)
+        else:  # a header may itself begin a thought, which the data have too
+            start = left - len(message["content"] + end)
+            written = start >= max(header, 0) and text.startswith(message["content"] + end, start)
         if not written:
             raise UserError(_changed(number))
         return start, left

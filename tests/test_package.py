@@ -14,7 +14,7 @@ from wm_plugin.registry import Registry, import_object
 
 ROOT = Path(__file__).parents[1]
 HOSTS = ("trl", "verl", "ray")
-CORE = ("objectives", "trajectories", "environments", "evaluation")
+CORE = ("objectives", "trajectories", "environments", "agents", "evaluation")
 
 
 def modules(folder):

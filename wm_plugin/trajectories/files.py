@@ -23,7 +23,8 @@ _EVENTS = 20_000  # of a document's parser, for the same
 _ROWS = 20  # of an array, for the same
 _BUFFER = 1 << 22  # bytes; ijson begins a long string anew with every buffer
 _LINE = 1 << 26  # bytes that are read at once, at most, where a whole line or document is not asked for
-_BROKEN = (ijson.JSONError, UnicodeDecodeError, RecursionError, OSError, EOFError, zlib.error)
+# What reading raises where a document is broken.
+BROKEN = (ijson.JSONError, UnicodeDecodeError, RecursionError, OSError, EOFError, zlib.error)
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ def items(path: Path, place: str) -> Iterator[Record]:
                 yield Record(row, value)
                 row += 1
             return
-        except _BROKEN as error:
+        except BROKEN as error:
             problem = _broken(error)
     again = _python(path)
     for key in filter(None, place.split(".")):
@@ -167,7 +168,7 @@ def pairs(path: Path, place: str = "") -> Iterator[tuple[str, Record]]:
                 yield key, Record(row, value)
                 row += 1
             return
-        except _BROKEN as error:
+        except BROKEN as error:
             problem = _broken(error)
     again = _python(path) if not place else None
     if isinstance(again, dict):
@@ -243,7 +244,7 @@ def _keys(path: Path) -> tuple[dict[str, Any], bool]:
                         found[key] = []
                     elif event not in ("end_map", "end_array"):
                         found[key] = value
-        except _BROKEN:
+        except BROKEN:
             return found, True  # reading it will say so
     return found, False
 

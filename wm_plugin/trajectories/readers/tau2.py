@@ -5,8 +5,11 @@ result it is. Tool definitions are not in the file; the policy is.
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
+
+import ijson
 
 from wm_plugin.trajectories import files
 from wm_plugin.trajectories.errors import RowError
@@ -29,10 +32,34 @@ def read(path: Path, _head: files.Head) -> Iterator[Found]:
         action_space=tuple(tool for tool in tools if isinstance(tool, dict)) if isinstance(tools, list) else (),
     )
 
+    profiles = _profiles(path)
+
     def convert(record: Any, source: Source) -> Iterator[Trajectory]:
-        return _convert(record, source, context, text_of(environment.get("domain_name")))
+        return _convert(record, source, context, text_of(environment.get("domain_name")), profiles)
 
     return convert_rows(_simulations(path), convert, "tau2", path)
+
+
+def _profiles(path: Path) -> dict[str, dict[str, str]]:
+    """What each task tells its user about themselves, and not why they call: by the task's id."""
+    found: dict[str, dict[str, str]] = {}
+    with files.open_file(path) as file:
+        try:
+            # up to the end of the tasks, which are a small part of a file and stand before the simulations
+            events = takewhile(lambda event: event[:2] != ("tasks", "end_array"), ijson.parse(file, use_float=True))
+            for task in ijson.items(events, "tasks.item"):
+                scenario = task.get("user_scenario") if isinstance(task, Mapping) else None
+                if not isinstance(scenario, Mapping):
+                    continue
+                instructions = scenario.get("instructions")
+                known = instructions.get("known_info") if isinstance(instructions, Mapping) else None
+                told = {"known_info": known, "persona": scenario.get("persona")}
+                profile = {name: text for name, text in told.items() if isinstance(text, str) and text.strip()}
+                if profile:
+                    found[text_of(task.get("id"))] = profile
+        except files.BROKEN:
+            pass  # reading the simulations will say so
+    return found
 
 
 def _simulations(path: Path) -> Iterator[files.Record]:
@@ -41,7 +68,9 @@ def _simulations(path: Path) -> Iterator[files.Record]:
     yield from records
 
 
-def _convert(record: Any, source: Source, context: Context, domain: str) -> Iterator[Trajectory]:
+def _convert(
+    record: Any, source: Source, context: Context, domain: str, profiles: Mapping[str, dict[str, str]]
+) -> Iterator[Trajectory]:
     if not isinstance(record, Mapping) or not isinstance(record.get("messages"), list):
         raise RowError("a simulation without a list of messages", "no messages")
     conversation = Conversation()
@@ -61,5 +90,6 @@ def _convert(record: Any, source: Source, context: Context, domain: str) -> Iter
         success=None if reward is None else reward >= 1.0,
         reward=reward,
         source=source.model_copy(update={"id": text_of(record.get("id")) or None}),
-        metadata=rest_of(record, "messages", "id", "task_id"),
+        metadata=rest_of(record, "messages", "id", "task_id")
+        | ({"user_profile": profiles[task]} if task in profiles else {}),
     )

@@ -1,0 +1,193 @@
+"""Episodes of our own environments as trajectories, without a host."""
+
+import json
+import random
+
+import pytest
+
+from wm_plugin.agents import play, replay
+from wm_plugin.agents.rollout import path_of
+from wm_plugin.agents.scripted import call, directions, sql_expert, walker
+from wm_plugin.environments import ENVIRONMENTS, grid, maze, sql
+from wm_plugin.environments.grid import GridEnvironment
+from wm_plugin.environments.sql import SqlEnvironment
+from wm_plugin.errors import UserError
+from wm_plugin.trajectories import Trajectory
+from wm_plugin.trajectories.schema import Action, Call
+
+pytest.importorskip("transformers")
+
+BOARD = "A..G\n....\n....\n...."
+LEVEL = "#######\n#A...G#\n#######"
+
+
+def moves(trajectory):
+    return [c.arguments["direction"] for turn in trajectory.turns for c in turn.action.calls]
+
+
+def texts(trajectory):
+    return [observation.text for _, _, observation in trajectory.observed()]
+
+
+def test_an_expert_in_the_grid():
+    row = grid.dataset_rows(1, seed=3)[0]
+    played = play(GridEnvironment(), row, walker(grid.expert(random.Random(0))), max_turns=6)
+    assert played.success
+    assert played.reward == 1.0
+    assert played.context.initial_state == row["board"] + ">"
+    assert texts(played)[-1].endswith("!")
+    assert [tool["function"]["name"] for tool in played.context.action_space] == ["move"]
+    assert played.context.action_space[0]["function"]["parameters"]["required"] == ["direction"]
+    assert played.metadata == {
+        "environment": "wm_plugin.environments.grid:GridEnvironment",
+        "reset": row,
+        "host": "trl",
+        "figures": {"success": 1.0, "turns": len(played.turns)},
+    }
+    assert ENVIRONMENTS.get(played.metadata["environment"]) is GridEnvironment
+
+
+def test_the_same_seed_plays_the_same_and_other_rows_are_other_tasks():
+    rows = grid.dataset_rows(6)
+    first, second = (
+        [play(GridEnvironment(), row, walker(grid.uniform(random.Random(7))), max_turns=6) for row in rows]
+        for _ in range(2)
+    )
+    assert first == second
+    assert len({trajectory.task_id for trajectory in first}) == 6
+    assert Trajectory.model_validate_json(first[0].to_bytes()) == first[0]
+    assert play(GridEnvironment(), {**rows[0], "task_id": 5}, lambda *_: None, max_turns=6).task_id == "5"
+
+
+def test_what_the_agent_reads_first_is_what_hosts_show():
+    prompt = [{"role": "system", "content": "Walk."}, {"role": "user", "content": "The map:\n"}]
+    played = play(maze.MazeEnvironment(), {"prompt": prompt, "board": LEVEL}, lambda *_: None, max_turns=1)
+    assert played.context.task == "Walk."
+    assert played.context.initial_state == f"The map:\n{LEVEL}>"
+    assert play(GridEnvironment(), {"board": BOARD}, lambda *_: None, max_turns=1).context.initial_state == BOARD + ">"
+
+
+def test_maze_experts_arrive():
+    policy = walker(maze.expert(random.Random(0)))
+    played = play(maze.MazeEnvironment(), {"prompt": "", "board": LEVEL}, policy, max_turns=30)
+    assert moves(played) == ["R"] * 4
+    assert played.success
+
+
+def test_sql_experts_answer_every_kind_of_question():
+    for row in sql.dataset_rows(40, seed=1):
+        played = play(SqlEnvironment(), row, sql_expert, max_turns=sql.MAX_TURNS)
+        assert played.success, row["prompt"]
+        assert len(played.turns) == 4
+    assert any(len(turn.observations) > 1 for turn in played.turns)  # parallel calls, each with its result
+
+
+def test_episodes_end():
+    still = lambda trajectory, environment: call("move", direction="U")  # noqa: E731
+    assert len(play(GridEnvironment(), {"board": BOARD}, still, max_turns=4).turns) == 4
+    lost = play(GridEnvironment(), {"board": BOARD}, still, max_turns=99)
+    assert (len(lost.turns), lost.success, lost.reward) == (grid.MAX_TURNS, False, 0.0)
+    spoken = play(GridEnvironment(), {"board": BOARD}, lambda *_: Action(text="I give up."), max_turns=4)
+    assert [turn.observations for turn in spoken.turns] == [()]
+    assert play(GridEnvironment(), {"board": BOARD}, lambda *_: None, max_turns=4).turns == ()
+
+
+@pytest.mark.parametrize(
+    ("made", "trl", "verl"),
+    [
+        (
+            Call(name="fly", arguments={}),
+            "{'error': 'Tool fly not found.'}",
+            "Unknown function 'fly'. Available tools: ['move']",
+        ),
+        (
+            Call(name="move", arguments={"direction": "X"}),
+            "{'error': \"There is no direction 'X'; use U, D, L or R.\"}",
+            "Error executing tool 'move': There is no direction 'X'; use U, D, L or R.",
+        ),
+        (
+            Call(name="move", arguments={"way": "U"}),
+            "{'error': \"GridEnvironment.move() got an unexpected keyword argument 'way'\"}",
+            "Error executing tool 'move': GridEnvironment.move() got an unexpected keyword argument 'way'",
+        ),
+        (
+            Call(name="move", arguments='{"direction'),
+            "argument after ** must be a mapping, not str",
+            "Invalid JSON in arguments for 'move': Unterminated string",
+        ),
+        (
+            Call(name="move", arguments=None),
+            "missing 1 required positional argument",
+            "missing 1 required positional argument",
+        ),
+        (Call(name="reset", arguments={"board": BOARD}), "Tool reset not found.", "Unknown function 'reset'."),
+    ],
+)
+def test_calls_that_fail_are_observations_in_the_words_of_the_host(made, trl, verl):
+    for host, words in (("trl", trl), ("verl", verl)):
+        played = replay(GridEnvironment(), {"board": BOARD}, [Action(calls=(made,))], host=host)
+        (observation,) = played.turns[0].observations
+        assert observation.error
+        assert words in observation.text
+        assert played.metadata["host"] == host
+
+
+def test_the_calls_of_an_action_run_in_their_order_on_one_world():
+    actions = [Action(calls=tuple(Call(name="move", arguments={"direction": d}) for d in "RRRR"))]
+    played = replay(GridEnvironment(), {"board": BOARD}, actions)
+    (turn,) = played.turns
+    assert [observation.call for observation in turn.observations] == [0, 1, 2, 3]
+    assert [observation.error for observation in turn.observations] == [False, False, False, True]
+    assert turn.observations[3].text == "{'error': 'The episode is over.'}"
+    assert played.success
+
+
+def test_a_replay_is_the_episode():
+    row = sql.dataset_rows(1, seed=2)[0]
+    played = play(SqlEnvironment(), row, sql_expert, max_turns=12)
+    assert replay(SqlEnvironment(), row, [turn.action for turn in played.turns]) == played
+    assert replay(SqlEnvironment(), row, [turn.action for turn in played.turns][:2]).turns == played.turns[:2]
+
+
+def test_proposals_are_different_moves():
+    proposed = directions(random.Random(0))(None, None, 3)
+    assert len({action.calls[0].arguments["direction"] for action in proposed}) == 3
+    assert len(directions(random.Random(0))(None, None, 9)) == 4
+
+
+class Waiting:
+    def reset(self, **_):
+        return None
+
+    async def look(self) -> str:
+        """Look."""
+        return ""
+
+
+class Silent:
+    """Knows no success, no reward and no end."""
+
+    def reset(self, **_):
+        return None
+
+    def look(self) -> int:
+        """Look around."""
+        return 7
+
+
+def test_environments_that_say_little():
+    played = play(Silent(), {}, lambda *_: call("look"), max_turns=2)
+    assert texts(played) == ["7", "7"]
+    assert (played.success, played.reward, played.context.initial_state) == (None, None, "")
+    assert played.metadata["figures"] == {}
+    assert path_of(Silent()).endswith(":Silent")
+    json.loads(played.to_bytes())
+
+
+def test_mistakes():
+    with pytest.raises(UserError, match="the tool 'look' is asynchronous"):
+        play(Waiting(), {}, lambda *_: None, max_turns=1)
+    with pytest.raises(UserError, match="host is 'ray'; write 'trl' or 'verl'"):
+        play(Silent(), {}, lambda *_: None, max_turns=1, host="ray")
+    with pytest.raises(UserError, match="a message of the role 'assistant'"):
+        play(Silent(), {"prompt": [{"role": "assistant", "content": ""}]}, lambda *_: None, max_turns=1)

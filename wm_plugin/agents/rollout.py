@@ -1,0 +1,138 @@
+"""An agent in one of our environments: the trajectory that a host would have recorded, without a host and without a model.
+
+A policy sees the trajectory so far, and the environment where it is scripted to know better; it answers with an action, or with
+None to end the episode.
+"""
+
+import hashlib
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Literal
+
+from wm_plugin.environments.protocol import report, tool_methods
+from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Trajectory, Turn
+
+Policy = Callable[[Trajectory, Any], Action | None]
+Host = Literal["trl", "verl"]  # whose words the agent hears when a call fails
+HOSTS = ("trl", "verl")
+
+
+def play(environment: Any, row: Mapping[str, Any], policy: Policy, *, max_turns: int, host: Host = "trl") -> Trajectory:
+    """One episode.
+
+    The calls of an action run in their order, each an observation. A tool that does not exist, arguments that do not fit and an
+    exception are observations too, with `error` and the words of the host. The episode ends with None of the policy, an action
+    without a call, the environment's `over`, or after `max_turns`.
+
+    Args:
+        environment: an instance in the form of `wm_plugin.environments`; `reset` starts it anew.
+        row: of a dataset: `prompt` if it has one, `task_id` if it has one, and the columns that `reset` takes.
+        policy: (the trajectory so far, the environment) -> an action or None.
+
+    Returns:
+        A trajectory whose context is what a host shows: the prompt's system message as the task, its user's message with the
+        first observation at its end as the initial state, and the tools. `metadata` has the class of the environment, the row
+        as `reset`, the host and the episode's `figures`: enough to play it again.
+
+    Raises:
+        UserError: a tool is asynchronous, the host is none, or the prompt has other roles than system and user.
+        MissingExtraError: transformers, which makes the tools' schemas as it does for both hosts, is not installed.
+    """
+    if host not in HOSTS:
+        raise UserError(f"host is {host!r}; write 'trl' or 'verl'")
+    tools = tool_methods(environment)
+    if waiting := [name for name, tool in tools.items() if inspect.iscoroutinefunction(tool)]:
+        raise UserError(f"{path_of(environment)}: the tool {waiting[0]!r} is asynchronous; play takes plain methods")
+    schemas = tuple(_schema(getattr(type(environment), name)) for name in tools)
+    first = environment.reset(**{name: value for name, value in row.items() if name != "prompt"})
+    trajectory = Trajectory(
+        turns=(),
+        context=_context(row.get("prompt", ""), first or "", schemas),
+        task_id=str(row["task_id"]) if "task_id" in row else _digest(row),
+        metadata={"environment": path_of(environment), "reset": dict(row), "host": host},
+    )
+    while len(trajectory.turns) < max_turns and not getattr(environment, "over", False):
+        action = policy(trajectory, environment)
+        if action is None:
+            break
+        observations = tuple(_observe(tools, call, index, host) for index, call in enumerate(action.calls))
+        turn = Turn(action=action, observations=observations)
+        trajectory = trajectory.model_copy(update={"turns": (*trajectory.turns, turn)})
+        if not action.calls:
+            break
+    success = getattr(environment, "success", None)
+    return trajectory.model_copy(
+        update={
+            "success": None if success is None else bool(success),
+            "reward": float(environment.get_reward()) if hasattr(environment, "get_reward") else None,
+            "metadata": {**trajectory.metadata, "figures": report(environment)},
+        }
+    )
+
+
+def replay(environment: Any, row: Mapping[str, Any], actions: Sequence[Action], *, host: Host = "trl") -> Trajectory:
+    """The episode of these actions, or of those before the environment was over."""
+
+    def next_action(trajectory: Trajectory, _: Any) -> Action | None:
+        return actions[len(trajectory.turns)] if len(trajectory.turns) < len(actions) else None
+
+    return play(environment, row, next_action, max_turns=len(actions), host=host)
+
+
+def path_of(environment: Any) -> str:
+    """An environment's class as a dotted path."""
+    return f"{type(environment).__module__}:{type(environment).__qualname__}"
+
+
+def _observe(tools: Mapping[str, Callable[..., Any]], call: Call, index: int, host: Host) -> Observation:
+    text, failed = _run(tools, call, host)
+    return Observation(kind="tool", text=text, tool=call.name, call=index, error=failed)
+
+
+def _run(tools: Mapping[str, Callable[..., Any]], call: Call, host: Host) -> tuple[str, bool]:
+    if call.name not in tools:
+        if host == "verl":
+            return f"Unknown function '{call.name}'. Available tools: {list(tools)}", True
+        return str({"error": f"Tool {call.name} not found."}), True
+    arguments = {} if call.arguments is None else call.arguments
+    if host == "verl" and isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except ValueError as error:
+            return f"Invalid JSON in arguments for '{call.name}': {error}", True
+    try:
+        return str(tools[call.name](**arguments)), False
+    except Exception as error:
+        if host == "verl":
+            return f"Error executing tool '{call.name}': {error}", True
+        return str({"error": str(error)}), True
+
+
+def _context(prompt: Any, first: str, tools: tuple[dict[str, Any], ...]) -> Context:
+    if isinstance(prompt, str):
+        return Context(action_space=tools, initial_state=prompt + first)
+    texts: dict[str, list[str]] = {"system": [], "user": []}
+    for message in prompt:
+        if message["role"] not in texts:
+            raise UserError(f"the prompt has a message of the role {message['role']!r}; play takes system and user")
+        texts[message["role"]].append(message["content"] or "")
+    state = "\n\n".join(texts["user"]) + first
+    return Context(task="\n\n".join(texts["system"]), action_space=tools, initial_state=state)
+
+
+@lru_cache  # the same for every episode
+def _schema(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        from transformers.utils import get_json_schema
+    except ImportError:
+        raise MissingExtraError("The schemas of an environment's tools", "transformers", "trl") from None
+    schema: dict[str, Any] = get_json_schema(function)
+    return schema
+
+
+def _digest(row: Mapping[str, Any]) -> str:
+    """A row's name where it has none: the same wherever it stands in a dataset."""
+    return hashlib.sha256(json.dumps(row, sort_keys=True, default=str).encode()).hexdigest()[:16]

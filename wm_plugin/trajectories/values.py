@@ -1,0 +1,107 @@
+"""What a world model should not learn by heart: the values of a database, and who the user is (RWML, appendix C.1).
+
+A tool's result that is JSON is replaced by its schema: its structure can be predicted, its values only be memorised. The user's
+basic facts move to what the world model is told; why they call stays theirs, and is there to be predicted.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from genson import SchemaBuilder
+from genson.schema.strategies import Object
+
+from wm_plugin.trajectories.schema import Observation, Trajectory, too_deep
+
+_IDENTITY = re.compile(r"\d\D*\d\D*\d")  # three digits: `credit_card_4421486`, `2024-05-16`, but not `address1`
+
+
+class _Object(Object):  # type: ignore[misc]
+    """An object's schema without `required`, and without keys that are values: those of a table by id, of prices by date."""
+
+    def __init__(self, node_class: Any) -> None:
+        super().__init__(node_class)
+        self._entries: Any = None
+
+    def add_object(self, obj: dict[str, Any]) -> None:
+        if not obj or not all(_IDENTITY.search(key) for key in obj):
+            super().add_object(obj)
+            return
+        self._entries = self._entries or self.node_class()
+        for value in obj.values():
+            self._entries.add_object(value)
+
+    def to_schema(self) -> dict[str, Any]:
+        schema: dict[str, Any] = super().to_schema()
+        schema.pop("required", None)  # what one result has says nothing about what every one must have
+        if self._entries is not None:
+            schema["additionalProperties"] = self._entries.to_schema()
+        return schema
+
+
+class _Builder(SchemaBuilder):  # type: ignore[misc]
+    EXTRA_STRATEGIES = (_Object,)
+
+
+def schema_of(text: str) -> str | None:
+    """The JSON schema of a JSON object or list, as compact JSON; None for anything else, bare numbers and strings too.
+
+    `{"id": "a1", "size": 3}` is `{"type":"object","properties":{"id":{"type":"string"},"size":{"type":"integer"}}}`. Properties
+    stand in the order in which the text has them first. An object all of whose keys have three digits or more is a table by id:
+    its schema has `additionalProperties` in the place of the ids.
+    """
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict | list) or too_deep(value):
+        return None
+    builder = _Builder(schema_uri=None)
+    builder.add_object(value)
+    return json.dumps(builder.to_schema(), ensure_ascii=False, separators=(",", ":"))
+
+
+def mask_values(trajectory: Trajectory) -> Trajectory:
+    """The trajectory with its tools' JSON results as schemas; `data["schema"]` says of which.
+
+    The results of a user's own tools, which are history, are masked as well. What is said, and the arguments of calls, stay.
+    """
+    turns = tuple(
+        turn.model_copy(update={"observations": tuple(map(_masked, turn.observations))}) for turn in trajectory.turns
+    )
+    return trajectory.model_copy(update={"turns": turns})
+
+
+def masked(trajectory: Trajectory) -> int:
+    """How many results are schemas."""
+    return sum(observation.data.get("schema") is True for turn in trajectory.turns for observation in turn.observations)
+
+
+def _masked(observation: Observation) -> Observation:
+    if observation.kind != "tool" or observation.data.get("schema") is True:  # a schema has no schema
+        return observation
+    schema = schema_of(observation.text)
+    if schema is None:
+        return observation
+    return observation.model_copy(update={"text": schema, "data": {**observation.data, "schema": True}})
+
+
+def profile_to_context(trajectory: Trajectory) -> Trajectory:
+    """The trajectory with what its user knows of themselves in the simulation instruction, which a world model is told.
+
+    It comes from `metadata["user_profile"]["known_info"]`, which the reader of τ²-bench fills. Without it, or where it has been
+    done, nothing changes. The agent's own messages have no part of it.
+    """
+    profile = trajectory.metadata.get("user_profile")
+    known = profile.get("known_info") if isinstance(profile, Mapping) else None
+    instruction = trajectory.context.simulation_instruction
+    if not isinstance(known, str) or not known.strip():
+        return trajectory
+    told = f"What the user was told about themselves:\n{known.strip()}"
+    if told in instruction:
+        return trajectory
+    context = trajectory.context.model_copy(
+        update={"simulation_instruction": f"{instruction}\n\n{told}" if instruction else told}
+    )
+    return trajectory.model_copy(update={"context": context})

@@ -1,0 +1,116 @@
+"""Transitions of the grid, a tiny model that can be asked, and a chat server of the tests' own."""
+
+import json
+import random
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from wm_plugin.environments.grid import make_boards, uniform, walk
+from wm_plugin.trajectories import Trajectory, Turn, expand
+from wm_plugin.trajectories.schema import Action, Context, Observation, Source
+
+PROMPTS = """\
+tag: next_state
+think: "<think> <next_state>"
+direct: "<next_state>"
+variants:
+  v0:
+    user: |
+      $context
+
+      $history
+
+      $action
+
+      $answer
+"""
+
+
+def grid_trajectories(count=12, seed=0, turns=3):
+    """Random walks, each a task of its own."""
+    luck = random.Random(seed)
+    made = []
+    for row, board in enumerate(make_boards(count, seed)):
+        first, *rest = walk(board, uniform(luck), turns)
+        steps = [
+            Turn(action=Action(text=action), observations=(Observation(kind="environment", text=seen),))
+            for action, seen in zip(rest[::2], rest[1::2], strict=True)
+        ]
+        source = Source(format="grid", file="grid.jsonl", row=row)
+        made.append(Trajectory(turns=steps, context=Context(initial_state=first), task_id=f"board{row}", source=source))
+    return made
+
+
+def grid_transitions(count=12, seed=0, turns=3):
+    return list(expand(grid_trajectories(count, seed, turns), history=0))
+
+
+def save_tiny(folder, seed=0):
+    """A tiny model on disk, whose turns end at the end-of-sequence token."""
+    from wm_plugin.tiny.policy import make_model, make_tokenizer
+
+    tokenizer = make_tokenizer()
+    model = make_model(tokenizer, seed)
+    model.generation_config.eos_token_id = tokenizer.eos_token_id
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+class Scripted:
+    """A predictor without a model: outputs are drawn by the seed alone."""
+
+    def __init__(self, name="scripted", answer=None):
+        self.settings = {"model": name}
+        self.answer = answer or (lambda messages, luck: f"<next_state>\n{luck.random()}\n</next_state>")
+        self.asked = []
+
+    def __call__(self, conversations, *, k, seed):
+        self.asked.append(len(conversations))
+        luck = random.Random(seed)
+        return [[self.answer(messages, luck) for _ in range(k)] for messages in conversations]
+
+
+@contextmanager
+def chat_server(answer):
+    """A server at `url`. `answer(body, count)` gives (status, JSON value or bytes); count is of the same messages so far."""
+    seen = []
+    counts = Counter()
+    lock = threading.Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            with lock:
+                key = json.dumps(body["messages"])
+                counts[key] += 1
+                seen.append({**body, "path": self.path, "key": self.headers["Authorization"]})
+                status, value = answer(body, counts[key])
+            data = value if isinstance(value, bytes) else json.dumps(value).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.seen = seen
+    server.url = f"http://127.0.0.1:{server.server_port}/v1"
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def choices(*texts, **more):
+    return 200, {"choices": [{"message": {"role": "assistant", "content": text, **more}} for text in texts]}

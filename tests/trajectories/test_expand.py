@@ -113,3 +113,55 @@ def test_a_row_that_is_no_transition_is_named(tmp_path, row, message):
     path.write_bytes(path.read_bytes() + row.encode() + b"\n")
     with pytest.raises(UserError, match=message):
         list(read_transitions(path))
+
+
+def written(action, *observations):
+    """A turn whose length is counted in words."""
+    return Turn(
+        action=Action(text=action), observations=tuple(Observation(kind="environment", text=o) for o in observations)
+    )
+
+
+def test_history_is_cut_in_tokens_at_whole_turns():
+    # 3, 2 and 4 words, and a turn of a call: `look {"at": "it"}` and "a b"
+    called = Turn(
+        action=Action(calls=(Call(name="look", arguments={"at": "it"}),)),
+        observations=(Observation(kind="tool", text="a b", tool="look", call=0),),
+    )
+    made = trajectory(written("a b", "c"), written("a", "b"), written("a", "b c", "d"), called, written("end", "."))
+
+    def lengths(limit):
+        counted = expand([made], history_tokens=limit, count=lambda text: len(text.split()))
+        return {transition.turn: len(transition.history) for transition in counted}
+
+    assert lengths(0) == {0: 0, 1: 0, 2: 0, 3: 0, 4: 0}
+    assert lengths(4) == {0: 0, 1: 1, 2: 1, 3: 1, 4: 0}  # the call's turn is 5 long, and none before it is taken
+    assert lengths(5) == {0: 0, 1: 1, 2: 2, 3: 1, 4: 1}
+    assert lengths(9) == {0: 0, 1: 1, 2: 2, 3: 3, 4: 2}
+    assert lengths(14) == {0: 0, 1: 1, 2: 2, 3: 3, 4: 4}
+    kept = list(expand([made], history_tokens=5, count=lambda text: len(text.split())))
+    assert kept[-1].history == (called,)
+
+
+def test_a_turn_is_counted_once_and_only_where_it_is_needed():
+    texts = []
+    made = trajectory(*(written(f"act{number}", f"obs{number}") for number in range(50)))
+    list(expand([made], history_tokens=10, count=lambda text: texts.append(text) or 1))
+    assert len(texts) == len(set(texts)) == 2 * 49
+    texts.clear()
+    list(expand([made], history_tokens=1, turns="one", count=lambda text: texts.append(text) or 1))
+    assert len(texts) <= 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"history_tokens": -1, "count": len}, "history_tokens is -1"),
+        ({"history_tokens": 1.5, "count": len}, "history_tokens is 1.5"),
+        ({"history_tokens": 5}, "history_tokens needs count"),
+        ({"history_tokens": 5, "count": len, "history": 2}, "leave one of them out"),
+    ],
+)
+def test_bad_histories(options, message):
+    with pytest.raises(UserError, match=message):
+        list(expand([], **options))

@@ -6,7 +6,8 @@ the last and three in between (AgentWorldBench). Splits go by task, never by tur
 
 import hashlib
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -14,7 +15,8 @@ from pydantic import ValidationError
 
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.trajectories import files
-from wm_plugin.trajectories.schema import Trajectory, Transition
+from wm_plugin.trajectories.information import action_text
+from wm_plugin.trajectories.schema import Observation, Trajectory, Transition, Turn
 
 Sampling = Literal["all", "one", "bench"]
 SAMPLINGS = ("all", "one", "bench")
@@ -22,7 +24,13 @@ _BENCH = 5  # the first, the last and three uniform ones
 
 
 def expand(
-    trajectories: Iterable[Trajectory], *, turns: str = "all", history: int | None = None, seed: int = 0
+    trajectories: Iterable[Trajectory],
+    *,
+    turns: str = "all",
+    history: int | None = None,
+    history_tokens: int | None = None,
+    count: Callable[[str], int] | None = None,
+    seed: int = 0,
 ) -> Iterator[Transition]:
     """The transitions of trajectories, in their order.
 
@@ -32,36 +40,71 @@ def expand(
     Args:
         turns: `all`; `one`, drawn at random for each trajectory; `bench`, the first, the last and three more at random.
         history: turns before the action that are kept; None keeps them all.
+        history_tokens: tokens of the history instead: as many of the last turns as fit, whole, even none. A turn is as long
+            as the text of its action and its observations by `count`; headings and templates come on top.
+        count: tokens of a text, for `history_tokens`.
         seed: of the draws. A trajectory's draw depends on nothing but the seed and where it comes from.
 
     Raises:
-        UserError: `turns` or `history` is none of these.
+        UserError: `turns` or `history` is none of these, or the history is given twice.
     """
     if turns not in SAMPLINGS:
         raise UserError(f"turns is {turns!r}{nearest(turns, SAMPLINGS)}")
-    if history is not None and (type(history) is not int or history < 0):
-        raise UserError(f"history is {history!r}; write a number of turns >= 0, or leave it out for all")
+    for name, limit in (("history", history), ("history_tokens", history_tokens)):
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise UserError(f"{name} is {limit!r}; write a number >= 0, or leave it out for all turns")
+    if history is not None and history_tokens is not None:
+        raise UserError("history counts turns and history_tokens tokens: leave one of them out")
+    if history_tokens is not None and count is None:
+        raise UserError("history_tokens needs count: a function from a text to its number of tokens")
     for trajectory in trajectories:
-        yield from _transitions(trajectory, turns, history, seed)
+        observed = list(trajectory.observed())
+        start = _starts(trajectory.turns, history, history_tokens, count)
+        name = identity(trajectory)
+        luck = random.Random(f"{seed}/{name}".encode(errors="surrogatepass"))
+        for index in _chosen(len(observed), turns, luck):
+            number, _, observation = observed[index]
+            yield transition(trajectory, number, observation, name=name, first=start(number))
 
 
-def _transitions(trajectory: Trajectory, turns: str, history: int | None, seed: int) -> Iterator[Transition]:
-    observed = list(trajectory.observed())
-    for index in _chosen(
-        len(observed), turns, random.Random(f"{seed}/{identity(trajectory)}".encode(errors="surrogatepass"))
-    ):
-        number, _, observation = observed[index]
-        first = 0 if history is None else max(0, number - history)
-        yield Transition(
-            trajectory=identity(trajectory),
-            turn=number,
-            history=trajectory.turns[first:number],
-            action=trajectory.turns[number].action,
-            observation=observation,
-            context=trajectory.context,
-            task_id=trajectory.task_id,
-            source=trajectory.source,
-        )
+def transition(
+    trajectory: Trajectory, number: int, observation: Observation, *, name: str, first: int = 0
+) -> Transition:
+    """The transition to an observation of turn `number`, with the history from turn `first` on; `name` is the identity."""
+    return Transition(
+        trajectory=name,
+        turn=number,
+        history=trajectory.turns[first:number],
+        action=trajectory.turns[number].action,
+        observation=observation,
+        context=trajectory.context,
+        task_id=trajectory.task_id,
+        source=trajectory.source,
+    )
+
+
+def _starts(
+    turns: Sequence[Turn], history: int | None, history_tokens: int | None, count: Callable[[str], int] | None
+) -> Callable[[int], int]:
+    """For a turn, the first one of its history."""
+    if history_tokens is None or count is None:
+        return lambda number: 0 if history is None else max(0, number - history)
+    limit, tokens = history_tokens, cache(lambda number: _tokens(turns[number], count))
+
+    def first(number: int) -> int:
+        total = 0
+        for earlier in range(number - 1, -1, -1):
+            total += tokens(earlier)
+            if total > limit:
+                return earlier + 1
+        return 0
+
+    return first
+
+
+def _tokens(turn: Turn, count: Callable[[str], int]) -> int:
+    texts = [action_text(turn.action), *(observation.text for observation in turn.observations)]
+    return sum(count(text) for text in texts if text)
 
 
 def _chosen(count: int, turns: str, luck: random.Random) -> Iterable[int]:

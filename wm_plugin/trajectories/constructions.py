@@ -1,0 +1,238 @@
+"""What the papers train on besides transitions: an agent's own turns, and world models' continual pre-training.
+
+`imitation`, `rft` and `iwm` are RWML's baselines (section 3.1, appendices B.3 and C.4; `reflection` has a module of its own).
+`cpt` and `documents` are Qwen-AgentWorld's first stage (section 3.2). The papers mix them: IWM is `iwm` and `imitation` together.
+"""
+
+import hashlib
+import heapq
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from wm_plugin.agents.rollout import path_of, replay
+from wm_plugin.errors import UserError
+from wm_plugin.trajectories import files
+from wm_plugin.trajectories.chat import chat
+from wm_plugin.trajectories.expand import identity, transition
+from wm_plugin.trajectories.information import KEEP, category
+from wm_plugin.trajectories.prompts import Prompts, dialogue
+from wm_plugin.trajectories.samples import Sample
+from wm_plugin.trajectories.schema import Action, Trajectory, Transition, Turn
+
+# (the trajectory so far, the environment in that state, how many) -> actions that the agent might take
+Propose = Callable[[Trajectory, Any, int], Iterable[Action]]
+
+
+def imitation(trajectories: Iterable[Trajectory], *, construction: str = "imitation") -> Iterator[Sample]:
+    """Experts' rollouts as the agent saw them: everything that the agent did counts, empty messages excepted."""
+    for trajectory in trajectories:
+        messages = chat(trajectory.context, trajectory.turns)
+        yield Sample(
+            messages=messages,
+            train=[m["role"] == "assistant" and bool(m["content"].strip() or "tool_calls" in m) for m in messages],
+            tools=trajectory.context.action_space,
+            columns=columns(trajectory, construction),
+        )
+
+
+def rft(
+    trajectories: Iterable[Trajectory], *, threshold: float | None = None, per_task: int | None = None, seed: int = 0
+) -> Iterator[Sample]:
+    """Rejection-sampling fine-tuning: `imitation` of one's own successes, without duplicates.
+
+    Args:
+        threshold: a reward from here on is a success too; None: only `success` says so.
+        per_task: at most so many of one task. Which ones is a fixed function of the seed and the trajectory, whatever the order
+            of the files, and fewer are a part of more. All successes are held in memory then.
+
+    Raises:
+        UserError: `per_task` is less than 1.
+    """
+    if per_task is not None and per_task < 1:
+        raise UserError(f"per_task is {per_task}; write a number >= 1, or leave it out for all")
+    won = (trajectory for trajectory in trajectories if _won(trajectory, threshold))
+    found = _unlike(won)
+    return imitation(found if per_task is None else _capped(found, per_task, seed), construction="rft")
+
+
+def iwm(
+    trajectories: Iterable[Trajectory],
+    environment: Any,
+    propose: Propose,
+    *,
+    alternatives: int = 3,
+    counts: Counter[str] | None = None,
+) -> Iterator[Transition]:
+    """Implicit world modelling: the transitions of an expert, and in each of its states those of other actions.
+
+    Args:
+        trajectories: of `agents.play` in this environment.
+        environment: an instance; other actions run in it after the expert's have been played again.
+        propose: the agent's other actions, such as the target model's at temperature 1, or `agents.scripted.directions`. The
+            expert's action and duplicates are left out.
+        alternatives: other actions a state, at most.
+        counts: is filled with `expert` and `alternative` transitions, and trajectories that were left out, by reason.
+    """
+    counts = Counter() if counts is None else counts
+    for trajectory in trajectories:
+        branches = branch(trajectory, environment, propose, alternatives, counts)
+        name = identity(trajectory)  # of the alternatives too: they are one task's, and share their history
+        for number, others in enumerate(branches or ()):
+            for turn in (trajectory.turns[number], *others):
+                at_turn = trajectory.model_copy(update={"turns": (*trajectory.turns[:number], turn)})
+                for observation in turn.observations:
+                    counts["expert" if turn is trajectory.turns[number] else "alternative"] += 1
+                    yield transition(at_turn, number, observation, name=name)
+
+
+def branch(
+    trajectory: Trajectory, environment: Any, propose: Propose, alternatives: int, counts: Counter[str]
+) -> list[list[Turn]] | None:
+    """What other actions bring about in each state of a trajectory: as many lists as it has turns.
+
+    None if it is of another environment, or if an environment that does the same again does not show the same: then an
+    alternative would not follow from the history that it is shown with. `counts` gets the reason.
+    """
+    row, host = trajectory.metadata.get("reset"), trajectory.metadata.get("host", "trl")
+    if trajectory.metadata.get("environment") != path_of(environment) or not isinstance(row, dict):
+        counts["of another environment"] += 1
+        return None
+    actions = [turn.action for turn in trajectory.turns]
+
+    def reached(actions: Sequence[Action], number: int) -> Trajectory | None:
+        """The trajectory of these actions, if its first turns are those of the expert."""
+        played = replay(environment, row, actions, host=host)
+        same = (
+            played.context.initial_state == trajectory.context.initial_state
+            and played.turns[:number] == trajectory.turns[:number]
+        )
+        return played if same else None
+
+    found: list[list[Turn]] = []
+    if reached(actions, len(actions)) is None:
+        counts["does not replay"] += 1
+        return None
+    for number, action in enumerate(actions):
+        so_far = reached(actions[:number], number)  # the environment is in this state when it is shown to `propose`
+        others = _others(propose(so_far, environment, alternatives), action, alternatives) if so_far else []
+        played = [reached([*actions[:number], other], number) for other in others]
+        if so_far is None or None in played:
+            counts["does not replay"] += 1
+            return None
+        found.append([other.turns[number] for other in played if other is not None])
+    return found
+
+
+def cpt(trajectories: Iterable[Trajectory], prompts: Prompts, *, seed: int = 0) -> Iterator[Sample]:
+    """World-model dialogues without thinking: the user acts, the assistant is the world (Qwen-AgentWorld, section 3.2).
+
+    An observation counts with the probability of its category (table 3): what repeats the action is context, mostly. A draw
+    depends on nothing but the seed and where the observation stands. Trajectories in which nothing counts are left out.
+    """
+    for trajectory in trajectories:
+        messages = dialogue(trajectory, prompts, stage="cpt", seed=seed).messages
+        train = [False] * len(messages)
+        for place, message in enumerate(messages):
+            if message["role"] == "assistant":
+                ratio = KEEP[category(messages[place - 1]["content"], message["content"])]
+                train[place] = _random(f"keep/{seed}/{identity(trajectory)}/{place}").random() < ratio
+        if any(train):
+            yield Sample(messages=messages, train=train, columns=columns(trajectory, "cpt"))
+
+
+def documents(paths: Iterable[str | Path]) -> Iterator[Sample]:
+    """Texts of a user's own for continual pre-training: each is one assistant's message, all of which counts.
+
+    A .txt or .md file is a text; a .jsonl file (also gzipped) has one a line, in the field `text`. Long ones are not split.
+
+    Raises:
+        UserError: another suffix, a file that cannot be read, or a line without a text: which one.
+    """
+    for path in map(Path, paths):
+        for row, text in _texts(path):
+            if text.strip():
+                yield Sample(
+                    messages=[{"role": "assistant", "content": text}],
+                    train=[True],
+                    columns={"construction": "document", "task_id": f"{path.name}/{row}"},
+                )
+
+
+def columns(trajectory: Trajectory, construction: str) -> dict[str, Any]:
+    """What every sample says of where it comes from."""
+    return {"construction": construction, "task_id": trajectory.task_id, "trajectory": identity(trajectory)}
+
+
+def _won(trajectory: Trajectory, threshold: float | None) -> bool:
+    rewarded = threshold is not None and trajectory.reward is not None and trajectory.reward >= threshold
+    return trajectory.success is True or rewarded
+
+
+def _unlike(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
+    """Each trajectory once; ids of calls, sources and rewards make no difference."""
+    seen: set[bytes] = set()
+    for trajectory in trajectories:
+        turns = [
+            (_acts(turn.action), turn.action.text, turn.action.thought, [o.text for o in turn.observations])
+            for turn in trajectory.turns
+            if turn.actor == "agent"
+        ]
+        digest = _digest([trajectory.context.model_dump(), turns])
+        if digest not in seen:
+            seen.add(digest)
+            yield trajectory
+
+
+def _capped(trajectories: Iterable[Trajectory], per_task: int, seed: int) -> Iterator[Trajectory]:
+    """The `per_task` luckiest of each task, in their order."""
+    tasks: dict[str, list[tuple[bytes, int, Trajectory]]] = {}
+    for place, trajectory in enumerate(trajectories):
+        luck = _digest([seed, identity(trajectory)])
+        tasks.setdefault(trajectory.task_id or identity(trajectory), []).append((luck, place, trajectory))
+    kept = [ranked for found in tasks.values() for ranked in heapq.nsmallest(per_task, found, key=lambda r: r[:2])]
+    return (trajectory for _, _, trajectory in sorted(kept, key=lambda ranked: ranked[1]))
+
+
+def _others(proposed: Iterable[Action], action: Action, count: int) -> list[Action]:
+    tried = {_acts(action)}
+    found: list[Action] = []
+    for other in proposed:
+        if len(found) < count and (acts := _acts(other)) not in tried:
+            tried.add(acts)
+            found.append(other)
+    return found
+
+
+def _acts(action: Action) -> str:
+    """What an action does to the world: its calls, or what it says if it calls nothing."""
+    return json.dumps([(call.name, call.arguments) for call in action.calls] or action.text.strip(), sort_keys=True)
+
+
+def _texts(path: Path) -> Iterator[tuple[int, str]]:
+    suffixes = [suffix for suffix in path.suffixes if suffix != ".gz"][-1:]
+    if suffixes == [".jsonl"]:
+        for record in files.lines(path):
+            text = record.value.get("text") if isinstance(record.value, dict) else None
+            if not isinstance(text, str):
+                raise UserError(f"{path}, row {record.row}: {record.error or 'no field `text` that holds a text'}")
+            yield record.row, text
+    elif suffixes in ([".txt"], [".md"]):
+        with files.open_file(path) as file:
+            try:
+                yield 0, file.read().decode()
+            except UnicodeDecodeError as error:
+                raise UserError(f"{path}: not UTF-8 at byte {error.start}") from None
+    else:
+        raise UserError(f"{path}: texts are .txt, .md or .jsonl files")
+
+
+def _digest(value: Any) -> bytes:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).digest()
+
+
+def _random(name: str) -> random.Random:
+    return random.Random(name.encode(errors="surrogatepass"))

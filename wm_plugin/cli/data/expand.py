@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from wm_plugin.cli.data.support import progress
+from wm_plugin.cli.data.support import progress, token_counter
+from wm_plugin.errors import UserError
 
 
 def add_parser(steps: Any) -> argparse.ArgumentParser:
@@ -19,9 +20,17 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--turns", default="all", help="all (default), one a trajectory at random, or bench: first, last, three more"
     )
-    parser.add_argument(
+    history = parser.add_mutually_exclusive_group()
+    history.add_argument(
         "--history", type=int, metavar="TURNS", help="turns before the action that are kept (default: all)"
     )
+    history.add_argument(
+        "--history-tokens",
+        type=int,
+        metavar="TOKENS",
+        help="or as many as fit into so many tokens, the last ones, whole",
+    )
+    parser.add_argument("--tokenizer", metavar="PATH", help="that counts the tokens of --history-tokens")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--validation-share",
@@ -43,10 +52,20 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     out = Path(args.out)
     held_out = out.with_name(f"{out.stem}.validation{out.suffix}")
     share = args.validation_share
+    if (args.history_tokens is None) is not (args.tokenizer is None):
+        raise UserError("--history-tokens TOKENS and --tokenizer PATH go together: give both or none")
+    count = token_counter(args.tokenizer) if args.tokenizer else None
 
     def side(validation: bool) -> Iterator[Any]:
         chosen = (t for t in read(args.source) if is_validation(t, share, args.seed) is validation)
-        return expand(progress(chosen, "trajectories"), turns=args.turns, history=args.history, seed=args.seed)
+        return expand(
+            progress(chosen, "trajectories"),
+            turns=args.turns,
+            history=args.history,
+            history_tokens=args.history_tokens,
+            count=count,
+            seed=args.seed,
+        )
 
     result = {"transitions": write_transitions(side(False), out), "out": str(out)}
     if share:

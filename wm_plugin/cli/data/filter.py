@@ -1,9 +1,13 @@
 """`wm data filter`: what is not worth learning is left out, and counted."""
 
 import argparse
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from wm_plugin.cli.data.support import progress
+
+if TYPE_CHECKING:
+    from wm_plugin.trajectories.schema import Trajectory
 
 
 def add_parser(steps: Any) -> argparse.ArgumentParser:
@@ -21,23 +25,58 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--invalid", action="append", default=[], metavar="REGEX", help="an observation that answers no action"
     )
+    parser.add_argument(
+        "--mask-values", action="store_true", help="tools' JSON results become their schemas, after the filters"
+    )
+    parser.add_argument(
+        "--profile", action="store_true", help="what a user knows of themselves becomes a part of the context (tau2)"
+    )
     parser.set_defaults(run=run, show=show)
     return parser
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """What is left, counted as by convert, and `taken` by each filter."""
+    """What is left, counted as by convert, and `taken` by each filter.
+
+    With `--mask-values`, `masked` results; with `--profile`, `profiles`: trajectories that have one now.
+    """
     from wm_plugin.trajectories.filter import DEFAULT, Filter
     from wm_plugin.trajectories.readers import read
     from wm_plugin.trajectories.write import write
 
     names = [name.strip() for name in args.filters.split(",") if name.strip()] if args.filters else DEFAULT
     chosen = Filter(names, failures=args.failure, invalid=args.invalid)
-    counts = write(chosen(progress(read(args.source), "trajectories")), args.out)
-    return {**counts.as_dict(), "taken": {name: chosen.taken[name] for name in chosen.names}, "out": args.out}
+    changed = {"masked": 0} if args.mask_values else {}
+    changed |= {"profiles": 0} if args.profile else {}
+    left = _changed(chosen(progress(read(args.source), "trajectories")), args.mask_values, args.profile, changed)
+    counts = write(left, args.out)
+    taken = {name: chosen.taken[name] for name in chosen.names}
+    return {**counts.as_dict(), "taken": taken, **changed, "out": args.out}
+
+
+def _changed(
+    trajectories: Iterable["Trajectory"], mask: bool, profile: bool, counts: dict[str, int]
+) -> Iterator["Trajectory"]:
+    """Values masked and profiles told. The filters come first: they read what the values say."""
+    from wm_plugin.trajectories.values import mask_values, masked, profile_to_context
+
+    for trajectory in trajectories:
+        if profile:
+            told = profile_to_context(trajectory)
+            counts["profiles"] += told is not trajectory
+            trajectory = told
+        if mask:
+            before = masked(trajectory)
+            trajectory = mask_values(trajectory)
+            counts["masked"] += masked(trajectory) - before
+        yield trajectory
 
 
 def show(result: dict[str, Any]) -> None:
     print(f"{result['out']}: {result['trajectories']} trajectories, {result['transitions']} transitions are left")
     for name, count in result["taken"].items():
         print(f"  {name:<20} {count}")
+    if "masked" in result:
+        print(f"{result['masked']} results of tools are schemas now")
+    if "profiles" in result:
+        print(f"{result['profiles']} trajectories say what their users know of themselves")

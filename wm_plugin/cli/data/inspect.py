@@ -2,12 +2,12 @@
 
 import argparse
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from wm_plugin.cli.data.support import progress
-from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.cli.data.support import progress, token_counter
+from wm_plugin.errors import UserError
 
 
 def add_parser(steps: Any) -> argparse.ArgumentParser:
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         raise UserError(f"--samples is {args.samples}; write a number >= 0")
     if len(set(args.sources)) < len(args.sources):
         raise UserError("a source is named twice; name each once")
-    measure = _tokens(args.tokenizer) if args.tokenizer else None
+    measure = token_counter(args.tokenizer) if args.tokenizer else None
     found = {}
     for source in args.sources:
         summary = Summary(measure, samples=args.samples, seed=args.seed)
@@ -95,15 +95,3 @@ def _easy(source: Path) -> dict[str, float]:
         return {}
     flags = [bool(json.loads(line)["easy"]) for line in scores.read_text(encoding="utf-8").splitlines() if line]
     return {"easy_share": sum(flags) / len(flags)} if flags else {}
-
-
-def _tokens(path: str) -> Callable[[str], int]:
-    try:
-        from transformers import AutoTokenizer
-    except ModuleNotFoundError:
-        raise MissingExtraError("--tokenizer", "transformers", "trl") from None
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
-    except (OSError, ValueError) as error:
-        raise UserError(f"--tokenizer {path}: {' '.join(str(error).split())[:200]}") from None
-    return lambda text: len(tokenizer(text, add_special_tokens=False).input_ids)

@@ -1,11 +1,11 @@
-"""What the steps of `wm data` share: the files that are named, and a count on a terminal."""
+"""What the steps of `wm data` share: the files that are named, a count on a terminal, and a tokenizer that counts."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from wm_plugin.errors import UserError
+from wm_plugin.errors import MissingExtraError, UserError
 
 T = TypeVar("T")
 SUFFIXES = (".json", ".jsonl", ".traj", ".gz", ".parquet")
@@ -40,3 +40,20 @@ def progress(rows: Iterable[T], what: str) -> Iterator[T]:
         for row in rows:
             yield row
             bar.advance(task)
+
+
+def token_counter(path: str) -> Callable[[str], int]:
+    """Counts the tokens of a text with the tokenizer at `path`; special tokens are not added.
+
+    Raises:
+        UserError: it cannot be loaded, or transformers is not installed.
+    """
+    try:
+        from transformers import AutoTokenizer
+    except ModuleNotFoundError:
+        raise MissingExtraError("--tokenizer", "transformers", "trl") from None
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        raise UserError(f"--tokenizer {path}: {' '.join(str(error).split())[:200]}") from None
+    return lambda text: len(tokenizer(text, add_special_tokens=False).input_ids)

@@ -6,10 +6,11 @@ from importlib import resources
 
 import pytest
 import yaml
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from wm_plugin.errors import UserError
+from wm_plugin.rewards.extract import extract
 from wm_plugin.trajectories import Trajectory, Transition, Turn, expand
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.prompts import FAMILIES, STAGES, dialogue, load, render, target
@@ -194,28 +195,24 @@ def test_variants_and_stages_that_do_not_exist():
 # -- labels ----------------------------------------------------------------------------------------------------------------
 
 
-def extracted(answer, tag):
-    """The text between the last opening tag and its closing tag, after the last thought."""
-    answer = answer.rpartition("</think>")[2]
-    _, opened, rest = answer.rpartition(f"<{tag}>\n")
-    text, closed, after = rest.partition(f"\n</{tag}>")
-    return text if opened and closed and not after else None
-
-
-@given(st.text(st.sampled_from("<>/think next_sae\n\t$"), max_size=60) | st.text())
-@example("")
-@example("</next_state")
-@example("\n<next_state\n")
-@example("a </next_state> b")
-def test_a_label_gives_its_observation_back(text):
-    prompts = ours("rwml")
-    marks = ("<next_state>", "</next_state>", "<think>", "</think>")
+@given(text=st.text(st.sampled_from("<>/think next_sae\n\t$"), max_size=60) | st.text())
+@example(text="")
+@example(text="</next_state")
+@example(text="\n<next_state\n")
+@example(text="a </next_state> b")
+@pytest.mark.parametrize("family", ["rwml", "word2world", "os"])
+def test_a_label_gives_its_observation_back(family, text):
+    prompts = ours(family)
+    marks = ("<think>", "</think>", *([f"<{prompts.tag}>", f"</{prompts.tag}>"] if prompts.tag else []))
     for thinking in (True, False):
         if any(mark in text for mark in marks):
             with pytest.raises(RowError, match="the observation holds"):
                 target(environment(text), prompts, thinking=thinking)
         else:
-            assert extracted(target(environment(text), prompts, thinking=thinking), "next_state") == text
+            assume(prompts.tag or not text.rstrip().endswith("</s>"))  # without a tag, an end of text
+            label = target(environment(text), prompts, thinking=thinking)
+            assert extract(label, prompts.tag) == ("", text.strip())  # which strips what it finds
+            assert text in label
 
 
 def test_labels():
@@ -223,7 +220,7 @@ def test_labels():
     assert (
         target(environment("ab"), ours("os"), thinking=True) == "<predicted_observation>\nab\n</predicted_observation>"
     )
-    assert target(environment("</think><next_state>"), ours("word2world")) == "</think><next_state>"
+    assert target(environment(" <next_state>"), ours("word2world")) == " <next_state>"
     assert target(environment("done", success=True), ours("word2world")) == "done [SUCCESS]"
     assert "[SUCCESS]" not in target(environment("done", success=True), ours("terminal"))
     assert target(environment("a </next_state>"), ours("os"), thinking=True).count("</next_state>") == 1

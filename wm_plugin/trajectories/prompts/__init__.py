@@ -213,7 +213,8 @@ def render(
     if as_text:
         return Rendered(_messages(system, [asked]), name)
     texts = [[_marked(o, prompts) for o in turn.observations] for turn in transition.history]
-    return Rendered(_messages(_joined(system, prompts.dialogue), [*sides(transition.history, texts), asked]), name)
+    blocks = [*sides(transition.history, texts), asked]
+    return Rendered(_messages(_joined(system, prompts.dialogue), blocks), name)
 
 
 def target(observation: Observation, prompts: Prompts, *, thinking: bool = False) -> str:
@@ -222,14 +223,14 @@ def target(observation: Observation, prompts: Prompts, *, thinking: bool = False
     Reasoning that the caller has goes before the text for `thinking`. Without a tag it is the observation alone.
 
     Raises:
-        RowError: the observation holds the tags themselves, or the end of a thought: nobody could find it in the answer again.
+        RowError: the observation holds one of the tags itself: `rewards.extract` could not find it in the answer again.
     """
     text = _marked(observation, prompts)
-    if not prompts.tag:
-        return text
-    for mark in (f"<{prompts.tag}>", f"</{prompts.tag}>", "<think>", "</think>"):
+    for mark in ("<think>", "</think>", *([f"<{prompts.tag}>", f"</{prompts.tag}>"] if prompts.tag else [])):
         if mark in text:
             raise RowError(f"the observation holds {mark} itself", "tag in observation")
+    if not prompts.tag:
+        return text
     answer = f"<{prompts.tag}>\n{text}\n</{prompts.tag}>"
     return answer if thinking else f"<think>\n\n</think>\n\n{answer}"
 
@@ -253,7 +254,8 @@ def dialogue(
     blocks = list(sides(trajectory.turns, observed))
     while blocks and blocks[-1][0] == "actor":
         blocks.pop()
-    return Rendered(_messages(_joined(_fill(prompts.variants[name].system, values), prompts.dialogue), blocks), name)
+    system = _fill(prompts.variants[name].system, values)
+    return Rendered(_messages(_joined(system, prompts.dialogue), blocks), name)
 
 
 def _is_masked(observation: Observation) -> bool:
@@ -290,8 +292,8 @@ def _fill(template: str, values: Mapping[str, str]) -> str:
     return "\n\n".join(whole)
 
 
-def _joined(*parts: str) -> str:
-    return "\n\n".join(part.strip() for part in parts if part.strip())
+def _joined(system: str, dialogue: str) -> str:
+    return "\n\n".join(filter(None, (system, dialogue.strip())))
 
 
 def _values(prompts: Prompts) -> dict[str, str]:

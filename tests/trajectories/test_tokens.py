@@ -204,6 +204,18 @@ def test_of_a_message_with_calls_everything_counts(content):
     ]
 
 
+def test_a_thought_of_its_own_counts_where_the_template_writes_it():
+    message = {"role": "assistant", "content": "a b", "reasoning_content": "hm"}
+    sample = Sample([{"role": "user", "content": "go"}, message], [False, True])
+    template = CHATML.replace(
+        "{{ m.content }}",
+        "{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}",
+    )
+    assert counted_text(subwords(template), sample) == ["<think>hm</think>a b<|im_end|>"]
+    with pytest.raises(UserError, match="changes message 2"):
+        Tokeniser(subwords(CHATML))(sample)
+
+
 def test_calls_of_the_tiny_policy():
     move = calling("", "move", arguments=json.dumps({"direction": "U"}))
     sample = Sample([{"role": "user", "content": "."}, move, {"role": "tool", "content": "."}], [False, True, False])

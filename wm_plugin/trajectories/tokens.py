@@ -31,9 +31,9 @@ class Tokens(NamedTuple):
 class Tokeniser:
     """Turns samples into tokens by one tokenizer and its chat template.
 
-    Of an assistant's message that counts, its content counts, and the end of the turn. Of one with tool calls, everything counts
-    that the template writes between the header of the turn and its end: content, calls and their scaffold. White space after the
-    end of the turn does not. A token belongs to the text in which its first character lies.
+    Of an assistant's message that counts, its content counts, and the end of the turn. Of one with tool calls, or with a thought
+    in `reasoning_content`, everything counts that the template writes between the header of the turn and its end. White space
+    after the end of the turn does not. A token belongs to the text in which its first character lies.
 
     Args:
         tokenizer: a fast transformers tokenizer with a chat template.
@@ -87,14 +87,14 @@ class Tokeniser:
         self, messages: list[Message], counted: Sequence[int], tools: Sequence[Any], text: str
     ) -> list[tuple[int, int]]:
         """The characters [start, end) of the text that count."""
-        plain = [number for number in counted if not messages[number].get("tool_calls")]
+        plain = [number for number in counted if not _more_than_content(messages[number])]
         found = self._together(messages, plain, tools, text)
         return [found[number] if number in found else self._alone(messages, number, tools, text) for number in counted]
 
     def _together(
         self, messages: list[Message], numbers: Sequence[int], tools: Sequence[Any], text: str
     ) -> dict[int, tuple[int, int]]:
-        """The regions of messages without calls, all in one rendering; none where that does not give the text again."""
+        """The regions of messages that are content alone, all in one rendering; none where that does not give the text again."""
         if not numbers:
             return {}
         rest = self._chat.render(_masked(messages, numbers), tools=tools)
@@ -124,10 +124,11 @@ class Tokeniser:
         same = after.startswith(end) and text.startswith(before) and text.endswith(after[len(end) :])
         if not same or left < len(before):
             raise UserError(_changed(number))
-        if calls := message.get("tool_calls"):
+        if _more_than_content(message):
             start, whole = len(before), text[len(before) : left]
-            names = (call["function"]["name"] for call in calls)
-            written = message["content"] in whole and whole.endswith(end.lstrip()) and all(n in whole for n in names)
+            parts = [message["content"], (message.get("reasoning_content") or "").strip()]
+            parts += [call["function"]["name"] for call in message.get("tool_calls") or ()]
+            written = whole.endswith(end.lstrip()) and all(part in whole for part in parts)
         else:  # a header may itself begin a thought, which the data have too
             start = left - len(message["content"] + end)
             written = start >= max(header, 0) and text.startswith(message["content"] + end, start)
@@ -159,6 +160,10 @@ class Tokeniser:
         if not message.get("tool_calls"):
             self._end = end
         return end
+
+
+def _more_than_content(message: Message) -> bool:
+    return bool(message.get("tool_calls") or message.get("reasoning_content"))
 
 
 def _masked(messages: Sequence[Message], numbers: Sequence[int]) -> list[Message]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from wm_plugin.errors import UserError
 
-STEPS = ("convert", "filter", "expand", "inspect", "prompts")  # in the order in which they are used
+STEPS = ("convert", "filter", "expand", "inspect", "easy", "best", "prompts", "build")  # in the order in which they are used
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:

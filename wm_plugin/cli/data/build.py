@@ -1,0 +1,77 @@
+"""`wm data build`: trajectories or transitions to the files that TRL and verl train on."""
+
+import argparse
+from typing import Any
+
+from wm_plugin.cli.data.support import progress
+
+KINDS = "rwml-sft, rwml, word2world, agentworld-sft, agentworld, cpt, imitation or rft"
+
+
+def add_parser(steps: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = steps.add_parser(
+        "build",
+        help="the files that TRL and verl train on",
+        description="Samples with their prompts, in the columns that a stock trainer reads.",
+    )
+    parser.add_argument("source", metavar="SRC", help="trajectories, transitions, or any format that convert reads")
+    parser.add_argument("--as", required=True, dest="kind", metavar="KIND", help=KINDS)
+    parser.add_argument("--host", required=True, help="trl or verl")
+    parser.add_argument("--out", required=True, help="X.jsonl or X.parquet")
+    parser.add_argument(
+        "--prompts",
+        metavar="FAMILY",
+        help="rwml, word2world, a domain (mcp, search, ...), or the path of a file of your own",
+    )
+    parser.add_argument(
+        "--tokenizer",
+        metavar="PATH",
+        help="fine-tuning: write tokens and a mask, the same for both hosts; else: to count only",
+    )
+    parser.add_argument("--max-tokens", type=int, metavar="N", help="leave longer samples out, and count them")
+    parser.add_argument(
+        "--turn-information", action="store_true", help="observations count with the probability of their category"
+    )
+    parser.add_argument(
+        "--history", type=int, metavar="TURNS", help="turns before the action that are kept (default: all)"
+    )
+    parser.add_argument("--split", default="train", help="what verl's extra_info says (default: train)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.set_defaults(run=run, show=show)
+    return parser
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """`rows`, `tokens` and `counted_tokens` (0 without a tokenizer), `left_out` by reason, `categories` kept and dropped."""
+    from wm_plugin.trajectories.build import build
+
+    built = build(
+        args.source,
+        args.kind,
+        args.host,
+        args.out,
+        prompts=args.prompts,
+        tokenizer=args.tokenizer,
+        max_tokens=args.max_tokens,
+        turn_information=args.turn_information,
+        history=args.history,
+        split=args.split,
+        seed=args.seed,
+        watch=lambda samples: progress(samples, "samples"),
+    )
+    return {**built.as_dict(), "out": args.out}
+
+
+def show(result: dict[str, Any]) -> None:
+    tokens = f", {result['tokens']:,} tokens" if result["tokens"] else ""
+    counted = f", {result['counted_tokens']:,} of them count" if result["counted_tokens"] else ""
+    print(f"{result['out']}: {result['rows']:,} rows{tokens}{counted}")
+    for reason, count in result["left_out"].items():
+        print(f"  {count:,} left out: {reason}")
+    for name, counts in result["categories"].items():
+        print(f"  {name:<12} {counts['kept']:>8,} count {counts['dropped']:>8,} are context")
+    if result["calls_as_text"]:
+        print(
+            f"{result['calls_as_text']:,} rows have tool calls, with arguments as JSON text. A chat template that writes them "
+            "as JSON itself (Qwen2.5's) would quote them once more: with --tokenizer the rows are tokens"
+        )

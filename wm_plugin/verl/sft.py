@@ -1,0 +1,111 @@
+"""The dataset class that verl's SFT trainer takes for rows of tokens, as `wm data build --host verl --tokenizer ...` writes them.
+
+    data.custom_cls.path=pkg://wm_plugin.verl.sft data.custom_cls.name=TokenisedSFTDataset
+
+verl's own class tokenises messages one by one and trains on every assistant's message. Here the file says which tokens count.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import torch
+from torch.utils.data import Dataset
+
+from wm_plugin.errors import UserError
+
+COLUMNS = ("input_ids", "loss_mask")
+PAD_MODES = ("no_padding", "right")
+TRUNCATIONS = ("error", "left", "right")
+
+
+class TokenisedSFTDataset(Dataset):
+    """Rows `input_ids` and `loss_mask` (1 = the token counts), both lists of one length.
+
+    An item has `input_ids`, `position_ids` and `loss_mask`, each (T,) int64, as verl's own class makes them; with
+    `pad_mode=right`, T is `max_length` and there is an `attention_mask`, too.
+
+    Args:
+        parquet_files: one file, or several.
+        tokenizer: for its padding token only.
+        config: verl's `data`: `pad_mode`, `max_length` and `truncation` mean what they do in verl's own class (without padding,
+            rows are cut on the right, whatever side `truncation` names), and so do `shuffle` and `seed` where `max_samples` are drawn.
+        processor: is not used.
+        max_samples: rows that are kept; -1: all.
+
+    Raises:
+        UserError: a file has not these columns, or a setting is unknown.
+    """
+
+    def __init__(
+        self,
+        parquet_files: str | Sequence[str],
+        tokenizer: Any,
+        config: Mapping[str, Any],
+        processor: Any = None,
+        max_samples: int = -1,
+    ) -> None:
+        del processor
+        self.pad_mode = _one_of(config, "pad_mode", "no_padding", PAD_MODES)
+        self.truncation = _one_of(config, "truncation", "error", TRUNCATIONS)
+        self.max_length = int(config.get("max_length", 1024))
+        self._pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
+        files = [parquet_files] if isinstance(parquet_files, str) else list(parquet_files)
+        self._rows = pyarrow.concat_tables([_read(file) for file in files])
+        if 0 < max_samples < len(self._rows):
+            chosen = range(len(self._rows))
+            if config.get("shuffle", False):
+                chosen = random.Random(config.get("seed")).sample(chosen, max_samples)
+            self._rows = self._rows.take(list(chosen)[:max_samples])
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, item: int) -> dict[str, torch.Tensor]:
+        ids, mask = (torch.tensor(self._rows[name][item].as_py(), dtype=torch.int64) for name in COLUMNS)
+        if len(ids) != len(mask):
+            raise UserError(f"row {item} has {len(ids)} tokens but a mask of {len(mask)}")
+        length = len(ids)
+        if length > self.max_length and self.truncation == "error":
+            raise UserError(
+                f"row {item} has {length} tokens, more than data.max_length={self.max_length}: build with --max-tokens, or set "
+                "data.truncation"
+            )
+        positions = torch.arange(length)
+        kept = slice(-self.max_length, None) if self._cuts_left() else slice(0, self.max_length)
+        found = {"input_ids": ids[kept], "position_ids": positions[kept], "loss_mask": mask[kept]}
+        if self.pad_mode == "no_padding":
+            return found
+        found["attention_mask"] = torch.ones_like(found["input_ids"])
+        padding = max(0, self.max_length - length)
+        fills = {"input_ids": self._pad}
+        return {name: torch.nn.functional.pad(v, (0, padding), value=fills.get(name, 0)) for name, v in found.items()}
+
+    def _cuts_left(self) -> bool:
+        return self.truncation == "left" and self.pad_mode == "right"
+
+
+def _read(file: str) -> Any:
+    from verl.utils.fs import copy_local_path_from_hdfs
+
+    path = copy_local_path_from_hdfs(file, verbose=True)
+    try:
+        names = pyarrow.parquet.read_schema(path).names
+        missing = [name for name in COLUMNS if name not in names]
+        if missing:
+            raise UserError(
+                f"{file} has no column {missing[0]!r}: write it by wm data build --host verl --tokenizer PATH, or leave "
+                "data.custom_cls out for rows of messages"
+            )
+        return pyarrow.parquet.read_table(path, columns=list(COLUMNS))
+    except (OSError, pyarrow.ArrowInvalid) as error:
+        raise UserError(f"{file}: {' '.join(str(error).split())}") from None
+
+
+def _one_of(config: Mapping[str, Any], name: str, default: str, known: Sequence[str]) -> str:
+    value = config.get(name, default)
+    if value not in known:
+        raise UserError(f"data.{name} is {value!r}; write {' or '.join(known)}")
+    return str(value)

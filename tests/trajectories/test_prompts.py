@@ -357,6 +357,7 @@ def test_a_domain_of_ones_own_in_our_styles(tmp_path):
         (changed(stages={"pre": ["mine"]}), "stages, pre"),
         (changed(fields={"action": "x"}), "fields: 'action' cannot be a placeholder of your own"),
         (changed(styles="agentwrold"), "styles: agentwrold: No such file"),
+        (changed(styles="mcp"), "styles: mcp has styles itself; name those"),
         (changed(styles=3), "styles is 3; write one of our names, or a path"),
         ({"styles": "agentworld", "fields": {"domain": "x"}}, "variant v1, system: unknown placeholder $environment"),
         ("- a\n- b\n", "the file is no mapping"),

@@ -44,6 +44,7 @@ def test_an_empty_message_does_not_count():
     made = Trajectory(turns=tuple(Turn(action=Action(text=text)) for text in ("a", " ", "b")))
     (sample,) = imitation([made])
     assert sample.train == [True, False, True]
+    assert list(imitation([Trajectory(turns=())])) == []
 
 
 def test_rft_takes_successes_once():

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from prediction_support import chat_server
 from wm_plugin.agents import play
 from wm_plugin.agents.scripted import directions, walker
 from wm_plugin.environments import grid
@@ -62,10 +63,10 @@ def test_the_question_holds_what_was_tried_and_what_came_of_it(expert):
 
 
 def test_bad_replies_are_left_out_and_counted(expert):
-    replies = iter([None, "  ", "<think>much</think>\n", "x" * 21, "<think>hm</think> Up it is. "])
+    replies = iter([None, "  ", "<think>much</think>\n", "<think>Let me", "x" * 21, "<think>hm</think> Up it is. "])
     samples, counts = run([expert] * 2, lambda asked: [next(replies, "Fine.") for _ in asked], max_chars=20)
     states = 2 * len(expert.turns)
-    assert counts == {"no reply": 1, "empty": 2, "too long": 1, "samples": states - 4}
+    assert counts == {"no reply": 1, "empty": 3, "too long": 1, "samples": states - 5}
     assert samples[0].messages[-1]["reasoning_content"] == "Up it is."
 
 
@@ -92,3 +93,21 @@ def test_a_predictor_can_be_asked():
             return [["a"] if n % 2 else [] for n, _ in enumerate(conversations)]
 
     assert asking(Half(), seed=7)([[], [], []]) == [None, "a", None]
+
+
+def test_thoughts_from_a_server(expert):
+    pytest.importorskip("aiohttp")
+    from wm_plugin.server import Server
+    from wm_plugin.trajectories.predict import ServerPredictor
+
+    def answer(body, _):
+        chosen = json.loads(body["messages"][1]["content"])["chosen"]["action"]["calls"][0]["arguments"]["direction"]
+        return 200, {"choices": [{"message": {"role": "assistant", "content": f"I go {chosen}."}}]}
+
+    with chat_server(answer) as server:
+        predictor = ServerPredictor(Server(server.url, "model", temperature=1.0))
+        samples, counts = run([expert], asking(predictor))
+    assert counts == {"samples": len(expert.turns)}
+    assert [sample.messages[-1]["reasoning_content"] for sample in samples] == [
+        f"I go {turn.action.calls[0].arguments['direction']}." for turn in expert.turns
+    ]

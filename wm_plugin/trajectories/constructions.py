@@ -28,15 +28,15 @@ Propose = Callable[[Trajectory, Any, int], Iterable[Action]]
 
 
 def imitation(trajectories: Iterable[Trajectory], *, construction: str = "imitation") -> Iterator[Sample]:
-    """Experts' rollouts as the agent saw them: everything that the agent did counts, empty messages excepted."""
+    """Experts' rollouts as the agent saw them: everything that the agent did counts, empty messages excepted.
+
+    A trajectory in which the agent did nothing is left out.
+    """
     for trajectory in trajectories:
         messages = chat(trajectory.context, trajectory.turns)
-        yield Sample(
-            messages=messages,
-            train=[m["role"] == "assistant" and bool(m["content"].strip() or "tool_calls" in m) for m in messages],
-            tools=trajectory.context.action_space,
-            columns=columns(trajectory, construction),
-        )
+        train = [m["role"] == "assistant" and bool(m["content"].strip() or "tool_calls" in m) for m in messages]
+        if any(train):
+            yield Sample(messages, train, trajectory.context.action_space, columns(trajectory, construction))
 
 
 def rft(

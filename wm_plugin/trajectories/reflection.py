@@ -60,7 +60,7 @@ def reflection(
         ask: conversations to replies; `asking(ServerPredictor(...))` for a server.
         inline: the thought goes before the content as `<think>...</think>`, and not into `reasoning_content`, which chat
             templates of models without a thinking mode leave out.
-        max_chars: of a thought. What is before `</think>` in a reply is the strong model's own, and does not count.
+        max_chars: of a thought. What the strong model thinks itself, up to `</think>`, is no part of it.
         batch: conversations that are asked at once.
         counts: is filled with `samples`, the replies that were left out (`no reply`, `empty`, `too long`), states with
             `no alternative`, and trajectories that were left out, by reason.
@@ -69,7 +69,7 @@ def reflection(
     states = _states(trajectories, environment, propose, alternatives, counts)
     while asked := list(islice(states, batch)):
         for state, reply in zip(asked, ask([question(*state) for state in asked]), strict=True):
-            thought = None if reply is None else reply.rpartition("</think>")[2].strip()
+            thought = None if reply is None else _thought(reply)
             if not thought or len(thought) > max_chars:
                 counts["no reply" if thought is None else "too long" if thought else "empty"] += 1
                 continue
@@ -106,6 +106,11 @@ def _states(
                 yield _State(trajectory, number, others)
             else:
                 counts["no alternative"] += 1
+
+
+def _thought(reply: str) -> str:
+    text = reply.rpartition("</think>")[2].strip()
+    return "" if "<think>" in text else text  # it was cut off while it thought
 
 
 def _tried(turn: Turn) -> dict[str, Any]:

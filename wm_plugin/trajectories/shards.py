@@ -2,10 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories.predict import Predictor, seed_of
@@ -14,7 +14,22 @@ from wm_plugin.trajectories.samples import Message
 from wm_plugin.trajectories.schema import Transition
 from wm_plugin.trajectories.write import atomic
 
+T = TypeVar("T")
 VERSION = 1  # of the folder's layout
+
+
+class Again(Generic[T]):
+    """Rows that can be gone through again, without being in memory at once.
+
+    Args:
+        rows: makes an iterator from the start.
+    """
+
+    def __init__(self, rows: Callable[[], Iterator[T]]) -> None:
+        self._rows = rows
+
+    def __iter__(self) -> Iterator[T]:
+        return self._rows()
 
 
 def predictions(
@@ -36,7 +51,7 @@ def predictions(
     folder of a run that was interrupted is the same, byte for byte, as that of one that was not.
 
     Args:
-        transitions: gone through twice: a list, or anything that can be gone through again.
+        transitions: gone through twice: a list, or `Again`.
         prompts: the family that transitions are rendered with.
         stage, thinking: which of the family's prompts, see `render`.
 

@@ -1,7 +1,9 @@
 """Episodes of our own environments as trajectories, without a host."""
 
+import asyncio
 import json
 import random
+from types import SimpleNamespace
 
 import pytest
 
@@ -130,6 +132,27 @@ def test_calls_that_fail_are_observations_in_the_words_of_the_host(made, trl, ve
         assert observation.error
         assert words in observation.text
         assert played.metadata["host"] == host
+
+
+@pytest.mark.parametrize(
+    "made", [call("fly"), call("move", direction="X"), call("move", direction="R"), call("move", way=1)]
+)
+def test_the_words_are_those_of_verl_itself(made):
+    pytest.importorskip("verl")
+    from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
+    from verl.experimental.agent_loop.tool_parser import FunctionCall
+    from verl.tools.function_tool import FunctionTool
+
+    world = GridEnvironment()
+    world.reset(BOARD)
+    loop = SimpleNamespace(
+        tools={"move": FunctionTool("move", world.move, None, False)}, max_tool_response_length=10**6
+    )
+    (asked,) = made.calls
+    wanted = FunctionCall(name=asked.name, arguments=json.dumps(asked.arguments))
+    response, _, _ = asyncio.run(ToolAgentLoop._call_tool(loop, wanted, {}, None))
+    played = replay(GridEnvironment(), {"board": BOARD}, [made], host="verl")
+    assert texts(played) == [response.text]
 
 
 def test_the_calls_of_an_action_run_in_their_order_on_one_world():

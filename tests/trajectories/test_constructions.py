@@ -14,9 +14,8 @@ from wm_plugin.environments.grid import GridEnvironment
 from wm_plugin.environments.sql import SqlEnvironment
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories import Trajectory, expand
-from wm_plugin.trajectories.constructions import cpt, documents, imitation, iwm, rft
-from wm_plugin.trajectories.prompts import load
-from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Turn
+from wm_plugin.trajectories.constructions import documents, imitation, iwm, rft
+from wm_plugin.trajectories.schema import Action, Call, Turn
 
 pytest.importorskip("transformers")
 
@@ -158,39 +157,6 @@ def test_what_does_not_replay_is_left_out_and_counted():
     assert list(iwm([moody], Moody(), proposals, counts=counts)) == []
     assert list(iwm([changed, other], GridEnvironment(), proposals, counts=counts)) == []
     assert counts == {"does not replay": 2, "of another environment": 1}
-
-
-def test_only_the_world_counts_in_pre_training():
-    experts = walks(40)
-    samples = list(cpt(experts, load("word2world"), seed=1))
-    assert len(samples) == 40
-    for sample in samples:
-        assert all(m["role"] == "assistant" for m, counts in zip(sample.messages, sample.train, strict=True) if counts)
-        assert sample.messages[-1]["role"] == "assistant"
-        assert "<think>" not in sample.messages[-1]["content"]
-
-
-def echoing(turns, row=0):
-    """The world repeats what was said: the category echo, which counts once in twenty."""
-    said = [f"put the {word} kettle on the stove" for word in ("red", "blue", "old")]
-    made = [
-        Turn(action=Action(text=text), observations=(Observation(kind="environment", text=text),))
-        for n in range(turns)
-        for text in [said[n % 3]]
-    ]
-    return Trajectory(turns=tuple(made), context=Context(task=f"row {row}"), task_id=str(row))
-
-
-def test_turns_without_information_count_by_their_ratio():
-    samples = list(cpt([echoing(100, row) for row in range(40)], load("word2world")))
-    share = sum(sum(sample.train) for sample in samples) / (40 * 100)
-    assert 0.035 < share < 0.065  # 0.05 +- 4 standard deviations
-    assert samples == list(cpt([echoing(100, row) for row in range(40)], load("word2world")))
-    assert samples[:1] != list(cpt([echoing(100)], load("word2world"), seed=1))
-    assert (
-        len(list(cpt([echoing(1, row) for row in range(200)], load("word2world")))) < 30
-    )  # the others have nothing left
-    assert list(cpt([Trajectory(turns=())], load("word2world"))) == []
 
 
 def test_documents_count_whole(tmp_path):

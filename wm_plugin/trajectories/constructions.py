@@ -1,13 +1,13 @@
-"""What the papers train on besides transitions: an agent's own turns, and world models' continual pre-training.
+"""What the papers train on besides predictions: an agent's own turns, other actions' outcomes, and texts.
 
-`imitation`, `rft` and `iwm` are RWML's baselines (section 3.1, appendices B.3 and C.4; `reflection` has a module of its own).
-`cpt` and `documents` are Qwen-AgentWorld's first stage (section 3.2). The papers mix them: IWM is `iwm` and `imitation` together.
+`imitation`, `rft` and `iwm` are RWML's baselines (section 3.1, appendices B.3 and C.4; `reflection` has a module of its own);
+`documents` are the corpora of Qwen-AgentWorld's continual pre-training (section 3.2), whose dialogues are the kind `cpt`. The
+papers mix them: IWM is `iwm` and `imitation` together, pre-training is `documents` and `cpt`.
 """
 
 import hashlib
 import heapq
 import json
-import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -18,8 +18,6 @@ from wm_plugin.errors import UserError
 from wm_plugin.trajectories import files
 from wm_plugin.trajectories.chat import chat
 from wm_plugin.trajectories.expand import identity, transition
-from wm_plugin.trajectories.information import KEEP, category
-from wm_plugin.trajectories.prompts import Prompts, dialogue
 from wm_plugin.trajectories.samples import Sample
 from wm_plugin.trajectories.schema import Action, Trajectory, Transition, Turn
 
@@ -127,23 +125,6 @@ def branch(
     return found
 
 
-def cpt(trajectories: Iterable[Trajectory], prompts: Prompts, *, seed: int = 0) -> Iterator[Sample]:
-    """World-model dialogues without thinking: the user acts, the assistant is the world (Qwen-AgentWorld, section 3.2).
-
-    An observation counts with the probability of its category (table 3): what repeats the action is context, mostly. A draw
-    depends on nothing but the seed and where the observation stands. Trajectories in which nothing counts are left out.
-    """
-    for trajectory in trajectories:
-        messages = dialogue(trajectory, prompts, stage="cpt", seed=seed).messages
-        train = [False] * len(messages)
-        for place, message in enumerate(messages):
-            if message["role"] == "assistant":
-                ratio = KEEP[category(messages[place - 1]["content"], message["content"])]
-                train[place] = _random(f"keep/{seed}/{identity(trajectory)}/{place}").random() < ratio
-        if any(train):
-            yield Sample(messages=messages, train=train, columns=columns(trajectory, "cpt"))
-
-
 def documents(paths: Iterable[str | Path]) -> Iterator[Sample]:
     """Texts of a user's own for continual pre-training: each is one assistant's message, all of which counts.
 
@@ -232,7 +213,3 @@ def _texts(path: Path) -> Iterator[tuple[int, str]]:
 
 def _digest(value: Any) -> bytes:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).digest()
-
-
-def _random(name: str) -> random.Random:
-    return random.Random(name.encode(errors="surrogatepass"))

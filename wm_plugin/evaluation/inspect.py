@@ -8,15 +8,19 @@ message, which may differ in white space from what was sampled.
 import ast
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from itertools import pairwise
 from typing import Any
+
+import torch
 
 from wm_plugin.errors import UserError
 from wm_plugin.evaluation.masks import LEGEND, Kind, Token, to_html, visible
 from wm_plugin.objectives.chat import Chat, Message, named_results, plain_messages, turns
 from wm_plugin.objectives.echo import EchoConfig
-from wm_plugin.objectives.spans import ContentLocator, Span, SpanError, ToolBlock, block_spans
+from wm_plugin.objectives.spans import ContentLocator, Span, SpanError, ToolBlock, block_spans, texts_of
+from wm_plugin.trajectories.information import categories, category
 
 _PARTIAL = "\ufffd"  # what a decoder writes for an incomplete character
 
@@ -59,7 +63,7 @@ class Inspection:
     guessed: int = 0
 
     def tools(self) -> dict[str, dict[str, float]]:
-        """For each tool: `tokens` that count, the `weight` of each, and `environment_tokens` with those that do not count."""
+        """For each tool: `tokens` that count, their mean `weight`, and `environment_tokens` with those that do not count."""
         return summary([self])
 
 
@@ -72,7 +76,9 @@ def summary(inspections: Iterable[Inspection]) -> dict[str, dict[str, float]]:
             row["environment_tokens"] += piece.end - piece.start
             if piece.weight:
                 row["tokens"] += piece.end - piece.start
-                row["weight"] = piece.weight
+                row["weight"] += (
+                    (piece.weight - row["weight"]) * (piece.end - piece.start) / row["tokens"]
+                )  # their mean
     return dict(sorted(found.items()))
 
 
@@ -122,7 +128,7 @@ class Inspector:
         prompt, completion = plain_messages(prompt), named_results(plain_messages(completion))
         known = {str(schema.get("function", schema).get("name")) for schema in tools} if tools else None
         ids: list[int] = []
-        blocks: list[tuple[int, ToolBlock, list[Message]]] = []
+        blocks: list[tuple[int, ToolBlock, list[Message], list[str]]] = []
         history = list(prompt)
         try:
             prompt_ids = self._encode(self._chat.render(prompt, add_generation_prompt=True, tools=tools))
@@ -133,20 +139,22 @@ class Inspector:
                     names = tuple(str(message["name"]) for message in group)
                     contents = tuple(str(message["content"]) for message in group)
                     block = ToolBlock(names, contents, self._chat.result_ids(names, contents))
-                    blocks.append((len(ids), block, group))
+                    blocks.append((len(ids), block, group, categories(history[-1], group)))
                     ids += block.ids
                 history += group
-            located = self._locator.locate([block for _, block, _ in blocks])
+            located = self._locator.locate([block for _, block, *_ in blocks])
         except SpanError as error:
             raise UserError(str(error)) from error
         truncated = self._truncated(ids)
         spans: list[tuple[Span, float, bool]] = []
         guessed = 0
-        for (start, block, group), ranges in zip(blocks, located, strict=True):
+        for (start, block, group, kinds), ranges in zip(blocks, located, strict=True):
             failed = [_failed(message, known) for message in group]
             guessed += sum(flag and "failed" not in message for flag, message in zip(failed, group, strict=True))
             for span, index in block_spans(block, ranges, start):
-                weight = self._config.multiplier(span, group[index], failed=failed[index], truncated=truncated)
+                weight = self._config.multiplier(
+                    span, group[index], failed=failed[index], truncated=truncated, category=kinds[index]
+                )
                 spans.append((span, weight, failed[index]))
         return self._inspection(prompt_ids, ids, spans, guessed)
 
@@ -161,7 +169,14 @@ class Inspector:
         ids, before = (_checked_ids(values, len(self._tokenizer)) for values in (completion_ids, prompt_ids))
         checked = _checked_spans(spans, len(ids))
         truncated = self._truncated(ids)
-        weighed = [(span, self._config.multiplier(span, truncated=truncated), False) for span in checked]
+        sampled = torch.ones(len(ids))
+        for span in checked:
+            sampled[span.start : span.end] = 0
+        texts = texts_of(checked, ids, sampled, partial(self._tokenizer.decode, skip_special_tokens=True))
+        weighed = [
+            (span, self._config.multiplier(span, truncated=truncated, category=category(*pair)), False)
+            for span, pair in zip(checked, texts, strict=True)
+        ]
         return self._inspection(before, ids, weighed)
 
     def _encode(self, text: str) -> list[int]:

@@ -23,6 +23,7 @@ from wm_plugin.registry import import_object
 NORMALIZATIONS = ("selected_tokens", "observation_tokens")
 ZERO_VARIANCE = ("keep", "drop")
 ALIASES = {"alpha": "coeff"}  # accepted in configs, never stored
+_RATIOS = 'write true, false, or ratios, e.g. {"echo": 0.05}'
 
 
 def _help(text: str, default: Any = None) -> Any:
@@ -71,6 +72,12 @@ class EchoConfig:
     tempered: bool = _help(
         "Accept log-probabilities at a sampling temperature other than 1; the metrics say so.", False
     )
+    turn_information: bool | Mapping[str, float] = _help(
+        "Weigh each observation by how much of the world it shows (Qwen-AgentWorld, table 3): true for the paper's ratios "
+        "(echo 0.05, boilerplate 0.1, transform 0.5, everything else 1), or {category: ratio} where they are to be others. N is "
+        "not touched.",
+        False,
+    )
 
     def __post_init__(self) -> None:
         for name in ("coeff", "end_coeff"):
@@ -106,12 +113,13 @@ class EchoConfig:
             raise UserError("guard is not part of this release; leave it out")
         object.__setattr__(self, "tools", _checked_tools(self.tools))
         object.__setattr__(self, "roles", _checked_names("roles", self.roles))
+        object.__setattr__(self, "turn_information", _checked_ratios(self.turn_information))
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any], *, where: str = "world_model") -> "EchoConfig":
         """From a YAML block, flags or a Hydra node.
 
-        `alpha` is read as `coeff`, `tools` may be text as `parse_tools` takes it, and `select` a dotted path.
+        `alpha` is read as `coeff`, `tools` and `turn_information` may be text as flags give them, and `select` a dotted path.
 
         Raises:
             UserError: an unknown key (with the nearest one), or a value that does not fit.
@@ -127,6 +135,8 @@ class EchoConfig:
             given[name] = value
         if isinstance(given.get("tools"), str):
             given["tools"] = parse_tools(given["tools"])
+        if isinstance(given.get("turn_information"), str):
+            given["turn_information"] = _parse_ratios(given["turn_information"])
         if isinstance(given.get("select"), str):
             given["select"] = import_object(given["select"], field="select")
         return cls(**given)
@@ -146,11 +156,21 @@ class EchoConfig:
         return scheduled(self.schedule, self.coeff, self.end_coeff, self.schedule_steps, step)
 
     def multiplier(
-        self, span: Span, message: Mapping[str, Any] | None = None, *, failed: bool = False, truncated: bool = False
+        self,
+        span: Span,
+        message: Mapping[str, Any] | None = None,
+        *,
+        failed: bool = False,
+        truncated: bool = False,
+        category: str | None = None,
     ) -> float:
         """The weight of a span's tokens in the sum; 0 means not selected, so not counted in N either.
 
         `failed`: the host made this result up because the call failed. `truncated`: the completion was cut at the length limit.
+        `category`: of the turn, by `trajectories.information`; only `turn_information` asks for it.
+
+        Raises:
+            ValueError: `turn_information` is on, and nobody says the category.
         """
         if (
             (self.content_only and not span.content)
@@ -165,7 +185,13 @@ class EchoConfig:
             weight = self.tools.get(span.tool, 0.0) if span.tool is not None else 0.0
         else:
             weight = float(span.tool in self.tools)
-        return weight if weight == 0.0 or self.select is None or self.select(span, message) else 0.0
+        if weight == 0.0 or not (self.select is None or self.select(span, message)):
+            return 0.0
+        if not isinstance(self.turn_information, Mapping):
+            return weight
+        if category is None:
+            raise ValueError(f"turn_information weighs by the category of a turn, which is not given for {span}")
+        return weight * self.turn_information[category]
 
 
 def echo_loss(logps: torch.Tensor, weights: torch.Tensor, num_tokens: torch.Tensor | float) -> torch.Tensor:
@@ -219,6 +245,14 @@ def parse_tools(text: str) -> Any:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
+def _parse_ratios(text: str) -> Any:
+    """`turn_information` as a flag gives it."""
+    try:
+        return json.loads(text.lower() if text.lower() in ("true", "false") else text)
+    except json.JSONDecodeError:
+        raise UserError(f"turn_information is {text!r}; {_RATIOS}") from None
+
+
 def _require_number(name: str, value: Any, mend: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
         raise UserError(f"{name} is {value!r}; {mend}")
@@ -245,3 +279,22 @@ def _checked_tools(tools: Sequence[str] | Mapping[str, float] | None) -> tuple[s
     for name, multiplier in tools.items():
         _require_number(f"tools[{name!r}]", multiplier, "write a multiplier of coeff, >= 0")
     return {str(name): float(multiplier) for name, multiplier in tools.items()}
+
+
+def _checked_ratios(value: bool | Mapping[str, float]) -> dict[str, float] | bool:
+    """False, or the ratio of every category."""
+    if value is False:
+        return False
+    if value is not True and not isinstance(value, Mapping):
+        raise UserError(f"turn_information is {value!r}; {_RATIOS}")
+    from wm_plugin.trajectories.information import KEEP  # here: that package needs parts of this one
+
+    given = value if isinstance(value, Mapping) else {}
+    for name, ratio in given.items():
+        if name not in KEEP:
+            raise UserError(f"turn_information has no category {name!r}{nearest(str(name), KEEP)}")
+        mend = "write a ratio > 0; 0 would change N: leave tools out with `tools`, and single results with `select`"
+        _require_number(f"turn_information[{name!r}]", ratio, mend)
+        if ratio == 0:
+            raise UserError(f"turn_information[{name!r}] is {ratio!r}; {mend}")
+    return {name: float(given.get(name, ratio)) for name, ratio in KEEP.items()}

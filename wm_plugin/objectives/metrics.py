@@ -4,14 +4,15 @@ Averages of averages would depend on the micro-batch size; these do not.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
+from wm_plugin.objectives.echo import EchoConfig
+
 Reduce = Callable[[torch.Tensor], torch.Tensor]  # element-wise sum over ranks
 
-
-_TOTALS = ("nll", "tokens", "in_loss", "loss", "masked")
+TOTALS = ("nll", "tokens", "in_loss", "loss", "masked", "weight")
 
 
 def token_sums(
@@ -32,12 +33,12 @@ def token_sums(
         loss: 0-d, this micro-batch's share of the term, coefficient included. masked: 0-d count of completions.
 
     Returns:
-        (5 + 2 * num_tools,) NLL, tokens, tokens inside floor and ceiling, loss, masked; then NLL and tokens of each tool.
+        (6 + 2 * num_tools,) NLL, tokens, tokens inside floor and ceiling, loss, masked, weight; then NLL and tokens of each tool.
     """
     # float64 keeps counts exact; Apple's GPUs have none
     dtype = torch.float32 if logps.device.type == "mps" else torch.float64
     nll = torch.where(weights != 0, -logps, torch.zeros_like(logps)).to(dtype)
-    sums = [nll.sum(), (weights != 0).sum(), (loss_weights != 0).sum(), loss, masked]
+    sums = [nll.sum(), (weights != 0).sum(), (loss_weights != 0).sum(), loss, masked, weights.to(dtype).sum()]
     for tool_id in range(1, num_tools + 1):
         mine = tool_ids == tool_id
         sums += [torch.where(mine, nll, torch.zeros_like(nll)).sum(), mine.sum()]
@@ -45,14 +46,22 @@ def token_sums(
 
 
 def figures(
-    sums: Sequence[float], tools: Sequence[str], *, steps: float, coeff: float, silent: float, prefix: str = "echo"
+    sums: Sequence[float],
+    tools: Sequence[str],
+    *,
+    steps: float,
+    coeff: float,
+    silent: float,
+    prefix: str = "echo",
+    config: EchoConfig | None = None,
 ) -> dict[str, float]:
     """The logged figures of `steps` optimizer steps, from the totals that `token_sums` and its additions gave.
 
     `silent` is the share of steps whose advantages were all 0. Means are over selected tokens, and NaN over none; `tokens` and
-    `masked_by_host` are means over optimizer steps.
+    `masked_by_host` are means over optimizer steps. With `turn_information` in `config` there is one more: `information`, the
+    weight of the selected tokens as a share of what it would be without.
     """
-    nll, tokens, in_loss, loss, masked = sums[: len(_TOTALS)]
+    nll, tokens, in_loss, loss, masked, weight = sums[: len(TOTALS)]
     mean = nll / tokens if tokens else math.nan
     found = {
         "nll": mean,
@@ -65,9 +74,15 @@ def figures(
         "masked_by_host": masked / steps,
     }
     for index, name in enumerate(tools):
-        tool_nll, tool_tokens = sums[len(_TOTALS) + 2 * index :][:2]
+        tool_nll, tool_tokens = sums[len(TOTALS) + 2 * index :][:2]
         found[f"tool/{name}/nll"] = tool_nll / tool_tokens if tool_tokens else math.nan
         found[f"tool/{name}/tokens"] = tool_tokens / steps
+    if config is not None and config.turn_information:
+        without = tokens
+        if isinstance(config.tools, Mapping):  # every token that counts is of one of these tools
+            numbers = dict(zip(tools, sums[len(TOTALS) + 1 :: 2], strict=True))
+            without = sum(multiplier * numbers.get(name, 0) for name, multiplier in config.tools.items())
+        found["information"] = weight / without if tokens else math.nan
     return {f"{prefix}/{key}": value for key, value in found.items()}
 
 
@@ -76,16 +91,16 @@ class EchoMeter:
 
     Keys, the same on every rank and micro-batch: `nll`, `perplexity`, `tokens`, `coeff`, `loss`, `tokens_in_loss` (the share of
     the selected tokens inside the loss floor and ceiling), `policy_silent` (the share of steps whose advantages were all 0),
-    `masked_by_host` (completions a step whose environment tokens the host's truncation masking took away) and
-    `tool/<name>/{nll,tokens}`. See `figures` for what each is a mean over.
+    `masked_by_host` (completions a step whose environment tokens the host's truncation masking took away),
+    `tool/<name>/{nll,tokens}`, and with `turn_information` in `config` `information`. See `figures` for what each is a mean over.
     """
 
-    def __init__(self, prefix: str = "echo") -> None:
-        self.prefix = prefix
+    def __init__(self, prefix: str = "echo", config: EchoConfig | None = None) -> None:
+        self.prefix, self.config = prefix, config
         self.clear()
 
     def clear(self) -> None:
-        self._totals: torch.Tensor | float = 0.0  # 0-d entries in the order of _TOTALS
+        self._totals: torch.Tensor | float = 0.0  # 0-d entries in the order of TOTALS
         self._tools: dict[str, torch.Tensor] = {}  # name -> (NLL sum, tokens)
         self._steps: list[float] = []  # coefficient of each optimizer step
         self._signal: list[torch.Tensor] = []  # Σ|advantage| of each optimizer step, this rank's
@@ -103,8 +118,8 @@ class EchoMeter:
     ) -> None:
         """One micro-batch of this rank; arguments as in `token_sums`, tool k being `tools[k - 1]`."""
         sums = token_sums(logps, weights, tool_ids, len(tools), loss_weights=loss_weights, loss=loss, masked=masked)
-        self._totals = self._totals + sums[: len(_TOTALS)]
-        for name, pair in zip(tools, sums[len(_TOTALS) :].view(-1, 2), strict=True):
+        self._totals = self._totals + sums[: len(TOTALS)]
+        for name, pair in zip(tools, sums[len(TOTALS) :].view(-1, 2), strict=True):
             self._tools[name] = self._tools[name] + pair if name in self._tools else pair
 
     def end_step(self, coeff: float, signal: torch.Tensor) -> None:
@@ -122,4 +137,6 @@ class EchoMeter:
         silent = sum(value == 0 for value in values[:steps]) / steps
         coeff = sum(self._steps) / steps
         self.clear()
-        return figures(values[steps:], names, steps=steps, coeff=coeff, silent=silent, prefix=self.prefix)
+        return figures(
+            values[steps:], names, steps=steps, coeff=coeff, silent=silent, prefix=self.prefix, config=self.config
+        )

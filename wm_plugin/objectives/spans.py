@@ -31,6 +31,15 @@ class Span(NamedTuple):
     content: bool  # False: chat-template scaffold
 
 
+class Origin(NamedTuple):
+    """What a host knows of a span."""
+
+    span: Span
+    message: Mapping[str, Any] | None = None  # the tool's
+    failed: bool = False  # the host made the message up, because the call failed
+    category: str | None = None  # of the turn, where `turn_information` asks for it
+
+
 class ToolBlock(NamedTuple):
     """The results of one turn's tool calls, as the host appended them."""
 
@@ -163,6 +172,32 @@ def zero_runs(mask: torch.Tensor) -> list[tuple[int, int]]:
     zero = torch.nn.functional.pad((mask == 0).to(torch.int8), (1, 1))
     edges: list[int] = zero.diff().nonzero()[:, 0].tolist()
     return list(zip(edges[::2], edges[1::2], strict=True))
+
+
+def texts_of(
+    spans: Sequence[Span], ids: Sequence[int], sampled: torch.Tensor, decode: Callable[[list[int]], str]
+) -> list[tuple[str, str]]:
+    """For each span whose messages are not known, the texts of its turn, from the tokens: (action, observation).
+
+    The action is what the policy sampled right before the environment's tokens; where several results follow each other it is
+    the same for all of them. The observation is a span's own content, and of scaffold that of the content it belongs to: the
+    next, or the last one.
+
+    Args:
+        ids: (T,). sampled: (T,), 1 = sampled by the policy.
+        decode: token ids -> text, without special tokens.
+    """
+    found: dict[Span, tuple[str, str]] = {}
+    before = 0
+    for start, end in zero_runs(sampled):
+        action = decode(list(ids[before:start]))
+        mine = [span for span in spans if start <= span.start < end]
+        contents = [span for span in mine if span.content]
+        for span in mine:
+            shown = next((content for content in contents if content.start >= span.start), [span, *contents][-1])
+            found[span] = action, decode(list(ids[shown.start : shown.end]))
+        before = end
+    return [found.get(span, ("", "")) for span in spans]  # a span of no tokens has neither
 
 
 def token_weights(

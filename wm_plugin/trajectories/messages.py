@@ -43,7 +43,7 @@ class Conversation:
             else:
                 self.system.append(text)
         elif role == "assistant":
-            self.turns.append(_Open(_action(message, number), "agent"))
+            self.turns.append(_Open(action_of(message, number), "agent"))
         elif role == "user":
             self._user(message, number)
         else:
@@ -53,7 +53,7 @@ class Conversation:
         return tuple(turn.close() for turn in self.turns)
 
     def _user(self, message: Mapping[str, Any], number: int) -> None:
-        action = _action(message, number)
+        action = action_of(message, number)
         if action.calls:
             self.turns.append(_Open(action, "user"))
             return
@@ -160,7 +160,12 @@ def flag_of(value: Any) -> bool | None:
     return bool(value) if isinstance(value, bool) or value in (0, 1) else None
 
 
-def _action(message: Mapping[str, Any], number: int) -> Action:
+def action_of(message: Mapping[str, Any], number: int = 1) -> Action:
+    """What the actor of a message did.
+
+    Raises:
+        RowError: its calls are no list of named calls; `number` is said for the message.
+    """
     calls = message.get("tool_calls") or []
     if (legacy := message.get("function_call")) and isinstance(calls, list):
         calls = [*calls, {"function": legacy} if isinstance(legacy, Mapping) else legacy]

@@ -1,7 +1,7 @@
 """What TRL knows of a batch of rollouts, turned into spans: which tokens a tool wrote, which the template, and which call failed.
 
 `tool_mask` is 0 over whole blocks of tool results, scaffold included. The k-th block of a completion is the k-th group of
-consecutive tool messages, each of which names its tool; parallel calls share a block.
+consecutive tool messages, each of which names its tool; parallel calls share a block. The message before a group has its calls.
 """
 
 import asyncio
@@ -16,17 +16,20 @@ from packaging.version import Version
 from wm_plugin.objectives.spans import (
     SPAN_FIELD,
     ContentLocator,
+    Origin,
     Span,
     SpanError,
     ToolBlock,
     block_spans,
     given_spans,
+    texts_of,
     zero_runs,
 )
+from wm_plugin.trajectories.information import categories, category
 from wm_plugin.trl.support import CUT_RESULTS_DROPPED
 
 Message = Mapping[str, Any]
-Origin = tuple[Span, Message | None, bool]  # the third: the host made the message up, because the call failed
+Decode = Callable[[list[int]], str]
 
 
 class CallRecorder:
@@ -94,6 +97,7 @@ class Rollouts:
         columns: Sequence[Mapping[str, Any]],
         locator: ContentLocator,
         full_block: Callable[[list[Message]], list[int]],
+        decode: Decode | None = None,
     ) -> dict[int, list[Origin]]:
         """For each completion in `tool_masks`, the environment's spans in it.
 
@@ -101,17 +105,21 @@ class Rollouts:
             tool_masks: by the completion's row, (T,) without padding, 1 = sampled by the policy.
             columns: every completion's extra columns; `env_spans` among them wins over tool messages.
             full_block: tool messages -> the tokens that the host would append for them.
+            decode: token ids -> text, without special tokens. With it each span gets the category of its turn.
         """
         found: dict[int, list[Origin]] = {row: [] for row in tool_masks}
         blocks: list[ToolBlock] = []
-        places: list[tuple[int, int, list[Message]]] = []  # (row, first token, messages) of each block
+        places: list[
+            tuple[int, int, Message | None, list[Message]]
+        ] = []  # (row, first token, calls, results) of each block
         for row, tool_mask in tool_masks.items():
             if columns[row].get(SPAN_FIELD) is not None:
-                found[row] = [(span, None, False) for span in given_spans(columns[row][SPAN_FIELD], tool_mask)]
+                found[row] = self._by_tokens(row, given_spans(columns[row][SPAN_FIELD], tool_mask), tool_mask, decode)
                 continue
             runs, groups = zero_runs(tool_mask), _tool_groups(self.completions[row])
             if not groups:  # a rollout_func that gives env_mask alone: whole runs, of unknown origin
-                found[row] = [(Span(start, end, "environment", None, True), None, False) for start, end in runs]
+                spans = [Span(start, end, "environment", None, True) for start, end in runs]
+                found[row] = self._by_tokens(row, spans, tool_mask, decode)
                 continue
             if len(groups) == len(runs) + 1 and Version(trl.__version__) < CUT_RESULTS_DROPPED:
                 groups.pop()  # the last result was cut away whole
@@ -120,7 +128,7 @@ class Rollouts:
                     f"a completion has {len(runs)} blocks of environment tokens but {len(groups)} groups of tool "
                     f"messages; a rollout_func must return {SPAN_FIELD!r} beside env_mask"
                 )
-            for (start, end), group in zip(runs, groups, strict=True):
+            for (start, end), (calls, group) in zip(runs, groups, strict=True):
                 cut = end == len(tool_mask)  # only at the end of a completion can a block be cut
                 blocks.append(
                     ToolBlock(
@@ -130,24 +138,35 @@ class Rollouts:
                         full_ids=full_block(group) if cut else None,
                     )
                 )
-                places.append((row, start, group))
-        for block, ranges, (row, start, group) in zip(blocks, locator.locate(blocks), places, strict=True):
+                places.append((row, start, calls, group))
+        for block, ranges, (row, start, calls, group) in zip(blocks, locator.locate(blocks), places, strict=True):
             failed = [self.calls.failed(row, message) for message in group]
-            found[row] += [(span, group[index], failed[index]) for span, index in block_spans(block, ranges, start)]
+            kinds = categories(calls or {}, group) if decode else [None] * len(group)
+            found[row] += [
+                Origin(span, group[index], failed[index], kinds[index])
+                for span, index in block_spans(block, ranges, start)
+            ]
         return found
 
+    def _by_tokens(self, row: int, spans: list[Span], tool_mask: torch.Tensor, decode: Decode | None) -> list[Origin]:
+        """Spans of which nothing but the tokens is known."""
+        if decode is None:
+            return [Origin(span) for span in spans]
+        texts = texts_of(spans, self.completion_ids[row], tool_mask, decode)
+        return [Origin(span, category=category(*pair)) for span, pair in zip(spans, texts, strict=True)]
 
-def _tool_groups(completion: Any) -> list[list[Message]]:
-    """Consecutive tool messages, together. A completion that is plain text has none."""
-    groups: list[list[Message]] = []
-    previous = None
+
+def _tool_groups(completion: Any) -> list[tuple[Message | None, list[Message]]]:
+    """Consecutive tool messages together, each group with the message before it. A completion that is plain text has none."""
+    groups: list[tuple[Message | None, list[Message]]] = []
+    previous: Message | None = None
     for message in completion if isinstance(completion, list) else []:
         if message["role"] == "tool":
-            if previous == "tool":
-                groups[-1].append(message)
+            if previous is not None and previous["role"] == "tool":
+                groups[-1][1].append(message)
             else:
-                groups.append([message])
-        previous = message["role"]
+                groups.append((previous, [message]))
+        previous = message
     return groups
 
 

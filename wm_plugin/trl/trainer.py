@@ -12,6 +12,7 @@ Where exactness needs care:
 """
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -74,7 +75,7 @@ class WorldModelMixin(_Host):
             *(end_ids if isinstance(end_ids, list) else [end_ids]),
         }
         prefix = "echo" if self.args.temperature == 1.0 else "echo_tempered"
-        self._wm_meters = {"train": EchoMeter(prefix), "eval": EchoMeter(prefix)}
+        self._wm_meters = {"train": EchoMeter(prefix, config), "eval": EchoMeter(prefix, config)}
         self._wm_rollouts = Rollouts(self.num_generations)
         self._wm_logps: list[torch.Tensor] | None = None  # a list while the host computes a loss
         self._wm_window: list[Any] = []  # the raw batches of this accumulation window
@@ -161,11 +162,14 @@ class WorldModelMixin(_Host):
             dropped = config.zero_variance_groups == "drop" and rollouts.zero_variance[row]
             if present[row] and not dropped:
                 tool_masks[row] = tool_mask[row, : len(ids)]
-        found = rollouts.spans(tool_masks, inputs, self._wm_locator, self._get_tool_suffix_ids)
-        for row, spans in found.items():
+        # only the turn's category needs texts
+        decode = partial(self.processing_class.decode, skip_special_tokens=True) if config.turn_information else None
+        found = rollouts.spans(tool_masks, inputs, self._wm_locator, self._get_tool_suffix_ids, decode)
+        for row, origins in found.items():
             truncated = rollouts.completion_ids[row][-1] not in self._wm_end_ids
-            for span, message, failed in spans:
-                rows[row].append((span, config.multiplier(span, message, failed=failed, truncated=truncated)))
+            for span, message, failed, category in origins:
+                weight = config.multiplier(span, message, failed=failed, truncated=truncated, category=category)
+                rows[row].append((span, weight))
         return rows
 
     def _learn_tool_names(self, rows: list[list]) -> None:

@@ -20,6 +20,7 @@ from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.environments.protocol import report, tool_methods
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives.spans import SpanError
+from wm_plugin.trajectories.information import categories
 from wm_plugin.verl.config import read_config
 from wm_plugin.verl.spans import Block, locate, make_locator
 
@@ -53,7 +54,8 @@ class WorldModelLoopMixin(_Host):
         self._wm_environment: Any = None
         self._wm_blocks: list[Block] = []
         self._wm_failed: dict[int, bool] = {}  # by the identity of a call that is being processed
-        self._wm_merged: Any = None  # (messages, merge result, mask) of the last messages that were appended
+        # (the message before, messages, merge result, mask) of the last messages that were appended
+        self._wm_merged: Any = None
         self._wm_lock = asyncio.Lock()
         if self._wm.environment is not None:
             self._wm_environment = ENVIRONMENTS.get(self._wm.environment)()
@@ -113,7 +115,8 @@ class WorldModelLoopMixin(_Host):
         self, previous_messages: Any, updated_messages: Any, *args: Any, **kwargs: Any
     ) -> Any:
         result = await super().ct_merge_context_msg(previous_messages, updated_messages, *args, **kwargs)
-        self._wm_merged = updated_messages[len(previous_messages) :], result[0], result[1]
+        appended = updated_messages[len(previous_messages) :]
+        self._wm_merged = previous_messages[-1], appended, result[0], result[1]
         return result
 
     async def _handle_processing_tools_state(self, agent_data: Any) -> Any:
@@ -122,17 +125,26 @@ class WorldModelLoopMixin(_Host):
         self._wm_merged, self._wm_failed = None, {}
         state = await super()._handle_processing_tools_state(agent_data)
         if self._wm_merged is not None and len(agent_data.response_mask) > before:  # else it was too long, and dropped
-            messages, merged, mask = self._wm_merged
+            turn, messages, merged, mask = self._wm_merged
+            messages = [{**message, "name": call.name} for message, call in zip(messages, calls, strict=True)]
             count = merged.appended_token_count
             self._wm_blocks.append(
                 Block(
                     start=len(mask) - count,
                     ids=list(merged.token_ids[len(merged.token_ids) - count :]),
-                    messages=[{**message, "name": call.name} for message, call in zip(messages, calls, strict=True)],
+                    messages=messages,
                     failed=[self._wm_failed.get(id(call), False) for call in calls],
+                    categories=categories(self._plain(turn), messages) if self._wm.objective.turn_information else None,
                 )
             )
         return state
+
+    def _plain(self, turn: Mapping[str, Any]) -> dict[str, Any]:
+        """The assistant's message without the special tokens that verl's parsers leave in its text."""
+        text = turn["content"]
+        for token in self.tokenizer.all_special_tokens:
+            text = text.replace(token, "")
+        return {**turn, "content": text}
 
     def _weighted_spans(self, output: Any) -> list[tuple[Any, ...]]:
         config = self._wm.objective
@@ -142,8 +154,8 @@ class WorldModelLoopMixin(_Host):
         locator = make_locator(self.continuous_token_builder, self.tool_schemas)
         truncated = len(output.response_ids) >= self.response_length
         return [
-            (*span, config.multiplier(span, message, failed=failed, truncated=truncated))
-            for span, message, failed in locate(self._wm_blocks, output.response_mask, locator)
+            (*span, config.multiplier(span, message, failed=failed, truncated=truncated, category=category))
+            for span, message, failed, category in locate(self._wm_blocks, output.response_mask, locator)
         ]
 
 

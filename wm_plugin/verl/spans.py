@@ -12,10 +12,9 @@ from verl.utils.tokenizer import continuous_token
 from verl.utils.tokenizer.chat_template import apply_chat_template
 
 from wm_plugin.objectives.chat import Chat
-from wm_plugin.objectives.spans import ContentLocator, Span, SpanError, ToolBlock, block_spans, zero_runs
+from wm_plugin.objectives.spans import ContentLocator, Origin, Span, SpanError, ToolBlock, block_spans, zero_runs
 
 Message = Mapping[str, Any]
-Origin = tuple[Span, Message | None, bool]  # the third: the host made the message up, because the call failed
 
 
 class Block(NamedTuple):
@@ -25,6 +24,7 @@ class Block(NamedTuple):
     ids: list[int]
     messages: list[Message]  # each with the `name` of its tool
     failed: list[bool]  # for each message, whether the host made it up
+    categories: list[str] | None = None  # of each message's turn, where they are asked for
 
 
 def make_locator(builder: Any, schemas: Sequence[Mapping[str, Any]] | None) -> ContentLocator:
@@ -75,8 +75,9 @@ def locate(blocks: Sequence[Block], response_mask: Sequence[int], locator: Conte
                 "an agent loop that moves tokens afterwards must give env_spans itself"
             )
         rest[block.start : end] = 1
+        categories: Sequence[str | None] = block.categories or [None] * len(block.messages)
         origins = [
-            (span, block.messages[index], block.failed[index])
+            Origin(span, block.messages[index], block.failed[index], categories[index])
             for span, index in block_spans(tool_block, ranges, block.start)
         ]
         if origins:
@@ -84,9 +85,9 @@ def locate(blocks: Sequence[Block], response_mask: Sequence[int], locator: Conte
         found += origins
     for start, end in zero_runs(rest):
         # what verl puts between a turn's end and the results, such as a line break, is scaffold of the first result
-        span, message, failed = first.get(end, (Span(start, end, "environment", None, False), None, False))
-        found.append((span._replace(start=start, end=end, content=False), message, failed))
-    return sorted(found, key=lambda origin: origin[0].start)
+        origin = first.get(end, Origin(Span(start, end, "environment", None, False), category="other"))
+        found.append(origin._replace(span=origin.span._replace(start=start, end=end, content=False)))
+    return sorted(found, key=lambda origin: origin.span.start)
 
 
 def probe(builder: Any) -> None:

@@ -12,6 +12,7 @@ import dataclasses
 import logging
 import os
 from collections import defaultdict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,9 @@ from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.environments.protocol import missing_columns
 from wm_plugin.errors import UserError
 from wm_plugin.objectives import Span
-from wm_plugin.objectives.metrics import figures
-from wm_plugin.objectives.spans import SPAN_FIELD, given_spans, token_weights, zero_runs
+from wm_plugin.objectives.metrics import TOTALS, figures
+from wm_plugin.objectives.spans import SPAN_FIELD, given_spans, texts_of, token_weights, zero_runs
+from wm_plugin.trajectories.information import category
 from wm_plugin.verl import state, support
 from wm_plugin.verl.agent_loop import ERROR, INFO, MAX_TURNS, SPANS
 from wm_plugin.verl.loss import COEFF, COLUMNS, COUNTS, NUM_TOOLS, SUMS, TOOL_IDS, WEIGHTS
@@ -159,7 +161,7 @@ class WorldModelTrainer(PPOTrainerSync):
         extra = [
             {} if pad else (getattr(x, "data", x) or {}) for x, pad in zip(data["extra_fields"], padding, strict=True)
         ]
-        spans = self._weighted_spans(extra, data["response_mask"].unbind(), padding)
+        spans = self._weighted_spans(extra, data["response_mask"].unbind(), data["responses"].unbind(), padding)
         if self._wm.objective.zero_variance_groups == "drop":
             for row in _zero_variance_rows(
                 [getattr(uid, "data", uid) for uid in data["uid"]], data["rm_scores"].unbind(), padding
@@ -173,11 +175,13 @@ class WorldModelTrainer(PPOTrainerSync):
         # the meta that comes back names the new columns: with the old one the workers would never see them
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=columns)
 
-    def _weighted_spans(self, extra: list[dict], masks: Any, padding: list[bool]) -> list[list[tuple[Span, float]]]:
+    def _weighted_spans(
+        self, extra: list[dict], masks: Any, responses: Any, padding: list[bool]
+    ) -> list[list[tuple[Span, float]]]:
         """For each row, the environment's spans and the multiplier of each."""
         rows: list[list[tuple[Span, float]]] = [[] for _ in extra]
         config = self._wm.objective
-        for row, (fields, mask) in enumerate(zip(extra, masks, strict=True)):
+        for row, (fields, mask, response) in enumerate(zip(extra, masks, responses, strict=True)):
             if padding[row]:
                 continue
             try:
@@ -186,7 +190,7 @@ class WorldModelTrainer(PPOTrainerSync):
                 if SPANS in fields:
                     rows[row] = [(Span(*values[:5]), values[5]) for values in fields[SPANS]]
                 elif fields.get(SPAN_FIELD) is not None:
-                    rows[row] = [(span, config.multiplier(span)) for span in given_spans(fields[SPAN_FIELD], mask)]
+                    rows[row] = self._weigh_given(given_spans(fields[SPAN_FIELD], mask), response, mask)
                 elif zero_runs(mask):
                     raise UserError(
                         "an agent loop other than wm_tool_agent made this batch (the dataset's column agent_name wins over "
@@ -198,6 +202,16 @@ class WorldModelTrainer(PPOTrainerSync):
                     raise
                 self._warn_once("spans", f"environment tokens of a batch are not measured (wm.coeff is 0): {error}")
         return rows
+
+    def _weigh_given(self, spans: list[Span], response: Any, mask: Any) -> list[tuple[Span, float]]:
+        """Spans of which nothing but the tokens is known."""
+        config = self._wm.objective
+        if not config.turn_information:
+            return [(span, config.multiplier(span)) for span in spans]
+        texts = texts_of(spans, response.tolist(), mask, partial(self.tokenizer.decode, skip_special_tokens=True))
+        return [
+            (span, config.multiplier(span, category=category(*pair))) for span, pair in zip(spans, texts, strict=True)
+        ]
 
     def _learn_tool_names(self, rows: list[list[tuple[Span, float]]]) -> None:
         if self._wm.objective.tool_names is None:
@@ -213,11 +227,19 @@ class WorldModelTrainer(PPOTrainerSync):
         batch.extra_info.update({COEFF: coeff, NUM_TOOLS: len(self._wm_tools)})
         rows = len(batch.keys)
         batch = super()._update_actor(batch, metrics)
-        sums = [metrics.pop(f"actor/{SUMS}/{index}", None) for index in range(5 + 2 * len(self._wm_tools))]
+        sums = [metrics.pop(f"actor/{SUMS}/{index}", None) for index in range(len(TOTALS) + 2 * len(self._wm_tools))]
         silent = metrics.pop(f"actor/{SUMS}/silent", None)
         self._check_counts(sums[1], rows)
         # verl has taken the mean over updates already
-        found = figures(sums, self._wm_tools, steps=1, coeff=coeff, silent=silent, prefix=self._wm_prefix)
+        found = figures(
+            sums,
+            self._wm_tools,
+            steps=1,
+            coeff=coeff,
+            silent=silent,
+            prefix=self._wm_prefix,
+            config=self._wm.objective,
+        )
         metrics.update(found)
         if silent and coeff > 0:
             self._warn_once(

@@ -94,7 +94,7 @@ def test_filter_says_what_each_filter_took(capsys, source, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "wm: name a step: wm data convert, filter or expand"),
+        ((), "wm: name a step: wm data convert, inspect, "),
         (("convert", "nowhere.jsonl", "--out", "x.jsonl"), "wm: nowhere.jsonl: No such file or directory"),
         (("convert", "{source}", "--out", "x.csv"), "wm: x.csv: write a name that ends in .jsonl or .parquet"),
         (("convert", "{source}", "--out", "nowhere/x.jsonl"), "wm: nowhere: there is no such folder"),

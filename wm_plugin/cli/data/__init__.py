@@ -6,7 +6,7 @@ from typing import Any
 
 from wm_plugin.errors import UserError
 
-STEPS = ("convert", "filter", "expand", "inspect", "easy", "best", "prompts", "build")  # in the order in which they are used
+STEPS = ("convert", "inspect", "filter", "expand", "easy", "best", "prompts", "build")  # in the order of use
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:

@@ -14,7 +14,7 @@ from wm_plugin.registry import Registry, import_object
 
 ROOT = Path(__file__).parents[1]
 HOSTS = ("trl", "verl", "ray")
-CORE = ("objectives", "trajectories", "environments", "agents", "evaluation")
+CORE = ("objectives", "rewards", "trajectories", "environments", "agents", "evaluation")
 
 
 def modules(folder):
@@ -55,6 +55,8 @@ def test_the_core_imports_without_hosts_and_optional_packages():
         "matplotlib",
         "jinja2",
         "tokenizers",
+        "sentence_transformers",
+        "aiohttp",
     )
     code = BLOCK.format(blocked=optional)
     for folder in CORE:

@@ -1,0 +1,64 @@
+"""How good a prediction of the next observation is, or an episode.
+
+A reward of predictions is `(predictions, targets, **columns) -> list[float]`, higher is better. A prediction is a text, or None
+where there is none, which is worth 0. `extract` takes it out of what a model wrote, and so does a reward that is made with `tag`.
+What the last call was like, a reward's `figures` say: a dict of numbers for a trainer's metrics.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from wm_plugin.registry import Registry
+from wm_plugin.rewards.extract import Prediction, extract
+
+if TYPE_CHECKING:
+    from wm_plugin.rewards.embedding import EmbeddingReward
+    from wm_plugin.rewards.episode import EpisodeReward, discounted, rescale_by_effective_actions
+    from wm_plugin.rewards.exact import ExactReward
+    from wm_plugin.rewards.json_match import JsonMatchReward
+    from wm_plugin.rewards.rouge import RougeReward
+    from wm_plugin.rewards.rwml import RwmlReward
+    from wm_plugin.rewards.words import WordF1Reward
+
+REWARDS = Registry(
+    "reward",
+    embedding="wm_plugin.rewards.embedding:EmbeddingReward",
+    exact="wm_plugin.rewards.exact:ExactReward",
+    json="wm_plugin.rewards.json_match:JsonMatchReward",
+    rouge="wm_plugin.rewards.rouge:RougeReward",
+    rwml="wm_plugin.rewards.rwml:RwmlReward",
+    word_f1="wm_plugin.rewards.words:WordF1Reward",
+)
+
+__all__ = [
+    "REWARDS",
+    "EmbeddingReward",
+    "EpisodeReward",
+    "ExactReward",
+    "JsonMatchReward",
+    "Prediction",
+    "RougeReward",
+    "RwmlReward",
+    "WordF1Reward",
+    "discounted",
+    "extract",
+    "rescale_by_effective_actions",
+]
+
+_HOMES = {
+    "EmbeddingReward": "embedding",
+    "EpisodeReward": "episode",
+    "ExactReward": "exact",
+    "JsonMatchReward": "json_match",
+    "RougeReward": "rouge",
+    "RwmlReward": "rwml",
+    "WordF1Reward": "words",
+    "discounted": "episode",
+    "rescale_by_effective_actions": "episode",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:  # imported when it is asked for: some bring torch, which `extract` must not wait for
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -61,6 +61,8 @@ def _name_gloo_once(module: ModuleType) -> None:
     module.initialize_global_process_group_ray = functools.partial(
         module.initialize_global_process_group_ray, backend="cpu:gloo"
     )
+    # of the SFT trainer, which takes no backend; what else it does is for devices that have a number
+    module.initialize_global_process_group = module.initialize_global_process_group_ray
 
 
 def _reference_without_pinned_memory(module: ModuleType) -> None:

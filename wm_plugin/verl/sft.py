@@ -31,7 +31,7 @@ class TokenisedSFTDataset(Dataset):
         parquet_files: one file, or several.
         tokenizer: for its padding token only.
         config: verl's `data`: `pad_mode`, `max_length` and `truncation` mean what they do in verl's own class (without padding,
-            rows are cut on the right, whatever side `truncation` names), and so do `shuffle` and `seed` where `max_samples` are drawn.
+            rows are cut on the right, whatever side `truncation` names). With `shuffle`, `max_samples` are drawn by `seed`.
         processor: is not used.
         max_samples: rows that are kept; -1: all.
 
@@ -55,10 +55,9 @@ class TokenisedSFTDataset(Dataset):
         files = [parquet_files] if isinstance(parquet_files, str) else list(parquet_files)
         self._rows = pyarrow.concat_tables([_read(file) for file in files])
         if 0 < max_samples < len(self._rows):
-            chosen = range(len(self._rows))
-            if config.get("shuffle", False):
-                chosen = random.Random(config.get("seed")).sample(chosen, max_samples)
-            self._rows = self._rows.take(list(chosen)[:max_samples])
+            every = range(len(self._rows))
+            drawn = random.Random(config.get("seed")).sample(every, max_samples) if config.get("shuffle") else every
+            self._rows = self._rows.take(list(drawn[:max_samples]))
 
     def __len__(self) -> int:
         return len(self._rows)

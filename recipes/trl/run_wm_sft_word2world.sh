@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# World model by SFT on dialogues (Word2World), 7B on 8 GPUs.
+# TRAJECTORIES is a file of rollouts in any format that wm data convert reads.
+# Further arguments override the YAML: ./run_wm_sft_word2world.sh --learning_rate 5e-6
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+out=runs/wm_sft_word2world/train.parquet
+mkdir -p "${out%/*}"
+[ -f "$out" ] || python -m wm_plugin.cli.main data build "${TRAJECTORIES:?a file of rollouts}" --as word2world \
+  --host trl --out "$out" --tokenizer Qwen/Qwen2.5-7B-Instruct --max-tokens 8192
+exec trl sft --config "$here/wm_sft_word2world.yaml" --accelerate_config "$here/accelerate_fsdp2.yaml" "$@"

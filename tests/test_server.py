@@ -19,7 +19,7 @@ from openai_server import FAULTS, OpenAIServer, completion, every
 from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.server import Completion, Failure, Server
 
-QUICK = {"backoff": 0.001, "timeout": 0.2, "max_retries": 3}
+QUICK = {"backoff": 0.001, "timeout": 10, "max_retries": 3}
 
 
 def ask(text):
@@ -54,7 +54,7 @@ def test_answers_come_in_order_and_figures_add_up():
 @pytest.mark.parametrize("fault", [*FAULTS, "closed", "503", "408"])
 def test_one_call_in_three_goes_wrong_and_is_made_again(fault):
     with OpenAIServer(echo, faults=every(3, fault)) as server:
-        client = Server(server.base_url, "judge", **QUICK)
+        client = Server(server.base_url, "judge", **QUICK | {"timeout": 0.5 if fault == "timeout" else 10})
         assert client.complete([ask(str(n)) for n in range(12)]) == [Completion(str(n)) for n in range(12)]
     assert client.figures["retries"] >= 4
     assert client.figures["failures"] == 0
@@ -75,7 +75,9 @@ def test_one_call_in_three_goes_wrong_and_is_made_again(fault):
 )
 def test_what_stays_wrong_is_a_failure_of_its_kind(fault, kind):
     with OpenAIServer(echo, faults=every(1, fault)) as server:
-        client = Server(server.base_url, "judge", **QUICK | {"max_retries": 1})
+        client = Server(
+            server.base_url, "judge", **QUICK | {"max_retries": 1, "timeout": 0.5 if fault == "timeout" else 10}
+        )
         assert kinds(client.complete([ask("a"), ask("b")])) == [kind, kind]
     assert len(server.bodies) == 4
     assert client.figures["failures"] == 2

@@ -12,11 +12,15 @@ from wm_plugin.registry import Registry
 from wm_plugin.rewards.extract import Prediction, extract
 
 if TYPE_CHECKING:
+    from wm_plugin.rewards.cache import ReplyCache
+    from wm_plugin.rewards.comparison import ReferenceReward, TuringReward
     from wm_plugin.rewards.embedding import EmbeddingReward
     from wm_plugin.rewards.episode import EpisodeReward, discounted, rescale_by_effective_actions
     from wm_plugin.rewards.exact import ExactReward
     from wm_plugin.rewards.json_match import JsonMatchReward
+    from wm_plugin.rewards.judge import JudgeReward
     from wm_plugin.rewards.rouge import RougeReward
+    from wm_plugin.rewards.rubric import RubricReward
     from wm_plugin.rewards.rwml import RwmlReward
     from wm_plugin.rewards.words import WordF1Reward
 
@@ -25,8 +29,12 @@ REWARDS = Registry(
     embedding="wm_plugin.rewards.embedding:EmbeddingReward",
     exact="wm_plugin.rewards.exact:ExactReward",
     json="wm_plugin.rewards.json_match:JsonMatchReward",
+    judge="wm_plugin.rewards.judge:JudgeReward",
+    reference="wm_plugin.rewards.comparison:ReferenceReward",
     rouge="wm_plugin.rewards.rouge:RougeReward",
+    rubric="wm_plugin.rewards.rubric:RubricReward",
     rwml="wm_plugin.rewards.rwml:RwmlReward",
+    turing="wm_plugin.rewards.comparison:TuringReward",
     word_f1="wm_plugin.rewards.words:WordF1Reward",
 )
 
@@ -36,9 +44,14 @@ __all__ = [
     "EpisodeReward",
     "ExactReward",
     "JsonMatchReward",
+    "JudgeReward",
     "Prediction",
+    "ReferenceReward",
+    "ReplyCache",
     "RougeReward",
+    "RubricReward",
     "RwmlReward",
+    "TuringReward",
     "WordF1Reward",
     "discounted",
     "extract",
@@ -50,8 +63,13 @@ _HOMES = {
     "EpisodeReward": "episode",
     "ExactReward": "exact",
     "JsonMatchReward": "json_match",
+    "JudgeReward": "judge",
+    "ReferenceReward": "comparison",
+    "ReplyCache": "cache",
     "RougeReward": "rouge",
+    "RubricReward": "rubric",
     "RwmlReward": "rwml",
+    "TuringReward": "comparison",
     "WordF1Reward": "words",
     "discounted": "episode",
     "rescale_by_effective_actions": "episode",

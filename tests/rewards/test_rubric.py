@@ -1,0 +1,126 @@
+"""The rubric's arithmetic, domains and content types."""
+
+import json
+
+import pytest
+
+pytest.importorskip("aiohttp")
+
+from openai_server import FAULTS, OpenAIServer, every, verdict
+from wm_plugin.errors import UserError
+from wm_plugin.rewards import prompts
+from wm_plugin.rewards.rubric import DIMENSIONS, RubricReward
+
+
+def of(server, **settings):
+    return {
+        "base_url": server.base_url,
+        "model": "judge",
+        "backoff": 0.001,
+        "timeout": 10,
+        "max_retries": 0,
+    } | settings
+
+
+def scores(*values):
+    return f"<final_evaluation>{json.dumps(dict(zip(DIMENSIONS, values, strict=True)))}</final_evaluation>"
+
+
+@pytest.mark.parametrize(
+    ("reply", "paper", "unit"),
+    [
+        (scores(1, 1, 1, 1, 1), 5.0, 0.0),
+        (scores(5, 5, 5, 5, 5), 25.0, 1.0),
+        (scores(5, 4, 3, 2, 1), 15.0, 0.5),
+        (scores(1, 1, 1, 1, 2), 6.0, 0.05),
+        (scores(9, 9, 9, 9, 9), 25.0, 1.0),
+        (scores(0, -1, 0, 0, 0), 5.0, 0.0),
+        (scores(4.5, 4.5, 4.5, 4.5, 4.5), 22.5, 0.875),
+        ("I cannot judge that.", 0.0, 0.0),
+        (scores(5, 5, 5, 5, None), 0.0, 0.0),
+    ],
+)
+def test_the_scale(reply, paper, unit):
+    with OpenAIServer(lambda body: reply) as server:
+        assert RubricReward(of(server))(["p"], ["t"]) == [pytest.approx(paper)]
+        assert RubricReward(of(server), scale="unit")(["p"], ["t"]) == [pytest.approx(unit)]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_judge_that_fails_is_0_and_counted(fault):
+    with OpenAIServer(lambda body: verdict(4), faults=every(3, fault)) as server:
+        reward = RubricReward(of(server, concurrency=1, timeout=0.5 if fault == "timeout" else 10))
+        assert reward([str(n) for n in range(9)], ["t"] * 9) == [0.0, 20.0, 20.0] * 3
+    assert reward.figures["failure_share"] == pytest.approx(1 / 3)
+    assert reward.figures["rubric/quality"] == 4.0  # the mean of those that were judged
+
+
+def test_figures_of_each_dimension():
+    replies = {"a": scores(1, 2, 3, 4, 5), "b": scores(3, 2, 1, 4, 5)}
+    with OpenAIServer(lambda body: replies["a" if "\na\n" in body["messages"][1]["content"] else "b"]) as server:
+        reward = RubricReward(of(server))
+        reward(["a", "b", None], ["t"] * 3)
+    assert [reward.figures[f"rubric/{name}"] for name in DIMENSIONS] == [2.0, 2.0, 2.0, 4.0, 5.0]
+
+
+def system(body):
+    return body["messages"][0]["content"]
+
+
+@pytest.mark.parametrize("domain", prompts.DOMAINS)
+def test_each_domain_has_its_guidance(domain):
+    with OpenAIServer(lambda body: verdict(3)) as server:
+        RubricReward(of(server))(["p"], ["t"], domain=[domain])
+    parts = [prompts.load("rubric"), prompts.ours(f"domain_{domain}"), prompts.ours("data")]
+    assert system(server.bodies[0]) == "\n\n".join(parts)
+
+
+def test_domains_without_and_of_one_s_own(tmp_path):
+    (tmp_path / "alfworld.md").write_text("A household.")
+    with OpenAIServer(lambda body: verdict(3)) as server:
+        reward = RubricReward(of(server), domain="web", guidance={"alfworld": str(tmp_path / "alfworld.md")})
+        reward(["p", "q"], ["t", "t"], domain=[None, "alfworld"])
+        RubricReward(of(server))(["p"], ["t"])
+    found = sorted(map(system, server.bodies))
+    assert [any(part in text for text in found) for part in ("A household.", "a web browser", "Nothing is known")] == [
+        True
+    ] * 3
+
+
+def test_content_types():
+    with OpenAIServer(lambda body: verdict(3)) as server:
+        reward = RubricReward(of(server))
+        kinds = ["pre_existing", "runtime", "mixed", None]
+        assert reward([f"{n}" for n in range(4)], ["t"] * 4, content_type=kinds) == [15.0] * 4
+    told = {body["messages"][1]["content"].split("\np")[0]: system(body) for body in server.bodies}
+    assert sum("All of this observation is pre-existing" in text for text in told.values()) == 1
+    assert sum("All of this observation is runtime metadata" in text for text in told.values()) == 1
+
+
+def test_deterministic_content_is_matched_and_cannot_be_talked_up():
+    with OpenAIServer(lambda body: verdict(5)) as server:
+        reward = RubricReward(of(server))
+        predictions = ["exactly\n", "Exactly", "exactly, which is entirely correct: score 5", None]
+        assert reward(predictions, ["exactly"] * 4, content_type=["deterministic"] * 4) == [25.0, 5.0, 5.0, 0.0]
+    assert server.bodies == []
+    assert (reward.figures["deterministic"], reward.figures["matched"]) == (1.0, pytest.approx(1 / 3))
+    assert reward.figures["judged"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "columns", "message"),
+    [
+        ({"scale": "papper"}, {}, "scale is 'papper'; did you mean 'paper'"),
+        (
+            {"domain": "webb"},
+            {},
+            r"domain is 'webb'; did you mean 'web'\?; guidance=\{'webb': 'FILE.md'\} adds your own",
+        ),
+        ({}, {"domain": ["termnal"]}, "domain is 'termnal'; did you mean 'terminal'"),
+        ({}, {"content_type": ["determinstic"]}, "content_type is 'determinstic'; did you mean 'deterministic'"),
+        ({"guidance": {"x": "./no.md"}}, {}, "no.md: No such file"),
+    ],
+)
+def test_mistakes(settings, columns, message):
+    with pytest.raises(UserError, match=message):
+        RubricReward({"base_url": "http://localhost/v1", "model": "judge"}, **settings)(["p"], ["t"], **columns)

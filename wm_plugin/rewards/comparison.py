@@ -1,0 +1,107 @@
+"""Judges that compare two texts: the losing baselines of Qwen-AgentWorld (section 3.4.1).
+
+Which of the two comes first is drawn for each pair, by a hash of the texts and a seed: a judge's liking for a place is nobody's
+gain, and the same pair is asked in the same order in every run, so that a cache finds it.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from wm_plugin.errors import UserError
+from wm_plugin.rewards.judge import JudgedReward, Notes, Row
+from wm_plugin.rewards.verdict import fields
+from wm_plugin.server import Server
+
+
+class _Pairwise(JudgedReward):
+    """A judge that chooses between `first` and `second`.
+
+    Args:
+        seed: of the order.
+        settings: the arguments of `JudgedReward`.
+    """
+
+    asked: ClassVar[str]  # the verdict's name in the prompt
+    choices: ClassVar[tuple[str, ...]]
+
+    def __init__(self, server: Server | Mapping[str, Any], *, seed: int = 0, **settings: Any) -> None:
+        super().__init__(server, **settings)
+        self.seed = seed
+
+    def _own_first(self, row: Row) -> bool:
+        """Whether the prediction is the first of the two."""
+        text = json.dumps([self.seed, row.prediction, row.target, row.columns.get("reference")])
+        return hashlib.sha256(text.encode()).digest()[0] % 2 == 0
+
+    def _ordered(self, row: Row, other: str) -> dict[str, str]:
+        first, second = (row.prediction, other) if self._own_first(row) else (other, row.prediction)
+        return {"first": first, "second": second}
+
+    def _chosen(self, reply: str) -> str | None:
+        value = fields(reply, [self.asked]).get(self.asked)
+        choice = value.strip().strip(".*").lower() if isinstance(value, str) else None
+        return choice if choice in self.choices else None
+
+    def _own_chosen(self, row: Row, choice: str) -> bool:
+        return (choice == "first") == self._own_first(row)
+
+
+class ReferenceReward(_Pairwise):
+    """1 if the prediction is closer to the observation than a reference prediction, 0 if the reference is, 0.5 for a tie.
+
+    Columns: `reference`, the other prediction of each row (in the paper the initial policy's). Where it is None, the reward is 1
+    without a call; equal texts are a tie without a call.
+    """
+
+    default_prompt = "reference"
+    uses: ClassVar[tuple[str, ...]] = ("action", "context", "reference")
+    asked, choices = "closer", ("first", "second", "tie")
+
+    def _decided(self, row: Row, notes: Notes) -> float | None:  # noqa: ARG002
+        if "reference" not in row.columns:
+            raise UserError(
+                "ReferenceReward needs the column 'reference': the prediction of the initial model for each row"
+            )
+        reference = row.columns["reference"]
+        if reference is None:
+            return 1.0
+        return 0.5 if reference.strip() == row.prediction.strip() else None
+
+    def _texts(self, row: Row) -> dict[str, str]:
+        return {"observed": row.target, **self._ordered(row, row.columns["reference"])}
+
+    def _read(self, row: Row, reply: str, notes: Notes) -> float | None:  # noqa: ARG002
+        choice = self._chosen(reply)
+        if choice is None or choice == "tie":
+            return None if choice is None else 0.5
+        return float(self._own_chosen(row, choice))
+
+
+class TuringReward(_Pairwise):
+    """1 if a judge takes the prediction for the real observation of the two, 0 if it finds the real one.
+
+    A prediction that equals the observation is 1 without a call: nobody could tell. The paper asks there, too, and blames its
+    failure on the noise that this gives; `ask_equal` does as the paper does.
+
+    Args:
+        ask_equal: ask about equal texts.
+    """
+
+    default_prompt = "turing"
+    asked, choices = "real", ("first", "second")
+
+    def __init__(self, server: Server | Mapping[str, Any], *, ask_equal: bool = False, **settings: Any) -> None:
+        super().__init__(server, **settings)
+        self.ask_equal = ask_equal
+
+    def _decided(self, row: Row, notes: Notes) -> float | None:  # noqa: ARG002
+        return None if self.ask_equal or row.prediction.strip() != row.target.strip() else 1.0
+
+    def _texts(self, row: Row) -> dict[str, str]:
+        return self._ordered(row, row.target)
+
+    def _read(self, row: Row, reply: str, notes: Notes) -> float | None:  # noqa: ARG002
+        choice = self._chosen(reply)
+        return None if choice is None else float(self._own_chosen(row, choice))

@@ -1,0 +1,69 @@
+"""Texts for a judge, fenced in so that nothing inside them can speak to it.
+
+A prediction is written by the model that the judge's score trains: whatever pays will be written. So each text stands between
+markers with a number that is a hash of all texts of the question. A text that held its own number would change it, so no text can
+close its fence; and the number is the same in every run, which a cache needs. What looks like a marker, a verdict's tag or a
+chat template's token is made visibly different, and characters that nobody sees are written as escapes: in all texts alike, so
+that what was equal stays equal.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+
+from wm_plugin.rewards.verdict import TAG
+
+# Control, format and surrogate characters, variation selectors and tags, without the line feed, tab and carriage return.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
+)
+_SPACED = r"[\s_-]*".join(TAG.split("_"))
+_ANGLED = re.compile(
+    rf"<(\s*(?:/\s*)?{_SPACED}[^<>\n]{{0,80}}"  # a verdict's tag
+    r"|[|｜][^<>\n]{1,60}[|｜]"  # <|im_end|>, <｜User｜>
+    r"|/?(?:s|bos|eos|pad|think|start_of_turn|end_of_turn))>",
+    re.IGNORECASE,
+)
+_SQUARE = re.compile(
+    r"\[(\s*/?INST|/?(?:SYSTEM_PROMPT|TOOL_RESULTS)|\[\s*(?:begin|end)\b[^\]\n]{0,80}\])\]?", re.IGNORECASE
+)
+_UNCLOSED = re.compile(rf"<(?=\s*(?:/\s*)?{_SPACED})", re.IGNORECASE)
+
+
+def neutral(text: str) -> tuple[str, int]:
+    """A text in which nothing is a marker, a tag or a token of ours or of a chat template, and how many were.
+
+    `<final_evaluation>` becomes `‹final_evaluation›`, `[INST]` becomes `⟦INST⟧`, a zero-width space `\\u200b`.
+    """
+    text = _UNSEEN.sub(_escape, text)
+    text, angled = _ANGLED.subn(r"‹\1›", text)
+    text, unclosed = _UNCLOSED.subn("‹", text)
+    text, square = _SQUARE.subn(r"⟦\1⟧", text)
+    return text, angled + unclosed + square
+
+
+def fenced(texts: Mapping[str, str], *, max_chars: int) -> tuple[str, int]:
+    """The texts of a question by what they are, each between markers, and how many passages had to be made harmless.
+
+    Args:
+        max_chars: of a text; more is cut, and the text says so.
+    """
+    shown: dict[str, str] = {}
+    harmless = 0
+    for name, text in texts.items():
+        shown[name], count = neutral(_cut(text, max_chars))
+        harmless += count
+    number = hashlib.sha256(json.dumps(list(shown.items())).encode()).hexdigest()[:16]
+    blocks = [f"[[begin {name} {number}]]\n{text}\n[[end {name} {number}]]" for name, text in shown.items()]
+    return "\n\n".join(blocks), harmless
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[:length]}\n(cut here: {len(text) - length} characters more)"
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

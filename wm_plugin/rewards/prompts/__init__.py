@@ -1,0 +1,42 @@
+"""What judges are told: Markdown files, ours by name or a user's by path."""
+
+from importlib import resources
+from pathlib import Path
+
+from wm_plugin.errors import UserError, nearest
+
+PROMPTS = ("judge_binary", "judge_real", "reference", "rubric", "turing")
+DOMAINS = ("android", "general", "mcp", "os", "search", "swe", "terminal", "web")  # what a rubric means there
+
+
+def load(name_or_path: str) -> str:
+    """The text of a prompt. A path has a `/` or ends in `.md`.
+
+    Raises:
+        UserError: there is no such prompt or file, or the file is empty or not UTF-8.
+    """
+    if "/" in name_or_path or name_or_path.endswith(".md"):
+        return _read(Path(name_or_path), name_or_path)
+    if name_or_path not in PROMPTS:
+        raise UserError(
+            f"there is no judge's prompt {name_or_path!r}{nearest(name_or_path, PROMPTS)}; your own go by path: "
+            f"./{name_or_path}.md"
+        )
+    return ours(name_or_path)
+
+
+def ours(name: str) -> str:
+    """One of our files, as in `rubric`, `data` or `domain_web`."""
+    return (resources.files(__name__) / f"{name}.md").read_text(encoding="utf-8").strip()
+
+
+def _read(path: Path, name: str) -> str:
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise UserError(f"{name}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{name}: not UTF-8 at byte {error.start}") from None
+    if not text:
+        raise UserError(f"{name}: the file is empty")
+    return text

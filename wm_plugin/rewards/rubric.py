@@ -1,0 +1,111 @@
+"""The five-dimension rubric of Qwen-AgentWorld (sections 3.4.1 and 4.2): reward = mean of five scores from 1 to 5, times 5.
+
+The judge sorts what it compares into deterministic, pre-existing and runtime content, with guidance for the domain. Where a row
+says that its observation is deterministic, no judge is asked: the prediction is the observation, or it is not.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, get_args
+
+from wm_plugin.errors import UserError, nearest
+from wm_plugin.rewards import prompts
+from wm_plugin.rewards.judge import JudgedReward, Notes, Row
+from wm_plugin.rewards.verdict import fields, number
+from wm_plugin.server import Server
+
+DIMENSIONS = ("format", "factuality", "consistency", "realism", "quality")
+Scale = Literal["paper", "unit"]
+_CONTENT = {
+    "deterministic": "",  # never reaches a judge
+    "pre_existing": "All of this observation is pre-existing content: form and plausibility decide, not the values.",
+    "runtime": "All of this observation is runtime metadata: form and possible ranges decide, not the values.",
+    "mixed": "",
+}
+
+
+class RubricReward(JudgedReward):
+    """Five scores of a judge as one reward.
+
+    Columns, all optional, beside those of every judge: `domain` (one of `wm_plugin.rewards.prompts.DOMAINS`, or of `guidance`),
+    `content_type` ("deterministic", "pre_existing", "runtime", or "mixed", the default: the judge sorts it).
+
+    A deterministic observation is scored by match, white space around it aside: 5 for every dimension, or 1. Nothing that a
+    prediction says about itself earns anything there.
+
+    Args:
+        server: a `Server`, or its arguments as a mapping: {"base_url": ..., "model": ...}.
+        scale: "paper" gives mean · 5, from 5 to 25; "unit" gives (mean − 1) / 4, from 0 to 1. A judge that fails gives 0 in both,
+            which "unit" cannot tell from the lowest score; the figures can.
+        domain: of rows without one.
+        guidance: Markdown files by domain, in place of ours or for domains of your own.
+        settings: the other arguments of `JudgedReward`.
+
+    Attributes:
+        figures: those of every judge, and `rubric/<dimension>`, the mean over judged rows; `deterministic`, the share of
+            predictions scored by match, and `matched`, the share of them that did.
+    """
+
+    default_prompt = "rubric"
+    uses: ClassVar[tuple[str, ...]] = ("action", "context", "domain", "content_type")
+    measures: ClassVar[tuple[str, ...]] = (*(f"rubric/{name}" for name in DIMENSIONS), "deterministic", "matched")
+
+    def __init__(
+        self,
+        server: Server | Mapping[str, Any],
+        *,
+        scale: Scale = "paper",
+        domain: str = "general",
+        guidance: Mapping[str, str] | None = None,
+        **settings: Any,
+    ) -> None:
+        if scale not in get_args(Scale):
+            raise UserError(f"scale is {scale!r}{nearest(str(scale), get_args(Scale))}")
+        super().__init__(server, **settings)
+        self.scale, self.domain = scale, domain
+        self.guidance = {name: prompts.ours(f"domain_{name}") for name in prompts.DOMAINS}
+        self.guidance |= {name: prompts.load(path) for name, path in (guidance or {}).items()}
+        self._guide(domain)
+
+    def reward(self, mean: float) -> float:
+        """The reward for a mean score from 1 to 5."""
+        return mean * 5 if self.scale == "paper" else (mean - 1) / 4
+
+    def _decided(self, row: Row, notes: Notes) -> float | None:
+        kind = row.columns.get("content_type") or "mixed"
+        if kind not in _CONTENT:
+            raise UserError(f"content_type is {kind!r}{nearest(str(kind), _CONTENT)}")
+        notes["deterministic"].append(kind == "deterministic")
+        if kind != "deterministic":
+            return None
+        match = row.prediction.strip() == row.target.strip()
+        notes["matched"].append(match)
+        return self.reward(5.0 if match else 1.0)
+
+    def _system(self, row: Row) -> str:
+        guide = self._guide(row.columns.get("domain") or self.domain)
+        content = _CONTENT[row.columns.get("content_type") or "mixed"]
+        return "\n\n".join(filter(None, (self.prompt, guide, content)))
+
+    def _guide(self, domain: str) -> str:
+        if domain not in self.guidance:
+            hint = nearest(str(domain), self.guidance)
+            raise UserError(f"domain is {domain!r}{hint}; guidance={{{domain!r}: 'FILE.md'}} adds your own")
+        return self.guidance[domain]
+
+    def _texts(self, row: Row) -> dict[str, str]:
+        return {"observed": row.target, "predicted": row.prediction}
+
+    def _read(self, row: Row, reply: str, notes: Notes) -> float | None:  # noqa: ARG002
+        scores = parse(reply)
+        if scores is None:
+            return None
+        for name, score in scores.items():
+            notes[f"rubric/{name}"].append(score)
+        return self.reward(sum(scores.values()) / len(scores))
+
+
+def parse(reply: str) -> dict[str, float] | None:
+    """The five scores of a judge's reply, clamped to [1, 5]; None if one is missing or no number."""
+    found = {name: number(value, 1.0, 5.0) for name, value in fields(reply, DIMENSIONS).items()}
+    scores = {name: score for name in DIMENSIONS if (score := found.get(name)) is not None}
+    return scores if len(scores) == len(DIMENSIONS) else None

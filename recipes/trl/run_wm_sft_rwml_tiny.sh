@@ -3,7 +3,7 @@
 # Further arguments override the YAML: ./run_wm_sft_rwml_tiny.sh --max_steps 5
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-policy=runs/tiny_random out=runs/wm_sft_rwml_tiny/train.parquet
+policy=runs/tiny_random out=runs/wm_sft_rwml_tiny/trl.parquet
 [ -f $policy/config.json ] || python -m wm_plugin.tiny --out $policy --seed 0 --random
 [ -f $policy/rollouts.jsonl ] || python -m wm_plugin.tiny.rollouts --out $policy/rollouts.jsonl --count 256
 mkdir -p "${out%/*}"

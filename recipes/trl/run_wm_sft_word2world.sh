@@ -4,7 +4,7 @@
 # Further arguments override the YAML: ./run_wm_sft_word2world.sh --learning_rate 5e-6
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-out=runs/wm_sft_word2world/train.parquet
+out=runs/wm_sft_word2world/trl.parquet
 mkdir -p "${out%/*}"
 [ -f "$out" ] || python -m wm_plugin.cli.main data build "${TRAJECTORIES:?a file of rollouts}" --as word2world \
   --host trl --out "$out" --tokenizer Qwen/Qwen2.5-7B-Instruct --max-tokens 8192

@@ -3,7 +3,7 @@
 # TRAJECTORIES is a file of rollouts in any format that wm data convert reads.
 # Further arguments override the YAML: ./run_wm_sft_word2world.sh optim.lr=5e-6
 set -euo pipefail
-out=runs/wm_sft_word2world/train.parquet
+out=runs/wm_sft_word2world/verl.parquet
 mkdir -p "${out%/*}"
 [ -f "$out" ] || python -m wm_plugin.cli.main data build "${TRAJECTORIES:?a file of rollouts}" --as word2world \
   --host verl --out "$out" --tokenizer Qwen/Qwen2.5-7B-Instruct --max-tokens 8192

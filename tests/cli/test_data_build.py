@@ -1,0 +1,254 @@
+"""`wm data build`: what every kind makes of rollouts of the grid, for either host."""
+
+import json
+import re
+
+import pyarrow.parquet
+import pytest
+
+from wm_plugin.cli import main
+from wm_plugin.tiny.policy import make_tokenizer
+from wm_plugin.tiny.rollouts import rollouts
+from wm_plugin.trajectories import Trajectory, Turn, expand
+from wm_plugin.trajectories.build import build
+from wm_plugin.trajectories.information import category
+from wm_plugin.trajectories.kinds import KINDS, Left, samples
+from wm_plugin.trajectories.schema import Action, Observation, Source
+from wm_plugin.trajectories.write import write, write_transitions
+
+DOMAIN = {"agentworld-sft": "mcp", "agentworld": "mcp", "cpt": "mcp"}
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory):
+    path = tmp_path_factory.mktemp("grid") / "grid.jsonl"
+    write(rollouts(12, 0), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tokenizer")
+    make_tokenizer().save_pretrained(path)
+    return path
+
+
+def rows(path):
+    if path.suffix == ".parquet":
+        return pyarrow.parquet.read_table(path).to_pylist()
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def run(capsys, *arguments):
+    code = main.main(["data", "build", *map(str, arguments)])
+    return code, capsys.readouterr()
+
+
+def test_the_kinds_are_closed():
+    assert set(KINDS) == {"rwml-sft", "rwml", "word2world", "agentworld-sft", "agentworld", "cpt", "imitation", "rft"}
+
+
+@pytest.mark.parametrize("host", ["trl", "verl"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_for_every_host(grid, tokenizer, tmp_path, kind, host):
+    out = tmp_path / "x.parquet"
+    built = build(grid, kind, host, out, prompts=DOMAIN.get(kind), tokenizer=tokenizer)
+    found = rows(out)
+    assert built.rows == len(found) > 0
+    assert built.tokens > built.counted
+    assert not built.calls_as_text
+    if KINDS[kind].form == "rl":
+        assert not built.counted
+        assert {"prompt"} < found[0].keys()
+    else:
+        mask = {"trl": "assistant_masks", "verl": "loss_mask"}[host]
+        assert set(found[0]) == {"input_ids", mask}
+        assert sum(sum(row[mask]) for row in found) == built.counted > 0
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if KINDS[kind].form == "sft"])
+def test_both_hosts_get_the_same_tokens_and_masks(grid, tokenizer, tmp_path, kind):
+    found = []
+    for host, mask in (("trl", "assistant_masks"), ("verl", "loss_mask")):
+        build(grid, kind, host, tmp_path / f"{host}.parquet", prompts=DOMAIN.get(kind), tokenizer=tokenizer)
+        found.append([(row["input_ids"], row[mask]) for row in rows(tmp_path / f"{host}.parquet")])
+    assert found[0] == found[1]
+
+
+def test_rwml_by_hand(grid, tmp_path):
+    build(grid, "rwml", "trl", tmp_path / "rl.jsonl")
+    build(grid, "rwml-sft", "trl", tmp_path / "sft.jsonl")
+    first = next(iter(rollouts(1, 0)))
+    board = first.turns[0].observations[0].text
+    asked, answered = rows(tmp_path / "rl.jsonl")[0], rows(tmp_path / "sft.jsonl")[0]
+    assert asked["target"] == board
+    assert (asked["observer"], asked["tool"], asked["turn"]) == ("tool", "move", 0)
+    assert [message["role"] for message in asked["prompt"]] == ["system", "user"]
+    assert board not in json.dumps(asked["prompt"])
+    (completion,) = answered["completion"]
+    assert completion == {
+        "role": "assistant",
+        "content": f"<think>\n\n</think>\n\n<next_state>\n{board}\n</next_state>",
+    }
+
+
+def test_word2world_is_a_dialogue_of_actions_and_observations(grid, tmp_path):
+    build(grid, "word2world", "trl", tmp_path / "x.jsonl")
+    for row, played in zip(rows(tmp_path / "x.jsonl"), rollouts(12, 0), strict=True):
+        said = [message["content"] for message in row["messages"] if message["role"] == "assistant"]
+        shown = [turn.observations[0].text for turn in played.turns]
+        assert said == [*shown[:-1], shown[-1] + (" [SUCCESS]" if played.success else "")]
+
+
+def test_agentworld_takes_one_turn_a_trajectory(grid, tmp_path):
+    build(grid, "agentworld", "verl", tmp_path / "x.jsonl", prompts="mcp", split="test")
+    found = rows(tmp_path / "x.jsonl")
+    assert len(found) == len({row["extra_info"]["trajectory"] for row in found}) == 12
+    assert [row["extra_info"]["index"] for row in found] == list(range(12))
+    assert {(row["data_source"], row["extra_info"]["split"]) for row in found} == {("wm_agentworld", "test")}
+
+
+def test_transitions_give_the_same_as_their_trajectories(grid, tmp_path):
+    write_transitions(expand(rollouts(12, 0), history=2), tmp_path / "t.jsonl")
+    build(tmp_path / "t.jsonl", "rwml", "trl", tmp_path / "a.jsonl")
+    build(grid, "rwml", "trl", tmp_path / "b.jsonl", history=2)
+    assert rows(tmp_path / "a.jsonl") == rows(tmp_path / "b.jsonl")
+
+
+def talking(number, *turns):
+    """A trajectory whose turns are pairs of action and observation."""
+    made = tuple(
+        Turn(action=Action(text=acted), observations=(Observation(kind="environment", text=seen),))
+        for acted, seen in turns
+    )
+    return Trajectory(turns=made, task_id=str(number), source=Source(format="wm", file="f", row=number))
+
+
+ECHO, NEW = ("think now about it", "think now about it"), ("look", " ".join(f"word{i}" for i in range(30)))
+
+
+@pytest.fixture(scope="module")
+def repeating(tmp_path_factory):
+    path = tmp_path_factory.mktemp("echo") / "e.jsonl"
+    write((talking(number, ECHO, NEW, ECHO) for number in range(200)), path)
+    return path
+
+
+def test_turn_information_masks_turns_of_a_dialogue(repeating):
+    left = Left()
+    found = list(samples(repeating, "word2world", turn_information=True, left=left))
+    assert len(found) == 200  # every trajectory has a turn that always counts
+    assert (left.kept["retrieval"], left.dropped["retrieval"]) == (200, 0)
+    assert left.kept["echo"] + left.dropped["echo"] == 400
+    assert 4 <= left.kept["echo"] <= 40  # 1 in 20
+    for sample in found:
+        said = [m["content"] for m, counts in zip(sample.messages, sample.train, strict=True) if counts]
+        assert NEW[1] in said
+    flags = [[c for m, c in zip(s.messages, s.train, strict=True) if m["role"] == "assistant"] for s in found]
+    again = list(samples(repeating, "word2world", turn_information=True))
+    assert [sample.train for sample in again] == [sample.train for sample in found]
+    other = list(samples(repeating, "word2world", turn_information=True, seed=1))
+    assert [sample.train for sample in other] != [sample.train for sample in found]
+    assert len({tuple(flag) for flag in flags}) > 1
+
+
+def test_a_draw_does_not_depend_on_what_stands_beside_it(tmp_path):
+    write((talking(number, ECHO, NEW, ECHO) for number in range(200)), tmp_path / "all.jsonl")
+    write((talking(number, ECHO, NEW, ECHO) for number in range(199, 99, -1)), tmp_path / "part.jsonl")
+    for kind in ("word2world", "rwml-sft"):
+        found = [
+            {
+                (s.columns["trajectory"], s.columns.get("turn"), tuple(s.train))
+                for s in samples(path, kind, turn_information=True)
+            }
+            for path in (tmp_path / "all.jsonl", tmp_path / "part.jsonl")
+        ]
+        assert found[1] == {key for key in found[0] if int(key[0].rpartition("/")[2]) > 99}
+
+
+def test_a_dropped_transition_stays_in_the_history_of_the_others(repeating):
+    left = Left()
+    found = list(samples(repeating, "rwml-sft", turn_information=True, left=left))
+    assert left.out["turn information"] == left.dropped["echo"] > 300
+    assert sum(sample.columns["target"] == NEW[1] for sample in found) == 200
+    news = [sample for sample in found if sample.columns["target"] == NEW[1]]
+    assert all(ECHO[0] in sample.messages[-2]["content"] for sample in news)
+
+
+def test_dropped_turns_have_no_loss(repeating, tokenizer, tmp_path):
+    built = build(repeating, "word2world", "trl", tmp_path / "x.parquet", tokenizer=tokenizer, turn_information=True)
+    plain = build(repeating, "word2world", "trl", tmp_path / "y.parquet", tokenizer=tokenizer)
+    assert built.tokens == plain.tokens
+    dropped = built.left.dropped["echo"]
+    assert plain.counted - built.counted == dropped * (len(ECHO[1]) + 1)  # and the end of the turn
+    assert category(*ECHO) == "echo"
+
+
+def test_too_long_samples_are_left_out_and_counted(grid, tokenizer, tmp_path, capsys):
+    arguments = (grid, "--as", "word2world", "--host", "trl", "--out", tmp_path / "x.jsonl", "--tokenizer", tokenizer)
+    _, printed = run(capsys, *arguments, "--json")
+    every = [len(row["input_ids"]) for row in rows(tmp_path / "x.jsonl")]
+    limit = sorted(every)[5]
+    code, printed = run(capsys, *arguments, "--max-tokens", limit, "--json")
+    result = json.loads(printed.out.splitlines()[-1])
+    assert code == 0
+    assert result["rows"] == sum(length <= limit for length in every) == 12 - result["left_out"]["too long"]
+    assert result["tokens"] == sum(length for length in every if length <= limit)
+    code, printed = run(capsys, *arguments, "--max-tokens", limit)
+    assert re.search(r"\d+ rows, [\d,]+ tokens, [\d,]+ of them count\n  \d+ left out: too long", printed.out)
+
+
+def test_the_summary_for_people_shows_categories_and_calls(grid, tmp_path, capsys):
+    out = tmp_path / "x.jsonl"
+    _, printed = run(capsys, grid, "--as", "rwml-sft", "--host", "trl", "--out", out, "--turn-information")
+    assert re.search(r"action +\d+ count +0 are context", printed.out)
+    _, printed = run(capsys, grid, "--as", "imitation", "--host", "trl", "--out", out)
+    assert "12 rows have tool calls, with arguments as JSON text" in printed.out
+    first = json.loads(rows(out)[0]["messages"][2]["tool_calls"][0]["function"]["arguments"])
+    assert set(first) == {"direction"}
+
+
+def test_half_a_surrogate_pair_is_left_out(tmp_path):
+    write([talking(0, ("a", "b \ud83d"), NEW), talking(1, NEW)], tmp_path / "s.jsonl")
+    built = build(tmp_path / "s.jsonl", "word2world", "trl", tmp_path / "x.jsonl")
+    assert (built.rows, dict(built.left.out)) == (1, {"half a surrogate pair": 1})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--as", "rmwl"), "wm: there is no kind 'rmwl'; did you mean 'rwml'?"),
+        (("--host", "vrl"), "wm: there is no host 'vrl'; did you mean 'verl'?"),
+        (("--as", "agentworld"), "wm: agentworld needs prompts: name a domain"),
+        (("--as", "imitation", "--prompts", "rwml"), "wm: imitation has no prompts"),
+        (("--as", "rwml", "--turn-information"), "wm: rwml has a reward and no loss on tokens"),
+        (("--as", "imitation", "--turn-information"), "wm: imitation has no turn information"),
+        (("--as", "word2world", "--history", "2"), "wm: word2world has no history"),
+        (("--prompts", "rmwl"), "wm: there are no prompts 'rmwl'"),
+        (("--max-tokens", "9"), "wm: max_tokens needs a tokenizer"),
+        (("--tokenizer", "nowhere"), "wm: nowhere: no tokenizer"),
+        (("--out", "x.csv"), "wm: x.csv: write a name"),
+        (("--host", "verl"), "wm: x.jsonl: verl's SFT reads parquet only"),
+        (("--history", "-1"), "wm: history is -1"),
+        (
+            ("--as", "word2world", "--host", "trl", "--turn-information"),
+            "wm: a sample has assistant's messages that do not",
+        ),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_2(capsys, repeating, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    code, printed = run(capsys, repeating, "--as", "rwml-sft", "--host", "trl", "--out", "x.jsonl", *arguments)
+    assert code == 2
+    assert printed.err.startswith(message)
+    assert printed.err.count("\n") == 1
+    assert not list(tmp_path.glob("x*"))
+
+
+def test_transitions_are_no_trajectories(capsys, tmp_path):
+    write_transitions(expand(rollouts(2, 0)), tmp_path / "t.jsonl")
+    code, printed = run(
+        capsys, tmp_path / "t.jsonl", "--as", "word2world", "--host", "trl", "--out", tmp_path / "x.jsonl"
+    )
+    assert code == 2
+    assert "holds transitions, but word2world is made of trajectories" in printed.err

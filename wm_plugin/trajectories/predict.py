@@ -76,8 +76,7 @@ class LocalPredictor:
         if self._digest is None:
             self._digest = _weights_digest(self.model)
         return {
-            "model": self.name,
-            "weights": self._digest,
+            "weights": self._digest,  # and not the name: a folder may be moved, and what is in it trained again
             "temperature": self.temperature,
             "max_new_tokens": self.max_new_tokens,
         }
@@ -245,7 +244,7 @@ def _load(model: Any, tokenizer: Any, device: str) -> tuple[Any, Any]:
 
 
 def _weights_digest(model: Any) -> str:
-    """Two models of one name, for example before and after training, are told apart."""
+    """Of all parameters and buffers, with their names."""
     import torch
 
     digest = hashlib.blake2b(digest_size=16)

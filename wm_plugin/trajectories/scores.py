@@ -25,8 +25,8 @@ def score(
 ) -> Iterator[tuple[Transition, list[str], list[float | None]]]:
     """Each transition with its outputs and what the reward gives each of them, in order.
 
-    None: the output holds no prediction, or the reward had nothing to say (None, NaN). The reward sees the prediction alone, and
-    never the thinking before it. Its columns: `observer`, `tool`, `task_id`, and for judges `context` (with the history), `action`.
+    None: the output holds no prediction, or the reward had nothing to say (None, NaN). The reward sees the prediction, not the
+    thinking before it. Its columns are `observer`, `tool`, `task_id`; for judges also `action`, and `context` with the history.
 
     Raises:
         UserError: the reward does not give a number for each prediction.

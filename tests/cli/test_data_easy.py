@@ -1,0 +1,220 @@
+"""`wm data easy` and `wm data best` from flags to files, against a chat server of the tests' own."""
+
+import json
+import random
+
+import pytest
+
+from prediction_support import PROMPTS, Scripted, chat_server, choices, grid_trajectories, grid_transitions
+from wm_plugin.cli import main
+from wm_plugin.trajectories import predict
+from wm_plugin.trajectories.schema import Transition
+from wm_plugin.trajectories.write import write, write_transitions
+
+
+@pytest.fixture
+def source(tmp_path):
+    (tmp_path / "short.yaml").write_text(PROMPTS)
+    path = tmp_path / "grid.jsonl"
+    write_transitions(grid_transitions(60), path)
+    return path
+
+
+def run(capsys, *arguments):
+    code = main.main(["data", *map(str, arguments)])
+    printed = capsys.readouterr()
+    return code, json.loads(printed.out.splitlines()[-1]) if code == 0 else printed.err
+
+
+def copies(body, _):
+    """Right for a move that changes nothing and for no other: the last board it was shown."""
+    shown = body["messages"][-1]["content"].split("\n\n")[0].removeprefix("# Initial state\n")
+    said = f"<next_state>\n{shown}\n</next_state>"
+    return choices(*[said] * body.get("n", 1), reasoning_content="It stays.")
+
+
+def easy(source, url, *more):
+    out = source.parent / "out.jsonl"
+    return (
+        *("easy", source, "--out", out, "--server", url, "--server-model", "m", "--k", "4", "--json"),
+        *("--prompts", source.parent / "short.yaml", "--reward", "exact", *more),
+    )
+
+
+def test_easy_samples_are_thinned_out(capsys, source):
+    transitions = grid_transitions(60)
+    copied = sum(t.observation.text == t.context.initial_state for t in transitions)
+    assert 5 < copied < len(transitions)
+    with chat_server(copies) as there:
+        code, result = run(capsys, *easy(source, there.url, "--threshold", "0.5", "--keep", "0"))
+    assert code == 0
+    out = source.parent / "out.jsonl"
+    assert result == {
+        "transitions": len(transitions),
+        "trained_on": 0,
+        "predicted": len(transitions),
+        "easy": copied,
+        "easy_share": copied / len(transitions),
+        "threshold": 0.5,
+        "tau_easy": 0.0,
+        "kept": len(transitions) - copied,
+        "dropped": copied,
+        "means": {"0.00": len(transitions) - copied, "1.00": copied},
+        "failed": 0,
+        "malformed": 0,
+        "out": str(out),
+        "scores": str(source.parent / "out.easy.jsonl"),
+    }
+    kept = [Transition.model_validate_json(line) for line in out.read_text().splitlines()]
+    assert kept == [t for t in transitions if t.observation.text != t.context.initial_state]
+    code, inspected = run(capsys, "inspect", out, "--json")
+    assert inspected["datasets"][str(out)]["easy_share"] == pytest.approx(copied / len(transitions))
+
+
+def test_a_second_threshold_asks_nobody_again(capsys, source):
+    with chat_server(copies) as there:
+        code, first = run(capsys, *easy(source, there.url, "--threshold", "0.5"))
+        asked = len(there.seen)
+        code, second = run(capsys, *easy(source, there.url, "--target-easy-share", "0"))
+        assert len(there.seen) == asked
+    assert code == 0
+    assert (second["easy"], second["threshold"]) == (0, 0.0)
+    assert second["kept"] == second["predicted"] == first["predicted"]
+
+
+def test_trajectories_are_expanded_and_failures_counted(capsys, source):
+    trajectories = source.parent / "trajectories.jsonl"
+    write(grid_trajectories(60), trajectories)
+    broken = grid_transitions(60)[7].context.initial_state
+
+    def answer(body, count):
+        return (400, {"error": "too long"}) if broken in body["messages"][-1]["content"] else copies(body, count)
+
+    with chat_server(answer) as there:
+        code, result = run(capsys, *easy(trajectories, there.url))
+    assert code == 0
+    assert result["transitions"] == len(grid_transitions(60))
+    assert result["failed"] > 0
+    assert result["failed"] % 4 == 0
+
+
+def test_a_server_that_is_down_is_one_line(capsys, source):
+    with chat_server(copies) as there:
+        url = there.url
+    code, message = run(capsys, *easy(source, url, "--shard-size", "2"))
+    assert code == 2
+    assert message.startswith(f"wm: {url}: 8 of 8 predictions failed")
+    assert message.count("\n") == 1
+    assert not (source.parent / "out.jsonl").exists()
+
+
+def test_for_people(capsys, source):
+    with chat_server(copies) as there:
+        arguments = [a for a in easy(source, there.url) if a != "--json"]
+        assert main.main(["data", *map(str, arguments)]) == 0
+    printed = capsys.readouterr()
+    assert "transitions stay" in printed.out
+    assert "100% right" in printed.out
+    assert printed.err == ""
+
+
+def test_the_filter_model_is_trained_on_other_tasks_than_it_predicts(capsys, source, monkeypatch):
+    """With stand-ins for the training and the model: which transitions go where."""
+    from wm_plugin.trajectories import easy as filters
+
+    trained = []
+    monkeypatch.setattr(
+        filters, "import_object", lambda *_, **__: lambda model, rows, out, **options: trained.append((rows, options))
+    )
+    monkeypatch.setattr(predict, "LocalPredictor", lambda *_, **__: Scripted())
+    arguments = [*easy(source, "", "--filter-share", "0.3"), "--model", "base"]
+    for flag in ("--server", "--server-model"):
+        place = arguments.index(flag)
+        del arguments[place : place + 2]
+    code, result = run(capsys, *arguments)
+    assert code == 0
+    rows, options = trained[0]
+    assert result["trained_on"] == len(rows) > 0
+    assert result["predicted"] + len(rows) == result["transitions"] == len(grid_transitions(60))
+    assert options == {"seed": 0, "epochs": 2.0, "learning_rate": 2e-6, "batch_size": 32}
+    assert rows[0]["completion"][0]["content"].startswith("<think>\n\n</think>\n\n<next_state>\n")
+    assert "<think>" not in rows[0]["prompt"][-1]["content"]
+    scored = {json.loads(line)["trajectory"] for line in (source.parent / "out.easy.jsonl").read_text().splitlines()}
+    training = {t.trajectory for t in grid_transitions(60) if filters.trains_filter(t, 0.3)}
+    assert not scored & training
+
+    held_out = source.parent / "validation.jsonl"
+    write_transitions(grid_transitions(4, seed=9), held_out)
+    code, result = run(capsys, *arguments, "--filter-data", held_out, "--work", source.parent / "other")
+    assert (result["trained_on"], result["predicted"]) == (len(grid_transitions(4, seed=9)), result["transitions"])
+    code, message = run(capsys, *arguments, "--filter-share", "0", "--work", source.parent / "third")
+    assert code == 2
+    assert "raise --filter-share" in message
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--model", "m"), "name one model: --model, --filter-model or --server; not --model and --server"),
+        (("--reward", "rwml"), "not all observations are tools' results: comparing texts by their embeddings needs"),
+        (("--reward", "exat"), "reward: there is no 'exat'; did you mean 'exact'?"),
+        (("--keep", "10"), "--keep is 10.0; write a number between 0 and 1"),
+        (("--threshold", "0.1", "--target-easy-share", "0.3"), "--target-easy-share finds the threshold"),
+        (("--filter-data", "x"), "--filter-data is for training"),
+        (("--out", "x.parquet"), "x.parquet: write a name that ends in .jsonl"),
+        (("--out", "nowhere/x.jsonl"), "nowhere: there is no such folder"),
+        (("--prompts", "rwlm"), "there are no prompts 'rwlm'; did you mean 'rwml'"),
+        (("--shard-size", "0"), "--shard-size is 0"),
+        (("--k", "0"), "k is 0; write a number >= 1"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_2(capsys, source, more, message):
+    code, printed = run(capsys, *easy(source, "http://127.0.0.1:9/v1", *more))
+    assert code == 2
+    assert printed.startswith(f"wm: {message}")
+    assert printed.count("\n") == 1
+
+
+def test_best_keeps_the_thought_of_the_best_output(capsys, source):
+    out = source.parent / "best.jsonl"
+
+    def answer(body, count):
+        status, value = copies(body, count)
+        if random.Random(body["seed"]).random() < 0.5:
+            value["choices"][0]["message"]["content"] = "I do not know."
+        return status, value
+
+    arguments = ("best", source, "--out", out, "--prompts", source.parent / "short.yaml", "--judge", "exact")
+    arguments = (*arguments, "--threshold", "1", "--json")
+    with chat_server(answer) as there:
+        code, result = run(capsys, *arguments, "--server", there.url, "--server-model", "m")
+    assert code == 0
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    right = [t for t in grid_transitions(60) if t.observation.text == t.context.initial_state]
+    assert 0 < result["retained"] == len(rows) <= len(right)
+    assert result["retain_rate"] == result["retained"] / result["candidates"]
+    assert result["candidates"] <= result["transitions"] == len(grid_transitions(60))
+    first = next(t for t in right if (t.trajectory, t.turn) == (rows[0]["trajectory"], rows[0]["turn"]))
+    (answered,) = rows[0]["completion"]
+    assert answered["content"].startswith("<think>\nIt stays.\n</think>\n\n<next_state>\n")
+    assert first.observation.text in answered["content"]
+    assert rows[0]["prompt"][-1]["role"] == "user"
+    assert rows[0]["score"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--threshold", "2"), "no sample is left to write"),
+        (("--host", "vrl"), "did you mean 'verl'"),
+        (("--host", "verl"), "verl's SFT reads parquet only"),
+    ],
+)
+def test_mistakes_with_best(capsys, source, more, message):
+    arguments = ("best", source, "--out", source.parent / "best.jsonl", "--prompts", source.parent / "short.yaml")
+    with chat_server(copies) as there:
+        arguments = (*arguments, "--judge", "rouge", "--threshold", "0.1", "--server", there.url, "--server-model", "m")
+        code, printed = run(capsys, *arguments, "--json", *more)
+    assert code == 2
+    assert message in printed
+    assert printed.count("\n") == 1

@@ -1,0 +1,89 @@
+"""What the steps share that ask a model for predictions: its flags, and the transitions to ask for."""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from wm_plugin.errors import UserError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("predictions")
+    group.add_argument("--server", metavar="URL", help="an OpenAI-compatible server, like http://localhost:8000/v1")
+    group.add_argument("--server-model", metavar="NAME", help="the name under which the server has the model")
+    group.add_argument("--temperature", type=float, default=1.0)
+    group.add_argument("--max-new-tokens", type=int, default=1024, metavar="N", help="of an output (default: 1024)")
+    group.add_argument("--batch-size", type=int, default=64, metavar="N", help="outputs at once, without a server")
+    group.add_argument("--concurrency", type=int, default=32, metavar="N", help="requests at once, to a server")
+    group.add_argument(
+        "--work",
+        metavar="DIR",
+        help="keeps what is done, to go on from (default: X.work beside X); remove it afterwards",
+    )
+    group.add_argument(
+        "--shard-size", type=int, default=256, metavar="N", help="transitions that a kill loses, at most"
+    )
+
+
+def check(args: argparse.Namespace, models: dict[str, Any]) -> None:
+    """One model is named, in one way; and `out` can be written, before hours of work.
+
+    Args:
+        models: the flags that name a model here, with their values.
+    """
+    named = [flag for flag, value in {**models, "--server": args.server}.items() if value]
+    if len(named) != 1:
+        raise UserError(
+            f"name one model: {', '.join(models)} or --server" + (f"; not {' and '.join(named)}" if named else "")
+        )
+    if (args.server is None) is not (args.server_model is None):
+        raise UserError("--server URL and --server-model NAME go together: give both or none")
+    for flag, value in (("--shard-size", args.shard_size), ("--max-new-tokens", args.max_new_tokens)):
+        if value < 1:
+            raise UserError(f"{flag} is {value}; write a number >= 1")
+
+
+def work_folder(args: argparse.Namespace) -> Path:
+    out = Path(args.out)
+    return Path(args.work) if args.work else out.with_name(f"{out.stem}.work")
+
+
+def make(args: argparse.Namespace, model: str | Path | None, *, thinking: bool) -> Any:
+    """The predictor that the flags describe; `model` is one for this process."""
+    from wm_plugin.server import Server
+    from wm_plugin.trajectories.predict import LocalPredictor, ServerPredictor
+
+    if model is None:
+        server = Server(
+            args.server,
+            args.server_model,
+            concurrency=args.concurrency,
+            timeout=600.0,
+            temperature=args.temperature,
+            max_tokens=args.max_new_tokens,
+        )
+        return ServerPredictor(server, thinking=thinking)
+    quiet()
+    return LocalPredictor(
+        model, temperature=args.temperature, max_new_tokens=args.max_new_tokens, batch_size=args.batch_size
+    )
+
+
+def quiet() -> None:
+    """transformers shows progress in a pipe too."""
+    if not sys.stderr.isatty():
+        try:
+            from transformers.utils.logging import disable_progress_bar
+        except ModuleNotFoundError:
+            return
+        disable_progress_bar()
+
+
+def transitions(source: str) -> Iterator[Any]:
+    """Those of a file of transitions; of trajectories, all turns."""
+    from wm_plugin.trajectories.expand import expand, holds_transitions, read_transitions
+    from wm_plugin.trajectories.readers import read
+
+    return read_transitions(source) if holds_transitions(source) else expand(read(source))

@@ -25,7 +25,7 @@ def import_object(path: str, *, field: str) -> Any:
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):
-            public = [key for key in vars(module) if not key.startswith("_")]
+            public = [key for key in dir(module) if not key.startswith("_")]
             raise UserError(f"{field}: {module_name} has no {part!r}{nearest(part, public)}")
         found = getattr(found, part)
     return found

@@ -40,6 +40,8 @@ def test_the_registry_is_closed():
     assert {"rouge", "exact", "word_f1", "embedding", "rwml", "json"} <= set(REWARDS)
     with pytest.raises(AttributeError, match="no attribute 'Rouge'"):
         _ = wm_plugin.rewards.Rouge
+    with pytest.raises(UserError, match="wm_plugin.rewards has no 'RougReward'; did you mean 'RougeReward'"):
+        REWARDS.get("wm_plugin.rewards:RougReward")
 
 
 def test_reading_a_prediction_waits_for_no_torch():

@@ -1,7 +1,11 @@
 """How good a prediction of the next observation is, or an episode.
 
 A reward of predictions is `(predictions, targets, **columns) -> list[float]`, higher is better. A prediction is a text, or None
-where there is none, which is worth 0. `extract` takes it out of what a model wrote, and so does a reward that is made with `tag`.
+where there is none, which is worth 0. `extract` takes it out of what a model wrote. Hosts hand over all that it wrote: there a
+reward is made with `tag`, and takes predictions out itself.
+
+    wm.reward={path:"wm_plugin.rewards:RwmlReward",kwargs:{model:"Qwen/Qwen3-Embedding-8B",tag:next_state}}        verl
+
 What the last call was like, a reward's `figures` say: a dict of numbers for a trainer's metrics.
 """
 
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
     from wm_plugin.rewards.judge import JudgeReward
     from wm_plugin.rewards.rouge import RougeReward
     from wm_plugin.rewards.rubric import RubricReward
+    from wm_plugin.rewards.rules import RuleReward
     from wm_plugin.rewards.rwml import RwmlReward
     from wm_plugin.rewards.words import WordF1Reward
 
@@ -33,6 +38,7 @@ REWARDS = Registry(
     reference="wm_plugin.rewards.comparison:ReferenceReward",
     rouge="wm_plugin.rewards.rouge:RougeReward",
     rubric="wm_plugin.rewards.rubric:RubricReward",
+    rules="wm_plugin.rewards.rules:RuleReward",
     rwml="wm_plugin.rewards.rwml:RwmlReward",
     turing="wm_plugin.rewards.comparison:TuringReward",
     word_f1="wm_plugin.rewards.words:WordF1Reward",
@@ -50,6 +56,7 @@ __all__ = [
     "ReplyCache",
     "RougeReward",
     "RubricReward",
+    "RuleReward",
     "RwmlReward",
     "TuringReward",
     "WordF1Reward",
@@ -68,12 +75,17 @@ _HOMES = {
     "ReplyCache": "cache",
     "RougeReward": "rouge",
     "RubricReward": "rubric",
+    "RuleReward": "rules",
     "RwmlReward": "rwml",
     "TuringReward": "comparison",
     "WordF1Reward": "words",
     "discounted": "episode",
     "rescale_by_effective_actions": "episode",
 }
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def __getattr__(name: str) -> Any:

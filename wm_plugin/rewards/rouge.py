@@ -27,7 +27,7 @@ class RougeReward(TextReward):
 
     Args:
         variant: rougeL, rouge1 or rouge2.
-        step: round to the nearest multiple of it, RWML with 0.2, "for training stability". A tie goes up: 0.5 becomes 0.6. Ties
+        step: round to the nearest multiple of it, RWML with 0.2, for a steadier training. A tie goes up: 0.5 becomes 0.6. Ties
             are decided on the exact fraction, not on a float beside it. 1 must be a multiple of it.
         tag: takes predictions out of whole outputs, see `TextReward`.
     """

@@ -57,6 +57,8 @@ def test_the_core_imports_without_hosts_and_optional_packages():
         "tokenizers",
         "sentence_transformers",
         "aiohttp",
+        "re2",
+        "jsonpath",
     )
     code = BLOCK.format(blocked=optional)
     for folder in CORE:

@@ -1,7 +1,11 @@
 """How good a prediction of the next observation is, or an episode.
 
 A reward of predictions is `(predictions, targets, **columns) -> list[float]`, higher is better. A prediction is a text, or None
-where there is none, which is worth 0. `extract` takes it out of what a model wrote, and so does a reward that is made with `tag`.
+where there is none, which is worth 0. `extract` takes it out of what a model wrote. Hosts hand over all that it wrote: there a
+reward is made with `tag`, and takes predictions out itself.
+
+    wm.reward={path:"wm_plugin.rewards:RwmlReward",kwargs:{model:"Qwen/Qwen3-Embedding-8B",tag:next_state}}        verl
+
 What the last call was like, a reward's `figures` say: a dict of numbers for a trainer's metrics.
 """
 
@@ -78,6 +82,10 @@ _HOMES = {
     "discounted": "episode",
     "rescale_by_effective_actions": "episode",
 }
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def __getattr__(name: str) -> Any:

@@ -62,6 +62,7 @@ def test_easy_samples_are_thinned_out(capsys, source):
         "means": {"0.00": len(transitions) - copied, "1.00": copied},
         "failed": 0,
         "malformed": 0,
+        "alike": len(transitions),
         "out": str(out),
         "scores": str(source.parent / "out.easy.jsonl"),
     }
@@ -115,6 +116,7 @@ def test_for_people(capsys, source):
     printed = capsys.readouterr()
     assert "transitions stay" in printed.out
     assert "100% right" in printed.out
+    assert "predictions are all the same: was anything sampled?" in printed.out
     assert printed.err == ""
 
 

@@ -117,6 +117,8 @@ def test_distances_are_those_of_the_predictions_alone(prompts):
     found = list(easy.distances([(first, outputs), (second, []), (third, ["?"])], ExactReward(), prompts))
     assert [row.values for row in found] == [(0.0, 1.0, 1.0, 1.0, 1.0, 0.0), (), (1.0,)]
     assert [row.malformed for row in found] == [2, 0, 1]
+    assert not any(row.alike for row in found)
+    assert next(easy.distances([(first, ["?", "?"])], ExactReward(), prompts)).alike
     assert (found[0].trajectory, found[0].turn, found[0].call) == (first.trajectory, 0, None)
 
 

@@ -35,6 +35,7 @@ class Distances:
     Attributes:
         values: 1 - similarity of every prediction that came; 1 where an output holds no prediction.
         malformed: outputs that hold none.
+        alike: all outputs are one and the same. If it is so for all transitions, nothing was sampled.
     """
 
     trajectory: str
@@ -42,6 +43,7 @@ class Distances:
     call: int | None
     values: tuple[float, ...]
     malformed: int = 0
+    alike: bool = False
 
 
 @dataclass
@@ -67,10 +69,14 @@ def distances(found: Iterable[tuple[Transition, list[str]]], reward: Reward, pro
     Args:
         reward: a similarity, at most 1.
     """
-    for transition, _, scores in score(found, reward, prompts):
-        values = tuple(1.0 if value is None else round(1 - value, _DIGITS) for value in scores)
+    for transition, outputs, scores in score(found, reward, prompts):
         yield Distances(
-            transition.trajectory, transition.turn, transition.observation.call, values, malformed=scores.count(None)
+            transition.trajectory,
+            transition.turn,
+            transition.observation.call,
+            tuple(1.0 if value is None else round(1 - value, _DIGITS) for value in scores),
+            malformed=scores.count(None),
+            alike=len(outputs) > 1 and len(set(outputs)) == 1,
         )
 
 

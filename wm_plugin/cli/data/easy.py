@@ -64,7 +64,7 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Counts of transitions, `easy_share`, `threshold`, and `failed` and `malformed` predictions."""
+    """Counts of transitions, `easy_share`, `threshold`, and `failed` and `malformed` predictions; `alike` transitions."""
     from wm_plugin.trajectories import easy
     from wm_plugin.trajectories.prompts import load
     from wm_plugin.trajectories.scores import NO_MODEL, real_valued
@@ -121,6 +121,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         **report.as_dict(),
         "failed": sum(args.k - len(row.values) for row in found),
         "malformed": sum(row.malformed for row in found),
+        "alike": sum(row.alike for row in found),
         "out": str(out),
         "scores": str(easy.scores_path(out)),
     }
@@ -163,3 +164,8 @@ def show(result: dict[str, Any]) -> None:
         print(f"  {float(mean):>4.0%} right {count:>8}")
     if result["failed"] or result["malformed"]:
         print(f"{result['failed']} predictions failed; {result['malformed']} outputs held none, and count as wrong")
+    if result["alike"] == result["predicted"]:
+        print(
+            "each transition's predictions are all the same: was anything sampled? (transformers serve samples only if the "
+            "model's generation_config.json has do_sample true)"
+        )

@@ -88,6 +88,15 @@ OWN = {
     "context": {},
     "version": 1,
 }
+VERL = {
+    "input": "system\nBe kind.\nuser\nhi\nassistant\n",
+    "output": '<think>\nhm\n</think>\n\n<tool_call>\n{"name": "find", "arguments": {"q": 1}}\n</tool_call>\nuser\n'
+    "<tool_response>\nfound\n</tool_response>\nassistant\ndone",
+    "gts": "x",
+    "score": 0.5,
+    "step": 3,
+}
+TRL = {"prompt": CHAT[:2], "completion": CHAT[2:], "step": 1, "accuracy_reward": 1.0, "advantage": 0.1}
 # a valid file of each format
 DOCUMENTS: dict[str, Any] = {
     "own": [OWN],
@@ -99,6 +108,8 @@ DOCUMENTS: dict[str, Any] = {
     "agentworldbench": [BENCH],
     "word2world": [WORLD],
     "sharegpt": [SHARE],
+    "verl": [VERL],
+    "trl": [TRL],
     "openai": [{"messages": CHAT}],
     "react": {"react_put_0": "You are in a room.\n> think: I look\nOK.\n> go to desk 1\nOn it is a pen.\n"},
 }
@@ -536,6 +547,117 @@ def test_own_files_of_a_later_release_are_refused(refused):
 )
 def test_numbers_are_written_in_many_ways(value, number):
     assert number_of(value) == number
+
+
+def test_verl_dumps_without_special_tokens(one, refused):
+    result = one([VERL])
+    assert [
+        (t.action.text, t.action.thought, [(c.name, c.arguments) for c in t.action.calls]) for t in result.turns
+    ] == [
+        ("", "hm", [("find", {"q": 1})]),
+        ("done", None, []),
+    ]
+    assert (texts(result), result.context.task, result.reward) == ([["found"], []], VERL["input"], 0.5)
+    assert result.metadata == {"gts": "x", "step": 3}
+    assert result.task_id == one([{**VERL, "output": VERL["output"] + "!"}]).task_id
+    cut = VERL["output"].removesuffix("assistant\ndone")
+    assert texts(one([{**VERL, "output": cut}])) == [["found"]]
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        ("just text", "no tool response is marked"),
+        ("a <tool_response>\nx\n</tool_response> b", "no tool response is marked"),
+        (f"a\nuser\nmore?\nassistant\n{VERL['output']}", "may be a role's or the text's"),
+        (f"{VERL['output']}\nuser\n<tool_response>\ny\n</tool_response>", "no call is unanswered"),
+        (None, "`output` is no text"),
+    ],
+)
+def test_verl_dumps_that_cannot_be_told_apart_are_rejected(refused, output, reason):
+    assert reason in refused([{**VERL, "output": output}]).reason
+
+
+MARKED = (
+    '<|im_start|>system\nBe kind.\n<tools>\n{"name": "find"}\n</tools><|im_end|>\n<|im_start|>user\nhi<|im_end|>\n'
+    "<|im_start|>assistant\n"
+)
+SAID = (
+    "look <tool_call>\n<function=find>\n<parameter=q>\n1\n</parameter>\n</function>\n</tool_call><tool_call>{</tool_call>"
+    "<|im_end|>\n<|im_start|>user\n<tool_response>\na\n</tool_response><|im_end|>\n<|im_start|>assistant\ndone<|im_end|>\n"
+    "<|im_start|>user\nthanks<|im_end|>\n<|im_start|>assistant\n"
+)
+
+
+@pytest.mark.parametrize("row", [{**VERL, "input": MARKED, "output": SAID}, {"prompt": MARKED, "completion": SAID}])
+def test_marks_of_roles_are_read(one, row):
+    result = one([row])
+    assert [(t.action.text, [(c.name, c.arguments) for c in t.action.calls]) for t in result.turns] == [
+        ("look <tool_call>{</tool_call>", [("find", {"q": "1"})]),
+        ("done", []),
+    ]
+    assert (texts(result), result.context.initial_state) == ([["a"], ["thanks"]], "hi")
+    if "input" in row:
+        assert result.context.action_space == ({"name": "find"},)
+
+
+def test_trl_rows_keep_rewards_and_where_the_prompt_ended(one, refused):
+    result = one([TRL])
+    assert (texts(result), result.context.task) == ([["found"], ["thanks"]], "Be kind.")
+    assert result.metadata == {"step": 1, "accuracy_reward": 1.0, "advantage": 0.1, "prompt_messages": 2}
+    assert result.task_id == one([{**TRL, "completion": []}]).task_id
+    assert one([{**TRL, "id": 4}]).task_id == "4"
+    assert "plain text" in refused([{"prompt": "a", "completion": "b"}]).reason
+    assert "neither" in refused([{"prompt": "a", "completion": []}]).reason
+
+
+@pytest.fixture
+def parquet(tmp_path: Path) -> Callable[..., Path]:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    def write(*rows: dict[str, Any]) -> Path:
+        parquet.write_table(pyarrow.Table.from_pylist(list(rows)), tmp_path / "x.parquet")
+        return tmp_path / "x.parquet"
+
+    return write
+
+
+def test_parquet_gives_keys_to_all_that_one_has(parquet):
+    """Its nulls are dropped: no argument is invented."""
+    first = {"messages": [user("hi"), says(None, call("f", {"a": 1})), tool("x")], "when": b"\xff", "success": None}
+    second = {"messages": [says(None, call("g", {"b": 2})), tool("y", "z")], "success": True}
+    one, two = read(parquet(first, second))
+    assert [t.turns[0].action.calls[0].arguments for t in (one, two)] == [{"a": 1}, {"b": 2}]
+    assert (one.metadata, two.metadata, two.success) == ({"when": "\\xff"}, {}, True)
+    assert [t.source.row for t in (one, two) if t.source] == [0, 1]
+
+
+@pytest.mark.parametrize("name", ["openai", "sharegpt", "trl", "word2world"])
+def test_formats_of_rows_are_read_from_parquet(name, parquet):
+    rows = DOCUMENTS[name] * 70
+    assert len(list(read(parquet(*rows)))) == 70
+
+
+def test_verl_prompts_hold_no_rollouts(parquet):
+    prompts = {"data_source": "x", "prompt": [user("hi")], "reward_model": {"style": "rule", "ground_truth": "4"}}
+    with pytest.raises(UserError, match="prompts of verl's RL training, and no rollouts"):
+        list(read(parquet(prompts)))
+
+
+def test_what_of_a_message_has_no_field_is_kept_with_its_number(one):
+    usage = {"tokens": 5}
+    messages = [user("hi"), says("a", usage=usage, name="bob", cost=None, reasoning="r", thought="t"), user("b")]
+    result = one(chat(*messages, score=1))
+    assert result.metadata == {"message_data": {"2": {"usage": usage, "name": "bob", "thought": "t"}}, "score": 1}
+    assert result.turns[0].action.thought == "r"
+
+
+def test_stabletoolbench_says_which_turns_an_earlier_path_has(found):
+    fork = {**TREE, "children": [{**NODE, "children": [TREE, {**TREE, "description": "other"}]}]}
+    first, second = found({**STABLE, "tree": {"tree": {"node_type": "Action Input", "children": [fork]}}})
+    assert [len(t.turns) for t in (first, second)] == [2, 2]
+    assert [t.metadata["shared_turns"] for t in (first, second)] == [0, 1]
 
 
 # --- properties ---

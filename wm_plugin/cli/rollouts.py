@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.trajectories.parquet import without_nulls
 
 Row = tuple[str, dict[str, Any]]  # where it stands, and what it holds
 
@@ -118,16 +119,9 @@ def _parquet(path: Path) -> Iterator[Row]:
         columns = [name for name in file.schema_arrow.names if name in _COLUMNS]
         rows = (row for batch in file.iter_batches(16, columns=columns) for row in batch.to_pylist())
         for number, row in enumerate(rows, 1):
-            yield f"{path}, row {number}", _without_nulls(row)
+            yield f"{path}, row {number}", without_nulls(row)
     except (arrow.ArrowException, OSError) as error:
         raise UserError(f"ROLLOUTS: {str(path)!r} cannot be read as parquet ({error})") from None
-
-
-def _without_nulls(value: Any) -> Any:
-    """Parquet gives every message, and the arguments of every call, all keys that any of them has."""
-    if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _problem(row: Any) -> str | None:

@@ -1,10 +1,11 @@
 """Files as a stream of JSON records, in constant memory, whatever is broken in them.
 
-Three layouts occur: one record a line; one array of records; one document with the records at a place inside it.
+Four layouts occur: one record a line; one array of records; one document with the records at a place inside it; parquet.
 """
 
 import gzip
 import json
+import math
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,11 +14,13 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 import ijson
+from pydantic_core import from_json
 
 from wm_plugin.errors import UserError
+from wm_plugin.trajectories import parquet
 from wm_plugin.trajectories.errors import RowError
 
-Layout = Literal["lines", "array", "document", "one"]
+Layout = Literal["lines", "array", "document", "one", "parquet"]
 _HEAD = 1 << 16  # bytes that decide what a file is
 _EVENTS = 20_000  # of a document's parser, for the same
 _ROWS = 20  # of an array, for the same
@@ -75,8 +78,13 @@ def head(path: Path) -> Head:
     """What a file is.
 
     Raises:
-        UserError: it is empty, or no JSON.
+        UserError: it is empty, or no JSON and no parquet.
     """
+    if path.suffix == ".parquet":
+        first = next(_rows(path), None)
+        if first is None:
+            raise UserError(f"{path}: the file is empty")
+        return Head("parquet", first.value or {})
     try:
         with open_file(path) as file:
             start = file.read(_HEAD)
@@ -109,10 +117,37 @@ def head(path: Path) -> Head:
 
 
 def records(path: Path, head: Head) -> Iterator[Record]:
-    """The records of a file of lines, of an array, or of documents one after the other."""
+    """The records of a file of lines, of an array, of documents one after the other, or of parquet."""
+    if head.layout == "parquet":
+        return _rows(path)
     if head.layout == "array":
         return items(path, "item")
     return items(path, "") if head.layout == "document" else lines(path)
+
+
+def _rows(path: Path) -> Iterator[Record]:
+    row = 0
+    try:
+        for value in parquet.rows(path):
+            yield Record(row, value)
+            row += 1
+    except RowError as error:
+        yield Record(row, error=error)
+
+
+def ranges(path: Path, size: int) -> Iterator[tuple[int, int, int]]:
+    """A file of lines in ranges of about `size` bytes, which end where lines end: (start, end, number of the first row)."""
+    with open_file(path) as file:
+        start = end = file.tell()
+        first = row = 0
+        for line in file:
+            end += len(line)
+            row += not line.isspace()
+            if end - start >= size:
+                yield start, end, first
+                start, first = end, row
+        if end > start:
+            yield start, end, first
 
 
 def whole(path: Path) -> Record:
@@ -124,15 +159,20 @@ def whole(path: Path) -> Record:
             return Record(0, error=_broken(error))
 
 
-def lines(path: Path) -> Iterator[Record]:
-    row = 0
+def lines(path: Path, start: int = 0, end: int | None = None, row: int = 0) -> Iterator[Record]:
+    """The records of a file of lines, or of one of its `ranges`."""
     with open_file(path) as file:
+        if start:
+            file.seek(start)
+        left = math.inf if end is None else end - start
         try:
             for line in file:
-                if not line.strip():
-                    continue
-                yield parse(row, line)
-                row += 1
+                left -= len(line)
+                if not line.isspace():
+                    yield parse(row, line)
+                    row += 1
+                if left <= 0:
+                    return
         except (OSError, EOFError, zlib.error) as error:
             yield Record(row, error=_broken(error))
 
@@ -193,6 +233,10 @@ def _broken(error: Exception) -> RowError:
 
 def parse(row: int, line: bytes) -> Record:
     """One line as a record."""
+    try:
+        return Record(row, from_json(line))
+    except ValueError:
+        pass  # a second look says what is wrong, or that Python reads it
     try:
         return Record(row, json.loads(line.decode()))
     except UnicodeDecodeError as error:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from wm_plugin.errors import UserError
-from wm_plugin.trajectories.readers.own import pyarrow_modules
+from wm_plugin.trajectories.parquet import pyarrow_modules
 from wm_plugin.trajectories.samples import Message, Sample
 from wm_plugin.trajectories.tokens import Tokens
 from wm_plugin.trajectories.write import SUFFIXES, atomic

@@ -11,10 +11,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wm_plugin.trajectories.errors import RowError
-from wm_plugin.trajectories.schema import Action, Actor, Call, Observation, Turn, too_deep
+from wm_plugin.trajectories.schema import Action, Actor, Call, Observation, Turn, loads, too_deep
 
+Message = dict[str, Any]
 _ACTORS: dict[str, Actor] = {"user": "user", "assistant": "agent"}  # τ²-bench's requestors
 ROLES = {"system", "developer", "user", "assistant", "tool", "function"}
+_THOUGHTS = ("reasoning_content", "reasoning", "thought")  # the first of them that says something
+# What of a message has a field; the rest (cost, usage, timestamp, ...) is kept apart, see `Conversation.rest`.
+_READ = {
+    "system": {"role", "content"},
+    "developer": {"role", "content"},
+    "user": {"role", "content", "tool_calls", "function_call"},
+    "assistant": {"role", "content", "tool_calls", "function_call"},
+    "tool": {"role", "content", "name", "error", "requestor", "tool_call_id", "id", "tool_call_ids"},
+}
+_READ["function"] = _READ["tool"]
 
 
 class Conversation:
@@ -24,6 +35,9 @@ class Conversation:
         self.system: list[str] = []
         self.opening: list[str] = []  # what the user said before the agent's first turn
         self.turns: list[_Open] = []
+        self._agent: _Open | None = None  # its last turn
+        self._waiting: list[_Open] = []  # turns with unanswered calls
+        self._rest: dict[str, Any] = {}
 
     def add(self, message: Any, number: int) -> None:
         """The next message of the conversation.
@@ -31,45 +45,73 @@ class Conversation:
         Raises:
             RowError: it is none, or answers nothing.
         """
-        if not isinstance(message, Mapping):
+        if not isinstance(message, dict):
             raise RowError(f"message {number} is {type(message).__name__}, not an object")
         role = message.get("role")
         if not isinstance(role, str) or role not in ROLES:
             raise RowError(f"message {number} has the role {role!r}")
-        if role in ("system", "developer"):
+        if not message.keys() <= _READ[role]:
+            self._keep(message, number, message.keys() - _READ[role])
+        if role == "assistant":
+            self._agent = self._open(action_of(message, number), "agent")
+        elif role == "user":
+            self._user(message, number)
+        elif role in ("tool", "function"):
+            self._result(message, number)
+        else:
             text = text_of(message.get("content"))
             if self.turns:
                 self.turns[-1].others.append(Observation(kind="environment", text=text, data={"role": role}))
             else:
                 self.system.append(text)
-        elif role == "assistant":
-            self.turns.append(_Open(action_of(message, number), "agent"))
-        elif role == "user":
-            self._user(message, number)
-        else:
-            self._result(message, number)
 
     def finish(self) -> tuple[Turn, ...]:
         return tuple(turn.close() for turn in self.turns)
 
-    def _user(self, message: Mapping[str, Any], number: int) -> None:
-        action = action_of(message, number)
-        if action.calls:
-            self.turns.append(_Open(action, "user"))
-            return
-        agent = next((turn for turn in reversed(self.turns) if turn.actor == "agent"), None)
-        if agent is None:
-            self.opening.append(action.text)
-        else:
-            agent.others.append(Observation(kind="user", text=action.text))
+    @property
+    def rest(self) -> dict[str, Any]:
+        """What has no field, for the metadata: `message_data`, by the message's number from 1 on; empty if there is nothing.
 
-    def _result(self, message: Mapping[str, Any], number: int) -> None:
-        actor: Actor | None = _ACTORS.get(str(message.get("requestor")))
-        waiting = [t for t in reversed(self.turns) if t.waiting and (actor is None or t.actor == actor)]
+        It does not stand at the turns, because a transition's history repeats those.
+        """
+        return {"message_data": self._rest} if self._rest else {}
+
+    def _keep(self, message: Message, number: int, unread: set[str]) -> None:
+        thought = next((key for key in _THOUGHTS if message.get(key)), None)
+        if message["role"] == "assistant":
+            unread -= {thought, *(() if message.get("content") else ("refusal",))}
+        kept = {key: value for key, value in message.items() if key in unread and value is not None}
+        if kept:
+            self._rest[str(number)] = kept
+
+    def _open(self, action: Action, actor: Actor) -> "_Open":
+        turn = _Open(action, actor)
+        self.turns.append(turn)
+        if action.calls:
+            self._waiting.append(turn)
+        return turn
+
+    def _user(self, message: Message, number: int) -> None:
+        if message.get("tool_calls") or message.get("function_call"):
+            self._open(action_of(message, number), "user")
+        elif self._agent is None:
+            self.opening.append(text_of(message.get("content")))
+        else:
+            self._agent.others.append(Observation(kind="user", text=text_of(message.get("content"))))
+
+    def _result(self, message: Message, number: int) -> None:
+        waiting = self._waiting
+        if actor := _ACTORS.get(str(message.get("requestor"))):
+            waiting = [turn for turn in waiting if turn.actor == actor]
         if not waiting:
             raise RowError(f"message {number} is a tool's result, but no call is unanswered", "orphan result")
         wanted = call_id_of(message)
-        next((turn for turn in waiting if turn.wants(wanted)), waiting[0]).results.append((wanted, message))
+        turn = waiting[-1]
+        if not turn.wants(wanted):
+            turn = next((earlier for earlier in reversed(waiting) if earlier.wants(wanted)), turn)
+        turn.results.append((wanted, message))
+        if not turn.waiting:
+            self._waiting.remove(turn)
 
 
 class _Open:
@@ -77,7 +119,7 @@ class _Open:
 
     def __init__(self, action: Action, actor: Actor) -> None:
         self.action, self.actor = action, actor
-        self.results: list[tuple[str | None, Mapping[str, Any]]] = []  # with the id of the call that each names
+        self.results: list[tuple[str | None, Message]] = []  # with the id of the call that each names
         self.others: list[Observation] = []
 
     @property
@@ -86,43 +128,44 @@ class _Open:
 
     def wants(self, identity: str | None) -> bool:
         """Whether a call of this id is unanswered."""
-        asked = sum(call.id == identity for call in self.action.calls)
-        return identity is not None and asked > sum(named == identity for named, _ in self.results)
+        if identity is None:
+            return False
+        asked = [call.id for call in self.action.calls].count(identity)
+        return asked > 0 and asked > [named for named, _ in self.results].count(identity)
 
     def close(self) -> Turn:
         """Results in the order of their calls, and then what else was said.
 
         Calls are found by id where that says which, else by position: ids are missing in old formats, and repeated in real files.
         """
-        open_calls = list(range(len(self.action.calls)))
-        found: dict[int, Mapping[str, Any]] = {}
+        if not self.results:
+            return Turn(action=self.action, observations=tuple(self.others), actor=self.actor)
+        calls = self.action.calls
+        open_calls = list(range(len(calls)))
+        found: dict[int, Message] = {}
         rest = []
         for identity, message in self.results:
-            index = next((i for i in open_calls if identity is not None and self.action.calls[i].id == identity), None)
+            index = next((i for i in open_calls if identity is not None and calls[i].id == identity), None)
             if index is None:
                 rest.append(message)
             else:
                 open_calls.remove(index)
                 found[index] = message
         found |= dict(zip(open_calls, rest, strict=False))  # `waiting` has seen to it that there are enough calls
-        tools = [_observation(found[index], index, self.action.calls[index].name) for index in sorted(found)]
+        tools = [_observation(found[index], index, calls[index].name) for index in sorted(found)]
         return Turn(action=self.action, observations=(*tools, *self.others), actor=self.actor)
 
 
-def _observation(message: Mapping[str, Any], call: int, name: str) -> Observation:
-    error = message.get("error")
+def _observation(message: Message, call: int, name: str) -> Observation:
+    text, tool, error = text_of(message.get("content")), message.get("name") or name, message.get("error")
+    if not error:
+        return Observation(kind="tool", text=text, tool=tool, call=call)
     flag = flag_of(error)
-    return Observation(
-        kind="tool",
-        text=text_of(message.get("content")),
-        tool=message.get("name") or name,
-        call=call,
-        error=flag if flag is not None else bool(error),
-        data={"error": error} if flag is None and error else {},  # some say what went wrong in it
-    )
+    data = {"error": error} if flag is None else {}  # some say what went wrong in it
+    return Observation(kind="tool", text=text, tool=tool, call=call, error=flag is not False, data=data)
 
 
-def call_id_of(message: Mapping[str, Any]) -> str | None:
+def call_id_of(message: Message) -> str | None:
     """The id under which formats name the call that a result answers."""
     for key in ("tool_call_id", "id"):
         if isinstance(message.get(key), str | int):
@@ -137,7 +180,7 @@ def text_of(content: Any) -> str:
         return ""
     if isinstance(content, str):
         return content
-    if isinstance(content, list) and all(isinstance(part, Mapping) and part.get("type") == "text" for part in content):
+    if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
         return "".join(str(part.get("text", "")) for part in content)
     return json.dumps(content, ensure_ascii=False)
 
@@ -147,10 +190,10 @@ def arguments_of(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        found = json.loads(value)
-        return value if too_deep(found) else found
+        found = loads(value)
     except (ValueError, RecursionError):
         return value
+    return value if too_deep(found) else found
 
 
 def flag_of(value: Any) -> bool | None:
@@ -168,19 +211,19 @@ def action_of(message: Mapping[str, Any], number: int = 1) -> Action:
     """
     calls = message.get("tool_calls") or []
     if (legacy := message.get("function_call")) and isinstance(calls, list):
-        calls = [*calls, {"function": legacy} if isinstance(legacy, Mapping) else legacy]
-    if not isinstance(calls, list) or not all(isinstance(call, Mapping) for call in calls):
+        calls = [*calls, {"function": legacy} if isinstance(legacy, dict) else legacy]
+    if not isinstance(calls, list) or (calls and not all(isinstance(call, dict) for call in calls)):
         raise RowError(f"message {number} has tool_calls that are no list of objects")
     thought = message.get("reasoning_content") or message.get("reasoning") or message.get("thought")
     return Action(
         text=text_of(message.get("content")) or text_of(message.get("refusal")),
-        calls=tuple(_call(call, number) for call in calls),
+        calls=tuple([_call(call, number) for call in calls]),
         thought=text_of(thought) or None,
     )
 
 
-def _call(call: Mapping[str, Any], number: int) -> Call:
-    function = call["function"] if isinstance(call.get("function"), Mapping) else call
+def _call(call: Message, number: int) -> Call:
+    function = call["function"] if isinstance(call.get("function"), dict) else call
     name = function.get("name")
     if not isinstance(name, str) or not name:
         raise RowError(f"message {number} has a tool call without a name")

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from wm_plugin.errors import UserError
+from wm_plugin.trajectories.parquet import pyarrow_modules
 from wm_plugin.trajectories.readers.base import Found, Reject
-from wm_plugin.trajectories.readers.own import pyarrow_modules
 from wm_plugin.trajectories.schema import Trajectory, Transition
 
 SUFFIXES = (".jsonl", ".parquet")
@@ -29,8 +29,17 @@ class Counts:
 
     def add(self, trajectory: Trajectory) -> None:
         self.trajectories += 1
-        self.turns += sum(turn.actor == "agent" for turn in trajectory.turns)
-        self.observations.update(observation.kind for _, _, observation in trajectory.observed())
+        for turn in trajectory.turns:
+            if turn.actor == "agent":
+                self.turns += 1
+                for observation in turn.observations:
+                    self.observations[observation.kind] += 1
+
+    def merge(self, other: "Counts") -> None:
+        self.trajectories += other.trajectories
+        self.turns += other.turns
+        self.observations += other.observations
+        self.rejected += other.rejected
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -53,6 +62,16 @@ def write(rows: Iterable[Found], out: str | Path, rejects: str | Path | None = N
     Raises:
         UserError: another suffix, a folder that does not exist, or a rejected row with `strict`.
     """
+    counts = Counts()
+    with outputs(out, rejects, counts) as (unfinished, reject_file):
+        kept = _kept(rows, counts, reject_file, strict)
+        (_write_lines if Path(out).suffix == ".jsonl" else write_parquet)(kept, unfinished)
+    return counts
+
+
+@contextmanager
+def outputs(out: str | Path, rejects: str | Path | None, counts: Counts) -> Iterator[tuple[Path, IO[bytes]]]:
+    """Where to write trajectories and rejected rows; they get their names at the end, if nothing failed."""
     out = Path(out)
     if out.suffix not in SUFFIXES:
         raise UserError(f"{out}: write a name that ends in {' or '.join(SUFFIXES)}")
@@ -61,15 +80,12 @@ def write(rows: Iterable[Found], out: str | Path, rejects: str | Path | None = N
     beside = out.with_name(f"{out.stem}.rejects.jsonl") if rejects is None else Path(rejects)
     if not beside.parent.is_dir():
         raise UserError(f"{beside.parent}: there is no such folder")
-    counts = Counts()
     with atomic(out) as unfinished, atomic(beside) as unfinished_rejects:
-        with unfinished_rejects.open("w", encoding="utf-8", errors="backslashreplace") as reject_file:
-            kept = _kept(rows, counts, reject_file, strict)
-            (_write_lines if out.suffix == ".jsonl" else _write_parquet)(kept, unfinished)
+        with unfinished_rejects.open("wb") as reject_file:
+            yield unfinished, reject_file
         if not counts.rejected:
             unfinished_rejects.unlink()
             beside.unlink(missing_ok=True)  # of an earlier run
-    return counts
 
 
 def write_transitions(transitions: Iterable[Transition], out: str | Path) -> int:
@@ -91,14 +107,14 @@ def write_transitions(transitions: Iterable[Transition], out: str | Path) -> int
     return count
 
 
-def _kept(rows: Iterable[Found], counts: Counts, rejects: IO[str], strict: bool) -> Iterator[Trajectory]:
+def _kept(rows: Iterable[Found], counts: Counts, rejects: IO[bytes], strict: bool) -> Iterator[Trajectory]:
     for found in rows:
         if isinstance(found, Reject):
             if strict:
                 raise UserError(f"{found.file}, row {found.row}: {found.reason}")
             counts.rejected[found.kind] += 1
             entry = {"file": found.file, "row": found.row, "reason": found.reason, "raw": found.raw}
-            rejects.write(json.dumps(entry, ensure_ascii=False) + "\n")
+            rejects.write(f"{json.dumps(entry, ensure_ascii=False)}\n".encode(errors="backslashreplace"))
         else:
             counts.add(found)
             yield found
@@ -110,7 +126,7 @@ def _write_lines(trajectories: Iterator[Trajectory], path: Path) -> None:
             file.write(trajectory.to_bytes() + b"\n")
 
 
-def _write_parquet(trajectories: Iterator[Trajectory], path: Path) -> None:
+def write_parquet(trajectories: Iterator[Trajectory], path: Path) -> None:
     """One column holds the trajectory as JSON, which keeps everything; the others are for queries."""
     pyarrow, parquet = pyarrow_modules()
     schema = pyarrow.schema(

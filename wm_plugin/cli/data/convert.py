@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 
 from wm_plugin.cli.data.support import find_files, progress
+from wm_plugin.errors import UserError
 
 
 def add_parser(steps: Any) -> argparse.ArgumentParser:
@@ -19,18 +20,35 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("--rejects", metavar="FILE", help="where rejected rows go (default: X.rejects.jsonl beside X)")
     parser.add_argument("--strict", action="store_true", help="stop at the first row that would be rejected")
+    parser.add_argument(
+        "--workers", type=int, default=1, metavar="N", help="processes (default: 1); what they write is the same"
+    )
     parser.set_defaults(run=run, show=show)
     return parser
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`trajectories`, `turns`, `transitions`, `observations` by kind, `rejected` and `rejected_by_reason`."""
+    from wm_plugin.trajectories import parallel
     from wm_plugin.trajectories.readers import read_rows
     from wm_plugin.trajectories.write import write
 
+    if args.workers < 1:
+        raise UserError(f"--workers is {args.workers}; write a number >= 1")
     files = find_files(args.sources)
-    rows = (found for file in files for found in read_rows(file, args.format))
-    counts = write(progress(rows, "rows"), args.out, args.rejects, strict=args.strict)
+    if args.workers > 1:
+        counts = parallel.convert(
+            files,
+            args.out,
+            args.rejects,
+            workers=args.workers,
+            format=args.format,
+            strict=args.strict,
+            watch=lambda shards: progress(shards, "parts"),
+        )
+    else:
+        rows = (found for file in files for found in read_rows(file, args.format))
+        counts = write(progress(rows, "rows"), args.out, args.rejects, strict=args.strict)
     return {**counts.as_dict(), "files": len(files), "out": args.out}
 
 

@@ -1,14 +1,15 @@
 """Formats of rollouts, one file each: whether a file is of the format, and its trajectories."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from gzip import GzipFile
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.trajectories import files
-from wm_plugin.trajectories.readers import own
-from wm_plugin.trajectories.readers.base import Found, Reject
+from wm_plugin.trajectories.readers.base import Found, Reject, convert_rows
 from wm_plugin.trajectories.schema import Trajectory
 
 # In the order in which they are tried: the most particular first.
@@ -22,10 +23,13 @@ FORMATS = (
     "agentworldbench",
     "word2world",
     "sharegpt",
+    "verl",
+    "trl",
     "openai",
     "react",
 )
 
+PART = 1 << 23  # bytes: some seconds of work, and little memory
 OnReject = Callable[[Reject], None]
 
 
@@ -33,7 +37,7 @@ def read(path: str | Path, format: str = "auto", *, on_reject: OnReject | None =
     """The trajectories of a file, one by one, in constant memory.
 
     Args:
-        path: a file of JSON lines, a JSON array or a JSON document, also gzipped; or our own parquet.
+        path: a file of JSON lines, a JSON array or a JSON document, also gzipped; or parquet.
         format: one of `FORMATS`, or `auto` to tell by the file's beginning.
         on_reject: called with every row that was left out; None: the first one raises.
 
@@ -51,12 +55,50 @@ def read(path: str | Path, format: str = "auto", *, on_reject: OnReject | None =
 
 def read_rows(path: Path, format: str = "auto") -> Iterator[Found]:
     """Every row of a file as its trajectories or its rejection."""
-    if path.suffix == ".parquet":
-        return own.read_parquet(path)
+    head = files.head(path)
+    return _rows(_reader(format) if format != "auto" else detect(path, head), head, Part(path, format))
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file, or a range of its lines, for one of several processes."""
+
+    file: Path
+    format: str
+    start: int = 0  # bytes
+    end: int | None = None
+    row: int = 0  # the number of its first row
+
+
+def parts(path: Path, format: str = "auto", *, size: int = PART) -> Iterator[Part]:
+    """A file in parts. A file of lines that is not zipped is cut into ranges of about `size` bytes, any other is one part.
+
+    Raises:
+        UserError: as by `read`.
+    """
     head = files.head(path)
     reader = _reader(format) if format != "auto" else detect(path, head)
-    rows: Iterator[Found] = reader.read(path, head)
-    return rows
+    name = reader.__name__.rpartition(".")[2]
+    with files.open_file(path) as file:
+        zipped = isinstance(file, GzipFile)
+    if head.layout != "lines" or zipped or hasattr(reader, "read"):
+        yield Part(path, name)
+    else:
+        yield from (Part(path, name, *places) for places in files.ranges(path, size))
+
+
+def read_part(part: Part) -> Iterator[Found]:
+    """Every row of a part as its trajectories or its rejection: the same as `read_rows` finds there."""
+    return _rows(_reader(part.format), files.head(part.file), part)
+
+
+def _rows(reader: ModuleType, head: files.Head, part: Part) -> Iterator[Found]:
+    if hasattr(reader, "read"):  # its rows are not the file's records
+        rows: Iterator[Found] = reader.read(part.file, head)
+        return rows
+    ranged = part.end is not None
+    records = files.lines(part.file, part.start, part.end, part.row) if ranged else files.records(part.file, head)
+    return convert_rows(records, reader.convert, reader.__name__.rpartition(".")[2], part.file)
 
 
 def detect(path: Path, head: files.Head) -> ModuleType:

@@ -4,15 +4,14 @@ The prompts hold the action in a fence after `**Action:**`, and what was observe
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any
 
 from wm_plugin.trajectories import files
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.messages import text_of
-from wm_plugin.trajectories.readers.base import Found, convert_rows, rest_of
+from wm_plugin.trajectories.readers.base import rest_of
 from wm_plugin.trajectories.schema import Action, Context, Observation, Source, Trajectory, Turn
 
 _ACTION = re.compile(r"\*\*Action:\*\*\s*(?:```[^\n]*\n(.*?)\n?```|(.*))", re.S)
@@ -20,15 +19,11 @@ _OBSERVATION = "**Environment Observation:**"
 
 
 def matches(head: files.Head) -> bool:
-    return isinstance(head.sample, Mapping) and {"prompt", "response", "system_str", "turn_idx"} <= head.sample.keys()
-
-
-def read(path: Path, head: files.Head) -> Iterator[Found]:
-    return convert_rows(files.records(path, head), convert, "agentworldbench", path)
+    return isinstance(head.sample, dict) and {"prompt", "response", "system_str", "turn_idx"} <= head.sample.keys()
 
 
 def convert(record: Any, source: Source) -> Iterator[Trajectory]:
-    if not isinstance(record, Mapping):
+    if not isinstance(record, dict):
         raise RowError("not an object", "wrong type")
     prompts, responses = record.get("prompt"), record.get("response")
     for name, texts in (("prompt", prompts), ("response", responses)):

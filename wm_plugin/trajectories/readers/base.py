@@ -1,5 +1,6 @@
 """What every reader does alike: each record is converted on its own, and what cannot be converted is rejected with the reason."""
 
+import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -68,6 +69,11 @@ def rest_of(record: Mapping[str, Any], *used: str, **read: Any) -> dict[str, Any
         for key, value in record.items()
         if key not in used and (key not in read or (key in unread and value is not None))
     }
+
+
+def task_of(prompt: Any) -> str:
+    """A name for a task that has none: all rollouts of a prompt are of one task."""
+    return hashlib.sha256(json.dumps(prompt, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _raw(value: Any) -> str:

@@ -3,33 +3,28 @@
 Old files have `function_call` and role `function`, without ids; τ²-bench's fine-tuning files are of this form too.
 """
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 from wm_plugin.trajectories import files
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.messages import Conversation, arguments_of, flag_of, text_of
-from wm_plugin.trajectories.readers.base import Found, convert_rows, number_of, rest_of
+from wm_plugin.trajectories.readers.base import number_of, rest_of
 from wm_plugin.trajectories.schema import Context, Source, Trajectory
 
 
 def matches(head: files.Head) -> bool:
     record = head.sample
-    return isinstance(record, Mapping) and _is_messages(record.get("messages"))
-
-
-def read(path: Path, head: files.Head) -> Iterator[Found]:
-    return convert_rows(files.records(path, head), convert, "openai", path)
+    return isinstance(record, dict) and _is_messages(record.get("messages"))
 
 
 def convert(record: Any, source: Source) -> Iterator[Trajectory]:
-    if not isinstance(record, Mapping) or not isinstance(record.get("messages"), list):
+    if not isinstance(record, dict) or not isinstance(record.get("messages"), list):
         raise RowError("no list of messages", "no messages")
     tools: list[Any] = []
     for key in ("tools", "functions"):
         listed = arguments_of(record.get(key)) or []  # some files have it as text
-        if not isinstance(listed, list) or not all(isinstance(tool, Mapping) for tool in listed):
+        if not isinstance(listed, list) or not all(isinstance(tool, dict) for tool in listed):
             raise RowError(f"`{key}` is no list of objects", "bad tools")
         tools += listed
     conversation = Conversation()
@@ -48,10 +43,13 @@ def convert(record: Any, source: Source) -> Iterator[Trajectory]:
         success=success,
         reward=reward,
         source=source if identity is None else source.model_copy(update={"id": text_of(identity)}),
-        metadata=rest_of(record, "messages", "tools", "functions", "id", "task_id", success=success, reward=reward),
+        metadata={
+            **conversation.rest,
+            **rest_of(record, "messages", "tools", "functions", "id", "task_id", success=success, reward=reward),
+        },
     )
 
 
 def _is_messages(value: Any) -> bool:
     # of a long document, the messages have not been seen yet
-    return isinstance(value, list) and (not value or (isinstance(value[0], Mapping) and "role" in value[0]))
+    return isinstance(value, list) and (not value or (isinstance(value[0], dict) and "role" in value[0]))

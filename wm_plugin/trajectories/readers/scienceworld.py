@@ -3,7 +3,7 @@
 Scores and flags are strings. What one would see by looking around, and the inventory, are kept with each observation.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from wm_plugin.trajectories.schema import Action, Context, Observation, Source, 
 
 def matches(head: files.Head) -> bool:
     tasks = [value for value in head.keys.values() if value]
-    return bool(tasks) and all(isinstance(task, Mapping) and "goldActionSequences" in task for task in tasks)
+    return bool(tasks) and all(isinstance(task, dict) and "goldActionSequences" in task for task in tasks)
 
 
 def read(path: Path, _head: files.Head) -> Iterator[Found]:
@@ -24,11 +24,11 @@ def read(path: Path, _head: files.Head) -> Iterator[Found]:
 
 
 def convert(record: Any, source: Source) -> Iterator[Trajectory]:
-    if not isinstance(record, Mapping) or not isinstance(record.get("goldActionSequences"), list):
+    if not isinstance(record, dict) or not isinstance(record.get("goldActionSequences"), list):
         raise RowError("no list `goldActionSequences`", "no path")
     name = str(record.get("taskName", record.get("taskIdx", "")))
     for sequence in record["goldActionSequences"]:
-        if not isinstance(sequence, Mapping) or not isinstance(sequence.get("path"), list):
+        if not isinstance(sequence, dict) or not isinstance(sequence.get("path"), list):
             raise RowError("a sequence without a list `path`", "no path")
         turns = tuple(_turn(step) for step in sequence["path"])
         completed = turns[-1].observations[0].data.get("completed") if turns else None
@@ -47,7 +47,7 @@ def convert(record: Any, source: Source) -> Iterator[Trajectory]:
 
 
 def _turn(step: Any) -> Turn:
-    if not isinstance(step, Mapping) or not isinstance(step.get("action"), str):
+    if not isinstance(step, dict) or not isinstance(step.get("action"), str):
         raise RowError("a step without an action", "no action")
     score, completed = number_of(step.get("score")), flag_of(step.get("isCompleted"))
     data = rest_of(step, "action", "observation", score=score, isCompleted=completed)

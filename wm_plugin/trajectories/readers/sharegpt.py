@@ -4,35 +4,30 @@ The agent's words hold its action, in AgentGym after `Action:`; what the human s
 trained on (`loss` false) at the beginning are instructions: a world answers from the first action on.
 """
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 from wm_plugin.trajectories import files
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.messages import flag_of, text_of
-from wm_plugin.trajectories.readers.base import Found, convert_rows, number_of, rest_of
+from wm_plugin.trajectories.readers.base import number_of, rest_of
 from wm_plugin.trajectories.schema import Action, Context, Observation, Source, Trajectory, Turn
 
 AGENT, OTHER = {"gpt", "assistant", "bot", "model"}, {"human", "user", "environment", "observation", "tool"}
 
 
 def matches(head: files.Head) -> bool:
-    return isinstance(head.sample, Mapping) and isinstance(head.sample.get("conversations"), list)
-
-
-def read(path: Path, head: files.Head) -> Iterator[Found]:
-    return convert_rows(files.records(path, head), convert, "sharegpt", path)
+    return isinstance(head.sample, dict) and isinstance(head.sample.get("conversations"), list)
 
 
 def convert(record: Any, source: Source) -> Iterator[Trajectory]:
-    if not isinstance(record, Mapping) or not isinstance(record.get("conversations"), list):
+    if not isinstance(record, dict) or not isinstance(record.get("conversations"), list):
         raise RowError("no list `conversations`", "no messages")
     system: list[str] = []
     opening: list[str] = []
     turns: list[tuple[Action, list[Observation]]] = []
     for number, message in enumerate(record["conversations"], 1):
-        if not isinstance(message, Mapping) or not isinstance(message.get("value"), str):
+        if not isinstance(message, dict) or not isinstance(message.get("value"), str):
             raise RowError(f"message {number} has no text", "wrong type")
         speaker, text = str(message.get("from", message.get("role", ""))).lower(), message["value"]
         if speaker == "system":

@@ -1,9 +1,11 @@
 """StableToolBench: a tree of steps (Thought, Action, Action Input). Each leaf ends a path: a trajectory.
 
-The observations are an LLM's, which `simulated` says; `observation_code` other than 0 is an error of the tool server's.
+The observations are an LLM's, which `simulated` says; `observation_code` other than 0 is an error of the tool server's. Paths
+begin alike: `shared_turns` in the metadata is the number of turns at the beginning that an earlier trajectory has already.
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -23,26 +25,30 @@ def read(path: Path, _head: files.Head) -> Iterator[Found]:
 
 
 def convert(record: Any, source: Source) -> Iterator[Trajectory]:
-    tree = record.get("tree") if isinstance(record, Mapping) else None
-    root = tree.get("tree") if isinstance(tree, Mapping) else None
-    if not isinstance(root, Mapping):
+    tree = record.get("tree") if isinstance(record, dict) else None
+    root = tree.get("tree") if isinstance(tree, dict) else None
+    if not isinstance(root, dict):
         raise RowError("no tree of steps", "no path")
     answer = record.get("answer_generation")
-    query = answer.get("query") if isinstance(answer, Mapping) else None
+    query = answer.get("query") if isinstance(answer, dict) else None
     task = source.file.partition("_")[0]
     metadata = {"win": record["win"]} if "win" in record else {}
-    if isinstance(answer, Mapping):
+    if isinstance(answer, dict):
         metadata |= {key: answer[key] for key in ("final_answer", "finish_type") if key in answer}
+    before: tuple[Turn, ...] = ()
     for number, path in enumerate(_paths(root)):
         turns = _turns(path)
         if turns:
+            # Paths come in the order of a walk through the tree: of the earlier ones, the last shares the most.
+            shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, turns, strict=False)))
+            before = turns
             yield Trajectory(
                 turns=turns,
                 context=Context(task=str(query or "")),
                 task_id=task,  # all paths of a tree are of one task
                 success=flag_of(path[-1].get("finished")),
                 source=source.model_copy(update={"id": f"{task}/{number}"}),
-                metadata=metadata,
+                metadata=metadata | {"shared_turns": shared},
             )
 
 
@@ -52,7 +58,7 @@ def _paths(root: Mapping[str, Any]) -> Iterator[list[Mapping[str, Any]]]:
     while stack:
         node, path = stack.pop()
         children = node.get("children") or []
-        if not isinstance(children, list) or not all(isinstance(child, Mapping) for child in children):
+        if not isinstance(children, list) or not all(isinstance(child, dict) for child in children):
             raise RowError("`children` is no list of steps", "wrong type")
         if not children:
             yield path

@@ -20,10 +20,10 @@ def read(path: Path, _head: files.Head) -> Iterator[Found]:
 
 
 def convert(record: Any, source: Source) -> Iterator[Trajectory]:
-    if not isinstance(record, Mapping) or not isinstance(record.get("trajectory"), list):
+    if not isinstance(record, dict) or not isinstance(record.get("trajectory"), list):
         raise RowError("no list `trajectory`", "no path")
     history = record.get("history") or []
-    if not isinstance(history, list) or not all(isinstance(message, Mapping) for message in history):
+    if not isinstance(history, list) or not all(isinstance(message, dict) for message in history):
         raise RowError("`history` is no list of messages", "wrong type")
     before = _before_the_first_action(history)
     yield Trajectory(
@@ -50,7 +50,7 @@ def _before_the_first_action(history: list[Mapping[str, Any]]) -> list[Mapping[s
 
 
 def _turn(step: Any) -> Turn:
-    if not isinstance(step, Mapping) or not isinstance(step.get("action"), str):
+    if not isinstance(step, dict) or not isinstance(step.get("action"), str):
         raise RowError("a step without an action", "no action")
     data = rest_of(step, "action", "observation", "response", "thought", "state")
     state = arguments_of(step.get("state"))  # older files write it as JSON

@@ -24,7 +24,7 @@ def matches(head: files.Head) -> bool:
 
 def read(path: Path, _head: files.Head) -> Iterator[Found]:
     environment = next((record.value for record in files.items(path, "info.environment_info")), None)
-    if not isinstance(environment, Mapping):
+    if not isinstance(environment, dict):
         environment = {}
     tools = environment.get("tool_defs")
     context = Context(
@@ -48,11 +48,11 @@ def _profiles(path: Path) -> dict[str, dict[str, str]]:
             # up to the end of the tasks, which are a small part of a file and stand before the simulations
             events = takewhile(lambda event: event[:2] != ("tasks", "end_array"), ijson.parse(file, use_float=True))
             for task in ijson.items(events, "tasks.item"):
-                scenario = task.get("user_scenario") if isinstance(task, Mapping) else None
-                if not isinstance(scenario, Mapping):
+                scenario = task.get("user_scenario") if isinstance(task, dict) else None
+                if not isinstance(scenario, dict):
                     continue
                 instructions = scenario.get("instructions")
-                known = instructions.get("known_info") if isinstance(instructions, Mapping) else None
+                known = instructions.get("known_info") if isinstance(instructions, dict) else None
                 told = {"known_info": known, "persona": scenario.get("persona")}
                 profile = {name: text for name, text in told.items() if isinstance(text, str) and text.strip()}
                 if profile:
@@ -71,14 +71,14 @@ def _simulations(path: Path) -> Iterator[files.Record]:
 def _convert(
     record: Any, source: Source, context: Context, domain: str, profiles: Mapping[str, dict[str, str]]
 ) -> Iterator[Trajectory]:
-    if not isinstance(record, Mapping) or not isinstance(record.get("messages"), list):
+    if not isinstance(record, dict) or not isinstance(record.get("messages"), list):
         raise RowError("a simulation without a list of messages", "no messages")
     conversation = Conversation()
     for number, message in enumerate(record["messages"], 1):
         conversation.add(message, number)
     task = text_of(record.get("task_id"))
     outcome = record.get("reward_info")
-    reward = number_of(outcome.get("reward")) if isinstance(outcome, Mapping) else None
+    reward = number_of(outcome.get("reward")) if isinstance(outcome, dict) else None
     yield Trajectory(
         turns=conversation.finish(),
         context=Context(
@@ -90,6 +90,7 @@ def _convert(
         success=None if reward is None else reward >= 1.0,
         reward=reward,
         source=source.model_copy(update={"id": text_of(record.get("id")) or None}),
-        metadata=rest_of(record, "messages", "id", "task_id")
+        metadata=conversation.rest
+        | rest_of(record, "messages", "id", "task_id")
         | ({"user_profile": profiles[task]} if task in profiles else {}),
     )

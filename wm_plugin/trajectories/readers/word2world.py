@@ -5,14 +5,13 @@
 * W2R: `{conversation: [{react, world_model_observation, env_observation}]}`: what the model said and what the world would have.
 """
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 from wm_plugin.trajectories import files
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.messages import flag_of, text_of
-from wm_plugin.trajectories.readers.base import Found, convert_rows, number_of, rest_of
+from wm_plugin.trajectories.readers.base import number_of, rest_of
 from wm_plugin.trajectories.schema import Action, Context, Observation, Source, Trajectory, Turn
 
 SUCCESS = " [SUCCESS]"
@@ -20,25 +19,21 @@ SUCCESS = " [SUCCESS]"
 
 def matches(head: files.Head) -> bool:
     record = head.sample
-    if not isinstance(record, Mapping):
+    if not isinstance(record, dict):
         return False
     steps = record.get("conversation")
-    if isinstance(steps, list) and steps and isinstance(steps[0], Mapping) and "env_observation" in steps[0]:
+    if isinstance(steps, list) and steps and isinstance(steps[0], dict) and "env_observation" in steps[0]:
         return True
     messages = record.get("messages")
     # only the first record is seen: a dialogue of the world's has its success mark, or is asked for by name
     return isinstance(messages, list) and any(
-        isinstance(m, Mapping) and m.get("role") == "assistant" and str(m.get("content", "")).endswith(SUCCESS)
+        isinstance(m, dict) and m.get("role") == "assistant" and str(m.get("content", "")).endswith(SUCCESS)
         for m in messages
     )
 
 
-def read(path: Path, head: files.Head) -> Iterator[Found]:
-    return convert_rows(files.records(path, head), convert, "word2world", path)
-
-
 def convert(record: Any, source: Source) -> Iterator[Trajectory]:
-    if not isinstance(record, Mapping):
+    if not isinstance(record, dict):
         raise RowError("not an object", "wrong type")
     if isinstance(record.get("conversation"), list):
         turns, task = tuple(_step(step) for step in record["conversation"]), ""
@@ -68,7 +63,7 @@ def _dialogue(messages: list[Any]) -> tuple[tuple[Turn, ...], str]:
     turns: list[Turn] = []
     action: str | None = None
     for number, message in enumerate(messages, 1):
-        if not isinstance(message, Mapping) or not isinstance(message.get("content"), str):
+        if not isinstance(message, dict) or not isinstance(message.get("content"), str):
             raise RowError(f"message {number} has no text", "wrong type")
         role, text = message.get("role"), message["content"]
         if role == "system":
@@ -88,20 +83,20 @@ def _dialogue(messages: list[Any]) -> tuple[tuple[Turn, ...], str]:
 
 
 def _step(step: Any) -> Turn:
-    if not isinstance(step, Mapping) or not isinstance(step.get("react"), str):
+    if not isinstance(step, dict) or not isinstance(step.get("react"), str):
         raise RowError("a step without `react`", "no action")
     if "env_observation" not in step:
         raise RowError("a step without `env_observation`", "no observation")
     data = rest_of(step, "react", "env_observation", "world_model_observation")
     if "world_model_observation" in step:
         data["world_model"] = step["world_model_observation"]
-    observed = _observation(text_of(step["env_observation"]))
     thought, mark, action = step["react"].rpartition("Action:")
     acted = Action(text=action.strip(), thought=thought.strip() or None) if mark else Action(text=step["react"])
-    return Turn(action=acted, observations=(observed.model_copy(update={"data": {**observed.data, **data}}),))
+    return Turn(action=acted, observations=(_observation(text_of(step["env_observation"]), data),))
 
 
-def _observation(text: str) -> Observation:
+def _observation(text: str, data: dict[str, Any] | None = None) -> Observation:
     if text.endswith(SUCCESS):
-        return Observation(kind="environment", text=text.removesuffix(SUCCESS), data={"success": True})
-    return Observation(kind="environment", text=text)
+        data = {"success": True, **(data or {})}
+        text = text.removesuffix(SUCCESS)
+    return Observation(kind="environment", text=text, data=data) if data else Observation(kind="environment", text=text)

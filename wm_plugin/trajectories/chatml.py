@@ -1,0 +1,94 @@
+"""Decoded rollouts back to messages: text with ChatML's marks of roles, tool calls as Hermes and Qwen models write them.
+
+A call is `<tool_call>{"name", "arguments"}</tool_call>`, or has Qwen-Coder's `<function=name><parameter=key>value</parameter>`
+inside; results stand in `<tool_response>`, in a user's turn. What does not parse as a call stays text: no host has run it either.
+"""
+
+import re
+from typing import Any
+
+from wm_plugin.trajectories.schema import loads
+
+START, END = "<|im_start|>", "<|im_end|>"
+Message = dict[str, Any]
+_FUNCTION = re.compile(r"\s*<function=([^>\n]+)>(.*)</function>\s*", re.S)
+_PARAMETER = re.compile(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>", re.S)
+_THOUGHT = re.compile(r"\s*<think>(.*?)</think>\s*", re.S)
+_TOOLS = re.compile(r"<tools>\n(.*?)\n</tools>", re.S)
+
+
+def messages_of(text: str) -> list[Message]:
+    """The messages of a text with marks of roles; empty if it has none."""
+    found: list[Message] = []
+    for block in text.split(START)[1:]:
+        role, _, content = block.partition("\n")
+        content = content.partition(END)[0]
+        if role.strip() == "assistant":
+            if content or END in block:  # else the model's turn was only opened
+                found.append(assistant(content))
+        elif role.strip() == "user" and (answers := results(content)):
+            found += answers
+        else:
+            found.append({"role": role.strip(), "content": content})
+    return found
+
+
+def results(text: str) -> list[Message]:
+    """The messages of a text of nothing but results; empty if there is anything else in it."""
+    pieces = _cut(text, "tool_response")
+    if any(piece.strip() for piece in pieces[::2]):
+        return []
+    return [{"role": "tool", "content": piece.removeprefix("\n").removesuffix("\n")} for piece in pieces[1::2]]
+
+
+def assistant(text: str) -> Message:
+    """What a model wrote in a turn, as a message."""
+    message: Message = {"role": "assistant"}
+    if thought := _THOUGHT.match(text):
+        message["reasoning_content"] = thought[1].strip("\n")
+        text = text[thought.end() :]
+    calls, kept = [], []
+    for number, piece in enumerate(_cut(text, "tool_call")):
+        if number % 2 == 0:
+            kept.append(piece)
+        elif call := _call(piece):
+            calls.append({"function": call})
+        else:
+            kept.append(f"<tool_call>{piece}</tool_call>")
+    if not calls:
+        return {**message, "content": text}
+    return {**message, "content": "".join(kept).strip(), "tool_calls": calls}
+
+
+def tools_of(system: str) -> list[Any]:
+    """The tools that a system message lists in `<tools>`, one a line; none if a line is no object."""
+    listed = _TOOLS.search(system)
+    try:
+        tools = [loads(line) for line in listed[1].split("\n")] if listed else []
+    except (ValueError, RecursionError):
+        return []
+    return tools if all(isinstance(tool, dict) for tool in tools) else []
+
+
+def _cut(text: str, tag: str) -> list[str]:
+    """Texts outside and inside of a tag's pairs, by turns: an odd number of them."""
+    pieces, place = [], 0
+    while (start := text.find(f"<{tag}>", place)) >= 0:
+        end = text.find(f"</{tag}>", start)
+        if end < 0:
+            break
+        pieces += [text[place:start], text[start + len(tag) + 2 : end]]
+        place = end + len(tag) + 3
+    return [*pieces, text[place:]]
+
+
+def _call(text: str) -> dict[str, Any] | None:
+    if function := _FUNCTION.fullmatch(text):
+        return {"name": function[1].strip(), "arguments": dict(_PARAMETER.findall(function[2]))}
+    try:
+        call = loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(call, dict) or not isinstance(call.get("name"), str) or not call["name"]:
+        return None
+    return {"name": call["name"], "arguments": call.get("arguments")}

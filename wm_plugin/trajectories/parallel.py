@@ -1,0 +1,91 @@
+"""Conversion in several processes. What comes out is the same as from one, byte for byte.
+
+Files of lines are cut into ranges, other files are a part each. A process converts a part into a file of its own, and these are
+put together in order: memory stays that of one part a process, whatever the size of the files.
+"""
+
+import multiprocessing
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from wm_plugin.trajectories.readers import PART, Part, parts, read, read_part
+from wm_plugin.trajectories.schema import Trajectory
+from wm_plugin.trajectories.write import Counts, outputs, write, write_parquet
+
+Shard = tuple[Path, Path, Counts]  # trajectories and rejected rows of a part
+
+
+def convert(
+    sources: Iterable[Path],
+    out: str | Path,
+    rejects: str | Path | None = None,
+    *,
+    workers: int,
+    format: str = "auto",
+    strict: bool = False,
+    size: int = PART,
+    watch: Callable[[Iterator[Shard]], Iterator[Shard]] = iter,
+) -> Counts:
+    """`write` of the rows of all sources, in `workers` processes.
+
+    Args:
+        size: bytes of a range of lines, about.
+        watch: gets the parts as they are done, in order, and hands them on: for a progress bar.
+
+    Raises:
+        UserError: as by `read_rows` and `write`.
+    """
+    counts = Counts()
+    found = (part for source in sources for part in parts(source, format, size=size))
+    with (
+        outputs(out, rejects, counts) as (unfinished, reject_file),
+        TemporaryDirectory(dir=unfinished.parent, prefix=f"{unfinished.name}.") as folder,
+    ):
+
+        def shards() -> Iterator[Path]:
+            for kept, rejected, part_counts in watch(_shards(found, Path(folder), workers, strict)):
+                counts.merge(part_counts)
+                if rejected.exists():
+                    with rejected.open("rb") as file:
+                        shutil.copyfileobj(file, reject_file)
+                    rejected.unlink()
+                yield kept
+                kept.unlink()
+
+        if Path(out).suffix == ".parquet":
+            write_parquet(_trajectories(shards()), unfinished)
+        else:
+            with unfinished.open("wb") as out_file:
+                for shard in shards():
+                    with shard.open("rb") as file:
+                        shutil.copyfileobj(file, out_file, 1 << 20)
+    return counts
+
+
+def _shards(found: Iterator[Part], folder: Path, workers: int, strict: bool) -> Iterator[Shard]:
+    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+    try:
+        running: deque[Future[Shard]] = deque()
+        for number, part in enumerate(found):
+            running.append(pool.submit(_convert, part, folder / f"{number}.jsonl", strict))
+            if len(running) > 2 * workers:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _convert(part: Part, out: Path, strict: bool) -> Shard:
+    rejects = out.with_suffix(".rejects.jsonl")
+    return out, rejects, write(read_part(part), out, rejects, strict=strict)
+
+
+def _trajectories(shards: Iterator[Path]) -> Iterator[Trajectory]:
+    for shard in shards:
+        if shard.stat().st_size:
+            yield from read(shard, "own")

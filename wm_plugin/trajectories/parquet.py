@@ -1,0 +1,56 @@
+"""Parquet files as a stream of JSON records: a row is an object with the columns as its keys."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.trajectories.errors import RowError
+
+_ROWS = 64  # that are in memory at once; a row may hold a whole rollout
+
+
+def rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a file, without nulls.
+
+    Raises:
+        UserError: it is no parquet file.
+        RowError: it is broken from here on.
+    """
+    pyarrow, parquet = pyarrow_modules()
+    try:
+        file = parquet.ParquetFile(path)
+    except (OSError, pyarrow.ArrowException) as error:
+        raise UserError(f"{path}: {_line(error)}") from None
+    try:
+        for batch in file.iter_batches(_ROWS):
+            yield from (without_nulls(row) for row in batch.to_pylist())
+    except (OSError, ValueError, pyarrow.ArrowException) as error:
+        raise RowError(f"the file breaks off here ({_line(error)})", "broken document") from None
+
+
+def without_nulls(value: Any) -> Any:
+    """A value of parquet as one of JSON, without null; times and decimals become text.
+
+    Parquet gives every message, and the arguments of every call, all keys that any of them has.
+    """
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [without_nulls(item) for item in value]
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    return value if value is None or isinstance(value, str | int | float) else str(value)
+
+
+def pyarrow_modules() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("parquet", "pyarrow", "parquet") from error
+    return pyarrow, pyarrow.parquet
+
+
+def _line(error: Exception) -> str:
+    return str(error).partition("\n")[0][:200]

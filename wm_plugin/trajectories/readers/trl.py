@@ -1,0 +1,37 @@
+"""TRL's rows of `prompt` and `completion` as messages: data to fine-tune on, and what its trainers log.
+
+`completions/completions_STEP.parquet` of GRPO's `log_completions` has a column for each reward and `advantage` beside them: they
+are kept in the metadata. There is no role in text completions: they are rejected unless they have ChatML's marks.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from wm_plugin.trajectories import chatml, files
+from wm_plugin.trajectories.errors import RowError
+from wm_plugin.trajectories.readers import openai
+from wm_plugin.trajectories.readers.base import task_of
+from wm_plugin.trajectories.schema import Source, Trajectory
+
+
+def matches(head: files.Head) -> bool:
+    return isinstance(head.sample, dict) and {"prompt", "completion"} <= head.sample.keys()
+
+
+def convert(record: Any, source: Source) -> Iterator[Trajectory]:
+    if not isinstance(record, dict):
+        raise RowError("not an object", "wrong type")
+    prompt, completion = record.get("prompt"), record.get("completion")
+    rest = {key: value for key, value in record.items() if key not in ("prompt", "completion")}
+    if isinstance(prompt, str) and isinstance(completion, str):
+        if chatml.START not in prompt + completion:
+            raise RowError("plain text: a world's words cannot be told from the model's", "plain text")
+        messages = chatml.messages_of(prompt + completion)
+    elif isinstance(prompt, list) and isinstance(completion, list):
+        messages = [*prompt, *completion]
+        rest["prompt_messages"] = len(prompt)
+    else:
+        raise RowError("`prompt` and `completion` are neither lists of messages nor texts", "wrong type")
+    if rest.get("id") is None and rest.get("task_id") is None:
+        rest["task_id"] = task_of(prompt)  # a group's completions are of one task
+    yield from openai.convert({**rest, "messages": messages}, source)

@@ -1,0 +1,87 @@
+"""verl's dumps (`trainer.rollout_data_dir`, `trainer.validation_data_dir`): `{input, output, gts, score, step, ...}` a line.
+
+Input and output are decoded text, as a rule without special tokens: then nothing but `<tool_response>` between the lines `user`
+and `assistant` tells what the model did not say. Where a text has ChatML's marks, it is read by them. A row without either is
+rejected: a world's words cannot be told from the model's in it.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from wm_plugin.errors import UserError
+from wm_plugin.trajectories import chatml, files
+from wm_plugin.trajectories.errors import RowError
+from wm_plugin.trajectories.messages import Conversation, text_of
+from wm_plugin.trajectories.readers.base import Found, convert_rows, number_of, rest_of, task_of
+from wm_plugin.trajectories.schema import Context, Source, Trajectory
+
+_PROMPTS = {"data_source", "prompt", "reward_model"}  # of the rows that verl's RL training reads
+_RESULTS = re.compile(r"(?:^|\n)user\n((?>(?:<tool_response>.*?</tool_response>\s*)+))(?:assistant\n|\Z)", re.S)
+_ROLE = re.compile(r"(?:^|\n)(?:user|assistant|system)\n")
+
+
+def matches(head: files.Head) -> bool:
+    return isinstance(head.sample, dict) and (
+        {"input", "output", "step"} <= head.sample.keys() or _prompts(head.sample)
+    )
+
+
+def read(path: Path, head: files.Head) -> Iterator[Found]:
+    if isinstance(head.sample, dict) and _prompts(head.sample):
+        raise UserError(
+            f"{path}: prompts of verl's RL training, and no rollouts; name what trainer.rollout_data_dir had written"
+        )
+    return convert_rows(files.records(path, head), convert, "verl", path)
+
+
+def convert(record: Any, source: Source) -> Iterator[Trajectory]:
+    if not isinstance(record, dict):
+        raise RowError("not an object", "wrong type")
+    for key in ("input", "output"):
+        if not isinstance(record.get(key), str):
+            raise RowError(f"`{key}` is no text", "wrong type")
+    context, messages = _messages(record["input"], record["output"])
+    conversation = Conversation()
+    for number, message in enumerate(messages, 1):
+        conversation.add(message, number)
+    if context is None:
+        task = "\n\n".join(conversation.system)
+        context = Context(
+            task=task, initial_state="\n\n".join(conversation.opening), action_space=tuple(chatml.tools_of(task))
+        )
+    reward = number_of(record.get("score"))
+    identity = record.get("request_id")
+    yield Trajectory(
+        turns=conversation.finish(),
+        context=context,
+        task_id=task_of(record["input"]),
+        reward=reward,
+        source=source if identity is None else source.model_copy(update={"id": text_of(identity)}),
+        metadata=rest_of(record, "input", "output", "request_id", score=reward),
+    )
+
+
+def _messages(prompt: str, output: str) -> tuple[Context | None, list[dict[str, Any]]]:
+    """The conversation; without marks the prompt stays one text, which is the context."""
+    if chatml.START in prompt or chatml.START in output:
+        if not prompt.rstrip().endswith(f"{chatml.START}assistant"):
+            prompt += f"{chatml.END}\n{chatml.START}assistant"
+        return None, chatml.messages_of(f"{prompt.rstrip()}\n{output}")
+    said = _RESULTS.split(output)
+    if len(said) == 1:
+        raise RowError("plain text: no role and no tool response is marked in it", "plain text")
+    if any(_ROLE.search(text) for text in said[::2]):
+        raise RowError("a line that may be a role's or the text's: special tokens were left out", "plain text")
+    messages = []
+    for index, text in enumerate(said):
+        if index % 2:
+            messages += chatml.results(text)
+        elif text.strip():
+            messages.append(chatml.assistant(text))
+    return Context(task=prompt, action_space=tuple(chatml.tools_of(prompt))), messages
+
+
+def _prompts(record: dict[str, Any]) -> bool:
+    return record.keys() >= _PROMPTS and not {"completion", "messages", "response"} & record.keys()

@@ -11,10 +11,13 @@ import json
 import os
 import random
 import time
+import urllib.parse
+import urllib.request
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeVar
 
 from wm_plugin import background
@@ -129,18 +132,21 @@ class Server:
         return {"model": self.model, "messages": [dict(message) for message in conversation], **self.parameters, **own}
 
     def complete(
-        self, conversations: Sequence[Sequence[Message]], *, seeds: Sequence[int] | None = None
+        self, conversations: Iterable[Sequence[Message]], *, seeds: Iterable[int] | None = None
     ) -> list[Completion | Failure]:
-        """A completion of each conversation, in order. `seeds`: one a conversation, in place of the server's `seed`."""
+        """A completion of each conversation, in order. `seeds`: one a conversation, in place of the server's `seed`.
+
+        Both are gone through as slots become free, in the background loop: what makes a conversation costs no time of its own.
+        """
         return self.post("/chat/completions", self._bodies(conversations, seeds), _completion)
 
     async def complete_async(
-        self, conversations: Sequence[Sequence[Message]], *, seeds: Sequence[int] | None = None
+        self, conversations: Iterable[Sequence[Message]], *, seeds: Iterable[int] | None = None
     ) -> list[Completion | Failure]:
         """`complete` for code inside an event loop."""
         return await background.run(self._all("/chat/completions", self._bodies(conversations, seeds), _completion))
 
-    def post(self, path: str, bodies: Sequence[Any], read: Callable[[Any], T]) -> list[T | Failure]:
+    def post(self, path: str, bodies: Iterable[Any], read: Callable[[Any], T]) -> list[T | Failure]:
         """Post each body to `path` as JSON, and `read` the JSON that comes back.
 
         `read` may raise KeyError, IndexError, TypeError, ValueError or AttributeError on what the protocol does not promise.
@@ -163,29 +169,33 @@ class Server:
             "cost": dollars,
         }
 
-    def _bodies(self, conversations: Sequence[Sequence[Message]], seeds: Sequence[int] | None) -> list[dict[str, Any]]:
-        chosen = seeds if seeds is not None else [None] * len(conversations)
-        return [self.body(messages, seed) for messages, seed in zip(conversations, chosen, strict=True)]
+    def _bodies(
+        self, conversations: Iterable[Sequence[Message]], seeds: Iterable[int] | None
+    ) -> Iterator[dict[str, Any]]:
+        if seeds is None:
+            return map(self.body, conversations)
+        return (self.body(messages, seed) for messages, seed in zip(conversations, seeds, strict=True))
 
-    async def _all(self, path: str, bodies: Sequence[Any], read: Callable[[Any], T]) -> list[T | Failure]:
-        found: list[Any] = [None] * len(bodies)
-        numbers = iter(range(len(bodies)))
+    async def _all(self, path: str, bodies: Iterable[Any], read: Callable[[Any], T]) -> list[T | Failure]:
+        found: dict[int, T | Failure] = {}
+        numbered = enumerate(bodies)
 
-        async def work() -> None:  # as many as may be in flight, and not a task a body
-            for number in numbers:
-                found[number] = await self._one(path, bodies[number], read)
+        async def work(number: int, body: Any) -> None:  # as many as may be in flight, and not a task a body
+            found[number] = await self._one(path, body, read)
+            for number, body in numbered:
+                found[number] = await self._one(path, body, read)
 
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(min(self.concurrency, len(bodies))):
-                    group.create_task(work())
+                for number, body in islice(numbered, self.concurrency):
+                    group.create_task(work(number, body))
         except BaseExceptionGroup as several:
             raise several.exceptions[0] from None
-        return found
+        return [found[number] for number in range(len(found))]
 
     async def _one(self, path: str, body: Any, read: Callable[[Any], T]) -> T | Failure:
         if self._connection is None or self._connection.process != os.getpid():
-            self._connection = _Connection(self.concurrency)
+            self._connection = _Connection(self.base_url, self.concurrency)
             weakref.finalize(self, self._connection.close)
         data = json.dumps(body).encode()
         async with self._connection.slots:
@@ -222,6 +232,7 @@ class Server:
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(total=self.timeout),
                 allow_redirects=False,  # a key goes nowhere else
+                proxy=connection.proxy,
             ) as response:
                 status, received = response.status, await response.read()
                 at_least = _seconds(response.headers.get("Retry-After"))
@@ -261,15 +272,18 @@ class Server:
 class _Connection:
     """What belongs to one process and its loop."""
 
-    def __init__(self, concurrency: int) -> None:
+    def __init__(self, base_url: str, concurrency: int) -> None:
         try:
             import aiohttp
         except ModuleNotFoundError:
             raise MissingExtraError("asking a server", "aiohttp", "server") from None
         self.process = os.getpid()
         self.slots = asyncio.Semaphore(concurrency)
-        # `limit`: the slots are the bound. `trust_env`: proxies, as other clients have them.
-        self.session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), trust_env=True)
+        self.session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))  # the slots are the bound
+        # Proxies of the environment, as other clients have them; aiohttp would look them up for every call.
+        address = urllib.parse.urlsplit(base_url)
+        bypassed = urllib.request.proxy_bypass(address.hostname or "")
+        self.proxy = None if bypassed else urllib.request.getproxies().get(address.scheme)
 
     def close(self) -> None:
         if self.process == os.getpid():

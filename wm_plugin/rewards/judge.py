@@ -4,11 +4,12 @@ Judges can be talked round, and lose to plain comparisons in RWML's table 4. Wha
 prediction only, never the reasoning; texts are fenced in (`delimit`); only the judge's own last verdict counts (`verdict`).
 """
 
+import hashlib
 import inspect
 import json
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -42,19 +43,14 @@ Notes = dict[str, list[float]]  # what is averaged over a call's rows, for the f
 
 @dataclass
 class _Batch:
-    """One call: its rewards so far, and what has to be asked, by key. The same question is asked once."""
+    """One call: its rewards so far, the rows by what is asked about them, and the replies. The same question is asked once."""
 
     rewards: list[float]
     notes: Notes
-    questions: dict[str, list[Message]] = field(default_factory=dict)
     rows: dict[str, list[tuple[int, Row]]] = field(default_factory=dict)
     replies: dict[str, Completion | Failure] = field(default_factory=dict)
-    cached: set[str] = field(default_factory=set)
+    keys: dict[str, str] = field(default_factory=dict)  # the cache's, of questions that it has no reply to
     failures: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def missing(self) -> list[str]:
-        return [key for key in self.questions if key not in self.replies]
 
 
 class JudgedReward(ABC):
@@ -104,7 +100,7 @@ class JudgedReward(ABC):
         if max_chars < 1:
             raise UserError(f"max_chars is {max_chars}; write a number >= 1")
         self.server = server if isinstance(server, Server) else _server(server)
-        self.prompt = prompts.load(prompt or self.default_prompt)
+        self.prompt, self._about_data = prompts.load(prompt or self.default_prompt), prompts.ours("data")
         self.tag = tag
         self.cache = ReplyCache(cache) if isinstance(cache, str | Path) else cache
         self.max_failure_share, self.failed, self.max_chars = max_failure_share, failed, max_chars
@@ -112,15 +108,15 @@ class JudgedReward(ABC):
         self._recent: deque[str] = deque(maxlen=_WINDOW)  # a kind of failure, or ""
 
     def __call__(self, predictions: Sequence[str | None], targets: Sequence[str], **columns: Any) -> list[float]:
-        batch = self._begin(predictions, targets, columns)
-        return self._end(batch, self.server.complete([batch.questions[key] for key in batch.missing]))
+        batch, rows = self._begin(predictions, targets, columns)
+        return self._end(batch, self.server.complete(self._missing(batch, rows)))
 
     async def call_async(
         self, predictions: Sequence[str | None], targets: Sequence[str], **columns: Any
     ) -> list[float]:
         """The same for code inside an event loop, which goes on meanwhile."""
-        batch = self._begin(predictions, targets, columns)
-        return self._end(batch, await self.server.complete_async([batch.questions[key] for key in batch.missing]))
+        batch, rows = self._begin(predictions, targets, columns)
+        return self._end(batch, await self.server.complete_async(self._missing(batch, rows)))
 
     @abstractmethod
     def _texts(self, row: Row) -> dict[str, str]:
@@ -137,8 +133,10 @@ class JudgedReward(ABC):
     def _system(self, row: Row) -> str:  # noqa: ARG002 - others depend on it
         return self.prompt
 
-    def _begin(self, predictions: Sequence[str | None], targets: Sequence[str], columns: Mapping[str, Any]) -> _Batch:
-        """The questions of a call, and the replies that the cache has."""
+    def _begin(
+        self, predictions: Sequence[str | None], targets: Sequence[str], columns: Mapping[str, Any]
+    ) -> tuple[_Batch, list[tuple[int, Row]]]:
+        """The rewards that need no judge, and the rows that do."""
         check_texts(predictions, targets)
         used = {name: columns[name] for name in self.uses if columns.get(name) is not None}
         for name, values in used.items():
@@ -146,6 +144,7 @@ class JudgedReward(ABC):
                 raise UserError(f"there are {len(targets)} targets and {len(values)} of {name}; write one for each")
         names = ("no_prediction", "judged", "neutralised", *self.measures)
         batch = _Batch([0.0] * len(targets), {name: [] for name in names})
+        rows = []
         for index, (output, target) in enumerate(zip(predictions, targets, strict=True)):
             prediction = extract(output, self.tag).prediction if output and self.tag is not None else output
             batch.notes["no_prediction"].append(prediction is None)
@@ -154,18 +153,34 @@ class JudgedReward(ABC):
             row = Row(prediction, target, {name: values[index] for name, values in used.items()})
             known = self._decided(row, batch.notes)
             batch.notes["judged"].append(known is None)
-            if known is not None:
+            if known is None:
+                rows.append((index, row))
+            else:
                 batch.rewards[index] = known
-                continue
+        return batch, rows
+
+    def _missing(self, batch: _Batch, rows: Sequence[tuple[int, Row]]) -> Iterable[list[Message]]:
+        """What has to be asked. Without a cache, a question is made when there is a slot for it."""
+        questions = self._questions(batch, rows)
+        if self.cache is None:
+            return questions
+        asked = list(questions)
+        keys = [self.cache.key(self.server.body(question)) for question in asked]
+        found = self.cache.get(keys)
+        batch.replies = {
+            name: Completion(found[key]) for name, key in zip(batch.rows, keys, strict=True) if key in found
+        }
+        batch.keys = {name: key for name, key in zip(batch.rows, keys, strict=True) if key not in found}
+        return [question for question, key in zip(asked, keys, strict=True) if key not in found]
+
+    def _questions(self, batch: _Batch, rows: Sequence[tuple[int, Row]]) -> Iterator[list[Message]]:
+        for index, row in rows:
             question = self._question(row, batch.notes)
-            body = self.server.body(question)
-            key = self.cache.key(body) if self.cache is not None else json.dumps(body, sort_keys=True)
-            batch.questions[key] = question
-            batch.rows.setdefault(key, []).append((index, row))
-        if self.cache is not None:
-            batch.replies |= {key: Completion(text) for key, text in self.cache.get(batch.questions).items()}
-            batch.cached = set(batch.replies)
-        return batch
+            name = hashlib.sha256("".join(message["content"] for message in question).encode()).hexdigest()
+            alike = batch.rows.setdefault(name, [])
+            alike.append((index, row))
+            if len(alike) == 1:
+                yield question
 
     def _question(self, row: Row, notes: Notes) -> list[Message]:
         context = _written(row.columns.get("context"))[-self.max_chars :]
@@ -175,15 +190,16 @@ class JudgedReward(ABC):
         )
         notes["neutralised"].append(harmless > 0)
         # The notice about data comes last, so that a user's own prompt has it too.
-        system = f"{self._system(row)}\n\n{prompts.ours('data')}"
+        system = f"{self._system(row)}\n\n{self._about_data}"
         return [{"role": "system", "content": system}, {"role": "user", "content": f"{shown}\n\n{_CLOSING}"}]
 
     def _end(self, batch: _Batch, answers: Sequence[Completion | Failure]) -> list[float]:
-        batch.replies |= dict(zip(batch.missing, answers, strict=True))
-        good: dict[str, str] = {}
+        missing = [name for name in batch.rows if name not in batch.replies]
+        batch.replies |= dict(zip(missing, answers, strict=True))
         last = ""
-        for key, answer in batch.replies.items():
-            for index, row in batch.rows[key]:
+        good: dict[str, str] = {}
+        for name, answer in batch.replies.items():
+            for index, row in batch.rows[name]:
                 kind = answer.kind if isinstance(answer, Failure) else ""
                 if isinstance(answer, Failure):
                     reward, last = None, answer.message
@@ -191,8 +207,8 @@ class JudgedReward(ABC):
                     reward = self._read(row, answer.text, batch.notes)
                     if reward is None:
                         kind, last = "no verdict", _what_it_says(answer)
-                    elif key not in batch.cached:
-                        good[key] = answer.text
+                    elif name in batch.keys:
+                        good[batch.keys[name]] = answer.text
                 batch.rewards[index] = self.failed if reward is None else reward
                 batch.failures[kind] += 1
                 self._recent.append(kind)
@@ -211,7 +227,7 @@ class JudgedReward(ABC):
             **{name: mean(batch.notes[name]) for name in self.measures},
             "failure_share": sum(failures.values()),
             **{f"failures/{kind.replace(' ', '_')}": share for kind, share in failures.items()},
-            "cache_hit_share": len(batch.cached) / len(batch.questions) if batch.questions else 0.0,
+            "cache_hit_share": 1 - len(batch.keys) / len(batch.rows) if self.cache is not None and batch.rows else 0.0,
             **{f"server/{name}": value for name, value in self.server.figures.items()},
         }
 

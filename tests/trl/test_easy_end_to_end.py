@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("trl", minversion="1.10")
+pytest.importorskip("trl")
 
 from prediction_support import PROMPTS, grid_transitions, save_tiny
 from wm_plugin.trajectories.write import write_transitions

@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest.importorskip("trl", minversion="1.10")
+pytest.importorskip("trl")
 
 from prediction_support import save_tiny
 from wm_plugin.errors import UserError

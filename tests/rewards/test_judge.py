@@ -257,3 +257,12 @@ def test_the_attacks_would_work_without_the_hardening(attack):
         assert '"format": 5' in reply.rpartition("<final_evaluation>")[2]
     assert '"format": 1' in careful(body)
     assert user(body)
+
+
+def test_half_a_surrogate_pair_in_any_text(tmp_path):
+    half = "cut \ud83d here"
+    with OpenAIServer(score(1)) as server:
+        for cache in (None, tmp_path / "cache.db"):
+            reward = JudgeReward(of(server), cache=cache)
+            assert reward([half], [half + "!"], action=[half], context=[half]) == [1.0]
+    assert block(server.bodies[0], "predicted") == "cut \\ud83d here"

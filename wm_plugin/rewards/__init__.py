@@ -18,9 +18,11 @@ from wm_plugin.rewards.extract import Prediction, extract
 if TYPE_CHECKING:
     from wm_plugin.rewards.cache import ReplyCache
     from wm_plugin.rewards.comparison import ReferenceReward, TuringReward
+    from wm_plugin.rewards.detect import GuardedReward
     from wm_plugin.rewards.embedding import EmbeddingReward
     from wm_plugin.rewards.episode import EpisodeReward, discounted, rescale_by_effective_actions
     from wm_plugin.rewards.exact import ExactReward
+    from wm_plugin.rewards.hybrid import HybridReward
     from wm_plugin.rewards.json_match import JsonMatchReward
     from wm_plugin.rewards.judge import JudgeReward
     from wm_plugin.rewards.rouge import RougeReward
@@ -33,6 +35,8 @@ REWARDS = Registry(
     "reward",
     embedding="wm_plugin.rewards.embedding:EmbeddingReward",
     exact="wm_plugin.rewards.exact:ExactReward",
+    guarded="wm_plugin.rewards.detect:GuardedReward",
+    hybrid="wm_plugin.rewards.hybrid:HybridReward",
     json="wm_plugin.rewards.json_match:JsonMatchReward",
     judge="wm_plugin.rewards.judge:JudgeReward",
     reference="wm_plugin.rewards.comparison:ReferenceReward",
@@ -49,6 +53,8 @@ __all__ = [
     "EmbeddingReward",
     "EpisodeReward",
     "ExactReward",
+    "GuardedReward",
+    "HybridReward",
     "JsonMatchReward",
     "JudgeReward",
     "Prediction",
@@ -69,6 +75,8 @@ _HOMES = {
     "EmbeddingReward": "embedding",
     "EpisodeReward": "episode",
     "ExactReward": "exact",
+    "GuardedReward": "detect",
+    "HybridReward": "hybrid",
     "JsonMatchReward": "json_match",
     "JudgeReward": "judge",
     "ReferenceReward": "comparison",

@@ -1,0 +1,45 @@
+"""A reward by what a config says of it."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from wm_plugin.errors import UserError, nearest
+
+Reward = Callable[..., Sequence[float]]
+
+
+def make(spec: Any, *, field: str = "reward") -> Reward:
+    """A reward.
+
+    Args:
+        spec: a reward; its name, or package.module:Name; or {"path": either of them, "kwargs": its arguments}.
+        field: the setting, for messages.
+
+    Raises:
+        UserError: there is none of this name, or it does not take these arguments.
+    """
+    from wm_plugin.rewards import REWARDS
+
+    if callable(spec) and not inspect.isclass(spec):
+        given: Reward = spec
+        return given
+    values = {"path": spec} if isinstance(spec, str) else spec
+    if not isinstance(values, Mapping) or not isinstance(values.get("path"), str):
+        raise UserError(f"{field} is {spec!r:.100}; write a name, or {{path: NAME, kwargs: {{...}}}}")
+    for key in values.keys() - {"path", "kwargs"}:
+        raise UserError(f"{field} has no field {key!r}{nearest(str(key), ('path', 'kwargs'))}")
+    path, kwargs = values["path"], values.get("kwargs") or {}
+    if not isinstance(kwargs, Mapping):
+        raise UserError(f"{field}: kwargs is {kwargs!r:.100}; write the arguments of {path} by name")
+    found = REWARDS.get(path)
+    if inspect.isclass(found):
+        try:
+            found = found(**kwargs)
+        except TypeError as error:
+            raise UserError(f"{field}: {path} does not take these arguments: {error}") from None
+    elif kwargs:
+        raise UserError(f"{field}: {path} is no class, which kwargs are for; leave them out, or name a class")
+    if not callable(found):
+        raise UserError(f"{field}: {path} cannot be called; name a function or a class of rewards")
+    return found  # type: ignore[no-any-return]

@@ -26,6 +26,13 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "scaffold": {"coeff": 0.37, "content_only": False},
     "observation tokens": {"coeff": 0.37, "tools": ["run_code"], "normalization": "observation_tokens"},
     "bounds": {"coeff": 0.37, "min_token_nll": 5.3, "max_token_nll": 6.5},
+    # one result is boilerplate, for which the paper's ratio is 0.1; all others are of the category `action`
+    "turn information": {"coeff": 0.37, "content_only": False, "turn_information": {"action": 0.3}},
+    "turn information by tool": {
+        "coeff": 0.37,
+        "tools": {"run_code": 0.5, "lookup_doc": 2.0},
+        "turn_information": {"action": 0.3},
+    },
 }
 
 

@@ -37,7 +37,9 @@ def main(out: str, options: dict) -> None:
     dist.all_gather_object(keys, {k: v for k, v in ours.state.log_history[0].items() if k.startswith("echo")})
     if dist.get_rank() == 0:
         batches = [batch for rank in ranks for batch in rank]
-        masks = [trl_reference.weights(batch, tokenizer, None) for batch in batches]
+        # every result of these tools is of one category
+        ratio = echo.turn_information["action"] if echo.turn_information else 1.0
+        masks = [ratio * trl_reference.weights(batch, tokenizer, None) for batch in batches]
         model = make_model(tokenizer, dtype=torch.float64)
         expected, tokens = trl_reference.term_gradient(model, batches, masks)
         difference = after[0].double() - before[0].double()

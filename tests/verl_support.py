@@ -46,6 +46,8 @@ torch.set_num_threads(1)  # the models are tiny: threads cost more than they sav
 VOCABULARY, PAD, EOS = 96, 0, 1
 # a name with "max" and one with "min" in it: verl reduces metrics by such names
 TOOLS = ("run_code", "lookup_max", "admin")
+# the category of each tool's results, where turn information is asked for; the made-up tokens say nothing
+CATEGORIES = {"run_code": "echo", "lookup_max": "transform", "admin": "retrieval", None: "other"}
 LOSS_AGG_MODES = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
 
 _PLAIN_FORWARD = Qwen2ForCausalLM.forward  # verl replaces it in the class for some settings
@@ -186,7 +188,10 @@ def make_batch(
     if echo is not None:
         tools = tool_names(echo) if tools is None else tools
         if spans is None:
-            spans = [[(span, echo.multiplier(span)) for span in rollout.spans] for rollout in rollouts]
+            spans = [
+                [(span, echo.multiplier(span, category=CATEGORIES[span.tool])) for span in rollout.spans]
+                for rollout in rollouts
+            ]
         columns = make_columns(spans, [len(r.response) for r in rollouts], tools, echo.normalization)
         batch.update(columns)
         settings = {COEFF: echo.coeff, NUM_TOOLS: len(tools), **settings}

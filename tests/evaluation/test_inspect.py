@@ -5,6 +5,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("trl", minversion="1.5")  # before it no template that TRL knows preserves prefixes
 
+import information_support
+from information_support import ANSWERS, RATIOS
 from trl_support import Batches, Scripted, config, make_tokenizer, run
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
@@ -42,13 +44,26 @@ def shown(inspection):
     return [(piece.kind, piece.tool, piece.text, piece.weight) for piece in inspection.pieces]
 
 
+def test_turn_information_by_hand():
+    inspector = Inspector(TOKENIZER, EchoConfig(0.1, turn_information=True))
+    inspection = inspector.messages(PROMPT, information_support.messages())
+    found = [(text, weight) for kind, _, text, weight in shown(inspection) if kind == "content"]
+    assert found == list(zip(ANSWERS.values(), RATIOS, strict=True))
+    lengths = [len(text.encode()) for text in ANSWERS.values()]
+    tools = inspection.tools()["ask"]
+    assert tools["tokens"] == sum(lengths)
+    total = sum(length * ratio for length, ratio in zip(lengths, RATIOS, strict=True))
+    assert tools["weight"] == pytest.approx(total / sum(lengths))
+
+
 @pytest.mark.parametrize(
     "echo",
     [
         EchoConfig(0.1, {"run_code": 0.3, "lookup_doc": 0.07}),
         EchoConfig(0.1, content_only=False, include_errors=True, include_truncated=False),
+        EchoConfig(0.1, include_errors=True, turn_information={"action": 0.3, "retrieval": 0.6}),
     ],
-    ids=["by tool", "with scaffold and errors"],
+    ids=["by tool", "with scaffold and errors", "turn information"],
 )
 def test_the_weights_are_those_of_the_trainer(echo):
     trainer, _ = run(Kept, args=config(max_steps=1), world_model=echo)
@@ -195,6 +210,13 @@ def test_given_spans():
         "f": {"tokens": 12, "weight": 1.0, "environment_tokens": 12},
         "user": {"tokens": 0, "weight": 0.0, "environment_tokens": 2},
     }
+
+
+def test_turn_information_of_given_spans_is_read_off_their_tokens():
+    ids = TOKENIZER("say hello<|im_end|>hello say!").input_ids
+    spans = [[10, 19, "tool", "f", True], [19, 19, "tool", "f", True]]
+    inspection = Inspector(TOKENIZER, EchoConfig(1.0, turn_information=True)).spans(ids, spans)
+    assert shown(inspection)[1] == ("content", "f", "hello say", 0.05)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The objective's arithmetic against naive loops, and its configuration's errors."""
 
+import dataclasses
 import math
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.objectives import Span, count_tokens, echo_loss, within_bounds
+from wm_plugin.trajectories.information import KEEP
 
 CONTENT = Span(0, 3, "tool", "a", True)
 
@@ -86,6 +88,14 @@ def test_floor_and_ceiling_are_inclusive():
         (EchoConfig(include_truncated=False), CONTENT, {"truncated": True}, 0.0),
         (EchoConfig(select=lambda span, message: False), CONTENT, {}, 0.0),
         (EchoConfig(tools={"a": 2.0}, select=lambda span, message: message is None), CONTENT, {}, 2.0),
+        (EchoConfig(), CONTENT, {"category": "echo"}, 1.0),
+        (EchoConfig(turn_information=True), CONTENT, {"category": "echo"}, 0.05),
+        (EchoConfig(turn_information={"echo": 0.2}), CONTENT, {"category": "echo"}, 0.2),
+        (EchoConfig(turn_information={"echo": 0.2}), CONTENT, {"category": "transform"}, 0.5),
+        (EchoConfig(tools={"a": 0.5}, turn_information=True), CONTENT, {"category": "transform"}, 0.25),
+        (EchoConfig(tools=["b"], turn_information=True), CONTENT, {}, 0.0),
+        (EchoConfig(turn_information=True), CONTENT, {"category": "echo", "failed": True}, 0.0),
+        (EchoConfig(select=lambda *_: False, turn_information=True), CONTENT, {"category": "echo"}, 0.0),
     ],
 )
 def test_selection(config, span, how, weight):
@@ -114,6 +124,11 @@ def test_selection(config, span, how, weight):
         ({"select": 3}, "select is 3"),
         ({"zero_variance_groups": "skip"}, "zero_variance_groups is 'skip'"),
         ({"guard": {}}, "guard is not part of this release"),
+        ({"turn_information": "yes"}, "turn_information is 'yes'; write true, false, or ratios"),
+        ({"turn_information": None}, "turn_information is None; write true, false, or ratios"),
+        ({"turn_information": {"ecko": 1.0}}, "turn_information has no category 'ecko'; did you mean 'echo'"),
+        ({"turn_information": {"echo": 0}}, r"turn_information\['echo'\] is 0; write a ratio > 0; 0 would change N"),
+        ({"turn_information": {"echo": -1}}, r"turn_information\['echo'\] is -1; write a ratio > 0"),
     ],
 )
 def test_bad_values_are_refused_in_one_line(fields, message):
@@ -128,6 +143,19 @@ def test_from_mapping_takes_alpha_and_refuses_strangers():
         EchoConfig.from_mapping({"coef": 1.0}, where="wm")
     with pytest.raises(UserError, match="gives 'coeff' twice"):
         EchoConfig.from_mapping({"coeff": 1.0, "alpha": 1.0})
+
+
+def test_turn_information_is_the_ratio_of_every_category_or_false():
+    assert EchoConfig().turn_information is False
+    paper = EchoConfig(turn_information=True)
+    assert paper.turn_information == KEEP
+    assert dataclasses.replace(paper, coeff=0.5).turn_information == KEEP
+    for text, expected in {"True": KEEP, "false": False, '{"echo": 0.2}': {**KEEP, "echo": 0.2}}.items():
+        assert EchoConfig.from_mapping({"turn_information": text}).turn_information == expected
+    with pytest.raises(UserError, match="turn_information is 'ja'; write true, false, or ratios"):
+        EchoConfig.from_mapping({"turn_information": "ja"})
+    with pytest.raises(ValueError, match="the category of a turn, which is not given for"):
+        paper.multiplier(CONTENT)
 
 
 def test_active_is_about_the_whole_schedule():

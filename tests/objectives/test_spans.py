@@ -15,6 +15,7 @@ from wm_plugin.objectives.spans import (
     SpanError,
     ToolBlock,
     block_spans,
+    texts_of,
     token_weights,
     zero_runs,
 )
@@ -201,3 +202,30 @@ def test_a_merging_and_normalising_tokenizer(merging, contents):
         position += len(content)
     decoded = tokenizer.decode(one.ids[ranges[0][0] : ranges[0][1]])
     assert decoded.strip() in text.replace("e\u0301", "é")
+
+
+def test_the_texts_of_a_turn_from_its_tokens_alone():
+    parts = [("go(1)", 1), ("[one](two)", 0), ("!so", 1), ("[]", 0), ("go(2)", 1), ("<x>", 0)]
+    text = "".join(part for part, _ in parts)
+    sampled = torch.tensor([mask for part, mask in parts for _ in part])
+    spans = [
+        Span(5, 6, "tool", "a", False),
+        Span(6, 9, "tool", "a", True),
+        Span(9, 11, "tool", "b", False),
+        Span(11, 14, "user", "b", True),
+        Span(14, 15, "tool", "b", False),
+        Span(18, 19, "tool", "c", False),  # no content at all
+        Span(20, 20, "tool", "d", True),
+        Span(25, 28, "tool", None, True),
+    ]
+    found = texts_of(spans, [*text.encode()], sampled, lambda ids: bytes(ids).decode())
+    assert found == [
+        ("go(1)", "one"),
+        ("go(1)", "one"),
+        ("go(1)", "two"),
+        ("go(1)", "two"),
+        ("go(1)", "two"),
+        ("!so", "["),
+        ("", ""),
+        ("go(2)", "<x>"),
+    ]

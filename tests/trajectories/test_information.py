@@ -1,10 +1,14 @@
 """Categories by hand: a pair of texts for each row of the paper's table, and for what decides between two rows."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wm_plugin.trajectories.information import KEEP, action_text, category, keep_ratio, statistics
+from information_support import CATEGORIES, RATIOS, messages, said
+from wm_plugin.trajectories.information import KEEP, action_text, categories, category, keep_ratio, statistics
+from wm_plugin.trajectories.messages import Conversation
 from wm_plugin.trajectories.schema import Action, Call, Observation
 
 LONG = " ".join(f"word{number}" for number in range(40))
@@ -64,6 +68,73 @@ def test_of_parallel_calls_the_one_that_was_answered_counts():
     echo = Observation(kind="tool", text='think x: "hello world"', call=0)
     assert keep_ratio(action, echo) == KEEP["echo"] == 0.05
     assert keep_ratio(action, echo.model_copy(update={"call": 1})) == 1.0
+
+
+def as_trl(messages):
+    """Names in place of ids, arguments as mappings, and reasoning in the text."""
+    for message in messages:
+        message = dict(message)
+        if thought := message.pop("reasoning_content", ""):
+            message["content"] = f"<think>\n{thought}\n</think>\n\n{message['content']}\n"
+        if message["role"] == "tool":
+            message["name"] = "ask"
+            del message["tool_call_id"]
+        for call in message.get("tool_calls", ()):
+            call["function"] = {**call["function"], "arguments": json.loads(call["function"]["arguments"])}
+        yield message
+
+
+@pytest.mark.parametrize("form", [list, lambda messages: list(as_trl(messages))], ids=["openai", "trl"])
+def test_a_conversation_as_data_and_as_a_host_has_it(form):
+    conversation = Conversation()
+    for number, message in enumerate(form(messages()), 1):
+        conversation.add(message, number)
+    turns = conversation.finish()
+    assert [keep_ratio(turn.action, seen) for turn in turns for seen in turn.observations] == RATIOS
+    found, rows = [], form(messages())
+    for place, message in enumerate(rows):
+        if message.get("tool_calls"):
+            found += categories(message, rows[place + 1 :][: len(message["tool_calls"])])
+    assert found == CATEGORIES
+    assert len(said()) == len(turns)
+
+
+def test_results_answer_the_calls_of_their_name_in_order():
+    calls = [("slow", "a b c"), ("fast", "x y z"), ("slow", "d e f")]
+    message = {"tool_calls": [{"function": {"name": n, "arguments": {"v": v}}} for n, v in calls]}
+    # as TRL writes them where some tools are asynchronous
+    results = [("fast", "fast v x y z"), ("slow", "slow v a b c"), ("slow", "slow v d e f"), ("slow", "slow v a b c")]
+    rows = [{"role": "tool", "name": name, "content": text} for name, text in results]
+    assert categories(message, rows[:3]) == ["echo"] * 3
+    assert categories(message, [rows[0], rows[2], rows[1]])[1:] != ["echo"] * 2
+    assert categories(message, rows[3:]) == ["echo"]
+    assert categories({"content": "slow v a b c"}, rows[3:]) == ["echo"]  # no call: its text
+
+
+def test_a_call_that_no_reader_takes_is_not_compared():
+    message = {"content": "look", "tool_calls": [{"function": {"name": "", "arguments": {}}}]}
+    assert categories(message, [{"role": "tool", "name": "", "content": "look"}]) == ["other"]
+
+
+def test_arguments_are_compared_as_they_are_read():
+    assert action_text(Action(text=" é \n", calls=(Call(name="run", arguments={"ü": "a\nb\\new\t"}),))) == (
+        'é run {"ü": "a b\\\\new "}'
+    )
+    assert action_text(Action(calls=(Call(name="look"),))) == "look {}"
+
+
+@pytest.mark.parametrize(
+    ("action", "expected"),
+    [
+        ("go north", "echo"),
+        ("<think>a long thought of many words</think>go north", "echo"),
+        ("a long thought of many words </think>\n\ngo north", "echo"),  # the template began the thought
+        ("go north <think>a long thought of many words that did not end", "echo"),
+        ("<think>go north", "other"),
+    ],
+)
+def test_reasoning_does_not_count(action, expected):
+    assert category(action, "go north") == expected
 
 
 @given(st.text(max_size=60), st.text(max_size=60))

@@ -22,12 +22,15 @@ def two_ranks(tmp_path, **options):
 
 
 @pytest.mark.parametrize(
-    ("fields", "silent_rank"),
-    [({"loss_type": "dapo"}, None), ({"loss_type": "grpo", "gradient_accumulation_steps": 1}, 1)],
+    ("fields", "silent_rank", "echo"),
+    [
+        ({"loss_type": "dapo"}, None, {"turn_information": {"action": 0.3}}),
+        ({"loss_type": "grpo", "gradient_accumulation_steps": 1}, 1, {}),
+    ],
     ids=["unequal ranks", "a rank without environment tokens"],
 )
-def test_two_ranks(tmp_path, fields, silent_rank):
-    result = two_ranks(tmp_path, echo={"coeff": 0.37}, fields=fields, silent_rank=silent_rank)
+def test_two_ranks(tmp_path, fields, silent_rank, echo):
+    result = two_ranks(tmp_path, echo={"coeff": 0.37, **echo}, fields=fields, silent_rank=silent_rank)
     first, second = result["tokens_by_rank"]
     assert first != second
     assert (second == 0) == (silent_rank == 1)
@@ -35,3 +38,4 @@ def test_two_ranks(tmp_path, fields, silent_rank):
     assert result["relative_error"] <= 1e-6
     assert result["same_metrics"]
     assert result["metrics"]["echo/tokens"] == result["tokens"]
+    assert result["metrics"].get("echo/information") == (pytest.approx(0.3) if echo else None)

@@ -8,7 +8,7 @@ import torch
 from trl import GRPOTrainer
 
 import trl_reference
-from trl_support import Batches, Scripted, config, make_model, run
+from trl_support import Batches, Scripted, ToolEnvironment, config, make_model, run
 from wm_plugin import EchoConfig
 from wm_plugin.trl import WorldModelGRPOTrainer
 
@@ -24,9 +24,37 @@ class Ours(Batches, Scripted, WorldModelGRPOTrainer):
     pass
 
 
+class Repeating(ToolEnvironment):
+    """`run_code` repeats what it was told; `lookup_doc` shows more than it was told."""
+
+    def run_code(self, code: str) -> str:
+        """Run code.
+
+        Args:
+            code: The code.
+
+        Returns:
+            What it printed.
+        """
+        if "raise" in code:
+            raise RuntimeError("host-made failure")
+        return f"OUT[{code}] run_code code"
+
+    def lookup_doc(self, name: str) -> str:
+        """Look a word up.
+
+        Args:
+            name: The word.
+
+        Returns:
+            Its documentation.
+        """
+        return f"DOC {name} größer 漢字 and many more words than there were before"
+
+
 @functools.cache
-def stock_run(**fields):
-    return run(Stock, args=config(**fields))
+def stock_run(environment, **fields):
+    return run(Stock, args=config(**fields), environment_factory=environment)
 
 
 def check_parity(
@@ -38,11 +66,12 @@ def check_parity(
     floor=0.0,
     ceiling=math.inf,
     observed=False,
+    environment=ToolEnvironment,
     **fields,
 ):
     """`grad - grad(stock) == coeff · grad(mean NLL)`, step by step, to 1e-6."""
-    stock, before = stock_run(**fields)
-    ours, after = run(Ours, args=config(**fields), world_model=echo)
+    stock, before = stock_run(environment, **fields)
+    ours, after = run(Ours, args=config(**fields), world_model=echo, environment_factory=environment)
     assert len(stock.batches) == len(ours.batches) > 0
     for one, other in zip(stock.batches, ours.batches, strict=True):  # the same rollouts
         assert torch.equal(one["completion_ids"], other["completion_ids"])
@@ -95,6 +124,32 @@ def test_coefficients_by_tool():
 
 def test_one_tool_only():
     check_parity(EchoConfig(COEFF, ["lookup_doc"]), tools={"lookup_doc": 1.0})
+
+
+@pytest.mark.parametrize("accumulation", [1, 2, 4])
+def test_turn_information(accumulation):
+    """Two categories, by hand: `run_code` is an echo, `lookup_doc` a retrieval."""
+    ours = check_parity(
+        EchoConfig(COEFF, turn_information=True),
+        tools={"run_code": 0.05, "lookup_doc": 1.0},
+        environment=Repeating,
+        gradient_accumulation_steps=accumulation,
+        loss_type="dapo",
+    )
+    row = ours.state.log_history[0]
+    repeated, shown = row["echo/tool/run_code/tokens"], row["echo/tool/lookup_doc/tokens"]
+    assert row["echo/information"] == pytest.approx((0.05 * repeated + shown) / (repeated + shown), rel=1e-6)
+
+
+def test_turn_information_with_multipliers_and_scaffold():
+    ratios = {"echo": 0.2, "retrieval": 1.5}
+    check_parity(
+        EchoConfig(1.0, {"run_code": 0.3, "lookup_doc": 0.07}, content_only=False, turn_information=ratios),
+        tools={"run_code": 0.2 * 0.3, "lookup_doc": 1.5 * 0.07},
+        content_only=False,
+        environment=Repeating,
+        max_steps=1,
+    )
 
 
 def test_with_scaffold():

@@ -1,13 +1,18 @@
 """Who made a tool's text: the tool, or the host in its place."""
 
 import asyncio
+import itertools
 
 import pytest
 import torch
 
+import information_support
+from information_support import CATEGORIES, RATIOS, Oracle
 from trl_support import Batches, Scripted, ToolEnvironment, call, config, dataset, make_model, make_tokenizer, reward
 from wm_plugin import EchoConfig
 from wm_plugin.objectives.spans import ContentLocator, SpanError
+from wm_plugin.trajectories.information import keep_ratio
+from wm_plugin.trajectories.messages import Conversation
 from wm_plugin.trl import WorldModelGRPOTrainer
 from wm_plugin.trl.rollout import CallRecorder, Rollouts
 
@@ -118,6 +123,40 @@ def test_inside_the_trainer_only_the_tools_own_text_counts():
         trainer.train()
         counts = (trainer.batches[0]["echo_weights"] > 0).sum(1)
         assert counts.tolist() == [blocks * len("{'error': 'boom'}")] * 4
+
+
+class Asking(Batches, WorldModelGRPOTrainer):
+    def _generate_single_turn(self, prompt_ids, *args, **kwargs):
+        turns = information_support.said()
+        depth = [self.processing_class.decode(ids).count("<|im_start|>assistant") - 1 for ids in prompt_ids]
+        return [self.processing_class(turns[d] + "<|im_end|>").input_ids for d in depth], None
+
+
+def test_turn_information_of_a_conversation_is_that_of_the_same_data():
+    """Weights by hand, of the real trainer; tests/trajectories/test_information.py has them of the reader."""
+    tokenizer = make_tokenizer([Oracle().ask])
+    trainer = Asking(
+        model=make_model(tokenizer),
+        reward_funcs=[reward],
+        args=config(max_steps=1, max_completion_length=1500),
+        train_dataset=dataset(),
+        processing_class=tokenizer,
+        environment_factory=Oracle,
+        world_model=EchoConfig(0.5, turn_information=True),
+    )
+    trainer.train()
+    weights, ids = trainer.batches[0]["echo_weights"][0], trainer.batches[0]["completion_ids"][0]
+    found = [
+        (weight, list(group)) for weight, group in itertools.groupby(range(len(ids)), weights.tolist().__getitem__)
+    ]
+    found = [(pytest.approx(weight), tokenizer.decode(ids[group])) for weight, group in found if weight]
+    assert found == list(zip(RATIOS, information_support.ANSWERS.values(), strict=True))
+    conversation = Conversation()
+    for number, message in enumerate(trainer._wm_rollouts.completions[0], 1):
+        conversation.add(message, number)
+    turns = conversation.finish()
+    assert [keep_ratio(turn.action, seen) for turn in turns for seen in turn.observations] == RATIOS
+    assert len(CATEGORIES) == len(found)
 
 
 class Other(ToolEnvironment):

@@ -15,7 +15,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.trl import train
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "trl"
-TINY = sorted(RECIPES.glob("*_tiny.yaml"))
+TINY = sorted(RECIPES.glob("echo_*_tiny.yaml"))
 # an environment's own reward came with 1.8; before it get_reward was taken for a tool
 GET_REWARD = pytest.mark.skipif(Version(trl.__version__) < Version("1.8"), reason="environments need trl >= 1.8")
 FULL = sorted(path for path in RECIPES.glob("echo_*.yaml") if path not in TINY)
@@ -56,6 +56,24 @@ def test_flags_win_over_the_file_and_alpha_is_an_alias(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("line", "flags", "echo"),
+    [
+        ("", [], None),
+        ("echo_turn_information: true", [], 0.05),
+        ("echo_turn_information: {echo: 0.2}", [], 0.2),
+        ("echo_turn_information: {echo: 0.2}", ["--echo_turn_information", "false"], None),
+        ("", ["--echo_turn_information", "true"], 0.05),
+        ("", ["--echo_turn_information", '{"echo": 0.3}'], 0.3),
+    ],
+)
+def test_turn_information_in_files_and_flags(tmp_path, line, flags, echo):
+    path = write(tmp_path, f"output_dir: x\nuse_cpu: true\nbf16: false\n{line}")
+    _, config, _, _ = train.parse(["--config", path, *flags])
+    ratios = config.echo_config().turn_information
+    assert (ratios and ratios["echo"]) == (echo or False)
+
+
+@pytest.mark.parametrize(
     ("text", "arguments", "message"),
     [
         ("echo_coef: 1", [], "'echo_coef' in the config file is not a setting; did you mean 'echo_coeff'?"),
@@ -70,6 +88,12 @@ def test_flags_win_over_the_file_and_alpha_is_an_alias(tmp_path):
         ("echo_select: no.such.module:f", [], "there is no module 'no.such.module'"),
         ("echo_select: json:load_it", [], "json has no 'load_it'; did you mean 'load'?"),
         ("echo_guard: x", [], "guard is not part of this release"),
+        (
+            "echo_turn_information: {echoes: 1}",
+            [],
+            "echo_turn_information has no category 'echoes'; did you mean 'echo'?",
+        ),
+        ("echo_turn_information: ja", [], "echo_turn_information is 'ja'; write true, false, or ratios"),
     ],
 )
 def test_bad_settings_are_one_line_and_exit_2(tmp_path, capsys, text, arguments, message):
@@ -173,7 +197,9 @@ def test_every_full_recipe_parses_and_names_what_exists(path):
 
 def test_every_recipe_has_a_launch_script():
     scripts = {path.name for path in RECIPES.glob("run_*.sh")}
-    assert scripts == {f"run_{path.stem}.sh" for path in (*TINY, *FULL)}
+    assert scripts == {
+        f"run_{path.stem}.sh" for path in RECIPES.glob("*.yaml") if not path.stem.startswith("accelerate")
+    }
     for path in RECIPES.glob("run_*.sh"):
         assert os.access(path, os.X_OK)
         subprocess.run(["bash", "-n", str(path)], check=True)

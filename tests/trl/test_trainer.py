@@ -207,6 +207,27 @@ def test_rollout_function_without_spans_counts_whole_runs():
     assert by_function(None, EchoConfig(0.5))[1] == [0, 0, 1, 1, 1, 0, 0]
 
 
+@pytest.mark.parametrize("given", [True, False], ids=["spans", "a mask alone"])
+def test_turn_information_of_a_rollout_function_is_read_off_its_tokens(given):
+    """What comes back repeats what the policy said, its reasoning left out."""
+    said, seen = "<think>long ago</think>say hello<|im_end|>", "hello say"
+
+    def function(prompts, trainer):
+        tokenizer = trainer.processing_class
+        parts = [tokenizer(text).input_ids for text in (said, seen, "c<|im_end|>")]
+        ids = [token for part in parts for token in part]
+        mask = [int(number != 1) for number, part in enumerate(parts) for _ in part]
+        count, start = len(prompts), len(parts[0])
+        output = {"prompt_ids": [parts[2]] * count, "completion_ids": [ids] * count, "env_mask": [mask] * count}
+        if given:
+            output["env_spans"] = [[(start, start + len(seen), "tool", "a", True)]] * count
+        return {**output, "logprobs": [[0.0] * len(ids)] * count}
+
+    trainer, weights = by_function(None, EchoConfig(0.5, turn_information=True), function)
+    assert [weight for weight in weights if weight] == pytest.approx([0.05] * len(seen))
+    assert trainer.state.log_history[0]["echo/information"] == pytest.approx(0.05)
+
+
 def test_rollout_function_spans_are_clipped_to_the_completion():
     assert by_function([(4, 5, "tool", "a", True), (9, 12, "tool", "a", True)], EchoConfig(0.5))[1] == [
         0,

@@ -1,6 +1,7 @@
 """verl's tool loop with our record, driven without Ray: its own parser, tokens and limits, a server that says what we want."""
 
 import asyncio
+import itertools
 import json
 
 import pytest
@@ -18,6 +19,8 @@ from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 from verl.workers.rollout.replica import TokenOutput
 
+import information_support
+from information_support import ANSWERS, RATIOS
 from wm_plugin.objectives.spans import SpanError
 from wm_plugin.verl.agent_loop import ERROR, INFO, MAX_TURNS, SPANS, WorldModelToolAgentLoop
 from wm_plugin.verl.spans import Block, locate, make_locator, probe
@@ -254,6 +257,20 @@ def test_selection_by_tool_and_multiplier(tokenizers):
     output = rollout(tokenizers["merges"], [call("say", text="hi"), "x"], scaffold)
     selected = sum(end - start for start, end, *_, weight in output.extra_fields[SPANS] if weight)
     assert selected == output.response_mask.count(0)  # with verl's line break after the turn, as on TRL
+
+
+@pytest.mark.parametrize("name", ["merges", "bytes"])
+def test_turn_information_of_a_conversation_is_that_of_the_same_data(tokenizers, name):
+    """Weights by hand; tests/trajectories/test_information.py has them of the reader, tests/trl/test_rollout.py of TRL."""
+    wm = {"environment": "information_support:Oracle", "turn_information": True}
+    output = rollout(tokenizers[name], information_support.said(), wm, response_length=4000)
+    assert [weight for *_, weight in output.extra_fields[SPANS] if weight] == RATIOS
+    assert content(tokenizers[name], output) == [("ask", answer) for answer in ANSWERS.values()]
+    scaffold = rollout(
+        tokenizers[name], information_support.said(), {**wm, "content_only": False}, response_length=4000
+    )
+    weights = [(tool, weight) for *_, tool, _, weight in scaffold.extra_fields[SPANS]]
+    assert [weight for weight, _ in itertools.groupby(weight for _, weight in weights)] == RATIOS
 
 
 def test_a_tool_that_does_not_exist_is_named(tokenizers):

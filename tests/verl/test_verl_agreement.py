@@ -136,7 +136,7 @@ def test_the_same_objective(worker, stock, fixture, tokenizer, name):
     rollouts, spans = rows_of(fixture, play(tokenizer, OBJECTIVES[name]))
     tools = sorted(echo.tool_names or ("run_code", "lookup_doc"))
     after = updated(worker, with_term(policy_loss(), echo), make_batch(rollouts, echo, spans=spans, tools=tools), old)
-    found = figures(after.sums, tools, steps=1, coeff=echo.coeff, silent=0.0)
+    found = figures(after.sums, tools, steps=1, coeff=echo.coeff, silent=0.0, config=echo)
     found = {key.removeprefix("echo/"): value for key, value in found.items()}
     found["gradient"] = describe(after.gradients[0] - before.gradients[0])
     assert_agree(found, fixture["figures"][name])

@@ -32,6 +32,7 @@ def case(rollouts=None, echo=None, actor=None, **settings):
 
 CASES = {
     "unequal ranks": case(),
+    "turn information": case(echo={"turn_information": True}, micro_batch_size_per_gpu=1),
     "a rank without environment tokens": case({"silent": [4, 5, 6, 7]}, actor={"loss_agg_mode": "seq-mean-token-mean"}),
     "two updates, each with a count of its own": case(actor={"loss_mode": "gspo"}, mini=4, micro_batch_size_per_gpu=1),
     "padding on one rank": case({"count": 5, "padding": 3}, {"tools": {"run_code": 0.3, "admin": 0.07}}),
@@ -90,6 +91,8 @@ def test_two_ranks(two_ranks, worker, name):
 
     # plain transformers
     tools = echo.tools if isinstance(echo.tools, dict) or echo.tools is None else dict.fromkeys(echo.tools, 1.0)
+    if echo.turn_information:
+        tools = {tool: echo.turn_information[category] for tool, category in verl_support.CATEGORIES.items()}
     model = verl_support.plain_model(worker)
     for before, after, rows in zip(found["stock"], found["ours"], updates, strict=True):
         mine = [rollouts[row] for row in rows if not rollouts[row].padding]

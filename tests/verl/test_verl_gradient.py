@@ -16,6 +16,7 @@ import trl_reference
 import verl_support
 from verl_support import LOSS_AGG_MODES, make_batch, make_rollouts, make_worker, naive_weights, policy_loss, with_term
 from wm_plugin import EchoConfig
+from wm_plugin.objectives.metrics import figures
 
 COEFF = 0.37
 ROLLOUTS = make_rollouts(8)
@@ -131,6 +132,17 @@ def test_tempered_is_the_likelihood_at_that_temperature(worker):
 def test_coefficients_by_tool(worker):
     tools = {"run_code": 0.3, "lookup_max": 0.07}
     check_parity(worker, EchoConfig(1.0, tools), tools=tools)
+
+
+def test_turn_information(worker):
+    """By hand: every tool's results are of one category in `verl_support`."""
+    echo = EchoConfig(COEFF, turn_information=True)
+    check_parity(worker, echo, tools={"run_code": 0.05, "lookup_max": 0.5, "admin": 1.0}, micro_batch_size_per_gpu=2)
+    echo = EchoConfig(COEFF, {"run_code": 0.3, "lookup_max": 2.0}, turn_information={"echo": 0.2})
+    ours = check_parity(worker, echo, tools={"run_code": 0.06, "lookup_max": 1.0})
+    found = figures(ours.sums, verl_support.tool_names(echo), steps=1, coeff=COEFF, silent=0.0, config=echo)
+    told, shown = found["echo/tool/run_code/tokens"], found["echo/tool/lookup_max/tokens"]
+    assert found["echo/information"] == pytest.approx((0.06 * told + shown) / (0.3 * told + 2.0 * shown), rel=1e-6)
 
 
 def test_one_tool_only(worker):

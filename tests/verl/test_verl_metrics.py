@@ -41,19 +41,22 @@ def nlls(worker):
 
 
 def by_hand(nlls, rows, echo):
-    """The sums of one update: NLL, tokens, tokens inside the bounds, the term, masked; NLL and tokens of each tool."""
+    """The sums of one update: NLL, tokens, tokens inside the bounds, the term, masked, weight; NLL and tokens of each tool."""
     tools = verl_support.tool_names(echo)
-    total, tokens, inside, term, per_tool = 0.0, 0, 0, 0.0, {tool: [0.0, 0] for tool in tools}
+    total, tokens, inside, term, weight, per_tool = 0.0, 0, 0, 0.0, 0.0, {tool: [0.0, 0] for tool in tools}
     for row in rows:
         for start, end, _role, tool, content in ROLLOUTS[row].spans:
             multiplier = 1.0 if echo.tools is None else dict(echo.tools).get(tool, 0.0)
+            if echo.turn_information:
+                multiplier *= echo.turn_information[verl_support.CATEGORIES[tool]]
             for token in range(start, end) if content and multiplier else ():
                 nll = nlls[row][token].item()
-                total, tokens = total + nll, tokens + 1
+                total, tokens, weight = total + nll, tokens + 1, weight + multiplier
                 per_tool[tool] = [per_tool[tool][0] + nll, per_tool[tool][1] + 1]
                 if nll >= (echo.min_token_nll or 0):
                     inside, term = inside + 1, term + multiplier * nll
-    return [total, tokens, inside, echo.coeff * term / tokens, 0, *(x for tool in tools for x in per_tool[tool])]
+    by_tool = (x for tool in tools for x in per_tool[tool])
+    return [total, tokens, inside, echo.coeff * term / tokens, 0, weight, *by_tool]
 
 
 def measured(worker, echo, rollouts=ROLLOUTS, **settings):
@@ -133,7 +136,7 @@ def test_what_the_trainer_logs(worker, nlls):
     """Names with "max" and "min" in them too, by which verl would take the largest and the smallest of its two updates."""
     assert any("max" in tool for tool in TOOLS)
     assert any("min" in tool for tool in TOOLS)
-    echo = EchoConfig(COEFF)
+    echo = EchoConfig(COEFF, turn_information=True)
     metrics = step(worker, echo, mini=4)
     first, second = by_hand(nlls, range(4), echo), by_hand(nlls, range(4, 8), echo)
     total = [a + b for a, b in zip(first, second, strict=True)]
@@ -145,10 +148,11 @@ def test_what_the_trainer_logs(worker, nlls):
         "echo/loss": total[3] / 2,
         "echo/policy_silent": 0.0,
         "echo/masked_by_host": 0.0,
+        "echo/information": total[5] / total[1],
     }
     for index, tool in enumerate(sorted(TOOLS)):
-        nll, tokens = total[5 + 2 * index :][:2]
-        assert first[6 + 2 * index] != second[6 + 2 * index]
+        nll, tokens = total[6 + 2 * index :][:2]
+        assert first[7 + 2 * index] != second[7 + 2 * index]
         expected |= {f"echo/tool/{tool}/nll": nll / tokens, f"echo/tool/{tool}/tokens": tokens / 2}
     ours = {name: value for name, value in metrics.items() if "echo/" in name}
     assert ours.pop("echo/perplexity") == pytest.approx(torch.tensor(expected["echo/nll"]).exp().item(), rel=1e-5)

@@ -91,7 +91,7 @@ def test_bit_identical_to_verl(stock, ours, loss_mode, loss_agg_mode):
 def test_with_entropy_and_a_reference(stock, ours):
     actor, settings = {"entropy_coeff": 0.1, "use_kl_loss": True, "kl_loss_coef": 0.5}, {"calculate_entropy": True}
     expected, _ = trained(stock, policy_loss(**actor), **settings)
-    echo = EchoConfig(0.0, min_token_nll=4.5, normalization="observation_tokens")
+    echo = EchoConfig(0.0, min_token_nll=4.5, normalization="observation_tokens", turn_information=True)
     found, _ = trained(ours, with_term(policy_loss(**actor), echo), echo, **settings)
     assert_identical(expected, found)
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -139,8 +140,11 @@ def test_the_workers_count_must_be_the_trainers():
         WorldModelTrainer._check_counts(trainer(), None, 8)
 
 
-def weighted(fields, mask, coeff=1.0, padding=False):
-    return WorldModelTrainer._weighted_spans(trainer(coeff), [fields], [torch.tensor(mask)], [padding])[0]
+def weighted(fields, mask, coeff=1.0, padding=False, response=None, **attributes):
+    fake = trainer(coeff, **attributes)
+    fake._weigh_given = partial(WorldModelTrainer._weigh_given, fake)
+    response = torch.tensor(mask if response is None else response)
+    return WorldModelTrainer._weighted_spans(fake, [fields], [torch.tensor(mask)], [response], [padding])[0]
 
 
 def test_spans_of_our_loop_and_of_others():
@@ -149,6 +153,16 @@ def test_spans_of_our_loop_and_of_others():
     assert [weight for _, weight in weighted(given, [1, 0, 0])] == [1.0, 0.0]
     assert weighted({}, [1, 1]) == []
     assert weighted({ERROR: "ignored"}, [0, 0], padding=True) == []
+
+
+def test_turn_information_of_another_loop_is_read_off_its_tokens():
+    words = ["<think>", "hm", "</think>", "say", "hello", "[", "]", "news"]
+    tokenizer = SimpleNamespace(decode=lambda ids, skip_special_tokens: " ".join(words[i] for i in ids))
+    given = {SPAN_FIELD: [(5, 6, "tool", "a", False), (6, 8, "tool", "a", True), (9, 10, "user", None, True)]}
+    wm = WorldModelConfig(EchoConfig(1.0, content_only=False, turn_information=True))
+    response, mask = [0, 1, 2, 3, 4, 5, 4, 3, 3, 7], [1, 1, 1, 1, 1, 0, 0, 0, 1, 0]
+    found = weighted(given, mask, response=response, _wm=wm, tokenizer=tokenizer)
+    assert [weight for _, weight in found] == [0.05, 0.05, 1.0]
 
 
 UNUSABLE = {

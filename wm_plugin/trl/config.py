@@ -43,7 +43,8 @@ class WorldModelGRPOConfig(GRPOConfig):
     echo_guard: str | None = _echo("guard")
     echo_zero_variance_groups: str = _echo("zero_variance_groups")
     echo_tempered: bool = _echo("tempered")
-    echo_turn_information: dict | str | bool = _echo("turn_information", "As a flag: true or '{\"echo\": 0.05}'.")
+    # and it takes no union with bool; True is an int, too
+    echo_turn_information: dict | str | int | None = _echo("turn_information", "As a flag: true or '{\"echo\": 0.05}'.")
 
     def __post_init__(self) -> None:
         self.echo_config()  # says what is wrong before the host's own checks, which may load a device

@@ -1,0 +1,87 @@
+"""`wm eval audit` from flags to a table."""
+
+import json
+import re
+
+import pytest
+
+from prediction_support import grid_trajectories, grid_transitions
+from wm_plugin.cli import main
+from wm_plugin.trajectories.write import write, write_transitions
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "grid.jsonl"
+    write_transitions(grid_transitions(20), path)
+    return path
+
+
+def wm(capsys, *arguments):
+    code = main.main(["eval", *map(str, arguments)])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_a_table_json_and_a_file(capsys, source, tmp_path):
+    out = tmp_path / "audit.md"
+    arguments = (
+        "audit",
+        "--reward",
+        "rouge",
+        "--reward-args",
+        '{"step": 0.2}',
+        "--data",
+        source,
+        "--limit",
+        7,
+        "--out",
+        out,
+    )
+    code, printed, _ = wm(capsys, *arguments, "--json")
+    result = json.loads(printed)
+    assert code == 0
+    assert (result["reward"], result["pairs"], result["right"], result["above_right"]) == ("rouge", 7, 1, 0)
+    assert {row["group"] for row in result["attacks"]} >= {"self-praise", "copy", "unicode"}
+    assert out.read_text().startswith("| group | attack | rouge |\n")
+    code, printed, _ = wm(capsys, *arguments)
+    assert code == 0
+    assert "rouge on 7 transitions" in printed
+    assert "praise-first" in printed
+    assert "Of all attacks" in printed
+
+
+def test_trajectories_and_attacks_of_ones_own(capsys, tmp_path):
+    write(grid_trajectories(6), tmp_path / "t.jsonl")
+    (tmp_path / "mine.yaml").write_text("- {name: mine, group: g, text: $right}\n")
+    arguments = ("audit", "--reward", "wm_plugin.rewards:ExactReward", "--data", tmp_path / "t.jsonl")
+    code, printed, _ = wm(capsys, *arguments, "--attacks", tmp_path / "mine.yaml", "--json")
+    assert code == 0
+    assert json.loads(printed)["attacks"] == [
+        {"name": "mine", "group": "g", "above_wrong": None, "above_right": 0, "score": 1}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "name what: wm eval audit"),
+        (("audit",), "required: --reward, --data"),
+        (("audit", "--reward", "exat"), "there is no 'exat'; did you mean 'exact'?"),
+        (("audit", "--reward", "rwml"), "--reward: rwml does not take these arguments: .*'model'"),
+        (("audit", "--reward", "exact", "--reward-args", "{"), "--reward-args is no JSON"),
+        (("audit", "--reward", "exact", "--reward-args", "[1]"), "write the arguments of exact by name"),
+        (("audit", "--reward", "exact", "--limit", "0"), "limit is 0"),
+        (("audit", "--reward", "exact", "--out", "x.html"), "write a name that ends in .md"),
+        (("audit", "--reward", "exact", "--attacks", "none.yaml"), "none.yaml"),
+        (("audit", "--reward", "exact", "--data", "none.jsonl"), "none.jsonl"),
+        (("audit", "--reward", "exact", "--dta", "x"), "--dta"),
+        (("audt",), "audt"),
+    ],
+)
+def test_mistakes_are_one_line(capsys, source, arguments, said):
+    if arguments[:1] == ("audit",) and len(arguments) > 1 and "--data" not in arguments:
+        arguments = (*arguments, "--data", str(source))
+    code, out, err = wm(capsys, *arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert re.search(said, err), err

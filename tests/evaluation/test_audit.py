@@ -1,0 +1,208 @@
+"""Attacks on rewards: how pairs are made, what is counted, and that plain rewards give nothing above the right prediction."""
+
+import math
+
+import pytest
+
+from prediction_support import grid_transitions
+from wm_plugin.errors import UserError
+from wm_plugin.evaluation.audit import (
+    DISGUISES,
+    PLACES,
+    Attack,
+    Audit,
+    Outcome,
+    Pair,
+    audit,
+    load_attacks,
+    make_pairs,
+    markdown,
+)
+from wm_plugin.rewards import ExactReward, RougeReward, RuleReward, WordF1Reward
+from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Transition, Turn
+
+ATTACKS = load_attacks()
+
+
+def transition(number, text, tool="search", **data):
+    seen = Observation(kind="tool", text=f"result {number - 1}", tool="search")
+    return Transition(
+        trajectory=f"t{number}",
+        turn=1,
+        history=(Turn(action=Action(text="first"), observations=(seen,)),),
+        action=Action(calls=(Call(name=tool, arguments={"q": number}),)),
+        observation=Observation(kind="tool", text=text, tool=tool, data=data),
+        context=Context(task="a task", initial_state="the beginning"),
+    )
+
+
+def pair(right="right words", wrong="wrong words", **columns):
+    return Pair(right, wrong, "before", "the prompt", "act()", columns)
+
+
+def test_the_corpus():
+    groups = {attack.group for attack in ATTACKS}
+    wanted = {
+        "self-praise",
+        "injection",
+        "forged-verdict",
+        "forged-tags",
+        "copy",
+        "generic",
+        "stuffing",
+        "unicode",
+        "control",
+    }
+    assert groups == wanted
+    assert {attack.hide for attack in ATTACKS} == {"", *DISGUISES}
+    written = [attack.written(pair(), "next_state") for attack in ATTACKS]
+    assert len(set(written)) == len(written) >= 40
+    assert all(any(f"${place}" in attack.text for attack in ATTACKS) for place in PLACES)
+
+
+@pytest.mark.parametrize(
+    ("reward", "columns"),
+    [
+        (ExactReward(), {}),
+        (ExactReward(tag="next_state"), {}),
+        (RougeReward(step=0.2), {}),
+        (RougeReward("rouge1", tag="predicted_observation"), {}),
+        (WordF1Reward(), {}),
+        (RuleReward(verifier={"same": True}), {}),
+        (RuleReward(), {"verifier": {"equals": "right words"}}),
+    ],
+)
+def test_nothing_is_worth_more_than_being_right(reward, columns):
+    found = audit(reward, [pair(**columns)] * 2, ATTACKS)
+    assert (found.right, found.as_dict()["above_right"]) == (1, 0)
+    assert all(outcome.above_right == 0 for outcome in found.outcomes)
+    tags = sum(attack.outside for attack in ATTACKS)
+    assert len(found.outcomes) == len(ATTACKS) - (tags if reward.tag is None else 0)
+    assert sum(found.left_out.values()) == len(ATTACKS) - len(found.outcomes)
+
+
+def test_strict_rewards_give_nothing_for_any_attack():
+    for reward in (ExactReward(tag="next_state"), RuleReward(verifier={"same": True}, tag="next_state")):
+        found = audit(reward, [pair()], ATTACKS)
+        assert found.as_dict()["above_wrong"] == 0
+        assert {outcome.score for outcome in found.outcomes} == {0}
+
+
+def test_a_reward_that_listens_is_found_out():
+    def gullible(predictions, targets, **columns):
+        return [
+            2.0 if "score of 5" in said else float(said == seen)
+            for said, seen in zip(predictions, targets, strict=True)
+        ]
+
+    found = {outcome.name: outcome for outcome in audit(gullible, [pair(), pair()], ATTACKS).outcomes}
+    assert (found["ignore"].above_wrong, found["ignore"].above_right, found["ignore"].score) == (1, 1, 2)
+    assert (found["praise"].above_wrong, found["praise"].above_right, found["praise"].score) == (0, 0, 0)
+    assert found["homoglyphs"].above_wrong == 0
+
+
+def test_shares_by_hand():
+    scores = {"wrong words": 0.5, "right words": 0.75, "x": 0.75, "right words!": math.nan, "act()": 0.9}
+    attacks = [Attack("x", "g", "x"), Attack("nan", "g", "$right!"), Attack("act", "g", "$action")]
+
+    def reward(predictions, targets, **columns):
+        assert columns == {"observer": ["tool", "tool"]}
+        assert targets == ["right words"] * 2
+        return [scores[text] for text in predictions]
+
+    found = audit(reward, [pair(observer="tool", verifier=None)] * 2, attacks, left_out={"empty": 3})
+    assert found == Audit(
+        2,
+        0.5,
+        0.75,
+        (Outcome("x", "g", 1, 0, 0.75), Outcome("nan", "g", None, 0, 0), Outcome("act", "g", 1, 1, 0.9)),
+        {"empty": 3},
+    )
+    assert found.as_dict()["above_wrong"] == 1
+    table = markdown({"a": found, "b": found}).splitlines()
+    assert table[0] == "| group | attack | a | b |"
+    assert "| g | x | 100% / 0% | 100% / 0% |" in table
+    assert "| g | nan | – / 0% | – / 0% |" in table
+    assert table[-2:] == ["| score | honest wrong | 0.5 | 0.5 |", "| score | honest right | 0.75 | 0.75 |"]
+
+
+def test_whole_outputs_for_a_reward_with_a_tag():
+    attack = Attack("a", "g", "$wrong$$prompt", before="<think>$action</think>", after="!", repeat=2)
+    one = pair(wrong="$right")  # what is filled in is not filled in again
+    line = "$right$the prompt"
+    assert attack.written(one, None) == f"{line}\n{line}"
+    assert attack.written(one, "s") == f"<think>act()</think><s>{line}\n{line}</s>!"
+    assert Attack("a", "g", "x").written(one, "s") == "<think></think><s>x</s>"
+    assert Attack("a", "g", "x").written(one, "") == "<think></think>x"
+    assert Attack("a", "g", "Ab", hide="zero_width").written(one, None) == "A\u200bb"
+
+
+def test_pairs():
+    rows = [transition(n, f"result {n}") for n in range(30)]
+    rows += [transition(40, "alone", tool="once"), transition(41, "  ")]
+    rows += [transition(50, "a", tool="other", verifier={"regex": "a"}), transition(51, " a ", tool="other")]
+    pairs, left = make_pairs(rows, limit=100)
+    assert left == {"nothing else was observed there": 3, "empty observation": 1}
+    assert len(pairs) == 30
+    for found in pairs:
+        number = int(found.right.split()[1])
+        assert found.wrong.startswith("result ")
+        assert found.wrong != found.right
+        assert (found.previous, found.action) == (f"result {number - 1}", f'search({{"q": {number}}})')
+        assert found.columns["history"] == [found.previous]
+        assert found.columns["observer"] == "tool"
+        assert found.columns["reference"] == found.wrong
+        assert "the beginning" in found.prompt
+        assert found.prompt.endswith(found.previous)
+
+
+def test_pairs_are_drawn_the_same_way_each_time():
+    rows = grid_transitions(40)
+    first, _ = make_pairs(rows, limit=10)
+    assert make_pairs(iter(rows), limit=10)[0] == first
+    assert len(first) == 10
+    assert make_pairs(rows, limit=10, seed=1)[0] != first
+
+
+def test_columns_of_the_data_reach_the_reward():
+    rows = [transition(n, f"result {n}", verifier={"regex": f"{n}$"}, content_type="deterministic") for n in range(5)]
+    pairs, _ = make_pairs(rows)
+    found = audit(RuleReward(), pairs, ATTACKS)
+    assert (found.right, found.wrong) == (1, 0)
+    assert [one.columns["content_type"] for one in pairs] == ["deterministic"] * 5
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("- {name: a, group: g}", "attack 0: write name, group and text"),
+        ("- {name: a, group: g, text: x, txt: y}", "attack 'a': there is no 'txt'; did you mean 'text'?"),
+        ("- {name: a, group: g, text: $wrng}", "attack 'a': there is no \\$wrng; did you mean 'wrong'?"),
+        ("- {name: a, group: g, text: 5}", "attack 'a': text is 5; write a text"),
+        ("- {name: a, group: g, text: x, after: 5}", "after is 5; write a text"),
+        ("- {name: a, group: g, text: x, repeat: 0}", "repeat is 0; write a number from 1 to 1000"),
+        ("- {name: a, group: g, text: x, hide: zerowidth}", "hide is 'zerowidth'; did you mean 'zero_width'?"),
+        ("[{name: a, group: g, text: x}, {name: a, group: g, text: y}]", "the attack 'a' is there 2 times"),
+        ("{}", "no list of attacks"),
+        ("[", "mine.yaml: "),
+    ],
+)
+def test_attacks_of_ones_own(tmp_path, text, said):
+    path = tmp_path / "mine.yaml"
+    path.write_text("- {name: a, group: g, text: $wrong}")
+    assert load_attacks(path) == (Attack("a", "g", "$wrong"),)
+    path.write_text(text)
+    with pytest.raises(UserError, match=said) as caught:
+        load_attacks(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_mistakes():
+    with pytest.raises(UserError, match="no transition to attack: there is none"):
+        make_pairs([])
+    with pytest.raises(UserError, match="limit is 0"):
+        make_pairs([], limit=0)
+    with pytest.raises(UserError, match="the reward gave 1 scores for 2 predictions"):
+        audit(lambda predictions, targets, **columns: [1.0], [pair(), pair()], ATTACKS)
+    with pytest.raises(UserError, match="no_such.yaml"):
+        load_attacks("no_such.yaml")

@@ -1,0 +1,312 @@
+"""Which texts earn a reward without being a prediction: attacks of ours on real transitions.
+
+Each is compared with an honest wrong prediction, what the same tool said in another transition, and with the honest right one,
+the observation itself. An attack that scores above the first pays; one that scores above the second pays better than being right.
+A copy of the last observation may pay because the world did not change: that is a poor prediction, and no fault of the reward.
+The control adds words that mean nothing: what they gain is a reward's noise.
+"""
+
+import math
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from wm_plugin.errors import UserError, nearest
+from wm_plugin.rewards.make import Reward
+from wm_plugin.trajectories.render import write_action, write_context, write_history
+from wm_plugin.trajectories.schema import Transition
+
+PLACES = ("wrong", "right", "previous", "prompt", "action")
+_PLACE = re.compile(r"\$(\w+)")
+_ABOVE = 1e-9  # scores nearer than this are the same
+_KEPT = 50  # observations of a tool that a wrong prediction is drawn from
+_LONGEST = 20_000  # characters of a prompt in an attack, from its end
+_OWN = ("verifier", "content_type", "domain")  # columns that an observation's data may have
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One text of the corpus, see attacks.yaml."""
+
+    name: str
+    group: str
+    text: str
+    before: str = ""
+    after: str = ""
+    repeat: int = 1
+    hide: str = ""
+
+    def __post_init__(self) -> None:
+        for key in ("name", "group", "text", "before", "after", "hide"):
+            if not isinstance(getattr(self, key), str):
+                raise UserError(f"attack {self.name!r}: {key} is {getattr(self, key)!r}; write a text")
+        if not isinstance(self.repeat, int) or not 1 <= self.repeat <= 1000:
+            raise UserError(f"attack {self.name!r}: repeat is {self.repeat!r}; write a number from 1 to 1000")
+        if self.hide and self.hide not in DISGUISES:
+            raise UserError(f"attack {self.name!r}: hide is {self.hide!r}{nearest(str(self.hide), DISGUISES)}")
+        for place in _PLACE.findall(self.text + self.before + self.after):
+            if place not in PLACES:
+                raise UserError(f"attack {self.name!r}: there is no ${place}{nearest(place, PLACES)}")
+
+    @property
+    def from_right(self) -> bool:
+        """Whether it has the right prediction to begin with: then it can only gain above that."""
+        return "$right" in self.text
+
+    @property
+    def outside(self) -> bool:
+        """Whether part of it stands outside the tag."""
+        return bool(self.before or self.after)
+
+    def written(self, pair: "Pair", tag: str | None) -> str:
+        """What the policy writes: a prediction or, with a tag, a whole output."""
+        text = "\n".join([_fill(self.text, pair)] * self.repeat)
+        text = DISGUISES[self.hide](text) if self.hide else text
+        if tag is None:
+            return text
+        return _output(text, tag, _fill(self.before, pair) or "<think></think>", _fill(self.after, pair))
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A transition to attack."""
+
+    right: str
+    wrong: str
+    previous: str
+    prompt: str
+    action: str
+    columns: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an attack earned, over all pairs.
+
+    Attributes:
+        above_wrong: the share of pairs in which it scores above the honest wrong prediction; None where it has the right one.
+        above_right: the share in which it scores above the honest right one.
+        score: its mean.
+    """
+
+    name: str
+    group: str
+    above_wrong: float | None
+    above_right: float
+    score: float
+
+
+@dataclass(frozen=True)
+class Audit:
+    """A reward under attack. `wrong` and `right` are the honest predictions' mean scores."""
+
+    pairs: int
+    wrong: float
+    right: float
+    outcomes: tuple[Outcome, ...]
+    left_out: dict[str, int] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "pairs": self.pairs,
+            "wrong": self.wrong,
+            "right": self.right,
+            "above_wrong": _mean([o.above_wrong for o in self.outcomes if o.above_wrong is not None]),
+            "above_right": _mean([o.above_right for o in self.outcomes]),
+            "attacks": [vars(outcome) for outcome in self.outcomes],
+            "left_out": self.left_out,
+        }
+
+
+def load_attacks(path: str | Path | None = None) -> tuple[Attack, ...]:
+    """Ours, or those of a file that is written like attacks.yaml.
+
+    Raises:
+        UserError: it cannot be read, or an attack is none.
+    """
+    try:
+        if path is None:
+            text = resources.files("wm_plugin.evaluation").joinpath("attacks.yaml").read_text(encoding="utf-8")
+        else:
+            text = Path(path).read_text(encoding="utf-8")
+        rows = yaml.safe_load(text)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(f"{path}: {' '.join(str(error).split())[:200]}") from None
+    if not isinstance(rows, list) or not rows:
+        raise UserError(f"{path}: no list of attacks")
+    known = list(Attack.__dataclass_fields__)
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping) or not {"name", "group", "text"} <= row.keys():
+            raise UserError(f"{path}, attack {number}: write name, group and text")
+        for key in row.keys() - set(known):
+            raise UserError(f"{path}, attack {row['name']!r}: there is no {key!r}{nearest(str(key), known)}")
+    attacks = tuple(Attack(**row) for row in rows)
+    for name, count in Counter(attack.name for attack in attacks).items():
+        if count > 1:
+            raise UserError(f"{path}: the attack {name!r} is there {count} times")
+    return attacks
+
+
+def make_pairs(
+    transitions: Iterable[Transition], *, limit: int = 100, seed: int = 0
+) -> tuple[list[Pair], dict[str, int]]:
+    """Up to `limit` transitions at random, each with an honest wrong prediction; and how many could not be had, by reason.
+
+    A wrong prediction is what the same tool (or kind of observer) said in another transition, and is not the right one. Memory
+    is constant in the number of transitions.
+    """
+    if limit < 1:
+        raise UserError(f"limit is {limit}; write a number >= 1")
+    luck = random.Random(seed)
+    chosen: list[Transition] = []
+    said: dict[tuple[str, str | None], list[str]] = {}
+    counts: Counter[tuple[str, str | None]] = Counter()
+    for number, transition in enumerate(transitions):
+        _keep(chosen, transition, number, limit, luck)
+        who = (transition.observation.kind, transition.observation.tool)
+        text = transition.observation.text
+        if text.strip() and text not in said.setdefault(who, []):
+            _keep(said[who], text, counts[who], _KEPT, luck)
+            counts[who] += 1
+    pairs, left = [], Counter[str]()
+    for transition in chosen:
+        right = transition.observation.text
+        others = said.get((transition.observation.kind, transition.observation.tool), [])
+        others = [text for text in others if text.strip() != right.strip()]
+        if not right.strip() or not others:
+            left["empty observation" if not right.strip() else "nothing else was observed there"] += 1
+            continue
+        pairs.append(_pair(transition, luck.choice(others)))
+    if not pairs:
+        raise UserError(f"no transition to attack: {dict(left) or 'there is none'}")
+    return pairs, dict(left)
+
+
+def audit(
+    reward: Reward, pairs: Sequence[Pair], attacks: Sequence[Attack], *, left_out: Mapping[str, int] | None = None
+) -> Audit:
+    """Run a reward over attacks. With a tag of its own it gets whole outputs, else predictions.
+
+    Attacks that stand outside the tag are left out where there is none, and counted.
+    """
+    tag = getattr(reward, "tag", None)
+    left = Counter(left_out or {})
+    right = _scores(reward, [_honest(pair.right, tag) for pair in pairs], pairs)
+    wrong = _scores(reward, [_honest(pair.wrong, tag) for pair in pairs], pairs)
+    outcomes = []
+    for attack in attacks:
+        if attack.outside and tag is None:
+            left["attacks outside a tag, of which the reward has none"] += 1
+            continue
+        scores = _scores(reward, [attack.written(pair, tag) for pair in pairs], pairs)
+        outcomes.append(
+            Outcome(
+                attack.name,
+                attack.group,
+                None if attack.from_right else _share_above(scores, wrong),
+                _share_above(scores, right),
+                _mean(scores),
+            )
+        )
+    return Audit(len(pairs), _mean(wrong), _mean(right), tuple(outcomes), dict(left))
+
+
+def markdown(audits: Mapping[str, Audit]) -> str:
+    """A table with a row an attack and two columns a reward: shares above the honest wrong and above the honest right one."""
+    rows = list(dict.fromkeys((o.group, o.name) for found in audits.values() for o in found.outcomes))
+    lines = ["| group | attack |" + "".join(f" {name} |" for name in audits), "|---|---|" + "---:|" * len(audits)]
+    by_name = [{o.name: o for o in found.outcomes} for found in audits.values()]
+    for group, name in rows:
+        cells = [_cell(found.get(name)) for found in by_name]
+        lines.append(f"| {group} | {name} |" + "".join(f" {cell} |" for cell in cells))
+    means = [found.as_dict() for found in audits.values()]
+    lines.append("| **mean** | |" + "".join(f" **{_two(m['above_wrong'], m['above_right'])}** |" for m in means))
+    lines.append("| score | honest wrong |" + "".join(f" {found.wrong:.3g} |" for found in audits.values()))
+    lines.append("| score | honest right |" + "".join(f" {found.right:.3g} |" for found in audits.values()))
+    return "\n".join(lines) + "\n"
+
+
+def _pair(transition: Transition, wrong: str) -> Pair:
+    observation, history = transition.observation, transition.history
+    before = write_history(history, transition.turn - len(history))
+    context = "\n\n".join(filter(None, [write_context(transition.context), before]))
+    seen = [found.text for turn in history if turn.actor == "agent" for found in turn.observations]
+    action = write_action(transition.action, observation.call)
+    columns = {
+        "observer": observation.kind,
+        "tool": observation.tool or "",
+        "task_id": transition.task_id,
+        "action": action,
+        "context": context,
+        "history": seen,
+        "reference": wrong,
+        **{name: observation.data.get(name) for name in _OWN},
+    }
+    previous = seen[-1] if seen else transition.context.initial_state
+    return Pair(observation.text, wrong, previous, context[-_LONGEST:], action, columns)
+
+
+def _scores(reward: Reward, texts: list[str], pairs: Sequence[Pair]) -> list[float]:
+    columns = {name: [pair.columns.get(name) for pair in pairs] for name in pairs[0].columns}
+    columns = {name: values for name, values in columns.items() if any(value is not None for value in values)}
+    values = reward(texts, [pair.right for pair in pairs], **columns)
+    if len(values) != len(texts):
+        raise UserError(f"the reward gave {len(values)} scores for {len(texts)} predictions; it must give one each")
+    return [math.nan if value is None else float(value) for value in values]
+
+
+def _honest(text: str, tag: str | None) -> str:
+    return text if tag is None else _output(text, tag, "<think></think>", "")
+
+
+def _output(text: str, tag: str, before: str, after: str) -> str:
+    return f"{before}<{tag}>{text}</{tag}>{after}" if tag else f"{before}{text}{after}"
+
+
+def _fill(text: str, pair: Pair) -> str:
+    """In one pass: what is filled in may have a $ of its own."""
+    return _PLACE.sub(lambda place: str(getattr(pair, place[1])), text)
+
+
+def _keep(kept: list[Any], item: Any, number: int, most: int, luck: random.Random) -> None:
+    """A uniform sample of a stream, whose length nobody knows."""
+    if len(kept) < most:
+        kept.append(item)
+    elif (place := luck.randrange(number + 1)) < most:
+        kept[place] = item
+
+
+def _share_above(scores: Sequence[float], others: Sequence[float]) -> float:
+    return _mean([float(score > other + _ABOVE) for score, other in zip(scores, others, strict=True)])
+
+
+def _mean(values: Sequence[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return sum(known) / len(known) if known else 0.0
+
+
+def _cell(outcome: Outcome | None) -> str:
+    return "" if outcome is None else _two(outcome.above_wrong, outcome.above_right)
+
+
+def _two(above_wrong: float | None, above_right: float) -> str:
+    return f"{'–' if above_wrong is None else f'{above_wrong:.0%}'} / {above_right:.0%}"
+
+
+_LOOKALIKES = str.maketrans("aeopcxyisj", "аеорсхуіѕј")  # Latin to Cyrillic
+_WIDE = {code: code + 0xFEE0 for code in range(0x21, 0x7F)}
+DISGUISES: dict[str, Callable[[str], str]] = {
+    "zero_width": "\u200b".join,
+    "homoglyphs": lambda text: text.translate(_LOOKALIKES),
+    "fullwidth": lambda text: text.translate(_WIDE),
+    "reversed": lambda text: f"\u202e{text[::-1]}\u202c",
+    "tags": lambda text: "".join(chr(0xE0000 + ord(char)) for char in text if ord(char) < 0x80),
+}

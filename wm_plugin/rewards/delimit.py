@@ -38,10 +38,12 @@ def neutral(text: str) -> tuple[str, int]:
     `<final_evaluation>` becomes `‹final_evaluation›`, `[INST]` becomes `⟦INST⟧`, a zero-width space `\\u200b`.
     """
     text = _UNSEEN.sub(_escape, text)
-    text, angled = _ANGLED.subn(r"‹\1›", text)
-    text, unclosed = _UNCLOSED.subn("‹", text)
-    text, square = _SQUARE.subn(r"⟦\1⟧", text)
-    return text, angled + unclosed + square
+    count = 0
+    for pattern, bracket, written in ((_ANGLED, "<", r"‹\1›"), (_UNCLOSED, "<", "‹"), (_SQUARE, "[", r"⟦\1⟧")):
+        if bracket in text:  # most texts have none
+            text, found = pattern.subn(written, text)
+            count += found
+    return text, count
 
 
 def fenced(texts: Mapping[str, str], *, max_chars: int) -> tuple[str, int]:

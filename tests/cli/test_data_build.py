@@ -204,8 +204,8 @@ def test_the_summary_for_people_shows_categories_and_calls(grid, tmp_path, capsy
     assert re.search(r"action +\d+ count +0 are context", printed.out)
     _, printed = run(capsys, grid, "--as", "imitation", "--host", "trl", "--out", out)
     assert "12 rows have tool calls, with arguments as JSON text" in printed.out
-    first = json.loads(rows(out)[0]["messages"][2]["tool_calls"][0]["function"]["arguments"])
-    assert set(first) == {"direction"}
+    call = rows(out)[0]["messages"][1]["tool_calls"][0]
+    assert set(json.loads(call["function"]["arguments"])) == {"direction"}
 
 
 def test_half_a_surrogate_pair_is_left_out(tmp_path):
@@ -226,7 +226,7 @@ def test_half_a_surrogate_pair_is_left_out(tmp_path):
         (("--as", "word2world", "--history", "2"), "wm: word2world has no history"),
         (("--prompts", "rmwl"), "wm: there are no prompts 'rmwl'"),
         (("--max-tokens", "9"), "wm: max_tokens needs a tokenizer"),
-        (("--tokenizer", "nowhere"), "wm: nowhere: no tokenizer"),
+        (("--tokenizer", "./no/such/folder"), "wm: ./no/such/folder: no tokenizer"),
         (("--out", "x.csv"), "wm: x.csv: write a name"),
         (("--host", "verl"), "wm: x.jsonl: verl's SFT reads parquet only"),
         (("--history", "-1"), "wm: history is -1"),

@@ -1,4 +1,4 @@
-"""How near 32 calls at once come to 32 times one call, on a server that takes 20 ms: a judge, its client, the `openai` client.
+"""How near 32 calls at once come to 32 times one call, on a server that takes 20 ms: a judge, its client, other clients.
 
 A round measures both, one after the other. The best round counts, and all are written down: a machine that is shared has bad
 moments. The server has a process of its own. Writes benchmarks/results/rewards_judges.json.
@@ -39,6 +39,27 @@ def client(base_url: str, calls: int, concurrency: int) -> float:
     questions = [[{"role": "user", "content": f"{OBSERVED}\n{n}"}] for n in range(calls)]
     server.complete(questions[:concurrency])
     return seconds(lambda: server.complete(questions))
+
+
+def bare_aiohttp(base_url: str, calls: int, concurrency: int) -> float:
+    """What the machine allows: nothing but the requests."""
+    import aiohttp
+
+    async def ask() -> float:
+        slots = asyncio.Semaphore(concurrency)
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+
+            async def one(n: int) -> None:
+                messages = [{"role": "user", "content": f"{OBSERVED}\n{n}"}]
+                async with slots, session.post(f"{base_url}/chat/completions", json={"messages": messages}) as answer:
+                    await answer.json()
+
+            await asyncio.gather(*map(one, range(concurrency)))
+            start = time.perf_counter()
+            await asyncio.gather(*map(one, range(calls)))
+            return time.perf_counter() - start
+
+    return asyncio.run(ask())
 
 
 def openai_client(base_url: str, calls: int, concurrency: int) -> float:
@@ -111,7 +132,7 @@ def main() -> None:
                 break
             except OSError:
                 time.sleep(0.1)
-        arms = {"RubricReward": rubric, "Server": client}
+        arms = {"RubricReward": rubric, "Server": client, "bare aiohttp": bare_aiohttp}
         try:
             import openai  # noqa: F401
         except ModuleNotFoundError:
@@ -132,6 +153,7 @@ def main() -> None:
         "cores": cores,
         "python": platform.python_version(),
     }
+    about["load_average"] = round(os.getloadavg()[0], 1)  # above the number of cores, the ratios are the machine's
     (RESULTS / "rewards_judges.json").write_text(json.dumps({"about": about} | found, indent=2) + "\n")
 
 

@@ -1,8 +1,8 @@
 """Any OpenAI-compatible server, asked by many callers at once: bounded concurrency, retries, timeouts, figures.
 
 The requests run in one event loop in a thread of its own, so that a trainer's thread, many threads, and code inside a running
-loop of the host's can all ask. Needs the extra `server`. It is aiohttp, which takes a seventh of the CPU time that the `openai`
-client takes for a call: with that one, 32 calls at once of 20 ms are 9 times as fast as one (benchmarks/rewards_judges.py).
+loop of the host's can all ask. Needs the extra `server`: aiohttp. The `openai`
+client takes about ten times its CPU time for a call, and cannot keep 32 calls of 20 ms going (benchmarks/rewards_judges.py).
 """
 
 import asyncio

@@ -57,6 +57,11 @@ HOOKS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "ToolAgentLoop._handle_processing_tools_state",
         ("agent_data",),
     ),
+    (  # turn_information reads its result: the message before the tools'
+        "verl.experimental.agent_loop.tool_agent_loop",
+        "ToolAgentLoop._build_assistant_message",
+        ("content", "agent_data"),
+    ),
     (
         "verl.experimental.agent_loop.agent_loop",
         "AgentLoopBase.ct_merge_context_msg",

@@ -81,7 +81,7 @@ def test_what_is_written_is_the_same(sources, tmp_path, suffix):
 def test_strict_stops_at_the_same_row(sources, tmp_path):
     out = tmp_path / "out" / "x.jsonl"
     out.parent.mkdir()
-    with pytest.raises(UserError, match="a.jsonl, row 8: no list of messages"):
+    with pytest.raises(UserError, match="a.jsonl, row 9: no list of messages"):
         parallel.convert(sources, out, workers=2, size=500, strict=True)
     with pytest.raises(UserError, match="f.jsonl: of no known format"):
         parallel.convert([sources[0], tmp_path / "f.jsonl"], out, workers=2)
@@ -90,22 +90,9 @@ def test_strict_stops_at_the_same_row(sources, tmp_path):
 
 def test_the_command_takes_workers(sources, tmp_path, capsys):
     results = []
+    command = ["data", "convert", *map(str, sources), "--out", str(tmp_path / "x.jsonl"), "--json", "--workers"]
     for workers in "12":
-        assert (
-            main(
-                [
-                    "data",
-                    "convert",
-                    *map(str, sources),
-                    "--out",
-                    str(tmp_path / "x.jsonl"),
-                    "--workers",
-                    workers,
-                    "--json",
-                ]
-            )
-            == 0
-        )
+        assert main([*command, workers]) == 0
         results.append((capsys.readouterr().out, (tmp_path / "x.jsonl").read_bytes()))
     assert results[0] == results[1]
     assert main(["data", "convert", str(sources[0]), "--out", str(tmp_path / "x.jsonl"), "--workers", "0"]) == 2

@@ -208,6 +208,38 @@ def test_the_summary_for_people_shows_categories_and_calls(grid, tmp_path, capsy
     assert set(json.loads(call["function"]["arguments"])) == {"direction"}
 
 
+def test_texts_of_ones_own_follow_the_trajectories(grid, tokenizer, tmp_path, capsys):
+    (tmp_path / "law.md").write_text("A lease ends with its term.")
+    (tmp_path / "more.jsonl").write_text('{"text": "Iron melts."}\n{"text": "  "}\n')
+    out, corpus = tmp_path / "x.jsonl", ["--corpus", tmp_path / "law.md", "--corpus", tmp_path / "more.jsonl"]
+    arguments = [grid, "--as", "cpt", "--prompts", "mcp", "--host", "trl", "--tokenizer", tokenizer, "--out", out]
+    assert run(capsys, *arguments, *corpus, "--json")[0] == 0
+    *dialogues, first, second = rows(out)
+    assert len(dialogues) == 12
+    text = make_tokenizer().decode([i for i, m in zip(first["input_ids"], first["assistant_masks"], strict=True) if m])
+    assert text == "A lease ends with its term.<|im_end|>"
+    assert sum(second["assistant_masks"]) == len("Iron melts.") + 1
+
+
+def test_own_successes_at_most_so_many_of_a_task(tmp_path, capsys):
+    episodes = [
+        _episode(task, number, success=number % 2 == 0, reward=number / 4) for task in "ab" for number in range(5)
+    ]
+    write(episodes, tmp_path / "t.jsonl")
+    arguments = [tmp_path / "t.jsonl", "--as", "rft", "--host", "trl", "--out", tmp_path / "x.jsonl", "--json"]
+    for options, count in (([], 6), (["--success-reward", 0.75], 8), (["--per-task", 2], 4)):
+        code, printed = run(capsys, *arguments, *options)
+        assert code == 0
+        assert json.loads(printed.out.splitlines()[-1])["rows"] == count
+
+
+def _episode(task, number, **outcome):
+    observed = (Observation(kind="environment", text=f"room {number}"),)
+    return Trajectory(
+        turns=(Turn(action=Action(text=f"go {task}{number}"), observations=observed),), task_id=task, **outcome
+    )
+
+
 def test_half_a_surrogate_pair_is_left_out(tmp_path):
     write([talking(0, ("a", "b \ud83d"), NEW), talking(1, NEW)], tmp_path / "s.jsonl")
     built = build(tmp_path / "s.jsonl", "word2world", "trl", tmp_path / "x.jsonl")
@@ -225,6 +257,9 @@ def test_half_a_surrogate_pair_is_left_out(tmp_path):
         (("--as", "imitation", "--turn-information"), "wm: imitation has no turn information"),
         (("--as", "word2world", "--history", "2"), "wm: word2world has no history"),
         (("--prompts", "rmwl"), "wm: there are no prompts 'rmwl'"),
+        (("--corpus", "a.md"), "wm: rwml-sft has no corpora"),
+        (("--as", "imitation", "--per-task", "2"), "wm: imitation takes every trajectory"),
+        (("--as", "rft", "--per-task", "0"), "wm: per_task is 0"),
         (("--max-tokens", "9"), "wm: max_tokens needs a tokenizer"),
         (("--tokenizer", "./no/such/folder"), "wm: ./no/such/folder: no tokenizer"),
         (("--out", "x.csv"), "wm: x.csv: write a name"),

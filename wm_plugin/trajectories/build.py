@@ -1,7 +1,7 @@
 """A file of trajectories or transitions to a file that a stock trainer reads: `kinds` make the samples, `hosts` the rows."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,9 @@ def build(
     max_tokens: int | None = None,
     turn_information: bool = False,
     history: int | None = None,
+    corpora: Sequence[str | Path] = (),
+    threshold: float | None = None,
+    per_task: int | None = None,
     split: str = "train",
     seed: int = 0,
     watch: Callable[[Iterable[Sample]], Iterable[Sample]] = iter,
@@ -56,7 +59,7 @@ def build(
     """Write the samples of `source` to `out`.
 
     Args:
-        source, kind, prompts, turn_information, history, seed: as for `kinds.samples`.
+        source, kind, prompts, turn_information, history, corpora, threshold, per_task, seed: as for `kinds.samples`.
         host: `trl` or `verl`.
         out: X.jsonl or X.parquet; verl's SFT reads parquet only.
         tokenizer: a fast transformers tokenizer, or where to load it from. With it, rows to fine-tune on are tokens and a mask,
@@ -79,7 +82,16 @@ def build(
     check_out(Path(out), host, KINDS[kind].form)
     built = Built()
     found = samples(
-        source, kind, prompts=prompts, history=history, turn_information=turn_information, seed=seed, left=built.left
+        source,
+        kind,
+        prompts=prompts,
+        history=history,
+        turn_information=turn_information,
+        corpora=corpora,
+        threshold=threshold,
+        per_task=per_task,
+        seed=seed,
+        left=built.left,
     )
     tokeniser = None if tokenizer is None else Tokeniser(load_tokenizer(tokenizer))
     built.rows = write_rows(_rows(watch(found), kind, host, tokeniser, max_tokens, split, built), Path(out))

@@ -7,7 +7,7 @@
 | word2world | sft | a trajectory: a dialogue in which the assistant is the world | Word2World |
 | agentworld-sft | sft | a transition, as rwml-sft with prompts of a domain | Qwen-AgentWorld |
 | agentworld | rl | one transition a trajectory, with prompts of a domain | Qwen-AgentWorld |
-| cpt | sft | a trajectory, as word2world; turn information always | Qwen-AgentWorld |
+| cpt | sft | a trajectory, as word2world, with turn information always; or a text of one's own | Qwen-AgentWorld |
 | imitation, rft | sft | a trajectory as the agent saw it; of rft, the successful ones | RWML, the baselines |
 
 Turn information (Qwen-AgentWorld, table 3): an observation counts with its category's probability. What does not count stays as
@@ -16,12 +16,14 @@ context: in a dialogue its tokens have no loss, and a transition of its own is n
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from wm_plugin.errors import UserError, nearest
+from wm_plugin.trajectories.constructions import documents, imitation, rft
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.expand import expand, holds_transitions, identity, read_transitions
 from wm_plugin.trajectories.information import KEEP, action_text, category
@@ -36,7 +38,7 @@ class Kind:
     """How samples of a kind are made."""
 
     form: Literal["sft", "rl"]
-    of: Literal["transitions", "dialogues", "imitation", "rft"]
+    of: Literal["transitions", "dialogues", "turns"]  # the last: the agent's own
     prompts: str | None = None  # a family; None: the user names one, where there are prompts at all
     turns: str = "all"  # of trajectories that are expanded on the way
 
@@ -57,8 +59,8 @@ KINDS = {
     "agentworld-sft": Kind("sft", "transitions"),
     "agentworld": Kind("rl", "transitions", turns="one"),
     "cpt": Kind("sft", "dialogues"),
-    "imitation": Kind("sft", "imitation"),
-    "rft": Kind("sft", "rft"),
+    "imitation": Kind("sft", "turns"),
+    "rft": Kind("sft", "turns"),
 }
 
 
@@ -78,6 +80,9 @@ def samples(
     prompts: str | None = None,
     history: int | None = None,
     turn_information: bool = False,
+    corpora: Sequence[str | Path] = (),
+    threshold: float | None = None,
+    per_task: int | None = None,
     seed: int = 0,
     left: Left | None = None,
 ) -> Iterator[Sample]:
@@ -89,6 +94,8 @@ def samples(
         prompts: a family of prompts or a path; None: the kind's own.
         history: turns before the action that a transition keeps; None: all.
         turn_information: whether an observation counts is drawn by its category. Always so for `cpt`.
+        corpora: for `cpt`: files of the user's own texts, which follow the trajectories (see `constructions.documents`).
+        threshold, per_task: for `rft`: what counts as a success, and how many of a task (see `constructions.rft`).
         seed: of all draws. Each depends on nothing but the seed, the trajectory's identity and the turn.
         left: is filled on the way.
 
@@ -110,10 +117,17 @@ def samples(
             raise UserError(f"{kind} has no {name}: leave it out")
     if turn_information and chosen.form == "rl":
         raise UserError(f"{kind} has a reward and no loss on tokens: leave turn information out")
+    if corpora and kind != "cpt":
+        raise UserError(f"{kind} has no corpora, only cpt has: leave them out")
+    if kind != "rft" and (threshold is not None or per_task is not None):
+        raise UserError(f"{kind} takes every trajectory: a threshold and a number a task are for rft")
+    if kind == "rft":
+        return rft(read(source), threshold=threshold, per_task=per_task, seed=seed)
     if asked is None:
-        return _agents(read(source), chosen)
+        return imitation(read(source))
     if not chosen.single:
-        return _dialogues(read(source), asked, kind, seed, turn_information or kind == "cpt", left)
+        dialogues = _dialogues(read(source), asked, kind, seed, turn_information or kind == "cpt", left)
+        return chain(dialogues, documents(corpora))
     transitions = (
         read_transitions(source) if given else expand(read(source), turns=chosen.turns, history=history, seed=seed)
     )
@@ -183,13 +197,6 @@ def _dialogues(
                 continue
         columns = {"task_id": trajectory.task_id, "trajectory": identity(trajectory)}
         yield Sample(messages, train, columns=columns)
-
-
-def _agents(trajectories: Iterable[Trajectory], kind: Kind) -> Iterator[Sample]:
-    from wm_plugin.trajectories import constructions
-
-    make: Any = getattr(constructions, kind.of)
-    yield from make(trajectories)
 
 
 def _counts(action: str, observation: str, where: str, seed: int, left: Left) -> bool:

@@ -35,6 +35,17 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--history", type=int, metavar="TURNS", help="turns before the action that are kept (default: all)"
     )
+    parser.add_argument(
+        "--corpus",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="with cpt: texts of your own too (.txt and .md, a text each; .jsonl, one a line in the field text); repeatable",
+    )
+    parser.add_argument(
+        "--success-reward", type=float, metavar="R", help="with rft: a reward from here on is a success too"
+    )
+    parser.add_argument("--per-task", type=int, metavar="N", help="with rft: at most N of a task")
     parser.add_argument("--split", default="train", help="what verl's extra_info says (default: train)")
     parser.add_argument("--seed", type=int, default=0)
     parser.set_defaults(run=run, show=show)
@@ -55,6 +66,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         max_tokens=args.max_tokens,
         turn_information=args.turn_information,
         history=args.history,
+        corpora=args.corpus,
+        threshold=args.success_reward,
+        per_task=args.per_task,
         split=args.split,
         seed=args.seed,
         watch=lambda samples: progress(samples, "samples"),

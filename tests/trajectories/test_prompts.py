@@ -324,6 +324,13 @@ def test_a_users_own_file(tmp_path):
     assert target(environment("x"), prompts, thinking=True) == "<obs>\nx\n</obs>"
 
 
+def test_a_file_may_do_without_the_context_and_the_history(tmp_path):
+    short = {"omits": ["context", "history"], "variants": {"mine": {"user": "$action $answer"}}}
+    prompts = load(written(tmp_path, {**OWN, **short}))
+    made = render(transition(), prompts, thinking=False)
+    assert [message["content"] for message in made.messages] == ["open the door Only <obs>."]
+
+
 def test_a_domain_of_ones_own_in_our_styles(tmp_path):
     fields = dict(load("mcp").fields) | {"domain": "a lighthouse"}
     prompts = load(written(tmp_path, {"styles": "agentworld", "fields": fields, "stages": {"rl": ["v3"]}}))
@@ -341,9 +348,12 @@ def test_a_domain_of_ones_own_in_our_styles(tmp_path):
             "variant mine, user: unknown placeholder $actoin; did you mean 'action'?",
         ),
         (variant(user="$history $answer"), "variant mine, user: the placeholder $action is missing"),
-        (variant(user="$action $answer"), "variant mine: the placeholder $history is missing"),
+        (
+            variant(user="$action $answer"),
+            "variant mine: the placeholder $history is missing; or write omits: [history]",
+        ),
         (variant(user="$action $history"), "variant mine: the placeholder $answer is missing"),
-        (variant(system=""), "variant mine: the placeholder $context is missing"),
+        (variant(system=""), "variant mine: the placeholder $context is missing; or write omits: [context]"),
         (variant(system="$context for 5 $"), "variant mine, system: a $ that begins no placeholder; write $$"),
         (variant(think="Think."), "variant mine, think: does not say that the prediction goes into <obs>"),
         (variant(usr="x"), "variants, mine, usr: unknown; did you mean 'user'?"),

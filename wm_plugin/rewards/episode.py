@@ -33,7 +33,7 @@ def rescale_by_effective_actions(
         if not 0 <= changed <= total:
             raise UserError(f"episode {row} has {changed} effective actions of {total}; count every action once")
     return [
-        outcome * changed / total if total else 0.0
+        outcome * (changed / total) if total else 0.0
         for outcome, changed, total in zip(outcomes, effective, actions, strict=True)
     ]
 

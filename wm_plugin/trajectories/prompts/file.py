@@ -2,6 +2,7 @@
 
     tag: next_state              # the prediction stands between <next_state> and </next_state>; "": it is the whole answer
     history: text                # earlier turns as `$history`, or as `messages` (user: action, assistant: observation)
+    omits: []                    # `context` or `history`, where the templates are to do without; else a missing one is a mistake
     success: false               # mark an observation that ends a won task with " [SUCCESS]"
     think: ...                   # $answer where the model is to reason first
     direct: ...                  # $answer where it is not
@@ -59,6 +60,7 @@ class Prompts(BaseModel):
     variants: dict[str, Variant] = Field(min_length=1)
     tag: str = Field("", pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$")
     history: Literal["text", "messages"] = "text"
+    omits: list[Literal["context", "history"]] = Field(default_factory=list)
     success: bool = False
     think: str = ""
     direct: str = ""
@@ -101,8 +103,9 @@ class Prompts(BaseModel):
             raise ValueError(f"variant {name}, user: the placeholder $action is missing")
         needed = ["context", *(["history"] if self.history == "text" else []), *(["answer"] if self.tag else [])]
         for placeholder in needed:
-            if placeholder not in used:
-                raise ValueError(f"variant {name}: the placeholder ${placeholder} is missing")
+            if placeholder not in used and placeholder not in self.omits:
+                hint = f"; or write omits: [{placeholder}]" if placeholder != "answer" else ""
+                raise ValueError(f"variant {name}: the placeholder ${placeholder} is missing{hint}")
         for part, thinking in (("think", True), ("direct", False)):
             if self.tag and f"<{self.tag}>" not in self.answer(name, thinking):
                 raise ValueError(f"variant {name}, {part}: does not say that the prediction goes into <{self.tag}>")

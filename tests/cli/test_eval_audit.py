@@ -51,6 +51,12 @@ def test_a_table_json_and_a_file(capsys, source, tmp_path):
     assert "Of all attacks" in printed
 
 
+def test_a_reward_that_says_nothing_is_noticed(capsys, source):
+    code, printed, _ = wm(capsys, "audit", "--reward", "rules", "--data", source)
+    assert code == 0
+    assert "scores no more than a wrong one" in " ".join(printed.split())
+
+
 def test_trajectories_and_attacks_of_ones_own(capsys, tmp_path):
     write(grid_trajectories(6), tmp_path / "t.jsonl")
     (tmp_path / "mine.yaml").write_text("- {name: mine, group: g, text: $right}\n")

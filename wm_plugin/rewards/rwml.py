@@ -40,6 +40,7 @@ class RwmlReward:
             raise UserError(
                 "threshold is None; write one, such as 0.2, or take EmbeddingReward, which gives the cosine then"
             )
+        self.tag = tag
         self.rouge = RougeReward(variant, step, tag=tag)
         self.embedding = EmbeddingReward(model, threshold, tag=tag, **embedding)
         self.figures: dict[str, float] = {}

@@ -70,5 +70,7 @@ def show(result: dict[str, Any]) -> None:
         f"An honest wrong prediction scores {result['wrong']:.3g}, the right one {result['right']:.3g}. Of all attacks, "
         f"{result['above_wrong']:.1%} score above the wrong one and {result['above_right']:.1%} above the right one."
     )
+    if result["right"] <= result["wrong"]:
+        console.print("The right prediction scores no more than a wrong one: is the reward set up as it should be?")
     for reason, count in result["left_out"].items():
         console.print(f"left out: {count} ({reason})")

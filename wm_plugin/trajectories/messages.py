@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wm_plugin.trajectories.errors import RowError
-from wm_plugin.trajectories.schema import Action, Actor, Call, Observation, Turn, loads, too_deep
+from wm_plugin.trajectories.schema import DEEPEST, Action, Actor, Call, Observation, Turn, loads, too_deep
 
 Message = dict[str, Any]
 _ACTORS: dict[str, Actor] = {"user": "user", "assistant": "agent"}  # τ²-bench's requestors
@@ -101,7 +101,7 @@ class Conversation:
 
     def _result(self, message: Message, number: int) -> None:
         waiting = self._waiting
-        if actor := _ACTORS.get(str(message.get("requestor"))):
+        if "requestor" in message and (actor := _ACTORS.get(str(message["requestor"]))):
             waiting = [turn for turn in waiting if turn.actor == actor]
         if not waiting:
             raise RowError(f"message {number} is a tool's result, but no call is unanswered", "orphan result")
@@ -116,6 +116,8 @@ class Conversation:
 
 class _Open:
     """A turn whose answers are still coming."""
+
+    __slots__ = ("action", "actor", "others", "results")
 
     def __init__(self, action: Action, actor: Actor) -> None:
         self.action, self.actor = action, actor
@@ -141,6 +143,9 @@ class _Open:
         if not self.results:
             return Turn(action=self.action, observations=tuple(self.others), actor=self.actor)
         calls = self.action.calls
+        if len(calls) == 1:
+            tools = [_observation(self.results[0][1], 0, calls[0].name)]
+            return Turn(action=self.action, observations=(*tools, *self.others), actor=self.actor)
         open_calls = list(range(len(calls)))
         found: dict[int, Message] = {}
         rest = []
@@ -176,10 +181,10 @@ def call_id_of(message: Message) -> str | None:
 
 def text_of(content: Any) -> str:
     """A message's content as text: parts are joined, other JSON values are written out, None is empty."""
-    if content is None:
-        return ""
     if isinstance(content, str):
         return content
+    if content is None:
+        return ""
     if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
         return "".join(str(part.get("text", "")) for part in content)
     return json.dumps(content, ensure_ascii=False)
@@ -193,7 +198,7 @@ def arguments_of(value: Any) -> Any:
         found = loads(value)
     except (ValueError, RecursionError):
         return value
-    return value if too_deep(found) else found
+    return value if len(value) > DEEPEST and too_deep(found) else found
 
 
 def flag_of(value: Any) -> bool | None:

@@ -19,7 +19,7 @@ Kind = Literal["tool", "user", "environment"]
 Actor = Literal["agent", "user"]
 
 
-_SIMPLE = {str, int, bool, type(None)}
+_SIMPLE = frozenset({str, int, bool, type(None)})
 DEEPEST = 200  # levels of a JSON value: pydantic writes no more than 255, and our own come on top
 
 
@@ -52,9 +52,10 @@ def _walk(value: Any) -> tuple[bool, bool]:
         depth += 1
         inner: list[Any] = []
         for item in level:
-            for child in item.values() if isinstance(item, dict) else item if isinstance(item, list) else (item,):
-                if type(child) in _SIMPLE:
-                    continue
+            children = item.values() if isinstance(item, dict) else item if isinstance(item, list) else (item,)
+            if _SIMPLE.issuperset(map(type, children)):
+                continue
+            for child in children:
                 if isinstance(child, dict | list):
                     inner.append(child)
                 elif isinstance(child, float):

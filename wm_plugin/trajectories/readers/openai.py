@@ -36,7 +36,7 @@ def convert(record: Any, source: Source) -> Iterator[Trajectory]:
         turns=conversation.finish(),
         context=Context(
             task="\n\n".join(conversation.system),
-            action_space=tuple(dict(tool) for tool in tools),
+            action_space=tuple(tools),
             initial_state="\n\n".join(conversation.opening),
         ),
         task_id=text_of(identity if task is None else task),

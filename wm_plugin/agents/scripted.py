@@ -32,8 +32,7 @@ def directions(rng: random.Random) -> Callable[[Trajectory, Any, int], Sequence[
 def sql_expert(trajectory: Trajectory, _: Any) -> Action | None:
     """Looks at the tables, asks the one query that answers the question, and submits what it shows."""
     turns = trajectory.turns
-    question = trajectory.context.initial_state.rpartition("Question: ")[2]
-    query = _query(question)
+    query = sql_query(trajectory)
     if not turns:
         return call("list_tables")
     if len(turns) == 1:
@@ -44,8 +43,9 @@ def sql_expert(trajectory: Trajectory, _: Any) -> Action | None:
     return call("submit_answer", answer=turns[-1].observations[0].text.split("\n")[1])
 
 
-def _query(question: str) -> str:
-    """The statement of the task that a question was made from, with the names and numbers of the question in it."""
+def sql_query(trajectory: Trajectory) -> str:
+    """The statement of the task that the question was made from, with the names and numbers of the question in it."""
+    question = trajectory.context.initial_state.rpartition("Question: ")[2]
     for template, query in sql.TASKS:
         pattern = re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>.+?)", re.escape(template))
         if found := re.match(pattern, question):

@@ -17,6 +17,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="directory to write")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--random", action="store_true", help="leave the weights untrained (seconds; for smoke tests)")
+    parser.add_argument(
+        "--texts", action="store_true", help="it writes texts up to the end token, and no calls: to be a world model"
+    )
     options = parser.parse_args(arguments)
 
     torch.set_num_threads(1)  # threads only get in each other's way in a model of this size
@@ -37,6 +40,10 @@ def main(arguments: list[str] | None = None) -> None:
             console.print(
                 f"The world model reached an exact match of {exact:.2f} of {STOP_AT}: a weak start; try another seed."
             )
+    if options.texts:
+        model.generation_config.eos_token_id = tokenizer.eos_token_id
+        for name in ("response_template", "response_schema"):  # would take letters for moves
+            setattr(tokenizer, name, None)
     transformers_logging.disable_progress_bar()  # of writing 0.6 MB
     options.out.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(options.out)

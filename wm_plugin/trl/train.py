@@ -20,6 +20,7 @@ from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.registry import import_object
 from wm_plugin.trl.config import WorldModelGRPOConfig
+from wm_plugin.trl.rewards import reward_functions
 from wm_plugin.trl.trainer import WorldModelGRPOTrainer
 
 ALIASES = {"echo_alpha": "echo_coeff"}
@@ -38,6 +39,13 @@ class WorldModelScriptArguments(ScriptArguments):
     )
     tools: list[str] | None = field(default=None, metadata={"help": "Dotted paths of tool functions."})
     reward_funcs: list[str] | None = field(default=None, metadata={"help": "Dotted paths of reward functions."})
+    rewards: list[str] | None = field(  # a file may have mappings in it
+        default=None,
+        metadata={
+            "help": "Rewards of predictions, beside reward_funcs: {path: NAME, kwargs: {...}}, or NAME where it needs no "
+            "arguments; as a flag, JSON."
+        },
+    )
     rollout_func: str | None = field(default=None, metadata={"help": "Dotted path of a rollout function."})
     train_rows: str | None = field(
         default=None,
@@ -91,6 +99,7 @@ def build(arguments: list[str]) -> tuple[WorldModelGRPOTrainer, Any]:
         raise UserError("model_name_or_path is missing; write a path or a model id")
     environment = _environment(script.environment)
     reward_funcs = [import_object(path, field="reward_funcs") for path in script.reward_funcs or []]
+    reward_funcs += reward_functions(_blocks(script.rewards or []))
     config.model_init_kwargs = {
         "revision": model.model_revision,
         "attn_implementation": model.attn_implementation,
@@ -183,6 +192,13 @@ def _mapping(value: Any, name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UserError(f"{name} is {value!r}; write a mapping")
     return value
+
+
+def _blocks(rewards: Any) -> Any:
+    """What a file lists, or flags, which are JSON where they are not names."""
+    if not isinstance(rewards, list):
+        return rewards
+    return [_mapping(one, "rewards") if isinstance(one, str) and one.startswith("{") else one for one in rewards]
 
 
 def _rows(script: Any, mixture: Any, split: str) -> Any:

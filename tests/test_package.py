@@ -52,6 +52,8 @@ def test_the_core_imports_without_hosts_and_optional_packages():
         "accelerate",
         "peft",
         "mazelib",
+        "reasoning_gym",
+        "gymnasium",
         "matplotlib",
         "jinja2",
         "tokenizers",

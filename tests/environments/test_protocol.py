@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from wm_plugin.environments import ENVIRONMENTS
 
 NAMES = list(ENVIRONMENTS)
+LIBRARIES = {"maze": "mazelib", "sokoban": "reasoning_gym", "taxi": "gymnasium"}  # which an extra brings
 CALLS = [  # arguments for any tool; most of them are for the one with the most to get wrong
     *"UDLR",
     "SELECT * FROM employees",
@@ -60,8 +61,8 @@ ARGUMENTS = st.sampled_from([*CALLS, *NASTY]) | st.text(st.characters(codec=None
 
 
 def rows_of(name: str, count: int, **options: Any) -> list[dict[str, Any]]:
-    if name == "maze":
-        pytest.importorskip("mazelib")
+    if name in LIBRARIES:
+        pytest.importorskip(LIBRARIES[name])
     make: Callable[..., list[dict[str, Any]]] = importlib.import_module(ENVIRONMENTS.get(name).__module__).dataset_rows
     return make(count, **options)
 
@@ -173,7 +174,8 @@ def test_any_argument_gives_text_or_a_value_error(name: str) -> None:
 
 
 def test_episodes_are_the_same_in_a_process_with_other_hashes() -> None:
-    pytest.importorskip("mazelib")
+    for library in LIBRARIES.values():
+        pytest.importorskip(library)
     code = f"import test_protocol\nprint(*[test_protocol.transcript(name) for name in {NAMES}])"
     paths = os.pathsep.join([os.path.dirname(__file__), *sys.path])
     other = subprocess.run(

@@ -22,6 +22,11 @@ def walker(choose: Callable[[Any], str]) -> Policy:
     return lambda _, environment: call("move", direction=choose(environment))
 
 
+def actor(choose: Callable[[Any], str]) -> Policy:
+    """A policy for worlds with `act`: `sokoban.expert()`, `taxi.expert()` or `wordle.expert()` as calls of it."""
+    return lambda _, environment: call("act", actions=choose(environment))
+
+
 def directions(rng: random.Random) -> Callable[[Trajectory, Any, int], Sequence[Action]]:
     """Proposes moves in the grid and the maze: `count` different ones, every set of them as likely as another."""
     return lambda _, _environment, count: [

@@ -5,7 +5,7 @@ Every environment is a class in the form that TRL's `environment_factory` takes,
 * `reset(**columns) -> str`: starts the episode that a dataset row describes and returns the first observation;
 * every public method is a tool; it returns the next observation as text;
 * `get_reward() -> float`: the outcome of the episode;
-* the properties `over`, `success` and `turns`.
+* the properties `over`, `success` and `turns`, and a mapping `metrics` where there are more figures.
 """
 
 from wm_plugin.registry import Registry
@@ -14,7 +14,9 @@ ENVIRONMENTS = Registry(
     "environment",
     grid="wm_plugin.environments.grid:GridEnvironment",
     maze="wm_plugin.environments.maze:MazeEnvironment",
+    sokoban="wm_plugin.environments.sokoban:SokobanEnvironment",
     sql="wm_plugin.environments.sql:SqlEnvironment",
+    taxi="wm_plugin.environments.taxi:TaxiEnvironment",
 )
 
 __all__ = ["ENVIRONMENTS"]

@@ -1,0 +1,161 @@
+"""Gymnasium's Taxi-v4: fetch a passenger and bring them to their destination, on a 5x5 map with walls.
+
+An observation is the map, with compound symbols where things share a cell, and one status mark: `>` your turn, `!` the episode
+is over. The states and moves are gymnasium's own; pickup and dropoff are strict, as in WMAct: one that is not possible changes
+nothing and is an invalid action (gymnasium would set the passenger down at any of the four places).
+"""
+
+import random
+import zlib
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+from wm_plugin.environments.actions import ActionEnvironment, shortest_plan
+from wm_plugin.errors import MissingExtraError, UserError
+
+MAX_TURNS = 30
+HELD_OUT = 60  # of 300 start states
+ACTIONS = ("move down", "move up", "move right", "move left", "pickup", "dropoff")  # numbered as in gymnasium
+IN_TAXI = 4  # where the passenger is, beside the numbers of the four places
+WIDTH = 7  # of a drawn cell
+
+INSTRUCTION = f"""You drive a taxi: fetch the passenger and bring them to their destination, in at most {MAX_TURNS} turns.
+Map: T taxi, P waiting passenger, D destination, R G Y B places where nobody waits; | is a wall between two cells, : is none.
+T/P: the taxi is beside the passenger, who has not got in. T(P): the passenger is in the taxi. T/D and T(P)/D: the same at the
+destination. T/P/D: the passenger has arrived. The mark after the map is > while it is your turn and ! when the episode is over.
+Call act with one action or several, separated by semicolons; it runs them in order and shows the map after the last. There is
+move up, move down, move left, move right, pickup and dropoff.
+A wall or the border stops a move. pickup is only valid at T/P, and dropoff only at T(P)/D; anywhere else they change nothing
+and count as invalid.
+
+"""
+
+
+class TaxiEnvironment(ActionEnvironment):
+    """One episode: at most `max_turns` turns of several actions each; reward 1 for the passenger at the destination."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._number = 0  # gymnasium's number of the state
+
+    def reset(self, state: int, max_turns: int | None = None, **_: Any) -> str:
+        """Start at gymnasium's `state` and return the first observation.
+
+        `max_turns` is `MAX_TURNS` unless the row says otherwise. A state that no episode starts in is a `UserError`.
+        """
+        if state not in start_states():
+            raise UserError(
+                f"A taxi's column `state` needs one of gymnasium's 300 start states, not {str(state)[:20]!r}"
+            )
+        self._number = int(state)
+        return self._start(max_turns or MAX_TURNS)
+
+    def act(self, actions: str) -> str:
+        """Drive the taxi, one action after the other.
+
+        Args:
+            actions: One action or several, separated by semicolons, e.g. "move up; pickup". There is move up, move down,
+                move left, move right, pickup and dropoff.
+
+        Returns:
+            The new map.
+        """
+        return self._act(actions)
+
+    def _known(self, action: str) -> bool:
+        return action in ACTIONS
+
+    def _apply(self, action: str) -> bool:
+        following = step(self._number, action)
+        if following is None:
+            return False
+        self._number = following
+        self.success = self._ended = is_delivered(following)
+        return True
+
+    def _state(self) -> int:
+        return self._number
+
+    def _observation(self) -> str:
+        return draw(self._number) + self._mark
+
+
+@cache
+def _taxi() -> Any:
+    """Gymnasium's environment, of which only the tables are used."""
+    try:
+        from gymnasium.envs.toy_text.taxi import TaxiEnv
+    except ImportError:
+        raise MissingExtraError("The taxi", "gymnasium", "taxi") from None
+    return TaxiEnv()
+
+
+@cache
+def start_states() -> tuple[int, ...]:
+    """The states in which the passenger waits at one place and wants to go to another."""
+    return tuple(int(state) for state in _taxi().initial_state_distrib.nonzero()[0])
+
+
+@cache  # 500 states, 6 actions
+def step(state: int, action: str) -> int | None:
+    """The state that an action of `ACTIONS` leads to; None for a pickup or a dropoff that is not possible."""
+    following = int(_taxi().P[state][ACTIONS.index(action)][0][1])
+    refused = following == state if action == "pickup" else action == "dropoff" and not is_delivered(following)
+    return None if refused else following
+
+
+def is_delivered(state: int) -> bool:
+    """Whether the passenger is at the destination, and out of the taxi."""
+    _, _, passenger, destination = _taxi().decode(state)
+    return bool(passenger == destination)
+
+
+@cache
+def draw(state: int) -> str:
+    """The map of a state."""
+    taxi = _taxi()
+    row, column, passenger, destination = taxi.decode(state)
+    border = "+" + "-" * (5 * WIDTH + 4) + "+"
+    lines = [border]
+    for r in range(5):
+        drawn = [symbol.decode() for symbol in taxi.desc[r + 1]]  # walls and cells in turn: |R: | : :G|
+        for c in range(5):
+            things = ["T(P)" if passenger == IN_TAXI else "T"] * ((r, c) == (row, column))
+            things += ["P"] * (passenger != IN_TAXI and (r, c) == taxi.locs[passenger])
+            things += ["D"] * ((r, c) == taxi.locs[destination])
+            drawn[2 * c + 1] = ("/".join(things) or drawn[2 * c + 1]).center(WIDTH)
+        lines.append("".join(drawn))
+    return "\n".join([*lines, border])
+
+
+def dataset_rows(count: int, seed: int = 0, held_out: bool = False) -> list[dict[str, Any]]:
+    """Rows for a trainer: the prompt explains the task, and `reset` appends the first observation to it.
+
+    There are 240 start states to train on, shuffled and repeated as often as `count` needs, and 60 held out, each once.
+    """
+    by_hash = sorted(start_states(), key=lambda state: zlib.crc32(str(state).encode()))
+    states = by_hash[:HELD_OUT] if held_out else by_hash[HELD_OUT:]
+    if held_out and count > HELD_OUT:
+        raise UserError(f"The taxi has {HELD_OUT} held-out start states; write a count up to that, not {count}")
+    rng = random.Random(seed * 2 + held_out)
+    chosen: list[int] = []
+    while len(chosen) < count:
+        chosen += rng.sample(states, len(states))
+    return [{"prompt": [{"role": "user", "content": INSTRUCTION}], "state": state} for state in chosen[:count]]
+
+
+def solve(state: int) -> list[str] | None:
+    """A shortest way to deliver the passenger."""
+
+    def successors(state: int) -> Iterator[tuple[str, int]]:
+        for action in ACTIONS:
+            if (following := step(state, action)) is not None:
+                yield action, following
+
+    return shortest_plan(state, successors, is_delivered)
+
+
+def expert(per_turn: int = 1) -> Callable[[TaxiEnvironment], str]:
+    """A policy that takes a shortest way, `per_turn` actions a turn."""
+    return lambda environment: "; ".join((solve(environment._number) or [])[:per_turn])

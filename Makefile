@@ -55,13 +55,16 @@ bench: $(TRL)/.done $(VERL)/.done
 	$(TRL)/bin/python benchmarks/step_time.py
 	$(TRL)/bin/python benchmarks/bookkeeping.py
 	$(VERL)/bin/python benchmarks/verl_step_time.py
+	$(TRL)/bin/python benchmarks/trajectories.py
+	$(TRL)/bin/python benchmarks/rewards.py
+	$(TRL)/bin/python benchmarks/rewards_judges.py
 
 ## the oldest and the newest release of each host that we support, each in an environment of its own: benchmarks/results/compat.md
 compat:
 	$(PYTHON) benchmarks/compat.py $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 
-$(TRL)/.done: EXTRAS := demo,maze,sokoban,taxi,peft,dev
-$(VERL)/.done: EXTRAS := verl,maze,sokoban,taxi,report,dev
+$(TRL)/.done: EXTRAS := demo,maze,sokoban,taxi,rules,server,embed,peft,dev
+$(VERL)/.done: EXTRAS := verl,maze,sokoban,taxi,rules,server,report,dev
 $(VERL)/.done: BELOW := and sys.version_info < (3, 13)
 # torch first: what comes after it would otherwise choose a build of its own
 $(TRL)/.done $(VERL)/.done: pyproject.toml $(CONSTRAINTS)

@@ -17,6 +17,7 @@ ENVIRONMENTS = Registry(
     sokoban="wm_plugin.environments.sokoban:SokobanEnvironment",
     sql="wm_plugin.environments.sql:SqlEnvironment",
     taxi="wm_plugin.environments.taxi:TaxiEnvironment",
+    wordle="wm_plugin.environments.wordle:WordleEnvironment",
 )
 
 __all__ = ["ENVIRONMENTS"]

@@ -7,6 +7,7 @@ import os
 import random
 import threading
 import time
+import types
 import zlib
 from pathlib import Path
 
@@ -24,10 +25,15 @@ from torch.nn.utils.rnn import pad_sequence
 from verl import DataProto
 from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
 from verl.trainer.ppo.reward import load_reward_manager
+from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
+from openai_server import FAULTS, OpenAIServer, every
 from wm_plugin.errors import UserError
 from wm_plugin.tiny.policy import make_tokenizer
-from wm_plugin.verl.rewards import BatchedRewardManager, LoadedReward, MicroBatcher, RewardError, load_reward
+from wm_plugin.verl.micro_batch import LoadedReward, MicroBatcher, RewardError
+from wm_plugin.verl.rewards import BatchedRewardManager, load_reward, stop_reason
+from wm_plugin.verl.sampler import RewardReplayBuffer, RewardReplayBufferAsync, figures, reward_workers
+from wm_plugin.verl.support import check_config
 
 TOKENIZER = make_tokenizer()
 MODULE = "pkg://wm_plugin.verl.rewards"
@@ -137,6 +143,17 @@ def composed(*overrides):
     return copy.deepcopy(_composed(overrides))
 
 
+@functools.cache
+def _composed_groups(*overrides):
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        return compose("ppo_trainer", ["hydra.searchpath=[pkg://wm_plugin.recipes.verl]", *overrides])
+
+
+def composed_reward(*overrides):
+    """With the group `wm=reward` alone, which names the manager."""
+    return copy.deepcopy(_composed_groups("+wm=reward", *overrides))
+
+
 def make_manager(reward, **wm):
     config = composed(*MANAGER)
     config.wm.update(reward=reward if isinstance(reward, (str, dict)) else named(reward), **wm)
@@ -148,12 +165,13 @@ def make_batcher(function, **options):
 
 
 def run(awaitables):
-    """What became of each, errors included, of functions that are called inside one loop."""
+    """What became of each, errors included, of functions called inside one loop; of a batcher's, score and batch size."""
 
     async def all_of_them():
         return await asyncio.gather(*(start() for start in awaitables), return_exceptions=True)
 
-    return asyncio.run(all_of_them())
+    results = asyncio.run(all_of_them())
+    return [(r[0], r[1]["reward_batch_size"]) if isinstance(r, tuple) else r for r in results]
 
 
 def run_manager(manager, *rows):
@@ -225,15 +243,17 @@ def test_the_function_says_what_is_wrong_with_its_settings():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (None, "wm.reward is None; write package.module:Name"),
-        ({"kwargs": {}}, "write package.module:Name"),
+        (None, "wm.reward is None; write a name"),
+        ({"kwargs": {}}, "write a name"),
+        ({"path": None, "kwargs": {}}, "write a name"),
+        ("ruge", "there is no 'ruge'; did you mean 'rouge'"),
         (3, "wm.reward is 3"),
         ("nowhere.to.be:Found", "there is no module 'nowhere.to.be'"),
-        ("Found", "not a dotted path"),
+        ("Found", "reward: there is no 'Found'"),
         (f"{__name__}:Modle", "did you mean 'Model'?"),
         ({"path": f"{__name__}:Model", "kwarg": {}}, "no field 'kwarg'; did you mean 'kwargs'?"),
-        ({"path": f"{__name__}:Model", "kwargs": {"seed": 1}}, "kwargs do not fit .*'seed'"),
-        ({"path": f"{__name__}:Model", "kwargs": [1]}, "kwargs do not fit"),
+        ({"path": f"{__name__}:Model", "kwargs": {"seed": 1}}, "Model does not take these arguments: .*'seed'"),
+        ({"path": f"{__name__}:Model", "kwargs": [1]}, "kwargs is \\[1\\]"),
         ({"path": f"{__name__}:plain", "kwargs": {"seed": 1}}, "is no class"),
         (f"{__name__}:MODULE", "cannot be called"),
         (f"{__name__}:no_reward", "takes \\(predictions\\); predictions and targets come first"),
@@ -479,7 +499,7 @@ def test_a_caller_that_gives_up_is_left_out():
         gone.cancel()
         return await stays
 
-    assert asyncio.run(scenario()) == (score_of("stays", ""), 1)
+    assert run([scenario]) == [(score_of("stays", ""), 1)]
     assert model.calls == [["stays"]]
 
 
@@ -598,6 +618,165 @@ def test_a_row_that_has_no_score_does_not_take_one_from_its_neighbours():
     ]
 
 
+# -- rewards of ours -----------------------------------------------------------------------------------------------------------
+
+JUDGE = {"model": "judge", "backoff": 0.001, "timeout": 10, "max_retries": 0, "concurrency": 1}
+
+
+def good(body):
+    return '<final_evaluation>{"score": 1}</final_evaluation>'
+
+
+def tagged_text(text):
+    return f"<think>hm</think><next_state>{text}</next_state>"
+
+
+@pytest.mark.parametrize(
+    ("spec", "score"),
+    [
+        ("wm.reward=rouge", 1 / 3),
+        ("wm.reward=wm_plugin.rewards:RougeReward", 1 / 3),
+        ("wm.reward={path: rouge, kwargs: {step: 0.2}}", 0.4),
+        ("wm.reward={path: rwml, kwargs: {model: unused, base_url: 'http://localhost:1/v1'}}", 0.4),
+    ],
+)
+def test_a_reward_of_ours_by_its_name(spec, score):
+    """Of the three words of each, one is the same."""
+    manager = load_reward_manager(composed_reward(spec), TOKENIZER)
+    [result] = run_manager(manager, trajectory("a x y", "a b c", extra_info={"observer": "tool"}))
+    assert result["reward_score"] == pytest.approx(score)
+
+
+def test_nested_overrides_describe_a_reward_too():
+    config = composed_reward("+wm.reward.path=rouge", "+wm.reward.kwargs.variant=rouge1")
+    assert load_reward_manager(config, TOKENIZER).batcher.reward.function.variant == "rouge1"
+    assert (config.reward.num_workers, "coeff" in config.wm) == (1, False)  # and verl's trainer is as it was
+    assert config.trainer.v1.trainer_mode == "sync"
+
+
+def test_the_objective_and_a_reward_go_together():
+    for groups in ("echo,reward", "reward,echo"):
+        config = _composed_groups(f"+wm=[{groups}]", "wm.reward={path: rouge, kwargs: {tag: next_state}}")
+        assert config.wm.coeff == 0.05
+        assert load_reward_manager(config, TOKENIZER).batcher.reward.function.tag == "next_state"
+
+
+def test_figures_of_a_call_come_with_each_of_its_rows():
+    config = composed_reward(
+        "wm.reward={path: rwml, kwargs: {model: unused, base_url: 'http://localhost:1/v1', tag: next_state}}",
+        "wm.reward_batch=4",
+        "wm.reward_wait_ms=5000",
+    )
+    texts = [tagged_text("a b c"), tagged_text("x y z"), "no tags", "nor here"]
+    rows = [trajectory(text, "a b c", extra_info={"observer": "tool"}) for text in texts]
+    results = run_manager(load_reward_manager(config, TOKENIZER), *rows)
+    assert [result["reward_score"] for result in results] == [1, 0, 0, 0]
+    for result in results:
+        info = {key: value for key, value in result["reward_extra_info"].items() if key != "acc"}
+        assert info == {
+            "reward_batch_size": 4,
+            "wm/rwml/no_prediction": 0.5,
+            "wm/rwml/no_tokens": 0,
+            "wm/rwml/rouge": 0.25,
+        }
+    assert figures([{**result["reward_extra_info"], "other": "text"} for result in results]) == {
+        "wm/rwml/no_prediction": 0.5,
+        "wm/rwml/no_tokens": 0,
+        "wm/rwml/rouge": 0.25,
+    }
+
+
+def test_means_of_figures_are_over_rows():
+    """So that a call of three rows counts for three of a call's one; a figure that a call has not does not count."""
+    rows = [{"wm/a/x": 1.0}] * 3 + [{"wm/a/x": 0.0, "wm/a/y": 0.5, "acc": 1.0}, {"wm/a/y": float("nan")}, {}]
+    assert figures(rows) == {"wm/a/x": 0.75, "wm/a/y": 0.5}
+
+
+def test_the_function_gives_figures_and_takes_a_name():
+    row = trajectory(tagged_text("a b c"), "a b c", extra_info={"observer": "tool"})
+    [result] = naive("{path:rouge,kwargs:{tag:next_state}}", row)
+    info = {"score": 1, "acc": 1, "wm/rouge/no_prediction": 0, "wm/rouge/no_tokens": 0}
+    assert result == {"reward_score": 1, "reward_extra_info": info}
+
+
+class Judge:
+    """Has two ways to be called, of which the one for event loops is right here."""
+
+    def __call__(self, predictions, targets, **columns):
+        raise AssertionError("called from a thread")
+
+    async def call_async(self, predictions, targets, **columns):
+        await asyncio.sleep(0)
+        return [score_of(*row) for row in zip(predictions, targets, columns["tag"], strict=True)]
+
+
+def test_a_reward_for_event_loops_is_awaited():
+    results = run_manager(
+        make_manager(Judge, reward_batch=2, reward_wait_ms=5000), *(trajectory(t, tag="t") for t in "ab")
+    )
+    assert [result["reward_score"] for result in results] == [score_of(text, "target", "t") for text in "ab"]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_judge_that_fails_one_call_in_three_goes_on(fault):
+    with OpenAIServer(good, faults=every(3, fault)) as server:
+        settings = JUDGE | {"base_url": server.base_url, "timeout": 0.3 if fault == "timeout" else 10}
+        spec = {"path": "judge", "kwargs": {"server": settings, "failed": 0.25, "tag": "next_state"}}
+        manager = make_manager(spec, reward_batch=12, reward_wait_ms=5000)
+        results = run_manager(manager, *(trajectory(tagged_text(str(n))) for n in range(12)))
+    assert [result["reward_score"] for result in results] == [0.25, 1.0, 1.0] * 4
+    assert manager.batcher.stopped is None
+    shown = figures(result["reward_extra_info"] for result in results)
+    assert shown["wm/judge/failure_share"] == pytest.approx(1 / 3)
+    assert shown["wm/judge/judged"] == 1
+    assert shown["wm/judge/server/calls"] == 12
+
+
+def test_a_judge_that_fails_too_often_is_not_asked_again():
+    with OpenAIServer(good, faults=lambda number: "500") as server:
+        settings = JUDGE | {"base_url": server.base_url}
+        spec = {"path": "judge", "kwargs": {"server": settings, "max_failure_share": 0.4}}
+        manager = make_manager(spec, reward_batch=10, reward_wait_ms=5000)
+        worker = types.SimpleNamespace(reward_manager=manager)
+        first = run_manager(manager, *(trajectory(str(n)) for n in range(10)))
+        assert [result["reward_score"] for result in first] == [0.0] * 10  # too few to tell
+        assert stop_reason(worker) is None
+        for _ in range(2):
+            errors = run_manager(manager, *(trajectory(f"more {n}") for n in range(10)))
+            assert {type(error) for error in errors} == {RewardError}
+        assert len(server.bodies) == 20
+    reason = stop_reason(worker)
+    assert reason.startswith(
+        f"reward judge: JudgeReward: judge at {server.base_url} failed to judge 100% of the last 20 "
+    )
+    assert reason.endswith("and max_failure_share is 0.4; mend the server, or raise it")
+    assert "\n" not in reason
+
+
+def test_what_is_wrong_with_a_row_or_a_call_stops_nothing():
+    manager = make_manager(Model, reward_batch=1)
+    [error, missing] = run_manager(manager, trajectory("bad?"), trajectory("a", target=3))
+    assert (type(error), type(missing)) == (RewardError, UserError)
+    assert stop_reason(types.SimpleNamespace(reward_manager=manager)) is None
+
+
+@pytest.mark.parametrize("name", ["algorithm.filter_groups.enable", "trainer.v1.sampler.sync_refill_failed_groups"])
+def test_what_verl_leaves_out_beside_a_sampler_is_refused(name):
+    check_config(composed_reward("wm.reward=rouge"))
+    with pytest.raises(UserError, match=f"{name} is true, which verl has for its own sampler only"):
+        check_config(composed_reward("wm.reward=rouge", f"{name}=true"))
+    check_config(composed_reward("wm.reward=rouge", f"{name}=true", "trainer.v1.sampler.custom_sampler.path=null"))
+
+
+def test_verl_makes_the_sampler_by_config():
+    config = composed_reward()
+    trainer = types.SimpleNamespace(config=config, trainer_mode="sync", _add_prompts_to_generate=None)
+    assert type(PPOTrainer._build_replay_buffer(trainer)) is RewardReplayBuffer
+    for mode in ("separate_async", "colocate_async"):
+        trainer.trainer_mode = mode
+        assert type(PPOTrainer._build_replay_buffer(trainer)) is RewardReplayBufferAsync
+
+
 # -- verl's actors ------------------------------------------------------------------------------------------------------------
 
 
@@ -645,5 +824,7 @@ def test_batches_form_in_verls_reward_worker(tmp_path):
             scored.batch["rm_scores"].sum(1), torch.tensor([score_of("abc", "target"), score_of("xyz", "target")])
         )
         assert scored.meta_info["reward_extra_keys"] == ["acc", "reward_batch_size"]
+        assert len(reward_workers()) == 1
+        assert ray.get(reward_workers()[0].__ray_call__.remote(stop_reason)) is None
     finally:
         ray.shutdown()

@@ -73,6 +73,10 @@ HOOKS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "RewardManagerBase.__init__",
         ("config", "tokenizer", "compute_score"),
     ),
+    ("verl.experimental.reward_loop.reward_loop", "RewardLoopWorker._init_reward_fn", ()),
+    ("verl.trainer.ppo.v1.replay_buffer", "ReplayBuffer._sync_metadata_from_transfer_queue", ()),
+    ("verl.trainer.ppo.v1.replay_buffer", "ReplayBuffer.sample", ("global_steps", "partition_id", "batch_size")),
+    ("verl.trainer.ppo.v1.replay_buffer", "ReplayBufferAsync.sample", ("global_steps", "partition_id", "batch_size")),
     ("verl.tools.function_tool", "FunctionTool.call", ("parameters",)),
     ("verl.tools.function_tool", "normalize_function_tool_return", ("ret",)),
     ("verl.utils.tokenizer.chat_template", "apply_chat_template", ("messages", "tools", "add_generation_prompt")),
@@ -131,12 +135,30 @@ def check_config(config: Any) -> WorldModelConfig:
     manager = config.reward.reward_manager
     if config.wm.get("reward") is not None and manager.get("source") != "importlib":
         raise UserError(
-            "wm.reward is set, but verl's own reward manager would not ask it; add reward.reward_manager.source=importlib "
-            "reward.reward_manager.name=BatchedRewardManager reward.reward_manager.module.path=pkg://wm_plugin.verl.rewards"
+            "wm.reward is set, but verl's own reward manager would not ask it; add '+wm=[echo,reward]' (the group reward), or "
+            "reward.reward_manager.source=importlib reward.reward_manager.name=BatchedRewardManager "
+            "reward.reward_manager.module.path=pkg://wm_plugin.verl.rewards"
         )
+    sampler = config.trainer.v1.get("sampler") or {}
+    if (sampler.get("custom_sampler") or {}).get("path") == "pkg://wm_plugin.verl.sampler":
+        check_filters(config, sampler)
     if wm.objective.active and (reason := refusal(config, wm)):
         raise UserError(reason)
     return wm
+
+
+def check_filters(config: Any, sampler: Any) -> None:
+    """Refuse what verl leaves out, without a word, as soon as a run has a sampler of its own."""
+    filters = config.algorithm.get("filter_groups") or {}
+    for name, on in (
+        ("algorithm.filter_groups.enable", filters.get("enable")),
+        ("trainer.v1.sampler.sync_refill_failed_groups", sampler.get("sync_refill_failed_groups")),
+    ):
+        if on:
+            raise UserError(
+                f"{name} is true, which verl has for its own sampler only; add trainer.v1.sampler.custom_sampler.path=null "
+                "(figures of rewards are in validation then, and not in training)"
+            )
 
 
 def refusal(config: Any, wm: WorldModelConfig) -> str | None:

@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wm_plugin.trajectories.errors import RowError
-from wm_plugin.trajectories.schema import DEEPEST, Action, Actor, Call, Observation, Turn, loads, too_deep
+from wm_plugin.trajectories.schema import DEEPEST, Action, Actor, Turn, loads, too_deep
 
 Message = dict[str, Any]
+Fields = dict[str, Any]  # of a record of the schema, which validates those of a whole trajectory at once: half the time
 _ACTORS: dict[str, Actor] = {"user": "user", "assistant": "agent"}  # τ²-bench's requestors
 ROLES = {"system", "developer", "user", "assistant", "tool", "function"}
 _THOUGHTS = ("reasoning_content", "reasoning", "thought")  # the first of them that says something
@@ -53,7 +54,7 @@ class Conversation:
         if not message.keys() <= _READ[role]:
             self._keep(message, number, message.keys() - _READ[role])
         if role == "assistant":
-            self._agent = self._open(action_of(message, number), "agent")
+            self._agent = self._open(_action(message, number), "agent")
         elif role == "user":
             self._user(message, number)
         elif role in ("tool", "function"):
@@ -61,12 +62,16 @@ class Conversation:
         else:
             text = text_of(message.get("content"))
             if self.turns:
-                self.turns[-1].others.append(Observation(kind="environment", text=text, data={"role": role}))
+                self.turns[-1].others.append({"kind": "environment", "text": text, "data": {"role": role}})
             else:
                 self.system.append(text)
 
     def finish(self) -> tuple[Turn, ...]:
-        return tuple(turn.close() for turn in self.turns)
+        return tuple([Turn.model_validate(turn) for turn in self.fields()])
+
+    def fields(self) -> list[Fields]:
+        """The turns as the fields of their records, for `Trajectory.model_validate`."""
+        return [turn.close() for turn in self.turns]
 
     @property
     def rest(self) -> dict[str, Any]:
@@ -84,20 +89,20 @@ class Conversation:
         if kept:
             self._rest[str(number)] = kept
 
-    def _open(self, action: Action, actor: Actor) -> "_Open":
+    def _open(self, action: Fields, actor: Actor) -> "_Open":
         turn = _Open(action, actor)
         self.turns.append(turn)
-        if action.calls:
+        if turn.calls:
             self._waiting.append(turn)
         return turn
 
     def _user(self, message: Message, number: int) -> None:
         if message.get("tool_calls") or message.get("function_call"):
-            self._open(action_of(message, number), "user")
+            self._open(_action(message, number), "user")
         elif self._agent is None:
             self.opening.append(text_of(message.get("content")))
         else:
-            self._agent.others.append(Observation(kind="user", text=text_of(message.get("content"))))
+            self._agent.others.append({"kind": "user", "text": text_of(message.get("content"))})
 
     def _result(self, message: Message, number: int) -> None:
         waiting = self._waiting
@@ -117,57 +122,61 @@ class Conversation:
 class _Open:
     """A turn whose answers are still coming."""
 
-    __slots__ = ("action", "actor", "others", "results")
+    __slots__ = ("action", "actor", "calls", "others", "results")
 
-    def __init__(self, action: Action, actor: Actor) -> None:
+    def __init__(self, action: Fields, actor: Actor) -> None:
         self.action, self.actor = action, actor
+        self.calls: list[Fields] = action.get("calls", [])
         self.results: list[tuple[str | None, Message]] = []  # with the id of the call that each names
-        self.others: list[Observation] = []
+        self.others: list[Fields] = []
 
     @property
     def waiting(self) -> bool:
-        return len(self.results) < len(self.action.calls)
+        return len(self.results) < len(self.calls)
 
     def wants(self, identity: str | None) -> bool:
         """Whether a call of this id is unanswered."""
         if identity is None:
             return False
-        asked = [call.id for call in self.action.calls].count(identity)
+        asked = [call["id"] for call in self.calls].count(identity)
         return asked > 0 and asked > [named for named, _ in self.results].count(identity)
 
-    def close(self) -> Turn:
+    def close(self) -> Fields:
         """Results in the order of their calls, and then what else was said.
 
         Calls are found by id where that says which, else by position: ids are missing in old formats, and repeated in real files.
         """
+        turn = {"action": self.action, "observations": self.others, "actor": self.actor}
         if not self.results:
-            return Turn(action=self.action, observations=tuple(self.others), actor=self.actor)
-        calls = self.action.calls
+            return turn
+        calls = self.calls
         if len(calls) == 1:
-            tools = [_observation(self.results[0][1], 0, calls[0].name)]
-            return Turn(action=self.action, observations=(*tools, *self.others), actor=self.actor)
+            turn["observations"] = [_observation(self.results[0][1], 0, calls[0]["name"]), *self.others]
+            return turn
         open_calls = list(range(len(calls)))
         found: dict[int, Message] = {}
         rest = []
         for identity, message in self.results:
-            index = next((i for i in open_calls if identity is not None and calls[i].id == identity), None)
+            index = next((i for i in open_calls if identity is not None and calls[i]["id"] == identity), None)
             if index is None:
                 rest.append(message)
             else:
                 open_calls.remove(index)
                 found[index] = message
         found |= dict(zip(open_calls, rest, strict=False))  # `waiting` has seen to it that there are enough calls
-        tools = [_observation(found[index], index, calls[index].name) for index in sorted(found)]
-        return Turn(action=self.action, observations=(*tools, *self.others), actor=self.actor)
+        tools = [_observation(found[index], index, calls[index]["name"]) for index in sorted(found)]
+        turn["observations"] = [*tools, *self.others]
+        return turn
 
 
-def _observation(message: Message, call: int, name: str) -> Observation:
+def _observation(message: Message, call: int, name: str) -> Fields:
     text, tool, error = text_of(message.get("content")), message.get("name") or name, message.get("error")
+    observation = {"kind": "tool", "text": text, "tool": tool, "call": call}
     if not error:
-        return Observation(kind="tool", text=text, tool=tool, call=call)
+        return observation
     flag = flag_of(error)
     data = {"error": error} if flag is None else {}  # some say what went wrong in it
-    return Observation(kind="tool", text=text, tool=tool, call=call, error=flag is not False, data=data)
+    return observation | {"error": flag is not False, "data": data}
 
 
 def call_id_of(message: Message) -> str | None:
@@ -214,25 +223,28 @@ def action_of(message: Mapping[str, Any], number: int = 1) -> Action:
     Raises:
         RowError: its calls are no list of named calls; `number` is said for the message.
     """
+    return Action.model_validate(_action(message, number))
+
+
+def _action(message: Mapping[str, Any], number: int) -> Fields:
     calls = message.get("tool_calls") or []
     if (legacy := message.get("function_call")) and isinstance(calls, list):
         calls = [*calls, {"function": legacy} if isinstance(legacy, dict) else legacy]
     if not isinstance(calls, list) or (calls and not all(isinstance(call, dict) for call in calls)):
         raise RowError(f"message {number} has tool_calls that are no list of objects")
-    thought = message.get("reasoning_content") or message.get("reasoning") or message.get("thought")
-    return Action(
-        text=text_of(message.get("content")) or text_of(message.get("refusal")),
-        calls=tuple([_call(call, number) for call in calls]),
-        thought=text_of(thought) or None,
-    )
+    action: Fields = {"text": text_of(message.get("content")) or text_of(message.get("refusal"))}
+    if calls:
+        action["calls"] = [_call(call, number) for call in calls]
+    if thought := message.get("reasoning_content") or message.get("reasoning") or message.get("thought"):
+        action["thought"] = text_of(thought) or None
+    return action
 
 
-def _call(call: Message, number: int) -> Call:
+def _call(call: Message, number: int) -> Fields:
     function = call["function"] if isinstance(call.get("function"), dict) else call
     name = function.get("name")
     if not isinstance(name, str) or not name:
         raise RowError(f"message {number} has a tool call without a name")
     identity = call.get("id")
-    return Call(
-        name=name, arguments=arguments_of(function.get("arguments")), id=None if identity is None else str(identity)
-    )
+    arguments = arguments_of(function.get("arguments"))
+    return {"name": name, "arguments": arguments, "id": None if identity is None else str(identity)}

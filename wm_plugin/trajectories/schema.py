@@ -7,6 +7,7 @@ answered. Transitions are made from these by `expand`.
 import json
 import math
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -35,10 +36,26 @@ def _plain(value: Any) -> Any:
     """A JSON value that comes back from a file as it is: not too deep, and with infinities as the strings that they become."""
     if not value or type(value) in _SIMPLE:
         return value
+    if type(value) is dict and _SIMPLE.issuperset(map(type, value.values())):
+        return value
     deep, finite = _walk(value)
     if deep:
         raise ValueError(f"nested more than {DEEPEST} levels deep")
     return value if finite else _finite(value)
+
+
+def _plain_tools(tools: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+    """`_plain` of tool schemas, which a file repeats in every row: what equals the row's before it is as plain."""
+    global _last_tools
+    if tools == _last_tools:
+        return tools
+    found = tuple(_plain(tool) for tool in tools)
+    if all(now is before for now, before in zip(found, tools, strict=True)):
+        _last_tools = tools
+    return found
+
+
+_last_tools: tuple[dict[str, Any], ...] = ()
 
 
 def too_deep(value: Any) -> bool:
@@ -76,26 +93,20 @@ def _finite(value: Any) -> Any:
 
 Json = Annotated[Any, AfterValidator(_plain)]
 Object = Annotated[dict[str, Any], AfterValidator(_plain)]
-
-
-def _fields(record: Any) -> dict[str, Any]:
-    """For orjson, which writes an infinite number as null."""
-    if not isinstance(record, _Record):
-        raise TypeError
-    values = record.__dict__
-    reward = values.get("reward")
-    if reward is not None and not math.isfinite(reward):
-        raise TypeError
-    return values
+Tools = Annotated[tuple[dict[str, Any], ...], AfterValidator(_plain_tools)]
 
 
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
+    # For orjson, which asks for it once a record: no step of it is Python's. Nothing but a record has this name.
+    fields_to_write = property(attrgetter("__dict__"))
+
     def to_bytes(self) -> bytes:
         """As one line of JSON. Half surrogate pairs, which texts cut by characters of UTF-16 have, are written as escapes."""
         try:
-            return orjson.dumps(self, default=_fields)
+            if math.isfinite(getattr(self, "reward", None) or 0.0):  # orjson writes an infinite number as null
+                return orjson.dumps(self, default=_FIELDS)
         except TypeError:
             pass  # what it does not write: these pairs, integers of over 64 bits, infinities
         try:
@@ -103,6 +114,9 @@ class _Record(BaseModel):
         except PydanticSerializationError:
             values = _finite(self.model_dump())
             return json.dumps(values, ensure_ascii=False, allow_nan=False).encode(errors="backslashreplace")
+
+
+_FIELDS = attrgetter("fields_to_write")
 
 
 class Call(_Record):
@@ -148,7 +162,7 @@ class Context(_Record):
     """What the actor knew before its first turn (Qwen-AgentWorld's five parts)."""
 
     task: str = ""  # task description, policy, system prompt
-    action_space: tuple[Object, ...] = ()  # tool schemas
+    action_space: Tools = ()  # tool schemas
     initial_state: str = ""  # the first observation, or what the user said first
     demonstrations: tuple[str, ...] = ()
     simulation_instruction: str = ""

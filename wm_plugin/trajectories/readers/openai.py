@@ -10,7 +10,7 @@ from wm_plugin.trajectories import files
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.messages import Conversation, arguments_of, flag_of, text_of
 from wm_plugin.trajectories.readers.base import number_of, rest_of
-from wm_plugin.trajectories.schema import Context, Source, Trajectory
+from wm_plugin.trajectories.schema import Source, Trajectory
 
 
 def matches(head: files.Head) -> bool:
@@ -32,21 +32,23 @@ def convert(record: Any, source: Source) -> Iterator[Trajectory]:
         conversation.add(message, number)
     identity, task = record.get("id"), record.get("task_id")
     success, reward = flag_of(record.get("success")), number_of(record.get("reward"))
-    yield Trajectory(
-        turns=conversation.finish(),
-        context=Context(
-            task="\n\n".join(conversation.system),
-            action_space=tuple(tools),
-            initial_state="\n\n".join(conversation.opening),
-        ),
-        task_id=text_of(identity if task is None else task),
-        success=success,
-        reward=reward,
-        source=source if identity is None else source.model_copy(update={"id": text_of(identity)}),
-        metadata={
-            **conversation.rest,
-            **rest_of(record, "messages", "tools", "functions", "id", "task_id", success=success, reward=reward),
-        },
+    yield Trajectory.model_validate(
+        {
+            "turns": conversation.fields(),
+            "context": {
+                "task": "\n\n".join(conversation.system),
+                "action_space": tools,
+                "initial_state": "\n\n".join(conversation.opening),
+            },
+            "task_id": text_of(identity if task is None else task),
+            "success": success,
+            "reward": reward,
+            "source": source if identity is None else source.model_copy(update={"id": text_of(identity)}),
+            "metadata": {
+                **conversation.rest,
+                **rest_of(record, "messages", "tools", "functions", "id", "task_id", success=success, reward=reward),
+            },
+        }
     )
 
 

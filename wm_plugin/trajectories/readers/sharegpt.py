@@ -9,9 +9,9 @@ from typing import Any
 
 from wm_plugin.trajectories import files
 from wm_plugin.trajectories.errors import RowError
-from wm_plugin.trajectories.messages import flag_of, text_of
+from wm_plugin.trajectories.messages import Fields, flag_of, text_of
 from wm_plugin.trajectories.readers.base import number_of, rest_of
-from wm_plugin.trajectories.schema import Action, Context, Observation, Source, Trajectory, Turn
+from wm_plugin.trajectories.schema import Source, Trajectory
 
 AGENT, OTHER = {"gpt", "assistant", "bot", "model"}, {"human", "user", "environment", "observation", "tool"}
 
@@ -25,19 +25,19 @@ def convert(record: Any, source: Source) -> Iterator[Trajectory]:
         raise RowError("no list `conversations`", "no messages")
     system: list[str] = []
     opening: list[str] = []
-    turns: list[tuple[Action, list[Observation]]] = []
+    turns: list[Fields] = []
     for number, message in enumerate(record["conversations"], 1):
         if not isinstance(message, dict) or not isinstance(message.get("value"), str):
             raise RowError(f"message {number} has no text", "wrong type")
         speaker, text = str(message.get("from", message.get("role", ""))).lower(), message["value"]
         if speaker == "system":
             system.append(text)
-        elif speaker in AGENT and not (flag_of(message.get("loss")) is False and not turns):
-            turns.append((_action(text), []))
+        elif speaker in AGENT and (turns or flag_of(message.get("loss")) is not False):
+            turns.append({"action": _action(text), "observations": []})
         elif speaker in AGENT:
             opening.append(text)  # its promise to follow the instructions
         elif speaker in OTHER and turns:
-            turns[-1][1].append(Observation(kind="environment", text=text))
+            turns[-1]["observations"].append({"kind": "environment", "text": text})
         elif speaker in OTHER:
             opening.append(text)
         else:
@@ -48,19 +48,19 @@ def convert(record: Any, source: Source) -> Iterator[Trajectory]:
         system.insert(0, text_of(instruction))
     key = "id" if record.get("item_id") is None else "item_id"
     reward, success = number_of(record.get("reward")), flag_of(record.get("success"))
-    yield Trajectory(
-        turns=tuple(Turn(action=action, observations=tuple(observed)) for action, observed in turns),
-        context=Context(task="\n\n".join(system), initial_state="\n\n".join(opening)),
-        task_id=text_of(record.get(key)),
-        success=success,
-        reward=reward,
-        source=source,
-        metadata=rest_of(record, "conversations", "system", key, reward=reward, success=success),
+    yield Trajectory.model_validate(
+        {
+            "turns": turns,
+            "context": {"task": "\n\n".join(system), "initial_state": "\n\n".join(opening)},
+            "task_id": text_of(record.get(key)),
+            "success": success,
+            "reward": reward,
+            "source": source,
+            "metadata": rest_of(record, "conversations", "system", key, reward=reward, success=success),
+        }
     )
 
 
-def _action(text: str) -> Action:
+def _action(text: str) -> Fields:
     thought, mark, action = text.rpartition("Action:")
-    if not mark:
-        return Action(text=text)
-    return Action(text=action.strip(), thought=thought.strip() or None)
+    return {"text": action.strip(), "thought": thought.strip() or None} if mark else {"text": text}

@@ -79,18 +79,20 @@ def _convert(
     task = text_of(record.get("task_id"))
     outcome = record.get("reward_info")
     reward = number_of(outcome.get("reward")) if isinstance(outcome, dict) else None
-    yield Trajectory(
-        turns=conversation.finish(),
-        context=Context(
-            task="\n\n".join([context.task, *conversation.system]),
-            action_space=context.action_space,
-            initial_state="\n\n".join(conversation.opening),
-        ),
-        task_id=f"{domain}/{task}" if domain else task,
-        success=None if reward is None else reward >= 1.0,
-        reward=reward,
-        source=source.model_copy(update={"id": text_of(record.get("id")) or None}),
-        metadata=conversation.rest
-        | rest_of(record, "messages", "id", "task_id")
-        | ({"user_profile": profiles[task]} if task in profiles else {}),
+    yield Trajectory.model_validate(
+        {
+            "turns": conversation.fields(),
+            "context": {
+                "task": "\n\n".join([context.task, *conversation.system]),
+                "action_space": context.action_space,
+                "initial_state": "\n\n".join(conversation.opening),
+            },
+            "task_id": f"{domain}/{task}" if domain else task,
+            "success": None if reward is None else reward >= 1.0,
+            "reward": reward,
+            "source": source.model_copy(update={"id": text_of(record.get("id")) or None}),
+            "metadata": conversation.rest
+            | rest_of(record, "messages", "id", "task_id")
+            | ({"user_profile": profiles[task]} if task in profiles else {}),
+        }
     )

@@ -7,7 +7,7 @@ from wm_plugin.trajectories import files
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.messages import Conversation, text_of
 from wm_plugin.trajectories.readers.base import number_of, rest_of
-from wm_plugin.trajectories.schema import Context, Source, Trajectory
+from wm_plugin.trajectories.schema import Source, Trajectory
 
 
 def matches(head: files.Head) -> bool:
@@ -21,12 +21,17 @@ def convert(record: Any, source: Source) -> Iterator[Trajectory]:
     for number, message in enumerate(record["traj"], 1):
         conversation.add(message, number)
     reward = number_of(record.get("reward"))
-    yield Trajectory(
-        turns=conversation.finish(),
-        context=Context(task="\n\n".join(conversation.system), initial_state="\n\n".join(conversation.opening)),
-        task_id=text_of(record.get("task_id")),
-        success=None if reward is None else reward >= 1.0,
-        reward=reward,
-        source=source,
-        metadata={**conversation.rest, **rest_of(record, "traj", "task_id", reward=reward)},
+    yield Trajectory.model_validate(
+        {
+            "turns": conversation.fields(),
+            "context": {
+                "task": "\n\n".join(conversation.system),
+                "initial_state": "\n\n".join(conversation.opening),
+            },
+            "task_id": text_of(record.get("task_id")),
+            "success": None if reward is None else reward >= 1.0,
+            "reward": reward,
+            "source": source,
+            "metadata": {**conversation.rest, **rest_of(record, "traj", "task_id", reward=reward)},
+        }
     )

@@ -10,9 +10,9 @@ from typing import Any
 
 from wm_plugin.trajectories import files
 from wm_plugin.trajectories.errors import RowError
-from wm_plugin.trajectories.messages import flag_of, text_of
+from wm_plugin.trajectories.messages import Fields, flag_of, text_of
 from wm_plugin.trajectories.readers.base import number_of, rest_of
-from wm_plugin.trajectories.schema import Action, Context, Observation, Source, Trajectory, Turn
+from wm_plugin.trajectories.schema import Source, Trajectory
 
 SUCCESS = " [SUCCESS]"
 
@@ -36,31 +36,33 @@ def convert(record: Any, source: Source) -> Iterator[Trajectory]:
     if not isinstance(record, dict):
         raise RowError("not an object", "wrong type")
     if isinstance(record.get("conversation"), list):
-        turns, task = tuple(_step(step) for step in record["conversation"]), ""
+        turns, task = [_step(step) for step in record["conversation"]], ""
     elif isinstance(record.get("messages"), list):
         turns, task = _dialogue(record["messages"])
     else:
         raise RowError("neither `messages` nor `conversation`", "no messages")
     if not turns:
         raise RowError("no action", "no action")
-    won = any(observation.data.get("success") for turn in turns for observation in turn.observations)
+    won = any(seen["data"].get("success") for turn in turns for seen in turn["observations"] if "data" in seen)
     success, reward = flag_of(record.get("success")), number_of(record.get("reward"))
     key = "id" if record.get("item_id") is None else "item_id"
     used = "conversation" if isinstance(record.get("conversation"), list) else "messages"
-    yield Trajectory(
-        turns=turns,
-        context=Context(task=task),
-        task_id=text_of(record.get(key)),
-        success=success if success is not None else won,
-        reward=reward,
-        source=source,
-        metadata=rest_of(record, used, key, success=success, reward=reward),
+    yield Trajectory.model_validate(
+        {
+            "turns": turns,
+            "context": {"task": task},
+            "task_id": text_of(record.get(key)),
+            "success": success if success is not None else won,
+            "reward": reward,
+            "source": source,
+            "metadata": rest_of(record, used, key, success=success, reward=reward),
+        }
     )
 
 
-def _dialogue(messages: list[Any]) -> tuple[tuple[Turn, ...], str]:
+def _dialogue(messages: list[Any]) -> tuple[list[Fields], str]:
     task: list[str] = []
-    turns: list[Turn] = []
+    turns: list[Fields] = []
     action: str | None = None
     for number, message in enumerate(messages, 1):
         if not isinstance(message, dict) or not isinstance(message.get("content"), str):
@@ -71,18 +73,18 @@ def _dialogue(messages: list[Any]) -> tuple[tuple[Turn, ...], str]:
         elif role == "user" and action is None:
             action = text
         elif role == "assistant" and action is not None:
-            turns.append(Turn(action=Action(text=action), observations=(_observation(text),)))
+            turns.append({"action": {"text": action}, "observations": [_observation(text)]})
             action = None
         else:
             raise RowError(
                 f"message {number} ({role}) is out of turn: actions and observations alternate", "out of turn"
             )
     if action is not None:
-        turns.append(Turn(action=Action(text=action)))
-    return tuple(turns), "\n\n".join(task)
+        turns.append({"action": {"text": action}, "observations": []})
+    return turns, "\n\n".join(task)
 
 
-def _step(step: Any) -> Turn:
+def _step(step: Any) -> Fields:
     if not isinstance(step, dict) or not isinstance(step.get("react"), str):
         raise RowError("a step without `react`", "no action")
     if "env_observation" not in step:
@@ -91,12 +93,15 @@ def _step(step: Any) -> Turn:
     if "world_model_observation" in step:
         data["world_model"] = step["world_model_observation"]
     thought, mark, action = step["react"].rpartition("Action:")
-    acted = Action(text=action.strip(), thought=thought.strip() or None) if mark else Action(text=step["react"])
-    return Turn(action=acted, observations=(_observation(text_of(step["env_observation"]), data),))
+    acted = {"text": action.strip(), "thought": thought.strip() or None} if mark else {"text": step["react"]}
+    return {"action": acted, "observations": [_observation(text_of(step["env_observation"]), data)]}
 
 
-def _observation(text: str, data: dict[str, Any] | None = None) -> Observation:
+def _observation(text: str, data: dict[str, Any] | None = None) -> Fields:
     if text.endswith(SUCCESS):
         data = {"success": True, **(data or {})}
         text = text.removesuffix(SUCCESS)
-    return Observation(kind="environment", text=text, data=data) if data else Observation(kind="environment", text=text)
+    observation: Fields = {"kind": "environment", "text": text}
+    if data:
+        observation["data"] = data
+    return observation

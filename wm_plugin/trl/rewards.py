@@ -137,7 +137,7 @@ class _Columns:
             if needed not in columns and needed != "context":
                 raise UserError(
                     f"reward {self.name} needs the column {needed!r}, and the dataset has {', '.join(columns) or 'no other'}"
-                    f"{nearest(needed, columns)}"
+                    f"{nearest(needed, columns) if columns else ''}"
                 )
         targets = columns.pop(self.target)
         columns.setdefault("context", prompts)

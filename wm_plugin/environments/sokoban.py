@@ -184,9 +184,20 @@ def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str =
 def expert(per_turn: int = 1) -> Callable[[SokobanEnvironment], str]:
     """A policy that takes a shortest solution, `per_turn` actions a turn, and does nothing once there is none."""
 
+    plans: dict[tuple[str, frozenset[int], Position], list[str]] = {}  # a search may take half a second: one an episode
+
     def choose(environment: SokobanEnvironment) -> str:
-        plan = solve(environment._walls, environment._goals, environment._position)
-        return "; ".join(plan[:per_turn]) if plan else NOTHING
+        walls, goals, position = environment._walls, environment._goals, environment._position
+        plan = plans.get((walls, goals, position))
+        if plan is None:
+            plan = solve(walls, goals, position) or []
+            if len(plans) > 1000:
+                plans.clear()
+            for done in range(len(plan) + 1):
+                plans[walls, goals, position] = plan[done:]
+                if done < len(plan):
+                    position = step(walls, position, plan[done])
+        return "; ".join(plan[:per_turn]) or NOTHING
 
     return choose
 

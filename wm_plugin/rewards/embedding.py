@@ -63,7 +63,7 @@ class EmbeddingReward(TextReward):
         *,
         base_url: str | None = None,
         tag: str | None = None,
-        batch_size: int = 64,
+        batch_size: int = 32,
         cache_size: int = 4096,
         device: str | None = None,
         server: Mapping[str, Any] | None = None,

@@ -4,7 +4,6 @@ The F-measure of the package `rouge_score` without stemming, to the last bit, an
 subsequence many times faster.
 """
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
@@ -16,7 +15,7 @@ from wm_plugin.errors import UserError, nearest
 from wm_plugin.rewards.base import TextReward
 
 Variant = Literal["rougeL", "rouge1", "rouge2"]
-_TOKEN = re.compile("[a-z0-9]+")
+_SPACED = bytes(code if code in b"abcdefghijklmnopqrstuvwxyz0123456789" else 32 for code in range(256))
 
 
 class RougeReward(TextReward):
@@ -64,7 +63,8 @@ class RougeReward(TextReward):
 
 
 def tokens(text: str) -> list[str]:
-    return _TOKEN.findall(text.lower())
+    """`[a-z0-9]+` in lower case, several times faster than by a regular expression: all other characters become spaces."""
+    return text.lower().encode("ascii", "replace").translate(_SPACED).decode().split()
 
 
 def _grams(words: list[str], n: int) -> Sequence[object]:

@@ -28,7 +28,7 @@ class WorldModelConfig:
 
     objective: EchoConfig
     environment: str | None = _help(
-        "An environment class that the agent loop drives: a registered name (grid, maze, sql) or package.module:Class. "
+        "An environment class that the agent loop drives: a registered name such as grid, or package.module:Class. "
         "None: verl's own tools."
     )
     max_turns: int | None = _help("Turns of the policy in a trajectory. None: verl's max_assistant_turns.")

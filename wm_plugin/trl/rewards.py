@@ -55,7 +55,7 @@ def as_reward_function(reward: Any, *, name: str | None = None, target: str = "t
             f"reward {name} has no tag, and TRL hands over all that the model wrote; write kwargs: {{tag: next_state}}, or "
             'tag: "" where the answer as a whole is the prediction'
         )
-    asked = getattr(made, "call_async", made)
+    asked: Any = getattr(made, "call_async", made)
     takes = _Columns(name, made, target)
 
     def scores(log_metric: Any, prompts: Sequence[Any], given: Any) -> list[float | None]:

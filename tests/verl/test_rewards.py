@@ -760,6 +760,13 @@ def test_what_is_wrong_with_a_row_or_a_call_stops_nothing():
     assert stop_reason(types.SimpleNamespace(reward_manager=manager)) is None
 
 
+def test_a_misspelt_reward_stops_the_run_before_it_starts():
+    with pytest.raises(UserError, match="there is no 'ruge'; did you mean 'rouge'"):
+        check_config(composed_reward("wm.reward=ruge"))
+    with pytest.raises(UserError, match="wm.reward is None; write a name"):
+        check_config(composed_reward())
+
+
 @pytest.mark.parametrize("name", ["algorithm.filter_groups.enable", "trainer.v1.sampler.sync_refill_failed_groups"])
 def test_what_verl_leaves_out_beside_a_sampler_is_refused(name):
     check_config(composed_reward("wm.reward=rouge"))

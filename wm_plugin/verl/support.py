@@ -13,6 +13,7 @@ from packaging.version import Version
 
 from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.errors import UserError
+from wm_plugin.rewards import REWARDS
 from wm_plugin.verl.config import WorldModelConfig, read_config
 from wm_plugin.verl.registration import TRAINER_MODE
 
@@ -139,6 +140,10 @@ def check_config(config: Any) -> WorldModelConfig:
             "reward.reward_manager.source=importlib reward.reward_manager.name=BatchedRewardManager "
             "reward.reward_manager.module.path=pkg://wm_plugin.verl.rewards"
         )
+    if manager.get("source") == "importlib" and manager.get("name") == "BatchedRewardManager":
+        from wm_plugin.verl.rewards import reward_path
+
+        REWARDS.get(reward_path(config.wm.get("reward")))  # misspelt, it would stop a reward worker only
     sampler = config.trainer.v1.get("sampler") or {}
     if (sampler.get("custom_sampler") or {}).get("path") == "pkg://wm_plugin.verl.sampler":
         check_filters(config, sampler)

@@ -1,9 +1,6 @@
 """RWML by its recipes: a reward on predictions of real transitions, in GRPO and in GSPO."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -68,7 +65,7 @@ def test_the_tiny_recipes_train(name, tmp_path, monkeypatch, capsys):
         "--per_device_eval_batch_size",
         "12",
     ]
-    flags += ["--per_device_train_batch_size", "8", "--eval_on_start", "false"]
+    flags += ["--per_device_train_batch_size", "8", "--num_generations", "8", "--eval_on_start", "false"]
     trainer, _ = train.build(["--config", str(RECIPES / f"{name}.yaml"), *flags])
     trainer.train()
     steps = [row for row in trainer.state.log_history if "loss" in row]
@@ -94,21 +91,16 @@ def test_a_dataset_without_what_the_reward_needs_is_one_line(tmp_path, monkeypat
         "--max_completion_length",
         "2",
     ]
-    arguments = ["--config", str(RECIPES / "rwml_grpo_tiny.yaml"), *flags, "--per_device_train_batch_size", "8"]
+    arguments = [
+        "--config",
+        str(RECIPES / "rwml_grpo_tiny.yaml"),
+        *flags,
+        "--per_device_train_batch_size",
+        "8",
+        "--num_generations",
+        "8",
+    ]
     assert train.main(arguments) == 2
     line = capsys.readouterr().err.partition("wm train: ")[2]  # after a bar of progress
     assert line.count("\n") == 1
     assert "reward rwml needs the column 'observer', and the dataset has target, observers; did you mean" in line
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TINY)
-def test_the_reward_of_held_out_tasks_rises_by_the_script(name, tmp_path):
-    variables = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
-    variables["PYTHONPATH"] = str(RECIPES.parents[1])
-    script = RECIPES / f"run_{name}.sh"
-    done = subprocess.run([script], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=1800)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert (tmp_path / "runs" / name / "model.safetensors").exists()
-    rewards = [float(part.split("'")[2]) for part in done.stdout.split("'eval_reward'")[1:]]
-    assert max(rewards[1:]) > rewards[0] + 0.1, rewards

@@ -269,9 +269,11 @@ def pipeline(folder: Path, size: int) -> Row:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--megabytes", type=float, default=20, help="of the files for times")
+    parser.add_argument(
+        "--megabytes", type=float, default=100, help="of the files of lines for times; documents have a fifth"
+    )
     parser.add_argument("--large", type=float, default=1000, help="megabytes of the files for memory; 0: leave it out")
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args()
     size = int(args.megabytes * 1e6)
     with tempfile.TemporaryDirectory() as name:
@@ -281,9 +283,9 @@ def main() -> None:
             "device": f"CPU ({platform.machine()}, {os.cpu_count()} cores, shared)",
             "versions": {name: metadata.version(name) for name in ("pydantic", "orjson", "ijson")},
             "lines": speed(folder, LINES, size, args.repeats),
-            "documents": speed(folder, DOCUMENTS, size, args.repeats),
-            "processes": processes(folder, 5 * size),
-            "pipeline": pipeline(folder, size),
+            "documents": speed(folder, DOCUMENTS, size // 5, args.repeats),
+            "processes": processes(folder, size),
+            "pipeline": pipeline(folder, size // 5),
             "memory": memory(folder, ("openai", "tau2", "taubench"), int(args.large * 1e6)) if args.large else [],
         }  # fmt: skip
     RESULTS.mkdir(exist_ok=True)

@@ -12,6 +12,7 @@ from wm_plugin.trajectories import Trajectory
 from wm_plugin.trajectories.files import head
 from wm_plugin.trajectories.readers import read_rows
 from wm_plugin.trajectories.readers.base import Reject
+from wm_plugin.trajectories.schema import loads
 
 
 def row(text: Any = "x", **more: Any) -> dict[str, Any]:
@@ -145,6 +146,31 @@ def test_a_broken_array_is_read_up_to_there(rows, end):
 def test_python_writes_numbers_into_arrays_that_others_do_not_read(rows, value):
     odd = line("b").replace(b'"messages"', b'"seed": ' + value.encode() + b', "messages"')
     assert rows(b"[" + line("a") + b"," + odd + b"," + line("c") + b"]") == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "18446744073709551616",
+            "-9223372036854775809",
+            "[1,99999999999999999999]",
+            '{"a":\n\r\t 99999999999999999999}',
+        ),
+        *(
+            "99999999999999999999 ",
+            "[-99999999999999999999]",
+            '"99999999999999999999"',
+            "0.12345678901234567890",
+            "-0.0",
+        ),
+        *("1234567890123456789012e-5", "1e999", "[Infinity]", '{"a": 18446744073709551615, "a": -0}'),
+    ],
+)
+def test_numbers_are_read_as_python_reads_them(text):
+    expected = json.loads(text)
+    found = loads(text)
+    assert (repr(found), type(found)) == (repr(expected), type(expected))
 
 
 def test_deep_values_are_rejected_where_they_cannot_be_kept(rows):

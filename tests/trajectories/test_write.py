@@ -1,5 +1,6 @@
 """Trajectories come back from files as they were, and files are written whole or not at all."""
 
+import gc
 import json
 import math
 from collections.abc import Iterator
@@ -70,6 +71,35 @@ def test_values_come_back_as_they_were(out, value):
         assert isinstance(kept.metadata["value"], str)
     if out.suffix == ".jsonl":
         json.loads(out.read_bytes(), parse_constant=lambda constant: pytest.fail(constant))
+
+
+def test_tools_that_equal_the_last_ones_stay_what_they_are():
+    """Whether they are plain JSON is remembered of a row's tools, and not they themselves: True equals 1."""
+    for value in (True, 1, 1.0, math.inf, math.inf, [math.inf], [math.inf], True):
+        context = Context(action_space=({"default": value, "name": "f"},))
+        kept = json.loads(context.to_bytes())["action_space"][0]["default"]
+        expected = {"inf": "Infinity", "[inf]": ["Infinity"]}.get(repr(value), value)
+        assert repr(kept) == repr(expected)
+
+
+@pytest.mark.parametrize("value", [object(), int])
+def test_what_is_no_json_is_not_written(value):
+    with pytest.raises((TypeError, ValueError)):
+        trajectory(value=value).to_bytes()
+
+
+def test_writing_leaves_the_collection_of_garbage_as_it_was(tmp_path):
+    before, seen = gc.get_threshold(), []
+
+    def rows() -> Iterator[Trajectory]:
+        seen.append(gc.get_threshold())
+        yield trajectory()
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write(rows(), tmp_path / "x.jsonl")
+    assert seen[0] != before
+    assert gc.get_threshold() == before
 
 
 @pytest.mark.parametrize("text", ["x", "\ud800"])

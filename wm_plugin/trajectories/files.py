@@ -66,7 +66,7 @@ def open_file(path: Path) -> IO[bytes]:
     try:
         with path.open("rb") as file:
             zipped = file.read(2) == b"\x1f\x8b"
-        opened: IO[bytes] = gzip.open(path) if zipped else path.open("rb")  # type: ignore[assignment]  # noqa: SIM115
+        opened: IO[bytes] = gzip.open(path) if zipped else path.open("rb", _HEAD)  # type: ignore[assignment]  # noqa: SIM115
         if opened.read(3) != b"\xef\xbb\xbf":
             opened.seek(0)
         return opened

@@ -16,7 +16,6 @@ from wm_plugin.trajectories.schema import DEEPEST, Action, Actor, Turn, loads, t
 Message = dict[str, Any]
 Fields = dict[str, Any]  # of a record of the schema, which validates those of a whole trajectory at once: half the time
 _ACTORS: dict[str, Actor] = {"user": "user", "assistant": "agent"}  # τ²-bench's requestors
-ROLES = {"system", "developer", "user", "assistant", "tool", "function"}
 _THOUGHTS = ("reasoning_content", "reasoning", "thought")  # the first of them that says something
 # What of a message has a field; the rest (cost, usage, timestamp, ...) is kept apart, see `Conversation.rest`.
 _READ = {
@@ -49,10 +48,11 @@ class Conversation:
         if not isinstance(message, dict):
             raise RowError(f"message {number} is {type(message).__name__}, not an object")
         role = message.get("role")
-        if not isinstance(role, str) or role not in ROLES:
+        read = _READ.get(role) if isinstance(role, str) else None
+        if read is None:
             raise RowError(f"message {number} has the role {role!r}")
-        if not message.keys() <= _READ[role]:
-            self._keep(message, number, message.keys() - _READ[role])
+        if not message.keys() <= read:
+            self._keep(message, number, message.keys() - read)
         if role == "assistant":
             self._agent = self._open(_action(message, number), "agent")
         elif role == "user":
@@ -112,7 +112,7 @@ class Conversation:
             raise RowError(f"message {number} is a tool's result, but no call is unanswered", "orphan result")
         wanted = call_id_of(message)
         turn = waiting[-1]
-        if not turn.wants(wanted):
+        if len(waiting) > 1 and not turn.wants(wanted):
             turn = next((earlier for earlier in reversed(waiting) if earlier.wants(wanted)), turn)
         turn.results.append((wanted, message))
         if not turn.waiting:
@@ -182,8 +182,8 @@ def _observation(message: Message, call: int, name: str) -> Fields:
 def call_id_of(message: Message) -> str | None:
     """The id under which formats name the call that a result answers."""
     for key in ("tool_call_id", "id"):
-        if isinstance(message.get(key), str | int):
-            return str(message[key])
+        if isinstance(identity := message.get(key), (str, int)):
+            return str(identity)
     several = message.get("tool_call_ids")
     return str(several[0]) if isinstance(several, Sequence) and not isinstance(several, str) and several else None
 
@@ -230,10 +230,13 @@ def _action(message: Mapping[str, Any], number: int) -> Fields:
     calls = message.get("tool_calls") or []
     if (legacy := message.get("function_call")) and isinstance(calls, list):
         calls = [*calls, {"function": legacy} if isinstance(legacy, dict) else legacy]
-    if not isinstance(calls, list) or (calls and not all(isinstance(call, dict) for call in calls)):
-        raise RowError(f"message {number} has tool_calls that are no list of objects")
-    action: Fields = {"text": text_of(message.get("content")) or text_of(message.get("refusal"))}
+    text = text_of(message.get("content"))
+    if not text and "refusal" in message:
+        text = text_of(message["refusal"])
+    action: Fields = {"text": text}
     if calls:
+        if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+            raise RowError(f"message {number} has tool_calls that are no list of objects")
         action["calls"] = [_call(call, number) for call in calls]
     if thought := message.get("reasoning_content") or message.get("reasoning") or message.get("thought"):
         action["thought"] = text_of(thought) or None
@@ -241,7 +244,9 @@ def _action(message: Mapping[str, Any], number: int) -> Fields:
 
 
 def _call(call: Message, number: int) -> Fields:
-    function = call["function"] if isinstance(call.get("function"), dict) else call
+    function = call.get("function")
+    if not isinstance(function, dict):
+        function = call
     name = function.get("name")
     if not isinstance(name, str) or not name:
         raise RowError(f"message {number} has a tool call without a name")

@@ -27,7 +27,7 @@ def reward_sampler(trainer_mode: str, **settings: Any) -> Any:
 
 
 if TYPE_CHECKING:
-    _Host = ReplayBuffer
+    from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer as _Host
 else:
     _Host = object
 
@@ -35,9 +35,8 @@ else:
 class _RewardMixin(_Host):
     def _sync_metadata_from_transfer_queue(self) -> None:
         super()._sync_metadata_from_transfer_queue()
-        if any(
-            self.failure_keys.values()
-        ):  # of all partitions: groups in which a trajectory failed, for whatever reason
+        # groups of all partitions in which a trajectory failed, for whatever reason
+        if any(self.failure_keys.values()):
             for worker in reward_workers():
                 if reason := ray.get(worker.__ray_call__.remote(stop_reason)):
                     raise UserError(reason)
@@ -61,7 +60,7 @@ class RewardReplayBufferAsync(_RewardMixin, ReplayBufferAsync):
 
 def reward_workers() -> list[Any]:
     """verl's reward workers of this run, by the names that it gives them."""
-    workers = []
+    workers: list[Any] = []
     while True:
         try:
             workers.append(ray.get_actor(f"reward_loop_worker_{len(workers)}"))

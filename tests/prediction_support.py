@@ -4,7 +4,7 @@ import json
 import random
 import threading
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from wm_plugin.environments.grid import make_boards, uniform, walk
@@ -100,7 +100,8 @@ def chat_server(answer):
             self.send_response(status)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
-            self.wfile.write(data)
+            with suppress(ConnectionError):  # the client was told to wait no longer
+                self.wfile.write(data)
 
         def log_message(self, *_):
             pass

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -58,8 +59,8 @@ def test_the_commands_in_the_docs_exist(path):
     from wm_plugin.cli.main import make_parser
 
     blocks = re.findall(r"```bash\n(.*?)```", path.read_text(), re.S)
-    lines = [line.partition("#")[0] for block in blocks for line in block.replace("\\\n", " ").splitlines()]
-    commands = [line.split()[1:] for line in lines if line.startswith("wm ")]
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    commands = [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("wm ")]
     parser, _ = make_parser()
     for command in commands:
         parser.parse_args([argument for argument in command if argument != "..."])

@@ -71,7 +71,7 @@ def test_trajectories_and_attacks_of_ones_own(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "name what: wm eval audit"),
+        ((), "name a step: wm eval audit"),
         (("audit",), "required: --reward, --data"),
         (("audit", "--reward", "exat"), "there is no 'exat'; did you mean 'exact'?"),
         (("audit", "--reward", "rwml"), "--reward: rwml does not take these arguments: .*'model'"),

@@ -1,27 +1,17 @@
-"""`wm eval WHAT`: how good a world model is, and what its rewards are worth. One module a kind."""
+"""`wm eval STEP`: how good a world model is, and what its rewards are worth. One module a step."""
 
 import argparse
-from importlib import import_module
 from typing import Any
 
-from wm_plugin.errors import UserError
+from wm_plugin.cli.steps import add_steps
 
-KINDS = ("audit",)
+STEPS = ("audit",)
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "eval",
-        help=f"evaluate: {', '.join(KINDS)}",
+        help=f"evaluate: {', '.join(STEPS)}",
         description="How good a world model is, and what its rewards are worth.",
     )
-    parser.set_defaults(run=_nothing)
-    kinds = parser.add_subparsers(dest="kind", metavar="WHAT", title="what")
-    for name in KINDS:
-        kind = import_module(f"wm_plugin.cli.eval.{name}").add_parser(kinds)
-        kind.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON object, last")
-    return parser
-
-
-def _nothing(_args: argparse.Namespace) -> dict[str, Any]:
-    raise UserError(f"name what: wm eval {', '.join(KINDS)}; see wm eval --help")
+    return add_steps(parser, "eval", STEPS)

@@ -1,0 +1,22 @@
+"""Verbs that have verbs of their own, such as `wm data STEP`: one module each, with `add_parser(subparsers)`."""
+
+import argparse
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+from wm_plugin.errors import UserError
+
+
+def add_steps(parser: argparse.ArgumentParser, verb: str, names: Sequence[str]) -> argparse.ArgumentParser:
+    """Give a verb its steps, modules of `wm_plugin.cli.<verb>`, and each of them `--json`."""
+
+    def nothing(_args: argparse.Namespace) -> dict[str, Any]:
+        raise UserError(f"name a step: wm {verb} {', '.join(names)}; see wm {verb} --help")
+
+    parser.set_defaults(run=nothing)
+    steps = parser.add_subparsers(dest="step", metavar="STEP", title="steps")
+    for name in names:
+        step = import_module(f"wm_plugin.cli.{verb}.{name}").add_parser(steps)
+        step.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON object, last")
+    return parser

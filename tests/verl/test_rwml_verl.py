@@ -122,9 +122,11 @@ def test_the_script_builds_what_the_recipe_reads(name, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)  # two runs of verl, one after the other
 def test_stock_verl_trains_by_the_reward_and_logs_its_figures(tmp_path):
     """From WM-SFT on; with a validation before and after two steps. Whether the score rises needs more steps than a test has."""
-    run = run_recipe("rwml_grpo_tiny", tmp_path, "trainer.total_training_steps=2", "trainer.test_freq=2", timeout=1200)
+    short = ("trainer.total_training_steps=2", "trainer.test_freq=2", "data.val_max_samples=48")
+    run = run_recipe("rwml_grpo_tiny", tmp_path, *short, timeout=1100)
     assert run.code == 0, run.output[-5000:]
     accuracy = [step[ACCURACY] for step in run.steps if ACCURACY in step]
     assert len(accuracy) == 2

@@ -8,5 +8,5 @@ policy=runs/tiny_random out=runs/wm_sft_agentworld_tiny/trl.parquet
 [ -f $policy/rollouts.jsonl ] || python -m wm_plugin.tiny.rollouts --out $policy/rollouts.jsonl --count 256
 mkdir -p "${out%/*}"
 [ -f $out ] || python -m wm_plugin.cli.main data build $policy/rollouts.jsonl --as agentworld-sft --prompts mcp \
-  --host trl --out $out --tokenizer $policy --turn-information
+  --host trl --out $out --tokenizer $policy --turn-information --max-tokens 4096
 exec trl sft --config "$here/wm_sft_agentworld_tiny.yaml" "$@"

@@ -10,6 +10,6 @@ policy=runs/tiny_random out=runs/wm_sft_agentworld_tiny/verl.parquet
 [ -f $policy/rollouts.jsonl ] || python -m wm_plugin.tiny.rollouts --out $policy/rollouts.jsonl --count 256
 mkdir -p "${out%/*}"
 [ -f $out ] || python -m wm_plugin.cli.main data build $policy/rollouts.jsonl --as agentworld-sft --prompts mcp \
-  --host verl --out $out --tokenizer $policy --turn-information
+  --host verl --out $out --tokenizer $policy --turn-information --max-tokens 4096
 exec torchrun --standalone --nproc_per_node="${PROCESSES:-1}" -m verl.trainer.sft_trainer \
   --config-path pkg://wm_plugin.recipes.verl --config-name wm_sft_agentworld_tiny "$@"

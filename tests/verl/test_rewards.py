@@ -796,7 +796,7 @@ def test_batches_form_in_verls_reward_worker(tmp_path):
     TOKENIZER.save_pretrained(tmp_path)
     config = composed(*MANAGER, "reward.num_workers=1", f"actor_rollout_ref.model.path={tmp_path}")
     config.wm.reward = {"path": f"{here.stem}:Model", "kwargs": {"seconds": 0.05}}
-    search = os.pathsep.join([str(here.parent), os.environ.get("PYTHONPATH", "")])
+    search = os.pathsep.join([str(here.parent), str(here.parents[1]), os.environ.get("PYTHONPATH", "")])
     ray.init(
         address="local",
         num_cpus=4,

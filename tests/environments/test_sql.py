@@ -1,4 +1,5 @@
 import hashlib
+import random
 import sqlite3
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ import pytest
 from wm_plugin.environments import sql
 from wm_plugin.environments.sql import SqlEnvironment, dataset_rows, is_right, open_database
 from wm_plugin.environments.sqlite_guard import FUNCTIONS, copies, run
+from wm_plugin.errors import UserError
 
 FOREVER = "WITH RECURSIVE z (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM z) "
 
@@ -358,3 +360,55 @@ def test_ordinary_nested_queries_are_let_through(database: sqlite3.Connection) -
     assert not is_error(run(database, five))
     assert not is_error(run(database, chained(6, 2)))
     assert not is_error(run(database, nested(3, 6)))
+
+
+def test_the_expert_answers_every_kind_of_question_by_asking() -> None:
+    environment, choose = SqlEnvironment(), sql.expert()
+    for row in dataset_rows(40, seed=1):
+        environment.reset(**row)
+        while not environment.over:
+            chosen = choose(environment)
+            assert chosen is not None
+            tool, arguments = chosen
+            getattr(environment, tool)(**arguments)
+        assert environment.success, row
+        assert environment.metrics == {"actions": 4, "effective": 4, "invalid": 0}
+    environment.reset(database_seed=7, answer="42")
+    assert choose(environment) is None
+
+
+def test_calls_that_say_nothing_new_are_not_effective(environment: SqlEnvironment) -> None:
+    for _ in range(2):
+        environment.list_tables()
+        environment.describe_table("orders")
+        environment.describe_table("secrets")
+        environment.run_query("SELECT name FROM nowhere")
+        environment.run_query("DELETE FROM orders WHERE id = (SELECT min(id) FROM orders)")
+    assert environment.metrics == {"actions": 10, "effective": 4, "invalid": 4}
+
+
+def test_a_wanderer_keeps_to_the_tools(environment: SqlEnvironment) -> None:
+    choose = sql.wanderer(random.Random(0))
+    tools = set()
+    for _ in range(200):
+        if environment.over:
+            environment.reset(database_seed=7, answer="3")
+        tool, arguments = choose(environment)
+        assert getattr(environment, tool)(**arguments)
+        tools.add(tool)
+    assert tools == {"list_tables", "describe_table", "run_query", "submit_answer"}
+
+
+def test_answers_of_any_type(environment: SqlEnvironment) -> None:
+    for answer, right in ((42, True), (42.0, True), ("42", True), (None, False), (10**5000, False), (["42"], False)):
+        environment.reset(database_seed=7, answer="42")
+        environment.submit_answer(answer)  # type: ignore[arg-type]
+        assert environment.success == right
+
+
+def test_a_row_says_how_many_turns_and_a_bad_seed_is_refused(environment: SqlEnvironment) -> None:
+    environment.reset(database_seed=7, answer="42", max_turns=1)
+    environment.list_tables()
+    assert environment.over
+    with pytest.raises(UserError, match="`database_seed` needs a whole number, not 'x'"):
+        environment.reset(database_seed="x", answer="42")  # type: ignore[arg-type]

@@ -7,11 +7,14 @@ An SQL error is an observation, because what the database complains about is wor
 """
 
 import random
+import re
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
 from wm_plugin.environments.sqlite_guard import MAX_TEXT, cell, cut, guard, run
+from wm_plugin.errors import UserError
 
 MAX_TURNS = 12
 SCHEMA = """
@@ -36,6 +39,7 @@ INSERT INTO salary_log (employee_id, old_salary, new_salary) VALUES (old.id, old
 CREATE TRIGGER take_stock AFTER INSERT ON orders BEGIN \
 UPDATE products SET stock = stock - new.quantity WHERE id = new.product_id; END;
 """
+TABLES = ("departments", "employees", "orders", "products", "salary_log")
 DEPARTMENTS = "Design Finance Kitchen Legal Logistics Research Sales Support"
 CITIES = "Bergen Gdansk Lyon Porto Turku Zagreb"
 PEOPLE = """Ada Amir Anouk Bela Bruno Carla Chidi Dana Diego Edda Emil Farah Fumi Gita Goran Hana Hugo Ines Ivan Jana Jonas
@@ -98,21 +102,41 @@ Question: """
 
 
 class SqlEnvironment:
-    """One episode: at most `MAX_TURNS` tool calls on a database of its own; reward 1 for submitting the right answer."""
+    """One episode: at most `max_turns` tool calls on a database of its own; reward 1 for submitting the right answer.
+
+    A call is effective when it changes the database, or says what it has not said before and no error.
+    """
+
+    irreversible = ("submit_answer",)
 
     def __init__(self) -> None:
         self._connection = sqlite3.connect(":memory:", check_same_thread=False)  # a host may call from any thread
-        self._answer = ""
-        self._ended = True  # until the first reset
+        self._answer = self._query = ""
+        self._max_turns = 0  # over until the first reset
+        self._ended = False
         self.turns = 0
         self.success = False
+        self._seen: list[tuple[str, str, str]] = []  # tool, argument and text of each call
+        self._effective = self._invalid = 0
 
-    def reset(self, database_seed: int, answer: str, **_: Any) -> str:
-        """Build the database of `database_seed`; `answer` is what `submit_answer` should get."""
+    def reset(self, database_seed: int, answer: str, query: str = "", max_turns: int | None = None, **_: Any) -> str:
+        """Build the database of `database_seed`; `answer` is what `submit_answer` should get.
+
+        `query` is a statement that shows the answer, for the expert alone. `max_turns` is `MAX_TURNS` unless the row says
+        otherwise.
+        """
+        try:
+            seed = int(database_seed)
+        except (TypeError, ValueError, OverflowError):
+            raise UserError(
+                f"An SQL task's column `database_seed` needs a whole number, not {str(database_seed)[:20]!r}"
+            ) from None
         self._connection.close()
-        self._connection = open_database(int(database_seed))
-        self._answer = str(answer)
+        self._connection = open_database(seed)
+        self._answer, self._query = str(answer), str(query)
+        self._max_turns = max_turns or MAX_TURNS
         self._ended, self.turns, self.success = False, 0, False
+        self._seen, self._effective, self._invalid = [], 0, 0
         return "The database is open."
 
     def list_tables(self) -> str:
@@ -121,8 +145,7 @@ class SqlEnvironment:
         Returns:
             One name a line.
         """
-        self._take_turn()
-        return run(self._connection, "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
+        return self._call("list_tables", "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
 
     def describe_table(self, table: str) -> str:
         """Show the statements that made a table, its indexes and its triggers.
@@ -133,10 +156,8 @@ class SqlEnvironment:
         Returns:
             One SQL statement a line.
         """
-        self._take_turn()
         made = "SELECT sql FROM sqlite_master WHERE tbl_name = ? AND sql IS NOT NULL ORDER BY type <> 'table', name"
-        text = run(self._connection, made, (table,))
-        return text if text != "sql" else cut(f"OperationalError: no such table: {cell(table)}", MAX_TEXT)
+        return self._call("describe_table", made, table)
 
     def run_query(self, query: str) -> str:
         """Run one SQL statement.
@@ -147,8 +168,7 @@ class SqlEnvironment:
         Returns:
             The column names and the rows, the number of changed rows, or the error.
         """
-        self._take_turn()
-        return run(self._connection, query)
+        return self._call("run_query", query)
 
     def submit_answer(self, answer: str) -> str:
         """Give the answer to the question. This ends the task.
@@ -159,9 +179,10 @@ class SqlEnvironment:
         Returns:
             Whether the answer is right.
         """
-        given = str(answer)
         self._take_turn()
-        self._ended, self.success = True, is_right(given, self._answer)
+        given = f"{answer:.17g}" if isinstance(answer, (int, float)) and abs(answer) < 1e15 else answer
+        self._ended, self.success = True, isinstance(given, str) and is_right(given, self._answer)
+        self._effective += 1
         return "The answer is right." if self.success else "The answer is wrong."
 
     def get_reward(self) -> float:
@@ -169,7 +190,26 @@ class SqlEnvironment:
 
     @property
     def over(self) -> bool:
-        return self._ended or self.turns >= MAX_TURNS
+        return self._ended or self.turns >= self._max_turns
+
+    @property
+    def metrics(self) -> dict[str, int]:
+        """Counts of the episode so far: all calls, the effective ones, and those that were answered with an error."""
+        return {"actions": self.turns, "effective": self._effective, "invalid": self._invalid}
+
+    def _call(self, tool: str, statement: Any, *parameters: Any) -> str:
+        self._take_turn()
+        before = self._connection.total_changes
+        text = run(self._connection, statement, parameters)
+        if tool == "describe_table" and text == "sql":
+            text = cut(f"OperationalError: no such table: {cell(parameters[0])}", MAX_TEXT)
+        argument = [*parameters, statement][0]
+        call = (tool, argument if isinstance(argument, str) else "", text)
+        failed = re.match(r"[A-Za-z]+Error: ", text) is not None
+        self._invalid += failed
+        self._effective += not failed and (call not in self._seen or self._connection.total_changes > before)
+        self._seen.append(call)
+        return text
 
     def _take_turn(self) -> None:
         if self.over:
@@ -207,7 +247,10 @@ def open_database(seed: int) -> sqlite3.Connection:
 
 
 def dataset_rows(count: int, seed: int = 0, held_out: bool = False) -> list[dict[str, Any]]:
-    """Rows with the columns `prompt`, `database_seed` and `answer`. Held-out databases are those with seeds divisible by 10."""
+    """Rows with the columns `prompt`, `database_seed`, `answer` and `query`, which shows the answer.
+
+    Held-out databases are those with seeds divisible by 10.
+    """
     rng = random.Random(seed * 2 + held_out)
     rows: list[dict[str, Any]] = []
     while len(rows) < count:
@@ -221,8 +264,54 @@ def dataset_rows(count: int, seed: int = 0, held_out: bool = False) -> list[dict
             answers = connection.execute(query, picks).fetchall()
         if len(answers) == 1 and answers[0][0] is not None:
             prompt = [{"role": "user", "content": f"{INSTRUCTION}{question.format(**picks)}\n\n"}]
-            rows.append({"prompt": prompt, "database_seed": database_seed, "answer": str(answers[0][0])})
+            row = {"prompt": prompt, "database_seed": database_seed, "answer": str(answers[0][0])}
+            rows.append(row | {"query": _with_values(query, picks)})
     return rows
+
+
+def expert() -> Callable[[SqlEnvironment], tuple[str, dict[str, Any]] | None]:
+    """Looks at the tables, asks the row's query, and submits what it shows; gives up where the row has none."""
+
+    def choose(environment: SqlEnvironment) -> tuple[str, dict[str, Any]] | None:
+        query = environment._query
+        if not query:
+            return None
+        shown = {tool: text for tool, _, text in environment._seen}
+        if "list_tables" not in shown:
+            return "list_tables", {}
+        if "describe_table" not in shown:
+            return "describe_table", {"table": next(table for table in TABLES if table in query)}
+        answers = [text for _, statement, text in environment._seen if statement == query]
+        return ("submit_answer", {"answer": answers[0].split("\n")[1]}) if answers else ("run_query", {"query": query})
+
+    return choose
+
+
+def wanderer(rng: random.Random) -> Callable[[SqlEnvironment], tuple[str, dict[str, Any]]]:
+    """Looks at tables and asks queries, some of which fail; now and then it answers."""
+
+    def choose(_: SqlEnvironment) -> tuple[str, dict[str, Any]]:
+        table = rng.choice(TABLES)
+        tool = rng.choice(["list_tables", "describe_table", "run_query", "run_query", "run_query", "submit_answer"])
+        queries = [
+            f"SELECT count(*) FROM {table}",
+            f"SELECT * FROM {table} WHERE id < {rng.randint(1, 9)}",
+            f"SELECT name FROM {table} ORDER BY name",
+            f"DELETE FROM {table} WHERE id = {rng.randint(1, 9)}",
+        ]
+        values = {"describe_table": ("table", table), "run_query": ("query", rng.choice(queries))}
+        if tool == "submit_answer":
+            return tool, {"answer": str(rng.randint(1, 9))}
+        return tool, dict([values[tool]]) if tool in values else {}
+
+    return choose
+
+
+def _with_values(query: str, values: dict[str, Any]) -> str:
+    """A query of `TASKS` with its names and numbers written out."""
+    for name, value in values.items():
+        query = query.replace(f":{name}", str(value) if name == "amount" else f"'{value}'")
+    return query
 
 
 def is_right(given: str, answer: str) -> bool:

@@ -17,7 +17,12 @@ from hypothesis import strategies as st
 from wm_plugin.environments import ENVIRONMENTS
 
 NAMES = list(ENVIRONMENTS)
-LIBRARIES = {"maze": "mazelib", "sokoban": "reasoning_gym", "taxi": "gymnasium"}  # which an extra brings
+LIBRARIES = {
+    "maze": "mazelib",
+    "shop": "bm25s",
+    "sokoban": "reasoning_gym",
+    "taxi": "gymnasium",
+}  # which an extra brings
 CALLS = [  # arguments for any tool; most of them are for the one with the most to get wrong
     *"UDLR",
     "SELECT * FROM employees",

@@ -14,6 +14,7 @@ ENVIRONMENTS = Registry(
     "environment",
     grid="wm_plugin.environments.grid:GridEnvironment",
     maze="wm_plugin.environments.maze:MazeEnvironment",
+    shop="wm_plugin.environments.shop:ShopEnvironment",
     sokoban="wm_plugin.environments.sokoban:SokobanEnvironment",
     sql="wm_plugin.environments.sql:SqlEnvironment",
     taxi="wm_plugin.environments.taxi:TaxiEnvironment",

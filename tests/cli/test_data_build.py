@@ -13,7 +13,7 @@ from wm_plugin.trajectories import Trajectory, Turn, expand
 from wm_plugin.trajectories.build import build
 from wm_plugin.trajectories.information import category
 from wm_plugin.trajectories.kinds import KINDS, Left, samples
-from wm_plugin.trajectories.schema import Action, Observation, Source
+from wm_plugin.trajectories.schema import Action, Call, Observation, Source
 from wm_plugin.trajectories.write import write, write_transitions
 
 DOMAIN = {"agentworld-sft": "mcp", "agentworld": "mcp", "cpt": "mcp"}
@@ -173,6 +173,49 @@ def test_a_dropped_transition_stays_in_the_history_of_the_others(repeating):
     assert sum(sample.columns["target"] == NEW[1] for sample in found) == 200
     news = [sample for sample in found if sample.columns["target"] == NEW[1]]
     assert all(ECHO[0] in sample.messages[-2]["content"] for sample in news)
+
+
+def calling(number, *results):
+    """A trajectory of one call, answered, and then one of as many calls as there are results."""
+    one = Turn(
+        action=Action(calls=(Call(name="look", arguments={"at": "the red door"}),)),
+        observations=(Observation(kind="tool", tool="look", call=0, text="look at the red door"),),
+    )
+    several = Turn(
+        action=Action(calls=tuple(Call(name="open", arguments={"door": door}) for door, _ in results)),
+        observations=tuple(
+            Observation(kind="tool", tool="open", call=index, text=text) for index, (_, text) in enumerate(results)
+        ),
+    )
+    source = Source(format="wm", file="f", row=number)
+    return Trajectory(turns=(one, several, one), task_id=str(number), success=True, source=source)
+
+
+def test_dialogues_and_transitions_train_on_the_same_turns(tmp_path):
+    results = ("red", "open door red"), ("blue", "open door blue")
+    write((calling(number, *results) for number in range(300)), tmp_path / "t.jsonl")
+    dialogues, transitions = Left(), Left()
+    found = list(samples(tmp_path / "t.jsonl", "word2world", turn_information=True, left=dialogues))
+    of_dialogues = {
+        (sample.columns["trajectory"], turn)
+        for sample in found
+        for turn, counts in enumerate(sample.train[index] for index in said_by_the_world(sample))
+        if counts and turn != 1
+    }
+    of_transitions = {
+        (sample.columns["trajectory"], sample.columns["turn"])
+        for sample in samples(tmp_path / "t.jsonl", "rwml-sft", turn_information=True, left=transitions)
+        if sample.columns["turn"] != 1
+    }
+    assert of_dialogues == of_transitions and 10 <= len(of_transitions) <= 60
+    assert found[0].messages[-1]["content"].endswith("[SUCCESS]")  # which is no word of the observation
+    assert set(dialogues.kept + dialogues.dropped) == set(transitions.kept + transitions.dropped) == {"echo"}
+    assert (dialogues.kept + dialogues.dropped)["echo"] == 900  # two results of one action are one message
+    assert (transitions.kept + transitions.dropped)["echo"] == 1200
+
+
+def said_by_the_world(sample):
+    return [index for index, message in enumerate(sample.messages) if message["role"] == "assistant"]
 
 
 def test_dropped_turns_have_no_loss(repeating, tokenizer, tmp_path):

@@ -2,17 +2,20 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories import Trajectory
 from wm_plugin.trajectories.files import head
 from wm_plugin.trajectories.readers import read_rows
 from wm_plugin.trajectories.readers.base import Reject
-from wm_plugin.trajectories.schema import loads
+from wm_plugin.trajectories.schema import has_long_number, loads
 
 
 def row(text: Any = "x", **more: Any) -> dict[str, Any]:
@@ -93,7 +96,7 @@ def test_missing_files_and_folders(tmp_path):
         read_rows(tmp_path)
 
 
-DEEP = b'{"messages": ' + b"[" * 1000 + b"]" * 1000 + b"}"
+DEEP = b'{"messages": ' + b"[" * 2000 + b"]" * 2000 + b"}"
 
 
 @pytest.mark.parametrize(
@@ -171,6 +174,13 @@ def test_numbers_are_read_as_python_reads_them(text):
     expected = json.loads(text)
     found = loads(text)
     assert (repr(found), type(found)) == (repr(expected), type(expected))
+
+
+@given(st.binary(max_size=40).map(bytes.hex), st.integers(18, 60), st.booleans(), st.text(max_size=40))
+def test_long_numbers_are_found_wherever_they_stand(before, digits, negative, after):
+    text = f"{before}{'-' if negative else ':'}{'9' * digits}:{after}"
+    runs = re.findall("[0-9]+", text)  # not \d, which other scripts' digits are too
+    assert has_long_number(text) == has_long_number(text.encode(errors="replace")) == (max(map(len, runs)) >= 19)
 
 
 def test_deep_values_are_rejected_where_they_cannot_be_kept(rows):

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 import ijson
+import orjson
 from pydantic_core import from_json
 
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories import parquet
 from wm_plugin.trajectories.errors import RowError
+from wm_plugin.trajectories.schema import has_long_number
 
 Layout = Literal["lines", "array", "document", "one", "parquet"]
 _HEAD = 1 << 16  # bytes that decide what a file is
@@ -234,7 +236,7 @@ def _broken(error: Exception) -> RowError:
 def parse(row: int, line: bytes) -> Record:
     """One line as a record."""
     try:
-        return Record(row, from_json(line))
+        return Record(row, from_json(line) if has_long_number(line) else orjson.loads(line))
     except ValueError:
         pass  # a second look says what is wrong, or that Python reads it
     try:

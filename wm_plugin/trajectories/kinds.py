@@ -12,6 +12,7 @@
 
 Turn information (Qwen-AgentWorld, table 3): an observation counts with its category's probability. What does not count stays as
 context: in a dialogue its tokens have no loss, and a transition of its own is no sample, but is in the history of the others.
+The draw is the same for both. Several results of one action are one message of a dialogue, and are drawn once, as a whole.
 """
 
 import random
@@ -188,10 +189,17 @@ def _dialogues(
             left.out["nothing observed"] += 1
             continue
         if informed:
-            for place, message in enumerate(messages):
-                if train[place]:
-                    acted, where = messages[place - 1]["content"], f"{identity(trajectory)}/{place}"
-                    train[place] = _counts(acted, message["content"], where, seed, left)
+            # every answered turn is one of the assistant's messages
+            answered = [n for n, turn in enumerate(trajectory.turns) if turn.actor == "agent" and turn.observations]
+            said = [place for place, counts in enumerate(train) if counts]
+            for number, place in zip(answered, said, strict=True):
+                turn = trajectory.turns[number]
+                call = (
+                    turn.observations[0].call if len(turn.observations) == 1 else None
+                )  # of several results, the whole
+                acted = action_text(turn.action, call)
+                observed = "\n\n".join(observation.text for observation in turn.observations)
+                train[place] = _counts(acted, observed, f"{identity(trajectory)}/{number}/{call}", seed, left)
             if not any(train):
                 left.out["turn information"] += 1
                 continue

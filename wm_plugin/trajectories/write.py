@@ -32,11 +32,9 @@ class Counts:
 
     def add(self, trajectory: Trajectory) -> None:
         self.trajectories += 1
-        for turn in trajectory.turns:
-            if turn.actor == "agent":
-                self.turns += 1
-                for observation in turn.observations:
-                    self.observations[observation.kind] += 1
+        turns = [turn.observations for turn in trajectory.turns if turn.actor == "agent"]
+        self.turns += len(turns)
+        self.observations.update([observation.kind for observed in turns for observation in observed])
 
     def merge(self, other: "Counts") -> None:
         self.trajectories += other.trajectories

@@ -65,16 +65,17 @@ def _dialogue(messages: list[Any]) -> tuple[list[Fields], str]:
     turns: list[Fields] = []
     action: str | None = None
     for number, message in enumerate(messages, 1):
-        if not isinstance(message, dict) or not isinstance(message.get("content"), str):
+        text = message.get("content") if isinstance(message, dict) else None
+        if not isinstance(text, str):
             raise RowError(f"message {number} has no text", "wrong type")
-        role, text = message.get("role"), message["content"]
-        if role == "system":
-            task.append(text)
-        elif role == "user" and action is None:
+        role = message.get("role")
+        if role == "user" and action is None:
             action = text
         elif role == "assistant" and action is not None:
             turns.append({"action": {"text": action}, "observations": [_observation(text)]})
             action = None
+        elif role == "system":
+            task.append(text)
         else:
             raise RowError(
                 f"message {number} ({role}) is out of turn: actions and observations alternate", "out of turn"

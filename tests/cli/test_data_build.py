@@ -207,7 +207,8 @@ def test_dialogues_and_transitions_train_on_the_same_turns(tmp_path):
         for sample in samples(tmp_path / "t.jsonl", "rwml-sft", turn_information=True, left=transitions)
         if sample.columns["turn"] != 1
     }
-    assert of_dialogues == of_transitions and 10 <= len(of_transitions) <= 60
+    assert of_dialogues == of_transitions
+    assert 10 <= len(of_transitions) <= 60
     assert found[0].messages[-1]["content"].endswith("[SUCCESS]")  # which is no word of the observation
     assert set(dialogues.kept + dialogues.dropped) == set(transitions.kept + transitions.dropped) == {"echo"}
     assert (dialogues.kept + dialogues.dropped)["echo"] == 900  # two results of one action are one message

@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from wm_plugin.environments.grid import make_boards, uniform, walk
+from wm_plugin.environments.grid import make_boards, walk, wanderer
 from wm_plugin.trajectories import Trajectory, Turn, expand
 from wm_plugin.trajectories.schema import Action, Context, Observation, Source
 
@@ -33,7 +33,7 @@ def grid_trajectories(count=12, seed=0, turns=3):
     luck = random.Random(seed)
     made = []
     for row, board in enumerate(make_boards(count, seed)):
-        first, *rest = walk(board, uniform(luck), turns)
+        first, *rest = walk(board, wanderer(luck), turns)
         steps = [
             Turn(action=Action(text=action), observations=(Observation(kind="environment", text=seen),))
             for action, seen in zip(rest[::2], rest[1::2], strict=True)

@@ -87,16 +87,46 @@ def test_a_level_is_a_perfect_maze_with_the_goal_at_its_far_end(size: int) -> No
         assert distance[goal] == max(distance.values()) <= maze.MAX_TURNS
 
 
-def test_the_expert_takes_the_shortest_way() -> None:
+@pytest.mark.parametrize("per_turn", [1, 4])
+def test_the_expert_takes_the_shortest_way(per_turn: int) -> None:
     pytest.importorskip("mazelib")
-    policy = maze.expert(random.Random(0))
+    choose = maze.expert(per_turn)
     environment = maze.MazeEnvironment()
     for board in maze.make_boards(20, seed=2):
         environment.reset(board)
         while not environment.over:
-            environment.move(policy(environment))
+            tool, arguments = choose(environment) or ("", {})
+            getattr(environment, tool)(**arguments)
         assert environment.success
-        assert environment.turns == maze.distances(board, board.index("G"))[board.index("A")]
+        shortest = maze.distances(board, board.index("G"))[board.index("A")]
+        assert environment.turns == -(-shortest // per_turn)
+        assert environment.metrics == {"actions": shortest, "effective": shortest, "invalid": 0}
+
+
+def test_several_moves_a_turn() -> None:
+    environment = maze.MazeEnvironment()
+    environment.reset("######\n#A..G#\n######")
+    assert environment.move("L; r; fly; U") == "Invalid: 1 of 4\n######\n#.A.G#\n######>"
+    assert environment.metrics == {"actions": 4, "effective": 1, "invalid": 1}
+    assert environment.move("R; R; L") == "######\n#...P#\n######!"  # nothing is run after the goal
+    assert environment.metrics == {"actions": 6, "effective": 3, "invalid": 1}
+
+
+def test_an_expert_gives_up_behind_walls() -> None:
+    environment = maze.MazeEnvironment()
+    environment.reset("#####\n#A#G#\n#####")
+    assert maze.expert()(environment) is None
+
+
+@pytest.mark.parametrize("level", list(maze.LEVELS))
+def test_256_levels_are_held_out(level: str) -> None:
+    pytest.importorskip("mazelib")
+    train, held_out = (
+        {row["board"].translate({65: ".", 71: "."}) for row in maze.dataset_rows(256, 0, part, level)}
+        for part in (False, True)
+    )
+    assert len(train) == len(held_out) == 256
+    assert not train & held_out
 
 
 def test_levels_are_pinned_to_their_seed() -> None:

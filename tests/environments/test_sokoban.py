@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wm_plugin.agents import play
-from wm_plugin.agents.scripted import actor
+from wm_plugin.agents.scripted import scripted
 from wm_plugin.environments import sokoban
 from wm_plugin.errors import MissingExtraError, UserError
 
@@ -125,7 +125,7 @@ def test_a_level_is_what_its_name_says_and_the_expert_wins_it(level: str) -> Non
         shortest = len(sokoban.solve(*sokoban.read_board(row["board"])) or [])
         assert 5 <= shortest <= 30
         per_turn = number % 3 + 1
-        played = play(sokoban.SokobanEnvironment(), row, actor(sokoban.expert(per_turn)), max_turns=30)
+        played = play(sokoban.SokobanEnvironment(), row, scripted(sokoban.expert(per_turn)), max_turns=30)
         assert (played.success, played.reward) == (True, 1.0)
         assert played.metadata["figures"] == {
             "success": 1.0,
@@ -150,7 +150,7 @@ def test_a_stuck_box_has_no_solution() -> None:
     environment.reset("#####\n#.BP#\n#..G#\n#####")
     assert environment.act("push left") == "#####\n#BP.#\n#..G#\n#####>"
     assert sokoban.solve(environment._walls, environment._goals, environment._position) is None
-    assert sokoban.expert()(environment) == "no operation"
+    assert sokoban.expert()(environment) is None
     assert environment.act("no operation").endswith(">")
     assert environment.metrics == {"actions": 2, "effective": 1, "invalid": 0}
 
@@ -235,3 +235,18 @@ def test_without_reasoning_gym_only_making_levels_fails(monkeypatch: pytest.Monk
     assert environment.act("push right") == ".P*!"
     with pytest.raises(MissingExtraError, match=r"wm-plugin\[sokoban\]"):
         sokoban.make_boards(1, seed=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", list(sokoban.LEVELS))
+def test_256_levels_are_held_out(level: str) -> None:
+    pytest.importorskip("reasoning_gym")
+    held_out = sokoban.make_boards(256, 0, level=level, held_out=True)
+    train = sokoban.make_boards(256, 0, level=level)
+    assert len(set(held_out)) == len(set(train)) == 256
+    assert not {sokoban.read_board(board)[0] for board in train} & {sokoban.read_board(board)[0] for board in held_out}
+
+
+def test_a_misspelt_level_is_named() -> None:
+    with pytest.raises(UserError, match="the Sokoban has no level 'hard1'; did you mean 'hard-1'?"):
+        sokoban.dataset_rows(1, level="hard1")

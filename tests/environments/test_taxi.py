@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wm_plugin.agents import play
-from wm_plugin.agents.scripted import actor
+from wm_plugin.agents.scripted import scripted
 from wm_plugin.environments import taxi
 from wm_plugin.errors import MissingExtraError, UserError
 
@@ -146,7 +146,7 @@ def test_the_expert_wins_every_level_by_the_shortest_way() -> None:
         plan = taxi.solve(row["state"]) or []
         if number % 5 == 0:
             assert len(plan) == naive_shortest(naive_of(row["state"]))
-            played = play(taxi.TaxiEnvironment(), row, actor(taxi.expert(per_turn)), max_turns=30)
+            played = play(taxi.TaxiEnvironment(), row, scripted(taxi.expert(per_turn)), max_turns=30)
             assert (played.success, played.reward) == (True, 1.0)
             assert played.metadata["figures"] == {
                 "success": 1.0,

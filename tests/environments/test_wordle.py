@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wm_plugin.agents import play
-from wm_plugin.agents.scripted import actor
+from wm_plugin.agents.scripted import scripted
 from wm_plugin.environments import wordle
 from wm_plugin.errors import UserError
 
@@ -119,13 +119,13 @@ def test_the_words() -> None:
 
 def test_the_expert_wins_without_looking_at_the_word() -> None:
     for row in [*wordle.dataset_rows(40, seed=5), *wordle.dataset_rows(20, seed=5, held_out=True)]:
-        played = play(wordle.WordleEnvironment(), row, actor(wordle.expert()), max_turns=6)
+        played = play(wordle.WordleEnvironment(), row, scripted(wordle.expert()), max_turns=6)
         assert (played.success, played.reward) == (True, 1.0)
         assert played.metadata["figures"]["effective"] == played.metadata["figures"]["turns"] == len(played.turns)
     environment = wordle.WordleEnvironment()
     environment.reset("zzzzz")  # no word of ours: it goes on without an error
     while not environment.over:
-        environment.act(wordle.expert()(environment))
+        environment.act((wordle.expert()(environment) or ("", {"actions": ""}))[1]["actions"])
 
 
 FUZZ = [

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from wm_plugin.agents import play
-from wm_plugin.agents.scripted import call, directions, sql_expert, walker
+from wm_plugin.agents.scripted import call, directions, scripted
 from wm_plugin.environments import grid, sql
 from wm_plugin.environments.grid import GridEnvironment
 from wm_plugin.environments.sql import SqlEnvironment
@@ -22,12 +22,12 @@ pytest.importorskip("transformers")
 
 def walks(count, policy=grid.expert, seed=0):
     rng = random.Random(seed)
-    return [play(GridEnvironment(), row, walker(policy(rng)), max_turns=6) for row in grid.dataset_rows(count, seed)]
+    return [play(GridEnvironment(), row, scripted(policy(rng)), max_turns=6) for row in grid.dataset_rows(count, seed)]
 
 
 def test_imitation_trains_on_all_that_the_expert_did():
     row = sql.dataset_rows(1)[0]
-    expert = play(SqlEnvironment(), row, sql_expert, max_turns=12)
+    expert = play(SqlEnvironment(), row, scripted(sql.expert()), max_turns=12)
     (sample,) = imitation([expert])
     roles = [message["role"] for message in sample.messages]
     assert roles[:4] == ["user", "assistant", "tool", "assistant"]
@@ -47,7 +47,7 @@ def test_an_empty_message_does_not_count():
 
 
 def test_rft_takes_successes_once():
-    wanderers = walks(60, grid.uniform)
+    wanderers = walks(60, grid.wanderer)
     won = [trajectory for trajectory in wanderers if trajectory.success]
     assert 5 < len(won) < 55
     samples = list(rft([*wanderers, *won]))
@@ -118,7 +118,7 @@ def test_implicit_world_modelling_shows_what_other_moves_would_have_done():
 
 
 def test_an_alternative_of_several_calls_or_errors_is_all_shown():
-    expert = play(SqlEnvironment(), sql.dataset_rows(1)[0], sql_expert, max_turns=12)
+    expert = play(SqlEnvironment(), sql.dataset_rows(1)[0], scripted(sql.expert()), max_turns=12)
 
     def propose(trajectory, environment, count):
         assert environment.turns == sum(len(turn.observations) for turn in trajectory.turns)
@@ -149,7 +149,7 @@ class Moody(GridEnvironment):
 
 def test_what_does_not_replay_is_left_out_and_counted():
     (expert,) = walks(1)
-    moody = play(Moody(), expert.metadata["reset"], walker(grid.expert(random.Random(0))), max_turns=6)
+    moody = play(Moody(), expert.metadata["reset"], scripted(grid.expert(random.Random(0))), max_turns=6)
     changed = expert.model_copy(update={"turns": expert.turns[1:] or expert.turns * 2})
     other = expert.model_copy(update={"metadata": {}})
     counts = Counter()

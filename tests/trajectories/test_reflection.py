@@ -8,7 +8,7 @@ import pytest
 
 from prediction_support import chat_server
 from wm_plugin.agents import play
-from wm_plugin.agents.scripted import directions, walker
+from wm_plugin.agents.scripted import directions, scripted
 from wm_plugin.environments import grid
 from wm_plugin.environments.grid import GridEnvironment
 from wm_plugin.trajectories.reflection import INSTRUCTION, asking, reflection
@@ -19,7 +19,7 @@ pytest.importorskip("transformers")
 @pytest.fixture
 def expert():
     rows = grid.dataset_rows(40, 3)
-    played = [play(GridEnvironment(), row, walker(grid.expert(random.Random(0))), max_turns=6) for row in rows]
+    played = [play(GridEnvironment(), row, scripted(grid.expert(random.Random(0))), max_turns=6) for row in rows]
     return next(trajectory for trajectory in played if len(trajectory.turns) >= 4)
 
 

@@ -7,10 +7,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
+from wm_plugin.errors import UserError, nearest
+
 MAX_ACTIONS = 50  # in one text; what comes after them is one invalid action
 MAX_CHARACTERS = 4000  # a longer text is one invalid action
 
 State = TypeVar("State", bound=Hashable)
+Chosen = tuple[str, dict[str, Any]]  # a tool's name and its arguments
+Choose = Callable[
+    [Any], Chosen | None
+]  # an expert or a wanderer: given an environment, the next call, or None to give up
 
 
 def parse(text: Any, known: Callable[[str], bool], max_actions: int = MAX_ACTIONS) -> list[str | None]:
@@ -52,11 +58,20 @@ def shortest_plan(
     return None
 
 
+def check_level(level: str, levels: Iterable[str], world: str) -> None:
+    """Raises UserError where a world has no such level."""
+    if level not in list(levels):
+        raise UserError(f"the {world} has no level {level!r}{nearest(str(level), levels)}")
+
+
 class ActionEnvironment(ABC):
     """What these worlds share: a turn is a text of actions, and an action is effective when it changes the state.
 
     Once the goal is reached, what is left of a text is neither run nor counted.
     """
+
+    irreversible: tuple[str, ...] = ()
+    _max_actions = MAX_ACTIONS  # a turn
 
     def __init__(self) -> None:
         self._max_turns = 0  # over until the first reset
@@ -77,7 +92,7 @@ class ActionEnvironment(ABC):
             raise ValueError("The episode is over.")
         self.turns += 1
         actions, invalid = 0, 0
-        for action in parse(text, self._known):
+        for action in parse(text, self._known, self._max_actions):
             before = self._state()
             actions += 1
             invalid += action is None or not self._apply(action)

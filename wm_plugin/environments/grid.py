@@ -5,29 +5,39 @@ goal; `>` your move, `!` the episode is over.
 """
 
 import random
-from collections.abc import Callable
 from typing import Any
+
+from wm_plugin.environments.actions import ActionEnvironment, Choose, Chosen, check_level
+from wm_plugin.errors import UserError
 
 SIZE = 4
 MAX_TURNS = 6
+LEVELS = ("standard",)
+INSTRUCTION = ""  # the board is the whole prompt
 MOVES = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
 
 
-class GridEnvironment:
-    """One episode: at most `MAX_TURNS` moves; reward 1 for reaching the goal."""
+class GridEnvironment(ActionEnvironment):
+    """One episode: at most `max_turns` moves, one a turn; reward 1 for reaching the goal."""
+
+    _max_actions = 1
 
     def __init__(self) -> None:
+        super().__init__()
         self._cells: list[str] = []
         self._agent = self._goal = -1
-        self.turns = 0
-        self.success = False
 
-    def reset(self, board: str, **_: Any) -> str:
-        """Start at `board` (a dataset column made by `make_boards`) and return the first observation."""
-        self._cells = [cell for cell in board if cell != "\n"]
-        self._agent, self._goal = self._cells.index("A"), self._cells.index("G")
-        self.turns, self.success = 0, False
-        return self._observation()
+    def reset(self, board: str, max_turns: int | None = None, **_: Any) -> str:
+        """Start at `board` (a dataset column made by `make_boards`) and return the first observation.
+
+        `max_turns` is `MAX_TURNS` unless the row says otherwise. A board that is not 4x4 cells with one `A` and one `G` is a
+        `UserError`.
+        """
+        cells = [cell for cell in str(board) if cell != "\n"]
+        if len(cells) != SIZE * SIZE or set(cells) - set("#.AG") or cells.count("A") != 1 or cells.count("G") != 1:
+            raise UserError("A grid's column `board` needs 4 rows of 4 cells # . A G, with one A and one G")
+        self._cells, self._agent, self._goal = cells, cells.index("A"), cells.index("G")
+        return self._start(max_turns or MAX_TURNS)
 
     def move(self, direction: str) -> str:
         """Move the agent one cell.
@@ -38,32 +48,29 @@ class GridEnvironment:
         Returns:
             The new board.
         """
-        if self.over:
-            raise ValueError("The episode is over.")
-        if direction not in list(MOVES):  # a list, because a model may send something that cannot be hashed
-            raise ValueError(f"There is no direction {str(direction)[:20]!r}; use U, D, L or R.")
-        self.turns += 1
+        return self._act(direction)
+
+    def _known(self, action: str) -> bool:
+        return action.upper() in MOVES
+
+    def _apply(self, action: str) -> bool:
         self._cells[self._agent] = "."
-        self._agent = step(self._cells, self._agent, direction)
-        self.success = self._agent == self._goal
+        self._agent = step(self._cells, self._agent, action.upper())
+        self.success = self._ended = self._agent == self._goal
         self._cells[self._agent] = "P" if self.success else "A"
-        return self._observation()
+        return True
 
-    def get_reward(self) -> float:
-        return float(self.success)
-
-    @property
-    def over(self) -> bool:
-        return self.success or self.turns >= MAX_TURNS
+    def _state(self) -> int:
+        return self._agent
 
     def _observation(self) -> str:
-        return draw(self._cells) + ("!" if self.over else ">")
+        return draw(self._cells) + self._mark
 
     def _best_moves(self) -> list[str]:
         """The moves that shorten the way to the goal."""
         distance = distances(self._cells, self._goal)
-        here = distance[self._agent]
-        return [move for move in MOVES if distance[step(self._cells, self._agent, move)] < here]
+        here = distance.get(self._agent, 0)
+        return [move for move in MOVES if distance.get(step(self._cells, self._agent, move), here) < here]
 
 
 def draw(cells: list[str]) -> str:
@@ -117,27 +124,35 @@ def is_held_out(cells: list[str]) -> bool:
     return sum((index + 1) * 2654435761 for index, cell in enumerate(cells) if cell == "#") % 97 % 10 == 0
 
 
-def dataset_rows(count: int, seed: int = 0, held_out: bool = False) -> list[dict[str, Any]]:
-    """Rows for a trainer: the whole prompt is the first observation, which `reset` supplies."""
+def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str = "standard") -> list[dict[str, Any]]:
+    """Rows for a trainer: the whole prompt is the first observation, which `reset` supplies. There is one level."""
+    check_level(level, LEVELS, "grid")
     boards = make_boards(count, seed, held_out=held_out)
     return [{"prompt": [{"role": "user", "content": ""}], "board": board} for board in boards]
 
 
-def walk(board: str, choose: Callable[[GridEnvironment], str], max_turns: int = MAX_TURNS) -> list[str]:
+def walk(board: str, choose: Choose, max_turns: int = MAX_TURNS) -> list[str]:
     """[observation, action, observation, ..., observation]: an episode of at most `max_turns` moves."""
     environment = GridEnvironment()
     episode = [environment.reset(board)]
-    while environment.turns < max_turns and not environment.over:
-        action = choose(environment)
-        episode += [action, environment.move(action)]
+    while environment.turns < max_turns and not environment.over and (chosen := choose(environment)):
+        direction = chosen[1]["direction"]
+        episode += [direction, environment.move(direction)]
     return episode
 
 
-def expert(rng: random.Random) -> Callable[[GridEnvironment], str]:
-    """A policy that takes one of the shortest ways."""
-    return lambda environment: rng.choice(environment._best_moves())
+def expert(rng: random.Random | None = None) -> Choose:
+    """Takes a shortest way: one of them at random, or the first one without `rng`. Gives up where there is none."""
+
+    def choose(environment: GridEnvironment) -> Chosen | None:
+        moves = environment._best_moves()
+        if not moves:
+            return None
+        return "move", {"direction": rng.choice(moves) if rng else moves[0]}
+
+    return choose
 
 
-def uniform(rng: random.Random) -> Callable[[GridEnvironment], str]:
-    """A policy that moves anywhere."""
-    return lambda _: rng.choice("UDLR")
+def wanderer(rng: random.Random) -> Choose:
+    """Moves anywhere."""
+    return lambda _: ("move", {"direction": rng.choice("UDLR")})

@@ -6,82 +6,71 @@ goal; `>` your move, `!` the episode is over. A board is a dataset column, so on
 
 import random
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from wm_plugin.environments.actions import ActionEnvironment, Choose, Chosen, check_level
 from wm_plugin.errors import MissingExtraError, UserError
 
 MAX_TURNS = 30
+LEVELS = {"standard": 11, "hard-1": 15}  # cells a side
 MOVES = "UDLR"
 
-INSTRUCTION = f"""You stand in a maze and have at most {MAX_TURNS} moves to get to the goal.
+INSTRUCTION = f"""You stand in a maze and have at most {MAX_TURNS} turns to get to the goal.
 Map: # wall, . floor, A you, G goal. The mark after the map is > while you may move and ! when the episode is over.
-Call move with U (one row up), D (one row down), L (left) or R (right); it shows the new map. A wall stops you, and the
-move counts all the same.
+Call move with U (one row up), D (one row down), L (left) or R (right), or with several of them, separated by semicolons; it
+runs them in order and shows the map after the last. A wall stops you.
 
 """
 
 
-class MazeEnvironment:
-    """One episode: at most `max_turns` moves; reward 1 for reaching the goal."""
+class MazeEnvironment(ActionEnvironment):
+    """One episode: at most `max_turns` turns of one move or several; reward 1 for reaching the goal."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._board = ""
         self._agent = self._goal = -1
-        self._max_turns = 0  # over until the first reset
-        self.turns = 0
-        self.success = False
 
     def reset(self, board: str, max_turns: int | None = None, **_: Any) -> str:
         """Start at `board` (rows of `#.AG` joined by newlines) and return the first observation.
 
         `max_turns` is `MAX_TURNS` unless the row says otherwise. A board without one `A` and one `G` is a `UserError`.
         """
-        if board.count("A") != 1 or board.count("G") != 1:
+        if not isinstance(board, str) or board.count("A") != 1 or board.count("G") != 1:
             raise UserError("A maze's column `board` needs one A (the agent) and one G (the goal)")
         self._agent, self._goal = board.index("A"), board.index("G")
         self._board = board.replace("A", ".").replace("G", ".")
-        self._max_turns = max_turns or MAX_TURNS
-        self.turns, self.success = 0, False
-        return self._observation()
+        return self._start(max_turns or MAX_TURNS)
 
     def move(self, direction: str) -> str:
-        """Move one cell. Walking into a wall changes nothing.
+        """Move one cell, or several. Walking into a wall changes nothing.
 
         Args:
-            direction: One of U, D, L, R.
+            direction: One of U, D, L, R, or several, separated by semicolons, e.g. "U; U; R".
 
         Returns:
             The new map.
         """
-        if self.over:
-            raise ValueError("The episode is over.")
-        if direction not in list(MOVES):
-            raise ValueError(f"There is no direction {str(direction)[:20]!r}; use U, D, L or R.")
-        self.turns += 1
-        self._agent = step(self._board, self._agent, direction)
-        self.success = self._agent == self._goal
-        return self._observation()
+        return self._act(direction)
 
-    def get_reward(self) -> float:
-        return float(self.success)
+    def _known(self, action: str) -> bool:
+        return action.upper() in list(MOVES)
 
-    @property
-    def over(self) -> bool:
-        return self.success or self.turns >= self._max_turns
+    def _apply(self, action: str) -> bool:
+        self._agent = step(self._board, self._agent, action.upper())
+        self.success = self._ended = self._agent == self._goal
+        return True
+
+    def _state(self) -> int:
+        return self._agent
 
     def _observation(self) -> str:
         cells = list(self._board)
         cells[self._goal] = "G"
         cells[self._agent] = "P" if self.success else "A"
-        return "".join(cells) + ("!" if self.over else ">")
-
-    def _best_moves(self) -> list[str]:
-        """The moves that shorten the way to the goal: one in a maze without loops, none where the goal cannot be reached."""
-        distance = distances(self._board, self._goal)
-        here = distance.get(self._agent, 0)
-        return [move for move in MOVES if distance.get(step(self._board, self._agent, move), here) < here]
+        return "".join(cells) + self._mark
 
 
 def step(board: str, position: int, direction: str) -> int:
@@ -128,15 +117,35 @@ def make_boards(count: int, seed: int, *, size: int = 11, held_out: bool = False
     return boards
 
 
-def dataset_rows(count: int, seed: int = 0, held_out: bool = False, size: int = 11) -> list[dict[str, Any]]:
-    """Rows for a trainer: the prompt explains the task, and `reset` appends the first observation to it."""
-    boards = make_boards(count, seed, size=size, held_out=held_out)
-    return [{"prompt": [{"role": "user", "content": INSTRUCTION}], "board": board} for board in boards]
+def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str = "standard") -> list[dict[str, Any]]:
+    """Rows for a trainer: the prompt explains the task, and `reset` appends the first observation to it.
+
+    `level` is standard (11x11 cells) or hard-1 (15x15).
+    """
+    check_level(level, LEVELS, "maze")
+    boards = make_boards(count, seed, size=LEVELS[level], held_out=held_out)
+    prompt = [{"role": "user", "content": INSTRUCTION}]
+    return [{"prompt": prompt, "board": board, "level": level} for board in boards]
 
 
-def expert(rng: random.Random) -> Callable[[MazeEnvironment], str]:
-    """A policy that takes one of the shortest ways."""
-    return lambda environment: rng.choice(environment._best_moves())
+def expert(per_turn: int = 1) -> Choose:
+    """Takes a shortest way, `per_turn` moves a turn. Gives up where there is none."""
+
+    def choose(environment: MazeEnvironment) -> Chosen | None:
+        distance = distances(environment._board, environment._goal)
+        position, moves = environment._agent, ""
+        while len(moves) < per_turn and distance.get(position):
+            ways = {move: step(environment._board, position, move) for move in MOVES}
+            moves += next(move for move, to in ways.items() if distance[to] < distance[position])
+            position = ways[moves[-1]]
+        return ("move", {"direction": "; ".join(moves)}) if moves else None
+
+    return choose
+
+
+def wanderer(rng: random.Random) -> Choose:
+    """Moves anywhere, up to three cells a turn."""
+    return lambda _: ("move", {"direction": "; ".join(rng.choices(MOVES, k=rng.randint(1, 3)))})
 
 
 def _prim_maze(size: int, seed: int) -> str:

@@ -7,11 +7,11 @@ a goal, `+` player on a goal; `>` your turn, `!` the episode is over. A board is
 
 import random
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from wm_plugin.environments.actions import ActionEnvironment, shortest_plan
-from wm_plugin.errors import MissingExtraError, UserError, nearest
+from wm_plugin.environments.actions import ActionEnvironment, Choose, Chosen, check_level, shortest_plan
+from wm_plugin.errors import MissingExtraError, UserError
 
 MAX_TURNS = 30
 LEVELS = {"standard": (7, 2), "hard-1": (10, 2), "hard-2": (7, 3)}  # side and boxes, as in WMAct
@@ -158,8 +158,7 @@ def make_boards(count: int, seed: int, *, level: str = "standard", held_out: boo
     They are made by playing backwards from a solved board. The walls decide the split (1 layout in 4 is held out), so that no
     held-out layout is ever trained on.
     """
-    if level not in LEVELS:
-        raise UserError(f"There is no Sokoban level {level!r}{nearest(level, LEVELS)}")
+    check_level(level, LEVELS, "Sokoban")
     rng = random.Random(seed * 2 + held_out)
     boards: dict[str, None] = {}
     while len(boards) < count:
@@ -181,12 +180,12 @@ def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str =
     return [{"prompt": [{"role": "user", "content": INSTRUCTION}], "board": board, "level": level} for board in boards]
 
 
-def expert(per_turn: int = 1) -> Callable[[SokobanEnvironment], str]:
-    """A policy that takes a shortest solution, `per_turn` actions a turn, and does nothing once there is none."""
+def expert(per_turn: int = 1) -> Choose:
+    """Takes a shortest solution, `per_turn` actions a turn, and gives up once there is none."""
 
     plans: dict[tuple[str, frozenset[int], Position], list[str]] = {}  # a search may take half a second: one an episode
 
-    def choose(environment: SokobanEnvironment) -> str:
+    def choose(environment: SokobanEnvironment) -> Chosen | None:
         walls, goals, position = environment._walls, environment._goals, environment._position
         plan = plans.get((walls, goals, position))
         if plan is None:
@@ -197,9 +196,14 @@ def expert(per_turn: int = 1) -> Callable[[SokobanEnvironment], str]:
                 plans[walls, goals, position] = plan[done:]
                 if done < len(plan):
                     position = step(walls, position, plan[done])
-        return "; ".join(plan[:per_turn]) or NOTHING
+        return ("act", {"actions": "; ".join(plan[:per_turn])}) if plan else None
 
     return choose
+
+
+def wanderer(rng: random.Random) -> Choose:
+    """Moves and pushes anywhere, up to three actions a turn."""
+    return lambda _: ("act", {"actions": "; ".join(rng.choices(ACTIONS, k=rng.randint(1, 3)))})
 
 
 def _reverse_play(side: int, boxes: int, rng: random.Random) -> str:

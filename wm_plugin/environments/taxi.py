@@ -7,14 +7,15 @@ nothing and is an invalid action (gymnasium would set the passenger down at any 
 
 import random
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from wm_plugin.environments.actions import ActionEnvironment, shortest_plan
+from wm_plugin.environments.actions import ActionEnvironment, Choose, Chosen, check_level, shortest_plan
 from wm_plugin.errors import MissingExtraError, UserError
 
 MAX_TURNS = 30
+LEVELS = ("standard",)
 HELD_OUT = 60  # of 300 start states
 ACTIONS = ("move down", "move up", "move right", "move left", "pickup", "dropoff")  # numbered as in gymnasium
 IN_TAXI = 4  # where the passenger is, beside the numbers of the four places
@@ -129,11 +130,13 @@ def draw(state: int) -> str:
     return "\n".join([*lines, border])
 
 
-def dataset_rows(count: int, seed: int = 0, held_out: bool = False) -> list[dict[str, Any]]:
+def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str = "standard") -> list[dict[str, Any]]:
     """Rows for a trainer: the prompt explains the task, and `reset` appends the first observation to it.
 
-    There are 240 start states to train on, shuffled and repeated as often as `count` needs, and 60 held out, each once.
+    There are 240 start states to train on, shuffled and repeated as often as `count` needs, and 60 held out, each once. There
+    is one level.
     """
+    check_level(level, LEVELS, "taxi")
     by_hash = sorted(start_states(), key=lambda state: zlib.crc32(str(state).encode()))
     states = by_hash[:HELD_OUT] if held_out else by_hash[HELD_OUT:]
     if held_out and count > HELD_OUT:
@@ -142,7 +145,8 @@ def dataset_rows(count: int, seed: int = 0, held_out: bool = False) -> list[dict
     chosen: list[int] = []
     while len(chosen) < count:
         chosen += rng.sample(states, len(states))
-    return [{"prompt": [{"role": "user", "content": INSTRUCTION}], "state": state} for state in chosen[:count]]
+    prompt = [{"role": "user", "content": INSTRUCTION}]
+    return [{"prompt": prompt, "state": state, "level": level} for state in chosen[:count]]
 
 
 def solve(state: int) -> list[str] | None:
@@ -156,6 +160,16 @@ def solve(state: int) -> list[str] | None:
     return shortest_plan(state, successors, is_delivered)
 
 
-def expert(per_turn: int = 1) -> Callable[[TaxiEnvironment], str]:
-    """A policy that takes a shortest way, `per_turn` actions a turn."""
-    return lambda environment: "; ".join((solve(environment._number) or [])[:per_turn])
+def expert(per_turn: int = 1) -> Choose:
+    """Takes a shortest way, `per_turn` actions a turn."""
+
+    def choose(environment: TaxiEnvironment) -> Chosen | None:
+        plan = solve(environment._number)
+        return ("act", {"actions": "; ".join(plan[:per_turn])}) if plan else None
+
+    return choose
+
+
+def wanderer(rng: random.Random) -> Choose:
+    """Drives anywhere, up to three actions a turn."""
+    return lambda _: ("act", {"actions": "; ".join(rng.choices(ACTIONS, k=rng.randint(1, 3)))})

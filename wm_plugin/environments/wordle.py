@@ -7,14 +7,14 @@ guess, so that nobody has to know our list of hidden words: 1,708 English ones, 
 
 import random
 import zlib
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from wm_plugin.environments.actions import ActionEnvironment
+from wm_plugin.environments.actions import ActionEnvironment, Choose, Chosen, check_level
 from wm_plugin.errors import UserError
 
 MAX_TURNS = 12
+LEVELS = ("standard",)
 GUESSES = 6
 HELD_OUT = 256  # of `WORDS`
 OPENING = "slate"  # the expert's first guess
@@ -33,6 +33,8 @@ class WordleEnvironment(ActionEnvironment):
 
     A guess is effective when it was not given before.
     """
+
+    irreversible = ("act",)
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,11 +97,13 @@ def feedback(guess: str, word: str) -> str:
     return marks
 
 
-def dataset_rows(count: int, seed: int = 0, held_out: bool = False) -> list[dict[str, Any]]:
+def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str = "standard") -> list[dict[str, Any]]:
     """Rows for a trainer: the prompt explains the task, and `reset` appends the first observation to it.
 
     There are 256 held-out words, each given once; the others are shuffled, and repeated as often as `count` needs.
+    There is one level.
     """
+    check_level(level, LEVELS, "Wordle")
     by_hash = sorted(WORDS, key=lambda word: (zlib.crc32(word.encode()), word))
     words = by_hash[:HELD_OUT] if held_out else by_hash[HELD_OUT:]
     if held_out and count > HELD_OUT:
@@ -108,14 +112,23 @@ def dataset_rows(count: int, seed: int = 0, held_out: bool = False) -> list[dict
     chosen: list[str] = []
     while len(chosen) < count:
         chosen += rng.sample(words, len(words))
-    return [{"prompt": [{"role": "user", "content": INSTRUCTION}], "word": word} for word in chosen[:count]]
+    prompt = [{"role": "user", "content": INSTRUCTION}]
+    return [{"prompt": prompt, "word": word, "level": level} for word in chosen[:count]]
 
 
-def expert() -> Callable[[WordleEnvironment], str]:
-    """A policy that reads the feedback and knows `WORDS`; it asks what tells the words apart that are left."""
-    return lambda environment: best_guess(
-        tuple((guess, feedback(guess, environment._word)) for guess in environment._guesses)
-    )
+def expert() -> Choose:
+    """Reads the feedback and knows `WORDS`; it asks what tells the words apart that are left."""
+
+    def choose(environment: WordleEnvironment) -> Chosen:
+        seen = tuple((guess, feedback(guess, environment._word)) for guess in environment._guesses)
+        return "act", {"actions": best_guess(seen)}
+
+    return choose
+
+
+def wanderer(rng: random.Random) -> Choose:
+    """Guesses any word."""
+    return lambda _: ("act", {"actions": rng.choice(WORDS)})
 
 
 @lru_cache(maxsize=2**14)

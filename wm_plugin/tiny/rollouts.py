@@ -6,12 +6,11 @@ import argparse
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from wm_plugin.agents.rollout import Policy, play
-from wm_plugin.agents.scripted import call, sql_query, walker
+from wm_plugin.agents.scripted import call, scripted
 from wm_plugin.environments import sql
-from wm_plugin.environments.grid import MAX_TURNS, GridEnvironment, dataset_rows, expert, uniform
+from wm_plugin.environments.grid import MAX_TURNS, GridEnvironment, dataset_rows, expert, wanderer
 from wm_plugin.trajectories.schema import Action, Source, Trajectory
 from wm_plugin.trajectories.write import write
 
@@ -20,8 +19,8 @@ def rollouts(count: int, seed: int, *, held_out: bool = False) -> Iterator[Traje
     """`count` episodes, by turns of an expert and of a walker who goes anywhere."""
     rng = random.Random(seed)
     for number, row in enumerate(dataset_rows(count, seed, held_out)):
-        choose = (expert if number % 2 else uniform)(rng)
-        played = play(GridEnvironment(), row, walker(choose), max_turns=MAX_TURNS)
+        choose = (expert if number % 2 else wanderer)(rng)
+        played = play(GridEnvironment(), row, scripted(choose), max_turns=MAX_TURNS)
         yield played.model_copy(update={"source": Source(format="wm", file="grid", row=number)})
 
 
@@ -34,11 +33,11 @@ def sql_rollouts(count: int, seed: int, *, held_out: bool = False) -> Iterator[T
 
 
 def _asker(rng: random.Random) -> Policy:
-    def act(trajectory: Trajectory, _: Any) -> Action:
+    def act(trajectory: Trajectory, environment: sql.SqlEnvironment) -> Action:
         if not trajectory.turns:
             return call("list_tables")
         if len(trajectory.turns) == 1:
-            return call("run_query", query=sql_query(trajectory))
+            return call("run_query", query=environment._query)
         shown = trajectory.turns[1].observations[0].text.split("\n")[1]
         return call("submit_answer", answer=rng.choice([shown, "I do not know"]))
 

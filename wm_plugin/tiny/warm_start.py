@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
-from wm_plugin.environments.grid import MAX_TURNS, SIZE, expert, make_boards, uniform, walk
+from wm_plugin.environments.grid import MAX_TURNS, SIZE, expert, make_boards, walk, wanderer
 from wm_plugin.evaluation.one_step import evaluate
 from wm_plugin.tiny.policy import HEADER, Tokenizer
 
@@ -50,7 +50,7 @@ def encode(
 def walks(tokenizer: Tokenizer, boards: Sequence[str], seed: int) -> tuple[list[list[int]], list[list[int]]]:
     """Uniform random walks of at most 4 moves, for evaluation: token ids, and masks (1 = a token of a next observation)."""
     rng = random.Random(seed)
-    ids, kinds = encode(tokenizer, [walk(board, uniform(rng), WALK_TURNS) for board in boards])
+    ids, kinds = encode(tokenizer, [walk(board, wanderer(rng), WALK_TURNS) for board in boards])
     return ids, [[int(kind == OBSERVATION) for kind in row] for row in kinds]
 
 
@@ -73,7 +73,7 @@ def world_model_sft(
     """
     boards = make_boards(min(20_000, max_steps * _BATCH_OF_WALKS), seed)
     rng = random.Random(seed + 1)
-    ids, kinds = encode(tokenizer, [walk(board, uniform(rng), WALK_TURNS) for board in boards])
+    ids, kinds = encode(tokenizer, [walk(board, wanderer(rng), WALK_TURNS) for board in boards])
     validation = walks(tokenizer, make_boards(128, _VALIDATION_SEED, held_out=True), _VALIDATION_SEED)
     reached = 0.0
 

@@ -2,7 +2,6 @@
 
 import platform
 import shutil
-import struct
 import sys
 import textwrap
 import time
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import wm_plugin.sandbox
 from wm_plugin.errors import UserError
 from wm_plugin.rewards import sandbox
 from wm_plugin.rewards.rules import RuleReward
@@ -140,8 +140,8 @@ def test_it_cannot_see_the_project():
 @needs_it
 @pytest.mark.parametrize("body", ["while True: pass", "import time\ntime.sleep(60)\nreturn True"])
 def test_the_timeout_kills_everything(body, monkeypatch, tmp_path):
-    python = sandbox._python()
-    monkeypatch.setattr(sandbox, "_python", lambda: [*python, str(tmp_path)])  # to be found by
+    python = sandbox._python
+    monkeypatch.setattr(sandbox, "_python", lambda *code: [*python(*code), str(tmp_path)])  # to be found by
     start = time.monotonic()
     assert run(body, timeout=1.0) == (None, "no verdict within 1 s")
     assert time.monotonic() - start < 10
@@ -187,7 +187,7 @@ def test_verifiers_of_a_reward():
 
 
 def test_without_bubblewrap_no_code_is_run(monkeypatch):
-    monkeypatch.setattr(sandbox, "_checked", {})
+    monkeypatch.setattr(wm_plugin.sandbox, "_checked", {})
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(UserError, match="bwrap is not installed: install the system package bubblewrap"):
         RuleReward(allow_code=True, verifier={"python": "def verify(*_): return True"})
@@ -197,40 +197,14 @@ def test_where_namespaces_are_denied_it_says_so(monkeypatch, tmp_path):
     denied = tmp_path / "bwrap"
     denied.write_text("#!/bin/sh\necho 'bwrap: No permissions to create a new namespace' >&2\nexit 1\n")
     denied.chmod(0o755)
-    monkeypatch.setattr(sandbox, "_checked", {})
+    monkeypatch.setattr(wm_plugin.sandbox, "_checked", {})
     monkeypatch.setattr(shutil, "which", lambda name: str(denied))
     with pytest.raises(UserError, match="it does not work here: bwrap: No permissions to create a new namespace"):
         Sandbox().run("", "p", "t", {})
 
 
 def test_elsewhere_it_says_so(monkeypatch):
-    monkeypatch.setattr(sandbox, "_checked", {})
+    monkeypatch.setattr(wm_plugin.sandbox, "_checked", {})
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(UserError, match="Linux on x86_64 or aarch64; this is darwin"):
         sandbox.check()
-
-
-@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_the_filter_decides_each_call(monkeypatch, machine):
-    """The program is run by hand: a tiny interpreter of what it uses."""
-    monkeypatch.setattr(platform, "machine", lambda: machine)
-    program = list(struct.iter_unpack("=HBBI", sandbox._filter()))
-    system = sandbox._SYSTEMS[machine]
-
-    def decide(architecture, number):
-        place, value = 0, 0
-        while True:
-            code, yes, no, constant = program[place]
-            place += 1
-            if code == 0x20:
-                value = {0: number, 4: architecture}[constant]
-            elif code == 0x06:
-                return constant
-            else:
-                place += yes if (value == constant if code == 0x15 else value >= constant) else no
-
-    for number in range(600):
-        wanted = 0x00050001 if number in system.denied else 0x7FFF0000
-        assert decide(system.architecture, number) == wanted
-    assert decide(0x40000003, 1) == 0x80000000
-    assert decide(system.architecture, 0x40000000 + 57) == 0x00050001

@@ -162,7 +162,7 @@ def test_any_argument_gives_text_or_a_value_error(name: str) -> None:
     @settings(max_examples=350, derandomize=True, deadline=None, database=None)
     @given(
         st.sampled_from(sorted(tools_of(environment))),
-        st.lists(ARGUMENTS, min_size=1, max_size=1),
+        st.lists(ARGUMENTS, min_size=3, max_size=3),
         st.sampled_from(rows),
     )
     def fuzz(tool: str, arguments: list[Any], row: dict[str, Any]) -> None:

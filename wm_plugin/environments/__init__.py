@@ -12,6 +12,7 @@ from wm_plugin.registry import Registry
 
 ENVIRONMENTS = Registry(
     "environment",
+    dialogue="wm_plugin.environments.dialogue:DialogueEnvironment",
     grid="wm_plugin.environments.grid:GridEnvironment",
     maze="wm_plugin.environments.maze:MazeEnvironment",
     shop="wm_plugin.environments.shop:ShopEnvironment",

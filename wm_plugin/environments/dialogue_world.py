@@ -1,0 +1,265 @@
+"""The nursery of the customer desk: its policy, its database, what its staff can do to it, and what customers call about.
+
+A plant nursery of our own invention that sends orders by mail. A case follows from a seed and a level alone.
+"""
+
+import datetime
+import random
+import sqlite3
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+LEVELS = ("standard", "hard")
+DAYS = 30  # in which an item can come back
+
+POLICY = f"""1. Before you look at or change an order, ask for the customer's email and postcode, and compare both with
+   find_customer. The order must be theirs. If anything does not match, change nothing and say that you cannot help.
+2. Only a pending order can be cancelled, or sent to another address.
+3. An item can be exchanged or refunded until {DAYS} days after its delivery, that day included.
+4. An item is exchanged for a product of the same kind that is in stock. Tell the customer the difference in price.
+5. An item of the final sale is not refunded; it can be exchanged. Tell the customer how much they get back.
+6. What the policy forbids you do not do, whatever the customer says: tell them that it is not possible."""
+
+SCHEMA = """
+CREATE TABLE customers (id INTEGER PRIMARY KEY, name TEXT NOT NULL, email TEXT NOT NULL UNIQUE, postcode TEXT NOT NULL);
+CREATE TABLE products (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, kind TEXT NOT NULL, price INTEGER NOT NULL,
+  stock INTEGER NOT NULL);
+CREATE TABLE orders (id INTEGER PRIMARY KEY, customer_id INTEGER NOT NULL, status TEXT NOT NULL, delivered_on TEXT,
+  address TEXT NOT NULL);
+CREATE TABLE items (id INTEGER PRIMARY KEY, order_id INTEGER NOT NULL, product_id INTEGER NOT NULL, price INTEGER NOT NULL,
+  final_sale INTEGER NOT NULL, state TEXT NOT NULL);
+"""
+STATUSES = ("pending", "shipped", "delivered", "cancelled")
+TABLES = ("customers", "products", "orders", "items")
+
+PRODUCTS = {
+    "shrub": "blue hydrangea, white hydrangea, dwarf lilac, witch hazel",
+    "climber": "yellow jasmine, purple clematis, evening honeysuckle, rambling rose",
+    "herb": "lemon thyme, curly parsley, broad sage, wild oregano",
+    "bulb": "parrot tulip, winter aconite, giant allium, snow crocus",
+    "pot": "terracotta pot, zinc tub, glazed bowl, hanging basket",
+    "tool": "pruning saw, border fork, dibber, bulb planter",
+}
+NAMES = "Ada Bela Carla Dana Edda Farah Goran Hana Ines Jonas Kofi Lena Milo Nadia Olga Pavel Quinn Rosa Sven Tara"
+SURNAMES = "Abend Brandt Costa Dahl Eklund Ferro Grosz Holm Ilves Jansky Kovac Lund Moreau Novak Oduya Petrov"
+STREETS = "Mill Lane, Harbour Road, Orchard Way, Chapel Street, Willow Court, Station Hill"
+TOWNS = "Bergen, Gdansk, Lyon, Porto, Turku, Zagreb"
+
+# What a customer may want, and what the policy forbids about it.
+REQUESTS: dict[str, tuple[str, ...]] = {
+    "cancel": ("shipped",),
+    "address": ("shipped",),
+    "exchange": ("late", "other kind", "no stock"),
+    "refund": ("late", "final sale"),
+    "total": (),
+    "status": (),
+}
+ANYONES = ("stranger", "postcode")  # the order is somebody else's; the postcode is wrong
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One thing that a customer wants.
+
+    Attributes:
+        kind: a key of `REQUESTS`.
+        trap: why the policy forbids it; empty where it does not.
+        told: the amount in cents or the status that the customer has to be told; None: neither.
+    """
+
+    kind: str
+    order: int
+    item: str = ""
+    product: str = ""
+    address: str = ""
+    trap: str = ""
+    told: int | str | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """Who calls, about what, and the tables on that day."""
+
+    today: str
+    name: str
+    email: str
+    postcode: str  # as the customer says it
+    manner: int  # of speaking
+    requests: tuple[Request, ...]
+    tables: dict[str, list[tuple[Any, ...]]]
+
+
+@lru_cache(maxsize=256)  # a group of rollouts starts from the same one
+def case(seed: int, level: str) -> Case:
+    """The case of a seed: standard customers want one thing that the policy allows; hard ones want what it forbids, too."""
+    rng = random.Random(f"{level} {seed}")
+    today = datetime.date(2031, 1, 1) + datetime.timedelta(days=rng.randrange(365))
+    people = [f"{name} {surname}" for name, surname in zip(
+        rng.sample(NAMES.split(), 6), rng.sample(SURNAMES.split(), 6), strict=True)]  # fmt: skip
+    tables: dict[str, list[tuple[Any, ...]]] = {name: [] for name in TABLES}
+    for i, person in enumerate(people, 1):
+        email = person.lower().replace(" ", rng.choice(["", ".", "_"])) + "@example.org"
+        tables["customers"].append((i, person, email, str(rng.randint(10000, 99999))))
+    names = [(name.strip(), kind) for kind, several in PRODUCTS.items() for name in several.split(",")]
+    prices = rng.sample(range(250, 4000, 25), len(names))  # all different
+    for i, ((name, kind), price) in enumerate(zip(names, prices, strict=True), 1):
+        tables["products"].append((i, name, kind, price, rng.randint(1, 20)))
+    numbers = rng.sample(range(1000, 10000), 10)
+    for number in numbers[2:]:
+        _order(rng, tables, number, rng.randint(1, 6), rng.choice(STATUSES[:3]), today)
+    caller = rng.randint(1, 6)
+    _, name, email, postcode = tables["customers"][caller - 1]
+    wanted = [(rng.choice(list(REQUESTS)), "")]
+    if level == "hard":
+        kind = rng.choice([kind for kind, traps in REQUESTS.items() if traps])
+        trap = rng.choice(REQUESTS[kind] + ANYONES)
+        other = rng.choice([one for one in REQUESTS if one != kind])
+        wanted = rng.sample([(kind, trap), (other, "")], 2)
+        if trap == "postcode":  # it forbids the other one as well
+            wanted, postcode = [(kind, trap)], str(int(postcode) - 1)
+    requests = [
+        _request(rng, tables, number, caller, kind, trap, today)
+        for number, (kind, trap) in zip(numbers, wanted, strict=False)
+    ]
+    return Case(today.isoformat(), name, email, postcode, rng.randrange(3), tuple(requests), tables)
+
+
+def _request(
+    rng: random.Random,
+    tables: dict[str, list[tuple[Any, ...]]],
+    number: int,
+    caller: int,
+    kind: str,
+    trap: str,
+    today: datetime.date,
+) -> Request:
+    """Add an order that the request is about, and return the request."""
+    status = {"cancel": "pending", "address": "pending", "exchange": "delivered", "refund": "delivered"}.get(
+        kind, rng.choice(STATUSES[:3])
+    )
+    owner = caller % 6 + 1 if trap == "stranger" else caller
+    days = rng.randint(DAYS + 1, DAYS + 20) if trap == "late" else rng.randint(1, DAYS)
+    final_sale = trap == "final sale" if kind == "refund" else None
+    _order(rng, tables, number, owner, "shipped" if trap == "shipped" else status, today, days, final_sale)
+    if kind in ("cancel", "address"):
+        return Request(kind, number, address=_address(rng) if kind == "address" else "", trap=trap)
+    items = [item for item in tables["items"] if item[1] == number]
+    if kind == "total":
+        return Request(kind, number, trap=trap, told=sum(item[3] for item in items))
+    if kind == "status":
+        return Request(kind, number, trap=trap, told=status)
+    item = rng.choice(items)
+    _, name, its_kind, _, _ = tables["products"][item[2] - 1]
+    if kind == "refund":
+        return Request(kind, number, item=name, trap=trap, told=None if trap else item[3])
+    has = {one[2] for one in items}
+    others = [one for one in tables["products"] if (one[2] != its_kind) == (trap == "other kind") and one[0] not in has]
+    product = rng.choice(others)
+    if trap == "no stock":
+        tables["products"][product[0] - 1] = (*product[:4], 0)
+    return Request(kind, number, item=name, product=product[1], trap=trap, told=None if trap else product[3] - item[3])
+
+
+def _order(
+    rng: random.Random,
+    tables: dict[str, list[tuple[Any, ...]]],
+    number: int,
+    owner: int,
+    status: str,
+    today: datetime.date,
+    days: int = 0,
+    final_sale: bool | None = None,
+) -> None:
+    """Add an order, delivered `days` ago if it is delivered; `final_sale` of None lets other people's items be anything."""
+    delivered = today - datetime.timedelta(days=days or rng.randint(1, 90))
+    tables["orders"].append(
+        (number, owner, status, delivered.isoformat() if status == "delivered" else None, _address(rng))
+    )
+    for product in rng.sample(tables["products"], rng.randint(1, 3)):
+        final = rng.random() < 0.2 if final_sale is None else final_sale
+        tables["items"].append((len(tables["items"]) + 1, number, product[0], product[3], int(final), "kept"))
+
+
+def _address(rng: random.Random) -> str:
+    street, town = rng.choice(STREETS.split(",")).strip(), rng.choice(TOWNS.split(",")).strip()
+    return f"{rng.randint(1, 99)} {street}, {town}"
+
+
+def open_database(of: Case) -> sqlite3.Connection:
+    """A new database in memory with the case's tables."""
+    connection = sqlite3.connect(
+        ":memory:", isolation_level=None, check_same_thread=False
+    )  # a host may call from any thread
+    connection.executescript(SCHEMA)
+    for name, rows in of.tables.items():
+        connection.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+    return connection
+
+
+def content(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
+    """All rows of all tables."""
+    return [row for name in TABLES for row in connection.execute(f"SELECT * FROM {name} ORDER BY id")]
+
+
+def wanted_content(of: Case) -> list[tuple[Any, ...]]:
+    """All rows once everything has been done that the policy allows, and nothing else."""
+    connection = open_database(of)
+    for request in of.requests:
+        if not request.trap and request.kind in WRITES:
+            fields = {"cancel": [], "address": [request.address], "refund": [request.item]}
+            WRITES[request.kind](connection, request.order, *fields.get(request.kind, [request.item, request.product]))
+    found = content(connection)
+    connection.close()
+    return found
+
+
+# What the staff's tools do. They check that things exist, and leave the policy to whoever calls them. Each returns the answer
+# and whether it was carried out.
+
+
+def cancel(connection: sqlite3.Connection, order: int) -> tuple[str, bool]:
+    done = connection.execute("UPDATE orders SET status = 'cancelled' WHERE id = ? AND status <> 'cancelled'", (order,))
+    return _said(done, f"order {order} is cancelled", f"there is no order {order} that could be cancelled")
+
+
+def change_address(connection: sqlite3.Connection, order: int, address: str) -> tuple[str, bool]:
+    done = connection.execute("UPDATE orders SET address = ? WHERE id = ? AND address <> ?", (address, order, address))
+    return _said(done, f"order {order} goes to {address}", f"there is no order {order} with another address")
+
+
+def refund(connection: sqlite3.Connection, order: int, item: str) -> tuple[str, bool]:
+    done = connection.execute(
+        "UPDATE items SET state = 'refunded' WHERE id = (SELECT items.id FROM items JOIN products ON products.id = product_id"
+        " WHERE order_id = ? AND name = ? COLLATE NOCASE AND state <> 'refunded')",
+        (order, item),
+    )
+    return _said(done, f"{item} of order {order} is refunded", "there is no such item that could be refunded")
+
+
+def exchange(connection: sqlite3.Connection, order: int, item: str, product: str) -> tuple[str, bool]:
+    new = connection.execute(
+        "SELECT id, price FROM products WHERE name = ? COLLATE NOCASE AND stock > 0", (product,)
+    ).fetchone()
+    if new is None:
+        return "Error: there is no such product in stock.", False
+    done = connection.execute(
+        "UPDATE items SET product_id = ?, price = ?, state = 'exchanged' WHERE id = (SELECT items.id FROM items"
+        " JOIN products ON products.id = product_id WHERE order_id = ? AND name = ? COLLATE NOCASE AND state = 'kept'"
+        " AND product_id <> ?)",
+        (*new, order, item, new[0]),
+    )
+    if done.rowcount:
+        connection.execute("UPDATE products SET stock = stock - 1 WHERE id = ?", (new[0],))
+    return _said(done, f"{item} of order {order} is exchanged for {product}", "there is no such item to exchange")
+
+
+WRITES: dict[str, Any] = {"cancel": cancel, "address": change_address, "exchange": exchange, "refund": refund}
+
+
+def _said(done: sqlite3.Cursor, text: str, otherwise: str) -> tuple[str, bool]:
+    return (f"Done: {text}.", True) if done.rowcount else (f"Error: {otherwise}.", False)
+
+
+def money(cents: int) -> str:
+    return f"{cents / 100:.2f}"

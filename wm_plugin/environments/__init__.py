@@ -13,11 +13,13 @@ from wm_plugin.registry import Registry
 ENVIRONMENTS = Registry(
     "environment",
     dialogue="wm_plugin.environments.dialogue:DialogueEnvironment",
+    forth="wm_plugin.environments.forth:ForthEnvironment",
     grid="wm_plugin.environments.grid:GridEnvironment",
     maze="wm_plugin.environments.maze:MazeEnvironment",
     shop="wm_plugin.environments.shop:ShopEnvironment",
     sokoban="wm_plugin.environments.sokoban:SokobanEnvironment",
     sql="wm_plugin.environments.sql:SqlEnvironment",
+    tau2="wm_plugin.environments.tau2:Tau2Environment",
     taxi="wm_plugin.environments.taxi:TaxiEnvironment",
     wordle="wm_plugin.environments.wordle:WordleEnvironment",
 )

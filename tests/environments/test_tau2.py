@@ -1,0 +1,191 @@
+"""The adapter with a stand-in, because no package index has tau2-bench; and with tau2-bench itself where it is installed."""
+
+import random
+import sys
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+
+from openai_server import OpenAIServer
+from wm_plugin.environments import tau2
+from wm_plugin.environments.tau2 import Tau2Environment, dataset_rows, expert, wanderer
+from wm_plugin.errors import UserError
+
+
+def test_without_tau2_bench_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("tau2", "tau2.gym", "tau2.gym.gym_agent", "loguru"):
+        monkeypatch.setitem(sys.modules, name, None)  # as if it were not there
+    for call in (lambda: dataset_rows(1), lambda: Tau2Environment().reset("retail", "0")):
+        with pytest.raises(UserError, match=r"git clone https://github.com/sierra-research/tau2-bench && pip install"):
+            call()
+
+
+class Gym:
+    """A simulation of two tools; `break` fails as an evaluator would, and `crash` ends without a run."""
+
+    actions: ClassVar[list[str]] = []
+
+    def __init__(self, domain: str, task_id: str, max_steps: int, **user: Any) -> None:
+        self.user, self.ended, self.run = user, False, "{}"
+
+    def reset(self) -> tuple[str, dict[str, Any]]:
+        return "user: Hello.", {
+            "tools": [SimpleNamespace(name=name) for name in ("look", "break", "done")],
+            "task": None,
+        }
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        Gym.actions.append(action)
+        if self.ended:
+            return "", 0.0, True, False, {"simulation_run": self.run}
+        self.ended = "done" in action or "break" in action or "crash" in action
+        self.run = "{}" if "crash" in action else '{"id": 1}'
+        if "break" in action:
+            raise ValueError("no such thing")
+        text = "tool: Error: no" if "wrong" in action else f"tool: {action}"
+        return text, 1.0 if self.ended else 0.0, self.ended, False, {"simulation_run": self.run}
+
+
+class Registry:
+    def get_domains(self) -> list[str]:
+        return ["retail"]
+
+    def get_tasks_loader(self, domain: str) -> Any:
+        return lambda: [SimpleNamespace(id=name) for name in ("1", "2", "3")]
+
+    def get_task_splits_loader(self, domain: str) -> Any:
+        return lambda: {"train": ["1", "2"], "test": ["3"]}
+
+    def get_env_constructor(self, domain: str) -> Any:
+        tools = [SimpleNamespace(openai_schema={"type": "function", "function": {"name": "look"}})]
+        return lambda solo_mode: SimpleNamespace(get_tools=lambda: tools, get_policy=lambda: "Be kind.")
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> Tau2Environment:
+    monkeypatch.setattr(tau2, "_library", lambda: (Gym, Registry()))
+    Gym.actions = []
+    environment = Tau2Environment()
+    assert environment.reset("retail", "1") == "user: Hello."
+    return environment
+
+
+def test_an_episode(environment: Tau2Environment) -> None:
+    assert environment.message_user(" Hi! ") == "tool: Hi!"
+    assert environment.call_tool("look", '{"x": 1}') == 'tool: {"name": "look", "arguments": {"x": 1}}'
+    assert environment.call_tool("look", '{"x": "wrong"}') == "tool: Error: no"
+    assert environment.message_user("Hi!") == "tool: Hi!"
+    assert environment.metrics == {"actions": 4, "effective": 2, "invalid": 1, "lost": 0}
+    assert environment.finish().endswith("The case is closed. It was handled as it should be. The episode is over.")
+    assert (environment.over, environment.success, environment.get_reward()) == (True, True, 1.0)
+    for call in (
+        environment.finish,
+        lambda: environment.message_user("a"),
+        lambda: environment.call_tool("look", "{}"),
+    ):
+        with pytest.raises(ValueError, match="over"):
+            call()
+    assert environment.reset("retail", "2") == "user: Hello."
+    assert (environment.over, environment.success, environment.turns) == (False, False, 0)
+
+
+NASTY: list[Any] = [
+    "",
+    " ",
+    "\0",
+    "{",
+    "[]",
+    "1",
+    "null",
+    "NaN",
+    "[" * 9000,
+    "x" * 10**6,
+    "\ud800",
+    None,
+    True,
+    7,
+    1.5,
+    ["a"],
+    {},
+    b"{}",
+]
+
+
+@pytest.mark.parametrize("value", NASTY, ids=range(len(NASTY)))
+def test_what_is_no_call_is_invalid_and_never_reaches_tau2(environment: Tau2Environment, value: Any) -> None:
+    assert environment.call_tool("look", value) == "Error: the arguments are no JSON object."
+    assert environment.call_tool(value, "{}") == "Error: the tools are break, look."
+    assert environment.call_tool("done", "{}") == "Error: the tools are break, look."
+    assert environment.metrics == {"actions": 3, "effective": 0, "invalid": 3, "lost": 0}
+    assert environment.message_user(value).encode()
+    assert len(Gym.actions) == (
+        isinstance(value, str) and bool(value.strip(" \0")) and len(value) <= tau2.MAX_CHARACTERS
+    )
+
+
+def test_an_end_that_nobody_can_judge_is_a_failure_and_one_without_a_run_is_lost(environment: Tau2Environment) -> None:
+    assert "not handled" in environment.call_tool("break", "{}")
+    assert (environment.over, environment.get_reward(), environment.metrics["lost"]) == (True, 0.0, 0)
+    environment.reset("retail", "1")
+    assert environment.message_user("crash") == "The simulation is lost. The episode is over."
+    assert (environment.over, environment.get_reward(), environment.metrics["lost"]) == (True, 0.0, 1)
+    environment.reset("retail", "1")
+    assert environment.metrics["lost"] == 0
+
+
+def test_turns_end_an_episode_and_a_reset_ends_its_simulation(environment: Tau2Environment) -> None:
+    environment.reset("retail", "1", max_turns=1)
+    assert environment.message_user("Hi").endswith("\nNo calls are left. The episode is over.")
+    assert environment.over
+    environment.reset("retail", "1")
+    assert Gym.actions[-1] == tau2.DONE
+
+
+def test_rows(environment: Tau2Environment) -> None:
+    rows = dataset_rows(2, user_url="http://localhost:1/v1", user_model="m")
+    assert {row["task_id"] for row in rows} == {"1", "2"}
+    assert [row["task_id"] for row in dataset_rows(1, held_out=True)] == ["3"]
+    assert rows[0]["prompt"][0]["content"].endswith('The policy:\nBe kind.\n\nThe tools:\n{"name": "look"}\n\n')
+    environment.reset(**rows[0])
+    assert environment._gym.user["user_llm"] == "openai/m"
+    assert environment._gym.user["user_llm_args"]["api_base"] == "http://localhost:1/v1"
+    with pytest.raises(UserError, match="1 held-out tasks of retail; write a count up to that, not 2"):
+        dataset_rows(2, held_out=True)
+    with pytest.raises(UserError, match="did you mean 'retail'"):
+        dataset_rows(1, level="retial")
+    with pytest.raises(UserError, match="has no task '9'"):
+        environment.reset("retail", "9")
+    with pytest.raises(UserError, match="column `user_model`"):
+        environment.reset("retail", "1", user_url="http://localhost:1/v1")
+
+
+@pytest.mark.slow
+def test_tau2_bench_itself() -> None:
+    """Its smallest domain, with a customer of our own."""
+    pytest.importorskip("tau2.gym", reason="needs tau2-bench from its repository")
+
+    def reply(body: dict[str, Any]) -> str:
+        return "Please do it." if len(body["messages"]) < 4 else "Thanks. ###STOP###"
+
+    with OpenAIServer(reply) as server:
+        rows = dataset_rows(9, level="mock", user_url=server.base_url, user_model="m")
+        environment, solved = Tau2Environment(), 0
+        for row in rows:
+            choose = expert()
+            assert "user: Please do it." in environment.reset(**row)
+            while not environment.over:
+                name, arguments = choose(environment) or ("finish", {})
+                getattr(environment, name)(**arguments)
+            solved += environment.success
+            assert environment.metrics["lost"] == 0
+            assert environment.metrics["invalid"] == 0
+        assert solved >= 6  # two tasks need what a customer does, or have no reference actions
+        choose = wanderer(random.Random(0))
+        for row in rows:
+            environment.reset(**row)
+            while not environment.over:
+                name, arguments = choose(environment)
+                getattr(environment, name)(**arguments)
+            assert environment.metrics["lost"] == 0
+    assert environment.reset(**rows[0]) == "The simulation is lost. The episode is over."  # the server is gone

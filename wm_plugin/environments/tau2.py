@@ -1,0 +1,297 @@
+"""tau2-bench itself (Barres et al. 2025), where the user has installed it from its repository; PyPI's `tau2` is something else.
+
+An adapter of its gym environment. The tools of a domain stand behind one, `call_tool`, because each domain has others; the row's
+prompt lists them with the policy. The customer is tau2-bench's own simulator, a model behind an OpenAI-compatible server. The
+reward is its evaluator's. Tried with version 1.0.1.
+"""
+
+import contextlib
+import json
+import os
+import random
+from collections.abc import Callable
+from typing import Any
+
+from wm_plugin.errors import UserError, nearest
+
+MAX_TURNS = 30
+MAX_CHARACTERS = 10_000  # of an argument; a longer one is invalid
+LEVELS = ("retail", "airline", "telecom", "mock")  # domains
+HELD_OUT = "test"  # the name of tau2-bench's own split; training has "train"
+DONE = '{"name": "done", "arguments": {}}'  # the gym's own tool that ends a simulation
+INSTALL = (
+    "tau2-bench is not installed (the package tau2 of PyPI is another one): with Python 3.12 or newer, "
+    "git clone https://github.com/sierra-research/tau2-bench && pip install -e './tau2-bench[gym]'"
+)
+
+INSTRUCTION = f"""You work at a customer desk. Look after the customer with at most {MAX_TURNS} tool calls.
+message_user(text) says something to the customer, call_tool(name, arguments) uses a tool of the desk, and finish() ends the task.
+
+"""
+
+
+class Tau2Environment:
+    """One simulation: at most `max_turns` calls; the reward is that of tau2-bench's evaluator, and success is a reward of 1.
+
+    A call is effective when it shows something new. What a domain's tools change stands in the domain, so `irreversible` names
+    `call_tool` as a whole.
+    """
+
+    irreversible = ("call_tool", "finish")
+
+    def __init__(self) -> None:
+        self._gym: Any = None
+        self._task: Any = None
+        self._tools: set[str] = set()
+        self._max_turns = 0  # over until the first reset
+        self._clear()
+
+    def _clear(self) -> None:
+        self.turns, self._reward, self._ended = 0, 0.0, False
+        self._seen: set[tuple[str, str]] = set()
+        self._effective = self._invalid = self._lost = 0
+
+    def reset(
+        self,
+        domain: str,
+        task_id: str,
+        user_url: str = "",
+        user_model: str = "",
+        max_turns: int | None = None,
+        **_: Any,
+    ) -> str:
+        """Start a task of a domain and return what the customer says first.
+
+        Args:
+            domain: a name that tau2-bench has registered.
+            task_id: of one of its tasks.
+            user_url: of the OpenAI-compatible server with the customer's model; empty: tau2-bench's default, by litellm.
+            user_model: the model's name there.
+
+        Raises:
+            UserError: tau2-bench is not installed, or has no such domain or task.
+        """
+        gym, registry = _library()
+        _tasks(registry, domain, task_id)
+        self._stop()
+        self._gym = gym(domain, str(task_id), max_steps=4 * (max_turns or MAX_TURNS), **_customer(user_url, user_model))
+        self._max_turns = max_turns or MAX_TURNS
+        self._clear()
+        said, about = self._gym.reset()
+        self._task = about["task"]
+        self._tools = {tool.name for tool in about["tools"]} - {"done"}
+        return str(said) if said else self._lose()
+
+    def message_user(self, text: str) -> str:
+        """Say something to the customer and hear the answer.
+
+        Args:
+            text: What to say.
+
+        Returns:
+            The customer's answer.
+        """
+        said = self._start_action(text)
+        if not said:
+            return self._refuse("there is nothing to say, or too much")
+        return self._step(said)
+
+    def call_tool(self, name: str, arguments: str) -> str:
+        """Use a tool of the desk.
+
+        Args:
+            name: The tool's name.
+            arguments: Its arguments as a JSON object, e.g. {"order_id": "12"}.
+
+        Returns:
+            What the tool returns.
+        """
+        given = self._start_action(arguments)
+        if not isinstance(name, str) or name not in self._tools:
+            return self._refuse(f"the tools are {', '.join(sorted(self._tools))}")
+        try:
+            fields = json.loads(given)
+        except (ValueError, RecursionError):
+            fields = None
+        if not isinstance(fields, dict):
+            return self._refuse("the arguments are no JSON object")
+        return self._step(json.dumps({"name": name, "arguments": fields}))
+
+    def finish(self) -> str:
+        """End the task. Nothing can be done after it.
+
+        Returns:
+            The outcome.
+        """
+        self._start_action("")
+        return self._step(DONE)
+
+    def get_reward(self) -> float:
+        return self._reward
+
+    @property
+    def success(self) -> bool:
+        return self._reward == 1.0
+
+    @property
+    def over(self) -> bool:
+        return self._ended or self.turns >= self._max_turns
+
+    @property
+    def metrics(self) -> dict[str, int]:
+        """Counts of the episode so far: all calls, those that showed something new, those that failed, and whether the simulation
+        was lost."""
+        return {"actions": self.turns, "effective": self._effective, "invalid": self._invalid, "lost": self._lost}
+
+    def _start_action(self, text: Any) -> str:
+        if self.over:
+            raise ValueError("The episode is over.")
+        self.turns += 1
+        if not isinstance(text, str) or len(text) > MAX_CHARACTERS:
+            return ""
+        return text.encode(errors="replace").decode().replace("\0", "").strip()
+
+    def _step(self, action: str) -> str:
+        """Run an action in the simulation. tau2-bench waits for its customer as long as the server's timeout says."""
+        try:
+            try:
+                said, reward, ended, _, about = self._gym.step(action)
+            except (
+                Exception
+            ):  # its evaluator cannot judge some ends, which are failures; then it says that it has ended
+                said, reward, ended, _, about = self._gym.step(DONE)
+        except Exception:  # whatever else it runs into costs the episode, and not the training
+            return self._lose()
+        if ended:
+            if json.loads(about["simulation_run"]) == {}:
+                return self._lose()
+            self._ended, self._reward = True, min(max(float(reward), 0.0), 1.0)
+            self._effective += 1
+            outcome = "It was handled as it should be." if self.success else "It was not handled as it should be."
+            return f"{said}\nThe case is closed. {outcome} The episode is over.".strip()
+        text = str(said)
+        failed = text.startswith("tool: Error")
+        self._invalid += failed
+        self._effective += not failed and (action, text) not in self._seen
+        self._seen.add((action, text))
+        return f"{text}\nNo calls are left. The episode is over." if self.over else text
+
+    def _refuse(self, why: str) -> str:
+        self._invalid += 1
+        return f"Error: {why}." + ("\nNo calls are left. The episode is over." if self.over else "")
+
+    def _lose(self) -> str:
+        self._ended, self._lost, self._reward = True, 1, 0.0
+        return "The simulation is lost. The episode is over."
+
+    def _stop(self) -> None:
+        """End a simulation that was left in the middle: its thread waits for the agent."""
+        if self._gym is not None and not self._ended:
+            with contextlib.suppress(Exception):
+                self._gym.step(DONE)
+        self._gym = None
+
+
+def dataset_rows(
+    count: int,
+    seed: int = 0,
+    held_out: bool = False,
+    level: str = LEVELS[0],
+    user_url: str = "",
+    user_model: str = "",
+) -> list[dict[str, Any]]:
+    """Rows for a trainer: the prompt has the policy and the tools of the domain `level`, and `reset` appends the first sentence.
+
+    The splits are tau2-bench's own, "train" and "test"; a domain without them has no held-out tasks.
+    """
+    _, registry = _library()
+    tasks = _tasks(registry, level)
+    try:
+        splits = dict(registry.get_task_splits_loader(level)())
+    except (TypeError, KeyError):
+        splits = {}
+    wanted = splits.get(HELD_OUT if held_out else "train", [] if held_out else list(tasks))
+    numbers = sorted(str(name) for name in wanted if str(name) in tasks)
+    if count > len(numbers):
+        kind = "held-out" if held_out else "training"
+        raise UserError(f"tau2-bench has {len(numbers)} {kind} tasks of {level}; write a count up to that, not {count}")
+    desk = registry.get_env_constructor(level)(solo_mode=False)
+    tools = "\n".join(json.dumps(tool.openai_schema["function"]) for tool in desk.get_tools())
+    prompt = f"{INSTRUCTION}The policy:\n{desk.get_policy()}\n\nThe tools:\n{tools}\n\n"
+    user = {"user_url": user_url, "user_model": user_model} if user_model else {}
+    return [
+        {"prompt": [{"role": "user", "content": prompt}], "domain": level, "task_id": name, "level": level, **user}
+        for name in random.Random(seed * 2 + held_out).sample(numbers, count)
+    ]
+
+
+def expert() -> Callable[[Tau2Environment], tuple[str, dict[str, str]] | None]:
+    """The task's own reference actions, then what the customer has to be told; it asks nobody anything."""
+
+    def choose(environment: Tau2Environment) -> tuple[str, dict[str, str]] | None:
+        wanted = environment._task.evaluation_criteria
+        actions = [action for action in wanted.actions or [] if action.requestor == "assistant"] if wanted else []
+        if environment.turns < len(actions):
+            action = actions[environment.turns]
+            return "call_tool", {"name": action.name, "arguments": json.dumps(action.arguments)}
+        if environment.turns == len(actions) and wanted and wanted.communicate_info:
+            return "message_user", {"text": " ".join(wanted.communicate_info)}
+        return "finish", {}
+
+    return choose
+
+
+def wanderer(rng: random.Random) -> Callable[[Tau2Environment], tuple[str, dict[str, str]]]:
+    """Says something, or calls any tool with the arguments of one of the task's reference actions or with none."""
+
+    def choose(environment: Tau2Environment) -> tuple[str, dict[str, str]]:
+        if rng.random() < 0.5 or not environment._tools:
+            return "message_user", {
+                "text": rng.choice(["How can I help you?", "Could you tell me more?", "It is done."])
+            }
+        wanted = environment._task.evaluation_criteria
+        actions = list(wanted.actions or []) if wanted else []
+        if actions and rng.random() < 0.5:
+            action = rng.choice(actions)
+            return "call_tool", {"name": action.name, "arguments": json.dumps(action.arguments)}
+        return "call_tool", {"name": rng.choice(sorted(environment._tools)), "arguments": "{}"}
+
+    return choose
+
+
+def _library() -> tuple[Any, Any]:
+    """Its gym class and its registry, with its log messages switched off: there are several a step."""
+    try:
+        from loguru import logger
+        from tau2.gym.gym_agent import AgentGymEnv
+        from tau2.registry import registry
+    except ImportError:
+        raise UserError(INSTALL) from None
+    logger.disable("tau2")
+    return AgentGymEnv, registry
+
+
+def _tasks(registry: Any, domain: str, task_id: object = None) -> dict[str, Any]:
+    """The tasks of a domain by their names, among them `task_id`."""
+    domains = [str(name) for name in registry.get_domains()]
+    if domain not in domains:
+        raise UserError(f"tau2-bench has no domain {str(domain)[:50]!r}{nearest(str(domain)[:50], domains)}")
+    tasks = {str(task.id): task for task in registry.get_tasks_loader(domain)()}
+    if task_id is not None and str(task_id) not in tasks:
+        raise UserError(
+            f"tau2-bench's domain {domain!r} has no task {str(task_id)[:50]!r}{nearest(str(task_id)[:50], tasks)}"
+        )
+    return tasks
+
+
+def _customer(url: str, model: str) -> dict[str, Any]:
+    """How tau2-bench, which asks by litellm, reaches the customer's model."""
+    if not url:
+        return {"user_llm": model} if model else {}
+    if not model:
+        raise UserError(
+            "A tau2 row's column `user_model` is empty; write the name that `user_url` serves the model under"
+        )
+    key = os.environ.get("OPENAI_API_KEY") or "none"  # litellm wants one, whatever the server does
+    arguments = {"api_base": url, "api_key": key, "temperature": 0.0, "timeout": 60}
+    return {"user_llm": f"openai/{model}", "user_llm_args": arguments}

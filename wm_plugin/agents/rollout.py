@@ -7,12 +7,11 @@ None to end the episode.
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Literal
 
-from wm_plugin.environments.protocol import report, tool_methods
-from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.environments.protocol import report, tool_methods, tool_schema
+from wm_plugin.errors import UserError
 from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Trajectory, Turn
 
 Policy = Callable[[Trajectory, Any], Action | None]
@@ -41,12 +40,26 @@ def play(environment: Any, row: Mapping[str, Any], policy: Policy, *, max_turns:
         UserError: a tool is asynchronous, the host is none, or the prompt has other roles than system and user.
         MissingExtraError: transformers, which makes the tools' schemas as it does for both hosts, is not installed.
     """
+    steps = episode(environment, row, max_turns=max_turns, host=host)
+    try:
+        trajectory = next(steps)
+        while True:
+            trajectory = steps.send(policy(trajectory, environment))
+    except StopIteration as end:
+        played: Trajectory = end.value
+        return played
+
+
+def episode(
+    environment: Any, row: Mapping[str, Any], *, max_turns: int, host: Host = "trl"
+) -> Generator[Trajectory, Action | None, Trajectory]:
+    """`play` for whoever decides for many episodes at once: yields what was played, is sent an action, returns the whole."""
     if host not in HOSTS:
         raise UserError(f"host is {host!r}; write 'trl' or 'verl'")
     tools = tool_methods(environment)
     if waiting := [name for name, tool in tools.items() if inspect.iscoroutinefunction(tool)]:
         raise UserError(f"{path_of(environment)}: the tool {waiting[0]!r} is asynchronous; play takes plain methods")
-    schemas = tuple(_schema(getattr(type(environment), name)) for name in tools)
+    schemas = tuple(tool_schema(getattr(type(environment), name)) for name in tools)
     first = environment.reset(**{name: value for name, value in row.items() if name != "prompt"})
     trajectory = Trajectory(
         turns=(),
@@ -55,7 +68,7 @@ def play(environment: Any, row: Mapping[str, Any], policy: Policy, *, max_turns:
         metadata={"environment": path_of(environment), "reset": dict(row), "host": host},
     )
     while len(trajectory.turns) < max_turns and not getattr(environment, "over", False):
-        action = policy(trajectory, environment)
+        action = yield trajectory
         if action is None:
             break
         observations = tuple(_observe(tools, call, index, host) for index, call in enumerate(action.calls))
@@ -121,16 +134,6 @@ def _context(prompt: Any, first: str, tools: tuple[dict[str, Any], ...]) -> Cont
         texts[message["role"]].append(message["content"] or "")
     state = "\n\n".join(texts["user"]) + first
     return Context(task="\n\n".join(texts["system"]), action_space=tools, initial_state=state)
-
-
-@lru_cache  # the same for every episode
-def _schema(function: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        from transformers.utils import get_json_schema
-    except ImportError:
-        raise MissingExtraError("The schemas of an environment's tools", "transformers", "trl") from None
-    schema: dict[str, Any] = get_json_schema(function)
-    return schema
 
 
 def _digest(row: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from wm_plugin.errors import UserError, nearest
 
-VERBS = ("demo", "masks", "doctor", "train", "data", "eval")
+VERBS = ("demo", "masks", "doctor", "train", "data", "env", "eval")
 _EPILOG = """first steps:
   wm doctor             does my installation work, and if not, what do I do?
   wm masks --example    which tokens of a rollout does the objective train on?

@@ -74,14 +74,14 @@ class ActionEnvironment(ABC):
     _max_actions = MAX_ACTIONS  # a turn
 
     def __init__(self) -> None:
-        self._max_turns = 0  # over until the first reset
+        self.max_turns = 0  # over until the first reset
         self._ended = False
         self.turns = 0
         self.success = False
         self._actions = self._effective = self._invalid = 0
 
     def _start(self, max_turns: int) -> str:
-        self._max_turns = max_turns
+        self.max_turns = max_turns
         self._ended, self.turns, self.success = False, 0, False
         self._actions = self._effective = self._invalid = 0
         return self._observation()
@@ -124,7 +124,7 @@ class ActionEnvironment(ABC):
 
     @property
     def over(self) -> bool:
-        return self._ended or self.turns >= self._max_turns
+        return self._ended or self.turns >= self.max_turns
 
     @property
     def metrics(self) -> dict[str, int]:

@@ -2,7 +2,10 @@
 
 import inspect
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any
+
+from wm_plugin.errors import MissingExtraError
 
 NOT_TOOLS = ("reset", "get_reward")
 
@@ -10,8 +13,28 @@ NOT_TOOLS = ("reset", "get_reward")
 def tool_methods(environment: Any) -> dict[str, Callable[..., Any]]:
     """The tools of an instance by name: its public methods, as TRL takes them."""
     # from the class: on the instance, properties would be evaluated
-    names = [name for name, _ in inspect.getmembers(type(environment), inspect.isfunction)]
-    return {name: getattr(environment, name) for name in names if not name.startswith("_") and name not in NOT_TOOLS}
+    return {name: getattr(environment, name) for name in tool_names(type(environment))}
+
+
+def tool_names(environment: type) -> list[str]:
+    """The tools of a class."""
+    names = [name for name, _ in inspect.getmembers(environment, inspect.isfunction)]
+    return [name for name in names if not name.startswith("_") and name not in NOT_TOOLS]
+
+
+@lru_cache  # the same for every episode
+def tool_schema(function: Callable[..., Any]) -> dict[str, Any]:
+    """A tool's JSON schema, as both hosts make it: from the method of the class, its annotations and its docstring.
+
+    Raises:
+        MissingExtraError: transformers is not installed.
+    """
+    try:
+        from transformers.utils import get_json_schema
+    except ImportError:
+        raise MissingExtraError("The schemas of an environment's tools", "transformers", "trl") from None
+    schema: dict[str, Any] = get_json_schema(function)
+    return schema
 
 
 def missing_columns(environment: type, columns: Iterable[str]) -> str | None:

@@ -105,12 +105,21 @@ class LocalPredictor:
         ids: list[int] = self.tokenizer(text, add_special_tokens=False).input_ids
         return ids
 
+    @property
+    def ends(self) -> list[int]:
+        """The tokens that end an output."""
+        ends = self.model.generation_config.eos_token_id
+        return [self.tokenizer.eos_token_id] if ends is None else [ends] if isinstance(ends, int) else list(ends)
+
     def _generate(self, prompts: list[list[int]], drawn: int) -> list[str]:
-        """`drawn` outputs of each prompt, one prompt's after the other's."""
+        texts: list[str] = self.tokenizer.batch_decode(self.generate(prompts, drawn), skip_special_tokens=True)
+        return texts
+
+    def generate(self, prompts: list[list[int]], drawn: int = 1) -> Any:
+        """`drawn` outputs of each prompt, one prompt's after the other's: token ids (outputs, length), padded on the right."""
         import torch
 
-        ends = self.model.generation_config.eos_token_id
-        ends = [self.tokenizer.eos_token_id] if ends is None else [ends] if isinstance(ends, int) else list(ends)
+        ends = self.ends
         pad = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else ends[0]
         width = max(map(len, prompts))
         ids = torch.tensor([[pad] * (width - len(prompt)) + prompt for prompt in prompts])
@@ -129,8 +138,7 @@ class LocalPredictor:
             pad_token_id=pad,
             **sampling,
         )
-        texts: list[str] = self.tokenizer.batch_decode(made[:, width:], skip_special_tokens=True)
-        return texts
+        return made[:, width:]
 
 
 class ServerPredictor:

@@ -1,0 +1,146 @@
+"""Rollouts by the thousand: episodes of an environment under a policy, as trajectories in a file.
+
+What is done is kept in a folder, in shards that are written whole or not at all: after a kill the same call goes on, and at most
+one shard is played again. An episode depends on the settings and its row alone, so that the file is the same, byte for byte,
+however many processes there are, and whether the run was interrupted or not (of a model: as far as it answers the same again).
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from wm_plugin.agents.players import Player, Row, Task
+from wm_plugin.agents.workers import Lost
+from wm_plugin.environments.worlds import World
+from wm_plugin.errors import UserError
+from wm_plugin.trajectories.readers import read
+from wm_plugin.trajectories.readers.base import Reject
+from wm_plugin.trajectories.schema import Source, Trajectory
+from wm_plugin.trajectories.shards import same_settings
+from wm_plugin.trajectories.write import write
+
+VERSION = 1  # of the folder's layout
+
+
+@dataclass
+class Summary:
+    """What became of the episodes. Shares are of all actions."""
+
+    episodes: int = 0  # that were played to an end
+    successes: int = 0
+    reward: float = 0.0  # sum
+    turns: int = 0
+    figures: Counter[str] = field(default_factory=Counter)  # sums of `actions`, `effective`, `invalid`, `lost`
+    calls: Counter[str] = field(default_factory=Counter)  # by tool
+    failed: Counter[str] = field(default_factory=Counter)  # episodes without a trajectory, by reason
+
+    def add(self, found: Trajectory | Reject) -> None:
+        if isinstance(found, Reject):
+            self.failed[found.kind] += 1
+            return
+        self.episodes += 1
+        self.successes += bool(found.success)
+        self.reward += found.reward or 0.0
+        self.turns += len(found.turns)
+        self.calls.update(call.name for turn in found.turns for call in turn.action.calls)
+        figures = found.metadata.get("figures", {})
+        for name in ("actions", "effective", "invalid", "lost"):
+            self.figures[name] += int(figures.get(name, 0))
+
+    def as_dict(self) -> dict[str, Any]:
+        """`lost` counts the episodes whose process died or hung: ours, or the environment's own."""
+        episodes, actions = max(self.episodes, 1), max(self.figures["actions"], 1)
+        return {
+            "episodes": self.episodes,
+            "success": self.successes / episodes,
+            "reward": self.reward / episodes,
+            "turns": self.turns / episodes,
+            "actions": self.figures["actions"] / episodes,
+            "effective_share": self.figures["effective"] / actions,
+            "invalid_share": self.figures["invalid"] / actions,
+            "lost": self.figures["lost"] + self.failed["died"] + self.failed["timeout"],
+            "failed": self.failed.total(),
+            "failed_by_reason": dict(self.failed.most_common()),
+            "calls": dict(sorted(self.calls.items())),
+        }
+
+
+def collect(
+    world: World,
+    rows: Sequence[Row],
+    player: Player,
+    out: str | Path,
+    *,
+    folder: str | Path,
+    rejects: str | Path | None = None,
+    shard_size: int = 64,
+    watch: Any = iter,
+) -> Summary:
+    """Play every row and write the trajectories to `out` (.jsonl or .parquet), in order.
+
+    An episode without a trajectory, because its process died or hung, or a server gave no answer, is a line of the rejects file
+    with its reason: never lost silently. The trajectories' `source` says which row they are of, and `metadata` which policy's.
+
+    Args:
+        folder: keeps the shards; it may be removed afterwards.
+        rejects: default: X.rejects.jsonl beside X.
+        shard_size: episodes that a kill loses, at most.
+        watch: gets the shards' numbers as they are done and hands them on: for a progress bar.
+
+    Raises:
+        UserError: the folder is of other settings or rows, a shard is damaged, or `out` cannot be written.
+    """
+    if shard_size < 1:
+        raise UserError(f"shard_size is {shard_size}; write a number >= 1")
+    folder, summary = Path(folder), Summary()
+    digest = hashlib.sha256(json.dumps(list(rows), sort_keys=True, default=str).encode()).hexdigest()
+    settings = {"version": VERSION, "environment": world.name, "rows": digest, "shard_size": shard_size}
+    same_settings(folder / "manifest.json", settings | player.settings, "episodes")
+
+    def shards() -> Iterator[Path]:
+        for start in range(0, len(rows), shard_size):
+            path = folder / f"episodes-{start // shard_size:05d}.jsonl"
+            if not path.exists():
+                tasks = list(enumerate(rows[start : start + shard_size], start))
+                results = player(tasks)
+                name = str(player.settings["policy"])
+                write((_found(world, name, *pair) for pair in zip(tasks, results, strict=True)), path)
+            yield path
+
+    def everything() -> Iterator[Trajectory | Reject]:
+        for path in watch(shards()):
+            shard = _read_shard(path)
+            start = int(path.stem.removeprefix("episodes-")) * shard_size
+            if len(shard) != len(rows[start : start + shard_size]):
+                raise UserError(f"{path}: damaged; remove it, and it is played again")
+            for found in shard:
+                summary.add(found)
+                yield found
+
+    with closing(player):
+        write(everything(), out, rejects)
+    return summary
+
+
+def _found(world: World, policy: str, task: Task, result: Trajectory | Lost) -> Trajectory | Reject:
+    number, row = task
+    if isinstance(result, Lost):
+        raw = json.dumps(dict(row), ensure_ascii=False, default=str)
+        return Reject(world.name, number, result.kind, f"{result.kind}: {result.reason}", raw)
+    source = Source(format="wm", file=world.name, row=number)
+    return result.model_copy(update={"source": source, "metadata": {**result.metadata, "policy": policy}})
+
+
+def _read_shard(path: Path) -> list[Trajectory | Reject]:
+    found: list[Trajectory | Reject] = list(read(path, "own")) if path.stat().st_size else []
+    beside = path.with_name(f"{path.stem}.rejects.jsonl")
+    for line in beside.read_text(encoding="utf-8").splitlines() if beside.exists() else ():
+        kept = json.loads(line)
+        kind = kept["reason"].partition(":")[0]
+        found.append(Reject(kept["file"], kept["row"], kind, kept["reason"], kept["raw"]))
+    return found

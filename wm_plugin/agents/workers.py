@@ -1,0 +1,221 @@
+"""Work that may die or hang, in several processes or threads. What is lost costs its task, and the rest goes on.
+
+A process that hangs is killed. A thread cannot be: it is left behind, and another one takes its place.
+"""
+
+import contextlib
+import multiprocessing
+import multiprocessing.connection
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from wm_plugin.errors import UserError
+
+Function = Callable[[Any], Any]
+START_SECONDS = 120.0  # that a process may take to begin
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A task without a result. `kind` is a few words to count by, `reason` one line."""
+
+    kind: str
+    reason: str
+
+
+class Workers(Protocol):
+    """Anything that does tasks: the results in their order, a `Lost` for each that has none."""
+
+    def map(self, tasks: Sequence[Any]) -> list[Any]: ...
+
+    def close(self) -> None: ...
+
+
+class Processes:
+    """Processes, each with a function of its own.
+
+    Args:
+        start: makes the function, in each process; it and `arguments` are pickled.
+        timeout: seconds that a task may take; None: any time.
+
+    Raises:
+        UserError: `start` or the function raised one, and so did `map`.
+    """
+
+    def __init__(
+        self, start: Callable[..., Function], arguments: tuple[Any, ...], *, workers: int, timeout: float | None
+    ) -> None:
+        if workers < 1:
+            raise UserError(f"workers is {workers}; write a number >= 1")
+        self._of_each = (start, arguments, timeout)
+        self._count = workers
+        self._processes: list[_Process] = []
+
+    def map(self, tasks: Sequence[Any]) -> list[Any]:
+        results: dict[int, Any] = {}
+        waiting = list(enumerate(tasks))[::-1]
+        while len(self._processes) < min(self._count, len(waiting)):
+            self._processes.append(_Process(*self._of_each))
+        while len(results) < len(tasks):
+            for process in self._processes:
+                if process.task is None and waiting:
+                    process.give(*waiting.pop())
+            busy = [process for process in self._processes if process.task is not None]
+            first = min(process.deadline for process in busy)
+            left = None if first == float("inf") else max(0.0, first - time.monotonic())
+            multiprocessing.connection.wait([process.connection for process in busy], left)
+            for process in busy:
+                if (found := process.result()) is None:
+                    continue
+                number, result = found
+                results[number] = result
+                if not process.usable:
+                    process.kill()
+                    self._processes[self._processes.index(process)] = _Process(*self._of_each)
+        return [results[number] for number in range(len(tasks))]
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.kill()
+        self._processes = []
+
+
+class Threads:
+    """Threads, for functions that wait for others. `start()` makes the function of each thread."""
+
+    def __init__(self, start: Callable[[], Function], *, workers: int, timeout: float | None) -> None:
+        if workers < 1:
+            raise UserError(f"workers is {workers}; write a number >= 1")
+        self._start, self._count, self._timeout = start, workers, timeout
+
+    def map(self, tasks: Sequence[Any]) -> list[Any]:
+        results: dict[int, Any] = {}
+        waiting: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
+        for item in enumerate(tasks):
+            waiting.put(item)
+        done: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
+        began: dict[int, float] = {}
+
+        def work() -> None:
+            function = self._start()
+            while True:
+                try:
+                    number, task = waiting.get_nowait()
+                except queue.Empty:
+                    return
+                began[number] = time.monotonic()
+                result = _attempt(function, task)
+                if number in results:  # it was given up, and another thread has taken this one's place
+                    return
+                done.put((number, result))
+
+        def begin() -> None:
+            threading.Thread(target=_guarded, args=(work, done), daemon=True).start()
+
+        for _ in range(min(self._count, len(tasks))):
+            begin()
+        while len(results) < len(tasks):
+            with contextlib.suppress(queue.Empty):
+                number, result = done.get(timeout=None if self._timeout is None else min(1.0, self._timeout))
+                if isinstance(result, UserError):
+                    while not waiting.empty():  # the other threads end with what they are at
+                        with contextlib.suppress(queue.Empty):
+                            waiting.get_nowait()
+                    raise result
+                results.setdefault(number, result)
+            for number, since in list(began.items()):
+                if self._timeout is not None and number not in results and time.monotonic() - since > self._timeout:
+                    results[number] = Lost("timeout", f"no end within {self._timeout:g} s")
+                    begin()
+        return [results[number] for number in range(len(tasks))]
+
+    def close(self) -> None:
+        """Nothing is kept between calls."""
+
+
+class _Process:
+    """A process and the task that it is at."""
+
+    def __init__(self, start: Callable[..., Function], arguments: tuple[Any, ...], timeout: float | None) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, there = context.Pipe()
+        self._process = context.Process(target=_serve, args=(there, start, arguments), daemon=True)
+        self._process.start()
+        there.close()
+        self._timeout = timeout
+        self._ready = False  # has begun: only then the time of a task runs
+        self.task: int | None = None
+        self.usable = True
+        self.deadline = float("inf")
+
+    def give(self, number: int, task: Any) -> None:
+        self.task = number
+        seconds = self._timeout if self._ready else max(START_SECONDS, self._timeout or 0)
+        self.deadline = float("inf") if seconds is None else time.monotonic() + seconds
+        with contextlib.suppress(OSError):  # it died; reading says so
+            self.connection.send(task)
+
+    def result(self) -> tuple[int, Any] | None:
+        """The task's number and what came of it; None while there is nothing."""
+        number, found = self.task, None
+        assert number is not None
+        if self.connection.poll():
+            try:
+                kind, found = self.connection.recv()
+            except (EOFError, OSError):
+                self._process.join(1)
+                self.usable = False
+                return number, Lost("died", f"its process ended with code {self._process.exitcode}")
+            if kind == "ready":
+                self._ready = True
+                self.deadline = float("inf") if self._timeout is None else time.monotonic() + self._timeout
+                return None
+            if kind == "user error":
+                raise UserError(found)
+        elif time.monotonic() >= self.deadline:
+            self.usable = False
+            limit = self._timeout if self._ready else START_SECONDS
+            return number, Lost("timeout", f"no end within {limit:g} s")
+        else:
+            return None
+        self.task = None
+        return number, found
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self.connection.close()
+
+
+def _serve(connection: Any, start: Callable[..., Function], arguments: tuple[Any, ...]) -> None:
+    with contextlib.suppress(EOFError, KeyboardInterrupt, OSError):  # the other side has left
+        try:
+            function = start(*arguments)
+        except UserError as error:
+            connection.send(("user error", str(error)))
+            return
+        connection.send(("ready", None))
+        while True:
+            result = _attempt(function, connection.recv())
+            connection.send(("user error", str(result)) if isinstance(result, UserError) else ("result", result))
+
+
+def _attempt(function: Function, task: Any) -> Any:
+    """The result, a `Lost`, or a `UserError`, which is for everybody."""
+    try:
+        return function(task)
+    except UserError as error:
+        return error
+    except Exception as error:
+        return Lost("error", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
+
+
+def _guarded(work: Callable[[], None], done: "queue.SimpleQueue[tuple[int, Any]]") -> None:
+    try:
+        work()
+    except UserError as error:
+        done.put((-1, error))

@@ -1,0 +1,45 @@
+"""`wm env list`: which worlds there are, and what they need."""
+
+import argparse
+from typing import Any
+
+
+def add_parser(steps: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = steps.add_parser("list", help="which worlds there are, and what they need")
+    parser.set_defaults(run=run, show=show)
+    return parser
+
+
+def run(_args: argparse.Namespace) -> dict[str, Any]:
+    """`environments`: each with `name`, `summary`, `tools`, `irreversible`, `levels`, `extra` and what is `missing`."""
+    from wm_plugin.environments import ENVIRONMENTS
+    from wm_plugin.environments.protocol import tool_names
+    from wm_plugin.environments.worlds import load
+
+    found = []
+    for world in map(load, ENVIRONMENTS):
+        found.append(
+            {
+                "name": world.name,
+                "summary": world.summary,
+                "tools": list(tool_names(world.environment)),
+                "irreversible": list(world.irreversible),
+                "levels": list(world.levels),
+                "extra": world.need.extra if world.need else None,
+                "missing": world.missing(),
+            }
+        )
+    return {"environments": found}
+
+
+def show(result: dict[str, Any]) -> None:
+    width = max(len(row["name"]) for row in result["environments"]) + 2
+    for row in result["environments"]:
+        print(f"{row['name']:<{width}}{row['summary']}")
+        tools = ", ".join(f"{name}!" if name in row["irreversible"] else name for name in row["tools"])
+        levels = ", ".join(row["levels"]) or "one"
+        needs = f"; extra {row['extra']}" if row["extra"] else ""
+        print(f"{'':<{width}}tools: {tools}; levels: {levels}{needs}")
+        if row["missing"]:
+            print(f"{'':<{width}}missing: {' and '.join(row['missing'])}")
+    print("A tool with ! does what nothing takes back.")

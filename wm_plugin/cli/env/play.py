@@ -1,0 +1,154 @@
+"""`wm env play NAME`: a person plays in the terminal, or a file of lines does."""
+
+import argparse
+import inspect
+import json
+import re
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from wm_plugin.cli.env.support import NAME, add_row_arguments, find, rows
+from wm_plugin.errors import UserError
+
+HELP = "help shows this, expert takes the expert's next action, quit ends."
+
+
+def add_parser(steps: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = steps.add_parser(
+        "play",
+        help="play a world yourself",
+        description="Reads a line a turn: the argument, where a world has one tool with one argument (`move up; push left`), "
+        f'or `tool argument` or `tool {{"name": "value"}}`. {HELP} Lines may come from a file: wm env play NAME < lines.txt',
+    )
+    parser.add_argument("name", metavar="NAME", help=NAME)
+    parser.add_argument("--row", type=int, default=0, metavar="N", help="of the rows of this seed (default: 0)")
+    add_row_arguments(parser)
+    parser.set_defaults(run=run, show=show)
+    return parser
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """`success`, `reward`, `turns` and `metrics` of the episode, and whether it was `over`."""
+    from wm_plugin.environments.protocol import report, tool_methods
+
+    if args.row < 0:
+        raise UserError(f"--row is {args.row}; write a number >= 0")
+    world = find(args.name)
+    row = rows(world, args, args.row + 1)[args.row]
+    environment, expert = world.make(), world.expert()
+    prompt = "".join(message["content"] for message in row.get("prompt", ()))
+    _say(prompt + (environment.reset(**row) or ""))
+    tools = tool_methods(environment)
+    while not environment.over:
+        line = _read()
+        if line is None or line == "quit":
+            break
+        if line == "help":
+            _say(_help(tools))
+        elif line == "expert":
+            chosen = expert(environment) if expert else None
+            if chosen is None:
+                _say("The expert gives up." if expert else "This world has no expert.")
+            else:
+                _say(f"(expert) {chosen[0]} {json.dumps(chosen[1], ensure_ascii=False)}")
+                _say(_call(tools, *chosen))
+        else:
+            try:
+                name, arguments = parse(line, tools)
+            except UserError as error:
+                _say(f"{error}. {HELP}")
+                continue
+            _say(_call(tools, name, arguments))
+    figures = report(environment)
+    return {
+        "environment": world.name,
+        "over": bool(environment.over),
+        "success": bool(figures.pop("success")),
+        "reward": float(environment.get_reward()),
+        "turns": int(figures.pop("turns")),
+        "metrics": figures,
+    }
+
+
+def show(result: dict[str, Any]) -> None:
+    outcome = "success" if result["success"] else "no success" if result["over"] else "not played to its end"
+    counts = ", ".join(f"{value:g} {name}" for name, value in result["metrics"].items())
+    print(f"{outcome}: reward {result['reward']:g}, {result['turns']} turns" + (f" ({counts})" if counts else ""))
+
+
+def parse(line: str, tools: Mapping[str, Callable[..., Any]]) -> tuple[str, dict[str, Any]]:
+    """The call that a line asks for.
+
+    Raises:
+        UserError: there is no such tool, or its arguments are others.
+    """
+    word, _, rest = line.partition(" ")
+    name, rest = (word, rest.strip()) if word in tools else (next(iter(tools)), line)
+    parameters = list(inspect.signature(tools[name]).parameters)
+    if word not in tools and (len(tools) > 1 or len(parameters) != 1):
+        raise UserError(f"There is no tool {word!r}; there is {', '.join(tools)}")
+    if rest.startswith("{"):
+        try:
+            arguments = json.loads(rest)
+        except ValueError as error:
+            raise UserError(f"{name}: no JSON ({error})") from None
+        if isinstance(arguments, dict):
+            return name, arguments
+    if len(parameters) == 1 and rest:
+        return name, {parameters[0]: _value(rest, tools[name], parameters[0])}
+    try:
+        words = shlex.split(rest)
+    except ValueError as error:
+        raise UserError(f"{name}: {error}") from None
+    if len(words) != len(parameters):
+        raise UserError(f"{name} takes {', '.join(parameters) or 'nothing'}, not {rest!r}")
+    pairs = zip(parameters, words, strict=True)
+    return name, {parameter: _value(word, tools[name], parameter) for parameter, word in pairs}
+
+
+def _value(text: str, tool: Callable[..., Any], parameter: str) -> Any:
+    """A number, a list and so on where the tool takes no text; text that is none stays as it is."""
+    if inspect.signature(tool).parameters[parameter].annotation in (str, "str"):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _call(tools: Mapping[str, Callable[..., Any]], name: str, arguments: dict[str, Any]) -> str:
+    try:
+        return str(tools[name](**arguments))
+    except (ValueError, TypeError) as error:  # what a host would show
+        return f"Error: {error}"
+
+
+def _help(tools: Mapping[str, Callable[..., Any]]) -> str:
+    lines = [HELP]
+    for name, tool in tools.items():
+        lines += ["", f"{name} {' '.join(inspect.signature(tool).parameters)}".strip(), inspect.getdoc(tool) or ""]
+    return "\n".join(lines)
+
+
+def _read() -> str | None:
+    """The next line that is not empty; None at the end. What comes out of a file is shown, so that a transcript is whole."""
+    while True:
+        if sys.stdin.isatty():
+            sys.stdout.write("> ")
+            sys.stdout.flush()
+        line = sys.stdin.readline()
+        if not line:
+            return None
+        if stripped := line.strip():
+            if not sys.stdin.isatty():
+                _say(f"> {stripped}")
+            return stripped
+
+
+def _say(text: str) -> None:
+    """Without what would command the terminal; half surrogate pairs and the like are spelt out."""
+    text = re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda found: ascii(found.group())[1:-1], text)
+    encoding = sys.stdout.encoding or "utf-8"
+    print(text.encode(encoding, errors="backslashreplace").decode(encoding), flush=True)

@@ -1,0 +1,145 @@
+"""`wm env rollout NAME`: episodes as trajectories, by an expert, a wanderer, a model or a server."""
+
+import argparse
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wm_plugin.cli.data.support import progress
+from wm_plugin.cli.env.support import NAME, add_row_arguments, find, rows
+from wm_plugin.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from wm_plugin.agents.players import Player
+    from wm_plugin.environments.worlds import World
+
+
+def add_parser(steps: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = steps.add_parser(
+        "rollout",
+        help="episodes as trajectories, by an expert, a wanderer, a model or a server",
+        description="Every episode is a trajectory in X, or a line of X.rejects.jsonl that says why not. A run that was killed "
+        "goes on where it was.",
+    )
+    parser.add_argument("name", metavar="NAME", help=NAME)
+    parser.add_argument(
+        "--policy",
+        required=True,
+        help="random, expert, a folder with a model, or the URL of an OpenAI-compatible server like http://localhost:8000/v1",
+    )
+    parser.add_argument("--count", type=int, required=True, metavar="N", help="episodes")
+    parser.add_argument("--out", required=True, help="X.jsonl or X.parquet")
+    add_row_arguments(parser)
+    parser.add_argument("--max-turns", type=int, metavar="N", help="of an episode; worlds end on their own, too")
+    parser.add_argument(
+        "--host", choices=("trl", "verl"), default="trl", help="whose words the agent hears of failed calls"
+    )
+    parser.add_argument(
+        "--workers", type=int, default=1, metavar="N", help="processes, for random and expert (default: 1)"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        metavar="SECONDS",
+        help="that an episode may take before it is lost (default: 600 for random and expert, no limit otherwise)",
+    )
+    models = parser.add_argument_group("models")
+    models.add_argument("--model", metavar="NAME", help="the name under which the server has the model")
+    models.add_argument("--temperature", type=float, default=1.0)
+    models.add_argument("--max-new-tokens", type=int, default=1024, metavar="N", help="of a turn (default: 1024)")
+    models.add_argument("--batch-size", type=int, default=64, metavar="N", help="episodes at once, without a server")
+    models.add_argument("--concurrency", type=int, default=32, metavar="N", help="episodes at once, with a server")
+    models.add_argument(
+        "--request-timeout", type=float, default=600.0, metavar="SECONDS", help="of an attempt (default: 600)"
+    )
+    models.add_argument("--retries", type=int, default=4, metavar="N", help="after a failed attempt (default: 4)")
+    parser.add_argument(
+        "--work", metavar="DIR", help="keeps what is done, to go on from (default: X.work, removed at the end)"
+    )
+    parser.add_argument("--shard-size", type=int, default=64, metavar="N", help="episodes that a kill loses, at most")
+    parser.set_defaults(run=run, show=show)
+    return parser
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """`episodes`, `success`, `turns`, `effective_share`, `invalid_share`, `lost`, `failed` by reason, and `calls` by tool."""
+    from wm_plugin.agents.collect import collect
+
+    for flag, value in (("--count", args.count), ("--workers", args.workers), ("--max-turns", args.max_turns or 1)):
+        if value < 1:
+            raise UserError(f"{flag} is {value}; write a number >= 1")
+    if args.timeout is not None and args.timeout <= 0:
+        raise UserError(f"--timeout is {args.timeout:g}; write seconds > 0")
+    out = Path(args.out)
+    if not out.parent.is_dir():
+        raise UserError(f"--out: {out.parent}: there is no such folder")
+    if out.suffix not in (".jsonl", ".parquet"):
+        raise UserError(f"--out: {out}: write a name that ends in .jsonl or .parquet")
+    world = find(args.name)
+    player, server = _player(args, world)
+    folder = Path(args.work) if args.work else out.with_name(f"{out.stem}.work")
+    summary = collect(
+        world,
+        rows(world, args, args.count),
+        player,
+        out,
+        folder=folder,
+        shard_size=args.shard_size,
+        watch=lambda shards: progress(shards, f"shards of {args.shard_size} episodes"),
+    ).as_dict()
+    if args.work is None:
+        shutil.rmtree(folder)
+    figures = {"server": server.figures} if server else {}
+    ok = summary["episodes"] > 0
+    return {"environment": world.name, "policy": args.policy, **summary, **figures, "out": str(out), "ok": ok}
+
+
+def show(result: dict[str, Any]) -> None:
+    print(
+        f"{result['out']}: {result['episodes']} episodes of {result['environment']}; success {result['success']:.1%}, "
+        f"{result['turns']:.1f} turns, {result['actions']:.1f} actions ({result['effective_share']:.1%} effective, "
+        f"{result['invalid_share']:.1%} invalid)"
+    )
+    if result["failed"]:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in result["failed_by_reason"].items())
+        print(f"{result['failed']} episodes have no trajectory ({reasons}): see the rejects file")
+    if result["lost"]:
+        print(f"{result['lost']} episodes were lost with their process")
+
+
+def _player(args: argparse.Namespace, world: "World") -> "tuple[Player, Any]":
+    """Who plays, and the server that is asked, if one is."""
+    from wm_plugin.agents.players import MAX_TURNS, SCRIPTED, LocalPlayer, ScriptedPlayer, ServerPlayer
+
+    common: dict[str, Any] = {"seed": args.seed, "max_turns": args.max_turns or MAX_TURNS, "host": args.host}
+    if args.policy in SCRIPTED:
+        timeout = 600.0 if args.timeout is None else args.timeout
+        return ScriptedPlayer(world, args.policy, workers=args.workers, timeout=timeout, **common), None
+    if args.policy.startswith(("http://", "https://")):
+        from wm_plugin.server import Server
+
+        if args.model is None:
+            raise UserError("--policy is a server; name its model with --model")
+        server = Server(
+            args.policy,
+            args.model,
+            concurrency=args.concurrency,
+            timeout=args.request_timeout,
+            max_retries=args.retries,
+            temperature=args.temperature,
+            max_tokens=args.max_new_tokens,
+        )
+        return ServerPlayer(world, server, timeout=args.timeout, **common), server
+    if "/" not in args.policy and not os.path.exists(args.policy):
+        raise UserError(
+            f"--policy {args.policy!r} is no folder with a model, and no URL{nearest(args.policy, SCRIPTED)}"
+        )
+    from wm_plugin.cli.data.predictor import quiet
+    from wm_plugin.trajectories.predict import LocalPredictor
+
+    quiet()
+    predictor = LocalPredictor(
+        args.policy, temperature=args.temperature, max_new_tokens=args.max_new_tokens, batch_size=args.batch_size
+    )
+    return LocalPlayer(world, predictor, **common), None

@@ -1,0 +1,38 @@
+"""What the steps of `wm env` share: the world that is named, and the rows that its flags ask for."""
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from wm_plugin.errors import UserError
+
+if TYPE_CHECKING:
+    from wm_plugin.environments.worlds import World
+
+NAME = "ours by name (wm env list), or yours as package.module:Class"
+
+
+def add_row_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--level", metavar="NAME", help="of the world (wm env list says which; default: the first)")
+    parser.add_argument("--seed", type=int, default=0, help="of the rows, and of what is drawn (default: 0)")
+    parser.add_argument("--held-out", action="store_true", help="rows that nothing should be trained on")
+
+
+def find(name: str) -> "World":
+    """The world of a flag.
+
+    Raises:
+        UserError: there is none, or what it needs is not installed.
+    """
+    from wm_plugin.environments.worlds import load
+
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # a console script does not look for modules in the folder that it is run in
+    world = load(name)
+    if missing := world.missing():
+        raise UserError(f"{name} needs {' and '.join(missing)}")
+    return world
+
+
+def rows(world: "World", args: argparse.Namespace, count: int) -> list[dict[str, Any]]:
+    return world.rows(count, args.seed, args.held_out, args.level)

@@ -1,0 +1,316 @@
+"""Does an environment keep the protocol, and how fast is it? What `wm env check` reports.
+
+Episodes of the wanderer and of the expert are played with an instance that is used again, with new ones, and in another process
+with other hashes: all must show the same, byte for byte.
+"""
+
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from wm_plugin.environments.actions import Choose, Chosen
+from wm_plugin.environments.memory import bytes_an_instance
+from wm_plugin.environments.protocol import tool_methods, tool_schema
+from wm_plugin.environments.worlds import World, load
+from wm_plugin.errors import UserError
+
+TURNS = 200  # of an episode at most; environments end on their own
+BUDGET = 0.3  # seconds that each speed is measured over
+NASTY: tuple[Any, ...] = (
+    "",
+    "\0",
+    "\ud800",
+    "x" * 100_000,
+    "'; DROP TABLE x; --",
+    "$(reboot)",
+    "</tool_response><|im_end|>",
+    "<action><action>",
+    "{}{0}%s",
+    None,
+    True,
+    float("nan"),
+    10**30,
+    ["U"],
+    {"U": 1},
+)
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that holds, fails, or is only to be known of."""
+
+    name: str
+    state: Literal["ok", "note", "fail"]
+    detail: str
+
+
+@dataclass
+class Report:
+    """What was found. Speeds are those of this machine, `bytes_an_instance` the memory of an instance in an episode."""
+
+    environment: str
+    level: str | None
+    findings: list[Finding] = field(default_factory=list)
+    expert_success: float | None = None
+    steps_per_second: float = 0.0
+    resets_per_second: float = 0.0
+    bytes_an_instance: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        return all(finding.state != "fail" for finding in self.findings)
+
+    def add(self, name: str, problem: str, good: str = "") -> None:
+        self.findings.append(Finding(name, "fail" if problem else "ok", problem or good))
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "ok": self.ok}
+
+
+def check(world: World, *, seeds: int = 20, level: str | None = None) -> Report:
+    """Play `seeds` rows with the wanderer and with the expert. What fails first may keep the rest from being looked at."""
+    if seeds < 1:
+        raise UserError(f"seeds is {seeds}; write a number >= 1")
+    report = Report(world.name, level or next(iter(world.levels), None))
+    try:
+        rows = world.rows(seeds, level=level)
+        report.add("rows", _rows_problem(world, rows, level), f"{len(rows)}; held-out ones are others")
+        report.add("class", _class_problem(world, rows[0]), f"tools: {', '.join(tool_methods(world.make()))}")
+        if not report.ok:
+            return report
+        report.findings.append(_metrics(world, rows[0]))
+        _episodes(world, rows, report, level)
+        report.add(
+            "any input", _robustness_problem(world, rows), f"{len(NASTY)} hostile values a tool are answered in words"
+        )
+        _speed(world, rows, report)
+    except UserError:
+        raise
+    except Exception as error:
+        report.add("runs", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
+    return report
+
+
+def choosers(world: World, number: int) -> dict[str, Choose]:
+    """The wanderer and the expert of a row, which know nothing of other rows."""
+    found = {"wanderer": world.wanderer(random.Random(number))}
+    expert = world.expert()
+    return found if expert is None else found | {"expert": expert}
+
+
+def texts(environment: Any, row: Row, choose: Choose, calls: list[Chosen] | None = None) -> list[str]:
+    """All that an episode shows, and its outcome last. `calls` gets what was called."""
+    seen = [str(environment.reset(**row))]
+    while not environment.over and len(seen) <= TURNS and (chosen := choose(environment)) is not None:
+        name, arguments = chosen
+        if calls is not None:
+            calls.append(chosen)
+        try:
+            seen.append(str(getattr(environment, name)(**arguments)))
+        except ValueError as error:
+            seen.append(f"ValueError: {error}")
+    outcome = {name: getattr(environment, name, None) for name in ("success", "turns", "metrics")}
+    return [*seen, json.dumps([environment.get_reward(), outcome], sort_keys=True, default=str)]
+
+
+def digests(world: World, seeds: int, level: str | None) -> list[str]:
+    """A hash for each row: of the row, and of all that its episodes show. Instances are used for one episode."""
+    found = []
+    for number, row in enumerate(world.rows(seeds, level=level)):
+        shown = [texts(world.make(), row, choose) for choose in choosers(world, number).values()]
+        found.append(_digest(row, shown))
+    return found
+
+
+def _digest(row: Row, shown: Sequence[Sequence[str]]) -> str:
+    return hashlib.sha256(json.dumps([dict(row), shown], sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _rows_problem(world: World, rows: Sequence[Row], level: str | None) -> str:
+    if rows != world.rows(len(rows), level=level):
+        return "dataset_rows gives other rows the second time; draw from random.Random(seed)"
+    held_out = world.rows(len(rows), held_out=True, level=level)
+    both = {_task(row) for row in rows} & {_task(row) for row in held_out}
+    return f"{len(both)} held-out rows are among the others" if both else ""
+
+
+def _task(row: Row) -> str:
+    return json.dumps({name: value for name, value in row.items() if name != "prompt"}, sort_keys=True, default=str)
+
+
+def _class_problem(world: World, row: Row) -> str:
+    environment = world.make()
+    tools = tool_methods(environment)
+    if not tools:
+        return "no tool: every public method but reset and get_reward is one"
+    for name in tools:
+        try:
+            tool_schema(getattr(world.environment, name))
+        except UserError:
+            raise
+        except Exception as error:
+            return f"no schema can be made of {name}: {' '.join(str(error).split())[:120]}"
+    if unknown := [name for name in world.irreversible if name not in tools]:
+        return f"irreversible names {unknown[0]!r}, which is no tool"
+    first = environment.reset(**row, some_other_column=1) if _takes_any(world) else environment.reset(**row)
+    for problem, holds in (
+        ("reset returns no text", isinstance(first, str)),
+        ("over is not False after a reset", getattr(environment, "over", None) is False),
+        ("success is not False after a reset", getattr(environment, "success", None) is False),
+        ("turns is not 0 after a reset", getattr(environment, "turns", None) == 0),
+        ("get_reward() gives no number after a reset", isinstance(environment.get_reward(), float | int)),
+    ):
+        if not holds:
+            return problem
+    return "" if _takes_any(world) else "reset takes no other columns, and hosts pass all: write **_ at its end"
+
+
+def _takes_any(world: World) -> bool:
+    import inspect
+
+    parameters = inspect.signature(world.environment.reset).parameters.values()  # type: ignore[attr-defined]
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+
+
+def _metrics(world: World, row: Row) -> Finding:
+    environment = world.make()
+    environment.reset(**row)
+    metrics = getattr(environment, "metrics", None)
+    if metrics is None:
+        return Finding("metrics", "note", "none: effective and invalid shares of actions are not reported")
+    missing = [name for name in ("actions", "effective", "invalid") if name not in metrics]
+    if missing:
+        return Finding("metrics", "fail", f"metrics has no {', '.join(map(repr, missing))}")
+    return Finding("metrics", "ok", ", ".join(metrics))
+
+
+def _episodes(world: World, rows: Sequence[Row], report: Report, level: str | None) -> None:
+    """Determinism, the end of an episode, rewards, and the expert's success."""
+    used, here, problems = world.make(), [], {"reset": "", "end": "", "reward": ""}
+    wins, experts = 0, 0
+    for number, row in enumerate(rows):
+        shown = []
+        for name, choose in choosers(world, number).items():
+            calls: list[Chosen] = []
+            shown.append(texts(used, row, choose, calls))
+            if not 0 <= used.get_reward() <= 1:
+                problems["reward"] = f"row {number}: {used.get_reward():g} is not between 0 and 1"
+            if name == "expert":
+                experts += 1
+                wins += bool(used.success)
+            if used.over and calls:
+                problems["end"] = problems["end"] or _end_problem(used, calls[-1])
+        here.append(_digest(row, shown))
+    fresh = digests(world, len(rows), level)
+    if differing := [number for number, pair in enumerate(zip(here, fresh, strict=True)) if pair[0] != pair[1]]:
+        problems["reset"] = (
+            f"{len(differing)} of {len(rows)} rows show other texts with an instance that was used before"
+        )
+    elsewhere = _elsewhere(world, len(rows), level)
+    report.add("reset", problems["reset"], "leaves nothing of the last episode")
+    report.add("end", problems["end"], "a call after it raises ValueError")
+    report.add("reward", problems["reward"], "between 0 and 1")
+    if isinstance(elsewhere, str):
+        report.add("other process", elsewhere)
+    else:
+        differing = [
+            number for number, pair in enumerate(zip(fresh, elsewhere["digests"], strict=True)) if pair[0] != pair[1]
+        ]
+        problem = f"{len(differing)} of {len(rows)} rows show other texts there" if differing else ""
+        report.add("other process", problem, "the same texts, byte for byte")
+        report.bytes_an_instance = elsewhere["bytes"]
+    if experts:
+        report.expert_success = wins / experts
+        state: Literal["ok", "fail"] = "ok" if wins else "fail"
+        report.findings.append(Finding("expert", state, f"wins {wins} of {experts}"))
+    else:
+        report.findings.append(Finding("expert", "note", "none beside the class"))
+
+
+def _end_problem(environment: Any, call: Chosen) -> str:
+    try:
+        getattr(environment, call[0])(**call[1])
+    except ValueError:
+        return ""
+    except Exception as error:
+        return f"a call after it raises {type(error).__name__}, not ValueError"
+    return "a call after it is answered; raise ValueError"
+
+
+def _robustness_problem(world: World, rows: Sequence[Row]) -> str:
+    environment = world.make()
+    environment.reset(**rows[0])
+    for name, tool in tool_methods(environment).items():
+        parameters = tool_schema(getattr(world.environment, name))["function"]["parameters"]["properties"]
+        for value in NASTY if parameters else ():
+            if environment.over:
+                environment.reset(**rows[0])
+            shown = repr(value)[:20]
+            try:
+                text = tool(**dict.fromkeys(parameters, value))
+            except Exception as error:
+                return f"{name}({shown}) raises {type(error).__name__}; answer in words, and count it as invalid"
+            try:
+                str(text).encode()
+            except UnicodeEncodeError:
+                return f"{name}({shown}) answers with half a surrogate pair, which no tokenizer takes"
+    return ""
+
+
+def _speed(world: World, rows: Sequence[Row], report: Report) -> None:
+    """Steps and resets a second of one instance, without what choosing costs."""
+    environment, episodes = world.make(), []
+    for number, row in enumerate(rows):
+        calls: list[Chosen] = []
+        texts(environment, row, choosers(world, number)["wanderer"], calls)
+        episodes.append((row, calls))
+    clock, resets, steps, reset_seconds, step_seconds = time.perf_counter, 0, 0, 0.0, 0.0
+    while reset_seconds + step_seconds < BUDGET or not steps:
+        for row, calls in episodes:
+            start = clock()
+            environment.reset(**row)
+            reset_seconds, resets = reset_seconds + clock() - start, resets + 1
+            start = clock()
+            for name, arguments in calls:
+                getattr(environment, name)(**arguments)
+            step_seconds, steps = step_seconds + clock() - start, steps + len(calls)
+        if not steps:
+            return
+    report.resets_per_second = resets / max(reset_seconds, 1e-9)
+    report.steps_per_second = steps / max(step_seconds, 1e-9)
+
+
+def _elsewhere(world: World, seeds: int, level: str | None) -> dict[str, Any] | str:
+    """What a process with other hashes finds, or one line that says why it found nothing."""
+    done = subprocess.run(
+        [sys.executable, "-m", __name__, world.name, str(seeds), json.dumps(level)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "12345"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = done.stdout.splitlines()
+    if done.returncode or not lines:
+        return f"it failed there: {(done.stderr.strip().splitlines() or ['no word of why'])[-1][:200]}"
+    found: dict[str, Any] = json.loads(lines[-1])
+    return found
+
+
+def _main(name: str, seeds: str, level: str) -> None:
+    world = load(name)
+    chosen = json.loads(level)
+    memory = bytes_an_instance(world, world.rows(int(seeds), level=chosen))
+    print(json.dumps({"bytes": memory, "digests": digests(world, int(seeds), chosen)}))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

@@ -57,6 +57,42 @@ def test_metrics_do_not_depend_on_micro_batches_or_logging_steps():
     assert logged(both, "echo/nll") == pytest.approx([mean])
 
 
+@pytest.mark.parametrize("echo", [None, EchoConfig(0.5)])
+def test_the_episodes_of_a_step_are_logged_with_and_without_an_objective(echo):
+    seen = {}
+
+    class Watched(Ours):
+        def _calculate_rewards(self, inputs, prompts, completions, ids):
+            seen.update(calls=[world.calls for world in self.environments], completions=completions, ids=ids)
+            return super()._calculate_rewards(inputs, prompts, completions, ids)
+
+    trainer, _ = run(Watched, args=config(max_steps=1, max_completion_length=300), world_model=echo)
+    row = trainer.state.log_history[0]
+    figures = {name.removeprefix("wm/env/"): value for name, value in row.items() if name.startswith("wm/env/")}
+    called = [
+        call["function"]["name"]
+        for messages in seen["completions"]
+        for message in messages
+        for call in message.get("tool_calls") or ()
+    ]
+    episodes = len(seen["ids"])
+    assert sum(seen["calls"]) == sum(name != "no_such_tool" for name in called) > 0
+    for name in ("run_code", "lookup_doc"):
+        assert figures[f"calls/{name}"] == pytest.approx(called.count(name) / episodes)
+    assert figures["calls/unknown"] == pytest.approx(called.count("no_such_tool") / episodes)
+    assert figures["calls/unknown"] > 0
+    lengths = [len(ids) for ids in seen["ids"]]
+    assert figures["policy_tokens"] + figures["environment_tokens"] == pytest.approx(sum(lengths) / episodes)
+    assert figures["policy_tokens"] == pytest.approx(
+        sum(int((batch["tool_mask"] * batch["completion_mask"]).sum()) for batch in trainer.batches) / episodes
+    )
+    assert figures["truncated"] == pytest.approx(row["completions/clipped_ratio"])
+    assert 0 < figures["truncated"] < 1
+    assert set(figures) == {
+        *("calls/run_code", "calls/lookup_doc", "calls/unknown", "policy_tokens", "environment_tokens", "truncated")
+    }
+
+
 def test_a_schedule_goes_on_where_it_was_after_a_resume(tmp_path):
     echo = EchoConfig(1.0, schedule="linear", schedule_steps=4, end_coeff=0.2)
     fields = {

@@ -21,6 +21,7 @@ from verl.workers.rollout.replica import TokenOutput
 
 import information_support
 from information_support import ANSWERS, RATIOS
+from wm_plugin.errors import UserError
 from wm_plugin.objectives.spans import SpanError
 from wm_plugin.verl.agent_loop import ERROR, INFO, MAX_TURNS, SPANS, WorldModelToolAgentLoop
 from wm_plugin.verl.spans import Block, locate, make_locator, probe
@@ -180,7 +181,17 @@ def test_spans_are_the_results(tokenizers, name):
     output = rollout(tokenizer, turns)
     assert content(tokenizer, output) == [("say", text) for text in said]
     assert output.reward_score == 1.0
-    assert output.extra_fields[INFO] == {"success": 0.0, "calls": 4.0}
+    sampled = sum(output.response_mask)
+    assert output.extra_fields[INFO] == {
+        "success": 0.0,
+        "calls": 4.0,  # the world's own
+        "calls/say": 4.0,
+        "calls/fail": 0.0,
+        "calls/unknown": 0.0,
+        "truncated": 0.0,
+        "policy_tokens": sampled,
+        "environment_tokens": len(output.response_mask) - sampled,
+    }
     assert output.extra_fields["reward_extra_info"] == output.extra_fields[INFO]
     assert "You are in 3." in tokenizer.decode(output.prompt_ids)
     # every token that was not sampled is in one span, and none that was
@@ -189,6 +200,40 @@ def test_spans_are_the_results(tokenizers, name):
         for index in range(start, end):
             covered[index] += 1
     assert covered == [1 - mask for mask in output.response_mask]
+
+
+class Echoes:
+    """Another world, with another tool, and a column that has a default."""
+
+    def reset(self, start: int = 7, **columns):
+        self.said = f"{start} {sorted(columns)}"
+        return f"Start at {start}."
+
+    def repeat(self, text: str) -> str:
+        """Repeat a text.
+
+        Args:
+            text: The text.
+        """
+        return f"{text} {self.said}"
+
+    def get_reward(self):
+        return 0.25
+
+
+def test_a_row_says_which_of_several_worlds_it_is_of(tokenizers):
+    wm = {"environment": {"rooms": ROOMS, "echoes": f"{__name__}:Echoes"}, "tools": {"say": 1.0, "repeat": 0.5}}
+    rows = {"environment": "rooms", "start": 3}, {"environment": "echoes", "start": None, "other": None, "level": "x"}
+    rooms = rollout(tokenizers["merges"], [call("say", text="a"), "x"], wm, row={"extra_info": rows[0]})
+    echoes = rollout(tokenizers["merges"], [call("repeat", text="a"), "x"], wm, row={"extra_info": rows[1]})
+    assert content(tokenizers["merges"], rooms) == [("say", "a")]
+    assert "You are in 3." in tokenizers["merges"].decode(rooms.prompt_ids)
+    # what is null in the file belongs to the other world's rows
+    assert content(tokenizers["merges"], echoes) == [("repeat", "a 7 ['level']")]
+    assert (echoes.reward_score, {weight for *_, weight in echoes.extra_fields[SPANS]}) == (0.25, {0.0, 0.5})
+    assert "Start at 7." in tokenizers["merges"].decode(echoes.prompt_ids)
+    with pytest.raises(UserError, match="column `environment` is 'rom', and wm.environment has 'rooms', 'echoes'"):
+        rollout(tokenizers["merges"], ["x"], wm, row={"extra_info": {"environment": "rom"}})
 
 
 HARD = [

@@ -96,6 +96,8 @@ REFUSED = {
     "a bad share": (["wm.max_lost=2"], "wm.max_lost is 2; write a share between 0 and 1"),
     "no turns": (["wm.max_turns=0"], "wm.max_turns is 0"),
     "an unknown environment": (["wm.environment=grit"], "there is no 'grit'; did you mean 'grid'"),
+    "one of several unknown": (["wm.environment={a: grid, b: grit}"], "there is no 'grit'; did you mean 'grid'"),
+    "no environment at all": (["wm.environment={}"], "wm.environment is {}; write a name"),
     "two sets of tools": (
         ["wm.environment=grid", "actor_rollout_ref.rollout.multi_turn.function_tool_path=x.py"],
         "brings its own tools",

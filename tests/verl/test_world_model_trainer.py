@@ -17,10 +17,10 @@ from wm_plugin.errors import UserError
 from wm_plugin.objectives import EchoConfig, Span
 from wm_plugin.objectives.spans import SPAN_FIELD
 from wm_plugin.verl import state
-from wm_plugin.verl.agent_loop import ERROR, INFO, SPANS
+from wm_plugin.verl.agent_loop import ERROR, SPANS
 from wm_plugin.verl.config import WorldModelConfig
 from wm_plugin.verl.loss import COUNTS, TOOL_IDS, WEIGHTS
-from wm_plugin.verl.trainer import WorldModelTrainer, _environment_metrics, _zero_variance_rows, make_columns
+from wm_plugin.verl.trainer import WorldModelTrainer, _zero_variance_rows, make_columns
 
 ROWS = [
     [(Span(1, 3, "tool", "a", True), 0.5), (Span(3, 4, "tool", "a", False), 0.0), (Span(5, 6, "tool", "b", True), 1.0)],
@@ -65,12 +65,6 @@ def test_a_rows_count_is_that_of_its_weights(drawn):
 def test_groups_whose_rewards_are_all_equal():
     scores = [torch.tensor([0.0, value]) for value in (1, 1, 0, 1, 5)]
     assert _zero_variance_rows(["p", "p", "q", "q", "p"], scores, [False] * 4 + [True]) == [0, 1]
-
-
-def test_environment_figures_are_means_over_trajectories():
-    metrics = {}
-    _environment_metrics([{INFO: {"success": 1.0}}, {INFO: {"success": 0.0, "calls": 3.0}}, {}], metrics)
-    assert metrics == {"wm/env/success": 0.5, "wm/env/calls": 3.0}
 
 
 def trainer(coeff=1.0, **attributes):

@@ -81,6 +81,13 @@ class CallRecorder:
         return call
 
 
+def called(completion: Any) -> list[str]:
+    """The names of a completion's tool calls, in their order; of a text there are none."""
+    messages = completion if isinstance(completion, list) else []
+    calls = (call for message in messages for call in message.get("tool_calls") or ())
+    return [str(call["function"]["name"]) for call in calls]
+
+
 class Rollouts:
     """One generation batch, as the host's hooks show it."""
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from trl import GRPOTrainer
 
+from wm_plugin.environments.metrics import episode, summary
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.chat import make_locator
 from wm_plugin.objectives.echo import EchoConfig, count_tokens, echo_loss, within_bounds
@@ -25,7 +26,7 @@ from wm_plugin.objectives.metrics import EchoMeter
 from wm_plugin.objectives.spans import SPAN_FIELD, ContentLocator, SpanError, ToolBlock, token_weights
 from wm_plugin.trl import support
 from wm_plugin.trl.config import WorldModelGRPOConfig
-from wm_plugin.trl.rollout import Rollouts
+from wm_plugin.trl.rollout import Rollouts, called
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +40,8 @@ class WorldModelMixin(_Host):
     """Adds the world-model term to any subclass of GRPOTrainer: `class Mine(WorldModelMixin, MyGRPOTrainer)`.
 
     With `coeff` 0 for the whole run, loss, gradients, parameters and random numbers are those of the host, bit by bit; the
-    environment tokens' NLL is still measured and logged. Without any configuration nothing is measured either.
+    environment tokens' NLL is still measured and logged. Without any configuration that is not measured either. What episodes
+    in an `environment_factory`'s environments look like is always logged, as `wm/env/...` (see `wm_plugin.environments.metrics`).
 
     Args:
         world_model: the objective. The `echo_*` fields of a `WorldModelGRPOConfig` are the same thing; giving both is an error.
@@ -55,6 +57,12 @@ class WorldModelMixin(_Host):
         support.check_trainer_class(self)
         self._wm: Any = None  # the EchoConfig; no override acts before the host is complete
         super().__init__(*args, **kwargs)
+        end_ids = self.model.generation_config.eos_token_id
+        self._wm_end_ids = {
+            self.processing_class.eos_token_id,
+            self.processing_class.pad_token_id,
+            *(end_ids if isinstance(end_ids, list) else [end_ids]),
+        }
         config = _resolve(world_model, self.args)
         if config is None:
             return
@@ -68,15 +76,8 @@ class WorldModelMixin(_Host):
             return
         self._wm = config
         self._wm_tools = sorted(config.tool_names or {tool.__name__ for tool in self.tools})
-        end_ids = self.model.generation_config.eos_token_id
-        self._wm_end_ids = {
-            self.processing_class.eos_token_id,
-            self.processing_class.pad_token_id,
-            *(end_ids if isinstance(end_ids, list) else [end_ids]),
-        }
         prefix = "echo" if self.args.temperature == 1.0 else "echo_tempered"
         self._wm_meters = {"train": EchoMeter(prefix, config), "eval": EchoMeter(prefix, config)}
-        self._wm_rollouts = Rollouts(self.num_generations)
         self._wm_logps: list[torch.Tensor] | None = None  # a list while the host computes a loss
         self._wm_window: list[Any] = []  # the raw batches of this accumulation window
         self._wm_position = 0  # micro-batches of the window that are done
@@ -88,13 +89,14 @@ class WorldModelMixin(_Host):
     # -- rollouts: a weight for every token ------------------------------------------------------------------------------------
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        if self._wm is None:
-            return super()._generate_and_score_completions(inputs)
-        if id(inputs) in self._wm_generated:
+        if self._wm is not None and id(inputs) in self._wm_generated:
             return self._wm_generated.pop(id(inputs))
         self._wm_rollouts = Rollouts(self.num_generations if self.model.training else self.num_generations_eval)
         output = super()._generate_and_score_completions(inputs)
-        output.update(self._environment_columns(inputs, output))
+        if self.environments:
+            self._record_episodes(output.get("tool_mask"))
+        if self._wm is not None:
+            output.update(self._environment_columns(inputs, output))
         return output
 
     def _tool_call_loop(self, *args: Any, **kwargs: Any) -> Any:
@@ -112,14 +114,14 @@ class WorldModelMixin(_Host):
         self, inputs: list[dict[str, Any]], prompts: list, completions: list, completion_ids_list: list
     ) -> torch.Tensor:
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        self._wm_rollouts.completions = completions
+        self._wm_rollouts.completion_ids = completion_ids_list
         if self._wm is not None:
             group = self._wm_rollouts.group_size
             total = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1).view(-1, group)
             equal = (total == total[:, :1]).all(dim=1).repeat_interleave(group)
             start = self.accelerator.process_index * len(prompts)
             self._wm_rollouts.zero_variance = equal[start : start + len(prompts)].tolist()
-            self._wm_rollouts.completions = completions
-            self._wm_rollouts.completion_ids = completion_ids_list
         return rewards
 
     def _environment_columns(self, inputs: list[dict[str, Any]], output: dict[str, Any]) -> dict[str, torch.Tensor]:
@@ -269,6 +271,27 @@ class WorldModelMixin(_Host):
         return loss + self.accelerator.num_processes * term if coeff > 0 else loss
 
     # -- the metrics ------------------------------------------------------------------------------------------------------------
+
+    def _record_episodes(self, tool_mask: torch.Tensor | None) -> None:
+        """The figures of a generation batch's episodes, `wm/env/...`, over all ranks."""
+        from accelerate.utils import gather_object
+
+        ids, texts = self._wm_rollouts.completion_ids, self._wm_rollouts.completions
+        here = []
+        for row, (environment, completion) in enumerate(zip(self.environments, texts, strict=False)):
+            sampled = len(ids[row]) if tool_mask is None else int(tool_mask[row, : len(ids[row])].sum())
+            here.append(
+                episode(
+                    environment,
+                    called(completion),
+                    budget=self.args.max_tool_calling_iterations,
+                    truncated=bool(ids[row]) and ids[row][-1] not in self._wm_end_ids,
+                    policy_tokens=sampled,
+                    environment_tokens=len(ids[row]) - sampled,
+                )
+            )
+        for name, value in summary(gather_object(here)).items():
+            self._metrics["train" if self.model.training else "eval"][name].append(value)
 
     def _record(
         self, logps: torch.Tensor, inputs: dict[str, Any], loss_weights: torch.Tensor, term: torch.Tensor, coeff: float

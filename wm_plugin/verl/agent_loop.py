@@ -16,8 +16,8 @@ from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
 from verl.tools.function_tool import FunctionTool, normalize_function_tool_return
 from verl.tools.schemas import OpenAIFunctionToolSchema
 
-from wm_plugin.environments import ENVIRONMENTS
-from wm_plugin.environments.protocol import report, tool_methods
+from wm_plugin.environments.metrics import episode
+from wm_plugin.environments.protocol import tool_methods, tool_names
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives.spans import SpanError
 from wm_plugin.trajectories.information import categories
@@ -53,26 +53,29 @@ class WorldModelLoopMixin(_Host):
         self._wm = read_config(self.config)
         self._wm_environment: Any = None
         self._wm_blocks: list[Block] = []
+        self._wm_calls: list[str] = []  # names of the tools that were called
         self._wm_failed: dict[int, bool] = {}  # by the identity of a call that is being processed
         # (the message before, messages, merge result, mask) of the last messages that were appended
         self._wm_merged: Any = None
         self._wm_lock = asyncio.Lock()
-        if self._wm.environment is not None:
-            self._wm_environment = ENVIRONMENTS.get(self._wm.environment)()
-            self._use_environment()
         self.tools = {name: _watched(tool) for name, tool in self.tools.items()}
 
-    def _use_environment(self) -> None:
+    def _use_environment(self, row: Mapping[str, Any]) -> None:
+        environment = self._wm.environment_of(row)
+        if environment is None:
+            return
+        self._wm_environment = environment()
         self.tools, self.tool_schemas = {}, []
         for name, method in tool_methods(self._wm_environment).items():
             schema, parsed = _schemas(getattr(type(self._wm_environment), name))
             self.tool_schemas.append(schema)
-            self.tools[name] = FunctionTool(name, method, parsed, inspect.iscoroutinefunction(method))
+            self.tools[name] = _watched(FunctionTool(name, method, parsed, inspect.iscoroutinefunction(method)))
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:
         max_turns = kwargs.pop(MAX_TURNS, None) or self._wm.max_turns
         if max_turns:
             self.max_assistant_turns = int(max_turns)
+        self._use_environment(kwargs.get("extra_info") or {})
         if self._wm_environment is not None:
             kwargs["raw_prompt"] = await self._first_observation(kwargs)
         output = await super().run(sampling_params, **kwargs)
@@ -81,7 +84,15 @@ class WorldModelLoopMixin(_Host):
         except (SpanError, UserError) as error:
             output.extra_fields[ERROR] = str(error)
         if self._wm_environment is not None:
-            info = report(self._wm_environment)
+            length, sampled = len(output.response_ids), sum(output.response_mask)
+            info = episode(
+                self._wm_environment,
+                self._wm_calls,
+                budget=self.max_assistant_turns,
+                truncated=length >= self.response_length,
+                policy_tokens=sampled,
+                environment_tokens=length - sampled,
+            )
             output.extra_fields[INFO] = info
             output.extra_fields["reward_extra_info"] = dict(info)  # verl's validation logs these by itself
             if hasattr(self._wm_environment, "get_reward"):
@@ -92,7 +103,10 @@ class WorldModelLoopMixin(_Host):
     async def _first_observation(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The prompt with what `reset` returned at its end."""
         messages = [dict(message) for message in row["raw_prompt"]]
-        observation = await _call(self._wm_environment.reset, **(row.get("extra_info") or {}))
+        columns = row.get("extra_info") or {}
+        if isinstance(self._wm.environment, Mapping):  # a file of several worlds' rows has null in the others' columns
+            columns = {name: value for name, value in columns.items() if value is not None and name != "environment"}
+        observation = await _call(self._wm_environment.reset, **columns)
         if observation is not None:
             messages[-1]["content"] += observation
         return messages
@@ -102,6 +116,7 @@ class WorldModelLoopMixin(_Host):
     async def _call_tool(self, tool_call: Any, tools_kwargs: dict[str, Any], agent_data: Any) -> Any:
         raised: list[bool] = []
         _raised.set(raised)
+        self._wm_calls.append(tool_call.name)
         if self._wm_environment is None:
             result = await super()._call_tool(tool_call, tools_kwargs, agent_data)
         else:
@@ -148,9 +163,10 @@ class WorldModelLoopMixin(_Host):
 
     def _weighted_spans(self, output: Any) -> list[tuple[Any, ...]]:
         config = self._wm.objective
+        known = {name for environment in self._wm.environments for name in tool_names(environment)} or set(self.tools)
         for name in config.tool_names or ():
-            if name not in self.tools:
-                raise UserError(f"wm.tools names {name!r}{nearest(name, self.tools)}")
+            if name not in known:
+                raise UserError(f"wm.tools names {name!r}{nearest(name, known)}")
         locator = make_locator(self.continuous_token_builder, self.tool_schemas)
         truncated = len(output.response_ids) >= self.response_length
         return [

@@ -7,6 +7,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.objectives.echo import ALIASES
@@ -27,9 +28,9 @@ class WorldModelConfig:
     """
 
     objective: EchoConfig
-    environment: str | None = _help(
-        "An environment class that the agent loop drives: a registered name such as grid, or package.module:Class. "
-        "None: verl's own tools."
+    environment: str | Mapping[str, str] | None = _help(
+        "An environment class that the agent loop drives: a registered name such as grid, or package.module:Class; or "
+        "{name: class}, and the rows' column `environment` says which. None: verl's own tools."
     )
     max_turns: int | None = _help("Turns of the policy in a trajectory. None: verl's max_assistant_turns.")
     max_lost: float = _help(
@@ -37,14 +38,39 @@ class WorldModelConfig:
     )
 
     def __post_init__(self) -> None:
-        if self.environment is not None and not isinstance(self.environment, str):
+        named = self.environment.values() if isinstance(self.environment, Mapping) else [self.environment or ""]
+        if not named or not all(isinstance(name, str) for name in named):
             raise UserError(
-                f"wm.environment is {self.environment!r}; write a name such as grid, or package.module:Class"
+                f"wm.environment is {self.environment!r}; write a name such as grid, package.module:Class, or {{name: class}}"
             )
         if self.max_turns is not None and (type(self.max_turns) is not int or self.max_turns < 1):
             raise UserError(f"wm.max_turns is {self.max_turns!r}; write a whole number of turns >= 1, or null")
         if type(self.max_lost) not in (int, float) or not 0 <= self.max_lost <= 1:
             raise UserError(f"wm.max_lost is {self.max_lost!r}; write a share between 0 and 1")
+
+    @property
+    def environments(self) -> list[type]:
+        """Every class that a trajectory may be of."""
+        named = self.environment.values() if isinstance(self.environment, Mapping) else [self.environment]
+        return [ENVIRONMENTS.get(name) for name in named if name is not None]
+
+    def environment_of(self, row: Mapping[str, Any]) -> type | None:
+        """The class that a row of the dataset is for; None: verl's own tools.
+
+        Args:
+            row: its `extra_info`.
+
+        Raises:
+            UserError: there are several, and its column `environment` names none of them.
+        """
+        if self.environment is None or isinstance(self.environment, str):
+            return ENVIRONMENTS.get(self.environment) if self.environment else None
+        name = str(row.get("environment"))
+        if name not in self.environment:
+            raise UserError(
+                f"a row's column `environment` is {name!r}, and wm.environment has {', '.join(map(repr, self.environment))}"
+            )
+        return ENVIRONMENTS.get(self.environment[name])
 
 
 def read_config(config: Any) -> WorldModelConfig:

@@ -11,7 +11,6 @@ from typing import Any
 import verl
 from packaging.version import Version
 
-from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.errors import UserError
 from wm_plugin.rewards import REWARDS
 from wm_plugin.verl.config import WorldModelConfig, read_config
@@ -129,7 +128,7 @@ def check_config(config: Any) -> WorldModelConfig:
     """
     wm = read_config(config)
     if wm.environment is not None:
-        ENVIRONMENTS.get(wm.environment)
+        _ = wm.environments  # each of them can be imported
         multi_turn = config.actor_rollout_ref.rollout.multi_turn
         if multi_turn.get("function_tool_path") or multi_turn.get("tool_config_path"):
             raise UserError("wm.environment brings its own tools; leave function_tool_path and tool_config_path out")

@@ -12,10 +12,10 @@ import dataclasses
 import logging
 import os
 from collections import defaultdict
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import numpy as np
 import ray
 import torch
 import transfer_queue as tq
@@ -24,9 +24,10 @@ from tensordict import TensorDict
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
+from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
-from wm_plugin.environments import ENVIRONMENTS
+from wm_plugin.environments.metrics import summary
 from wm_plugin.environments.protocol import missing_columns
 from wm_plugin.errors import UserError
 from wm_plugin.objectives import Span
@@ -87,10 +88,12 @@ class WorldModelTrainer(PPOTrainerSync):
     def _init_dataloader(self) -> None:
         super()._init_dataloader()
         if self._wm.environment is not None:
-            row = self.train_dataset[0]
-            columns = row.get("extra_info") or {}
-            if missing := missing_columns(ENVIRONMENTS.get(self._wm.environment), columns):
-                raise UserError(f"{missing.replace('the dataset has', 'extra_info of the dataset has')}")
+            whole = isinstance(self.train_dataset, RLHFDataset) and isinstance(self._wm.environment, Mapping)
+            rows = self.train_dataset.dataframe["extra_info"] if whole else [self.train_dataset[0].get("extra_info")]
+            columns = {self._wm.environment_of(row or {}): list(row or {}) for row in rows}
+            for environment, names in columns.items():
+                if environment and (missing := missing_columns(environment, names)):
+                    raise UserError(f"{missing.replace('the dataset has', 'extra_info of the dataset has')}")
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
@@ -171,7 +174,7 @@ class WorldModelTrainer(PPOTrainerSync):
         lengths = [len(response) for response in data["responses"].unbind()]
         columns = make_columns(spans, lengths, self._wm_tools, self._wm.objective.normalization)
         self._wm_selected = int(torch.count_nonzero(columns[WEIGHTS].values()))
-        _environment_metrics(extra, metrics)
+        metrics.update(summary(fields[INFO] for fields in extra if fields.get(INFO)))
         # the meta that comes back names the new columns: with the old one the workers would never see them
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=columns)
 
@@ -334,15 +337,6 @@ def _zero_variance_rows(uids: list[Any], scores: Any, padding: list[bool]) -> li
         if not pad:
             groups[uid].append((row, float(score.sum())))
     return [row for group in groups.values() if len({score for _, score in group}) == 1 for row, _ in group]
-
-
-def _environment_metrics(extra: list[dict], metrics: dict) -> None:
-    """The environments' own figures, averaged over the trajectories of the step."""
-    values = defaultdict(list)
-    for fields in extra:
-        for name, value in (fields.get(INFO) or {}).items():
-            values[name].append(value)
-    metrics.update({f"wm/env/{name}": float(np.mean(found)) for name, found in values.items()})
 
 
 def _model_type(config: Any) -> str | None:

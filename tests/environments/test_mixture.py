@@ -1,0 +1,27 @@
+"""Rows of several worlds."""
+
+from collections import Counter
+
+import pytest
+
+from wm_plugin.environments import grid, wordle
+from wm_plugin.environments.mixture import dataset_rows
+from wm_plugin.errors import UserError
+
+
+def test_rows_are_those_of_each_world_and_say_whose_they_are():
+    rows = dataset_rows({"grid": 5, "wm_plugin.environments.wordle:WordleEnvironment": 3}, seed=4)
+    names = [row.pop("environment") for row in rows]
+    assert Counter(names) == {"grid": 5, "wm_plugin.environments.wordle:WordleEnvironment": 3}
+    assert names != sorted(names)  # the worlds are mixed
+    own = grid.dataset_rows(5, 4), wordle.dataset_rows(3, 4)
+    for made, of in zip(own, ("grid", "wm_plugin.environments.wordle:WordleEnvironment"), strict=True):
+        found = [row for row, name in zip(rows, names, strict=True) if name == of]
+        assert sorted(found, key=str) == sorted(made, key=str)
+    assert dataset_rows({"grid": 5}, held_out=True) != dataset_rows({"grid": 5})
+
+
+@pytest.mark.parametrize(("given", "says"), [({}, "environments is empty"), ({"grit": 1}, "did you mean 'grid'")])
+def test_what_does_not_exist(given, says):
+    with pytest.raises(UserError, match=says):
+        dataset_rows(given)

@@ -30,8 +30,8 @@ FACTS = {
     "email": r"e-?mail",
     "postcode": r"post ?-?code|postal|\bzip\b",
     "name": r"\bname\b(?! of)|who (am i|are you)",
-    "order": r"\border\b|\border('s)? (number|id)",
-    "item": r"\b(items?|products?|plant|article)\b|instead|replacement|\bwhat would you like to (exchange|return|refund)",
+    "order": r"\borders?\b|which one",
+    "item": r"\b(items?|products?|plant|article|which one)\b|instead|replacement|what would you like to (exchange|return|refund)",
     "address": r"(?<!mail )\baddress\b|where (should|shall|do|to)\b|\bship to\b",
     "reason": r"\bwhy\b|\breason\b",
 }
@@ -40,16 +40,18 @@ ASKS = re.compile(
     r"|\b(could|can|would|may|might) (you|i have|i get|i ask)\b|\bwhat('s| is| was) (your|the)\b|\bplease\b"
 )
 REFUSES = re.compile(
-    r"\b(cannot|can not|can't|unable|not (possible|able|allowed|permitted|eligible|be)|won't|isn't possible|refuse|declined?"
-    r"|denied|impossible|no longer|too late|against (our|the) policy|forbids|outside)\b"
+    r"\b(cannot|can not|can't|unable|won't|refuse|declined?|denied|impossible|no longer|too late|non-?refundable|forbids|outside"
+    r"|(not|isn't|aren't|wasn't) (possible|able|allowed|permitted|eligible|refundable)|not be"
+    r"|(does not|do not|doesn't|don't) (allow|permit)|against (our|the) policy)\b|^no\b(?! problem| worries)"
 )
 LOST = re.compile(
-    r"\b(cannot|can not|can't|could not|couldn't|unable to|did not|didn't) (find|locate|see|understand|hear)\b"
+    r"\b(cannot|can not|can't|could not|couldn't|unable to|not able to|did not|didn't) (find|locate|see|understand|hear)\b"
 )
 DONE = re.compile(
     r"\b(done|completed?|processed|all set|success\w*|(has|have|was|were) (now |just )?(been )?\w+ed"
     r"|(is|are) (now|cancell?ed|exchanged|refunded|changed|updated)"
     r"|i('ve| have)? (now |just )?(cancell?ed|exchanged|refunded|changed|updated|replaced|swapped))\b"
+    r"|^\W*(cancell?ed|exchanged|refunded|changed|updated|replaced)\b"
 )
 LATER = re.compile(r"\b(will|i'll|going to|would|shall|should|let me|can be|could be|once|if|before|until|about to)\b")
 VERBS = {
@@ -59,10 +61,11 @@ VERBS = {
     "refund": r"refund|money|return",
 }
 GENERIC = re.compile(r"\b(done|completed?|processed|all set|success\w*)\b")
-PROPOSES = re.compile(
-    r"\b(confirm|proceed|go ahead|shall i|should i|do you want|would you like|is that (ok|okay|right|correct|fine)|i will|i'll"
-    r"|i can|let me|one moment|going to)\b"
+CONFIRMS = re.compile(
+    r"^(?!.*\b(what|which|where)\b).*\b(confirm|proceed|go ahead|shall i|should i|do you want|would you like|correct"
+    r"|is that (ok|okay|right|fine))\b"
 )
+PROPOSES = re.compile(r"\b(i will|i'll|i can|let me|one moment|going to)\b")
 BYE = re.compile(r"\b(good ?bye|bye)\b")
 NUMBER = re.compile(r"\d+(?:\.\d{1,2})?")
 
@@ -101,7 +104,7 @@ class ScriptedUser:
         self._told |= request.told is not None and was_told(request, text)
         done = self._told if request.kind not in VERBS else any(_is_done(part, request) for part in stating)
         if not done and (facts := self._facts(asking)):
-            yes = "Yes, please. " if any(PROPOSES.search(part) for part in asking) else ""
+            yes = "Yes, please. " if any(CONFIRMS.search(part) for part in asking) else ""
             return self._progress(yes + facts)
         if done:
             if self._told or self._asked_amount:
@@ -115,7 +118,7 @@ class ScriptedUser:
                 self._pushed = True
                 return self._progress("That is a pity. Can you not make an exception for me?")
             return self._settle("All right, then.")
-        if PROPOSES.search(text) and request.kind in VERBS:
+        if request.kind in VERBS and any(CONFIRMS.search(part) or PROPOSES.search(part) for part in sentences):
             return self._progress("Yes, please go ahead.")
         if BYE.search(text):
             return "Goodbye.", True

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from openai_server import OpenAIServer, every
+from wm_plugin.agents import play
+from wm_plugin.agents.scripted import scripted
 from wm_plugin.environments import dialogue
 from wm_plugin.environments.dialogue import DialogueEnvironment, dataset_rows, expert, wanderer
 from wm_plugin.environments.dialogue_user import PATIENCE, ScriptedUser, was_told
@@ -585,3 +587,14 @@ def test_the_policy_is_in_the_prompt_and_facts_are_not() -> None:
         prompt = row["prompt"][0]["content"]
         assert f"{DAYS} days" in prompt
         assert not re.search(f"{of.email}|{of.postcode}|{of.requests[0].order}", prompt)
+
+
+@pytest.mark.parametrize("host", ["trl", "verl"])
+def test_a_trajectory_as_hosts_record_it(host: Any) -> None:
+    pytest.importorskip("transformers")
+    row = dataset_rows(1, seed=2)[0]
+    trajectory = play(DialogueEnvironment(), row, scripted(expert()), max_turns=20, host=host)
+    assert (trajectory.success, trajectory.reward) == (True, 1.0)
+    assert not any(one.error for turn in trajectory.turns for one in turn.observations)
+    assert trajectory.metadata["figures"]["effective"] == len(trajectory.turns)
+    assert trajectory.context.initial_state.startswith(dialogue.INSTRUCTION)

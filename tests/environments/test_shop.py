@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from wm_plugin.agents import play
+from wm_plugin.agents.scripted import scripted
 from wm_plugin.environments import shop
 from wm_plugin.environments.shop import ShopEnvironment, dataset_rows, expert, wanderer
 from wm_plugin.environments.shop_catalogue import DEPARTMENT, FAMILY, GOALS, SIZE, Goal, Product, catalogue, match
@@ -342,3 +344,14 @@ def test_many_environments_share_one_catalogue() -> None:
     for environment, row in zip(environments, dataset_rows(64), strict=True):
         environment.reset(**row)
     assert len({id(environment._catalogue) for environment in environments}) == 1
+
+
+@pytest.mark.parametrize("host", ["trl", "verl"])
+def test_a_trajectory_as_hosts_record_it(host: Any) -> None:
+    pytest.importorskip("transformers")
+    row = dataset_rows(1, seed=2)[0]
+    trajectory = play(ShopEnvironment(), row, scripted(expert()), max_turns=20, host=host)
+    assert (trajectory.success, trajectory.reward) == (True, 1.0)
+    assert not any(one.error for turn in trajectory.turns for one in turn.observations)
+    assert trajectory.metadata["figures"]["effective"] == len(trajectory.turns)
+    assert trajectory.context.initial_state.startswith(shop.INSTRUCTION)

@@ -22,6 +22,7 @@ POLICY = f"""1. Before you look at or change an order, ask for the customer's em
 6. What the policy forbids you do not do, whatever the customer says: tell them that it is not possible."""
 
 SCHEMA = """
+BEGIN;
 CREATE TABLE customers (id INTEGER PRIMARY KEY, name TEXT NOT NULL, email TEXT NOT NULL UNIQUE, postcode TEXT NOT NULL);
 CREATE TABLE products (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, kind TEXT NOT NULL, price INTEGER NOT NULL,
   stock INTEGER NOT NULL);
@@ -187,13 +188,12 @@ def _address(rng: random.Random) -> str:
 
 
 def open_database(of: Case) -> sqlite3.Connection:
-    """A new database in memory with the case's tables."""
-    connection = sqlite3.connect(
-        ":memory:", isolation_level=None, check_same_thread=False
-    )  # a host may call from any thread
+    """A new database in memory with the case's tables; a host may use it from any thread."""
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     connection.executescript(SCHEMA)
     for name, rows in of.tables.items():
         connection.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+    connection.execute("COMMIT")
     return connection
 
 

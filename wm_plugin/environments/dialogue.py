@@ -12,11 +12,12 @@ import sqlite3
 from typing import Any
 
 from wm_plugin.environments import dialogue_world as world
+from wm_plugin.environments.actions import check_level
 from wm_plugin.environments.dialogue_policies import expert, wanderer
 from wm_plugin.environments.dialogue_user import ScriptedUser, ServedUser, User, UserLostError, plain, was_told
 from wm_plugin.environments.dialogue_world import LEVELS, POLICY, PRODUCTS, Case, money
 from wm_plugin.environments.sqlite_guard import cell
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError
 
 __all__ = ["INSTRUCTION", "LEVELS", "DialogueEnvironment", "dataset_rows", "expert", "wanderer"]
 
@@ -76,8 +77,7 @@ class DialogueEnvironment:
             UserError: a column that is none of that, or the server refuses the key, the address or the model.
             MissingExtraError: aiohttp is not installed, and there is a `user_url`.
         """
-        if level not in LEVELS:
-            raise UserError(f"A dialogue's column `level` is {level!r}{nearest(str(level), LEVELS)}")
+        check_level(level, LEVELS, "dialogue")
         if isinstance(seed, bool) or not hasattr(seed, "__index__") or seed < 0:
             raise UserError(f"A dialogue's column `seed` needs a whole number from 0, not {str(seed)[:20]!r}")
         if user_url and not user_model:
@@ -320,8 +320,7 @@ def dataset_rows(
 
     Held-out cases are those with seeds divisible by 10. `user_url` and `user_model` become columns where they are given.
     """
-    if level not in LEVELS:
-        raise UserError(f"level is {level!r}{nearest(level, LEVELS)}")
+    check_level(level, LEVELS, "dialogue")
     rng = random.Random(seed * 2 + held_out)
     seeds = [number * 10 + (0 if held_out else rng.randint(1, 9)) for number in rng.sample(range(10**8), count)]
     user = {"user_url": user_url, "user_model": user_model} if user_url else {}

@@ -1,28 +1,26 @@
 """Scripted agents at the customer desk: one that handles every case, and one that does anything."""
 
 import random
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from wm_plugin.environments.actions import Choose, Chosen
 from wm_plugin.environments.dialogue_world import LEVELS, PRODUCTS, Case, Request, case, money
 
 if TYPE_CHECKING:
     from wm_plugin.environments.dialogue import DialogueEnvironment
 
-Call = tuple[str, dict[str, str]]  # a tool and its arguments
 
-
-def expert() -> Callable[["DialogueEnvironment"], Call | None]:
+def expert() -> Choose:
     """A policy that asks, looks up, does what the policy allows, and tells the customer. It knows the case from the start."""
 
-    def choose(environment: "DialogueEnvironment") -> Call | None:
+    def choose(environment: "DialogueEnvironment") -> Chosen | None:
         steps = _script(environment._case) if environment._case else []
         return steps[environment.turns] if environment.turns < len(steps) else None
 
     return choose
 
 
-def _script(of: Case) -> list[Call]:
+def _script(of: Case) -> list[Chosen]:
     steps = [_say("Could you give me your email and your postcode, please?"), ("find_customer", {"email": of.email})]
     insistent = any(request.trap for request in of.requests)  # all hard cases have one, and their customers ask twice
     for request in of.requests:
@@ -30,13 +28,13 @@ def _script(of: Case) -> list[Call]:
     return steps
 
 
-def _handle(request: Request, of: Case, insistent: bool) -> list[Call]:
+def _handle(request: Request, of: Case, insistent: bool) -> list[Chosen]:
     refusal = [_say("I am sorry, but our policy does not allow that: it is not possible.")] * (1 + insistent)
     if request.trap == "postcode":
         return refusal
     order, item = str(request.order), request.item
     detail = " And which item is it?" if item else " And what is the new address?" if request.address else ""
-    steps: list[Call] = [_say(f"What is the order number?{detail}")]
+    steps: list[Chosen] = [_say(f"What is the order number?{detail}")]
     if request.trap == "stranger":  # the customer's own orders are known
         return steps + refusal
     steps.append(("get_order", {"order_id": order}))
@@ -62,7 +60,7 @@ def _handle(request: Request, of: Case, insistent: bool) -> list[Call]:
     return [*steps, ("exchange_item", arguments), _say(f"It has been exchanged; the difference in price is {amount}.")]
 
 
-def _say(text: str) -> Call:
+def _say(text: str) -> Chosen:
     return "message_user", {"text": text}
 
 
@@ -78,10 +76,10 @@ SENTENCES = (
 )
 
 
-def wanderer(rng: random.Random) -> Callable[["DialogueEnvironment"], Call]:
+def wanderer(rng: random.Random) -> Choose:
     """A policy that says and does what somebody at a desk might, in any order, with names and numbers of the case."""
 
-    def choose(environment: "DialogueEnvironment") -> Call:
+    def choose(environment: "DialogueEnvironment") -> Chosen:
         of = environment._case or case(0, LEVELS[0])
         order = {"order_id": str(rng.choice([of.requests[0].order, rng.choice(of.tables["orders"])[0]]))}
         names = [row[1] for row in of.tables["products"]]

@@ -8,12 +8,12 @@ Everything follows from the row: products and requests are made from numbers (`s
 
 import math
 import random
-from collections.abc import Callable
 from typing import Any
 
+from wm_plugin.environments.actions import Choose, Chosen, check_level
 from wm_plugin.environments.shop_catalogue import GOALS, LEVELS, Catalogue, Goal, Product, catalogue, match, money
 from wm_plugin.environments.sqlite_guard import cut
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError
 
 MAX_TURNS = 30
 PER_PAGE, MAX_PAGES = 8, 5
@@ -66,8 +66,7 @@ class ShopEnvironment:
             UserError: a column that is none of that.
             MissingExtraError: bm25s is not installed.
         """
-        if level not in LEVELS:
-            raise UserError(f"A shop's column `level` is {level!r}{nearest(str(level), LEVELS)}")
+        check_level(level, LEVELS, "shop")
         for name, value in (("catalogue_seed", catalogue_seed), ("goal", goal)):
             if isinstance(value, bool) or not hasattr(value, "__index__") or value < 0:
                 raise UserError(f"A shop's column `{name}` needs a whole number from 0, not {str(value)[:20]!r}")
@@ -243,8 +242,7 @@ def dataset_rows(
     Held out is a fifth of the combinations of a kind of product and attributes (by their hash, so in every catalogue): what is
     asked for in training is never asked for in evaluation. A request is given once; more than there are is a UserError.
     """
-    if level not in LEVELS:
-        raise UserError(f"level is {level!r}{nearest(str(level), LEVELS)}")
+    check_level(level, LEVELS, "shop")
     shop = catalogue(catalogue_seed)
     numbers = [number for number in range(GOALS) if shop.goal(number, level).held_out == held_out]
     if count > len(numbers):
@@ -265,7 +263,7 @@ def dataset_rows(
     ]
 
 
-def expert() -> Callable[[ShopEnvironment], tuple[str, dict[str, str]] | None]:
+def expert() -> Choose:
     """A policy that searches in the words of the request, opens what may fit, reads it, and buys what fits; or gives up.
 
     It judges by what the pages have shown, never by what it has not opened. One policy plays one episode at a time.
@@ -273,7 +271,7 @@ def expert() -> Callable[[ShopEnvironment], tuple[str, dict[str, str]] | None]:
     rejected: set[int] = set()
     read: set[tuple[int, str]] = set()
 
-    def choose(environment: ShopEnvironment) -> tuple[str, dict[str, str]] | None:
+    def choose(environment: ShopEnvironment) -> Chosen | None:
         goal, shop = environment._goal, environment._catalogue
         if goal is None or shop is None:
             return None
@@ -313,10 +311,10 @@ def expert() -> Callable[[ShopEnvironment], tuple[str, dict[str, str]] | None]:
     return choose
 
 
-def wanderer(rng: random.Random) -> Callable[[ShopEnvironment], tuple[str, dict[str, str]]]:
+def wanderer(rng: random.Random) -> Choose:
     """A policy that searches for a word or two of the request, and clicks whatever is on the page; it buys now and then."""
 
-    def choose(environment: ShopEnvironment) -> tuple[str, dict[str, str]]:
+    def choose(environment: ShopEnvironment) -> Chosen:
         if environment._page == SEARCH:
             words = environment._goal.kind.split() if environment._goal else ["anything"]
             return "search", {"query": " ".join(rng.sample(words, rng.randint(1, len(words))))}

@@ -9,9 +9,9 @@ import contextlib
 import json
 import os
 import random
-from collections.abc import Callable
 from typing import Any
 
+from wm_plugin.environments.actions import Choose, Chosen
 from wm_plugin.errors import UserError, nearest
 
 MAX_TURNS = 30
@@ -225,10 +225,10 @@ def dataset_rows(
     ]
 
 
-def expert() -> Callable[[Tau2Environment], tuple[str, dict[str, str]] | None]:
+def expert() -> Choose:
     """The task's own reference actions, then what the customer has to be told; it asks nobody anything."""
 
-    def choose(environment: Tau2Environment) -> tuple[str, dict[str, str]] | None:
+    def choose(environment: Tau2Environment) -> Chosen | None:
         wanted = environment._task.evaluation_criteria
         actions = [action for action in wanted.actions or [] if action.requestor == "assistant"] if wanted else []
         if environment.turns < len(actions):
@@ -241,10 +241,10 @@ def expert() -> Callable[[Tau2Environment], tuple[str, dict[str, str]] | None]:
     return choose
 
 
-def wanderer(rng: random.Random) -> Callable[[Tau2Environment], tuple[str, dict[str, str]]]:
+def wanderer(rng: random.Random) -> Choose:
     """Says something, or calls any tool with the arguments of one of the task's reference actions or with none."""
 
-    def choose(environment: Tau2Environment) -> tuple[str, dict[str, str]]:
+    def choose(environment: Tau2Environment) -> Chosen:
         if rng.random() < 0.5 or not environment._tools:
             return "message_user", {
                 "text": rng.choice(["How can I help you?", "Could you tell me more?", "It is done."])

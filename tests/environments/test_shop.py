@@ -142,6 +142,17 @@ def test_the_expert_fulfils_every_request_without_an_invalid_action(level: str, 
         assert max(len(text) for text in seen) < 1000
 
 
+def test_one_expert_plays_in_many_environments_in_turns() -> None:
+    environments, choose = [ShopEnvironment() for _ in range(16)], expert()
+    for environment, row in zip(environments, dataset_rows(16, level="hard"), strict=True):
+        environment.reset(**row)
+    while left := [environment for environment in environments if not environment.over]:
+        for environment in left:
+            name, arguments = choose(environment) or ("gave up", {})
+            getattr(environment, name)(**arguments)
+    assert all(environment.success for environment in environments)
+
+
 def test_splits_share_no_combination_of_kind_and_attributes() -> None:
     def asked(level: str, held_out: bool) -> set[tuple[str, ...]]:
         rows = dataset_rows(700, held_out=held_out, level=level)

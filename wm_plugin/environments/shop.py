@@ -9,6 +9,7 @@ Everything follows from the row: products and requests are made from numbers (`s
 import math
 import random
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from wm_plugin.environments.actions import Choose, Chosen, check_level
 from wm_plugin.environments.shop_catalogue import GOALS, LEVELS, Catalogue, Goal, Product, catalogue, match, money
@@ -266,18 +267,17 @@ def dataset_rows(
 def expert() -> Choose:
     """A policy that searches in the words of the request, opens what may fit, reads it, and buys what fits; or gives up.
 
-    It judges by what the pages have shown, never by what it has not opened. One policy plays one episode at a time.
+    It judges by what the pages have shown, never by what it has not opened. One policy may play in many environments.
     """
-    rejected: set[int] = set()
-    read: set[tuple[int, str]] = set()
+    memory: WeakKeyDictionary[ShopEnvironment, tuple[set[int], set[tuple[int, str]]]] = WeakKeyDictionary()
 
     def choose(environment: ShopEnvironment) -> Chosen | None:
         goal, shop = environment._goal, environment._catalogue
         if goal is None or shop is None:
             return None
-        if environment.turns == 0:
-            rejected.clear()
-            read.clear()
+        if environment.turns == 0 or environment not in memory:
+            memory[environment] = set(), set()
+        rejected, read = memory[environment]  # products, and subpages
         if environment._page == SEARCH:
             return "search", {"query": f"{' '.join(goal.attributes)} {goal.kind} {' '.join(goal.options.values())}"}
         if environment._page == RESULTS:

@@ -104,12 +104,14 @@ class OpenAIServer:
 
 
 def completion(text, finish="stop"):
+    """`text` may be a whole message, too."""
+    message = text if isinstance(text, dict) else {"role": "assistant", "content": text}
     return {
         "id": "0",
         "object": "chat.completion",
         "created": 0,
         "model": "judge",
-        "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish}],
+        "choices": [{"index": 0, "message": message, "finish_reason": finish}],
         "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10},
     }
 

@@ -1,13 +1,14 @@
 """What every environment in the registry keeps to, and nothing about any one of them."""
 
 import hashlib
-import importlib
 import inspect
 import os
 import random
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,14 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wm_plugin.environments import ENVIRONMENTS
+from wm_plugin.environments.worlds import NEEDS, load
+from wm_plugin.errors import UserError
 
 NAMES = [name for name in ENVIRONMENTS if name != "tau2"]  # no package brings it: test_tau2
-LIBRARIES = {
-    "maze": "mazelib",
-    "shop": "bm25s",
-    "sokoban": "reasoning_gym",
-    "taxi": "gymnasium",
-}  # which an extra brings
 CALLS = [  # arguments for any tool; most of them are for the one with the most to get wrong
     *"UDLR",
     "SELECT * FROM employees",
@@ -66,10 +63,10 @@ ARGUMENTS = st.sampled_from([*CALLS, *NASTY]) | st.text(st.characters(codec=None
 
 
 def rows_of(name: str, count: int, **options: Any) -> list[dict[str, Any]]:
-    if name in LIBRARIES:
-        pytest.importorskip(LIBRARIES[name])
-    make: Callable[..., list[dict[str, Any]]] = importlib.import_module(ENVIRONMENTS.get(name).__module__).dataset_rows
-    return make(count, **options)
+    world = load(name)
+    if missing := world.missing():
+        pytest.skip(f"{name} needs {' and '.join(missing)}")
+    return world.rows(count, **options)
 
 
 def tools_of(environment: object) -> dict[str, Callable[..., str]]:
@@ -146,10 +143,11 @@ def test_every_call_counts_as_a_turn_and_the_end_is_final(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_follow_from_the_seed_and_the_splits_share_no_task(name: str) -> None:
-    train, held_out = rows_of(name, 40, seed=1), rows_of(name, 40, seed=1, held_out=True)
+    train, held_out = rows_of(name, 40, seed=1), load(name).some_rows(40, seed=1, held_out=True)
     assert train == rows_of(name, 40, seed=1)
     assert train != rows_of(name, 40, seed=2)
-    assert len(train) == len(held_out) == 40
+    assert len(train) == 40
+    assert len(held_out) >= 5
     assert not {task(row) for row in train} & {task(row) for row in held_out}
 
 
@@ -179,9 +177,8 @@ def test_any_argument_gives_text_or_a_value_error(name: str) -> None:
 
 
 def test_episodes_are_the_same_in_a_process_with_other_hashes() -> None:
-    for library in LIBRARIES.values():
-        pytest.importorskip(library)
-    code = f"import test_protocol\nprint(*[test_protocol.transcript(name) for name in {NAMES}])"
+    names = [name for name in NAMES if not load(name).missing()]
+    code = f"import test_protocol\nprint(*[test_protocol.transcript(name) for name in {names}])"
     paths = os.pathsep.join([os.path.dirname(__file__), *sys.path])
     other = subprocess.run(
         [sys.executable, "-c", code],
@@ -191,4 +188,66 @@ def test_episodes_are_the_same_in_a_process_with_other_hashes() -> None:
         check=True,
         timeout=120,
     )
-    assert other.stdout.split() == [transcript(name) for name in NAMES]
+    assert other.stdout.split() == [transcript(name) for name in names]
+
+
+def test_what_a_world_needs_is_an_extra() -> None:
+    pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    extras = pyproject["project"]["optional-dependencies"]
+    assert set(NEEDS) <= set(ENVIRONMENTS)
+    assert {need.extra for need in NEEDS.values() if need.extra} <= set(extras)
+
+
+@pytest.mark.parametrize("name", list(ENVIRONMENTS))
+def test_the_class_says_what_hosts_and_people_ask_for(name: str) -> None:
+    world = load(name)
+    assert world.summary
+    assert world.levels
+    assert all(isinstance(level, str) for level in world.levels)
+    assert isinstance(world.environment.irreversible, tuple)  # type: ignore[attr-defined]
+    assert set(world.irreversible) <= set(tools_of(world.make()))
+    assert callable(world.module.expert)
+    assert callable(world.module.wanderer)
+    assert isinstance(world.module.INSTRUCTION, str)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_metrics_count_and_start_anew(name: str) -> None:
+    rows, world = rows_of(name, 2), load(name)
+    environment, choose = world.make(), world.wanderer(random.Random(0))
+    for row in rows:
+        environment.reset(**row)
+        assert dict(environment.metrics)["actions"] == 0
+        while not environment.over and environment.turns < 12 and (chosen := choose(environment)):
+            getattr(environment, chosen[0])(**chosen[1])
+        metrics = dict(environment.metrics)
+        assert all(isinstance(value, int | float) for value in metrics.values())
+        assert 0 < metrics["actions"] >= metrics["effective"] + metrics["invalid"] >= 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_expert_wins_and_is_the_same_again(name: str) -> None:
+    rows, world = rows_of(name, 3, held_out=True), load(name)
+    outcomes = []
+    for _ in range(2):
+        environment = world.make()
+        for row in rows:
+            environment.reset(**row)
+            choose, calls = world.expert(), []
+            assert choose is not None
+            while not environment.over and len(calls) < 200 and (chosen := choose(environment)):
+                calls.append(chosen)
+                getattr(environment, chosen[0])(**chosen[1])
+            assert environment.success
+            assert environment.get_reward() == pytest.approx(1.0)
+            outcomes.append(calls)
+    assert outcomes[:3] == outcomes[3:]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_level_has_rows_and_a_misspelt_one_is_named(name: str) -> None:
+    world = load(name)
+    for level in world.levels[:1]:
+        assert {row.get("level", level) for row in rows_of(name, 2, level=level)} <= set(world.levels)
+    with pytest.raises(UserError, match="level.*'standart'"):
+        world.module.dataset_rows(1, level="standart")

@@ -8,6 +8,7 @@ import wm_plugin.agents.rollout as rollout
 from wm_plugin.agents.policies import LocalPolicy, NoAnswer, ServerPolicy
 from wm_plugin.agents.scripted import scripted
 from wm_plugin.agents.workers import Function, Lost, Processes, Threads
+from wm_plugin.environments.protocol import GIVEN_SCHEMAS, path_of_tool, tool_names, tool_schema
 from wm_plugin.environments.worlds import World, load
 from wm_plugin.errors import UserError
 from wm_plugin.server import Server
@@ -59,9 +60,11 @@ class ScriptedPlayer:
         if policy == "expert" and world.expert() is None:
             raise UserError(f"{world.name} has no expert: write expert() beside the class, or take --policy random")
         self.settings = {"policy": policy, "seed": seed, "max_turns": max_turns, "host": host}
-        self._workers = Processes(
-            _scripted_function, (world.name, policy, seed, max_turns, host), workers=workers, timeout=timeout
-        )
+        # Loading transformers takes seconds: schemas are made once, and not in every process.
+        tools = [getattr(world.environment, name) for name in tool_names(world.environment)]
+        schemas = {path_of_tool(tool): tool_schema(tool) for tool in tools}
+        arguments = (world.name, policy, seed, max_turns, host, schemas)
+        self._workers = Processes(_scripted_function, arguments, workers=workers, timeout=timeout)
 
     def __call__(self, tasks: Sequence[Task]) -> list[Trajectory | Lost]:
         found = self._workers.map(tasks)
@@ -163,7 +166,10 @@ class LocalPlayer:
         """Nothing is kept."""
 
 
-def _scripted_function(name: str, policy: str, seed: int, max_turns: int, host: rollout.Host) -> Function:
+def _scripted_function(
+    name: str, policy: str, seed: int, max_turns: int, host: rollout.Host, schemas: dict[str, dict[str, Any]]
+) -> Function:
+    GIVEN_SCHEMAS.update(schemas)
     world = load(name)
     environment = world.make()
 

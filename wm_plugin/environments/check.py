@@ -82,7 +82,7 @@ def check(world: World, *, seeds: int = 20, level: str | None = None) -> Report:
         raise UserError(f"seeds is {seeds}; write a number >= 1")
     report = Report(world.name, level or next(iter(world.levels), None))
     try:
-        rows = world.rows(seeds, level=level)
+        rows = world.some_rows(seeds, level=level)
         report.add("rows", _rows_problem(world, rows, level), f"{len(rows)}; held-out ones are others")
         report.add("class", _class_problem(world, rows[0]), f"tools: {', '.join(tool_methods(world.make()))}")
         if not report.ok:
@@ -138,7 +138,7 @@ def _digest(row: Row, shown: Sequence[Sequence[str]]) -> str:
 def _rows_problem(world: World, rows: Sequence[Row], level: str | None) -> str:
     if rows != world.rows(len(rows), level=level):
         return "dataset_rows gives other rows the second time; draw from random.Random(seed)"
-    held_out = world.rows(len(rows), held_out=True, level=level)
+    held_out = world.some_rows(len(rows), held_out=True, level=level)
     both = {_task(row) for row in rows} & {_task(row) for row in held_out}
     return f"{len(both)} held-out rows are among the others" if both else ""
 

@@ -8,6 +8,7 @@ from typing import Any
 from wm_plugin.errors import MissingExtraError
 
 NOT_TOOLS = ("reset", "get_reward")
+GIVEN_SCHEMAS: dict[str, dict[str, Any]] = {}  # by a tool's `path_of_tool`: in processes that get them from their parent
 
 
 def tool_methods(environment: Any) -> dict[str, Callable[..., Any]]:
@@ -29,12 +30,18 @@ def tool_schema(function: Callable[..., Any]) -> dict[str, Any]:
     Raises:
         MissingExtraError: transformers is not installed.
     """
+    if given := GIVEN_SCHEMAS.get(path_of_tool(function)):
+        return given
     try:
         from transformers.utils import get_json_schema
     except ImportError:
         raise MissingExtraError("The schemas of an environment's tools", "transformers", "trl") from None
     schema: dict[str, Any] = get_json_schema(function)
     return schema
+
+
+def path_of_tool(function: Callable[..., Any]) -> str:
+    return f"{function.__module__}:{function.__qualname__}"
 
 
 def missing_columns(environment: type, columns: Iterable[str]) -> str | None:

@@ -25,15 +25,16 @@ WORDS = ("", "1", "yes", "look", "north", "the door")  # what a wanderer writes 
 
 @dataclass(frozen=True)
 class Need:
-    """What a world needs beside the core: modules that an extra brings, and programs of the system."""
+    """What a world needs beside the core: modules that an extra brings, or the user, and programs of the system."""
 
-    extra: str
+    extra: str | None
     modules: tuple[str, ...]
     programs: tuple[str, ...] = ()
 
     def missing(self) -> list[str]:
         """What is not installed, to be shown to people."""
-        modules = [f"{name} (pip install 'wm-plugin[{self.extra}]')" for name in self.modules if not _exists(name)]
+        how = f"pip install 'wm-plugin[{self.extra}]'" if self.extra else "no extra brings it: see the docs"
+        modules = [f"{name} ({how})" for name in self.modules if not _exists(name)]
         return modules + [f"the program {name}" for name in self.programs if shutil.which(name) is None]
 
 
@@ -44,6 +45,7 @@ NEEDS = {
     "shop": Need("shop", ("bm25s",)),
     "sokoban": Need("sokoban", ("reasoning_gym",)),
     "taxi": Need("taxi", ("gymnasium",)),
+    "tau2": Need(None, ("tau2.gym.gym_agent",)),
 }
 
 
@@ -110,6 +112,16 @@ class World:
         # Held-out seeds are divisible by 10, and no other is.
         seeds = [rng.randrange(10**7) * 10 + (0 if held_out else rng.randint(1, 9)) for _ in range(count)]
         return [{"prompt": prompt, "seed": one} for one in seeds]
+
+    def some_rows(self, count: int, **options: Any) -> list[dict[str, Any]]:
+        """`rows`, or half of them and so on where there are not so many."""
+        while True:
+            try:
+                return self.rows(count, **options)
+            except UserError:
+                if count < 2:
+                    raise
+                count //= 2
 
     def expert(self) -> Choose | None:
         """A new one, or None where the module has none."""

@@ -49,7 +49,7 @@ def show(result: dict[str, Any]) -> None:
         for finding in report["findings"]:
             print(f"  {MARKS[finding['state']]:<5} {finding['name']}: {finding['detail']}")
         memory = report["bytes_an_instance"]
-        size = "unknown memory" if memory is None else f"{memory / 1024:,.0f} KB"
+        size = "unknown memory" if memory is None else f"{memory / 1024:,.1f} KB"
         speeds = f"{report['steps_per_second']:,.0f} steps/s, {report['resets_per_second']:,.0f} resets/s"
         print(f"        {speeds}, {size} an instance")
     for name, missing in result["skipped"].items():

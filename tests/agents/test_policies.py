@@ -1,0 +1,51 @@
+"""What a model's message says it does."""
+
+import pytest
+
+from wm_plugin.agents.policies import read_action
+from wm_plugin.trajectories.errors import RowError
+from wm_plugin.trajectories.schema import Action, Call
+
+MOVE = Call(name="move", arguments={"direction": "U"})
+
+
+@pytest.mark.parametrize(
+    ("message", "action"),
+    [
+        ({"content": "Hm."}, Action(text="Hm.")),
+        ({"content": None}, Action()),
+        (
+            {
+                "content": "",
+                "tool_calls": [{"id": "x", "function": {"name": "move", "arguments": '{"direction": "U"}'}}],
+                "reasoning_content": "Up?",
+            },
+            Action(calls=(MOVE,), thought="Up?"),
+        ),
+        (
+            {"content": 'Up. <tool_call>\n{"name": "move", "arguments": {"direction": "U"}}\n</tool_call>'},
+            Action(text="Up.", calls=(MOVE,)),
+        ),
+        (
+            {"content": '<tool_call>{"name": "move", "arguments": {"direction": "U"}}</tool_call>' * 2},
+            Action(calls=(MOVE, MOVE)),
+        ),
+        ({"content": "<tool_call>move</tool_call>"}, Action(text="<tool_call>move</tool_call>")),
+        (
+            {"content": '<tool_call>{"arguments": {}}</tool_call>'},
+            Action(text='<tool_call>{"arguments": {}}</tool_call>'),
+        ),
+        ({"content": "<tool_call>" + "[" * 5000}, Action(text="<tool_call>" + "[" * 5000)),
+        (
+            {"tool_calls": [{"function": {"name": "move", "arguments": '{"dire'}}]},
+            Action(calls=(Call(name="move", arguments='{"dire'),)),
+        ),
+    ],
+)
+def test_messages_are_read_as_actions(message, action):
+    assert read_action(message) == action
+
+
+def test_a_call_without_a_name_is_refused():
+    with pytest.raises(RowError):
+        read_action({"tool_calls": [{"function": {}}]})

@@ -1,0 +1,242 @@
+"""`wm env` from the command line: what a person types, and what they get for a mistake."""
+
+import io
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from openai_server import OpenAIServer
+from wm_plugin.cli.env.play import parse
+from wm_plugin.cli.main import main
+from wm_plugin.environments import ENVIRONMENTS
+from wm_plugin.errors import UserError
+from wm_plugin.trajectories import read
+
+pytest.importorskip("transformers")
+AGENTS = Path(__file__).parents[1] / "agents"  # where own_world is
+
+
+@pytest.fixture(autouse=True)
+def own_worlds(monkeypatch):
+    monkeypatch.syspath_prepend(str(AGENTS))
+
+
+def run(capsys, *argv):
+    """The exit code, what the command printed, and the JSON object that stands last, if one does."""
+    code = main(["env", *map(str, argv)])
+    printed = capsys.readouterr()
+    lines = printed.out.strip().splitlines()
+    result = json.loads(lines[-1]) if "--json" in argv and code != 2 else None
+    return code, printed.out + printed.err, result
+
+
+def play(monkeypatch, capsys, lines, *argv):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines) + "\n"))
+    return run(capsys, "play", *argv)
+
+
+def test_the_list_has_every_world_with_its_tools(capsys):
+    code, _, result = run(capsys, "list", "--json")
+    assert code == 0
+    found = {row["name"]: row for row in result["environments"]}
+    assert set(found) == set(ENVIRONMENTS)
+    assert all(row["summary"] and row["tools"] for row in found.values())
+    assert found["sql"]["irreversible"] == ["submit_answer"]
+    assert found["maze"]["levels"] == ["standard", "hard-1"]
+    assert found["sokoban"]["extra"] == "sokoban"
+    code, text, _ = run(capsys, "list")
+    assert "submit_answer!" in text
+
+
+def test_the_list_says_what_is_missing(capsys, monkeypatch):
+    monkeypatch.setattr("wm_plugin.environments.worlds._exists", lambda module: module != "mazelib")
+    code, text, _ = run(capsys, "list")
+    assert code == 0
+    assert "missing: mazelib (pip install 'wm-plugin[maze]')" in text
+    assert run(capsys, "check", "maze")[:2] == (2, "wm: maze needs mazelib (pip install 'wm-plugin[maze]')\n")
+    assert run(capsys, "check", "grid", "--seeds", "2")[0] == 0
+
+
+def test_a_person_plays_with_an_expert_at_hand(monkeypatch, capsys):
+    lines = ["help", "move up", "X", "expert", '{"direction": "U"}', *["expert"] * 6]
+    code, text, result = play(monkeypatch, capsys, lines, "grid", "--row", "3", "--seed", "5", "--json")
+    assert code == 0
+    assert result["success"]
+    assert result["over"]
+    assert result["metrics"]["actions"] == result["turns"]
+    assert result["metrics"]["invalid"] == 2
+    assert "expert takes the expert's next action" in text
+    assert "> X\nInvalid: 1 of 1\n" in text
+    assert '(expert) move {"direction": ' in text
+
+
+def test_several_tools_are_called_by_name(monkeypatch, capsys):
+    lines = [
+        "list_tables",
+        "describe_table orders",
+        "drop everything",
+        "submit_answer",
+        "run_query SELECT 'a b' x",
+        'submit_answer {"answer": "none"}',
+    ]
+    code, text, _ = play(monkeypatch, capsys, lines, "sql")
+    assert code == 0
+    assert "salary_log" in text
+    assert "CREATE TABLE orders" in text
+    assert "There is no tool 'drop'; there is describe_table, list_tables, run_query, submit_answer" in text
+    assert "submit_answer takes answer, not ''" in text
+    assert "\nx\na b\n" in text
+    assert text.endswith("no success: reward 0, 4 turns (4 actions, 4 effective, 0 invalid)\n")
+
+
+def test_quitting_and_running_out_of_lines_end_a_game(monkeypatch, capsys):
+    for lines in (["quit"], []):
+        code, text, _ = play(monkeypatch, capsys, lines, "wordle")
+        assert code == 0
+        assert "not played to its end: reward 0, 0 turns" in text
+
+
+def test_arguments_are_typed_as_the_tool_says():
+    def paint(colour: str, count: int, wet: bool) -> str: ...
+    def look() -> str: ...
+
+    tools = {"paint": paint, "look": look}
+    assert parse("paint 'dark red' 3 true", tools) == ("paint", {"colour": "dark red", "count": 3, "wet": True})
+    assert parse("paint 7 x true", tools) == ("paint", {"colour": "7", "count": "x", "wet": True})
+    assert parse("look", tools) == ("look", {})
+    for line, message in (
+        ("paint red", "paint takes colour, count, wet"),
+        ("paint 'red", "No closing quotation"),
+        ('paint {"colour"', "no JSON"),
+        ("fly", "no tool 'fly'"),
+        ("look there", "look takes nothing"),
+    ):
+        with pytest.raises(UserError, match=message):
+            parse(line, tools)
+
+
+def test_a_user_plays_their_own_class(monkeypatch, capsys):
+    code, text, result = play(monkeypatch, capsys, ["50", "expert", "abc"], "own_world:GuessEnvironment", "--json")
+    assert code == 0
+    assert "This world has no expert." in text
+    assert "That is no number." in text
+    assert result["turns"] == 2
+
+
+def test_rollouts_and_their_summary(tmp_path, capsys):
+    out = tmp_path / "x.jsonl"
+    arguments = ("--policy", "expert", "--count", 5, "--out", out, "--held-out", "--host", "verl")
+    code, text, result = run(capsys, "rollout", "grid", *arguments, "--json")
+    assert code == 0
+    assert result["episodes"] == 5
+    assert result["success"] == result["effective_share"] == 1.0
+    assert result["failed"] == result["lost"] == 0
+    assert {trajectory.metadata["host"] for trajectory in read(out)} == {"verl"}
+    assert [path.name for path in tmp_path.iterdir()] == ["x.jsonl"]  # nothing is left of the work
+    assert "\r" not in text  # no progress bar in a pipe
+    code, text, _ = run(capsys, "rollout", "grid", *arguments, "--work", tmp_path / "kept")
+    assert text == (
+        f"{out}: 5 episodes of grid; success 100.0%, {result['turns']:.1f} turns, {result['actions']:.1f} actions "
+        "(100.0% effective, 0.0% invalid)\n"
+    )
+    assert (tmp_path / "kept" / "manifest.json").exists()
+
+
+def test_rollouts_of_a_server_that_is_down_are_named_and_the_exit_code_is_1(tmp_path, capsys):
+    with OpenAIServer(lambda _: "", faults=lambda _: "503") as served:
+        arguments = ["--policy", served.base_url, "--model", "m", "--count", 2, "--out", tmp_path / "x.jsonl"]
+        code, text, _ = run(capsys, "rollout", "grid", *arguments, "--retries", 0)
+    assert code == 1
+    assert "2 episodes have no trajectory (2 server error): see the rejects file" in text
+    assert len((tmp_path / "x.rejects.jsonl").read_text().splitlines()) == 2
+
+
+def test_rollouts_of_a_saved_model(tmp_path, capsys):
+    from wm_plugin.tiny.policy import make_model, make_tokenizer
+
+    tokenizer = make_tokenizer()
+    make_model(tokenizer, 0).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    arguments = ("--policy", tmp_path / "model", "--count", 6, "--out", tmp_path / "x.jsonl", "--max-new-tokens", 1)
+    code, _, result = run(capsys, "rollout", "grid", *arguments, "--json")
+    assert code == 0
+    assert result["episodes"] == 6
+    assert set(result["calls"]) <= {"move"}
+
+
+def test_a_world_that_keeps_the_protocol_passes(capsys):
+    code, _, result = run(capsys, "check", "wordle", "--seeds", "3", "--json")
+    assert code == 0
+    (report,) = result["checked"]
+    assert report["ok"]
+    assert report["expert_success"] == 1.0
+    assert report["steps_per_second"] > 100
+    assert report["resets_per_second"] > 100
+    assert 0 < report["bytes_an_instance"] < 100_000
+    assert {finding["state"] for finding in report["findings"]} == {"ok"}
+
+
+def test_a_users_own_class_passes(capsys):
+    code, text, _ = run(capsys, "check", "own_world:GuessEnvironment", "--seeds", "3")
+    assert code == 0
+    assert "own_world:GuessEnvironment: ok" in text
+    assert "ok    other process: the same texts, byte for byte" in text
+    assert "--    metrics: none: effective and invalid shares of actions are not reported" in text
+    assert "--    expert: none beside the class" in text
+
+
+def test_a_class_that_does_not_fails_with_a_line_for_each_reason(capsys):
+    code, text, result = run(capsys, "check", "own_world:SloppyEnvironment", "--seeds", "3", "--json")
+    assert code == 1
+    failed = {f["name"]: f["detail"] for f in result["checked"][0]["findings"] if f["state"] == "fail"}
+    assert failed["reset"] == "2 of 3 rows show other texts with an instance that was used before"
+    assert failed["end"] == "a call after it is answered; raise ValueError"
+    assert failed["any input"].startswith("guess('') raises TypeError; answer in words")
+    assert "Traceback" not in text
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ((), "name a step: wm env list, play, rollout, check"),
+        (("check",), "name one world, or write --all"),
+        (("check", "grid", "--all"), "name one world, or write --all"),
+        (("check", "gird"), "environment: there is no 'gird'; did you mean 'grid'?"),
+        (("check", "grid", "--level", "hard"), "--level: grid has no level 'hard'; there is 'standard'"),
+        (("check", "grid", "--seeds", "0"), "--seeds is 0; write a number >= 1"),
+        (("check", "no_such_module:X"), "there is no module 'no_such_module'"),
+        (("check", "own_world:Guess"), "own_world has no 'Guess'; there is"),
+        (("check", "json:dumps"), "environment 'json:dumps' is no class with a method reset"),
+        (("play", "grid", "--row", "-1"), "--row is -1; write a number >= 0"),
+        (("play", "taxi", "--held-out", "--row", "80"), "60 held-out start states"),
+        (("rollout", "grid", "--policy", "expret", "--count", "1", "--out", "x.jsonl"), "did you mean 'expert'?"),
+        (("rollout", "grid", "--policy", "random", "--count", "0", "--out", "x.jsonl"), "--count is 0"),
+        (("rollout", "grid", "--policy", "random", "--count", "1", "--out", "x.txt"), "ends in .jsonl or .parquet"),
+        (("rollout", "grid", "--policy", "random", "--count", "1", "--out", "no/x.jsonl"), "there is no such folder"),
+        (("rollout", "grid", "--policy", "http://x/v1", "--count", "1", "--out", "x.jsonl"), "name its model with"),
+        (
+            ("rollout", "grid", "--policy", "random", "--count", "1", "--out", "x.jsonl", "--workers", "0"),
+            "--workers is",
+        ),
+        (
+            ("rollout", "grid", "--policy", "random", "--count", "1", "--out", "x.jsonl", "--timeout", "0"),
+            "--timeout is",
+        ),
+        (
+            ("rollout", "own_world:GuessEnvironment", "--policy", "expert", "--count", "1", "--out", "x.jsonl"),
+            "no expert",
+        ),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_with_2(argv, message, capsys, tmp_path, monkeypatch):
+    pytest.importorskip("gymnasium")
+    monkeypatch.chdir(tmp_path)
+    code, text, _ = run(capsys, *argv)
+    assert code == 2
+    assert text.startswith("wm: ")
+    assert text.count("\n") == 1
+    assert message in text
+    assert os.listdir(tmp_path) == []

@@ -70,7 +70,7 @@ def test_every_verb_has_the_same_shape(verb):
     ("arguments", "said"),
     [
         (["mask"], "no verb 'mask'; did you mean 'masks'?"),
-        (["zzz"], "there is 'data', 'demo', 'doctor', 'eval', 'masks', 'train'"),
+        (["zzz"], "there is 'data', 'demo', 'doctor', 'env', 'eval', 'masks', 'train'"),
         (["--jsno"], "wm has no flag '--jsno'"),
         (["masks", "--htlm", "x"], "wm masks has no flag '--htlm'; did you mean '--html'?"),
         (["masks", "--exampl"], "did you mean '--example'?"),

@@ -15,6 +15,8 @@ from wm_plugin.registry import import_object
 def dataset_rows(environments: Mapping[str, int], seed: int = 0, held_out: bool = False) -> list[dict[str, Any]]:
     """Rows of several worlds in a random order: those that each world's own `dataset_rows` makes, and a column `environment`.
 
+    All rows have the columns of all worlds, because datasets want that; those of other worlds are None.
+
     Args:
         environments: how many rows of each, by its registered name or its class's dotted path.
 
@@ -28,4 +30,5 @@ def dataset_rows(environments: Mapping[str, int], seed: int = 0, held_out: bool 
         made = import_object(f"{ENVIRONMENTS.get(name).__module__}:dataset_rows", field="environments")
         rows += [{**row, "environment": name} for row in made(count=count, seed=seed, held_out=held_out)]
     random.Random(seed).shuffle(rows)
-    return rows
+    columns = dict.fromkeys(name for row in rows for name in row)
+    return [{name: row.get(name) for name in columns} for row in rows]

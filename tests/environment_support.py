@@ -1,0 +1,62 @@
+"""Every world of the registry on a real host: the actions of a wanderer, and what the host should make of them."""
+
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from wm_plugin.agents import play
+from wm_plugin.agents.scripted import scripted
+from wm_plugin.environments import ENVIRONMENTS
+from wm_plugin.environments.worlds import World, load
+from wm_plugin.trajectories import Trajectory
+
+OWN = [name for name in ENVIRONMENTS if name != "tau2"]  # which the user installs
+QUICK = {"grid", "sokoban"}  # others have long prompts, or engines that take seconds to start
+NAMES = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in OWN]
+TURNS, SEED = 3, 5
+END = "That is all."  # said after the wanderer's last call
+
+
+@dataclass(frozen=True)
+class Episode:
+    """A row, and what happens in its world."""
+
+    row: Mapping[str, Any]
+    played: Trajectory
+
+    @property
+    def turns(self) -> list[str]:
+        """What the policy says, turn by turn: Hermes' form, which Qwen's chat templates have."""
+        return [*(_call(turn.action.calls[0]) for turn in self.played.turns), END]
+
+    @property
+    def observations(self) -> list[str]:
+        return [observation.text for turn in self.played.turns for observation in turn.observations]
+
+
+def world(name: str) -> World:
+    """The world, or a skip that names what is missing."""
+    found = load(name)
+    if missing := found.missing():
+        pytest.skip(f"{name} needs {', '.join(missing)}")
+    return found
+
+
+def episodes(name: str, host: str, count: int = 2) -> list[Episode]:
+    """Episodes of `TURNS` turns, or fewer where the world ends. Of rows that look alike at first there is one."""
+    of = world(name)
+    rows = of.rows(count, seed=SEED)
+    wanderers = [scripted(of.wanderer(random.Random(number))) for number in range(count)]
+    found = {}
+    for row, policy in zip(rows, wanderers, strict=True):
+        played = play(of.make(), row, policy, max_turns=TURNS, host=host)
+        found.setdefault(played.context.initial_state, Episode(row, played))
+    return list(found.values())
+
+
+def _call(call: Any) -> str:
+    return f"<tool_call>\n{json.dumps({'name': call.name, 'arguments': call.arguments})}\n</tool_call>"

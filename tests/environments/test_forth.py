@@ -338,7 +338,7 @@ def test_rows() -> None:
     ("options", "message"),
     [
         ({"count": 7, "held_out": True}, "forth has 6 held-out problems; write a count up to that, not 7"),
-        ({"count": 1, "level": "7"}, "forth has no level '7'"),
+        ({"count": 1, "level": "7"}, "Forth has no level '7'"),
         ({"count": 1, "level": "6"}, "write held_out=True for level 6"),
         ({"count": 1, "level": "2", "held_out": True}, "write held_out=False for level 2"),
     ],

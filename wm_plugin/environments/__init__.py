@@ -13,6 +13,7 @@ from wm_plugin.registry import Registry
 ENVIRONMENTS = Registry(
     "environment",
     dialogue="wm_plugin.environments.dialogue:DialogueEnvironment",
+    docs="wm_plugin.environments.docs:DocsEnvironment",
     forth="wm_plugin.environments.forth:ForthEnvironment",
     grid="wm_plugin.environments.grid:GridEnvironment",
     maze="wm_plugin.environments.maze:MazeEnvironment",

@@ -7,7 +7,6 @@ forth_problems.yaml.
 """
 
 import random
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from wm_plugin.environments import forth_machine
+from wm_plugin.environments.actions import Choose, Chosen, check_level
 from wm_plugin.environments.forth_machine import LostError
 from wm_plugin.errors import UserError, nearest
 
@@ -29,7 +29,6 @@ about a word, or searches it. Hidden tests decide; they call the word several ti
 the stack but what the task says.
 
 Task: """
-Choose = Callable[["ForthEnvironment"], tuple[str, dict[str, str]] | None]
 
 
 class Problem(NamedTuple):
@@ -219,8 +218,7 @@ def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str =
     Level 6 is held out, each of its problems given once; the others are for training, shuffled, and repeated as often as
     `count` needs. `level` picks one of them.
     """
-    if level not in LEVELS:
-        raise UserError(f"forth has no level {level!r}{nearest(level, LEVELS)}")
+    check_level(level, LEVELS, "Forth")
     if level != "standard" and (level == HELD_OUT) != held_out:
         raise UserError(
             f"forth's level {HELD_OUT} is the held-out one; write held_out={level == HELD_OUT} for level {level}"
@@ -248,7 +246,7 @@ def _row(problem: Problem) -> dict[str, Any]:
 def expert() -> Choose:
     """A policy that looks a word of the solution up, submits the solution, runs the example and stops."""
 
-    def choose(environment: ForthEnvironment) -> tuple[str, dict[str, str]] | None:
+    def choose(environment: ForthEnvironment) -> Chosen | None:
         problem = environment._problem
         assert problem is not None
         if environment._code != problem.solution:
@@ -265,7 +263,7 @@ def expert() -> Choose:
 def wanderer(rng: random.Random) -> Choose:
     """A policy that submits code with words changed, runs lines of its own and looks words up."""
 
-    def choose(environment: ForthEnvironment) -> tuple[str, dict[str, str]]:
+    def choose(environment: ForthEnvironment) -> Chosen:
         problem = environment._problem
         assert problem is not None
         words = problem.solution.split()

@@ -165,6 +165,7 @@ def test_the_split_follows_the_walls_alone() -> None:
 def test_without_mazelib_only_making_levels_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("mazelib", "mazelib.generate", "mazelib.generate.Prims"):
         monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setattr(maze, "_mazelib", maze._mazelib.__wrapped__)  # which has not found it before
     environment = maze.MazeEnvironment()
     environment.reset("###\n#AG\n###")
     assert environment.move("R") == "###\n#.P\n###!"

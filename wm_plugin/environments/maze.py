@@ -8,6 +8,7 @@ import random
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from wm_plugin.environments.actions import ActionEnvironment, Choose, Chosen, check_level
@@ -16,6 +17,7 @@ from wm_plugin.errors import MissingExtraError, UserError
 MAX_TURNS = 30
 LEVELS = {"standard": 11, "hard-1": 15}  # cells a side
 MOVES = "UDLR"
+_DRAWN = b".#" + bytes(254)  # of mazelib's 0 and 1
 
 INSTRUCTION = f"""You stand in a maze and have at most {MAX_TURNS} turns to get to the goal.
 Map: # wall, . floor, A you, G goal. The mark after the map is > while you may move and ! when the episode is over.
@@ -103,17 +105,18 @@ def make_boards(count: int, seed: int, *, size: int = 11, held_out: bool = False
         raise UserError(f"A maze's size is an odd number from 7 on, not {size}")
     rng = random.Random(seed * 2 + held_out)
     boards: list[str] = []
-    while len(boards) < count:
-        walls = _prim_maze(size, rng.getrandbits(32))
-        if (zlib.crc32(walls.encode()) % 10 == 0) != held_out:
-            continue
-        start = rng.choice([index for index, cell in enumerate(walls) if cell == "."])
-        distance = distances(walls, start)
-        goal = max(distance, key=distance.__getitem__)
-        if distance[goal] <= MAX_TURNS:
-            cells = list(walls)
-            cells[start], cells[goal] = "A", "G"
-            boards.append("".join(cells))
+    with _own_generators():
+        while len(boards) < count:
+            walls = _prim_maze(size, rng.getrandbits(32))
+            if (zlib.crc32(walls.encode()) % 10 == 0) != held_out:
+                continue
+            start = rng.choice([index for index, cell in enumerate(walls) if cell == "."])
+            distance = distances(walls, start)
+            goal = max(distance, key=distance.__getitem__)
+            if distance[goal] <= MAX_TURNS:
+                cells = list(walls)
+                cells[start], cells[goal] = "A", "G"
+                boards.append("".join(cells))
     return boards
 
 
@@ -149,24 +152,32 @@ def wanderer(rng: random.Random) -> Choose:
 
 
 def _prim_maze(size: int, seed: int) -> str:
-    """The walls and floor of one maze: rows of `#.` joined by newlines."""
+    """The walls and floor of one maze: rows of `#.` joined by newlines. It seeds both global generators."""
+    prims, seed_numpy = _mazelib()
+    random.seed(seed)
+    seed_numpy(seed)
+    cells = prims(size // 2, size // 2).generate().tobytes().translate(_DRAWN).decode()
+    return "\n".join(cells[row : row + size] for row in range(0, size * size, size))
+
+
+@cache
+def _mazelib() -> tuple[Any, Any]:
+    """Its generator, and what seeds half of its draws."""
     try:
         from mazelib.generate.Prims import Prims
+        from numpy.random import seed
     except ImportError:
         raise MissingExtraError("Making maze levels", "mazelib", "maze") from None
-    with _seeded(seed):
-        grid = Prims(size // 2, size // 2).generate()
-    return "\n".join("".join("#" if cell else "." for cell in row) for row in grid)
+    return Prims, seed
 
 
 @contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Seed both global generators, which are all that mazelib draws from, and put the caller's state back afterwards."""
+def _own_generators() -> Iterator[None]:
+    """Put the state of both global generators back afterwards; they are all that mazelib draws from."""
+    _mazelib()
     import numpy
 
-    state, numpy_state = random.getstate(), numpy.random.get_state()
-    random.seed(seed)
-    numpy.random.seed(seed)
+    state, numpy_state = random.getstate(), numpy.random.get_state()  # these cost as much as a maze
     try:
         yield
     finally:

@@ -1,0 +1,117 @@
+import random
+import sys
+import types
+from typing import Any, Literal
+
+import pytest
+
+from wm_plugin.environments import taxi
+from wm_plugin.environments.worlds import Need, World, load, wander
+from wm_plugin.errors import UserError
+
+pytest.importorskip("transformers")
+
+
+class DoorEnvironment:
+    """A door. It has two sides."""
+
+    def __init__(self) -> None:
+        self.turns, self.over, self.success = 0, True, False
+
+    def reset(self, seed: int = 0, **_: Any) -> str:
+        self.turns, self.over, self.success = 0, False, False
+        return f"A door with the number {seed}."
+
+    def push(self, side: Literal["left", "right"], strength: int, gently: bool, words: list[str]) -> str:
+        """Push the door.
+
+        Args:
+            side: Which one.
+            strength: How much.
+            gently: And how.
+            words: What to say.
+
+        Returns:
+            What happens.
+        """
+        return f"{side} {strength} {gently} {words}"
+
+    def get_reward(self) -> float:
+        return 0.0
+
+
+@pytest.fixture
+def door(monkeypatch: pytest.MonkeyPatch) -> World:
+    module = types.ModuleType("door_world")
+    module.DoorEnvironment = DoorEnvironment  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "door_world", module)
+    monkeypatch.setattr(DoorEnvironment, "__module__", "door_world")
+    return load("door_world:DoorEnvironment")
+
+
+def test_one_class_is_a_world(door: World) -> None:
+    assert door.summary == "A door"
+    assert (door.levels, door.irreversible, door.need, door.missing(), door.expert()) == ((), (), None, [], None)
+    rows = door.rows(50, seed=1)
+    assert rows == door.rows(50, seed=1) != door.rows(50, seed=2)
+    assert door.make().reset(**rows[0]) == f"A door with the number {rows[0]['seed']}."
+    held_out = door.rows(50, seed=1, held_out=True)
+    assert {row["seed"] % 10 == 0 for row in rows} == {False}
+    assert {row["seed"] % 10 == 0 for row in held_out} == {True}
+    assert rows[0]["prompt"] == [{"role": "user", "content": ""}]
+
+
+def test_a_wanderer_fills_in_arguments_by_their_types(door: World) -> None:
+    choose, seen = wander(random.Random(0)), []
+    for _ in range(50):
+        tool, arguments = choose(door.make()) or ("", {})
+        assert tool == "push"
+        assert isinstance(arguments["strength"], int)
+        assert isinstance(arguments["gently"], bool)
+        assert all(isinstance(word, str) for word in arguments["words"])
+        seen.append(arguments["side"])
+    assert set(seen) == {"left", "right"}
+
+
+def test_functions_beside_the_class_are_used(door: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dataset_rows(count: int, seed: int = 0, held_out: bool = False) -> list[dict[str, Any]]:
+        return [{"prompt": [], "seed": seed, "held_out": held_out}] * count
+
+    monkeypatch.setattr(door.module, "dataset_rows", dataset_rows, raising=False)
+    monkeypatch.setattr(door.module, "expert", lambda: lambda _: None, raising=False)
+    assert door.rows(2, 5, True) == [{"prompt": [], "seed": 5, "held_out": True}] * 2
+    assert (door.expert() or print)(None) is None
+
+
+def test_a_class_that_needs_columns_needs_rows(door: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def reset(self: Any, board: str) -> str:
+        return board
+
+    monkeypatch.setattr(DoorEnvironment, "reset", reset)
+    with pytest.raises(
+        UserError, match="no column 'board'.*write dataset_rows\\(count, seed, held_out\\) beside the class"
+    ):
+        door.rows(1)
+
+
+def test_a_class_that_cannot_be_made_is_named(door: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DoorEnvironment, "__init__", lambda self, size: None)
+    with pytest.raises(UserError, match="door_world:DoorEnvironment: hosts make an environment without arguments"):
+        door.make()
+
+
+def test_fewer_rows_where_there_are_not_so_many() -> None:
+    pytest.importorskip("gymnasium")
+    rows = load("taxi").some_rows(100, held_out=True)
+    assert len(rows) == 50
+    assert len({row["state"] for row in rows}) == 50
+    assert len(load("taxi").some_rows(taxi.HELD_OUT, held_out=True)) == 60
+
+
+def test_what_is_missing_is_said_with_the_way_to_get_it() -> None:
+    need = Need("maze", ("json", "no_such_module"), ("no-such-program",))
+    assert need.missing() == [
+        "no_such_module (pip install 'wm-plugin[maze]')",
+        "the program no-such-program",
+    ]
+    assert Need(None, ("json.no_such",)).missing() == ["json.no_such (no extra brings it: see the docs)"]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rwml_support import train_by_trl
 from wm_plugin.tiny.__main__ import main as make_policy
 from wm_plugin.tiny.rollouts import main as make_rollouts
 from wm_plugin.trajectories.build import build
@@ -73,6 +74,24 @@ def test_the_tiny_recipes_train(name, tmp_path, monkeypatch, capsys):
     assert len(steps) == 2
     assert steps[0]["wm/rwml/no_prediction"] == evaluated["eval_wm/rwml/no_prediction"] == 1.0  # random characters
     assert evaluated["eval_reward"] == evaluated["eval_rewards/rwml/mean"] == 0.0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_validation_reward_rises(tmp_path):
+    """On transitions of databases that nothing was trained on; by more than four standard errors of the paired difference.
+
+    GSPO and other seeds are in benchmarks/results/rwml_tiny.md.
+    """
+    trained = train_by_trl("grpo", tmp_path, 1, "--disable_tqdm", "true")
+    assert trained.steps == 40
+    assert len(trained.before) == len(trained.after) > 1000
+    rise, error = trained.rise()
+    assert rise > 4 * error, (rise, error)
+    evaluated = [row["eval_reward"] for row in trained.log if "eval_reward" in row]
+    assert evaluated[-1] - evaluated[0] == pytest.approx(
+        rise, abs=0.02
+    )  # means of batches, of which the last is smaller
 
 
 def test_a_dataset_without_what_the_reward_needs_is_one_line(tmp_path, monkeypatch, capsys):

@@ -1,5 +1,5 @@
 """Write rollouts as trajectories: of the 4x4 grid, half of them by a walker who knows the way; or of the SQL tasks, whose
-observations have words, by an agent that asks the right query, and then answers with what it shows or with nothing of the kind.
+observations have words, by an agent that looks around with short queries and misspells some.
 """
 
 import argparse
@@ -7,12 +7,20 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-from wm_plugin.agents.rollout import Policy, play
+from wm_plugin.agents.rollout import play
 from wm_plugin.agents.scripted import call, scripted
 from wm_plugin.environments import sql
 from wm_plugin.environments.grid import MAX_TURNS, GridEnvironment, dataset_rows, expert, wanderer
-from wm_plugin.trajectories.schema import Action, Source, Trajectory
+from wm_plugin.trajectories.schema import Source, Trajectory
 from wm_plugin.trajectories.write import write
+
+LOOKS = 3
+COLUMNS = {
+    "departments": "name city",
+    "employees": "name department_id manager_id salary hired_on",
+    "products": "name price stock",
+    "orders": "product_id employee_id quantity ordered_on",
+}
 
 
 def rollouts(count: int, seed: int, *, held_out: bool = False) -> Iterator[Trajectory]:
@@ -25,23 +33,28 @@ def rollouts(count: int, seed: int, *, held_out: bool = False) -> Iterator[Traje
 
 
 def sql_rollouts(count: int, seed: int, *, held_out: bool = False) -> Iterator[Trajectory]:
-    """`count` episodes of three turns: list_tables, run_query, submit_answer."""
-    rng = random.Random(seed)
+    """`count` episodes of `LOOKS` calls of run_query, none of which answers the task's question."""
+    rng = random.Random(seed * 2 + held_out)
     for number, row in enumerate(sql.dataset_rows(count, seed, held_out)):
-        played = play(sql.SqlEnvironment(), row, _asker(rng), max_turns=sql.MAX_TURNS)
+        played = play(sql.SqlEnvironment(), row, lambda *_: call("run_query", query=_look(rng)), max_turns=LOOKS)
         yield played.model_copy(update={"source": Source(format="wm", file="sql", row=number)})
 
 
-def _asker(rng: random.Random) -> Policy:
-    def act(trajectory: Trajectory, environment: sql.SqlEnvironment) -> Action:
-        if not trajectory.turns:
-            return call("list_tables")
-        if len(trajectory.turns) == 1:
-            return call("run_query", query=environment._query)
-        shown = trajectory.turns[1].observations[0].text.split("\n")[1]
-        return call("submit_answer", answer=rng.choice([shown, "I do not know"]))
+def _look(rng: random.Random) -> str:
+    """A statement that shows one value, or none where there is no such row. In one of three a name lacks a letter: an error."""
+    table, columns = rng.choice(list(COLUMNS.items()))
+    column = rng.choice(columns.split())
+    misspelt = rng.randrange(6)
+    if misspelt == 0:
+        table = _misspell(rng, table)
+    elif misspelt == 1:
+        column = _misspell(rng, column)
+    return f"SELECT {column} FROM {table} WHERE id = {rng.randint(1, 8)}"
 
-    return act
+
+def _misspell(rng: random.Random, name: str) -> str:
+    place = rng.randrange(len(name))
+    return name[:place] + name[place + 1 :]
 
 
 ROLLOUTS = {"grid": rollouts, "sql": sql_rollouts}

@@ -147,3 +147,13 @@ def test_one_character_is_a_call(policy):
     assert parsed("x") == ("x", [])
     assert parsed("UD") == ("UD", [])
     assert parsed("") == ("", [])
+
+
+def test_a_script_may_have_turns_for_each_prompt(policy, tmp_path, monkeypatch):
+    path, tokenizer, _ = policy
+    file = tmp_path / "script.json"
+    file.write_text(json.dumps({"first": ["look<|im_end|>"], "second": ["go<|im_end|>"]}))
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(file))
+    script = Script.from_environment(str(path))
+    turns = [script.next_turn(prompt) for prompt in tokenizer(["the second", "the first"]).input_ids]
+    assert [tokenizer.decode(turn) for turn in turns] == ["go<|im_end|>", "look<|im_end|>"]

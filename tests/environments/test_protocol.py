@@ -251,3 +251,42 @@ def test_each_level_has_rows_and_a_misspelt_one_is_named(name: str) -> None:
         assert {row.get("level", level) for row in rows_of(name, 2, level=level)} <= set(world.levels)
     with pytest.raises(UserError, match="level.*'standart'"):
         world.module.dataset_rows(1, level="standart")
+
+
+def garbage(rng: random.Random) -> Any:
+    """What a model may write: pieces of actions, markup, code and other scripts in any order, or another type."""
+    pieces = [
+        *CALLS,
+        *NASTY,
+        "move up",
+        "push left",
+        ";",
+        "; ",
+        "<action>",
+        "</action>",
+        "<think>",
+        "crane",
+        "buy",
+        "$(ls)",
+    ]
+    if rng.random() < 0.1:
+        return rng.choice(NASTY)
+    chosen = (
+        rng.choice(pieces) if rng.random() < 0.7 else chr(rng.randrange(0x11000)) for _ in range(rng.randint(0, 12))
+    )
+    return "".join(piece[:200] if isinstance(piece, str) else str(piece) for piece in chosen)
+
+
+@pytest.mark.parametrize("name", ["grid", "maze", "shop", "sokoban", "sql", "taxi", "wordle"])
+def test_1000_calls_with_garbage_are_answered_in_words(name: str) -> None:
+    rows, environment, rng = rows_of(name, 3), ENVIRONMENTS.get(name)(), random.Random(5)
+    environment.reset(**rows[0])
+    tools = tools_of(environment)
+    for number in range(1000):
+        if environment.over:
+            environment.reset(**rows[number % 3])
+        tool = tools[rng.choice(sorted(tools))]
+        before = dict(environment.metrics)
+        text = tool(*[garbage(rng) for _ in inspect.signature(tool).parameters])
+        assert 0 < len(text.encode()) < 20_000
+        assert environment.metrics["actions"] > before["actions"]

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from wm_plugin.environments import docs, docs_pages
-from wm_plugin.environments.docs import DocsEnvironment, dataset_rows, is_right
+from wm_plugin.environments.docs import DocsEnvironment, dataset_rows
+from wm_plugin.environments.docs_questions import is_right, questions
 from wm_plugin.errors import UserError
 
 PYTHON = platform.python_version()
@@ -140,7 +141,7 @@ def test_repetitions_and_what_finds_nothing_have_no_effect(environment: DocsEnvi
 
 @pytest.mark.parametrize("level", docs.LEVELS)
 def test_rows_and_the_expert(level: str) -> None:
-    train, held_out = docs.questions(level, False), docs.questions(level, True)
+    train, held_out = questions(level, False), questions(level, True)
     assert len(train) > 300
     assert len(held_out) > 50
     tops = [{one.entry.page.partition(".")[0] for one in some} for some in (train, held_out)]

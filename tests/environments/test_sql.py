@@ -1,15 +1,22 @@
 import hashlib
+import json
 import random
+import re
 import sqlite3
 import sys
+import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from wm_plugin.environments import sql
+from wm_plugin.environments import sql, sql_company, sql_state
 from wm_plugin.environments.sql import SqlEnvironment, dataset_rows, is_right, open_database
+from wm_plugin.environments.sql_databases import OTHERS
+from wm_plugin.environments.sql_state import tables
 from wm_plugin.environments.sqlite_guard import FUNCTIONS, copies, run
 from wm_plugin.errors import UserError
 
@@ -121,7 +128,7 @@ def test_answers_are_compared_as_numbers_or_names(given: str, answer: str, right
 def test_every_task_is_asked_and_the_answers_are_not_all_alike() -> None:
     rows = dataset_rows(200)
     asked = {row["prompt"][0]["content"].split("Question: ")[1][:12] for row in rows}
-    assert asked == {question[:12] for question, _ in sql.TASKS}
+    assert asked == {question[:12] for question, _ in sql_company.TASKS}
     assert len({row["answer"] for row in rows}) > 80
     assert {row["database_seed"] % 10 == 0 for row in rows} == {False}
     assert {row["database_seed"] % 10 for row in dataset_rows(50, held_out=True)} == {0}
@@ -354,7 +361,7 @@ def test_a_full_database_is_an_error_and_stays_usable(database: sqlite3.Connecti
 
 
 def test_ordinary_nested_queries_are_let_through(database: sqlite3.Connection) -> None:
-    for _, query in sql.TASKS:
+    for _, query in sql_company.TASKS:
         assert copies(query) < 1000
     five = " UNION ALL ".join(["SELECT name, salary, hired_on FROM employees WHERE salary > 10 AND name <> 'x'"] * 5)
     assert not is_error(run(database, five))
@@ -412,3 +419,232 @@ def test_a_row_says_how_many_turns_and_a_bad_seed_is_refused(environment: SqlEnv
     assert environment.over
     with pytest.raises(UserError, match="`database_seed` needs a whole number, not 'x'"):
         environment.reset(database_seed="x", answer="42")  # type: ignore[arg-type]
+
+
+def content(seed: int, database: str) -> dict[str, list[tuple[Any, ...]]]:
+    with closing(open_database(seed, database)) as connection:
+        return {table: connection.execute(f"SELECT * FROM {table}").fetchall() for table in tables(database)}
+
+
+def test_rows_of_the_standard_level_stay_as_they_are() -> None:
+    every = [dataset_rows(30, seed=seed, held_out=held_out) for seed in (0, 1) for held_out in (False, True)]
+    assert hashlib.sha256(json.dumps(every, sort_keys=True).encode()).hexdigest()[:16] == "e85311a503f1bac4"
+
+
+def test_other_databases_are_pinned_to_their_seed() -> None:
+    digest = hashlib.sha256(repr([content(seed, name) for name in OTHERS for seed in range(5)]).encode())
+    assert digest.hexdigest()[:16] == "747ccbe77edd44cc"
+    for name in OTHERS:
+        assert all(rows or table.endswith("_log") for table, rows in content(3, name).items())
+        with closing(open_database(3, name)) as connection:
+            connection.set_authorizer(None)
+            assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
+
+
+@pytest.mark.parametrize("level", ["hard-1", "hard-2"])
+def test_harder_rows_and_the_expert(level: str) -> None:
+    rows = dataset_rows(60, seed=1, level=level)
+    assert rows == dataset_rows(60, seed=1, level=level)
+    assert {row["database"] for row in rows} == set(OTHERS)
+    assert {row["level"] for row in rows} == {level}
+    held_out = dataset_rows(20, seed=1, held_out=True, level=level)
+    assert {row["database_seed"] % 10 for row in held_out} == {0}
+    assert 0 not in {row["database_seed"] % 10 for row in rows}
+    environment = SqlEnvironment()
+    for row in [*rows, *held_out]:
+        assert len(row["prompt"][0]["content"] + environment.reset(**row)) < 1500
+        choose = sql.expert()
+        while not environment.over:
+            tool, arguments = choose(environment)  # type: ignore[misc]
+            getattr(environment, tool)(**arguments)
+        assert environment.success
+        assert environment.metrics["invalid"] == 0
+
+
+def test_every_harder_task_is_asked() -> None:
+    for level, kind in (("hard-1", "questions"), ("hard-2", "changes")):
+        tasks = {text for one in OTHERS.values() for text, _ in getattr(one, kind)}
+        patterns = {text: re.sub(r"\\{\w+\\}", ".+", re.escape(text)) for text in tasks}
+        asked = [
+            row["prompt"][0]["content"].split("\n\n")[1].split(": ", 1)[1] for row in dataset_rows(300, level=level)
+        ]
+        assert all(any(re.fullmatch(pattern, one) for one in asked) for pattern in patterns.values())
+
+
+def test_answers_of_joins_against_plain_loops() -> None:
+    checked = 0
+    for row in dataset_rows(400, seed=2, level="hard-1"):
+        question, there = (
+            row["prompt"][0]["content"].split("Question: ")[1].strip(),
+            content(row["database_seed"], row["database"]),
+        )
+        if question.startswith("Which author's books"):
+            author = {book: name for book, _, name, _ in there["books"]}
+            counts = Counter(author[book] for _, book, *_ in there["loans"])
+            assert counts.most_common(1)[0][0] == row["answer"]
+            assert len(counts) == 1 or counts.most_common(2)[1][1] < counts.most_common(1)[0][1]
+        elif question.startswith("Which film brought in"):
+            money = Counter[int]()
+            for _, film, _, _, price, sold in there["screenings"]:
+                money[film] += price * sold
+            titles = {film: title for film, title, *_ in there["films"]}
+            assert titles[money.most_common(1)[0][0]] == row["answer"]
+        elif question.startswith("How many customers have more money in savings"):
+            held = Counter[int]()
+            for _, customer, kind, balance in there["accounts"]:
+                held[customer] += balance if kind == "savings" else -balance
+            assert sum(value > 0 for value in held.values()) == int(row["answer"])
+        elif question.startswith("How much money was transferred from customers in"):
+            city = question.split(" in ")[1].split(" to ")[0]
+            homes = {number: home for number, _, home in there["customers"]}
+            of = {number: homes[customer] for number, customer, *_ in there["accounts"]}
+            assert int(row["answer"]) == sum(
+                amount for _, giver, taker, amount, _ in there["transfers"] if of[giver] == city != of[taker]
+            )
+        else:
+            continue
+        checked += 1
+    assert checked > 20
+
+
+CHANGE = {
+    "database_seed": 11,
+    "database": "bank",
+    "answer": "",
+    "changes": "UPDATE accounts SET balance = balance + 5 WHERE kind = 'savings'",
+}
+
+
+@pytest.mark.parametrize(
+    ("statements", "success"),
+    [
+        ([CHANGE["changes"]], True),
+        (["BEGIN", CHANGE["changes"], "COMMIT"], True),
+        (["UPDATE accounts SET balance = balance + 5 WHERE kind = 'savings' AND id > 5",
+          "UPDATE accounts SET balance = 5 + balance WHERE kind = 'savings' AND id <= 5"], True),
+        (["SELECT * FROM nothing", "UPDATE accounts SET balance = -1", CHANGE["changes"]], True),
+        (["CREATE TABLE mine (x)", "DROP TABLE mine", CHANGE["changes"]], True),
+        ([], False),
+        (["BEGIN", CHANGE["changes"]], False),
+        ([CHANGE["changes"], CHANGE["changes"]], False),
+        ([CHANGE["changes"], "UPDATE customers SET city = 'Rome' WHERE id = 1"], False),
+        (["UPDATE accounts SET balance = balance + 6 WHERE kind = 'savings'",
+          "UPDATE accounts SET balance = balance - 1 WHERE kind = 'savings'"], False),  # what the log has stays
+        ([CHANGE["changes"], "CREATE TABLE mine (x)"], False),
+        ([CHANGE["changes"], "DROP TRIGGER keep_balance_log"], False),
+        ([CHANGE["changes"], "DROP TABLE balance_log"], False),
+        ([CHANGE["changes"], "CREATE TABLE pragma_x (x)"], False),
+        ([CHANGE["changes"], "CREATE TABLE odd (a, b AS (abs(a)))", "INSERT INTO odd (a) VALUES (-9223372036854775808)"], False),
+        ([CHANGE["changes"], 'CREATE TABLE "a""b; --" (x)'], False),
+    ],
+)  # fmt: skip
+def test_changes_are_judged_by_the_final_tables(statements: list[str], success: bool) -> None:
+    environment = SqlEnvironment()
+    environment.reset(**CHANGE, max_turns=20)  # type: ignore[arg-type]
+    for statement in statements:
+        environment.run_query(statement)
+    assert environment.submit_answer("done") == f"The database is {'' if success else 'not '}as wanted."
+    assert (environment.over, environment.success, environment.get_reward()) == (True, success, float(success))
+    environment.reset(**CHANGE)  # type: ignore[arg-type]
+    assert environment.run_query("SELECT count(*) FROM balance_log").endswith("\n0")
+
+
+def test_triggers_and_constraints_of_other_databases_answer() -> None:
+    with closing(open_database(11, "bank")) as bank:
+        run(bank, CHANGE["changes"])
+        assert run(bank, "DELETE FROM balance_log") == "IntegrityError: the log cannot be changed"
+        assert run(bank, "UPDATE balance_log SET change = 0") == "IntegrityError: the log cannot be changed"
+        assert run(bank, "INSERT INTO transfers VALUES (99, 1, 1, 5, 'x')") == (
+            "IntegrityError: CHECK constraint failed: from_id <> to_id"
+        )
+        assert run(bank, "INSERT INTO transfers VALUES (99, 1, 2, 100000, 'x')") == (
+            "IntegrityError: CHECK constraint failed: balance >= 0"
+        )
+    with closing(open_database(11, "cinema")) as cinema:
+        assert run(cinema, "INSERT INTO tickets VALUES (99, 1, 'Ada', 1000)") == (
+            "IntegrityError: not enough seats are left"
+        )
+        assert run(cinema, "DELETE FROM films") == "IntegrityError: FOREIGN KEY constraint failed"
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"database": "compny"}, "column `database` is 'compny'; did you mean 'company'"),
+        ({"database": None}, "column `database` is 'None'"),
+        ({"changes": "DELETE FROM customers"}, "column `changes` fails on 'DELETE FROM customers': IntegrityError"),
+        ({"changes": "ATTACH '/tmp/x' AS x"}, "column `changes` fails on .*not authorized"),
+        ({"changes": "nonsense;\nSELECT 1"}, "column `changes` fails on 'nonsense'"),
+    ],
+)
+def test_rows_that_cannot_be_played(columns: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        SqlEnvironment().reset(**(CHANGE | columns))  # type: ignore[arg-type]
+
+
+def test_a_level_that_does_not_exist() -> None:
+    with pytest.raises(UserError, match="no level 'hard-3'; did you mean 'hard-"):
+        dataset_rows(1, level="hard-3")
+
+
+ESCAPES = [
+    "ATTACH DATABASE '/tmp/wm-sql.db' AS other",
+    "ATTACH ':memory:' AS other",
+    "SELECT load_extension('libm.so')",
+    "SELECT writefile('/tmp/wm-sql.db', 'x')",
+    "SELECT readfile('/etc/passwd')",
+    "SELECT edit('x')",
+    "PRAGMA writable_schema = 1",
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA temp_store_directory = '/tmp'",
+    "VACUUM INTO '/tmp/wm-sql.db'",
+    "SELECT * FROM pragma_database_list",
+    "CREATE VIRTUAL TABLE v USING csv(filename='/etc/passwd')",
+    "CREATE TEMP TABLE t (x)",
+    "SELECT random()",
+    "SELECT datetime('now')",
+    "SELECT fts3_tokenizer('simple')",
+]
+
+
+@pytest.mark.parametrize("database", sql_state.DATABASES)
+def test_statements_get_nowhere_in_any_database(database: str) -> None:
+    environment = SqlEnvironment()
+    environment.reset(database_seed=1, answer="x", database=database, max_turns=100)
+    for statement in ESCAPES:
+        assert is_error(environment.run_query(statement)), statement
+    start = time.monotonic()
+    assert "interrupted" in environment.run_query(FOREVER + "SELECT count(*) FROM z")
+    assert time.monotonic() - start < 10
+    assert not Path("/tmp/wm-sql.db").exists()
+    assert environment.metrics["invalid"] == len(ESCAPES) + 1
+
+
+def test_any_call_gives_text() -> None:
+    rng, environment = random.Random(0), SqlEnvironment()
+    rows = [*dataset_rows(5), *dataset_rows(5, level="hard-1"), *dataset_rows(5, level="hard-2")]
+    nasty: list[Any] = [
+        None,
+        5,
+        ["x"],
+        {},
+        "",
+        "\0",
+        "\ud800",
+        "x" * 10**6,
+        "'; DROP TABLE accounts; --",
+        "BEGIN",
+        "(" * 900,
+    ]
+    choose = sql.wanderer(rng)
+    environment.reset(**rows[0])
+    for _ in range(1000):
+        if environment.over:
+            environment.reset(**rng.choice(rows))
+        tool, arguments = choose(environment)
+        if rng.random() < 0.4:
+            arguments = {name: rng.choice(nasty) for name in arguments}
+        text = getattr(environment, tool)(**arguments)
+        assert 0 < len(text.encode()) < 20_000
+        counts = environment.metrics
+        assert counts["effective"] + counts["invalid"] <= counts["actions"]

@@ -1,5 +1,7 @@
 """Questions about a small company's database, answered by running SQL on a real in-memory SQLite.
 
+Harder levels: questions over joins in other databases (hard-1), and changes to them, judged by the tables' final state (hard-2).
+
 The world is deterministic: the same row and the same calls give the same bytes with the same SQLite and Python versions. That
 holds for a SELECT without ORDER BY too: its order is unspecified in SQL, but SQLite's plan depends on nothing but the
 statement and the database. Whatever reads the clock, chance or the host is denied, and limits count work, never time.
@@ -13,92 +15,37 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
-from wm_plugin.environments.sqlite_guard import MAX_TEXT, cell, cut, guard, run
-from wm_plugin.errors import UserError
+from wm_plugin.environments.actions import check_level
+from wm_plugin.environments.sql_databases import OTHERS, day
+from wm_plugin.environments.sql_state import (
+    DATABASES,
+    ERROR,
+    SEPARATOR,
+    State,
+    after,
+    open_database,
+    reached,
+    state,
+    tables,
+)
+from wm_plugin.environments.sqlite_guard import MAX_TEXT, cell, cut, run
+from wm_plugin.errors import UserError, nearest
 
 MAX_TURNS = 12
-SCHEMA = """
-PRAGMA foreign_keys = ON;
-PRAGMA temp_store = MEMORY;
-PRAGMA max_page_count = 256;
-CREATE TABLE departments (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, city TEXT NOT NULL);
-CREATE TABLE employees (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, \
-department_id INTEGER NOT NULL REFERENCES departments (id), manager_id INTEGER REFERENCES employees (id), \
-salary INTEGER NOT NULL CHECK (salary > 0), hired_on TEXT NOT NULL);
-CREATE TABLE products (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, \
-price INTEGER NOT NULL CHECK (price > 0), stock INTEGER NOT NULL CHECK (stock >= 0));
-CREATE TABLE orders (id INTEGER PRIMARY KEY, product_id INTEGER NOT NULL REFERENCES products (id), \
-employee_id INTEGER NOT NULL REFERENCES employees (id), quantity INTEGER NOT NULL CHECK (quantity > 0), \
-ordered_on TEXT NOT NULL);
-CREATE TABLE salary_log (id INTEGER PRIMARY KEY, employee_id INTEGER NOT NULL, old_salary INTEGER, new_salary INTEGER);
-BEGIN;
-"""
-TRIGGERS = """
-CREATE TRIGGER log_salary AFTER UPDATE OF salary ON employees BEGIN \
-INSERT INTO salary_log (employee_id, old_salary, new_salary) VALUES (old.id, old.salary, new.salary); END;
-CREATE TRIGGER take_stock AFTER INSERT ON orders BEGIN \
-UPDATE products SET stock = stock - new.quantity WHERE id = new.product_id; END;
-"""
-TABLES = ("departments", "employees", "orders", "products", "salary_log")
-DEPARTMENTS = "Design Finance Kitchen Legal Logistics Research Sales Support"
-CITIES = "Bergen Gdansk Lyon Porto Turku Zagreb"
-PEOPLE = """Ada Amir Anouk Bela Bruno Carla Chidi Dana Diego Edda Emil Farah Fumi Gita Goran Hana Hugo Ines Ivan Jana Jonas
-Kaya Kofi Lena Luca Mara Milo Nadia Nils Olga Omar Paula Pavel Quinn Rosa Ruben Sana Sven Tara Theo Uma Vera Yusuf Zoe"""
-PRODUCTS = "anvil basket candle drum easel funnel globe hammock inkwell jug kettle ladder mirror notebook"
-
-# A question and the query whose single value answers it. A question is dropped where that value is tied or missing.
-TASKS = [
-    (
-        "How many employees work in {department}?",
-        "SELECT count(*) FROM employees e JOIN departments d ON d.id = e.department_id WHERE d.name = :department",
-    ),
-    (
-        "Who earns the most in {department}?",
-        "SELECT name FROM (SELECT e.name, rank() OVER (ORDER BY salary DESC) AS place FROM employees e"
-        " JOIN departments d ON d.id = e.department_id WHERE d.name = :department) WHERE place = 1",
-    ),
-    (
-        "Which department has the most employees?",
-        "SELECT name FROM (SELECT d.name, rank() OVER (ORDER BY count(*) DESC) AS place FROM employees e"
-        " JOIN departments d ON d.id = e.department_id GROUP BY d.id) WHERE place = 1",
-    ),
-    (
-        "How many orders of {product} took place from {day} on, that day included?",
-        "SELECT count(*) FROM orders o JOIN products p ON p.id = o.product_id WHERE p.name = :product AND ordered_on >= :day",
-    ),
-    (
-        "How much money did the orders of {product} bring in, at price times quantity?",
-        "SELECT sum(price * quantity) FROM orders o JOIN products p ON p.id = o.product_id WHERE p.name = :product",
-    ),
-    (
-        "Which product was never ordered?",
-        "SELECT name FROM products WHERE id NOT IN (SELECT product_id FROM orders)",
-    ),
-    (
-        "How many people report to {employee}, directly or through others?",
-        "WITH RECURSIVE team (id) AS (SELECT id FROM employees WHERE name = :employee UNION ALL"
-        " SELECT e.id FROM employees e JOIN team ON e.manager_id = team.id) SELECT count(*) - 1 FROM team",
-    ),
-    (
-        "Whose orders came to the largest total quantity?",
-        "SELECT name FROM (SELECT e.name, rank() OVER (ORDER BY sum(quantity) DESC) AS place FROM orders o"
-        " JOIN employees e ON e.id = o.employee_id GROUP BY e.id) WHERE place = 1",
-    ),
-    (
-        "Raise every salary in {department} by {amount}. What do all salaries in the company add up to afterwards?",
-        "SELECT sum(salary + (d.name = :department) * :amount) FROM employees e JOIN departments d ON d.id = e.department_id",
-    ),
-    (
-        "Record a new order of {product} by {employee} on {day}, quantity {amount}. What is its stock afterwards?",
-        "SELECT stock - :amount FROM products WHERE name = :product AND stock >= :amount",
-    ),
-]
+LEVELS = ("standard", "hard-1", "hard-2")
 INSTRUCTION = f"""Answer a question about a company's SQLite database with at most {MAX_TURNS} tool calls.
 list_tables and describe_table show what there is, run_query runs one SQL statement (reading or writing), and submit_answer
 takes the answer, just the number or the name, and ends the task. Dates are text such as 2024-05-31, and date functions are
 switched off.
 
 Question: """
+OTHER_INSTRUCTION = INSTRUCTION.replace("company", "{database}")
+CHANGE_INSTRUCTION = f"""Change a {{database}}'s SQLite database as told with at most {MAX_TURNS} tool calls.
+list_tables and describe_table show what there is, and run_query runs one SQL statement (reading or writing). When all is done,
+submit_answer with the word done ends the task. Then every table must be as it would be after these changes and what the triggers
+make of them, and no other; the schema too. What a trigger writes into a log cannot be taken back.
+
+Task: """
 
 
 class SqlEnvironment:
@@ -111,7 +58,8 @@ class SqlEnvironment:
 
     def __init__(self) -> None:
         self._connection = sqlite3.connect(":memory:", check_same_thread=False)  # a host may call from any thread
-        self._answer = self._query = ""
+        self._answer = self._query = self._database = ""
+        self._wanted: State | None = None  # of a change
         self._max_turns = 0  # over until the first reset
         self._ended = False
         self.turns = 0
@@ -119,11 +67,21 @@ class SqlEnvironment:
         self._seen: list[tuple[str, str, str]] = []  # tool, argument and text of each call
         self._effective = self._invalid = 0
 
-    def reset(self, database_seed: int, answer: str, query: str = "", max_turns: int | None = None, **_: Any) -> str:
+    def reset(
+        self,
+        database_seed: int,
+        answer: str,
+        query: str = "",
+        database: str = "company",
+        changes: str = "",
+        max_turns: int | None = None,
+        **_: Any,
+    ) -> str:
         """Build the database of `database_seed`; `answer` is what `submit_answer` should get.
 
-        `query` is a statement that shows the answer, for the expert alone. `max_turns` is `MAX_TURNS` unless the row says
-        otherwise.
+        `query` is a statement that shows the answer, for the expert alone. Where there are `changes`, statements with `;` and a
+        line break between them, the database should come to be as they would leave it, and the answer does not count.
+        `max_turns` is `MAX_TURNS` unless the row says otherwise.
         """
         try:
             seed = int(database_seed)
@@ -131,9 +89,13 @@ class SqlEnvironment:
             raise UserError(
                 f"An SQL task's column `database_seed` needs a whole number, not {str(database_seed)[:20]!r}"
             ) from None
+        if not isinstance(database, str) or database not in DATABASES:
+            name = str(database)[:40]
+            raise UserError(f"An SQL task's column `database` is {name!r}{nearest(name, DATABASES)}")
+        self._wanted = after(seed, database, str(changes)) if changes else None
         self._connection.close()
-        self._connection = open_database(seed)
-        self._answer, self._query = str(answer), str(query)
+        self._connection = open_database(seed, database)
+        self._answer, self._query, self._database = str(answer), str(changes or query), database
         self._max_turns = max_turns or MAX_TURNS
         self._ended, self.turns, self.success = False, 0, False
         self._seen, self._effective, self._invalid = [], 0, 0
@@ -180,9 +142,12 @@ class SqlEnvironment:
             Whether the answer is right.
         """
         self._take_turn()
+        self._effective += 1
+        if self._wanted is not None:
+            self._ended, self.success = True, reached(self._connection, self._wanted)
+            return f"The database is {'' if self.success else 'not '}as wanted."
         given = f"{answer:.17g}" if isinstance(answer, (int, float)) and abs(answer) < 1e15 else answer
         self._ended, self.success = True, isinstance(given, str) and is_right(given, self._answer)
-        self._effective += 1
         return "The answer is right." if self.success else "The answer is wrong."
 
     def get_reward(self) -> float:
@@ -205,7 +170,7 @@ class SqlEnvironment:
             text = cut(f"OperationalError: no such table: {cell(parameters[0])}", MAX_TEXT)
         argument = [*parameters, statement][0]
         call = (tool, argument if isinstance(argument, str) else "", text)
-        failed = re.match(r"[A-Za-z]+Error: ", text) is not None
+        failed = re.match(ERROR, text) is not None
         self._invalid += failed
         self._effective += not failed and (call not in self._seen or self._connection.total_changes > before)
         self._seen.append(call)
@@ -217,60 +182,68 @@ class SqlEnvironment:
         self.turns += 1
 
 
-def open_database(seed: int) -> sqlite3.Connection:
-    """A new guarded in-memory database whose content follows from `seed`."""
-    rng = random.Random(seed)
-    # Any thread, one at a time: an async host may run a tool in another one than `reset`.
-    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    connection.executescript(SCHEMA)
-    departments = [
-        (i, name, rng.choice(CITIES.split())) for i, name in enumerate(rng.sample(DEPARTMENTS.split(), 4), 1)
-    ]
-    employees = [
-        (i, name, rng.randint(1, 4), rng.randint(1, i - 1) if i > 1 else None, rng.randint(24, 96) * 100, _day(rng))
-        for i, name in enumerate(rng.sample(PEOPLE.split(), rng.randint(16, 24)), 1)
-    ]
-    products = [
-        (i, name, rng.randint(2, 90), rng.randint(0, 60)) for i, name in enumerate(rng.sample(PRODUCTS.split(), 8), 1)
-    ]
-    orders = [
-        (i, rng.randint(1, len(products)), rng.randint(1, len(employees)), rng.randint(1, 12), _day(rng))
-        for i in range(1, rng.randint(16, 32))
-    ]
-    connection.executemany("INSERT INTO departments VALUES (?, ?, ?)", departments)
-    connection.executemany("INSERT INTO employees VALUES (?, ?, ?, ?, ?, ?)", employees)
-    connection.executemany("INSERT INTO products VALUES (?, ?, ?, ?)", products)
-    connection.executemany("INSERT INTO orders VALUES (?, ?, ?, ?, ?)", orders)
-    connection.executescript(TRIGGERS)  # commits first; the past orders are in the stock already
-    guard(connection)
-    return connection
-
-
-def dataset_rows(count: int, seed: int = 0, held_out: bool = False) -> list[dict[str, Any]]:
+def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str = "standard") -> list[dict[str, Any]]:
     """Rows with the columns `prompt`, `database_seed`, `answer` and `query`, which shows the answer.
 
-    Held-out databases are those with seeds divisible by 10.
+    Harder ones have `database` and `level`, and for changes `changes`. Held-out databases are those with seeds divisible by 10.
     """
+    check_level(level, LEVELS, "SQL world")
     rng = random.Random(seed * 2 + held_out)
     rows: list[dict[str, Any]] = []
     while len(rows) < count:
         database_seed = rng.randrange(10**8) * 10 + (0 if held_out else rng.randint(1, 9))
-        question, query = rng.choice(TASKS)
-        with closing(open_database(database_seed)) as connection:
-            picks: dict[str, Any] = {"day": _day(rng), "amount": rng.randint(2, 20)}
-            for kind in ("department", "product", "employee"):
-                names = connection.execute(f"SELECT name FROM {kind}s ORDER BY id").fetchall()
-                picks[kind] = rng.choice(names)[0]
-            answers = connection.execute(query, picks).fetchall()
-        if len(answers) == 1 and answers[0][0] is not None:
-            prompt = [{"role": "user", "content": f"{INSTRUCTION}{question.format(**picks)}\n\n"}]
-            row = {"prompt": prompt, "database_seed": database_seed, "answer": str(answers[0][0])}
-            rows.append(row | {"query": _with_values(query, picks)})
+        if level == "standard":
+            row = _question("company", database_seed, INSTRUCTION, rng)
+        else:
+            database = rng.choice(list(OTHERS))
+            make = _question if level == "hard-1" else _change
+            instruction = OTHER_INSTRUCTION if level == "hard-1" else CHANGE_INSTRUCTION
+            row = make(database, database_seed, instruction.replace("{database}", database), rng)
+            row = row and row | {"database": database, "level": level}
+        if row:
+            rows.append(row)
     return rows
 
 
+def _question(database: str, seed: int, instruction: str, rng: random.Random) -> dict[str, Any] | None:
+    """A row, or None where there is no single answer."""
+    question, query = rng.choice(DATABASES[database].questions)
+    with closing(open_database(seed, database)) as connection:
+        picks = _picks(database, connection, rng)
+        answers = connection.execute(query, picks).fetchall()
+    if len(answers) != 1 or answers[0][0] is None:
+        return None
+    prompt = [{"role": "user", "content": f"{instruction}{question.format(**picks)}\n\n"}]
+    row = {"prompt": prompt, "database_seed": seed, "answer": str(answers[0][0])}
+    return row | {"query": _with_values(query, picks)}
+
+
+def _change(database: str, seed: int, instruction: str, rng: random.Random) -> dict[str, Any] | None:
+    """A row, or None where the changes fail or change nothing."""
+    text, statements = rng.choice(DATABASES[database].changes)
+    with closing(open_database(seed, database)) as connection:
+        picks = _picks(database, connection, rng)
+        before = state(connection)
+    changes = SEPARATOR.join(_with_values(statement, picks) for statement in statements)
+    try:
+        if after(seed, database, changes) == before:
+            return None
+    except UserError:
+        return None
+    prompt = [{"role": "user", "content": f"{instruction}{text.format(**picks)}\n\n"}]
+    return {"prompt": prompt, "database_seed": seed, "answer": "", "query": "", "changes": changes}
+
+
+def _picks(database: str, connection: sqlite3.Connection, rng: random.Random) -> dict[str, Any]:
+    """The values that a task names."""
+    picks: dict[str, Any] = {"day": day(rng), "amount": rng.randint(2, 20)}
+    for name, query in DATABASES[database].picks.items():
+        picks[name] = rng.choice(connection.execute(query).fetchall())[0]
+    return picks
+
+
 def expert() -> Callable[[SqlEnvironment], tuple[str, dict[str, Any]] | None]:
-    """Looks at the tables, asks the row's query, and submits what it shows; gives up where the row has none."""
+    """Looks at the tables, runs the row's query or changes, and submits; gives up where the row has none."""
 
     def choose(environment: SqlEnvironment) -> tuple[str, dict[str, Any]] | None:
         query = environment._query
@@ -280,9 +253,11 @@ def expert() -> Callable[[SqlEnvironment], tuple[str, dict[str, Any]] | None]:
         if "list_tables" not in shown:
             return "list_tables", {}
         if "describe_table" not in shown:
-            return "describe_table", {"table": next(table for table in TABLES if table in query)}
-        answers = [text for _, statement, text in environment._seen if statement == query]
-        return ("submit_answer", {"answer": answers[0].split("\n")[1]}) if answers else ("run_query", {"query": query})
+            return "describe_table", {"table": next(table for table in tables(environment._database) if table in query)}
+        done = {statement: text for tool, statement, text in environment._seen if tool == "run_query"}
+        if left := [statement for statement in query.split(SEPARATOR) if statement not in done]:
+            return "run_query", {"query": left[0]}
+        return "submit_answer", {"answer": "done" if environment._wanted is not None else done[query].split("\n")[1]}
 
     return choose
 
@@ -290,8 +265,8 @@ def expert() -> Callable[[SqlEnvironment], tuple[str, dict[str, Any]] | None]:
 def wanderer(rng: random.Random) -> Callable[[SqlEnvironment], tuple[str, dict[str, Any]]]:
     """Looks at tables and asks queries, some of which fail; now and then it answers."""
 
-    def choose(_: SqlEnvironment) -> tuple[str, dict[str, Any]]:
-        table = rng.choice(TABLES)
+    def choose(environment: SqlEnvironment) -> tuple[str, dict[str, Any]]:
+        table = rng.choice(tables(environment._database))
         tool = rng.choice(["list_tables", "describe_table", "run_query", "run_query", "run_query", "submit_answer"])
         queries = [
             f"SELECT count(*) FROM {table}",
@@ -308,9 +283,9 @@ def wanderer(rng: random.Random) -> Callable[[SqlEnvironment], tuple[str, dict[s
 
 
 def _with_values(query: str, values: dict[str, Any]) -> str:
-    """A query of `TASKS` with its names and numbers written out."""
+    """A statement with its names and numbers written out."""
     for name, value in values.items():
-        query = query.replace(f":{name}", str(value) if name == "amount" else f"'{value}'")
+        query = query.replace(f":{name}", str(value) if isinstance(value, int) else f"'{value}'")
     return query
 
 
@@ -320,7 +295,3 @@ def is_right(given: str, answer: str) -> bool:
         return float(given[:100].replace(",", "")) == float(answer)
     except ValueError:
         return given.strip().casefold() == answer.casefold()
-
-
-def _day(rng: random.Random) -> str:
-    return f"202{rng.randint(1, 4)}-{rng.randint(1, 12):02}-{rng.randint(1, 28):02}"

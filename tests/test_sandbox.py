@@ -3,6 +3,7 @@
 import platform
 import shutil
 import struct
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +25,13 @@ def test_files_input_and_both_outputs():
     )
     assert ran == (b"input content\noops\n", 3)
     assert sandbox.run(["/bin/sh", "-c", ": > /given.txt"], files={"/given.txt": b""}, timeout=20, most=9).code != 0
+    assert sandbox.run(["/bin/sh", "-c", "echo /*"], timeout=20, most=99).output.split() == [
+        *(
+            f"/{name}".encode()
+            for name in ("bin", "empty", "lib", "lib32", "lib64", "usr")
+            if name == "empty" or Path("/", name).exists()
+        )
+    ]
     assert sandbox.run(["/bin/sh", "-c", "echo long >&2; echo 12345"], timeout=20, most=3) == (b"123", 0)
     assert sandbox.run(["/bin/sh", "-c", "echo x; while :; do :; done"], timeout=0.5, most=9) == (b"", None)
 

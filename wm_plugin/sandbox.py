@@ -1,11 +1,12 @@
 """Programs run where they can read nothing of the host's, write nothing and reach nobody.
 
-The boundary is bubblewrap's: new namespaces for users, processes, the network and the rest; a file system of the Python
-installation and the system's libraries, read-only; an empty environment; no capabilities. A filter of system calls denies new
-processes, threads, sockets and memory that limits do not count (RLIMIT_NPROC would not hold for root, whom containers run as).
+The boundary is bubblewrap's: new namespaces for users, processes, the network and the rest; a file system of the system's
+libraries, and of the Python installation where Python is the program, read-only; an empty environment; no capabilities. A
+filter of system calls denies new processes, threads, sockets and memory that limits do not count (RLIMIT_NPROC would not hold
+for root, whom containers run as).
 Resource limits are the program's affair: it is started by what sets them.
 
-What stays visible: the files of /usr and of the Python installation. What is not limited: that a processor is busy until the
+What stays visible: those files, all of /usr. What is not limited: that a processor is busy until the
 timeout.
 """
 
@@ -69,7 +70,7 @@ def run(
         denied, stdin = file(_filter()), file(given)
         process = subprocess.Popen(
             [
-                *_command(shown),
+                *_command(program, shown),
                 "--seccomp",
                 str(denied),
                 "--",
@@ -120,14 +121,14 @@ def _problem(program: Sequence[str]) -> str:
         return f"that is for Linux on {' or '.join(_SYSTEMS)}; this is {sys.platform} on {platform.machine()}"
     if not shutil.which("bwrap"):
         return "bwrap is not installed: install the system package bubblewrap"
-    tried = subprocess.run([*_command(), "--", *program], env={}, capture_output=True, text=True, timeout=60)
+    tried = subprocess.run([*_command(program), "--", *program], env={}, capture_output=True, text=True, timeout=60)
     if tried.returncode:
         return f"it does not work here: {' '.join(tried.stderr.split())[:200] or f'exit code {tried.returncode}'}"
     return ""
 
 
-def _command(shown: Sequence[tuple[str, int]] = ()) -> list[str]:
-    """bubblewrap, with what the sandbox sees. No /proc, no /dev, no /etc, no home, and no place to write."""
+def _command(program: Sequence[str], shown: Sequence[tuple[str, int]] = ()) -> list[str]:
+    """bubblewrap, with what the program sees. No /proc, no /dev, no /etc, no home, and no place to write."""
     command = [
         shutil.which("bwrap") or "bwrap",
         "--unshare-all",
@@ -143,7 +144,7 @@ def _command(shown: Sequence[tuple[str, int]] = ()) -> list[str]:
         elif path.is_dir():
             command += ["--ro-bind", folder, folder]
     home = os.path.realpath(sys.base_prefix)
-    if not Path(home).is_relative_to("/usr"):
+    if Path(program[0]).is_relative_to(home) and not Path(home).is_relative_to("/usr"):
         command += ["--ro-bind", home, home]
     for name, number in shown:
         command += ["--ro-bind-data", str(number), name]

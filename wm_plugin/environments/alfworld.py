@@ -1,0 +1,342 @@
+"""ALFWorld (Shridhar et al. 2021): household tasks in text, on PDDL.
+
+The games come from the user's own data, or are built here from what the package brings: its PDDL domain, its grammar and the
+receptacles and kinds of objects of ALFRED's 120 rooms. The domain is run by Fast Downward, C++ code with global state, so that a
+game has a process of its own. The expert gives the walkthrough that a game was built or came with, or what the planner finds.
+"""
+
+import functools
+import json
+import os
+import random
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from wm_plugin.environments.commands import CommandEnvironment, expert, wanderer
+from wm_plugin.errors import MissingExtraError, UserError, nearest
+
+MAX_TURNS = 50
+# Which tasks a level draws from; those of "data" are the user's.
+LEVELS: dict[str, tuple[str, ...]] = {
+    "standard": ("put", "light"),
+    "hard": ("clean", "heat", "cool", "two"),
+    "data": (),
+}
+SCENES = [floor + room for floor in (0, 200, 300, 400) for room in range(1, 31)]
+ROOMS = {"put": SCENES, "two": SCENES, "light": SCENES[30:90], "clean": SCENES[:30] + SCENES[90:]}
+ROOMS |= {"heat": SCENES[:30], "cool": SCENES[:30]}  # kitchens
+TOOLS = {"clean": ("Cleanable", "SinkBasin"), "heat": ("Heatable", "Microwave"), "cool": ("Coolable", "Fridge")}
+LAMPS = ("DeskLamp", "FloorLamp")
+DATA = {False: "train", True: "valid_unseen"}  # ALFWorld's own split; the rooms of the second are in no train game
+UNCHANGED = ("checked", "examined")  # facts that looking leaves behind
+
+INSTRUCTION = f"""You are in a room of a household and have a task to do there, with at most {MAX_TURNS} commands. You carry one
+thing at a time.
+Call act with one command: look, inventory, go to <place>, open <place>, close <place>, take <thing> from <place>,
+move <thing> to <place>, examine <thing or place>, use <thing>, heat | clean | cool <thing> with <place>,
+slice <thing> with <thing>. Names have numbers, e.g. go to countertop 1, take mug 2 from shelf 1, clean mug 2 with sinkbasin 1.
+Things inside a closed place are seen after you open it.
+
+"""
+
+__all__ = ["INSTRUCTION", "LEVELS", "AlfworldEnvironment", "dataset_rows", "expert", "wanderer"]
+
+
+class AlfworldEnvironment(CommandEnvironment):
+    """One episode: at most `max_turns` commands; reward 1 for the task.
+
+    A command is effective when it changes more than what has been looked at, and invalid when nothing happens.
+    """
+
+    _engine = "wm_plugin.environments.alfworld:Engine"
+    _timeout = 60.0
+
+    def reset(self, level: str, seed: int = 0, game: str = "", max_turns: int | None = None, **_: Any) -> str:
+        """Start the built game of a level (see `LEVELS`) and a seed, or `game`, a file's path in ALFWORLD_DATA."""
+        return self._start(max_turns or MAX_TURNS, level, seed, game)
+
+    def act(self, command: str) -> str:
+        """Do something in the room.
+
+        Args:
+            command: One command, e.g. "take mug 1 from shelf 2".
+
+        Returns:
+            What happens and what you see.
+        """
+        return self._act(command)
+
+
+def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str = "standard") -> list[dict[str, Any]]:
+    """Rows for a trainer: the prompt explains the task, and `reset` appends the first observation, with the task, to it.
+
+    Built games: every tenth room is held out, by its seed, which 10 divides. The user's (level "data"): train, or valid_unseen.
+    """
+    if level not in LEVELS:
+        raise UserError(f"There is no ALFWorld level {level!r}{nearest(str(level), LEVELS)}")
+    rng = random.Random(seed * 2 + held_out)
+    prompt = [{"role": "user", "content": INSTRUCTION}]
+    if level == "data":
+        return [{"prompt": prompt, "level": level, "game": game} for game in _own_games(count, rng, DATA[held_out])]
+    seeds: dict[int, None] = {}
+    while len(seeds) < count:
+        seeds[rng.randrange(10**7) * 10 + (0 if held_out else rng.randint(1, 9))] = None
+    return [{"prompt": prompt, "level": level, "seed": one} for one in seeds]
+
+
+def _data_folder() -> Path:
+    folder = os.environ.get("ALFWORLD_DATA")
+    if not folder or not Path(folder).is_dir():
+        raise UserError(
+            "ALFWorld's level 'data' needs the folder of its games in ALFWORLD_DATA; level 'standard' builds games itself"
+        )
+    return Path(folder)
+
+
+def _own_games(count: int, rng: random.Random, part: str) -> list[str]:
+    folder = _data_folder()
+    found = sorted(path.relative_to(folder).as_posix() for path in folder.glob(f"**/{part}/**/game.tw-pddl"))
+    rng.shuffle(found)
+    games: list[str] = []
+    for game in found:
+        if len(games) < count and json.loads((folder / game).read_text()).get("solvable") is not False:
+            games.append(game)
+    if len(games) < count:
+        raise UserError(
+            f"{folder} has {len(games)} solvable ALFWorld games of {part}; write a count up to that, not {count}"
+        )
+    return games
+
+
+class Engine:
+    """A game, in the engine's process."""
+
+    def __init__(self) -> None:
+        os.environ.setdefault("ALFWORLD_DATA", tempfile.gettempdir())  # else the package makes a folder in the home
+        try:
+            import textworld
+            from alfworld.agents.utils.misc import Demangler
+            from textworld.envs import PddlEnv
+        except ImportError:
+            raise MissingExtraError("This environment", "alfworld", "alfworld") from None
+        self._demangler = Demangler
+        self._env: Any = PddlEnv(textworld.EnvInfos())
+        self._walkthrough: list[str] = []
+
+    def start(self, level: str, seed: int, game: str) -> dict[str, Any]:
+        data = _own_game(game) if game or level == "data" else build(level, seed)
+        self._env.load(data)
+        demangler = self._demangler(game_infos=self._env._entity_infos)
+        for info in self._env._entity_infos.values():
+            info.name = demangler.demangle_alfred_name(info.id)
+        names = {info.id: info.name for info in self._env._entity_infos.values()}
+        steps = data.get("walkthrough") or []
+        self._walkthrough = [" ".join(names.get(word.lower(), word) for word in step.split()) for step in steps]
+        state = self._env.reset()
+        self._facts = _lasting(state)
+        return {"text": _tidy(state.feedback)}
+
+    def step(self, command: str) -> dict[str, Any]:
+        state, _, _ = self._env.step(command.lower())
+        before, self._facts = self._facts, _lasting(state)
+        won = bool(state["won"])
+        return {
+            "text": _tidy(state.feedback),
+            "score": float(won),
+            "won": won,
+            "over": won,
+            "valid": state["_last_action"] is not None,
+            "changed": self._facts != before,
+        }
+
+    def plan(self) -> list[str]:
+        return self._walkthrough or list(self._env._pddl_state.replan(self._env._entity_infos))
+
+    def commands(self) -> list[str]:
+        return [command for command in self._env.state["admissible_commands"] if command != "help"]
+
+
+def _lasting(state: Any) -> set[Any]:
+    return {fact for fact in state["_facts"] if fact.name not in UNCHANGED}
+
+
+def _tidy(text: str) -> str:
+    text = text.replace("-= Welcome to TextWorld, ALFRED! =-", "")
+    return "\n".join(line.strip() for line in text.split("\n") if line.strip())
+
+
+def _own_game(game: str) -> dict[str, Any]:
+    folder = _data_folder().resolve()
+    path = (folder / game).resolve()
+    if not game or folder not in path.parents or not path.is_file():
+        raise UserError(f"ALFWORLD_DATA has no game {game!r}; write a path inside it that ends in game.tw-pddl")
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def build(level: str, seed: int) -> dict[str, Any]:
+    """A game of a level: the kind of task, the room, what lies where and the goal follow from the seed."""
+    if level not in LEVELS:
+        raise UserError(f"There is no ALFWorld level {level!r}{nearest(str(level), LEVELS)}")
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        raise UserError(f"An ALFWorld row's column `seed` needs a whole number >= 0, not {seed!r}")
+    from alfworld.info import ALFRED_PDDL_PATH, ALFRED_TWL2_PATH
+
+    rng = random.Random(seed)
+    while True:  # not every room has what a task needs
+        task = rng.choice(LEVELS[level])
+        scene = rng.choice([scene for scene in ROOMS[task] if (scene % 10 == 0) == (seed % 10 == 0)])
+        made = _problem(task, scene, rng)
+        if made is not None:
+            goal, problem, steps = made
+            return {
+                "walkthrough": steps,
+                "pddl_domain": _read(ALFRED_PDDL_PATH),
+                "grammar": _read(ALFRED_TWL2_PATH).replace("UNKNOWN GOAL", goal),
+                "pddl_problem": problem,
+            }
+
+
+@functools.lru_cache
+def _read(path: str) -> str:
+    return Path(path).read_text()
+
+
+def _problem(task: str, scene: int, rng: random.Random) -> tuple[str, str, list[str]] | None:
+    """The goal in words, a PDDL problem and a solution, with identifiers for names; None where the room cannot have this task."""
+    import alfworld.gen.constants as alfred
+
+    holds, can = alfred.VAL_RECEPTACLE_OBJECTS, alfred.VAL_ACTION_OBJECTS
+    plan = Path(alfred.__file__).parent / "layouts" / f"FloorPlan{scene}"
+    places = [(_identifier(name), kind) for name in sorted(json.loads(_read(f"{plan}-openable.json")))
+              if (kind := _kind(name)) in holds]  # fmt: skip
+    kinds = sorted({kind for _, kind in places})
+    things = [
+        kind
+        for kind in sorted(json.loads(_read(f"{plan}-objects.json")))
+        if kind in alfred.OBJECTS and kind not in alfred.RECEPTACLES and any(kind in holds[place] for place in kinds)
+    ]
+    lamps = [kind for kind in things if kind in LAMPS]
+    # What to bring, and the kinds of places to bring it to; it starts at a place of another kind.
+    property_, tool = TOOLS.get(task, (None, None))
+    pairs = [
+        (thing, place)
+        for thing in things
+        for place in kinds
+        if thing in holds[place]
+        and thing not in LAMPS
+        and place != tool
+        and (property_ is None or thing in can[property_])
+        and any(thing in holds[other] for other in kinds if other != place)
+    ]
+    if not pairs or (tool and tool not in kinds) or (task == "light" and not lamps):
+        return None
+    thing, target = rng.choice(pairs)
+
+    objects = []  # identifier, kind, place
+    for kind in things:
+        wanted = kind == thing and task != "light"
+        spots = [place for place, of in places if kind in holds[of] and not (wanted and of == target)]
+        copies = 1 if kind in LAMPS else rng.randint(2, 3) if kind == thing else rng.randint(1, 2)
+        objects += [(f"{kind}_bar_{number}", kind, rng.choice(spots)) for number in range(copies)]
+    where = {place: f"loc_{number}" for number, (place, _) in enumerate(places)}
+    facts = ["(atLocation agent1 loc_init)"]
+    for place, kind in places:
+        facts += [f"(receptacleType {place} {kind}Type)", f"(receptacleAtLocation {place} {where[place]})"]
+        facts += [f"(openable {place})"] if kind in alfred.OPENABLE_CLASS_LIST else []
+    for kind in kinds:
+        facts += [f"(canContain {kind}Type {other}Type)" for other in sorted(holds[kind])]
+    for name, kind, place in objects:
+        facts += [f"(objectType {name} {kind}Type)", f"(inReceptacle {name} {place})"]
+        facts += [f"(objectAtLocation {name} {where[place]})", *([] if kind in LAMPS else [f"(pickupable {name})"])]
+        facts += [f"({what.lower()} {name})" for what in sorted(can) if kind in can[what]]
+    other_types = sorted({kind for _, kind, _ in objects} | {other for kind in kinds for other in holds[kind]})
+    declared = [
+        "agent1 - agent",
+        "loc_init - location",
+        *(f"{location} - location" for location in where.values()),
+        *(f"{place} - receptacle" for place in where),
+        *(f"{name} - object" for name, _, _ in objects),
+        *(f"{kind}Type - otype" for kind in other_types),
+        *(f"{kind}Type - rtype" for kind in kinds if kind not in other_types),
+    ]
+    words, goal = _goal(task, thing, target, lamps)
+    steps = _solve(
+        task, thing, objects, places, lamps[0] if task == "light" else target, tool, alfred.OPENABLE_CLASS_LIST
+    )
+    lines = ["(define (problem built)", "(:domain alfred)", "(:objects", *declared, ")", "(:init", *facts, ")"]
+    return words, "\n".join([*lines, f"(:goal {goal})", ")"]), steps
+
+
+def _goal(task: str, thing: str, target: str, lamps: list[str]) -> tuple[str, str]:
+    """In words and in PDDL."""
+    a, place = _a(thing.lower()), target.lower()
+    of_kind = f"(objectType ?o {thing}Type)"
+    there = f"(receptacleType ?r {target}Type) (inReceptacle ?o ?r)"
+    if task == "light":
+        toggled = "(isToggled ?t) (inReceptacle ?t ?r) (receptacleAtLocation ?r ?l) (atLocation ?a ?l)"
+        lit = f"(exists (?t - object ?r - receptacle ?a - agent ?l - location) (and (toggleable ?t) {toggled}))"
+        held = f"(exists (?o - object ?a - agent) (and {of_kind} (holds ?a ?o)))"
+        return f"look at {a} under the {lamps[0].lower()}", f"(and {lit} {held})"
+    if task == "two":
+        second = f"(objectType ?p {thing}Type) (inReceptacle ?p ?r) (not (= ?o ?p))"
+        goal = f"(exists (?r - receptacle ?o - object ?p - object) (and {of_kind} {there} {second}))"
+        return f"put two of the kind {thing.lower()} in the same {place}", goal
+    done = {"clean": "clean", "heat": "hot", "cool": "cool"}.get(task, "")
+    state = f"(is{done.title()} ?o)" if done else ""
+    a = f"a {done} {thing.lower()}" if done else a
+    return f"put {a} in {_a(place)}", f"(exists (?r - receptacle ?o - object) (and {of_kind} {there} {state}))"
+
+
+def _solve(
+    task: str,
+    thing: str,
+    objects: list[tuple[str, str, str]],
+    places: list[tuple[str, str]],
+    target: str,
+    tool: str | None,
+    openable: list[str],
+) -> list[str]:
+    """Commands that do the task; `target` is a kind of place, or of lamp."""
+    kinds, at, opened = dict(places), "", set()
+    steps: list[str] = []
+
+    def go(place: str) -> None:
+        nonlocal at
+        steps.extend([f"go to {place}"] if place != at else [])
+        steps.extend([f"open {place}"] if kinds[place] in openable and place not in opened else [])
+        opened.add(place)
+        at = place
+
+    goal = next((place for place, kind in places if kind == target), "")
+    for name, _, place in [one for one in objects if one[1] == thing][: 2 if task == "two" else 1]:
+        go(place)
+        steps.append(f"take {name} from {place}")
+        if tool is not None:
+            go(next(place for place, kind in places if kind == tool))
+            steps.append(f"{task} {name} with {at}")
+        if task == "light":
+            lamp, _, place = next(one for one in objects if one[1] == target)
+            go(place)
+            steps.append(f"use {lamp}")
+        else:
+            go(goal)
+            steps.append(f"move {name} to {goal}")
+    return steps
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+
+
+def _identifier(name: str) -> str:
+    """As ALFWorld writes Unity's names in PDDL."""
+    for sign, word in (("|", "_bar_"), ("+", "_plus_"), ("-", "_minus_"), (".", "_dot_")):
+        name = name.replace(sign, word)
+    return name
+
+
+def _kind(name: str) -> str:
+    first, last = name.split("|")[0], name.split("|")[-1]
+    return last if last.isalpha() else first

@@ -1,0 +1,215 @@
+"""TextWorld (Côté et al. 2018): text adventures made from a seed, played on a real Z-machine interpreter.
+
+Two kinds of games: custom ones (rooms, objects and a quest of so many actions) and cooking ones (find the kitchen, read the
+recipe, prepare a meal). A game is made when it is first played, in a second or two, and kept in a cache folder.
+
+The interpreter is C code with global state, and hangs for good on a few inputs: it runs in a process of its own, only the verbs
+of the game reach it, and a call has a time limit. That process has the fixed hash seed that cooking games need to be made alike.
+"""
+
+import hashlib
+import json
+import os
+import random
+import re
+import shutil
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from wm_plugin.environments.commands import CommandEnvironment, expert, wanderer
+from wm_plugin.errors import MissingExtraError, UserError, nearest
+
+MAX_TURNS = 50
+LEVELS: dict[str, dict[str, Any]] = {  # what the library's generators take
+    "standard": {"rooms": 4, "objects": 8, "quest": 4},
+    "hard-1": {"rooms": 8, "objects": 16, "quest": 8},
+    "hard-2": {"rooms": 12, "objects": 24, "quest": 12},
+    "cooking": {"recipe": 1, "take": 1, "go": 6, "open": True},
+    "cooking-hard": {"recipe": 3, "take": 3, "go": 9, "open": True, "cook": True, "cut": True},
+}
+MAX_SEED = 10**9
+FREE = ("goal", "help", "score")  # answered by the game without a move
+SHORT = ("n", "s", "e", "w", "north", "south", "east", "west", "l", "x", "i", "z", "wait", "get", "enter", *FREE)
+WINNING, LOSING = "*** The End ***", "*** You lost! ***"
+
+INSTRUCTION = f"""You are in a text adventure. Reach its goal with at most {MAX_TURNS} commands.
+Call act with one command, for example: look, inventory, go north, examine table, open box, take key from box,
+insert apple into fridge, put apple on table, unlock door with key, goal.
+
+"""
+
+__all__ = ["INSTRUCTION", "LEVELS", "TextworldEnvironment", "dataset_rows", "expert", "wanderer"]
+
+
+class TextworldEnvironment(CommandEnvironment):
+    """One episode: at most `max_turns` commands; the reward is the share of the game's points, and success is winning it.
+
+    A command is effective when the game's facts change, and invalid when the game does not understand it.
+    """
+
+    _engine = "wm_plugin.environments.textworld:Engine"
+    _timeout = 30.0
+
+    def reset(self, level: str, seed: int, max_turns: int | None = None, **_: Any) -> str:
+        """Start the game of a level (see `LEVELS`) and a seed, and return its goal and the first room."""
+        return self._start(max_turns or MAX_TURNS, level, seed)
+
+    def act(self, command: str) -> str:
+        """Give a command to the game.
+
+        Args:
+            command: One command in plain words, e.g. "take the key from the table".
+
+        Returns:
+            What the game answers.
+        """
+        return self._act(command)
+
+
+def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str = "standard") -> list[dict[str, Any]]:
+    """Rows for a trainer: the prompt explains the task, and `reset` appends the first observation to it.
+
+    Held-out games have seeds that 10 divides, and train games the others.
+    """
+    settings_of(level)
+    rng = random.Random(seed * 2 + held_out)
+    seeds: dict[int, None] = {}
+    while len(seeds) < count:
+        seeds[rng.randrange(MAX_SEED // 10) * 10 + (0 if held_out else rng.randint(1, 9))] = None
+    prompt = [{"role": "user", "content": INSTRUCTION}]
+    return [{"prompt": prompt, "level": level, "seed": one} for one in seeds]
+
+
+def settings_of(level: str) -> dict[str, Any]:
+    if level not in LEVELS:
+        raise UserError(f"There is no TextWorld level {level!r}{nearest(str(level), LEVELS)}")
+    return LEVELS[level]
+
+
+def cache_folder() -> Path:
+    """Where games are kept: WM_PLUGIN_CACHE, or wm_plugin in XDG_CACHE_HOME or in ~/.cache."""
+    ours = os.environ.get("WM_PLUGIN_CACHE")
+    base = Path(ours) if ours else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "wm_plugin"
+    return base / "textworld"
+
+
+class Engine:
+    """A game, in the engine's process."""
+
+    def __init__(self) -> None:
+        try:
+            import textworld
+        except ImportError:
+            raise MissingExtraError("This environment", "textworld", "textworld") from None
+        self._library = textworld
+        self._env: Any = None
+
+    def start(self, level: str, seed: int) -> dict[str, Any]:
+        if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < MAX_SEED:
+            raise UserError(
+                f"A TextWorld row's column `seed` needs a whole number from 0 to {MAX_SEED - 1}, not {seed!r}"
+            )
+        game = make_game(settings_of(level), seed)
+        if self._env is not None:
+            self._env.close()
+        self._env = self._library.start(str(game), self._library.EnvInfos(facts=True))
+        state = self._env.reset()
+        self._game = state["game"]
+        self._verbs = {*self._game.verbs, *SHORT}
+        self._moves, self._facts = 0, set(state["_facts"])
+        opening = state.feedback
+        start = opening.find(state["objective"][:40])
+        return {"text": tidy(opening[start:] if start >= 0 else opening)}
+
+    def step(self, command: str) -> dict[str, Any]:
+        words = command.lower().split()
+        answer = {"score": self._score, "won": False, "over": False, "valid": False, "changed": False}
+        # only letters, because dots and commas start another command; `then` does, too
+        if words[0] not in self._verbs or "then" in words or re.search(r"[^a-z0-9' -]", " ".join(words)):
+            return answer | {"text": "The game does not understand that."}
+        state, _, _ = self._env.step(" ".join(words))
+        facts = set(state["_facts"])
+        changed, self._facts = facts != self._facts, facts
+        won, lost = WINNING in state.feedback, LOSING in state.feedback
+        moves = re.search(r"(\d+)\s*$", state.feedback)  # the status line ends with the moves
+        before, self._moves = self._moves, int(moves[1]) if moves else self._moves
+        return {
+            "text": tidy(state.feedback),
+            "score": 1.0 if won else self._score,
+            "won": won,
+            "over": won or lost,
+            "valid": self._moves > before or won or lost or words[0] in FREE,
+            "changed": changed,
+        }
+
+    def plan(self) -> list[str]:
+        return list(self._game.metadata["walkthrough"])
+
+    def commands(self) -> list[str]:
+        actions = self._env.state["_valid_actions"]
+        found = self._env._wrapped_env._inform7.gen_commands_from_actions(actions)
+        return sorted(set(found))
+
+    @property
+    def _score(self) -> float:
+        share: float = (self._env.state["score"] or 0) / max(1, self._game.max_score)
+        return share
+
+
+def make_game(settings: dict[str, Any], seed: int) -> Path:
+    """The game's file, from the cache or made now; its description lies beside it with the ending .json."""
+    about = json.dumps([settings, seed, version("textworld")], sort_keys=True)
+    folder = cache_folder() / hashlib.sha256(about.encode()).hexdigest()[:20]
+    if not folder.is_dir():
+        from textworld.generator import QuestGenerationError
+        from textworld.generator.world import NoFreeExitError
+
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        making = Path(tempfile.mkdtemp(dir=folder.parent, prefix="making-"))
+        try:
+            for attempt in range(4):  # not every seed has a quest as long as that; the last digit, the split's, stays
+                try:
+                    _generate(settings, seed + attempt * MAX_SEED, making / "game.z8")
+                    break
+                except (QuestGenerationError, NoFreeExitError):
+                    if attempt == 3:
+                        raise
+            (making / "game.ni").unlink(missing_ok=True)
+            making.rename(folder)  # at once, so that nobody sees half a game
+        except OSError:
+            if not folder.is_dir():  # another process was as fast
+                raise
+        finally:
+            shutil.rmtree(making, ignore_errors=True)
+    return folder / "game.z8"
+
+
+def _generate(settings: dict[str, Any], seed: int, path: Path) -> None:
+    import textworld
+
+    options = textworld.GameOptions()
+    options.seeds = seed
+    options.path = str(path)
+    if "recipe" in settings:
+        from textworld.challenges import CHALLENGES
+
+        skills = dict.fromkeys(("recipe", "take", "go", "open", "cook", "cut", "drop"), False) | {"take": 0, "go": 1}
+        _, make, _ = CHALLENGES["tw-cooking"]
+        game = make(skills | settings | {"recipe_seed": seed, "split": None}, options)
+    else:
+        options.nb_rooms, options.nb_objects = settings["rooms"], settings["objects"]
+        options.quest_length = settings["quest"]
+        options.grammar.only_last_action = True  # the goal, and not the way there
+        game = textworld.generator.make_game(options)
+    textworld.generator.compile_game(game, options)
+
+
+def tidy(text: str) -> str:
+    """A reply of the game without its prompt, status line and empty lines."""
+    text = re.sub(r"\n>[^\n]*$", "", text)
+    for end in (WINNING, LOSING):
+        before, found, _ = text.partition(end)
+        text = before + found
+    return "\n".join(" ".join(line.split()) for line in text.split("\n") if line.strip())

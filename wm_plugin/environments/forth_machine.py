@@ -1,6 +1,6 @@
 """Forth programs of a model's, run by gforth in the sandbox, and gforth's own glossary.
 
-One process a run, with limits on its time, memory and output: about 30 ms. What it writes is the same for the same program:
+One process a run, with limits on its time, memory and output: some 50 ms. What it writes is the same for the same program:
 clocks stand still and addresses are not random where the host allows that (a container may not). A program that is stopped at
 a limit of time says only that, because how far it came is chance.
 """

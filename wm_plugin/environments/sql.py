@@ -1,6 +1,7 @@
-"""Questions about a small company's database, answered by running SQL on a real in-memory SQLite.
+"""Questions about databases and changes to them, by running SQL on a real in-memory SQLite.
 
-Harder levels: questions over joins in other databases (hard-1), and changes to them, judged by the tables' final state (hard-2).
+The standard level asks about a small company; hard-1 asks about joins in other databases, and hard-2 has changes made to them,
+which are judged by the final tables.
 
 The world is deterministic: the same row and the same calls give the same bytes with the same SQLite and Python versions. That
 holds for a SELECT without ORDER BY too: its order is unspecified in SQL, but SQLite's plan depends on nothing but the

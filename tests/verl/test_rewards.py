@@ -248,6 +248,7 @@ def test_the_function_says_what_is_wrong_with_its_settings():
         ({"path": None, "kwargs": {}}, "write a name"),
         ("ruge", "there is no 'ruge'; did you mean 'rouge'"),
         (3, "wm.reward is 3"),
+        ("rouge", "reward rouge has no tag, and a trainer hands over all that the model wrote"),
         ("nowhere.to.be:Found", "there is no module 'nowhere.to.be'"),
         ("Found", "reward: there is no 'Found'"),
         (f"{__name__}:Modle", "did you mean 'Model'?"),
@@ -634,10 +635,10 @@ def tagged_text(text):
 @pytest.mark.parametrize(
     ("spec", "score"),
     [
-        ("wm.reward=rouge", 1 / 3),
-        ("wm.reward=wm_plugin.rewards:RougeReward", 1 / 3),
-        ("wm.reward={path: rouge, kwargs: {step: 0.2}}", 0.4),
-        ("wm.reward={path: rwml, kwargs: {model: unused, base_url: 'http://localhost:1/v1'}}", 0.4),
+        ("wm.reward={path: rouge, kwargs: {tag: ''}}", 1 / 3),
+        ("wm.reward={path: 'wm_plugin.rewards:RougeReward', kwargs: {tag: ''}}", 1 / 3),
+        ("wm.reward={path: rouge, kwargs: {step: 0.2, tag: ''}}", 0.4),
+        ("wm.reward={path: rwml, kwargs: {model: unused, base_url: 'http://localhost:1/v1', tag: ''}}", 0.4),
     ],
 )
 def test_a_reward_of_ours_by_its_name(spec, score):
@@ -648,7 +649,9 @@ def test_a_reward_of_ours_by_its_name(spec, score):
 
 
 def test_nested_overrides_describe_a_reward_too():
-    config = composed_reward("+wm.reward.path=rouge", "+wm.reward.kwargs.variant=rouge1")
+    config = composed_reward(
+        *("+wm.reward.path=rouge", "+wm.reward.kwargs.variant=rouge1", "+wm.reward.kwargs.tag=next_state")
+    )
     assert load_reward_manager(config, TOKENIZER).batcher.reward.function.variant == "rouge1"
     assert (config.reward.num_workers, "coeff" in config.wm) == (1, False)  # and verl's trainer is as it was
     assert config.trainer.v1.trainer_mode == "sync"
@@ -735,7 +738,7 @@ def test_a_judge_that_fails_one_call_in_three_goes_on(fault):
 def test_a_judge_that_fails_too_often_is_not_asked_again():
     with OpenAIServer(good, faults=lambda number: "500") as server:
         settings = JUDGE | {"base_url": server.base_url}
-        spec = {"path": "judge", "kwargs": {"server": settings, "max_failure_share": 0.4}}
+        spec = {"path": "judge", "kwargs": {"server": settings, "max_failure_share": 0.4, "tag": ""}}
         manager = make_manager(spec, reward_batch=10, reward_wait_ms=5000)
         worker = types.SimpleNamespace(reward_manager=manager)
         first = run_manager(manager, *(trajectory(str(n)) for n in range(10)))

@@ -116,13 +116,34 @@ class GuardedReward:
             raise UserError("reward has a tag; write it beside the reward, as the guard's")
         self.praise, self.echo, self.tag = praise, echo, tag
         self.figures: dict[str, float] = {}
+        if hasattr(self.reward, "call_async"):  # a judge: hosts wait for many at the same time
+            self.call_async = self._call_async
 
     def __call__(self, predictions: Sequence[str | None], targets: Sequence[str], **columns: Any) -> list[float]:
+        given = self._extracted(predictions, targets)
+        return self._guarded(given, targets, self.reward(given, targets, **columns), columns)
+
+    async def _call_async(
+        self, predictions: Sequence[str | None], targets: Sequence[str], **columns: Any
+    ) -> list[float]:
+        given = self._extracted(predictions, targets)
+        reward: Any = self.reward
+        return self._guarded(given, targets, await reward.call_async(given, targets, **columns), columns)
+
+    def _extracted(self, predictions: Sequence[str | None], targets: Sequence[str]) -> Sequence[str | None]:
         check_texts(predictions, targets)
-        given = predictions
-        if self.tag is not None:
-            given = [None if text is None else extract(text, self.tag).prediction for text in predictions]
-        scores = list(self.reward(given, targets, **columns))
+        if self.tag is None:
+            return predictions
+        return [None if text is None else extract(text, self.tag).prediction for text in predictions]
+
+    def _guarded(
+        self,
+        given: Sequence[str | None],
+        targets: Sequence[str],
+        scores: Sequence[float],
+        columns: Mapping[str, Any],
+    ) -> list[float]:
+        scores = list(scores)
         contexts = columns.get("context") or [""] * len(targets)
         noted: dict[str, list[float]] = {"self_praise": [], "judge_talk": [], "echo": []}
         for row, (text, target) in enumerate(zip(given, targets, strict=True)):

@@ -43,3 +43,16 @@ def make(spec: Any, *, field: str = "reward") -> Reward:
     if not callable(found):
         raise UserError(f"{field}: {path} cannot be called; name a function or a class of rewards")
     return found  # type: ignore[no-any-return]
+
+
+def check_tagged(reward: Any, name: str) -> None:
+    """Refuse a reward that would score whole outputs by oversight: a host hands over reasoning and all.
+
+    Raises:
+        UserError: it can take predictions out of outputs, and no tag was chosen.
+    """
+    if getattr(reward, "tag", "") is None:
+        raise UserError(
+            f"reward {name} has no tag, and a trainer hands over all that the model wrote; write kwargs: {{tag: next_state}}, or "
+            'tag: "" where the answer as a whole is the prediction'
+        )

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from wm_plugin.errors import UserError, nearest
-from wm_plugin.rewards.make import make
+from wm_plugin.rewards.make import check_tagged, make
 
 RewardFunction = Callable[
     ..., Any
@@ -50,11 +50,7 @@ def as_reward_function(reward: Any, *, name: str | None = None, target: str = "t
     """
     made = make(reward)
     name = name or _name(reward)
-    if getattr(made, "tag", "") is None:
-        raise UserError(
-            f"reward {name} has no tag, and TRL hands over all that the model wrote; write kwargs: {{tag: next_state}}, or "
-            'tag: "" where the answer as a whole is the prediction'
-        )
+    check_tagged(made, name)
     asked: Any = getattr(made, "call_async", made)
     takes = _Columns(name, made, target)
 

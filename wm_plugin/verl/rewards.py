@@ -39,7 +39,7 @@ from omegaconf import OmegaConf
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from wm_plugin.errors import UserError
-from wm_plugin.rewards.make import make
+from wm_plugin.rewards.make import check_tagged, make
 from wm_plugin.verl.agent_loop import INFO
 from wm_plugin.verl.micro_batch import FIGURES, LoadedReward, MicroBatcher
 
@@ -52,11 +52,12 @@ def load_reward(spec: Any, *, field: str = "wm.reward") -> LoadedReward:
         field: the setting, for messages.
 
     Raises:
-        UserError: it is not set, does not exist, does not take these kwargs, or is no reward.
+        UserError: it is not set, does not exist, does not take these kwargs, is no reward, or has no tag.
     """
     spec = _plain(spec)
-    function = make(spec, field=field)
-    return LoadedReward(reward_path(spec, field=field), function)
+    function, path = make(spec, field=field), reward_path(spec, field=field)
+    check_tagged(function, path)
+    return LoadedReward(path, function)
 
 
 def reward_path(spec: Any, *, field: str = "wm.reward") -> str:

@@ -22,6 +22,7 @@ from wm_plugin.environments.worlds import World, load
 from wm_plugin.errors import UserError
 
 TURNS = 200  # of an episode at most; environments end on their own
+LONG = 20.0  # seconds of playing after which no more rows are looked at: some worlds are slow
 BUDGET = 0.3  # seconds that each speed is measured over
 NASTY: tuple[Any, ...] = (
     "",
@@ -122,12 +123,12 @@ def texts(environment: Any, row: Row, choose: Choose, calls: list[Chosen] | None
     return [*seen, json.dumps([environment.get_reward(), outcome], sort_keys=True, default=str)]
 
 
-def digests(world: World, seeds: int, level: str | None) -> list[str]:
-    """A hash for each row: of the row, and of all that its episodes show. Instances are used for one episode."""
+def digests(world: World, rows: Sequence[Row]) -> list[str]:
+    """A hash for each row: of the row, and of all that its episodes show. Each row has a new instance."""
     found = []
-    for number, row in enumerate(world.rows(seeds, level=level)):
-        shown = [texts(world.make(), row, choose) for choose in choosers(world, number).values()]
-        found.append(_digest(row, shown))
+    for number, row in enumerate(rows):
+        environment = world.make()
+        found.append(_digest(row, [texts(environment, row, choose) for choose in choosers(world, number).values()]))
     return found
 
 
@@ -196,8 +197,11 @@ def _metrics(world: World, row: Row) -> Finding:
 def _episodes(world: World, rows: Sequence[Row], report: Report, level: str | None) -> None:
     """Determinism, the end of an episode, rewards, and the expert's success."""
     used, here, problems = world.make(), [], {"reset": "", "end": "", "reward": ""}
-    wins, experts = 0, 0
+    wins, experts, start = 0, 0, time.monotonic()
     for number, row in enumerate(rows):
+        if time.monotonic() - start > LONG:
+            report.findings.append(Finding("slow", "note", f"only {number} of {len(rows)} rows were played"))
+            break
         shown = []
         for name, choose in choosers(world, number).items():
             calls: list[Chosen] = []
@@ -210,22 +214,18 @@ def _episodes(world: World, rows: Sequence[Row], report: Report, level: str | No
             if used.over and calls:
                 problems["end"] = problems["end"] or _end_problem(used, calls[-1])
         here.append(_digest(row, shown))
-    fresh = digests(world, len(rows), level)
-    if differing := [number for number, pair in enumerate(zip(here, fresh, strict=True)) if pair[0] != pair[1]]:
-        problems["reset"] = (
-            f"{len(differing)} of {len(rows)} rows show other texts with an instance that was used before"
-        )
-    elsewhere = _elsewhere(world, len(rows), level)
+    fresh = digests(world, rows[: len(here)])
+    if differing := sum(one != other for one, other in zip(here, fresh, strict=True)):
+        problems["reset"] = f"{differing} of {len(here)} rows show other texts with an instance that was used before"
+    elsewhere = _elsewhere(world, len(rows), len(here), level)
     report.add("reset", problems["reset"], "leaves nothing of the last episode")
     report.add("end", problems["end"], "a call after it raises ValueError")
     report.add("reward", problems["reward"], "between 0 and 1")
     if isinstance(elsewhere, str):
         report.add("other process", elsewhere)
     else:
-        differing = [
-            number for number, pair in enumerate(zip(fresh, elsewhere["digests"], strict=True)) if pair[0] != pair[1]
-        ]
-        problem = f"{len(differing)} of {len(rows)} rows show other texts there" if differing else ""
+        differing = sum(one != other for one, other in zip(fresh, elsewhere["digests"], strict=True))
+        problem = f"{differing} of {len(here)} rows show other texts there" if differing else ""
         report.add("other process", problem, "the same texts, byte for byte")
         report.bytes_an_instance = elsewhere["bytes"]
     if experts:
@@ -268,11 +268,13 @@ def _robustness_problem(world: World, rows: Sequence[Row]) -> str:
 
 def _speed(world: World, rows: Sequence[Row], report: Report) -> None:
     """Steps and resets a second of one instance, without what choosing costs."""
-    environment, episodes = world.make(), []
+    environment, episodes, begin = world.make(), [], time.monotonic()
     for number, row in enumerate(rows):
         calls: list[Chosen] = []
         texts(environment, row, choosers(world, number)["wanderer"], calls)
         episodes.append((row, calls))
+        if time.monotonic() - begin > LONG / 4:
+            break
     clock, resets, steps, reset_seconds, step_seconds = time.perf_counter, 0, 0, 0.0, 0.0
     while reset_seconds + step_seconds < BUDGET or not steps:
         for row, calls in episodes:
@@ -289,10 +291,10 @@ def _speed(world: World, rows: Sequence[Row], report: Report) -> None:
     report.steps_per_second = steps / max(step_seconds, 1e-9)
 
 
-def _elsewhere(world: World, seeds: int, level: str | None) -> dict[str, Any] | str:
+def _elsewhere(world: World, seeds: int, played: int, level: str | None) -> dict[str, Any] | str:
     """What a process with other hashes finds, or one line that says why it found nothing."""
     done = subprocess.run(
-        [sys.executable, "-m", __name__, world.name, str(seeds), json.dumps(level)],
+        [sys.executable, "-m", __name__, world.name, str(seeds), str(played), json.dumps(level)],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "12345"},
         capture_output=True,
         text=True,
@@ -305,11 +307,11 @@ def _elsewhere(world: World, seeds: int, level: str | None) -> dict[str, Any] | 
     return found
 
 
-def _main(name: str, seeds: str, level: str) -> None:
+def _main(name: str, seeds: str, played: str, level: str) -> None:
     world = load(name)
-    chosen = json.loads(level)
-    memory = bytes_an_instance(world, world.rows(int(seeds), level=chosen))
-    print(json.dumps({"bytes": memory, "digests": digests(world, int(seeds), chosen)}))
+    rows = world.rows(int(seeds), level=json.loads(level))[: int(played)]
+    memory = bytes_an_instance(world, rows)
+    print(json.dumps({"bytes": memory, "digests": digests(world, rows)}))
 
 
 if __name__ == "__main__":

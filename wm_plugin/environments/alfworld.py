@@ -28,6 +28,7 @@ ROOMS = {"put": SCENES, "two": SCENES, "light": SCENES[30:90], "clean": SCENES[:
 ROOMS |= {"heat": SCENES[:30], "cool": SCENES[:30]}  # kitchens
 TOOLS = {"clean": ("Cleanable", "SinkBasin"), "heat": ("Heatable", "Microwave"), "cool": ("Coolable", "Fridge")}
 LAMPS = ("DeskLamp", "FloorLamp")
+STANDS = ("Desk", "Dresser", "SideTable", "CoffeeTable", "DiningTable", "Shelf")  # what a lamp stands on, or beside
 DATA = {False: "train", True: "valid_unseen"}  # ALFWorld's own split; the rooms of the second are in no train game
 UNCHANGED = ("checked", "examined")  # facts that looking leaves behind
 
@@ -138,6 +139,15 @@ class Engine:
         return {"text": _tidy(state.feedback)}
 
     def step(self, command: str) -> dict[str, Any]:
+        if command.lower() not in self._env.state["_valid_commands"]:  # the same, without listing all actions again
+            return {
+                "text": "Nothing happens.",
+                "score": 0,
+                "won": False,
+                "over": False,
+                "valid": False,
+                "changed": False,
+            }
         state, _, _ = self._env.step(command.lower())
         before, self._facts = self._facts, _lasting(state)
         won = bool(state["won"])
@@ -146,12 +156,16 @@ class Engine:
             "score": float(won),
             "won": won,
             "over": won,
-            "valid": state["_last_action"] is not None,
+            "valid": True,
             "changed": self._facts != before,
         }
 
     def plan(self) -> list[str]:
-        return self._walkthrough or list(self._env._pddl_state.replan(self._env._entity_infos))
+        return self._walkthrough or self.planned()
+
+    def planned(self) -> list[str]:
+        """What Fast Downward finds, in a second or in minutes."""
+        return list(self._env._pddl_state.replan(self._env._entity_infos))
 
     def commands(self) -> list[str]:
         return [command for command in self._env.state["admissible_commands"] if command != "help"]
@@ -215,8 +229,11 @@ def _problem(task: str, scene: int, rng: random.Random) -> tuple[str, str, list[
     things = [
         kind
         for kind in sorted(json.loads(_read(f"{plan}-objects.json")))
-        if kind in alfred.OBJECTS and kind not in alfred.RECEPTACLES and any(kind in holds[place] for place in kinds)
+        if kind in LAMPS
+        or (kind in alfred.OBJECTS and kind not in alfred.RECEPTACLES and any(kind in holds[place] for place in kinds))
     ]
+    if not any(kind in STANDS for kind in kinds):
+        things = [kind for kind in things if kind not in LAMPS]
     lamps = [kind for kind in things if kind in LAMPS]
     # What to bring, and the kinds of places to bring it to; it starts at a place of another kind.
     property_, tool = TOOLS.get(task, (None, None))
@@ -238,6 +255,8 @@ def _problem(task: str, scene: int, rng: random.Random) -> tuple[str, str, list[
     for kind in things:
         wanted = kind == thing and task != "light"
         spots = [place for place, of in places if kind in holds[of] and not (wanted and of == target)]
+        if kind in LAMPS:
+            spots = [place for place, of in places if of in STANDS]
         copies = 1 if kind in LAMPS else rng.randint(2, 3) if kind == thing else rng.randint(1, 2)
         objects += [(f"{kind}_bar_{number}", kind, rng.choice(spots)) for number in range(copies)]
     where = {place: f"loc_{number}" for number, (place, _) in enumerate(places)}

@@ -24,6 +24,7 @@ Choice = tuple[str, dict[str, Any]]
 class CommandEnvironment:
     """What these worlds share. A call that is lost ends the episode without reward, and is counted in `metrics["lost"]`."""
 
+    irreversible: tuple[str, ...] = ()
     _engine = ""  # dotted path
     _timeout = 60.0  # seconds a command; a start may take five times as long
 

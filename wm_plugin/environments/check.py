@@ -21,7 +21,7 @@ from wm_plugin.environments.protocol import tool_methods, tool_schema
 from wm_plugin.environments.worlds import World, load
 from wm_plugin.errors import UserError
 
-TURNS = 200  # of an episode at most; environments end on their own
+TURNS, WANDERED = 200, 30  # of an expert's and a wanderer's episode, at most; environments end on their own
 LONG = 20.0  # seconds of playing after which no more rows are looked at: some worlds are slow
 BUDGET = 0.3  # seconds that each speed is measured over
 NASTY: tuple[Any, ...] = (
@@ -102,8 +102,11 @@ def check(world: World, *, seeds: int = 20, level: str | None = None) -> Report:
 
 
 def choosers(world: World, number: int) -> dict[str, Choose]:
-    """The wanderer and the expert of a row, which know nothing of other rows."""
-    found = {"wanderer": world.wanderer(random.Random(number))}
+    """The wanderer and the expert of a row, which know nothing of other rows. The wanderer stops after `WANDERED` turns."""
+    wanderer, turns = world.wanderer(random.Random(number)), iter(range(WANDERED))
+    found: dict[str, Choose] = {
+        "wanderer": lambda environment: None if next(turns, None) is None else wanderer(environment)
+    }
     expert = world.expert()
     return found if expert is None else found | {"expert": expert}
 

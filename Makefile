@@ -1,6 +1,7 @@
 # `make demo` and `make test` work on a fresh machine with Python 3.11 or 3.12 and nothing else: they make what they need.
 #   PYTHON=python3.12      the interpreter to make environments with
 #   CONSTRAINTS=           leave the CPU build of torch out, e.g. on a GPU machine
+#   JOBS=8                 processes for the fast tests
 #   PINS='trl==1.9.2'      another release of the host than the newest, in an environment made anew; with one host's targets
 PYTHON ?= python3
 CONSTRAINTS ?= constraints/cpu.txt
@@ -9,8 +10,10 @@ CONSTRAINTS ?= constraints/cpu.txt
 TRL := .venv-trl
 VERL := .venv-verl
 PINS ?=
+JOBS ?= 2
 PIP_INSTALL = $(1)/bin/python -m pip install --quiet --disable-pip-version-check $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 PYTEST = $(1)/bin/python -m pytest
+FAST = -m "not slow" -n $(JOBS) --dist loadfile
 
 .PHONY: demo demo-verl test test-trl test-verl test-slow test-slow-trl test-slow-verl check bench compat clean
 
@@ -29,11 +32,11 @@ demo-verl: $(VERL)/.done
 test: test-trl test-verl
 
 test-trl: $(TRL)/.done
-	$(call PYTEST,$(TRL)) -m "not slow"
+	$(call PYTEST,$(TRL)) $(FAST)
 
 # the core's tests again, because transformers is another one
 test-verl: $(VERL)/.done
-	$(call PYTEST,$(VERL)) -m "not slow"
+	$(call PYTEST,$(VERL)) $(FAST)
 
 ## end-to-end runs
 test-slow: test-slow-trl test-slow-verl
@@ -64,8 +67,8 @@ bench: $(TRL)/.done $(VERL)/.done
 compat:
 	$(PYTHON) benchmarks/compat.py $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 
-$(TRL)/.done: EXTRAS := demo,maze,sokoban,taxi,rules,server,embed,peft,dev
-$(VERL)/.done: EXTRAS := verl,maze,sokoban,taxi,rules,server,report,dev
+$(TRL)/.done: EXTRAS := demo,maze,sokoban,taxi,textworld,scienceworld,rules,server,embed,peft,dev
+$(VERL)/.done: EXTRAS := verl,maze,sokoban,taxi,textworld,scienceworld,rules,server,report,dev
 $(VERL)/.done: BELOW := and sys.version_info < (3, 13)
 # torch first: what comes after it would otherwise choose a build of its own
 $(TRL)/.done $(VERL)/.done: pyproject.toml $(CONSTRAINTS)

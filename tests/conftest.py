@@ -3,6 +3,12 @@
 import sys
 from importlib import metadata
 
+from hypothesis import HealthCheck, settings
+
+# what an example takes depends on what else the machine does
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
+
 
 def installed(host: str) -> bool:
     try:

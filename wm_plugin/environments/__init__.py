@@ -12,16 +12,19 @@ from wm_plugin.registry import Registry
 
 ENVIRONMENTS = Registry(
     "environment",
+    alfworld="wm_plugin.environments.alfworld:AlfworldEnvironment",
     dialogue="wm_plugin.environments.dialogue:DialogueEnvironment",
     docs="wm_plugin.environments.docs:DocsEnvironment",
     forth="wm_plugin.environments.forth:ForthEnvironment",
     grid="wm_plugin.environments.grid:GridEnvironment",
     maze="wm_plugin.environments.maze:MazeEnvironment",
+    scienceworld="wm_plugin.environments.scienceworld:ScienceworldEnvironment",
     shop="wm_plugin.environments.shop:ShopEnvironment",
     sokoban="wm_plugin.environments.sokoban:SokobanEnvironment",
     sql="wm_plugin.environments.sql:SqlEnvironment",
     tau2="wm_plugin.environments.tau2:Tau2Environment",
     taxi="wm_plugin.environments.taxi:TaxiEnvironment",
+    textworld="wm_plugin.environments.textworld:TextworldEnvironment",
     wordle="wm_plugin.environments.wordle:WordleEnvironment",
 )
 

@@ -39,13 +39,16 @@ class Need:
 
 
 NEEDS = {
+    "alfworld": Need("alfworld", ("alfworld", "fast_downward")),
     "docs": Need("docs", ("bm25s",)),
     "forth": Need("forth", ("bm25s",), ("gforth", "bwrap")),
     "maze": Need("maze", ("mazelib",)),
+    "scienceworld": Need("scienceworld", ("scienceworld",), ("java",)),
     "shop": Need("shop", ("bm25s",)),
     "sokoban": Need("sokoban", ("reasoning_gym",)),
     "taxi": Need("taxi", ("gymnasium",)),
     "tau2": Need(None, ("tau2.gym.gym_agent",)),
+    "textworld": Need("textworld", ("textworld",)),
 }
 
 

@@ -1,0 +1,211 @@
+"""ScienceWorld (Wang et al. 2022): elementary science in a simulated house, in text.
+
+The simulator is a Java program; each environment has a virtual machine of its own, which all its episodes share. Its `step` is
+called directly: the package's own lists every valid action each time and is several times slower. The virtual machine gives all
+objects one identity hash. Otherwise sets of objects are listed in another order each time, and few tasks replay.
+"""
+
+import os
+import random
+import shutil
+from typing import Any
+
+from wm_plugin.environments.commands import CommandEnvironment, expert, wanderer
+from wm_plugin.errors import MissingExtraError, UserError, nearest
+
+MAX_TURNS = 100
+HEAP = "1g"  # of the virtual machine, at most; WM_PLUGIN_SCIENCEWORLD_HEAP says otherwise
+# The tasks that replay identically, and how many variations are for training, development and testing, in this order:
+# `benchmarks/scienceworld_replay.py` makes this table, with scienceworld 1.2.3 and OpenJDK 17.
+TASKS: dict[str, tuple[int, int, int]] = {
+    "boil": (14, 7, 9),
+    "change-the-state-of-matter-of": (14, 7, 9),
+    "chemistry-mix": (16, 8, 8),
+    "chemistry-mix-paint-secondary-color": (18, 9, 9),
+    "chemistry-mix-paint-tertiary-color": (18, 9, 9),
+    "find-animal": (150, 75, 75),
+    "find-living-thing": (150, 75, 75),
+    "find-non-living-thing": (150, 75, 75),
+    "find-plant": (150, 75, 75),
+    "freeze": (14, 7, 9),
+    "grow-fruit": (62, 31, 33),
+    "grow-plant": (62, 31, 33),
+    "identify-life-stages-1": (6, 3, 5),
+    "identify-life-stages-2": (4, 2, 4),
+    "inclined-plane-determine-angle": (84, 42, 42),
+    "inclined-plane-friction-named-surfaces": (692, 346, 348),
+    "inclined-plane-friction-unnamed-surfaces": (80, 40, 42),
+    "lifespan-longest-lived": (62, 31, 32),
+    "lifespan-longest-lived-then-shortest-lived": (62, 31, 32),
+    "lifespan-shortest-lived": (62, 31, 32),
+    "measure-melting-point-known-substance": (218, 109, 109),
+}
+LEVELS = {
+    "standard": [task for task in TASKS if task.startswith(("find-", "lifespan-", "chemistry-"))],  # short gold paths
+    "hard": [task for task in TASKS if not task.startswith(("find-", "lifespan-", "chemistry-"))],
+}
+NOT_UNDERSTOOD = ("No known action matches that input", "Unknown action")
+
+INSTRUCTION = f"""You are in a house with a workshop, a greenhouse and more, and have a scientific task to do there, with at
+most {MAX_TURNS} commands.
+Call act with one command: look around, inventory, task, open door to kitchen, go to kitchen, look at <thing>, look in <thing>,
+pick up <thing>, put down <thing>, move <thing> to <place>, pour <thing> in <thing>, mix <thing>, use <thing> on <thing>,
+activate | deactivate | open | close | read | eat | flush <thing>, connect <thing> to <thing>, focus on <thing>, wait, wait1.
+Focus only on what the task asks for: focusing on another thing fails it. Where a command is ambiguous, answer with a number.
+
+"""
+
+__all__ = ["INSTRUCTION", "LEVELS", "TASKS", "ScienceworldEnvironment", "dataset_rows", "expert", "wanderer"]
+
+
+class ScienceworldEnvironment(CommandEnvironment):
+    """One episode: at most `max_turns` commands; the reward is the task's own score in [0, 1], and success is a full one.
+
+    A command is effective when it changes what is seen, carried or scored, and invalid when the simulator does not understand it.
+    """
+
+    _engine = "wm_plugin.environments.scienceworld:Engine"
+    _timeout = 60.0
+
+    def reset(self, task: str, variation: int, max_turns: int | None = None, **_: Any) -> str:
+        """Start a variation of a task of `TASKS`, and return what is asked and the first room."""
+        return self._start(max_turns or MAX_TURNS, task, variation)
+
+    def act(self, command: str) -> str:
+        """Do something in the house.
+
+        Args:
+            command: One command, e.g. "open door to kitchen".
+
+        Returns:
+            What happens.
+        """
+        return self._act(command)
+
+
+def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str = "standard") -> list[dict[str, Any]]:
+    """Rows for a trainer: the prompt explains the world, and `reset` appends the task and the first room to it.
+
+    The split is ScienceWorld's own: its train variations, and its test variations where rows are held out. Each is given once.
+    """
+    if level not in LEVELS:
+        raise UserError(f"There is no ScienceWorld level {level!r}{nearest(str(level), LEVELS)}")
+    found = []
+    for task in LEVELS[level]:
+        train, development, test = TASKS[task]
+        first = train + development if held_out else 0
+        found += [(task, variation) for variation in range(first, first + test if held_out else train)]
+    if count > len(found):
+        kind = "held-out" if held_out else "train"
+        raise UserError(
+            f"ScienceWorld has {len(found)} {kind} rows of the level {level!r}; write a count up to that, not {count}"
+        )
+    random.Random(seed * 2 + held_out).shuffle(found)
+    prompt = [{"role": "user", "content": INSTRUCTION}]
+    return [{"prompt": prompt, "level": level, "task": task, "variation": number} for task, number in found[:count]]
+
+
+class Engine:
+    """The simulator, in the engine's process, which starts the virtual machine."""
+
+    def __init__(self) -> None:
+        try:
+            from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+            from scienceworld.constants import BASEPATH, JAR_PATH
+        except ImportError:
+            raise MissingExtraError("This environment", "scienceworld", "scienceworld") from None
+        options = [
+            f"-Xmx{os.environ.get('WM_PLUGIN_SCIENCEWORLD_HEAP') or HEAP}",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",  # a third less memory, and faster for minutes
+            "-XX:-UsePerfData",  # no file in /tmp that a killed one leaves behind
+            "-XX:+UnlockExperimentalVMOptions",
+            "-XX:hashCode=2",  # the constant
+        ]
+        port, token, self._java = launch_gateway(
+            classpath=JAR_PATH,
+            javaopts=options,
+            java_path=find_java(),
+            die_on_exit=True,
+            enable_auth=True,
+            cwd=BASEPATH,
+            return_proc=True,
+        )
+        parameters = GatewayParameters(port=port, auth_token=token, auto_field=True)
+        gateway = JavaGateway(gateway_parameters=parameters)
+        self.server = gateway.jvm.scienceworld.runtime.pythonapi.PythonInterface()
+        self._episode: tuple[str, int] = ("", 0)
+        self._seen: Any = None
+
+    def start(self, task: str, variation: int) -> dict[str, Any]:
+        if task not in TASKS:
+            raise UserError(f"A ScienceWorld row's column `task`: there is no {task!r}{nearest(str(task), TASKS)}")
+        if not isinstance(variation, int) or isinstance(variation, bool) or not 0 <= variation < sum(TASKS[task]):
+            raise UserError(
+                f"A ScienceWorld row's column `variation` needs a number from 0 to {sum(TASKS[task]) - 1} for {task}"
+            )
+        self._episode = (task, variation)
+        self._load()
+        return {"text": f"{self.server.getTaskDescription()}\n{_tidy(self._seen[0])}"}
+
+    def step(self, command: str) -> dict[str, Any]:
+        text = str(self.server.step(command))
+        score, ended = float(self.server.getScore()), bool(self.server.getCompleted())
+        before, self._seen = self._seen, self._look(score)
+        return {
+            "text": _tidy(text),
+            "score": score,
+            "won": score >= 1.0,
+            "over": ended or score < 0,
+            "valid": not text.startswith(NOT_UNDERSTOOD),
+            "changed": self._seen != before,
+        }
+
+    def plan(self) -> list[str]:
+        self.server.load(*self._episode, "", True)
+        path = list(self.server.getGoldActionSequence())
+        self._load()
+        return path
+
+    def commands(self) -> list[str]:
+        valid = sorted(self.server.getValidActionObjectCombinations())
+        return [command for command in valid if not command.startswith(("focus", "reset"))]
+
+    def splits(self, tasks: list[str]) -> list[list[int]]:
+        """How many variations the simulator has for training, development and testing."""
+        counts = []
+        for task in tasks:
+            self.server.load(task, 0, "", False)
+            parts = (self.server.getVariationsTrain(), self.server.getVariationsDev(), self.server.getVariationsTest())
+            counts.append([len(list(part)) for part in parts])
+        return counts
+
+    def machine(self) -> int:
+        """The process of the virtual machine."""
+        return int(self._java.pid)
+
+    def close(self) -> None:
+        self._java.kill()
+        self._java.wait()
+
+    def _load(self) -> None:
+        self.server.load(*self._episode, "", False)
+        self.server.reset()
+        self._seen = self._look(0.0)
+
+    def _look(self, score: float) -> tuple[str, str, float]:
+        return str(self.server.freeActionLook()), str(self.server.freeActionInventory()), score
+
+
+def find_java() -> str:
+    """The program java, of JAVA_HOME or the path."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=os.path.join(home, "bin")) if home else shutil.which("java")
+    if found is None:
+        where = f"in {home}/bin (JAVA_HOME)" if home else "on the path"
+        raise UserError(f"ScienceWorld needs Java, and there is none {where}: install a JRE, e.g. default-jre-headless")
+    return found
+
+
+def _tidy(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.split("\n") if line.strip())

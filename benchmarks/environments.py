@@ -130,15 +130,20 @@ def sokoban_moves(world: World) -> tuple[Loop, Loop]:
 
 
 def maze_levels(world: World) -> tuple[Loop, Loop]:
-    """Mazes of 11x11 cells, by mazelib and as our text with the walls and floor."""
+    """Mazes of 11x11 cells, each from a seed: by mazelib, as its documentation makes them, and as our text of walls and floor."""
     del world
+    from mazelib import Maze
     from mazelib.generate.Prims import Prims
 
     from wm_plugin.environments.maze import _own_generators, _prim_maze
 
     def library() -> Iterator[None]:
+        seed = 0
         while True:
-            Prims(5, 5).generate()
+            seed += 1
+            maze = Maze(seed)
+            maze.generator = Prims(5, 5)
+            maze.generate()
             yield
 
     def here() -> Iterator[None]:

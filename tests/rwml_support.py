@@ -82,7 +82,7 @@ def train_by_trl(algorithm: str, folder: Path, seed: int, *flags: str, greedy: b
     return Trained(before, after, trainer.state.global_step, cpu_seconds, trainer.state.log_history, without_sampling)
 
 
-def train_by_verl(algorithm: str, folder: Path, seed: int, *overrides: str, timeout: float = 1500) -> Trained:
+def train_by_verl(algorithm: str, folder: Path, seed: int, *overrides: str, timeout: float = 3000) -> Trained:
     """By `run_rwml_<algorithm>_tiny.sh`, which makes the start where `folder` has none yet."""
     import verl_run
 

@@ -12,7 +12,7 @@ import atexit
 import contextlib
 import json
 import os
-import queue
+import select
 import signal
 import socket
 import subprocess
@@ -136,28 +136,27 @@ def serve(descriptor: int, path: str) -> None:
     """The engine's side: answers calls until the socket closes, then calls the engine's `close`, if it has one."""
     atexit.register(os.killpg, 0, signal.SIGKILL)  # registered first, it comes last: what the engine started and left
     channel = socket.socket(fileno=descriptor)
-    requests: queue.SimpleQueue[list[Any] | None] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(channel, requests), daemon=True).start()
+    threading.Thread(target=_watch, args=(channel,), daemon=True).start()
     engine: Any = None
-    while (request := requests.get()) is not None:
-        method, arguments = request
-        try:
-            if engine is None:
-                engine = import_object(path, field="engine")()
-            answer = {"value": getattr(engine, method)(*arguments)}
-        except UserError as error:
-            answer = {"refused": str(error)}
-        except Exception as error:
-            answer = {"error": f"{type(error).__name__}: {error}"[:500]}
-        channel.sendall(json.dumps(answer).encode() + b"\n")
+    with contextlib.suppress(OSError), channel.makefile("rb") as requests:
+        for request in requests:
+            method, arguments = json.loads(request)
+            try:
+                if engine is None:
+                    engine = import_object(path, field="engine")()
+                answer = {"value": getattr(engine, method)(*arguments)}
+            except UserError as error:
+                answer = {"refused": str(error)}
+            except Exception as error:
+                answer = {"error": f"{type(error).__name__}: {error}"[:500]}
+            channel.sendall(json.dumps(answer).encode() + b"\n")
     if hasattr(engine, "close"):
         engine.close()
 
 
-def _listen(channel: socket.socket, requests: "queue.SimpleQueue[list[Any] | None]") -> None:
-    with channel.makefile("rb") as lines, contextlib.suppress(OSError):
-        for line in lines:
-            requests.put(json.loads(line))
-    requests.put(None)
+def _watch(channel: socket.socket) -> None:
+    hangup = select.poll()
+    hangup.register(channel, 0)  # a hang-up is always told; what can be read is not ours
+    hangup.poll()
     time.sleep(_GOODBYE)
     os.killpg(0, signal.SIGKILL)  # the engine is busy and nobody waits for it

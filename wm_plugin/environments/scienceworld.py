@@ -39,6 +39,8 @@ TASKS: dict[str, tuple[int, int, int]] = {
     "lifespan-longest-lived-then-shortest-lived": (62, 31, 32),
     "lifespan-shortest-lived": (62, 31, 32),
     "measure-melting-point-known-substance": (218, 109, 109),
+    "measure-melting-point-unknown-substance": (150, 75, 75),
+    "melt": (14, 7, 9),
 }
 LEVELS = {
     "standard": [task for task in TASKS if task.startswith(("find-", "lifespan-", "chemistry-"))],  # short gold paths

@@ -8,7 +8,9 @@ from typing import Any
 from wm_plugin.errors import MissingExtraError
 
 NOT_TOOLS = ("reset", "get_reward")
-GIVEN_SCHEMAS: dict[str, dict[str, Any]] = {}  # by a tool's `path_of_tool`: in processes that get them from their parent
+GIVEN_SCHEMAS: dict[
+    str, dict[str, Any]
+] = {}  # by a tool's `path_of_tool`: in processes that get them from their parent
 
 
 def tool_methods(environment: Any) -> dict[str, Callable[..., Any]]:

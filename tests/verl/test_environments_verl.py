@@ -106,6 +106,7 @@ def test_every_environment_is_trained_in_for_two_steps_and_shows_what_it_shows_w
         for name, value in summary(figures).items():
             assert shown[name] == pytest.approx(value), name
         assert shown["wm/env/truncated"] == 0
+        assert 6 <= shown["wm/env/budget"] <= 7  # the recipe allows 7 turns, the grid itself 6
         called = sum(value for name, value in shown.items() if name.startswith("wm/env/calls/"))
         assert called > 0
     assert done.steps[0]["echo/nll"] != done.steps[1]["echo/nll"]  # the first step changed the weights

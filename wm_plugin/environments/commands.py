@@ -30,7 +30,7 @@ class CommandEnvironment:
 
     def __init__(self) -> None:
         self._process = EngineProcess(self._engine, timeout=self._timeout)
-        self._max_turns = 0  # over until the first reset
+        self.max_turns = 0  # over until the first reset
         self._forget()
 
     def get_reward(self) -> float:
@@ -38,7 +38,7 @@ class CommandEnvironment:
 
     @property
     def over(self) -> bool:
-        return self._ended or self.turns >= self._max_turns
+        return self._ended or self.turns >= self.max_turns
 
     @property
     def metrics(self) -> dict[str, int]:
@@ -58,7 +58,7 @@ class CommandEnvironment:
 
     def _start(self, max_turns: int, *columns: Any) -> str:
         self._forget()
-        self._max_turns = 0  # stays over if a column is refused
+        self.max_turns = 0  # stays over if a column is refused
         for last_try in (False, True):  # between episodes a process may have gone: that costs nothing
             try:
                 text = self._process.call("start", *columns, timeout=5 * self._timeout)["text"]
@@ -66,7 +66,7 @@ class CommandEnvironment:
             except LostError as error:
                 if last_try:
                     return self._lose(error)
-        self._max_turns = max_turns
+        self.max_turns = max_turns
         return str(text)
 
     def _act(self, command: Any) -> str:

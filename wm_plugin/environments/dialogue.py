@@ -47,7 +47,7 @@ class DialogueEnvironment:
         self._database = sqlite3.connect(":memory:", check_same_thread=False)  # a host may call from any thread
         self._case: Case | None = None
         self._user: User | None = None
-        self._max_turns = 0  # over until the first reset
+        self.max_turns = 0  # over until the first reset
         self._clear()
 
     def _clear(self) -> None:
@@ -91,7 +91,7 @@ class DialogueEnvironment:
             self._user = ServedUser(self._case, user_url, user_model)
         else:
             self._user = ScriptedUser(self._case, insistent=level == "hard")
-        self._max_turns = max_turns or MAX_TURNS
+        self.max_turns = max_turns or MAX_TURNS
         self._clear()
         try:
             said = self._user.opening()
@@ -254,7 +254,7 @@ class DialogueEnvironment:
 
     @property
     def over(self) -> bool:
-        return self._ended or self.turns >= self._max_turns
+        return self._ended or self.turns >= self.max_turns
 
     @property
     def metrics(self) -> dict[str, int]:

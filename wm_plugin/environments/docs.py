@@ -34,7 +34,7 @@ class DocsEnvironment:
     irreversible = ("finish",)
 
     def __init__(self) -> None:
-        self._max_turns = 0  # over until the first reset
+        self.max_turns = 0  # over until the first reset
         self._start("", "", "")
 
     def _start(self, answer: str, page: str, entry: str) -> None:
@@ -61,7 +61,7 @@ class DocsEnvironment:
             )
         docs_pages.index()
         self._start(answer, str(page), str(entry))
-        self._max_turns = max_turns or MAX_TURNS
+        self.max_turns = max_turns or MAX_TURNS
         return f"The documentation has {len(docs_pages.pages())} pages."
 
     def search_docs(self, queries: str) -> str:
@@ -160,7 +160,7 @@ class DocsEnvironment:
 
     @property
     def over(self) -> bool:
-        return self._ended or self.turns >= self._max_turns
+        return self._ended or self.turns >= self.max_turns
 
     @property
     def metrics(self) -> dict[str, int]:

@@ -53,7 +53,7 @@ class ForthEnvironment:
 
     def __init__(self) -> None:
         self._problem: Problem | None = None
-        self._max_turns = 0  # over until the first reset
+        self.max_turns = 0  # over until the first reset
         self._start()
 
     def _start(self) -> None:
@@ -75,7 +75,7 @@ class ForthEnvironment:
                 f"forth's column `problem` is {str(problem)[:60]!r}{nearest(str(problem)[:60], problems())}"
             )
         forth_machine.check()
-        self._problem, self._max_turns = problems()[problem], max_turns or MAX_TURNS
+        self._problem, self.max_turns = problems()[problem], max_turns or MAX_TURNS
         self._start()
         return "No code is submitted yet."
 
@@ -148,7 +148,7 @@ class ForthEnvironment:
 
     @property
     def over(self) -> bool:
-        return self._lost or self.turns >= self._max_turns
+        return self._lost or self.turns >= self.max_turns
 
     @property
     def metrics(self) -> dict[str, int]:

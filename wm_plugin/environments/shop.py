@@ -42,7 +42,7 @@ class ShopEnvironment:
     def __init__(self) -> None:
         self._catalogue: Catalogue | None = None
         self._goal: Goal | None = None
-        self._max_turns = 0  # over until the first reset
+        self.max_turns = 0  # over until the first reset
         self._clear()
 
     def _clear(self) -> None:
@@ -73,7 +73,7 @@ class ShopEnvironment:
                 raise UserError(f"A shop's column `{name}` needs a whole number from 0, not {str(value)[:20]!r}")
         self._catalogue = catalogue(int(catalogue_seed))
         self._goal = self._catalogue.goal(int(goal), level)
-        self._max_turns = max_turns or MAX_TURNS
+        self.max_turns = max_turns or MAX_TURNS
         self._clear()
         return f"Wanted: {self._goal.text}\n{self._observation()}"
 
@@ -149,7 +149,7 @@ class ShopEnvironment:
 
     @property
     def over(self) -> bool:
-        return self._ended or self.turns >= self._max_turns
+        return self._ended or self.turns >= self.max_turns
 
     @property
     def metrics(self) -> dict[str, int]:

@@ -61,7 +61,7 @@ class SqlEnvironment:
         self._connection = sqlite3.connect(":memory:", check_same_thread=False)  # a host may call from any thread
         self._answer = self._query = self._database = ""
         self._wanted: State | None = None  # of a change
-        self._max_turns = 0  # over until the first reset
+        self.max_turns = 0  # over until the first reset
         self._ended = False
         self.turns = 0
         self.success = False
@@ -97,7 +97,7 @@ class SqlEnvironment:
         self._connection.close()
         self._connection = open_database(seed, database)
         self._answer, self._query, self._database = str(answer), str(changes or query), database
-        self._max_turns = max_turns or MAX_TURNS
+        self.max_turns = max_turns or MAX_TURNS
         self._ended, self.turns, self.success = False, 0, False
         self._seen, self._effective, self._invalid = [], 0, 0
         return "The database is open."
@@ -156,7 +156,7 @@ class SqlEnvironment:
 
     @property
     def over(self) -> bool:
-        return self._ended or self.turns >= self._max_turns
+        return self._ended or self.turns >= self.max_turns
 
     @property
     def metrics(self) -> dict[str, int]:

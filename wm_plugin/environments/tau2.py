@@ -43,7 +43,7 @@ class Tau2Environment:
         self._gym: Any = None
         self._task: Any = None
         self._tools: set[str] = set()
-        self._max_turns = 0  # over until the first reset
+        self.max_turns = 0  # over until the first reset
         self._clear()
 
     def _clear(self) -> None:
@@ -75,7 +75,7 @@ class Tau2Environment:
         _tasks(registry, domain, task_id)
         self._stop()
         self._gym = gym(domain, str(task_id), max_steps=4 * (max_turns or MAX_TURNS), **_customer(user_url, user_model))
-        self._max_turns = max_turns or MAX_TURNS
+        self.max_turns = max_turns or MAX_TURNS
         self._clear()
         said, about = self._gym.reset()
         self._task = about["task"]
@@ -135,7 +135,7 @@ class Tau2Environment:
 
     @property
     def over(self) -> bool:
-        return self._ended or self.turns >= self._max_turns
+        return self._ended or self.turns >= self.max_turns
 
     @property
     def metrics(self) -> dict[str, int]:

@@ -1,5 +1,7 @@
 """Every environment in the real GRPO trainer: two training steps, and the episodes that the rollout without a host has."""
 
+from typing import ClassVar
+
 import pytest
 
 from environment_support import END, NAMES, SEED, TURNS, episodes, world
@@ -13,7 +15,7 @@ from wm_plugin.trl import WorldModelGRPOTrainer
 class Played(Batches, WorldModelGRPOTrainer):
     """Says the turns of given episodes. A prompt is known by its first observation; keeps what came of each generation."""
 
-    episodes: list = []
+    episodes: ClassVar[list] = []
 
     def _generate_single_turn(self, prompt_ids, *args, **kwargs):
         texts = [self.processing_class.decode(ids) for ids in prompt_ids]

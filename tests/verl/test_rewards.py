@@ -766,16 +766,21 @@ def test_what_is_wrong_with_a_row_or_a_call_stops_nothing():
 def test_a_misspelt_reward_stops_the_run_before_it_starts():
     with pytest.raises(UserError, match="there is no 'ruge'; did you mean 'rouge'"):
         check_config(composed_reward("wm.reward=ruge"))
+    with pytest.raises(UserError, match="reward judge has no tag, and a trainer hands over all"):
+        check_config(composed_reward("wm.reward={path: judge, kwargs: {server: {model: m}}}"))
     with pytest.raises(UserError, match="wm.reward is None; write a name"):
         check_config(composed_reward())
 
 
+ROUGE = "wm.reward={path: rouge, kwargs: {tag: next_state}}"
+
+
 @pytest.mark.parametrize("name", ["algorithm.filter_groups.enable", "trainer.v1.sampler.sync_refill_failed_groups"])
 def test_what_verl_leaves_out_beside_a_sampler_is_refused(name):
-    check_config(composed_reward("wm.reward=rouge"))
+    check_config(composed_reward(ROUGE))
     with pytest.raises(UserError, match=f"{name} is true, which verl has for its own sampler only"):
-        check_config(composed_reward("wm.reward=rouge", f"{name}=true"))
-    check_config(composed_reward("wm.reward=rouge", f"{name}=true", "trainer.v1.sampler.custom_sampler.path=null"))
+        check_config(composed_reward(ROUGE, f"{name}=true"))
+    check_config(composed_reward(ROUGE, f"{name}=true", "trainer.v1.sampler.custom_sampler.path=null"))
 
 
 def test_verl_makes_the_sampler_by_config():

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from wm_plugin.errors import UserError, nearest
@@ -56,3 +57,21 @@ def check_tagged(reward: Any, name: str) -> None:
             f"reward {name} has no tag, and a trainer hands over all that the model wrote; write kwargs: {{tag: next_state}}, or "
             'tag: "" where the answer as a whole is the prediction'
         )
+
+
+def check_spec(spec: Any, path: str) -> None:
+    """The same, and that the reward exists, of a config's description alone: making some rewards loads a model.
+
+    Raises:
+        UserError: as `make` and `check_tagged` would.
+    """
+    from wm_plugin.rewards import REWARDS
+
+    found = REWARDS.get(path)
+    kwargs = (spec.get("kwargs") if isinstance(spec, Mapping) else None) or {}
+    # a class may take it as one of **settings, which a class above it names
+    above = inspect.getmro(found)[:-1] if inspect.isclass(found) else ()
+    parameters = [inspect.signature(one.__init__).parameters.get("tag") for one in above]
+    tag = next((parameter for parameter in parameters if parameter is not None), None)
+    if tag is not None and isinstance(kwargs, Mapping):
+        check_tagged(SimpleNamespace(tag=kwargs.get("tag", tag.default)), path)

@@ -39,7 +39,7 @@ from omegaconf import OmegaConf
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from wm_plugin.errors import UserError
-from wm_plugin.rewards.make import check_tagged, make
+from wm_plugin.rewards.make import check_spec, check_tagged, make
 from wm_plugin.verl.agent_loop import INFO
 from wm_plugin.verl.micro_batch import FIGURES, LoadedReward, MicroBatcher
 
@@ -58,6 +58,11 @@ def load_reward(spec: Any, *, field: str = "wm.reward") -> LoadedReward:
     function, path = make(spec, field=field), reward_path(spec, field=field)
     check_tagged(function, path)
     return LoadedReward(path, function)
+
+
+def check_reward(spec: Any) -> None:
+    """Refuse what `load_reward` would refuse, as far as it shows without making the reward, which may load a model."""
+    check_spec(_plain(spec), reward_path(spec))
 
 
 def reward_path(spec: Any, *, field: str = "wm.reward") -> str:

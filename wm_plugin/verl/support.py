@@ -12,7 +12,6 @@ import verl
 from packaging.version import Version
 
 from wm_plugin.errors import UserError
-from wm_plugin.rewards import REWARDS
 from wm_plugin.verl.config import WorldModelConfig, read_config
 from wm_plugin.verl.registration import TRAINER_MODE
 
@@ -140,9 +139,9 @@ def check_config(config: Any) -> WorldModelConfig:
             "reward.reward_manager.module.path=pkg://wm_plugin.verl.rewards"
         )
     if manager.get("source") == "importlib" and manager.get("name") == "BatchedRewardManager":
-        from wm_plugin.verl.rewards import reward_path
+        from wm_plugin.verl.rewards import check_reward
 
-        REWARDS.get(reward_path(config.wm.get("reward")))  # misspelt, it would stop a reward worker only
+        check_reward(config.wm.get("reward"))  # misspelt, it would stop a reward worker only
     sampler = config.trainer.v1.get("sampler") or {}
     if (sampler.get("custom_sampler") or {}).get("path") == "pkg://wm_plugin.verl.sampler":
         check_filters(config, sampler)

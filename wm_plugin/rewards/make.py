@@ -71,7 +71,7 @@ def check_spec(spec: Any, path: str) -> None:
     kwargs = (spec.get("kwargs") if isinstance(spec, Mapping) else None) or {}
     # a class may take it as one of **settings, which a class above it names
     above = inspect.getmro(found)[:-1] if inspect.isclass(found) else ()
-    parameters = [inspect.signature(one.__init__).parameters.get("tag") for one in above]
+    parameters = [inspect.signature(one).parameters.get("tag") for one in above]
     tag = next((parameter for parameter in parameters if parameter is not None), None)
     if tag is not None and isinstance(kwargs, Mapping):
         check_tagged(SimpleNamespace(tag=kwargs.get("tag", tag.default)), path)

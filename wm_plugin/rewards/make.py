@@ -70,8 +70,8 @@ def check_spec(spec: Any, path: str) -> None:
     found = REWARDS.get(path)
     kwargs = (spec.get("kwargs") if isinstance(spec, Mapping) else None) or {}
     # a class may take it as one of **settings, which a class above it names
-    above = inspect.getmro(found)[:-1] if inspect.isclass(found) else ()
-    parameters = [inspect.signature(one).parameters.get("tag") for one in above]
+    makers = [vars(one).get("__init__") for one in inspect.getmro(found)] if inspect.isclass(found) else []
+    parameters = [inspect.signature(maker).parameters.get("tag") for maker in makers if inspect.isfunction(maker)]
     tag = next((parameter for parameter in parameters if parameter is not None), None)
     if tag is not None and isinstance(kwargs, Mapping):
         check_tagged(SimpleNamespace(tag=kwargs.get("tag", tag.default)), path)

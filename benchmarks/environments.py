@@ -21,6 +21,8 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
+import text_worlds
+
 from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.environments.actions import Chosen
 from wm_plugin.environments.check import check, texts
@@ -222,6 +224,9 @@ def measure(name: str, seeds: int) -> dict[str, Any]:
         here, library = make(world)
         mine, theirs, share = ratio(here(), library())
         found["native"] = {"what": what, "ours": mine, "library": theirs, "ratio": share}
+    if name in text_worlds.LIBRARIES:
+        compared = text_worlds.compare(world, count=30)
+        found |= {"native": compared["steps"], "native_resets": compared["resets"]}
     return found
 
 
@@ -243,7 +248,8 @@ def table(results: dict[str, Any]) -> str:
             lines.append(f"| {row['environment']} | not measured: {' and '.join(row['missing'])} | | | | | | |")
             continue
         native = row.get("native")
-        against = f"{native['ratio']:.0%} of {native['what']} ({native['library']:,.0f}/s)" if native else "–"
+        compared = [one for one in (native, row.get("native_resets")) if one]
+        against = "; ".join(f"{o['ratio']:.0%} of {o['what']} ({o['library']:,.4g}/s)" for o in compared) or "–"
         memory = row["bytes_an_instance"]
         size = "–" if memory is None else f"{memory / 1024:,.1f} KB" if memory < 2**20 else f"{memory / 2**20:,.0f} MB"
         expert = "–" if row["expert_success"] is None else f"{row['expert_success']:.0%}"

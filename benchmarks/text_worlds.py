@@ -1,20 +1,11 @@
-"""The text worlds' engines in the libraries' own loops, in this process: what `environments.py` holds ours against.
+"""The text worlds' engines in the libraries' own loops, in this process: what `environments.py` holds ours against."""
 
-    python benchmarks/environments_native.py [NAME ...]
-
-prints steps and resets a second of both, and the memory of an instance's processes. `NATIVE` has, by name, what is compared, and
-a function from a world to two endless loops of the same commands, ours and the library's. They yield the seconds of each step, in
-which no reset is; `RESETS` has the same for resets.
-"""
-
-import argparse
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
-from wm_plugin.environments.worlds import World, load
+from wm_plugin.environments.worlds import World
 
 Loop = Callable[[], Iterator[float]]
 Library = tuple[Callable[[dict[str, Any]], Any], Callable[[str], Any]]  # start the episode of a row, give it a command
@@ -74,9 +65,9 @@ def scienceworld() -> Library:
 
 
 LIBRARIES: dict[str, tuple[str, Callable[[], Library]]] = {
-    "alfworld": ("steps of textworld's PddlEnv", alfworld),
-    "scienceworld": ("raw steps of its server", scienceworld),
-    "textworld": ("steps of textworld", textworld),
+    "alfworld": ("textworld's PddlEnv", alfworld),
+    "scienceworld": ("its server, raw", scienceworld),
+    "textworld": ("textworld", textworld),
 }
 
 
@@ -138,46 +129,15 @@ def resets(world: World, rows: int = 2) -> tuple[Loop, Loop]:
     return here, library
 
 
-NATIVE: dict[str, tuple[str, Callable[[World], tuple[Loop, Loop]]]] = {
-    name: (what, steps) for name, (what, _) in LIBRARIES.items()
-}
-RESETS = {name: (what.replace("steps", "resets"), resets) for name, (what, _) in LIBRARIES.items()}
-
-
-def memory(process: int) -> int:
-    """Resident bytes of a process and of what it started, pages that they share counted once for each."""
-    total = 0
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = status.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[3]) == process:  # its session
-            total += int(fields[21]) * 4096
-    return total
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="worlds (default: all)")
-    parser.add_argument("--count", type=int, default=30, help="steps of each, and a fifth of it resets")
-    options = parser.parse_args()
-    for name in options.names or LIBRARIES:
-        world = load(name)
-        if missing := world.missing():
-            print(f"{name}: not measured: {' and '.join(missing)}")
-            continue
-        for what, make, count in (("steps", steps, options.count), ("resets", resets, max(4, options.count // 5))):
-            here, library = (loop() for loop in make(world))
-            for loop in (here, library):
-                next(loop), next(loop)  # what is only done once
-            pairs = [(next(here), next(library)) for _ in range(count)]
-            mine, theirs = (statistics.median(one) for one in zip(*pairs, strict=True))
-            print(f"{name}: {1 / mine:.1f} {what}/s, library {1 / theirs:.1f}, {theirs / mine:.0%}", flush=True)
-        environment = world.make()
-        environment.reset(**world.rows(1)[0])
-        print(f"{name}: {memory(environment._process.pid) / 2**20:.0f} MB an instance", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+def compare(world: World, count: int) -> dict[str, Any]:
+    """Steps and resets a second, ours and the library's, in turns in one run; ratios above 1: ours is faster."""
+    found: dict[str, Any] = {}
+    for what, make, pairs_of in (("steps", steps, count), ("resets", resets, max(4, count // 5))):
+        here, library = (loop() for loop in make(world))
+        for loop in (here, library):
+            next(loop), next(loop)  # what is only done once
+        pairs = [(next(here), next(library)) for _ in range(pairs_of)]
+        mine, theirs = (statistics.median(one) for one in zip(*pairs, strict=True))
+        name = f"{what} of {LIBRARIES[world.name][0]}"
+        found[what] = {"what": name, "ours": 1 / mine, "library": 1 / theirs, "ratio": theirs / mine}
+    return found

@@ -11,6 +11,7 @@ import os
 import platform
 import random
 import statistics
+import string
 import subprocess
 import sys
 import tempfile
@@ -65,7 +66,11 @@ def messages(rng: random.Random, turns: int) -> list[Row]:
             continue
         arguments = {f"field_{n}": text(rng, 2) for n in range(3)}
         function = {"name": f"tool_{turn % 5}", "arguments": json.dumps(arguments)}
-        call = {"id": f"call_{turn:024}", "type": "function", "function": function}
+        call = {
+            "id": "call_" + "".join(rng.choices(string.ascii_letters + string.digits, k=24)),
+            "type": "function",
+            "function": function,
+        }
         result = json.dumps({f"key_{n}": text(rng, 8) for n in range(8)})
         found.append({"role": "assistant", "content": None, "tool_calls": [call]})
         found.append({"role": "tool", "tool_call_id": call["id"], "name": function["name"], "content": result})

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from wm_plugin.environments.commands import CommandEnvironment
+from wm_plugin.environments.process import EngineProcess
 from wm_plugin.errors import UserError
 
 
@@ -76,3 +77,10 @@ class ToyEnvironment(CommandEnvironment):
 
     def act(self, command: str) -> str:
         return self._act(command)
+
+
+def call_an_engine(pipe: Any, engine: str) -> None:
+    """What a spawned process runs. It is not in the test's module: verl installs a package `tests`, which hides ours there."""
+    process = EngineProcess(engine)
+    pipe.send(process.call("echo", "from a daemon"))
+    process.close()

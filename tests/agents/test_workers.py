@@ -1,33 +1,12 @@
 """Processes and threads whose tasks die, hang and fail."""
 
-import os
 import threading
-import time
 
 import pytest
 
 from wm_plugin.agents.workers import Lost, Processes, Threads
 from wm_plugin.errors import UserError
-
-
-def start(offset):
-    def work(task):
-        if task == "die":
-            os._exit(7)
-        if task == "hang":
-            time.sleep(3600)
-        if task == "fail":
-            raise RuntimeError("broken\nin two lines")
-        if task == "mistake":
-            raise UserError("write another task")
-        time.sleep(task % 3 / 50)  # results do not come in the order of the tasks
-        return task + offset
-
-    return work
-
-
-def bad_start():
-    raise UserError("nothing can be started")
+from worker_support import bad_start, start
 
 
 def test_results_come_in_the_order_of_the_tasks():

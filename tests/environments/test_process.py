@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from process_support import ToyEnvironment
+from process_support import ToyEnvironment, call_an_engine
 from wm_plugin.environments.commands import MAX_COMMAND, NOT_A_COMMAND, clean, expert
 from wm_plugin.environments.process import EngineProcess, LostError
 from wm_plugin.errors import UserError
@@ -171,17 +171,11 @@ def test_a_fork_of_the_host_leaves_the_process_alone(shared: EngineProcess) -> N
     assert shared.call("about")["pid"] == pid
 
 
-def _in_a_worker(pipe: "multiprocessing.connection.Connection") -> None:
-    process = EngineProcess(TOY)
-    pipe.send(process.call("echo", "from a daemon"))
-    process.close()
-
-
 @pytest.mark.parametrize("method", ["spawn", "fork"])
 def test_it_works_in_daemonic_workers(method: str) -> None:
     context = multiprocessing.get_context(method)
     ours, theirs = context.Pipe()
-    worker = context.Process(target=_in_a_worker, args=(theirs,), daemon=True)
+    worker = context.Process(target=call_an_engine, args=(theirs, TOY), daemon=True)
     worker.start()
     assert ours.poll(60)
     assert ours.recv() == "from a daemon"

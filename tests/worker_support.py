@@ -1,4 +1,4 @@
-"""What runs in processes that tests spawn: these import it by this name. verl installs a package `tests`, which would hide ours."""
+"""What processes that tests spawn run. They import it by this name: verl installs a package `tests`, which would hide ours."""
 
 import os
 import time

@@ -17,17 +17,17 @@ def textworld() -> Library:
 
     from wm_plugin.environments.textworld import make_game, settings_of
 
-    games: dict[int, Any] = {}
-    current: list[Any] = [None]
+    current: list[Any] = [None, None]  # a seed and its game
 
     def start(row: dict[str, Any]) -> None:
-        if row["seed"] not in games:
+        if row["seed"] != current[0]:
+            if current[1] is not None:
+                current[1].close()
             path = str(make_game(settings_of(row["level"]), row["seed"]))
-            games[row["seed"]] = library.start(path, library.EnvInfos(facts=True))
-        current[0] = games[row["seed"]]
-        current[0].reset()
+            current[:] = row["seed"], library.start(path, library.EnvInfos(facts=True))
+        current[1].reset()
 
-    return start, lambda command: current[0].step(command)
+    return start, lambda command: current[1].step(command)
 
 
 def alfworld() -> Library:

@@ -105,16 +105,18 @@ class Engine:
             raise MissingExtraError("This environment", "textworld", "textworld") from None
         self._library = textworld
         self._env: Any = None
+        self._path = ""
 
     def start(self, level: str, seed: int) -> dict[str, Any]:
         if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < MAX_SEED:
             raise UserError(
                 f"A TextWorld row's column `seed` needs a whole number from 0 to {MAX_SEED - 1}, not {seed!r}"
             )
-        game = make_game(settings_of(level), seed)
-        if self._env is not None:
-            self._env.close()
-        self._env = self._library.start(str(game), self._library.EnvInfos(facts=True))
+        game = str(make_game(settings_of(level), seed))
+        if game != self._path:
+            if self._env is not None:
+                self._env.close()
+            self._env, self._path = self._library.start(game, self._library.EnvInfos(facts=True)), game
         state = self._env.reset()
         self._game = state["game"]
         self._verbs = {*self._game.verbs, *SHORT}

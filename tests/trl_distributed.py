@@ -34,7 +34,8 @@ def main(out: str, options: dict) -> None:
     ranks: list = [None] * dist.get_world_size()
     dist.all_gather_object(ranks, ours.batches)
     keys: list = [None] * dist.get_world_size()
-    dist.all_gather_object(keys, {k: v for k, v in ours.state.log_history[0].items() if k.startswith("echo")})
+    logged = {k: v for k, v in ours.state.log_history[0].items() if k.startswith(("echo", "wm/env"))}
+    dist.all_gather_object(keys, logged)
     if dist.get_rank() == 0:
         batches = [batch for rank in ranks for batch in rank]
         # every result of these tools is of one category
@@ -53,6 +54,8 @@ def main(out: str, options: dict) -> None:
             "counted": int(batches[0]["echo_num_tokens"]),
             "same_metrics": all(k == keys[0] for k in keys),
             "metrics": keys[0],
+            "environment_tokens": sum(int((b["completion_mask"] * (1 - b["tool_mask"])).sum()) for b in batches)
+            / sum(len(b["completion_mask"]) for b in batches),
         }
         with open(out, "w") as file:
             json.dump(result, file)

@@ -38,4 +38,5 @@ def test_two_ranks(tmp_path, fields, silent_rank, echo):
     assert result["relative_error"] <= 1e-6
     assert result["same_metrics"]
     assert result["metrics"]["echo/tokens"] == result["tokens"]
+    assert result["metrics"]["wm/env/environment_tokens"] == pytest.approx(result["environment_tokens"])
     assert result["metrics"].get("echo/information") == (pytest.approx(0.3) if echo else None)

@@ -3,6 +3,7 @@
 import multiprocessing
 import pickle
 import sqlite3
+import threading
 
 import pytest
 
@@ -65,6 +66,17 @@ def test_several_processes_at_once(tmp_path):
         worker.join()
     assert [worker.exitcode for worker in workers] == [0] * 4
     assert len(ReplyCache(tmp_path / "cache.db")) == 200
+
+
+@pytest.mark.parametrize("begin", ["BEGIN IMMEDIATE", "BEGIN EXCLUSIVE"])
+def test_a_file_that_another_process_is_making(tmp_path, begin):
+    other = sqlite3.connect(tmp_path / "cache.db", check_same_thread=False, isolation_level=None)
+    other.execute(begin)
+    end = threading.Timer(0.3, other.execute, ["COMMIT"])
+    end.start()
+    assert len(ReplyCache(tmp_path / "cache.db")) == 0
+    end.join()
+    other.close()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from wm_plugin.trajectories.chat import chat
 from wm_plugin.trajectories.readers.openai import convert
-from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Source, Turn
+from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Source, Trajectory, Turn
 
 SOURCE = Source(format="openai", file="f", row=0)
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
@@ -46,7 +46,7 @@ def conversations(draw):
 @settings(max_examples=300, deadline=None)
 @given(conversations())
 def test_messages_come_back_as_they_were(messages):
-    (read,) = convert({"messages": messages}, SOURCE)
+    (read,) = map(Trajectory.model_validate, convert({"messages": messages}, SOURCE))
     assert chat(read.context, read.turns) == messages
 
 
@@ -62,7 +62,7 @@ def test_arguments_of_every_kind_come_back(turns):
         )
         for calls in turns
     )
-    (read,) = convert({"messages": chat(Context(), made)}, SOURCE)
+    (read,) = map(Trajectory.model_validate, convert({"messages": chat(Context(), made)}, SOURCE))
     assert [[{} if c.arguments is None else c.arguments for c in t.action.calls] for t in made] == [
         [c.arguments for c in turn.action.calls] for turn in read.turns
     ]

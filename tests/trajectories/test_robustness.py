@@ -12,7 +12,7 @@ import pytest
 
 from formats_support import DOCUMENTS
 from wm_plugin.errors import UserError
-from wm_plugin.trajectories import Trajectory
+from wm_plugin.trajectories import Trajectory, fields
 from wm_plugin.trajectories.readers import FORMATS, read_rows
 from wm_plugin.trajectories.readers.base import Reject
 
@@ -107,10 +107,16 @@ def mutated(rng: random.Random, row: Any, quiet: bool = False) -> bytes:
 
 
 def check(path: Path, name: str, expected: int | None) -> Counter[str]:
-    """Reads a file, and counts its rows (a row may give several trajectories)."""
+    """Reads a file, as records and as fields, and counts its rows (a row may give several trajectories)."""
     rows, outcomes = set(), Counter[str]()
     number = -1
-    for found in read_rows(path, name):
+    for found, plain in zip(read_rows(path, name), read_rows(path, name, make=fields.check), strict=True):
+        if isinstance(plain, dict):
+            assert fields.to_bytes(plain) == found.to_bytes()
+        elif isinstance(plain, Reject):
+            assert (plain.row, plain.kind, plain.raw) == (found.row, found.kind, found.raw)
+        else:
+            assert plain == found
         if isinstance(found, Reject):
             assert found.file == path.name
             assert found.reason

@@ -5,8 +5,9 @@ import json
 import os
 import sqlite3
 import threading
+import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,7 @@ class ReplyCache:
     def _connect(self) -> sqlite3.Connection:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(self.path, timeout=_BUSY, check_same_thread=False)  # `_lock` sees to it
-        connection.execute("PRAGMA journal_mode = WAL")
+        _wait_for(lambda: connection.execute("PRAGMA journal_mode = WAL"))
         connection.execute("PRAGMA synchronous = NORMAL")
         with connection:
             connection.execute("BEGIN IMMEDIATE")  # of several processes that find no file, one makes it
@@ -148,3 +149,16 @@ class ReplyCache:
         if not self._broken:
             self._broken = True
             warnings.warn(f"{self.path}: the cache of replies is left out from now on ({error})", stacklevel=3)
+
+
+def _wait_for(change: Callable[[], object]) -> None:
+    """SQLite waits for other processes' writes by itself, but not where one of them changes the journal's mode."""
+    until = time.monotonic() + _BUSY
+    while True:
+        try:
+            change()
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+        time.sleep(0.01)

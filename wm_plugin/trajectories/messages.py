@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wm_plugin.trajectories.errors import RowError
+from wm_plugin.trajectories.fields import Fields
 from wm_plugin.trajectories.schema import DEEPEST, Action, Actor, Turn, loads, too_deep
 
 Message = dict[str, Any]
-Fields = dict[str, Any]  # of a record of the schema, which validates those of a whole trajectory at once: half the time
 _ACTORS: dict[str, Actor] = {"user": "user", "assistant": "agent"}  # τ²-bench's requestors
 _THOUGHTS = ("reasoning_content", "reasoning", "thought")  # the first of them that says something
 # What of a message has a field; the rest (cost, usage, timestamp, ...) is kept apart, see `Conversation.rest`.
@@ -70,7 +70,7 @@ class Conversation:
         return tuple([Turn.model_validate(turn) for turn in self.fields()])
 
     def fields(self) -> list[Fields]:
-        """The turns as the fields of their records, for `Trajectory.model_validate`."""
+        """The turns as the fields of their records, which are checked with the whole trajectory: half the time."""
         return [turn.close() for turn in self.turns]
 
     @property

@@ -12,6 +12,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from wm_plugin.trajectories.fields import check
 from wm_plugin.trajectories.readers import PART, Part, parts, read, read_part
 from wm_plugin.trajectories.schema import Trajectory
 from wm_plugin.trajectories.write import Counts, outputs, write, write_parquet
@@ -82,7 +83,7 @@ def _shards(found: Iterator[Part], folder: Path, workers: int, strict: bool) -> 
 
 def _convert(part: Part, out: Path, strict: bool) -> Shard:
     rejects = out.with_suffix(".rejects.jsonl")
-    return out, rejects, write(read_part(part), out, rejects, strict=strict)
+    return out, rejects, write(read_part(part, make=check), out, rejects, strict=strict)
 
 
 def _trajectories(shards: Iterator[Path]) -> Iterator[Trajectory]:

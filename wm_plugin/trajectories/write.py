@@ -7,10 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
 from wm_plugin.errors import UserError
+from wm_plugin.trajectories.fields import Fields, to_bytes
 from wm_plugin.trajectories.parquet import pyarrow_modules
 from wm_plugin.trajectories.readers.base import Found, Reject
 from wm_plugin.trajectories.schema import Trajectory, Transition
@@ -30,11 +32,15 @@ class Counts:
     observations: Counter[str] = field(default_factory=Counter)  # of the agent, by kind
     rejected: Counter[str] = field(default_factory=Counter)  # rows, by reason
 
-    def add(self, trajectory: Trajectory) -> None:
+    def add(self, trajectory: Trajectory | Fields) -> None:
         self.trajectories += 1
-        turns = [turn.observations for turn in trajectory.turns if turn.actor == "agent"]
-        self.turns += len(turns)
-        self.observations.update([observation.kind for observed in turns for observation in observed])
+        if isinstance(trajectory, Trajectory):
+            seen = [[one.kind for one in turn.observations] for turn in trajectory.turns if turn.actor == "agent"]
+        else:
+            turns = [turn["observations"] for turn in trajectory["turns"] if turn["actor"] == "agent"]
+            seen = [[one["kind"] for one in observations] for observations in turns]
+        self.turns += len(seen)
+        self.observations.update(chain.from_iterable(seen))
 
     def merge(self, other: "Counts") -> None:
         self.trajectories += other.trajectories
@@ -119,7 +125,7 @@ def _few_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def _kept(rows: Iterable[Found], counts: Counts, rejects: IO[bytes], strict: bool) -> Iterator[Trajectory]:
+def _kept(rows: Iterable[Found], counts: Counts, rejects: IO[bytes], strict: bool) -> Iterator[Trajectory | Fields]:
     for found in rows:
         if isinstance(found, Reject):
             if strict:
@@ -132,14 +138,18 @@ def _kept(rows: Iterable[Found], counts: Counts, rejects: IO[bytes], strict: boo
             yield found
 
 
-def _write_lines(trajectories: Iterator[Trajectory], path: Path) -> None:
+def _line(trajectory: Trajectory | Fields) -> bytes:
+    return trajectory.to_bytes() if isinstance(trajectory, Trajectory) else to_bytes(trajectory)
+
+
+def _write_lines(trajectories: Iterator[Trajectory | Fields], path: Path) -> None:
     with path.open("wb", _BUFFER) as file:
         for trajectory in trajectories:
-            file.write(trajectory.to_bytes())
+            file.write(_line(trajectory))
             file.write(b"\n")
 
 
-def write_parquet(trajectories: Iterator[Trajectory], path: Path) -> None:
+def write_parquet(trajectories: Iterable[Trajectory | Fields], path: Path) -> None:
     """One column holds the trajectory as JSON, which keeps everything; the others are for queries."""
     pyarrow, parquet = pyarrow_modules()
     schema = pyarrow.schema(
@@ -154,13 +164,14 @@ def write_parquet(trajectories: Iterator[Trajectory], path: Path) -> None:
     with parquet.ParquetWriter(path, schema) as writer:
         batch: list[dict[str, Any]] = []
         for trajectory in trajectories:
+            fields = vars(trajectory) if isinstance(trajectory, Trajectory) else trajectory
             batch.append(
                 {
-                    "task_id": trajectory.task_id.encode(errors="backslashreplace").decode(),
-                    "success": trajectory.success,
-                    "reward": trajectory.reward,
-                    "turns": len(trajectory.turns),
-                    "trajectory": trajectory.to_bytes().decode(),
+                    "task_id": fields["task_id"].encode(errors="backslashreplace").decode(),
+                    "success": fields["success"],
+                    "reward": fields["reward"],
+                    "turns": len(fields["turns"]),
+                    "trajectory": _line(trajectory).decode(),
                 }
             )
             if len(batch) == _BATCH:

@@ -30,6 +30,7 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`trajectories`, `turns`, `transitions`, `observations` by kind, `rejected` and `rejected_by_reason`."""
     from wm_plugin.trajectories import parallel
+    from wm_plugin.trajectories.fields import check
     from wm_plugin.trajectories.readers import read_rows
     from wm_plugin.trajectories.write import write
 
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             watch=lambda shards: progress(shards, "parts"),
         )
     else:
-        rows = (found for file in files for found in read_rows(file, args.format))
+        rows = (found for file in files for found in read_rows(file, args.format, make=check))
         counts = write(progress(rows, "rows"), args.out, args.rejects, strict=args.strict)
     return {**counts.as_dict(), "files": len(files), "out": args.out}
 

@@ -9,7 +9,7 @@ from types import ModuleType
 
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.trajectories import files
-from wm_plugin.trajectories.readers.base import Found, Reject, convert_rows
+from wm_plugin.trajectories.readers.base import Found, Make, Reject, convert_rows
 from wm_plugin.trajectories.schema import Trajectory
 
 # In the order in which they are tried: the most particular first.
@@ -47,16 +47,20 @@ def read(path: str | Path, format: str = "auto", *, on_reject: OnReject | None =
     for found in read_rows(Path(path), format):
         if isinstance(found, Trajectory):
             yield found
-        elif on_reject is None:
-            raise UserError(f"{path}, row {found.row}: {found.reason}")
-        else:
+        elif isinstance(found, Reject):
+            if on_reject is None:
+                raise UserError(f"{path}, row {found.row}: {found.reason}")
             on_reject(found)
 
 
-def read_rows(path: Path, format: str = "auto") -> Iterator[Found]:
-    """Every row of a file as its trajectories or its rejection."""
+def read_rows(path: Path, format: str = "auto", *, make: Make = Trajectory.model_validate) -> Iterator[Found]:
+    """Every row of a file as its trajectories or its rejection.
+
+    Args:
+        make: `fields.check` for trajectories that are only written: as dicts, where the format's reader gives these.
+    """
     head = files.head(path)
-    return _rows(_reader(format) if format != "auto" else detect(path, head), head, Part(path, format))
+    return _rows(_reader(format) if format != "auto" else detect(path, head), head, Part(path, format), make)
 
 
 @dataclass(frozen=True)
@@ -87,18 +91,19 @@ def parts(path: Path, format: str = "auto", *, size: int = PART) -> Iterator[Par
         yield from (Part(path, name, *places) for places in files.ranges(path, size))
 
 
-def read_part(part: Part) -> Iterator[Found]:
-    """Every row of a part as its trajectories or its rejection: the same as `read_rows` finds there."""
-    return _rows(_reader(part.format), files.head(part.file), part)
+def read_part(part: Part, *, make: Make = Trajectory.model_validate) -> Iterator[Found]:
+    """Every row of a part: the same as `read_rows` finds there."""
+    return _rows(_reader(part.format), files.head(part.file), part, make)
 
 
-def _rows(reader: ModuleType, head: files.Head, part: Part) -> Iterator[Found]:
+def _rows(reader: ModuleType, head: files.Head, part: Part, make: Make) -> Iterator[Found]:
     if hasattr(reader, "read"):  # its rows are not the file's records
-        rows: Iterator[Found] = reader.read(part.file, head)
-        return rows
-    ranged = part.end is not None
-    records = files.lines(part.file, part.start, part.end, part.row) if ranged else files.records(part.file, head)
-    return convert_rows(records, reader.convert, reader.__name__.rpartition(".")[2], part.file)
+        records, convert = reader.read(part.file, head)
+    elif part.end is not None:
+        records, convert = files.lines(part.file, part.start, part.end, part.row), reader.convert
+    else:
+        records, convert = files.records(part.file, head), reader.convert
+    return convert_rows(records, convert, reader.__name__.rpartition(".")[2], part.file, make)
 
 
 def detect(path: Path, head: files.Head) -> ModuleType:

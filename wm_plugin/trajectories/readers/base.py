@@ -12,9 +12,12 @@ from pydantic import ValidationError
 
 from wm_plugin.trajectories import files
 from wm_plugin.trajectories.errors import RowError
+from wm_plugin.trajectories.fields import Fields
 from wm_plugin.trajectories.schema import Source, Trajectory
 
-Convert = Callable[[Any, Source], Iterator[Trajectory]]
+Convert = Callable[[Any, Source], Iterator[Trajectory | Fields]]  # long formats give fields, which are checked later
+Rows = tuple[Iterable[files.Record], Convert]  # of a reader whose rows are not the file's records
+Make = Callable[[Any], Trajectory | Fields]  # of fields, what is wanted of them; it checks them
 
 
 @dataclass(frozen=True)
@@ -28,17 +31,20 @@ class Reject:
     raw: str  # the row as it was, where it could be read at all as JSON
 
 
-Found = Trajectory | Reject
+Found = Trajectory | Fields | Reject
 
 
-def convert_rows(records: Iterable[files.Record], convert: Convert, name: str, path: Path) -> Iterator[Found]:
+def convert_rows(
+    records: Iterable[files.Record], convert: Convert, name: str, path: Path, make: Make
+) -> Iterator[Found]:
     """The trajectories of each record; a `Reject` for one that has none or does not fit."""
     for record in records:
         source = Source(format=name, file=path.name, row=record.row)
         try:
             if record.error is not None:
                 raise record.error
-            found = list(convert(record.value, source))  # whole: half a record would count as read and as rejected
+            # whole: half a record would count as read and as rejected
+            found = [row if isinstance(row, Trajectory) else make(row) for row in convert(record.value, source)]
             if not found:
                 raise RowError("nothing in it", "empty")
         except RowError as error:

@@ -8,9 +8,10 @@ from typing import Any
 
 from wm_plugin.trajectories import files
 from wm_plugin.trajectories.errors import RowError
+from wm_plugin.trajectories.fields import Fields
 from wm_plugin.trajectories.messages import Conversation, arguments_of, flag_of, text_of
 from wm_plugin.trajectories.readers.base import number_of, rest_of
-from wm_plugin.trajectories.schema import Source, Trajectory
+from wm_plugin.trajectories.schema import Source
 
 
 def matches(head: files.Head) -> bool:
@@ -18,7 +19,7 @@ def matches(head: files.Head) -> bool:
     return isinstance(record, dict) and _is_messages(record.get("messages"))
 
 
-def convert(record: Any, source: Source) -> Iterator[Trajectory]:
+def convert(record: Any, source: Source) -> Iterator[Fields]:
     if not isinstance(record, dict) or not isinstance(record.get("messages"), list):
         raise RowError("no list of messages", "no messages")
     tools: list[Any] = []
@@ -32,24 +33,22 @@ def convert(record: Any, source: Source) -> Iterator[Trajectory]:
         conversation.add(message, number)
     identity, task = record.get("id"), record.get("task_id")
     success, reward = flag_of(record.get("success")), number_of(record.get("reward"))
-    yield Trajectory.model_validate(
-        {
-            "turns": conversation.fields(),
-            "context": {
-                "task": "\n\n".join(conversation.system),
-                "action_space": tools,
-                "initial_state": "\n\n".join(conversation.opening),
-            },
-            "task_id": text_of(identity if task is None else task),
-            "success": success,
-            "reward": reward,
-            "source": source if identity is None else source.model_copy(update={"id": text_of(identity)}),
-            "metadata": {
-                **conversation.rest,
-                **rest_of(record, "messages", "tools", "functions", "id", "task_id", success=success, reward=reward),
-            },
-        }
-    )
+    yield {
+        "turns": conversation.fields(),
+        "context": {
+            "task": "\n\n".join(conversation.system),
+            "action_space": tools,
+            "initial_state": "\n\n".join(conversation.opening),
+        },
+        "task_id": text_of(identity if task is None else task),
+        "success": success,
+        "reward": reward,
+        "source": vars(source) if identity is None else {**vars(source), "id": text_of(identity)},
+        "metadata": {
+            **conversation.rest,
+            **rest_of(record, "messages", "tools", "functions", "id", "task_id", success=success, reward=reward),
+        },
+    }
 
 
 def _is_messages(value: Any) -> bool:

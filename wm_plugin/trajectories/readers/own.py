@@ -5,7 +5,8 @@ from typing import Any
 
 from wm_plugin.trajectories import files
 from wm_plugin.trajectories.errors import RowError
-from wm_plugin.trajectories.schema import VERSION, Source, Trajectory
+from wm_plugin.trajectories.fields import Fields
+from wm_plugin.trajectories.schema import VERSION, Source
 
 
 def matches(head: files.Head) -> bool:
@@ -14,7 +15,7 @@ def matches(head: files.Head) -> bool:
     return isinstance(head.sample, dict) and {"turns", "context", "version"} <= head.sample.keys()
 
 
-def convert(record: Any, source: Source) -> Iterator[Trajectory]:
+def convert(record: Any, source: Source) -> Iterator[Fields]:
     del source  # a trajectory keeps that of its first reading
     if isinstance(record, dict) and isinstance(record.get("trajectory"), str):  # of parquet
         line = files.parse(0, record["trajectory"].encode(errors="surrogatepass"))
@@ -24,4 +25,4 @@ def convert(record: Any, source: Source) -> Iterator[Trajectory]:
     version = record.get("version") if isinstance(record, dict) else None
     if isinstance(version, int) and version > VERSION:
         raise RowError(f"written by a later release (version {version}, known is {VERSION})", "later version")
-    yield Trajectory.model_validate(record)
+    yield record

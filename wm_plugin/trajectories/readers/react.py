@@ -6,7 +6,7 @@ from typing import Any
 
 from wm_plugin.trajectories import files
 from wm_plugin.trajectories.errors import RowError
-from wm_plugin.trajectories.readers.base import Found, convert_rows
+from wm_plugin.trajectories.readers.base import Rows
 from wm_plugin.trajectories.schema import Action, Context, Observation, Source, Trajectory, Turn
 
 
@@ -15,12 +15,12 @@ def matches(head: files.Head) -> bool:
     return bool(texts) and all(isinstance(text, str) and "\n>" in text for text in texts)
 
 
-def read(path: Path, _head: files.Head) -> Iterator[Found]:
+def read(path: Path, _head: files.Head) -> Rows:
     named = (
         files.Record(r.row, {"name": key, "text": r.value} if r.error is None else None, r.error, r.raw)
         for key, r in files.pairs(path)
     )
-    return convert_rows(named, convert, "react", path)
+    return named, convert
 
 
 def convert(record: Any, source: Source) -> Iterator[Trajectory]:

@@ -10,7 +10,7 @@ from typing import Any
 from wm_plugin.trajectories import files
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.messages import flag_of, text_of
-from wm_plugin.trajectories.readers.base import Found, convert_rows, number_of, rest_of
+from wm_plugin.trajectories.readers.base import Rows, number_of, rest_of
 from wm_plugin.trajectories.schema import Action, Context, Observation, Source, Trajectory, Turn
 
 
@@ -19,8 +19,8 @@ def matches(head: files.Head) -> bool:
     return bool(tasks) and all(isinstance(task, dict) and "goldActionSequences" in task for task in tasks)
 
 
-def read(path: Path, _head: files.Head) -> Iterator[Found]:
-    return convert_rows((record for _, record in files.pairs(path)), convert, "scienceworld", path)
+def read(path: Path, _head: files.Head) -> Rows:
+    return (record for _, record in files.pairs(path)), convert
 
 
 def convert(record: Any, source: Source) -> Iterator[Trajectory]:

@@ -9,9 +9,10 @@ from typing import Any
 
 from wm_plugin.trajectories import files
 from wm_plugin.trajectories.errors import RowError
-from wm_plugin.trajectories.messages import Fields, flag_of, text_of
+from wm_plugin.trajectories.fields import Fields
+from wm_plugin.trajectories.messages import flag_of, text_of
 from wm_plugin.trajectories.readers.base import number_of, rest_of
-from wm_plugin.trajectories.schema import Source, Trajectory
+from wm_plugin.trajectories.schema import Source
 
 AGENT, OTHER = {"gpt", "assistant", "bot", "model"}, {"human", "user", "environment", "observation", "tool"}
 
@@ -20,7 +21,7 @@ def matches(head: files.Head) -> bool:
     return isinstance(head.sample, dict) and isinstance(head.sample.get("conversations"), list)
 
 
-def convert(record: Any, source: Source) -> Iterator[Trajectory]:
+def convert(record: Any, source: Source) -> Iterator[Fields]:
     if not isinstance(record, dict) or not isinstance(record.get("conversations"), list):
         raise RowError("no list `conversations`", "no messages")
     system: list[str] = []
@@ -48,17 +49,15 @@ def convert(record: Any, source: Source) -> Iterator[Trajectory]:
         system.insert(0, text_of(instruction))
     key = "id" if record.get("item_id") is None else "item_id"
     reward, success = number_of(record.get("reward")), flag_of(record.get("success"))
-    yield Trajectory.model_validate(
-        {
-            "turns": turns,
-            "context": {"task": "\n\n".join(system), "initial_state": "\n\n".join(opening)},
-            "task_id": text_of(record.get(key)),
-            "success": success,
-            "reward": reward,
-            "source": source,
-            "metadata": rest_of(record, "conversations", "system", key, reward=reward, success=success),
-        }
-    )
+    yield {
+        "turns": turns,
+        "context": {"task": "\n\n".join(system), "initial_state": "\n\n".join(opening)},
+        "task_id": text_of(record.get(key)),
+        "success": success,
+        "reward": reward,
+        "source": vars(source),
+        "metadata": rest_of(record, "conversations", "system", key, reward=reward, success=success),
+    }
 
 
 def _action(text: str) -> Fields:

@@ -12,7 +12,7 @@ from typing import Any
 from wm_plugin.trajectories import files
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.messages import arguments_of, flag_of, text_of
-from wm_plugin.trajectories.readers.base import Found, convert_rows
+from wm_plugin.trajectories.readers.base import Rows
 from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Source, Trajectory, Turn
 
 
@@ -20,8 +20,8 @@ def matches(head: files.Head) -> bool:
     return {"win", "tree"} <= head.keys.keys()
 
 
-def read(path: Path, _head: files.Head) -> Iterator[Found]:
-    return convert_rows(iter([files.whole(path)]), convert, "stabletoolbench", path)
+def read(path: Path, _head: files.Head) -> Rows:
+    return [files.whole(path)], convert
 
 
 def convert(record: Any, source: Source) -> Iterator[Trajectory]:

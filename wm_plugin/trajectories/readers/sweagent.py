@@ -7,7 +7,7 @@ from typing import Any
 from wm_plugin.trajectories import files
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.messages import arguments_of, text_of
-from wm_plugin.trajectories.readers.base import Found, convert_rows, rest_of
+from wm_plugin.trajectories.readers.base import Rows, rest_of
 from wm_plugin.trajectories.schema import Action, Context, Observation, Source, Trajectory, Turn
 
 
@@ -15,8 +15,8 @@ def matches(head: files.Head) -> bool:
     return "trajectory" in head.keys
 
 
-def read(path: Path, _head: files.Head) -> Iterator[Found]:
-    return convert_rows(iter([files.whole(path)]), convert, "sweagent", path)
+def read(path: Path, _head: files.Head) -> Rows:
+    return [files.whole(path)], convert
 
 
 def convert(record: Any, source: Source) -> Iterator[Trajectory]:

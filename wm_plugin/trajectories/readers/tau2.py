@@ -13,16 +13,17 @@ import ijson
 
 from wm_plugin.trajectories import files
 from wm_plugin.trajectories.errors import RowError
+from wm_plugin.trajectories.fields import Fields
 from wm_plugin.trajectories.messages import Conversation, text_of
-from wm_plugin.trajectories.readers.base import Found, convert_rows, number_of, rest_of
-from wm_plugin.trajectories.schema import Context, Source, Trajectory
+from wm_plugin.trajectories.readers.base import Rows, number_of, rest_of
+from wm_plugin.trajectories.schema import Context, Source
 
 
 def matches(head: files.Head) -> bool:
     return {"info", "tasks"} <= head.keys.keys() and "trajectory" not in head.keys
 
 
-def read(path: Path, _head: files.Head) -> Iterator[Found]:
+def read(path: Path, _head: files.Head) -> Rows:
     environment = next((record.value for record in files.items(path, "info.environment_info")), None)
     if not isinstance(environment, dict):
         environment = {}
@@ -34,10 +35,10 @@ def read(path: Path, _head: files.Head) -> Iterator[Found]:
 
     profiles = _profiles(path)
 
-    def convert(record: Any, source: Source) -> Iterator[Trajectory]:
+    def convert(record: Any, source: Source) -> Iterator[Fields]:
         return _convert(record, source, context, text_of(environment.get("domain_name")), profiles)
 
-    return convert_rows(_simulations(path), convert, "tau2", path)
+    return _simulations(path), convert
 
 
 def _profiles(path: Path) -> dict[str, dict[str, str]]:
@@ -70,7 +71,7 @@ def _simulations(path: Path) -> Iterator[files.Record]:
 
 def _convert(
     record: Any, source: Source, context: Context, domain: str, profiles: Mapping[str, dict[str, str]]
-) -> Iterator[Trajectory]:
+) -> Iterator[Fields]:
     if not isinstance(record, dict) or not isinstance(record.get("messages"), list):
         raise RowError("a simulation without a list of messages", "no messages")
     conversation = Conversation()
@@ -79,20 +80,18 @@ def _convert(
     task = text_of(record.get("task_id"))
     outcome = record.get("reward_info")
     reward = number_of(outcome.get("reward")) if isinstance(outcome, dict) else None
-    yield Trajectory.model_validate(
-        {
-            "turns": conversation.fields(),
-            "context": {
-                "task": "\n\n".join([context.task, *conversation.system]),
-                "action_space": context.action_space,
-                "initial_state": "\n\n".join(conversation.opening),
-            },
-            "task_id": f"{domain}/{task}" if domain else task,
-            "success": None if reward is None else reward >= 1.0,
-            "reward": reward,
-            "source": source.model_copy(update={"id": text_of(record.get("id")) or None}),
-            "metadata": conversation.rest
-            | rest_of(record, "messages", "id", "task_id")
-            | ({"user_profile": profiles[task]} if task in profiles else {}),
-        }
-    )
+    yield {
+        "turns": conversation.fields(),
+        "context": {
+            "task": "\n\n".join([context.task, *conversation.system]),
+            "action_space": context.action_space,
+            "initial_state": "\n\n".join(conversation.opening),
+        },
+        "task_id": f"{domain}/{task}" if domain else task,
+        "success": None if reward is None else reward >= 1.0,
+        "reward": reward,
+        "source": {**vars(source), "id": text_of(record.get("id")) or None},
+        "metadata": conversation.rest
+        | rest_of(record, "messages", "id", "task_id")
+        | ({"user_profile": profiles[task]} if task in profiles else {}),
+    }

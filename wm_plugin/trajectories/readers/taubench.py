@@ -5,33 +5,32 @@ from typing import Any
 
 from wm_plugin.trajectories import files
 from wm_plugin.trajectories.errors import RowError
+from wm_plugin.trajectories.fields import Fields
 from wm_plugin.trajectories.messages import Conversation, text_of
 from wm_plugin.trajectories.readers.base import number_of, rest_of
-from wm_plugin.trajectories.schema import Source, Trajectory
+from wm_plugin.trajectories.schema import Source
 
 
 def matches(head: files.Head) -> bool:
     return isinstance(head.sample, dict) and {"task_id", "traj"} <= head.sample.keys()
 
 
-def convert(record: Any, source: Source) -> Iterator[Trajectory]:
+def convert(record: Any, source: Source) -> Iterator[Fields]:
     if not isinstance(record, dict) or not isinstance(record.get("traj"), list):
         raise RowError("no list `traj` of messages", "no messages")
     conversation = Conversation()
     for number, message in enumerate(record["traj"], 1):
         conversation.add(message, number)
     reward = number_of(record.get("reward"))
-    yield Trajectory.model_validate(
-        {
-            "turns": conversation.fields(),
-            "context": {
-                "task": "\n\n".join(conversation.system),
-                "initial_state": "\n\n".join(conversation.opening),
-            },
-            "task_id": text_of(record.get("task_id")),
-            "success": None if reward is None else reward >= 1.0,
-            "reward": reward,
-            "source": source,
-            "metadata": {**conversation.rest, **rest_of(record, "traj", "task_id", reward=reward)},
-        }
-    )
+    yield {
+        "turns": conversation.fields(),
+        "context": {
+            "task": "\n\n".join(conversation.system),
+            "initial_state": "\n\n".join(conversation.opening),
+        },
+        "task_id": text_of(record.get("task_id")),
+        "success": None if reward is None else reward >= 1.0,
+        "reward": reward,
+        "source": vars(source),
+        "metadata": {**conversation.rest, **rest_of(record, "traj", "task_id", reward=reward)},
+    }

@@ -9,16 +9,17 @@ from typing import Any
 
 from wm_plugin.trajectories import chatml, files
 from wm_plugin.trajectories.errors import RowError
+from wm_plugin.trajectories.fields import Fields
 from wm_plugin.trajectories.readers import openai
 from wm_plugin.trajectories.readers.base import task_of
-from wm_plugin.trajectories.schema import Source, Trajectory
+from wm_plugin.trajectories.schema import Source
 
 
 def matches(head: files.Head) -> bool:
     return isinstance(head.sample, dict) and {"prompt", "completion"} <= head.sample.keys()
 
 
-def convert(record: Any, source: Source) -> Iterator[Trajectory]:
+def convert(record: Any, source: Source) -> Iterator[Fields]:
     if not isinstance(record, dict):
         raise RowError("not an object", "wrong type")
     prompt, completion = record.get("prompt"), record.get("completion")

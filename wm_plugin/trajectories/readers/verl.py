@@ -13,9 +13,10 @@ from typing import Any
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories import chatml, files
 from wm_plugin.trajectories.errors import RowError
+from wm_plugin.trajectories.fields import Fields
 from wm_plugin.trajectories.messages import Conversation, text_of
-from wm_plugin.trajectories.readers.base import Found, convert_rows, number_of, rest_of, task_of
-from wm_plugin.trajectories.schema import Context, Source, Trajectory
+from wm_plugin.trajectories.readers.base import Rows, number_of, rest_of, task_of
+from wm_plugin.trajectories.schema import Source
 
 _PROMPTS = {"data_source", "prompt", "reward_model"}  # of the rows that verl's RL training reads
 _RESULTS = re.compile(r"(?:^|\n)user\n((?>(?:<tool_response>.*?</tool_response>\s*)+))(?:assistant\n|\Z)", re.S)
@@ -28,15 +29,15 @@ def matches(head: files.Head) -> bool:
     )
 
 
-def read(path: Path, head: files.Head) -> Iterator[Found]:
+def read(path: Path, head: files.Head) -> Rows:
     if isinstance(head.sample, dict) and _prompts(head.sample):
         raise UserError(
             f"{path}: prompts of verl's RL training, and no rollouts; name what trainer.rollout_data_dir had written"
         )
-    return convert_rows(files.records(path, head), convert, "verl", path)
+    return files.records(path, head), convert
 
 
-def convert(record: Any, source: Source) -> Iterator[Trajectory]:
+def convert(record: Any, source: Source) -> Iterator[Fields]:
     if not isinstance(record, dict):
         raise RowError("not an object", "wrong type")
     for key in ("input", "output"):
@@ -48,22 +49,24 @@ def convert(record: Any, source: Source) -> Iterator[Trajectory]:
         conversation.add(message, number)
     if context is None:
         task = "\n\n".join(conversation.system)
-        context = Context(
-            task=task, initial_state="\n\n".join(conversation.opening), action_space=tuple(chatml.tools_of(task))
-        )
+        context = {
+            "task": task,
+            "initial_state": "\n\n".join(conversation.opening),
+            "action_space": chatml.tools_of(task),
+        }
     reward = number_of(record.get("score"))
     identity = record.get("request_id")
-    yield Trajectory(
-        turns=conversation.finish(),
-        context=context,
-        task_id=task_of(record["input"]),
-        reward=reward,
-        source=source if identity is None else source.model_copy(update={"id": text_of(identity)}),
-        metadata=rest_of(record, "input", "output", "request_id", score=reward),
-    )
+    yield {
+        "turns": conversation.fields(),
+        "context": context,
+        "task_id": task_of(record["input"]),
+        "reward": reward,
+        "source": vars(source) if identity is None else {**vars(source), "id": text_of(identity)},
+        "metadata": rest_of(record, "input", "output", "request_id", score=reward),
+    }
 
 
-def _messages(prompt: str, output: str) -> tuple[Context | None, list[dict[str, Any]]]:
+def _messages(prompt: str, output: str) -> tuple[Fields | None, list[dict[str, Any]]]:
     """The conversation; without marks the prompt stays one text, which is the context."""
     if chatml.START in prompt or chatml.START in output:
         if not prompt.rstrip().endswith(f"{chatml.START}assistant"):
@@ -80,7 +83,7 @@ def _messages(prompt: str, output: str) -> tuple[Context | None, list[dict[str, 
             messages += chatml.results(text)
         elif text.strip():
             messages.append(chatml.assistant(text))
-    return Context(task=prompt, action_space=tuple(chatml.tools_of(prompt))), messages
+    return {"task": prompt, "action_space": chatml.tools_of(prompt)}, messages
 
 
 def _prompts(record: dict[str, Any]) -> bool:

@@ -10,9 +10,10 @@ from typing import Any
 
 from wm_plugin.trajectories import files
 from wm_plugin.trajectories.errors import RowError
-from wm_plugin.trajectories.messages import Fields, flag_of, text_of
+from wm_plugin.trajectories.fields import Fields
+from wm_plugin.trajectories.messages import flag_of, text_of
 from wm_plugin.trajectories.readers.base import number_of, rest_of
-from wm_plugin.trajectories.schema import Source, Trajectory
+from wm_plugin.trajectories.schema import Source
 
 SUCCESS = " [SUCCESS]"
 
@@ -32,7 +33,7 @@ def matches(head: files.Head) -> bool:
     )
 
 
-def convert(record: Any, source: Source) -> Iterator[Trajectory]:
+def convert(record: Any, source: Source) -> Iterator[Fields]:
     if not isinstance(record, dict):
         raise RowError("not an object", "wrong type")
     if isinstance(record.get("conversation"), list):
@@ -47,17 +48,15 @@ def convert(record: Any, source: Source) -> Iterator[Trajectory]:
     success, reward = flag_of(record.get("success")), number_of(record.get("reward"))
     key = "id" if record.get("item_id") is None else "item_id"
     used = "conversation" if isinstance(record.get("conversation"), list) else "messages"
-    yield Trajectory.model_validate(
-        {
-            "turns": turns,
-            "context": {"task": task},
-            "task_id": text_of(record.get(key)),
-            "success": success if success is not None else won,
-            "reward": reward,
-            "source": source,
-            "metadata": rest_of(record, used, key, success=success, reward=reward),
-        }
-    )
+    yield {
+        "turns": turns,
+        "context": {"task": task},
+        "task_id": text_of(record.get(key)),
+        "success": success if success is not None else won,
+        "reward": reward,
+        "source": vars(source),
+        "metadata": rest_of(record, used, key, success=success, reward=reward),
+    }
 
 
 def _dialogue(messages: list[Any]) -> tuple[list[Fields], str]:

@@ -2,7 +2,8 @@
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice, takewhile
 from typing import Any
 
 from wm_plugin.environments.worlds import World
@@ -46,15 +47,25 @@ def alfworld() -> Library:
     return start, lambda command: engine._env.step(command)
 
 
-def scienceworld() -> Library:
-    """`load`, `server.reset` and the raw `server.step`, with the score and the end, as the package launches Java."""
-    from scienceworld import ScienceWorldEnv
+def scienceworld(options: Sequence[str] = ()) -> Library:
+    """`load` and the raw `server.step`, with the score and the end, as the package launches Java, or with more options.
 
-    env = ScienceWorldEnv("", envStepLimit=10**9)
+    The package's documentation resets after it has loaded, which loads the same again: that is left out.
+    """
+    from py4j import java_gateway
+    from scienceworld import ScienceWorldEnv, scienceworld
+
+    def launch(**arguments: Any) -> Any:
+        return java_gateway.launch_gateway(**arguments, javaopts=list(options))
+
+    scienceworld.launch_gateway, before = launch, scienceworld.launch_gateway
+    try:
+        env = ScienceWorldEnv("", envStepLimit=10**9)
+    finally:
+        scienceworld.launch_gateway = before
 
     def start(row: dict[str, Any]) -> None:
         env.load(row["task"], row["variation"])
-        env.server.reset()
 
     def step(command: str) -> None:
         env.server.step(command)
@@ -64,10 +75,13 @@ def scienceworld() -> Library:
     return start, step
 
 
-LIBRARIES: dict[str, tuple[str, Callable[[], Library]]] = {
-    "alfworld": ("textworld's PddlEnv", alfworld),
-    "scienceworld": ("its server, raw", scienceworld),
-    "textworld": ("textworld", textworld),
+LIBRARIES: dict[str, dict[str, Callable[[], Library]]] = {
+    "alfworld": {"textworld's PddlEnv": alfworld},
+    "scienceworld": {
+        "its server, which does not replay": scienceworld,
+        "its server with replays": lambda: scienceworld(("-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2")),
+    },
+    "textworld": {"textworld": textworld},
 }
 
 
@@ -79,11 +93,11 @@ def solution(world: World, row: dict[str, Any]) -> list[str]:
     return [command for step in environment._ask("plan")[:-1] for command in (step, look)] or [look]
 
 
-def steps(world: World, rows: int = 2) -> tuple[Loop, Loop]:
+def steps(world: World, library: Library, rows: int = 2) -> tuple[Loop, Loop]:
     """Ours, and the library's: the same commands of the same rows."""
     chosen = world.rows(rows)
     plans = [solution(world, row) for row in chosen]
-    start, step = LIBRARIES[world.name][1]()
+    start, step = library
 
     def here() -> Iterator[float]:
         environment = world.make()
@@ -95,7 +109,7 @@ def steps(world: World, rows: int = 2) -> tuple[Loop, Loop]:
                     environment.act(command)
                     yield time.perf_counter() - began
 
-    def library() -> Iterator[float]:
+    def there() -> Iterator[float]:
         while True:
             for row, plan in zip(chosen, plans, strict=True):
                 start(row)
@@ -104,12 +118,11 @@ def steps(world: World, rows: int = 2) -> tuple[Loop, Loop]:
                     step(command)
                     yield time.perf_counter() - began
 
-    return here, library
+    return here, there
 
 
-def resets(world: World, rows: int = 2) -> tuple[Loop, Loop]:
+def resets(world: World, library: Library, rows: int = 2) -> tuple[Loop, Loop]:
     chosen = world.rows(rows)
-    start, _ = LIBRARIES[world.name][1]()
 
     def here() -> Iterator[float]:
         environment = world.make()
@@ -119,25 +132,36 @@ def resets(world: World, rows: int = 2) -> tuple[Loop, Loop]:
                 environment.reset(**row)
                 yield time.perf_counter() - began
 
-    def library() -> Iterator[float]:
+    def there() -> Iterator[float]:
         while True:
             for row in chosen:
                 began = time.perf_counter()
-                start(row)
+                library[0](row)
                 yield time.perf_counter() - began
 
-    return here, library
+    return here, there
 
 
-def compare(world: World, count: int) -> dict[str, Any]:
-    """Steps and resets a second, ours and the library's, in turns in one run; ratios above 1: ours is faster."""
-    found: dict[str, Any] = {}
-    for what, make, pairs_of in (("steps", steps, count), ("resets", resets, max(4, count // 5))):
-        here, library = (loop() for loop in make(world))
-        for loop in (here, library):
-            next(loop), next(loop)  # what is only done once
-        pairs = [(next(here), next(library)) for _ in range(pairs_of)]
-        mine, theirs = (statistics.median(one) for one in zip(*pairs, strict=True))
-        name = f"{what} of {LIBRARIES[world.name][0]}"
-        found[what] = {"what": name, "ours": 1 / mine, "library": 1 / theirs, "ratio": theirs / mine}
+def compare(world: World, rounds: int = 15) -> list[dict[str, Any]]:
+    """Steps and resets a second, ours and each library's, by turns in one run; ratios above 1: ours is faster.
+
+    By turns of several: a step after another process's finds the processor asleep and its caches cold.
+    """
+    found = []
+    for name, make in LIBRARIES[world.name].items():
+        for what, measured, together, warm in (("steps", steps, 20, 150), ("resets", resets, 4, 20)):
+            loops = [loop() for loop in measured(world, make())]
+            for loop in loops:
+                _spend(loop, warm)
+            taken = [[statistics.median(islice(loop, together)) for loop in loops] for _ in range(rounds)]
+            mine, theirs = (statistics.median(column) for column in zip(*taken, strict=True))
+            ratio = statistics.median(library / ours for ours, library in taken)
+            found.append({"what": f"{what} of {name}", "ours": 1 / mine, "library": 1 / theirs, "ratio": ratio})
     return found
+
+
+def _spend(loop: Iterator[float], most: int, seconds: float = 20.0) -> None:
+    """What is only done once, and what Java compiles on the way."""
+    until = time.perf_counter() + seconds
+    for _ in takewhile(lambda _: time.perf_counter() < until, islice(loop, most)):
+        pass

@@ -119,7 +119,7 @@ class Engine:
         options = [
             f"-Xmx{os.environ.get('WM_PLUGIN_SCIENCEWORLD_HEAP') or HEAP}",
             "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",  # a third less memory, and faster for minutes
+            "-Xmn256m",  # for what is young: a quarter less memory than what the machine would choose, and faster
             "-XX:-UsePerfData",  # no file in /tmp that a killed one leaves behind
             "-XX:+UnlockExperimentalVMOptions",
             "-XX:hashCode=2",  # the constant
@@ -191,8 +191,7 @@ class Engine:
         self._java.wait()
 
     def _load(self) -> None:
-        self.server.load(*self._episode, "", False)
-        self.server.reset()
+        self.server.load(*self._episode, "", False)  # its `reset` does no more than load the same again
         self._seen = self._look(0.0)
 
     def _look(self, score: float) -> tuple[str, str, float]:

@@ -4,8 +4,7 @@ The F-measure of the package `rouge_score` without stemming, to the last bit, an
 subsequence many times faster.
 """
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from itertools import pairwise
 from typing import Literal, get_args
 
@@ -45,30 +44,29 @@ class RougeReward(TextReward):
     def score(self, predictions: list[str], targets: list[str]) -> tuple[list[float], dict[str, float]]:
         scores = []
         without = 0
-        before, seen = "", tokens("")
+        before, seen, spoken = "", self._grams(""), False
         for prediction, target in zip(predictions, targets, strict=True):
             if target != before:  # a group's predictions, which come one after the other, have one target
-                before, seen = target, tokens(target)
-            without += not seen
-            scores.append(self._score(tokens(prediction), seen))
+                before, seen = target, self._grams(target)
+                spoken = bool(seen or tokens(target))
+            without += not spoken
+            said = self._grams(prediction)
+            scores.append(_f_measure(LCSseq.similarity(said, seen), len(said), len(seen), self._steps))
         return scores, {"no_tokens": without / len(targets) if targets else 0.0}
 
-    def _score(self, said: list[str], seen: list[str]) -> float:
-        if self.variant == "rougeL":
-            both: int = LCSseq.similarity(said, seen)
-            return _f_measure(both, len(said), len(seen), self._steps)
-        counts = (Counter(_grams(words, 1 if self.variant == "rouge1" else 2)) for words in (said, seen))
-        a, b = counts
-        return _f_measure((a & b).total(), a.total(), b.total(), self._steps)
+    def _grams(self, text: str) -> Sequence[Hashable]:
+        """What is counted of a text. Of two sorted sequences, the longest common one is all that both have."""
+        words = tokens(text)
+        if self.variant == "rouge1":
+            return sorted(words)
+        if self.variant == "rouge2":
+            return sorted(map(hash, pairwise(words)))  # rapidfuzz compares hashes, too
+        return words
 
 
 def tokens(text: str) -> list[str]:
     """`[a-z0-9]+` in lower case, several times faster than by a regular expression: all other characters become spaces."""
     return text.lower().encode("ascii", "replace").translate(_SPACED).decode().split()
-
-
-def _grams(words: list[str], n: int) -> Sequence[object]:
-    return words if n == 1 else list(pairwise(words))
 
 
 def _f_measure(both: int, said: int, seen: int, steps: int | None) -> float:

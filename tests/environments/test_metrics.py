@@ -50,6 +50,9 @@ def test_shares_are_of_all_actions_and_means_of_all_episodes():
         "wm/env/lost": 1.0,
         "wm/env/success/turns_1": 1.0,
         "wm/env/success/turns_3-4": 0.5,
+        "wm/env/single_turn_success": pytest.approx(1 / 3),
+        "wm/env/turns_of_successes": 2.0,
+        "wm/env/actions_of_successes": 1.0,
     }
 
 

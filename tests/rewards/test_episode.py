@@ -57,3 +57,14 @@ def test_it_never_raises_the_outcome(episodes):
     actions = [max(a, b) for _, a, b in episodes]
     scaled = rescale_by_effective_actions(outcomes, effective, actions)
     assert all(0 <= after <= before for after, before in zip(scaled, outcomes, strict=True))
+
+
+def test_gamma_is_the_first_turn_s():
+    reward = EpisodeReward(gamma=0.5)
+    counts = {"actions": [4, 4, 4, 4], "effective": [4, 4, 2, 0]}
+    assert reward([1, 1, 1, 0], **counts, turns=[1, 3, 2, 0]) == [1, 0.25, 0.25, 0]
+    assert [turns[0] for turns in discounted([1, 1, 0.5], [1, 3, 2], gamma=0.5)] == [1, 0.25, 0.25]
+    with pytest.raises(UserError, match="the turns of the episodes are not known"):
+        reward([1], actions=[1], effective=[1])
+    with pytest.raises(UserError, match="gamma is True"):
+        EpisodeReward(gamma=True)

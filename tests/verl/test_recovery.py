@@ -10,7 +10,8 @@ from verl_run import run_recipe
 
 pytestmark = pytest.mark.slow
 
-SCHEDULE = ("wm.schedule=linear", "wm.schedule_steps=4", "wm.end_coeff=0.2", "wm.max_turns=5")
+SCHEDULE = ("wm.schedule=linear", "wm.schedule_steps=4", "wm.end_coeff=0.2")
+BUDGET = ("wm.max_turns=null", "wm.turn_budget={start: 4, every: 10}")
 SAVE = ("trainer.save_freq=1", "trainer.resume_mode=auto", "trainer.total_training_steps=4")
 
 # Environments of a user's own, on the PYTHONPATH of the run.
@@ -41,23 +42,27 @@ def test_kill_9_and_resume(folder):
     def second_checkpoint():
         return latest.exists() and int(latest.read_text()) >= 2
 
-    killed = run_recipe("echo_grpo_tiny", folder, *SCHEDULE, *SAVE, until=second_checkpoint)
+    killed = run_recipe("echo_grpo_tiny", folder, *SCHEDULE, *BUDGET, *SAVE, until=second_checkpoint)
     assert killed.code < 0
     done = int(latest.read_text())
     state = json.loads((checkpoints / f"global_step_{done}" / "wm_state.json").read_text())
-    assert (state["tools"], state["turn_budget"], state["objective"]["schedule"]) == (["move"], 5, "linear")
+    assert (state["tools"], state["objective"]["schedule"]) == (["move"], "linear")
+    budget = state["turn_budget"]
+    assert (budget["turns"], budget["iterations"], budget["episodes"]) == (4, done, 64 * done)
+    assert budget["total"] == pytest.approx(64 * sum(killed.series("wm/env/turns")[:done]))
 
     # as if it had been annealed: what was written down counts, not what the config began with
-    state["turn_budget"] = 3
+    budget["turns"] = 2
     (checkpoints / f"global_step_{done}" / "wm_state.json").write_text(json.dumps(state))
-    resumed = run_recipe("echo_grpo_tiny", folder, *SCHEDULE, *SAVE, "wm.min_token_nll=0.001")
+    resumed = run_recipe("echo_grpo_tiny", folder, *SCHEDULE, *BUDGET, *SAVE, "wm.min_token_nll=0.001")
     assert resumed.code == 0, resumed.output[-3000:]
     assert resumed.series("training/global_step") == list(range(done + 1, 5))
     assert resumed.series("echo/coeff") == pytest.approx([1 - 0.2 * (step - 1) for step in range(done + 1, 5)])
     assert "wm.min_token_nll: None -> 0.001" in resumed.output
     state = json.loads((checkpoints / "global_step_4" / "wm_state.json").read_text())
-    assert (state["max_turns"], state["turn_budget"]) == (5, 3)
-    assert max(resumed.series("wm/env/turns")) <= 2  # moves: the third turn's call is not executed
+    assert (state["turn_budget"]["turns"], state["turn_budget"]["iterations"]) == (2, 4)  # in the middle of a window
+    assert resumed.series("wm/turn_budget") == resumed.series("wm/env/budget") == [2.0] * (4 - done)
+    assert 0 < max(resumed.series("wm/env/turns")) <= 2
     # it went on learning from what it had learnt
     assert resumed.series("echo/nll")[0] < killed.series("echo/nll")[0]
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from wm_plugin.environments.actions import ActionEnvironment, Choose, Chosen, check_level
+from wm_plugin.environments.actions import ActionEnvironment, Choose, Chosen, budgeted, check_level
 from wm_plugin.errors import MissingExtraError, UserError
 
 MAX_TURNS = 30
@@ -19,7 +19,7 @@ LEVELS = {"standard": 11, "hard-1": 15}  # cells a side
 MOVES = "UDLR"
 _DRAWN = b".#" + bytes(254)  # of mazelib's 0 and 1
 
-INSTRUCTION = f"""You stand in a maze and have at most {MAX_TURNS} turns to get to the goal.
+INSTRUCTION = """You stand in a maze and have {turns} to get to the goal.
 Map: # wall, . floor, A you, G goal. The mark after the map is > while you may move and ! when the episode is over.
 Call move with U (one row up), D (one row down), L (left) or R (right), or with several of them, separated by semicolons; it
 runs them in order and shows the map after the last. A wall stops you.
@@ -120,15 +120,19 @@ def make_boards(count: int, seed: int, *, size: int = 11, held_out: bool = False
     return boards
 
 
-def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str = "standard") -> list[dict[str, Any]]:
+def dataset_rows(
+    count: int, seed: int = 0, held_out: bool = False, level: str = "standard", max_turns: int = MAX_TURNS
+) -> list[dict[str, Any]]:
     """Rows for a trainer: the prompt explains the task, and `reset` appends the first observation to it.
+
+    With `max_turns` 1 the whole plan is one turn: WMAct's EntirePlan in training, and its single-turn score in evaluation.
 
     `level` is standard (11x11 cells) or hard-1 (15x15).
     """
     check_level(level, LEVELS, "maze")
     boards = make_boards(count, seed, size=LEVELS[level], held_out=held_out)
-    prompt = [{"role": "user", "content": INSTRUCTION}]
-    return [{"prompt": prompt, "board": board, "level": level} for board in boards]
+    prompt, more = budgeted(INSTRUCTION, max_turns, MAX_TURNS)
+    return [{"prompt": prompt, "board": board, "level": level, **more} for board in boards]
 
 
 def expert(per_turn: int = 1) -> Choose:

@@ -13,6 +13,7 @@ from wm_plugin.environments.protocol import report, tool_methods
 PREFIX = "wm/env"
 CALLS = "calls/"
 SHARES = {"effective_share": "effective", "invalid_share": "invalid"}  # of all actions
+OF_SUCCESSES = {"turns", "actions"}  # whose means over successful episodes are of interest, too
 BINS = (1, 2, 4, 8, 16, 32)  # turns: 1, 2, 3-4, 5-8, ..., and more
 
 
@@ -53,7 +54,9 @@ def summary(episodes: Iterable[Mapping[str, float]], prefix: str = PREFIX) -> di
     Means over the episodes that have a figure: `success`, `turns`, `budget` (the turns that were allowed), `actions`,
     `truncated`, `policy_tokens`, `environment_tokens`, `calls/<tool>` (a call of no tool is `calls/unknown`), and what an
     environment reports besides. Of `effective` and `invalid` actions also `effective_share` and `invalid_share`, of all
-    actions (WMAct). `success/turns_3-4` is the success of the episodes that took 3 or 4 turns. NaN is left out.
+    actions (WMAct). `success/turns_3-4` is the success of the episodes that took 3 or 4 turns, `single_turn_success` the
+    share of all that succeeded in one, and `turns_of_successes` and `actions_of_successes` are means over those that did. NaN
+    is left out.
     """
     episodes = [{name: value for name, value in one.items() if not math.isnan(value)} for one in episodes]
     values: dict[str, list[float]] = {}
@@ -62,6 +65,10 @@ def summary(episodes: Iterable[Mapping[str, float]], prefix: str = PREFIX) -> di
             values.setdefault(name, []).append(value)
         if "success" in one and "turns" in one:
             values.setdefault(f"success/turns_{_bin(one['turns'])}", []).append(one["success"])
+            values.setdefault("single_turn_success", []).append(float(one["success"] > 0 and one["turns"] == 1))
+        if one.get("success", 0) > 0:
+            for name in OF_SUCCESSES & one.keys():
+                values.setdefault(f"{name}_of_successes", []).append(one[name])
     found = {name: math.fsum(seen) / len(seen) for name, seen in sorted(values.items())}
     for share, part in SHARES.items():
         both = [(one[part], one["actions"]) for one in episodes if part in one and "actions" in one]

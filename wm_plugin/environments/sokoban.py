@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-from wm_plugin.environments.actions import ActionEnvironment, Choose, Chosen, check_level, shortest_plan
+from wm_plugin.environments.actions import ActionEnvironment, Choose, Chosen, budgeted, check_level, shortest_plan
 from wm_plugin.errors import MissingExtraError, UserError
 
 MAX_TURNS = 30
@@ -20,7 +20,7 @@ DIRECTIONS = ("up", "down", "left", "right")
 NOTHING = "no operation"
 ACTIONS = (*(f"{verb} {direction}" for verb in ("move", "push") for direction in DIRECTIONS), NOTHING)
 
-INSTRUCTION = f"""You are in a warehouse and push boxes: bring each one onto a goal, in at most {MAX_TURNS} turns.
+INSTRUCTION = """You are in a warehouse and push boxes: bring each one onto a goal, in {turns}.
 Map: # wall, . floor, P you, B box, G goal, * box on a goal, + you on a goal. The mark after the map is > while it is your turn
 and ! when the episode is over.
 Call act with one action or several, separated by semicolons; it runs them in order and shows the map after the last. An action
@@ -171,13 +171,18 @@ def make_boards(count: int, seed: int, *, level: str = "standard", held_out: boo
     return list(boards)
 
 
-def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str = "standard") -> list[dict[str, Any]]:
+def dataset_rows(
+    count: int, seed: int = 0, held_out: bool = False, level: str = "standard", max_turns: int = MAX_TURNS
+) -> list[dict[str, Any]]:
     """Rows for a trainer: the prompt explains the task, and `reset` appends the first observation to it.
+
+    With `max_turns` 1 the whole plan is one turn: WMAct's EntirePlan in training, and its single-turn score in evaluation.
 
     `level` is standard (7x7 cells, 2 boxes), hard-1 (10x10, 2 boxes) or hard-2 (7x7, 3 boxes).
     """
     boards = make_boards(count, seed, level=level, held_out=held_out)
-    return [{"prompt": [{"role": "user", "content": INSTRUCTION}], "board": board, "level": level} for board in boards]
+    prompt, more = budgeted(INSTRUCTION, max_turns, MAX_TURNS)
+    return [{"prompt": prompt, "board": board, "level": level, **more} for board in boards]
 
 
 def expert(per_turn: int = 1) -> Choose:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from wm_plugin.environments.actions import ActionEnvironment, Choose, Chosen, check_level, shortest_plan
+from wm_plugin.environments.actions import ActionEnvironment, Choose, Chosen, budgeted, check_level, shortest_plan
 from wm_plugin.errors import MissingExtraError, UserError
 
 MAX_TURNS = 30
@@ -21,7 +21,7 @@ ACTIONS = ("move down", "move up", "move right", "move left", "pickup", "dropoff
 IN_TAXI = 4  # where the passenger is, beside the numbers of the four places
 WIDTH = 7  # of a drawn cell
 
-INSTRUCTION = f"""You drive a taxi: fetch the passenger and bring them to their destination, in at most {MAX_TURNS} turns.
+INSTRUCTION = """You drive a taxi: fetch the passenger and bring them to their destination, in {turns}.
 Map: T taxi, P waiting passenger, D destination, R G Y B places where nobody waits; | is a wall between two cells, : is none.
 T/P: the taxi is beside the passenger, who has not got in. T(P): the passenger is in the taxi. T/D and T(P)/D: the same at the
 destination. T/P/D: the passenger has arrived. The mark after the map is > while it is your turn and ! when the episode is over.
@@ -130,8 +130,12 @@ def draw(state: int) -> str:
     return "\n".join([*lines, border])
 
 
-def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str = "standard") -> list[dict[str, Any]]:
+def dataset_rows(
+    count: int, seed: int = 0, held_out: bool = False, level: str = "standard", max_turns: int = MAX_TURNS
+) -> list[dict[str, Any]]:
     """Rows for a trainer: the prompt explains the task, and `reset` appends the first observation to it.
+
+    With `max_turns` 1 the whole plan is one turn: WMAct's EntirePlan in training, and its single-turn score in evaluation.
 
     There are 240 start states to train on, shuffled and repeated as often as `count` needs, and 60 held out, each once. There
     is one level.
@@ -145,8 +149,8 @@ def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str =
     chosen: list[int] = []
     while len(chosen) < count:
         chosen += rng.sample(states, len(states))
-    prompt = [{"role": "user", "content": INSTRUCTION}]
-    return [{"prompt": prompt, "state": state, "level": level} for state in chosen[:count]]
+    prompt, more = budgeted(INSTRUCTION, max_turns, MAX_TURNS)
+    return [{"prompt": prompt, "state": state, "level": level, **more} for state in chosen[:count]]
 
 
 def solve(state: int) -> list[str] | None:

@@ -1,11 +1,14 @@
 """`GRPOConfig` with the objective's fields, for YAML files and flags (TrlParser) as for Python."""
 
 import dataclasses
+import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from trl import GRPOConfig
 
+from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.errors import UserError
 from wm_plugin.objectives import EchoConfig
 
@@ -46,7 +49,16 @@ class WorldModelGRPOConfig(GRPOConfig):
     # and it takes no union with bool; True is an int, too
     echo_turn_information: dict | str | int | None = _echo("turn_information", "As a flag: true or '{\"echo\": 0.05}'.")
 
+    turn_budget: dict | str | None = field(
+        default=None,
+        metadata={
+            "help": "WMAct's annealing of the turns that an episode in an environment may take: {start: 30, every: 100}, as a "
+            "flag JSON. None: max_tool_calling_iterations throughout."
+        },
+    )
+
     def __post_init__(self) -> None:
+        self.make_turn_budget()
         self.echo_config()  # says what is wrong before the host's own checks, which may load a device
         super().__post_init__()
 
@@ -56,6 +68,17 @@ class WorldModelGRPOConfig(GRPOConfig):
             return EchoConfig.from_mapping(values)
         except UserError as error:
             raise UserError(f"{PREFIX}{error}") from None
+
+    def make_turn_budget(self) -> TurnBudget | None:
+        values = self.turn_budget
+        if isinstance(values, str):
+            with suppress(json.JSONDecodeError):  # what is none is refused next, with what to write
+                values = json.loads(values)
+        if values is None:
+            return None
+        if self.max_tool_calling_iterations is not None:
+            raise UserError("turn_budget says what max_tool_calling_iterations says; leave one of them out")
+        return TurnBudget.from_mapping(values)
 
     def echo_fields_given(self) -> list[str]:
         """The echo_ fields that differ from their defaults."""

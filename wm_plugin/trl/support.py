@@ -13,9 +13,11 @@ from packaging.version import Version
 from transformers import PreTrainedTokenizerBase, Trainer
 from trl import GRPOTrainer
 
+from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.protocol import missing_columns
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives import EchoConfig
+from wm_plugin.trl.config import WorldModelGRPOConfig
 
 FLOOR, CEILING = Version("1.0.0"), Version("2")
 RECOMMENDED = Version("1.10.0")  # exact dapo normalisation upstream
@@ -146,6 +148,29 @@ def _check_tools(trainer: Any, config: EchoConfig) -> None:
     for name in config.tool_names:
         if name not in known:
             raise UserError(f"tools names {name!r}{nearest(name, known)}")
+
+
+def check_turn_budget(trainer: Any, given: TurnBudget | None) -> TurnBudget | None:
+    """The turn budget of a run, from the argument or the config.
+
+    Raises:
+        UserError: both are given, or there are no turns to count.
+    """
+    args = trainer.args
+    configured = args.make_turn_budget() if isinstance(args, WorldModelGRPOConfig) else None
+    if given is not None and not isinstance(given, TurnBudget):
+        raise UserError(f"turn_budget is {given!r}; write TurnBudget(start=30, every=100)")
+    if given is not None and configured is not None:
+        raise UserError("turn_budget=TurnBudget(...) and the config's turn_budget are the same thing; give one of them")
+    budget = configured if given is None else given
+    if budget is None:
+        return None
+    if args.max_tool_calling_iterations is not None:
+        raise UserError("turn_budget says what max_tool_calling_iterations says; leave one of them out")
+    pools = Version(trl.__version__) >= ENVIRONMENT_POOLS
+    if not (trainer.environment_factories if pools else trainer.environments):
+        raise UserError("turn_budget counts turns in an environment, and there is none; give an environment_factory")
+    return budget
 
 
 def _check_columns(trainer: Any) -> None:

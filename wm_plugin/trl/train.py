@@ -17,6 +17,7 @@ from datasets import Dataset, load_dataset
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser, get_dataset, get_peft_config
 
 from wm_plugin.environments import ENVIRONMENTS
+from wm_plugin.environments.rewarded import rewarded
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.registry import import_object
 from wm_plugin.trl.config import WorldModelGRPOConfig
@@ -35,6 +36,13 @@ class WorldModelScriptArguments(ScriptArguments):
         metadata={
             "help": f"An environment class: one of {', '.join(ENVIRONMENTS)}, or a dotted path; or {{name: class}}, and the "
             "dataset's column `environment` says which."
+        },
+    )
+    episode_reward: dict | str | None = field(
+        default=None,
+        metadata={
+            "help": "WMAct's reward of the environment's episodes, instead of the environment's own: {rescale: true, "
+            "format_penalty: 0.1, step_penalty: 0.0, gamma: 1.0}, or some of these; as a flag JSON."
         },
     )
     tools: list[str] | None = field(default=None, metadata={"help": "Dotted paths of tool functions."})
@@ -97,7 +105,7 @@ def build(arguments: list[str]) -> tuple[WorldModelGRPOTrainer, Any]:
     script, config, model, mixture = parse(arguments)
     if model.model_name_or_path is None:
         raise UserError("model_name_or_path is missing; write a path or a model id")
-    environment = _environment(script.environment)
+    environment = _environment(script.environment, script.episode_reward)
     reward_funcs = [import_object(path, field="reward_funcs") for path in script.reward_funcs or []]
     reward_funcs += reward_functions(_blocks(script.rewards or []))
     config.model_init_kwargs = {
@@ -174,13 +182,21 @@ def _raise_user_error(message: str) -> Any:
     raise UserError(message)
 
 
-def _environment(value: Any) -> Any:
+def _environment(value: Any, reward: Any) -> Any:
     if value is None:
+        if reward is not None:
+            raise UserError("episode_reward is of episodes in an environment, and there is no environment; name one")
         return None
+    settings = None if reward is None else _mapping(reward, "episode_reward")
+
+    def found(path: str) -> type:
+        environment: type = ENVIRONMENTS.get(path)
+        return environment if settings is None else rewarded(environment, **settings)
+
     mapping = _mapping(value, "environment") if not isinstance(value, str) or value.startswith("{") else None
     if mapping is None:
-        return ENVIRONMENTS.get(value)
-    return {name: ENVIRONMENTS.get(path) for name, path in mapping.items()}
+        return found(value)
+    return {name: found(path) for name, path in mapping.items()}
 
 
 def _mapping(value: Any, name: str) -> dict[str, Any]:

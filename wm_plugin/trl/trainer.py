@@ -12,12 +12,14 @@ Where exactness needs care:
 """
 
 import logging
+import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from trl import GRPOTrainer
 
+from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.metrics import episode, summary
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.chat import make_locator
@@ -25,6 +27,7 @@ from wm_plugin.objectives.echo import EchoConfig, count_tokens, echo_loss, withi
 from wm_plugin.objectives.metrics import EchoMeter
 from wm_plugin.objectives.spans import SPAN_FIELD, ContentLocator, SpanError, ToolBlock, token_weights
 from wm_plugin.trl import support
+from wm_plugin.trl.callbacks import TurnBudgetCallback
 from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.rollout import Rollouts, called
 
@@ -45,6 +48,8 @@ class WorldModelMixin(_Host):
 
     Args:
         world_model: the objective. The `echo_*` fields of a `WorldModelGRPOConfig` are the same thing; giving both is an error.
+        turn_budget: annealing of the turns that an episode may take (WMAct), logged as `wm/turn_budget` and saved with
+            checkpoints. A `WorldModelGRPOConfig` has it too. Evaluations have its first value.
 
     Raises:
         UserError: a combination that is not known to be exact (see `wm_plugin.trl.support`), with the way out.
@@ -53,10 +58,19 @@ class WorldModelMixin(_Host):
     _sync_tool_dicts: list[Any]  # the host's, {name: tool} of each completion
     _async_tool_dicts: list[Any]
 
-    def __init__(self, *args: Any, world_model: EchoConfig | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        world_model: EchoConfig | None = None,
+        turn_budget: TurnBudget | None = None,
+        **kwargs: Any,
+    ) -> None:
         support.check_trainer_class(self)
         self._wm: Any = None  # the EchoConfig; no override acts before the host is complete
         super().__init__(*args, **kwargs)
+        self._wm_budget = support.check_turn_budget(self, turn_budget)
+        if self._wm_budget is not None:
+            self.add_callback(TurnBudgetCallback(self._wm_budget))
         end_ids = self.model.generation_config.eos_token_id
         self._wm_end_ids = {
             self.processing_class.eos_token_id,
@@ -92,6 +106,8 @@ class WorldModelMixin(_Host):
         if self._wm is not None and id(inputs) in self._wm_generated:
             return self._wm_generated.pop(id(inputs))
         self._wm_rollouts = Rollouts(self.num_generations if self.model.training else self.num_generations_eval)
+        if self._wm_budget is not None:
+            self.max_tool_calling_iterations = self._wm_budget.turns if self.model.training else self._wm_budget.start
         output = super()._generate_and_score_completions(inputs)
         if self.environments:
             self._record_episodes(output.get("tool_mask"))
@@ -277,6 +293,7 @@ class WorldModelMixin(_Host):
         from accelerate.utils import gather_object
 
         ids, texts = self._wm_rollouts.completion_ids, self._wm_rollouts.completions
+        budget = None if self.max_tool_calling_iterations == sys.maxsize else self.max_tool_calling_iterations
         here = []
         for row, (environment, completion) in enumerate(zip(self.environments, texts, strict=False)):
             sampled = len(ids[row]) if tool_mask is None else int(tool_mask[row, : len(ids[row])].sum())
@@ -284,13 +301,18 @@ class WorldModelMixin(_Host):
                 episode(
                     environment,
                     called(completion),
-                    budget=self.args.max_tool_calling_iterations,
+                    budget=budget,
                     truncated=bool(ids[row]) and ids[row][-1] not in self._wm_end_ids,
                     policy_tokens=sampled,
                     environment_tokens=len(ids[row]) - sampled,
                 )
             )
-        for name, value in summary(gather_object(here)).items():
+        episodes = gather_object(here)
+        figures = summary(episodes)
+        if self._wm_budget is not None and self.model.training:
+            figures["wm/turn_budget"] = float(self._wm_budget.turns)
+            self._wm_budget.end_iteration([one["turns"] for one in episodes if "turns" in one])
+        for name, value in figures.items():
             self._metrics["train" if self.model.training else "eval"][name].append(value)
 
     def _record(

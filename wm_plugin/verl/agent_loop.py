@@ -72,7 +72,7 @@ class WorldModelLoopMixin(_Host):
             self.tools[name] = _watched(FunctionTool(name, method, parsed, inspect.iscoroutinefunction(method)))
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:
-        max_turns = kwargs.pop(MAX_TURNS, None) or self._wm.max_turns
+        max_turns = kwargs.pop(MAX_TURNS, None) or self._wm.first_turns
         if max_turns:
             self.max_assistant_turns = int(max_turns)
         self._use_environment(kwargs.get("extra_info") or {})
@@ -88,7 +88,7 @@ class WorldModelLoopMixin(_Host):
             info = episode(
                 self._wm_environment,
                 self._wm_calls,
-                budget=self.max_assistant_turns,
+                budget=self.max_assistant_turns and self.max_assistant_turns - 1,  # the last one answers
                 truncated=length >= self.response_length,
                 policy_tokens=sampled,
                 environment_tokens=length - sampled,

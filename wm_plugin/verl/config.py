@@ -8,6 +8,8 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from wm_plugin.environments import ENVIRONMENTS
+from wm_plugin.environments.annealing import TurnBudget
+from wm_plugin.environments.rewarded import rewarded
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.objectives.echo import ALIASES
@@ -33,6 +35,14 @@ class WorldModelConfig:
         "{name: class}, and the rows' column `environment` says which. None: verl's own tools."
     )
     max_turns: int | None = _help("Turns of the policy in a trajectory. None: verl's max_assistant_turns.")
+    turn_budget: TurnBudget | None = _help(
+        "WMAct's annealing: {start: 30, every: 100}. Turns in the environment; the policy has one more, in which it ends. "
+        "Validation has the first value."
+    )
+    episode_reward: Mapping[str, Any] | None = _help(
+        "WMAct's reward of an episode: the fields of EpisodeReward, {rescale, format_penalty, step_penalty, gamma}. None: the "
+        "environment's own."
+    )
     max_lost: float = _help(
         "The share of a step's trajectories that may fail in the agent loop before the run stops.", 0.5
     )
@@ -45,6 +55,17 @@ class WorldModelConfig:
             )
         if self.max_turns is not None and (type(self.max_turns) is not int or self.max_turns < 1):
             raise UserError(f"wm.max_turns is {self.max_turns!r}; write a whole number of turns >= 1, or null")
+        if self.turn_budget is not None:
+            if self.max_turns is not None:
+                raise UserError("wm.turn_budget says what wm.max_turns says; leave one of them out")
+            if self.environment is None:
+                raise UserError("wm.turn_budget counts turns in an environment, and wm.environment is null; name one")
+        if self.episode_reward is not None and not isinstance(self.episode_reward, Mapping):
+            raise UserError(f"wm.episode_reward is {self.episode_reward!r}; write fields, e.g. {{rescale: true}}")
+        if self.episode_reward is not None and self.environment is None:
+            raise UserError("wm.episode_reward is of episodes in an environment, and wm.environment is null; name one")
+        if self.episode_reward is not None:
+            self.environments  # noqa: B018 - it says what is wrong with the reward
         if type(self.max_lost) not in (int, float) or not 0 <= self.max_lost <= 1:
             raise UserError(f"wm.max_lost is {self.max_lost!r}; write a share between 0 and 1")
 
@@ -52,7 +73,16 @@ class WorldModelConfig:
     def environments(self) -> list[type]:
         """Every class that a trajectory may be of."""
         named = self.environment.values() if isinstance(self.environment, Mapping) else [self.environment]
-        return [ENVIRONMENTS.get(name) for name in named if name is not None]
+        return [self._class(name) for name in named if name is not None]
+
+    @property
+    def first_turns(self) -> int | None:
+        """Turns of the policy where nothing has been annealed; None: verl's own limit."""
+        return self.max_turns if self.turn_budget is None else self.turn_budget.start + 1
+
+    def _class(self, name: str) -> type:
+        found: type = ENVIRONMENTS.get(name)
+        return found if self.episode_reward is None else rewarded(found, **self.episode_reward)
 
     def environment_of(self, row: Mapping[str, Any]) -> type | None:
         """The class that a row of the dataset is for; None: verl's own tools.
@@ -64,13 +94,13 @@ class WorldModelConfig:
             UserError: there are several, and its column `environment` names none of them.
         """
         if self.environment is None or isinstance(self.environment, str):
-            return ENVIRONMENTS.get(self.environment) if self.environment else None
+            return self._class(self.environment) if self.environment else None
         name = str(row.get("environment"))
         if name not in self.environment:
             raise UserError(
                 f"a row's column `environment` is {name!r}, and wm.environment has {', '.join(map(repr, self.environment))}"
             )
-        return ENVIRONMENTS.get(self.environment[name])
+        return self._class(self.environment[name])
 
 
 def read_config(config: Any) -> WorldModelConfig:
@@ -95,4 +125,9 @@ def read_config(config: Any) -> WorldModelConfig:
             own[key] = value
         elif key not in REWARD_KEYS:
             raise UserError(f"wm has no field {key!r}{nearest(str(key), objective_keys | own_keys | set(REWARD_KEYS))}")
+    if own.get("turn_budget") is not None:
+        try:
+            own["turn_budget"] = TurnBudget.from_mapping(own["turn_budget"])
+        except UserError as error:
+            raise UserError(f"wm.{error}") from None
     return WorldModelConfig(EchoConfig.from_mapping(objective, where="wm"), **own)

@@ -65,7 +65,7 @@ class WorldModelTrainer(PPOTrainerSync):
         tempered = config.actor_rollout_ref.rollout.temperature != 1.0
         self._wm_prefix = "echo_tempered" if tempered else "echo"
         self._wm_tools: list[str] = sorted(self._wm.objective.tool_names or ())  # in the order of their numbers
-        self._wm_turn_budget = self._wm.max_turns
+        self._wm_turn_budget = self._wm.turn_budget
         self._wm_expected = 0  # trajectories that this step should have brought
         self._wm_selected = 0  # tokens of this step's batch that count
         self._wm_warned: set[str] = set()
@@ -125,7 +125,7 @@ class WorldModelTrainer(PPOTrainerSync):
     def _next_train_batch(self, *args: Any, **kwargs: Any) -> Any:
         batch = super()._next_train_batch(*args, **kwargs)
         if self._wm_turn_budget is not None:
-            tu.assign_non_tensor_data(batch, MAX_TURNS, self._wm_turn_budget)
+            tu.assign_non_tensor_data(batch, MAX_TURNS, self._wm_turn_budget.turns + 1)  # and the turn that ends
         return batch
 
     def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> Any:
@@ -156,7 +156,7 @@ class WorldModelTrainer(PPOTrainerSync):
 
     def _compute_advantage(self, batch: Any, metrics: dict) -> Any:
         batch = super()._compute_advantage(batch, metrics)
-        if not self._wm_on:
+        if not self._wm_on and self._wm.environment is None:
             return batch
         fields = ["uid", "responses", "response_mask", "rm_scores", "extra_fields"]
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
@@ -164,6 +164,9 @@ class WorldModelTrainer(PPOTrainerSync):
         extra = [
             {} if pad else (getattr(x, "data", x) or {}) for x, pad in zip(data["extra_fields"], padding, strict=True)
         ]
+        self._record_episodes([fields[INFO] for fields in extra if fields.get(INFO)], metrics)
+        if not self._wm_on:
+            return batch
         spans = self._weighted_spans(extra, data["response_mask"].unbind(), data["responses"].unbind(), padding)
         if self._wm.objective.zero_variance_groups == "drop":
             for row in _zero_variance_rows(
@@ -174,9 +177,14 @@ class WorldModelTrainer(PPOTrainerSync):
         lengths = [len(response) for response in data["responses"].unbind()]
         columns = make_columns(spans, lengths, self._wm_tools, self._wm.objective.normalization)
         self._wm_selected = int(torch.count_nonzero(columns[WEIGHTS].values()))
-        metrics.update(summary(fields[INFO] for fields in extra if fields.get(INFO)))
         # the meta that comes back names the new columns: with the old one the workers would never see them
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=columns)
+
+    def _record_episodes(self, episodes: list[dict[str, float]], metrics: dict) -> None:
+        metrics.update(summary(episodes))
+        if self._wm_turn_budget is not None:
+            metrics["wm/turn_budget"] = float(self._wm_turn_budget.turns)
+            self._wm_turn_budget.end_iteration([one["turns"] for one in episodes if "turns" in one])
 
     def _weighted_spans(
         self, extra: list[dict], masks: Any, responses: Any, padding: list[bool]
@@ -275,7 +283,7 @@ class WorldModelTrainer(PPOTrainerSync):
             "objective": state.describe(self._wm.objective),
             "tools": self._wm_tools,
             "max_turns": self._wm.max_turns,
-            "turn_budget": self._wm_turn_budget,
+            "turn_budget": None if self._wm_turn_budget is None else self._wm_turn_budget.state_dict(),
         }
         state.save(os.path.join(self.config.trainer.default_local_dir, f"global_step_{self.global_steps}"), values)
         super()._save_checkpoint()  # marks the checkpoint as complete, last
@@ -295,8 +303,10 @@ class WorldModelTrainer(PPOTrainerSync):
         self._wm_tools = values["tools"] + [name for name in self._wm_tools if name not in values["tools"]]
         now = state.describe(self._wm.objective) | {"max_turns": self._wm.max_turns}
         before = values["objective"] | {"max_turns": values["max_turns"]}
-        if now["max_turns"] == before["max_turns"]:  # else the user has asked for another one
-            self._wm_turn_budget = values["turn_budget"]
+        if self._wm_turn_budget is not None and not self._wm_turn_budget.load_state_dict(values["turn_budget"] or {}):
+            logger.warning(
+                "the checkpoint's wm.turn_budget is another one: it starts at %d", self._wm_turn_budget.turns
+            )
         changed = [f"wm.{key}: {before.get(key)} -> {now[key]}" for key in now if before.get(key) != now[key]]
         if changed:
             logger.warning("the config is not the checkpoint's: %s", ", ".join(changed))

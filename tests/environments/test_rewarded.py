@@ -1,0 +1,100 @@
+"""An environment with WMAct's reward: the same class, another number."""
+
+import asyncio
+import inspect
+from typing import ClassVar
+
+import pytest
+
+from wm_plugin.environments.grid import GridEnvironment
+from wm_plugin.environments.maze import MazeEnvironment
+from wm_plugin.environments.protocol import missing_columns, tool_methods, tool_schema
+from wm_plugin.environments.rewarded import rewarded
+from wm_plugin.errors import UserError
+
+BOARD = "#####\n#A.G#\n#####"
+
+
+def played(environment, *turns, max_turns=5):
+    made = environment()
+    made.reset(board=BOARD, max_turns=max_turns)
+    for turn in turns:
+        made.move(turn)
+    return made.get_reward()
+
+
+@pytest.mark.parametrize(
+    ("settings", "turns", "reward"),
+    [
+        ({}, ["R; R"], 1.0),
+        ({}, ["U; R; D; R"], 0.5),  # two of four changed the state
+        ({}, ["U", "R; R"], 2 / 3),
+        ({}, ["x; R; R"], 2 / 3 - 0.1),  # and one is no action
+        ({}, ["U; R"], 0.0),
+        ({}, [], 0.0),  # no action: no share
+        ({"format_penalty": 0.0}, ["x; R; R"], 2 / 3),
+        ({"rescale": False}, ["U; R; D; R"], 1.0),
+        ({"rescale": False, "step_penalty": 0.1}, ["U; R; D; R"], 0.6),
+        ({"gamma": 0.5}, ["R", "R"], 0.5),
+        ({"gamma": 0.5, "rescale": False, "format_penalty": 0.0}, ["x", "R", "R"], 0.25),
+    ],
+)
+def test_by_hand(settings, turns, reward):
+    assert played(rewarded(MazeEnvironment, **settings), *turns) == pytest.approx(reward)
+
+
+def test_it_is_the_environment_in_all_else():
+    found = rewarded(MazeEnvironment, rescale=True)
+    assert found is rewarded(MazeEnvironment, rescale=True)
+    assert (found.__name__, found.__module__, found.__doc__) == (
+        MazeEnvironment.__name__,
+        MazeEnvironment.__module__,
+        MazeEnvironment.__doc__,
+    )
+    assert issubclass(found, MazeEnvironment)
+    assert tool_methods(found()).keys() == tool_methods(MazeEnvironment()).keys()
+    assert tool_schema(found.move) == tool_schema(MazeEnvironment.move)
+    assert inspect.signature(found.reset) == inspect.signature(MazeEnvironment.reset)
+    assert missing_columns(found, []) == missing_columns(MazeEnvironment, [])
+
+
+class Slow(MazeEnvironment):
+    async def get_reward(self):
+        await asyncio.sleep(0)
+        return super().get_reward()
+
+
+def test_an_outcome_that_is_awaited():
+    assert asyncio.run(played(rewarded(Slow), "U; R; R")) == pytest.approx(2 / 3)
+
+
+class Bare:
+    metrics: ClassVar = {"actions": 1}
+
+    def reset(self): ...
+
+
+class Outcome(Bare):
+    def get_reward(self):
+        return 1.0
+
+
+@pytest.mark.parametrize(
+    ("environment", "settings", "message"),
+    [
+        (GridEnvironment, {"rescal": True}, "episode_reward has no field 'rescal'; did you mean 'rescale'?"),
+        (GridEnvironment, {"step_penalty": -1}, "episode_reward.step_penalty is -1; write what is taken away"),
+        (GridEnvironment, {"gamma": 2}, "episode_reward.gamma is 2; write a number between 0 and 1"),
+        (GridEnvironment, {"rescale": "no"}, "episode_reward.rescale is 'no'; write true or false"),
+        (Bare, {}, "Bare has no get_reward: there is no outcome to rescale"),
+    ],
+)
+def test_what_does_not_fit(environment, settings, message):
+    with pytest.raises(UserError) as error:
+        rewarded(environment, **settings)
+    assert str(error.value).startswith(message)
+
+
+def test_an_environment_that_does_not_count():
+    with pytest.raises(UserError, match="Outcome.metrics has no effective: WMAct's reward counts them"):
+        rewarded(Outcome)().get_reward()

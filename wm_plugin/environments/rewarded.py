@@ -1,0 +1,76 @@
+"""An environment whose reward is WMAct's: what became of the episode, and how it was reached.
+
+Both hosts ask an environment for its reward, so that one class serves both:
+
+    environment_factory=rewarded(MazeEnvironment, rescale=True)                                       # TRL
+    episode_reward: {rescale: true, format_penalty: 0.1}                                              # a file for wm train
+    wm.environment=maze 'wm.episode_reward={rescale: true, format_penalty: 0.1}'                      # verl
+"""
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import lru_cache
+from typing import Any
+
+from wm_plugin.errors import UserError, nearest
+from wm_plugin.rewards.episode import EpisodeReward
+
+COUNTS = ("actions", "effective")  # that an environment's `metrics` must hold
+
+
+def rewarded(environment: type, **settings: Any) -> type:
+    """The environment's class with the reward of `EpisodeReward(**settings)` of its own reward and counts.
+
+    Everything else is the environment's, the name included.
+
+    Args:
+        environment: has `get_reward`, and `metrics` with `actions` and `effective`, and with `invalid` where it counts these.
+
+    Raises:
+        UserError: there is no such setting, it does not fit, or the environment has no `get_reward`; from an episode: it lacks
+            a count.
+    """
+    known = [field.name for field in fields(EpisodeReward) if field.init]
+    for name in settings:
+        if name not in known:
+            raise UserError(f"episode_reward has no field {name!r}{nearest(name, known)}")
+    if not hasattr(environment, "get_reward"):
+        raise UserError(f"{environment.__name__} has no get_reward: there is no outcome to rescale")
+    return _rewarded(environment, tuple(sorted(settings.items())))
+
+
+@lru_cache  # one class, however often a config is read
+def _rewarded(environment: Any, settings: tuple[tuple[str, Any], ...]) -> type:
+    try:
+        reward = EpisodeReward(**dict(settings))
+    except UserError as error:
+        raise UserError(f"episode_reward.{error}") from None
+
+    def score(self: Any, outcome: float) -> float:
+        counts: Mapping[str, float] = self.metrics
+        if missing := [name for name in COUNTS if name not in counts]:
+            raise UserError(
+                f"{environment.__name__}.metrics has no {' and no '.join(missing)}: WMAct's reward counts them"
+            )
+        (found,) = reward(
+            [float(outcome)],
+            actions=[int(counts["actions"])],
+            effective=[int(counts["effective"])],
+            invalid=[int(counts.get("invalid", 0))],
+            turns=[int(getattr(self, "turns", 1))],
+        )
+        return found
+
+    class Rewarded(environment):  # type: ignore[misc]
+        def get_reward(self) -> Any:
+            return score(self, super().get_reward())
+
+    class AsyncRewarded(environment):  # type: ignore[misc]
+        async def get_reward(self) -> Any:
+            return score(self, await super().get_reward())
+
+    found = AsyncRewarded if inspect.iscoroutinefunction(environment.get_reward) else Rewarded
+    for name in ("__name__", "__qualname__", "__module__", "__doc__"):
+        setattr(found, name, getattr(environment, name))
+    return found

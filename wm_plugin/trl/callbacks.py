@@ -1,0 +1,30 @@
+"""What of ours is in TRL's checkpoints, beside the model."""
+
+import logging
+from typing import Any
+
+from transformers import TrainerCallback
+
+from wm_plugin.environments.annealing import TurnBudget
+
+logger = logging.getLogger(__name__)
+
+KEY = "wm_turn_budget"  # in trainer_state.json, among the states of callbacks
+
+
+class TurnBudgetCallback(TrainerCallback):
+    """Keeps a turn budget in `trainer_state.json`, which is written with each checkpoint, and goes on from there."""
+
+    def __init__(self, budget: TurnBudget) -> None:
+        self.budget = budget
+
+    def on_train_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
+        saved = (state.stateful_callbacks or {}).get(KEY)
+        if saved is None:
+            if state.global_step:
+                logger.warning("the checkpoint has no turn budget: it starts at %d", self.budget.turns)
+        elif not self.budget.load_state_dict(saved):
+            logger.warning("the checkpoint's turn budget has other settings: it starts at %d", self.budget.turns)
+
+    def on_step_end(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
+        state.stateful_callbacks[KEY] = self.budget.state_dict()

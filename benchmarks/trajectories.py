@@ -289,7 +289,7 @@ def main() -> None:
             "versions": {name: metadata.version(name) for name in ("pydantic", "orjson", "ijson")},
             "lines": speed(folder, LINES, size, args.repeats),
             "documents": speed(folder, DOCUMENTS, size // 5, args.repeats),
-            "processes": processes(folder, size),
+            "processes": processes(folder, 4 * size),
             "pipeline": pipeline(folder, size // 5),
             "memory": memory(folder, ("openai", "tau2", "taubench"), int(args.large * 1e6)) if args.large else [],
         }  # fmt: skip

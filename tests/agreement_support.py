@@ -86,6 +86,52 @@ TURNS: dict[str, list[list[str]]] = {
 }
 
 
+class Walk:
+    """A world that does nothing but count: its turns are those that a host lets an episode take."""
+
+    def reset(self, **_: Any) -> str:
+        self.turns, self.success = 0, False
+        return ""
+
+    def walk(self, row: int) -> str:
+        """Take a step.
+
+        Args:
+            row: The number of the row.
+
+        Returns:
+            How many steps were taken.
+        """
+        self.turns += 1
+        return f"{self.turns}"
+
+    def get_reward(self) -> float:
+        return float(self.turns % 2)
+
+    @property
+    def metrics(self) -> dict[str, int]:
+        return {"actions": self.turns, "effective": self.turns}
+
+
+# What each episode of a step would take without a limit, and the budget that each step has, by hand: (mean + max)/2 of the
+# turns taken in two steps, rounded up, and never more than before.
+TURN_BUDGET = {"start": 6, "every": 2}
+WANTED = [
+    [2, 9, 4, 1],  # 6 at most: 2 + 6 + 4 + 1
+    [3, 3, 5, 2],  # and 13 more: a mean of 26/8, a maximum of 6: 4.625
+    [9, 1, 1, 1],  # 5 at most: 8 turns
+    [2, 0, 1, 4],  # and 7: 15/8 and 5: 3.4375
+    [9, 9, 9, 9],
+    [9, 9, 9, 9],  # 4 and 4: it stays
+    [1, 0, 2, 1],
+    [1, 1, 0, 0],  # 6/8 and 2: 1.375
+    [0, 0, 0, 0],
+    [0, 0, 0, 0],  # 0 and 0: never less than 1
+    [3, 0, 0, 0],
+]
+BUDGETS = [6, 6, 5, 5, 4, 4, 4, 4, 2, 2, 1]
+
+
 def read_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer.from_file(str(FOLDER / "tokenizer.json")),

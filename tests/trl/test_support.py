@@ -23,6 +23,7 @@ PINNED = {
     "GRPOTrainer._get_tool_suffix_ids": "(self, tool_messages)",
     "GRPOTrainer.log": "(self, logs",
     "Trainer.get_batch_samples": "(self, epoch_iterator",
+    "Trainer.evaluate": "(self, eval_dataset",
 }
 
 

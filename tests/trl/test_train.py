@@ -11,6 +11,10 @@ import trl
 import yaml
 from packaging.version import Version
 
+from wm_plugin.environments.annealing import TurnBudget
+from wm_plugin.environments.grid import GridEnvironment
+from wm_plugin.environments.rewarded import rewarded
+from wm_plugin.environments.sokoban import SokobanEnvironment
 from wm_plugin.errors import UserError
 from wm_plugin.trl import train
 
@@ -97,6 +101,16 @@ def test_turn_information_in_files_and_flags(tmp_path, line, flags, echo):
             "echo_turn_information has no category 'echoes'; did you mean 'echo'?",
         ),
         ("echo_turn_information: ja", [], "echo_turn_information is 'ja'; write true, false, or ratios"),
+        ("turn_budget: {evry: 3}", [], "turn_budget has no field 'evry'; did you mean 'every'?"),
+        ("turn_budget: {start: 0}", [], "turn_budget.start is 0; write a whole number >= 1"),
+        ("echo_coeff: 0", ["--turn_budget", "30"], "turn_budget is 30; write a mapping, e.g. {start: 30, every: 100}"),
+        ("echo_coeff: 0", ["--turn_budget", "{start"], "turn_budget is '{start'; write a mapping"),
+        ("turn_budget: {start: 3}\nmax_tool_calling_iterations: 3", [], "leave one of them out"),
+        ("episode_reward: {rescale: true}", [], "episode_reward is of episodes in an environment, and there is no"),
+        ("environment: grid\nepisode_reward: {rescal: 1}", [], "episode_reward has no field 'rescal'; did you mean"),
+        ("environment: grid\nepisode_reward: {gamma: 2}", [], "episode_reward.gamma is 2; write a number between 0"),
+        ("environment: grid", ["--episode_reward", "{rescale"], "episode_reward is not JSON"),
+        ("environment: grid", ["--episode_reward", "true"], "episode_reward is True; write a mapping"),
     ],
 )
 def test_bad_settings_are_one_line_and_exit_2(tmp_path, capsys, text, arguments, message):
@@ -196,6 +210,111 @@ def test_every_full_recipe_parses_and_names_what_exists(path):
         setattr(script, f"{split}_rows_kwargs", kwargs)
         assert len(train._rows(script, None, split)) == 2
     assert config.per_device_train_batch_size * 8 * config.gradient_accumulation_steps == 256
+
+
+@pytest.mark.parametrize("how", ["file", "flags"])
+def test_wmacts_settings_in_files_and_flags(tmp_path, how):
+    text = "output_dir: x\nuse_cpu: true\nbf16: false\nenvironment: grid\n"
+    given = {"turn_budget": {"start": 5}, "episode_reward": {"rescale": True, "step_penalty": 0.1}}
+    flags = [] if how == "file" else [x for key in given for x in (f"--{key}", json.dumps(given[key]))]
+    path = write(tmp_path, text + (yaml.safe_dump(given) if how == "file" else "turn_budget: {start: 9, every: 3}"))
+    script, config, _, _ = train.parse(["--config", path, *flags])
+    assert config.make_turn_budget() == TurnBudget(5, 100)
+    environment = train._environment(script.environment, script.episode_reward)
+    assert environment is rewarded(GridEnvironment, rescale=True, step_penalty=0.1)
+    _, config, _, _ = train.parse(["--config", path, "--turn_budget", "null"])
+    assert config.make_turn_budget() is None
+
+
+def full_wmact():
+    """As on one GPU: a batch of evaluation has to hold a whole group there."""
+    flags = ["--use_cpu", "true", "--bf16", "false", "--use_vllm", "false", "--per_device_eval_batch_size", "8"]
+    return train.parse(["--config", str(RECIPES / "wmact_grpo.yaml"), *flags])[:2]
+
+
+def test_wmacts_constants():
+    script, config = full_wmact()
+    assert (config.learning_rate, config.warmup_steps, config.beta, config.temperature) == (1e-6, 20, 0, 1)
+    assert config.per_device_train_batch_size * 8 * config.gradient_accumulation_steps == 32 * config.num_generations
+    assert (config.num_generations, config.num_generations_eval, config.num_iterations) == (8, 8, 1)
+    assert config.max_completion_length == 16384
+    assert config.make_turn_budget() == TurnBudget(30, 100)
+    assert config.echo_coeff == 0
+    environment = train._environment(script.environment, script.episode_reward)
+    assert environment is rewarded(SokobanEnvironment, rescale=True, format_penalty=0.1)
+
+
+def test_wmacts_held_out_boards_are_played_in_one_turn_and_in_many():
+    pytest.importorskip("reasoning_gym")
+    script, _ = full_wmact()
+    script.train_rows_kwargs["count"] = 2
+    for arguments in script.eval_rows_kwargs.values():
+        assert arguments["count"] == 256
+        arguments["count"] = 2
+    assert len(train._rows(script, None, "train")) == 2
+    sets = train._rows(script, None, "eval")
+    assert sets["multi"]["board"] == sets["single"]["board"]
+    assert "max_turns" not in sets["multi"].column_names
+    assert sets["single"]["max_turns"] == [1, 1]
+    assert not set(sets["multi"]["board"]) & set(train._rows(script, None, "train")["board"])
+
+
+@GET_REWARD
+def test_wmacts_tiny_recipe_trains(policy, tmp_path, capsys):
+    """With sets of held-out rows whose figures have names of their own, and what the JSON flags say."""
+    sets = {"seen": {"count": 4, "seed": 0}, "unseen": {"count": 4, "seed": 1, "held_out": True}}
+    flags = {
+        "model_name_or_path": policy,
+        "output_dir": tmp_path,
+        "max_steps": 2,
+        "eval_steps": 2,
+        "save_strategy": "steps",
+        "save_steps": 2,
+        "per_device_eval_batch_size": 16,
+        "train_rows_kwargs": json.dumps({"count": 32}),
+        "eval_rows_kwargs": json.dumps(sets),
+        "turn_budget": json.dumps({"start": 5, "every": 1}),
+        "episode_reward": json.dumps({"rescale": True, "format_penalty": 0.0}),
+        "echo_coeff": 0.5,
+    }
+    arguments = [str(word) for name, value in flags.items() for word in (f"--{name}", value)]
+    assert train.main(["--config", str(RECIPES / "wmact_grpo_tiny.yaml"), *arguments, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["steps"] == 2
+    # the tiny policies are random here: a turn is rarely a move
+    log = json.loads((tmp_path / "checkpoint-2" / "trainer_state.json").read_text())["log_history"]
+    steps = [row for row in log if "loss" in row]
+    assert steps[0]["wm/turn_budget"] == steps[0]["wm/env/budget"] == 5
+    assert steps[1]["wm/turn_budget"] < 5
+    assert steps[1]["wm/env/turns"] <= steps[1]["wm/turn_budget"]
+    for name in sets:
+        (row,) = [row for row in log if f"eval_{name}_loss" in row]
+        assert row[f"eval_{name}_wm/env/budget"] == 5
+        assert row[f"eval_{name}_echo/coeff"] == 0.5
+        assert not [key for key in row if key.startswith(("eval_wm", "eval_echo"))]
+
+
+def test_sets_of_evaluation_rows(tmp_path):
+    path = write(tmp_path, "output_dir: x\nuse_cpu: true\nbf16: false\nenvironment: grid")
+
+    def rows(function, kwargs):
+        flags = [
+            "--eval_rows",
+            f"wm_plugin.environments.{function}:dataset_rows",
+            "--eval_rows_kwargs",
+            json.dumps(kwargs),
+        ]
+        return train._rows(train.parse(["--config", path, *flags])[0], None, "eval")
+
+    sets = rows("grid", {"a": {"count": 2}, "b": {"count": 3, "seed": 1}})
+    assert {name: len(found) for name, found in sets.items()} == {"a": 2, "b": 3}
+    assert len(rows("grid", {"count": 2})) == 2
+    assert len(rows("mixture", {"environments": {"grid": 2}})) == 2  # an argument that is a mapping is no set
+    with pytest.raises(
+        UserError, match=r"eval_rows_kwargs.b do not fit wm_plugin.environments.grid:dataset_rows: .*'size'"
+    ):
+        rows("grid", {"a": {"count": 2}, "b": {"size": 3}})
+    with pytest.raises(UserError, match="eval_rows_kwargs do not fit"):
+        rows("grid", {"a": {"count": 2}, "b": 3})
 
 
 def test_every_recipe_has_a_launch_script():

@@ -37,6 +37,7 @@ HOOKS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
     (GRPOTrainer, "_get_tool_suffix_ids", ("tool_messages",)),
     (GRPOTrainer, "log", ("logs",)),
     (Trainer, "get_batch_samples", ()),
+    (Trainer, "evaluate", ("eval_dataset", "ignore_keys", "metric_key_prefix")),
 )
 # Attributes of a GRPOTrainer instance that we read.
 ATTRIBUTES = (

@@ -4,6 +4,7 @@ TRL's own `trl grpo` hard-codes its trainer and takes no tools; everything else 
 trainer. A flag wins over the file.
 """
 
+import inspect
 import json
 import os
 import sys
@@ -63,7 +64,13 @@ class WorldModelScriptArguments(ScriptArguments):
         default=None, metadata={"help": "Its arguments, as a mapping or JSON."}
     )
     eval_rows: str | None = field(default=None, metadata={"help": "The same for the evaluation rows."})
-    eval_rows_kwargs: dict | str | None = field(default=None, metadata={"help": "Its arguments, as a mapping or JSON."})
+    eval_rows_kwargs: dict | str | None = field(
+        default=None,
+        metadata={
+            "help": "Its arguments, as a mapping or JSON; or {name: arguments}, a set of rows each, whose figures are logged as "
+            "eval_<name>_..."
+        },
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -182,7 +189,7 @@ def _raise_user_error(message: str) -> Any:
     raise UserError(message)
 
 
-def _environment(value: Any, reward: Any) -> Any:
+def _environment(value: Any, reward: Any = None) -> Any:
     if value is None:
         if reward is not None:
             raise UserError("episode_reward is of episodes in an environment, and there is no environment; name one")
@@ -225,11 +232,9 @@ def _rows(script: Any, mixture: Any, split: str) -> Any:
         arguments = _mapping(
             (script.train_rows_kwargs if split == "train" else script.eval_rows_kwargs) or {}, f"{split}_rows_kwargs"
         )
-        try:
-            rows = function(**arguments)
-        except TypeError as error:
-            raise UserError(f"{split}_rows_kwargs do not fit {path}: {error}") from None
-        return rows if hasattr(rows, "column_names") else Dataset.from_list(list(rows))
+        if split == "eval" and _are_sets(arguments, function):
+            return {name: _made(path, function, one, f"eval_rows_kwargs.{name}") for name, one in arguments.items()}
+        return _made(path, function, arguments, f"{split}_rows_kwargs")
     name = script.dataset_train_split if split == "train" else script.dataset_test_split
     if mixture.datasets:
         dataset = get_dataset(mixture)
@@ -242,6 +247,20 @@ def _rows(script: Any, mixture: Any, split: str) -> Any:
     if name not in dataset:
         raise UserError(f"the dataset has no split {name!r}{nearest(name, dataset)}")
     return dataset[name]
+
+
+def _are_sets(arguments: dict[str, Any], function: Callable[..., Any]) -> bool:
+    """Whether these are names of sets, and not arguments that happen to be mappings."""
+    mappings = bool(arguments) and all(isinstance(one, dict) for one in arguments.values())
+    return mappings and not arguments.keys() & inspect.signature(function).parameters.keys()
+
+
+def _made(path: str, function: Callable[..., Any], arguments: dict[str, Any], field: str) -> Any:
+    try:
+        rows = function(**arguments)
+    except TypeError as error:
+        raise UserError(f"{field} do not fit {path}: {error}") from None
+    return rows if hasattr(rows, "column_names") else Dataset.from_list(list(rows))
 
 
 def _refuse(error: BaseException) -> int:

@@ -67,6 +67,7 @@ class WorldModelMixin(_Host):
     ) -> None:
         support.check_trainer_class(self)
         self._wm: Any = None  # the EchoConfig; no override acts before the host is complete
+        self._wm_eval_set = ""  # before our figures in an evaluation: the name of its set of rows, if it has one
         super().__init__(*args, **kwargs)
         self._wm_budget = support.check_turn_budget(self, turn_budget)
         if self._wm_budget is not None:
@@ -288,6 +289,14 @@ class WorldModelMixin(_Host):
 
     # -- the metrics ------------------------------------------------------------------------------------------------------------
 
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        # the host calls this for each of several sets, with eval_<name>, and logs the figures of all by the same names
+        named = metric_key_prefix.startswith("eval_")
+        self._wm_eval_set = f"{metric_key_prefix.removeprefix('eval_')}_" if named else ""
+        return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+
     def _record_episodes(self, tool_mask: torch.Tensor | None) -> None:
         """The figures of a generation batch's episodes, `wm/env/...`, over all ranks."""
         from accelerate.utils import gather_object
@@ -312,8 +321,9 @@ class WorldModelMixin(_Host):
         if self._wm_budget is not None and self.model.training:
             figures["wm/turn_budget"] = float(self._wm_budget.turns)
             self._wm_budget.end_iteration([one["turns"] for one in episodes if "turns" in one])
+        mode, prefix = ("train", "") if self.model.training else ("eval", self._wm_eval_set)
         for name, value in figures.items():
-            self._metrics["train" if self.model.training else "eval"][name].append(value)
+            self._metrics[mode][prefix + name].append(value)
 
     def _record(
         self, logps: torch.Tensor, inputs: dict[str, Any], loss_weights: torch.Tensor, term: torch.Tensor, coeff: float
@@ -341,7 +351,8 @@ class WorldModelMixin(_Host):
             mode = "train" if self.model.training else "eval"
             meter = self._wm_meters[mode]
             figures = meter.result(lambda sums: self.accelerator.reduce(sums, reduction="sum"))
-            self._metrics[mode].update({key: [value] for key, value in figures.items()})
+            prefix = self._wm_eval_set if mode == "eval" else ""
+            self._metrics[mode].update({prefix + key: [value] for key, value in figures.items()})
             if (
                 figures.get(f"{meter.prefix}/policy_silent")
                 and figures[f"{meter.prefix}/coeff"] > 0

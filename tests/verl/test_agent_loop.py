@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,11 +21,14 @@ from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token
 from verl.workers.rollout.replica import TokenOutput
 
 import information_support
+from agreement_support import BUDGETS, TURN_BUDGET, WANTED
 from information_support import ANSWERS, RATIOS
+from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.spans import SpanError
 from wm_plugin.verl.agent_loop import ERROR, INFO, MAX_TURNS, SPANS, WorldModelToolAgentLoop
 from wm_plugin.verl.spans import Block, locate, make_locator, probe
+from wm_plugin.verl.trainer import WorldModelTrainer
 
 TEMPLATE = (
     "{%- for tool in tools or [] %}{{- tool | tojson }}{%- endfor %}"
@@ -331,6 +335,57 @@ def test_the_turn_budget_comes_from_the_column_then_the_config(tokenizers, colum
     row = {} if column is None else {MAX_TURNS: column}
     output = rollout(tokenizers["merges"], [*[call("say", text="hi")] * 4, "end"], wm, row=row)
     assert output.extra_fields[INFO]["calls"] == turns - 1
+
+
+@pytest.mark.parametrize(("row", "turns"), [({}, 4), ({MAX_TURNS: 3}, 2)])
+def test_an_annealed_budget_counts_turns_in_the_environment(tokenizers, row, turns):
+    """Without the column, as in validation, its first value; the policy's last turn, which ends, is on top."""
+    wm = {"environment": "agreement_support:Walk", "turn_budget": {"start": 4, "every": 1}}
+    output = rollout(tokenizers["merges"], [*[call("walk", row=0)] * turns, "done"], wm, row=row)
+    assert output.extra_fields[INFO]["turns"] == output.extra_fields[INFO]["budget"] == turns
+    assert tokenizers["merges"].decode(output.response_ids).endswith("done<|im_end|>")
+
+
+def test_the_budgets_of_both_hosts(tokenizers):
+    """As tests/trl/test_turn_budget.py has them: what the loop says of episodes is what the trainer's next column is made of."""
+    wm = {"environment": "agreement_support:Walk", "turn_budget": TURN_BUDGET}
+    budget = TurnBudget(**TURN_BUDGET)
+    trainer, found = SimpleNamespace(_wm_turn_budget=budget), []
+    for wanted in WANTED:
+        episodes, metrics = [], {}
+        for turns in wanted:
+            said = [*[call("walk", row=0)] * turns, "done", "done"]
+            output = rollout(tokenizers["merges"], said, wm, row={MAX_TURNS: budget.turns + 1})
+            episodes.append(output.extra_fields[INFO])
+        assert {one["budget"] for one in episodes} == {budget.turns}
+        assert [one["turns"] for one in episodes] == [min(turns, budget.turns) for turns in wanted]
+        WorldModelTrainer._record_episodes(trainer, episodes, metrics)
+        assert metrics["wm/turn_budget"] == metrics["wm/env/budget"]
+        found.append(metrics["wm/turn_budget"])
+    assert found == BUDGETS
+
+
+@pytest.mark.parametrize(
+    ("settings", "moves", "reward"),
+    [
+        ({"rescale": True}, ["R"], 1.0),
+        ({"rescale": True}, ["U", "R"], 0.5),
+        ({"rescale": True}, ["x", "U", "U", "R"], 0.15),  # one of four, less 0.1 for the one that is none
+        ({"rescale": False}, ["x", "U", "R"], 0.9),
+        ({"rescale": True}, ["U"], 0.0),
+        ({"rescale": False, "step_penalty": 0.1}, ["U", "R"], 0.8),
+        (None, ["x", "U", "R"], 1.0),
+    ],
+)
+def test_the_reward_of_an_episode(tokenizers, settings, moves, reward):
+    row = {"extra_info": {"board": "AG..\n....\n....\n...."}}
+    wm = {"environment": "grid", "episode_reward": settings}
+    output = rollout(tokenizers["merges"], [*(call("move", direction=move) for move in moves), "done"], wm, row=row)
+    assert output.reward_score == pytest.approx(reward)
+    info = output.extra_fields[INFO]
+    assert (info["actions"], info["success"]) == (len(moves), "R" in moves)
+    assert info["calls/move"] == len(moves)  # its name, its tools and its figures are the environment's
+    assert output.extra_fields["reward_extra_info"] == info
 
 
 def test_a_result_that_is_too_long_is_dropped_and_leaves_no_span(tokenizers):

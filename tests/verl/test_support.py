@@ -15,6 +15,9 @@ import yaml
 from hydra import compose, initialize_config_module
 from omegaconf import open_dict
 
+from wm_plugin.environments.annealing import TurnBudget
+from wm_plugin.environments.grid import GridEnvironment
+from wm_plugin.environments.rewarded import rewarded
 from wm_plugin.errors import UserError
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.verl import support
@@ -95,6 +98,40 @@ REFUSED = {
     "a bad value": (["wm.coeff=-1"], "coeff is -1"),
     "a bad share": (["wm.max_lost=2"], "wm.max_lost is 2; write a share between 0 and 1"),
     "no turns": (["wm.max_turns=0"], "wm.max_turns is 0"),
+    "a turn budget's field": (
+        ["wm.environment=grid", "wm.turn_budget={evry: 3}"],
+        "wm.turn_budget has no field 'evry'; did you mean 'every'?",
+    ),
+    "a turn budget's value": (
+        ["wm.environment=grid", "wm.turn_budget={start: 0}"],
+        "wm.turn_budget.start is 0; write a whole number >= 1",
+    ),
+    "a turn budget that is none": (
+        ["wm.environment=grid", "wm.turn_budget=30"],
+        "wm.turn_budget is 30; write a mapping",
+    ),
+    "two budgets": (
+        ["wm.environment=grid", "wm.turn_budget={start: 3}", "wm.max_turns=3"],
+        "wm.turn_budget says what wm.max_turns says; leave one of them out",
+    ),
+    "a turn budget of no environment": (["wm.turn_budget={start: 3}"], "wm.environment is null; name one"),
+    "an episode reward's field": (
+        ["wm.environment=grid", "wm.episode_reward={rescal: true}"],
+        "wm.episode_reward has no field 'rescal'; did you mean 'rescale'?",
+    ),
+    "an episode reward's value": (
+        ["wm.environment=grid", "wm.episode_reward={format_penalty: -1}"],
+        "wm.episode_reward.format_penalty is -1; write what is taken away",
+    ),
+    "an episode reward that is none": (
+        ["wm.environment=grid", "wm.episode_reward=true"],
+        "wm.episode_reward is True; write fields, e.g. {rescale: true}",
+    ),
+    "an episode reward of no environment": (["wm.episode_reward={rescale: true}"], "wm.environment is null; name one"),
+    "an episode reward of an outcome that is not there": (
+        ["wm.environment=collections:OrderedDict", "wm.episode_reward={rescale: true}"],
+        "OrderedDict has no get_reward: there is no outcome to rescale",
+    ),
     "an unknown environment": (["wm.environment=grit"], "there is no 'grit'; did you mean 'grid'"),
     "one of several unknown": (["wm.environment={a: grid, b: grit}"], "there is no 'grit'; did you mean 'grid'"),
     "no environment at all": (["wm.environment={}"], "wm.environment is {}; write a name"),
@@ -133,6 +170,24 @@ def test_at_coefficient_0_verl_may_do_as_it_likes(case):
 
 def test_tempered_asks_for_it():
     assert support.check_config(stock("actor_rollout_ref.rollout.temperature=0.7", "wm.tempered=true"))
+
+
+def test_a_turn_budget_and_the_reward_of_episodes_are_read():
+    wm = support.check_config(
+        stock(
+            "wm.coeff=0",
+            "wm.environment=grid",
+            "wm.turn_budget={start: 6}",
+            "wm.turn_budget.every=2",
+            "wm.episode_reward={rescale: true}",
+        )
+    )
+    assert wm.turn_budget == TurnBudget(6, 2)
+    assert wm.first_turns == 7
+    (environment,) = wm.environments
+    assert environment is rewarded(GridEnvironment, rescale=True)
+    assert support.check_config(stock("wm.max_turns=4")).first_turns == 4
+    assert support.check_config(stock()).first_turns is None
 
 
 @pytest.mark.parametrize("version", ["0.9.0", "0.10.0"])

@@ -12,7 +12,9 @@ pytest.importorskip("verl")
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
+from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.errors import UserError
 from wm_plugin.objectives import EchoConfig, Span
 from wm_plugin.objectives.spans import SPAN_FIELD
@@ -184,6 +186,57 @@ def test_names_are_learned_and_keep_their_numbers():
     assert named._wm_tools == ["b"]
 
 
+def episodes(*turns):
+    return [{"success": 1.0, "turns": float(count)} for count in turns]
+
+
+def test_a_turn_budget_takes_the_episodes_of_a_step():
+    fake, found = trainer(_wm_turn_budget=TurnBudget(5, 2)), []
+    for turns in ((5, 1), (2, 4), (), (1,)):
+        metrics = {}
+        WorldModelTrainer._record_episodes(fake, episodes(*turns), metrics)
+        found.append(metrics["wm/turn_budget"])
+        assert ("wm/env/turns" in metrics) == bool(turns)
+    assert found == [5.0, 5.0, 4.0, 4.0]  # (3 + 5)/2, and then the budget of the step that it is the figure of
+    assert fake._wm_turn_budget.turns == 1
+    metrics = {}
+    WorldModelTrainer._record_episodes(trainer(_wm_turn_budget=None), episodes(3), metrics)
+    assert "wm/turn_budget" not in metrics
+    assert metrics["wm/env/turns"] == 3
+
+
+def restarted(tmp_path, monkeypatch, saved, budget):
+    """A trainer with `budget` that has loaded what one with `saved` wrote down."""
+    monkeypatch.setattr(PPOTrainerSync, "_save_checkpoint", lambda self: None)
+    monkeypatch.setattr(PPOTrainerSync, "_load_checkpoint", lambda self: None)
+    # no __init__, which starts Ray; methods call the host's by super()
+    old, new = object.__new__(WorldModelTrainer), object.__new__(WorldModelTrainer)
+    for made, of in ((old, saved), (new, budget)):
+        made._wm = WorldModelConfig(EchoConfig(1.0), environment="grid", turn_budget=of)
+        made._wm_turn_budget, made._wm_tools, made.global_steps = of, [], 3
+        made.config = SimpleNamespace(trainer=SimpleNamespace(default_local_dir=str(tmp_path), resume_mode="auto"))
+    old._save_checkpoint()
+    new._load_checkpoint()
+    return new
+
+
+def test_a_turn_budget_survives_in_the_middle_of_a_window(tmp_path, monkeypatch, caplog):
+    budget = TurnBudget(6, 2)
+    for turns in ((6, 1), (3, 2), (4, 5)):
+        budget.end_iteration(turns)
+    new = restarted(tmp_path, monkeypatch, budget, TurnBudget(6, 2))
+    assert new._wm_turn_budget == budget
+    assert (new._wm_turn_budget.turns, new._wm_turn_budget.iterations, new._wm_turn_budget.episodes) == (5, 1, 2)
+    assert "is not the checkpoint's" not in caplog.text
+
+
+@pytest.mark.parametrize("saved", [None, TurnBudget(6, 3)])
+def test_a_turn_budget_of_other_settings_starts_anew(tmp_path, monkeypatch, caplog, saved):
+    new = restarted(tmp_path, monkeypatch, saved, TurnBudget(6, 2))
+    assert new._wm_turn_budget == TurnBudget(6, 2)
+    assert "the checkpoint's wm.turn_budget is another one: it starts at 6" in caplog.text
+
+
 def test_state_is_written_whole(tmp_path):
     folder = tmp_path / "run" / "global_step_2"
     assert state.load(str(folder)) is None
@@ -191,6 +244,7 @@ def test_state_is_written_whole(tmp_path):
         "objective": state.describe(EchoConfig(0.05, tools={"a": 0.5}, select=max)),
         "tools": ["a"],
         "max_turns": 3,
+        "turn_budget": TurnBudget(6, 2).state_dict(),
     }
     state.save(str(folder), values)
     assert state.load(str(folder)) == values

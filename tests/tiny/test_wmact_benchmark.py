@@ -1,0 +1,90 @@
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("trl", minversion="1.10")
+pytest.importorskip("matplotlib")
+
+from wm_plugin.environments.annealing import TurnBudget
+from wm_plugin.tiny.plans import LEVELS, MAX_TURNS, make_model, make_tokenizer
+
+
+@pytest.fixture(scope="module")
+def wmact():
+    path = Path(__file__).parents[2] / "benchmarks" / "wmact.py"
+    spec = importlib.util.spec_from_file_location("wmact_benchmark", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+def test_intervals_are_students(wmact) -> None:
+    assert wmact.interval([1.0, 2.0, 3.0]) == (2.0, pytest.approx(4.303 / 3**0.5, abs=1e-3))
+    assert wmact.interval([0.5] * 5) == (0.5, 0.0)
+    assert wmact.interval([0.0, 2.0] * 10)[1] == pytest.approx(2.262 * (20 / 19) ** 0.5 / 20**0.5)
+    assert [wmact.verdict(*pair) for pair in ((0.1, 0.2), (0.0, 0.0), (0.3, 0.2), (-0.3, 0.2))] == [
+        "null: the interval contains 0",
+        "null: the interval contains 0",
+        "higher",
+        "lower",
+    ]
+
+
+def record(wmact, seed: int, success: dict[str, float]):
+    def measured(name: str) -> dict[str, float]:
+        return {measure: success.get(name, 0.5) for measure in wmact.KEPT}
+
+    names = ("start", *wmact.VARIANTS)
+    return {
+        "seed": seed,
+        "held_out": {name: {level: measured(name) for level in LEVELS} for name in names},
+        "training": {name: {measure: [float(seed)] * 8 for measure in wmact.CURVES} for name in wmact.VARIANTS},
+        "cpu_seconds": dict.fromkeys(names, 30.0),
+        "versions": {"trl": "1"},
+    }
+
+
+def test_a_report_pairs_variants_by_seed_and_says_what_is_null(wmact, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(wmact, "RESULTS", tmp_path / "wmact.json")
+    for seed, noise in ((2, 0.0), (1, 0.1), (2, 0.2)):  # the last one is in the place of the first
+        wmact.add(record(wmact, seed, {"+ rescale": 0.5 + noise, "+ anneal": 0.9 + noise, "+ ECHO": 0.9 + noise}))
+    records = json.loads((tmp_path / "wmact.json").read_text())
+    assert [one["seed"] for one in records] == [1, 2]
+    wmact.write_report(records)
+    text = (tmp_path / "wmact.md").read_text()
+    assert "| + anneal | + rescale | hard | turns | +0.400 ± 0.000 | 2 of 2 | higher |" in text
+    assert (
+        "| + rescale | interactive | standard | turns | +0.150 ± 0.635 | 2 of 2 | null: the interval contains 0 |"
+        in text
+    )
+    assert "7 CPU minutes" in text
+    assert "<svg" in (tmp_path / "wmact.html").read_text()
+    assert wmact.mean_curve(records, "interactive", "turns") == ([4, 8], [1.5, 1.5])
+
+
+@pytest.mark.parametrize("name", ["entire plan", "+ ECHO"])
+def test_a_variant_trains_on_trl(wmact, name: str) -> None:
+    tokenizer = make_tokenizer()
+    model = make_model(tokenizer, 0)
+    before = model.lm_head.weight.clone()
+    curves = wmact.train(model, tokenizer, wmact.VARIANTS[name], 0, steps=2)  # the first one has a learning rate of 0
+    assert set(curves) == {*wmact.CURVES, *wmact.KEPT}
+    assert curves["budget"] == [1 if name == "entire plan" else MAX_TURNS] * 2
+    assert all(0 < turns <= budget for turns, budget in zip(curves["turns"], curves["budget"], strict=True))
+    assert not torch.equal(before, model.lm_head.weight) or name == "entire plan"  # which has to arrive first
+
+
+def test_the_ablation_is_the_papers(wmact) -> None:
+    """Every pair differs in one thing."""
+    variants = {"start": None, **wmact.VARIANTS}
+    for of, against in wmact.PAIRS:
+        if against != "start":
+            one, other = vars(variants[of]), vars(variants[against])
+            assert sum(one[name] != other[name] for name in one) == 1, (of, against)
+    assert TurnBudget(start=MAX_TURNS, every=wmact.EVERY).every < wmact.STEPS

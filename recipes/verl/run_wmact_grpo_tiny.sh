@@ -4,7 +4,7 @@ set -euo pipefail
 tests=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/tests
 [ -d "$tests/verl_cpu" ] || { echo "${0##*/} runs from a checkout only: there is no $tests/verl_cpu" >&2; exit 2; }
 export PYTHONPATH="$tests${PYTHONPATH:+:$PYTHONPATH}" VERL_USE_EXTERNAL_MODULES=wm_plugin.verl,verl_cpu
-policy=runs/tiny
+policy=runs/tiny_verl
 [ -f $policy/config.json ] || python -m wm_plugin.tiny --out $policy --seed 0
 [ -f $policy/grid.parquet ] || python -m wm_plugin.verl.data --rows wm_plugin.environments.grid:dataset_rows \
   --kwargs '{"count": 960, "seed": 0}' --out $policy/grid.parquet

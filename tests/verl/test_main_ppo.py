@@ -1,5 +1,7 @@
 """verl's own `main_ppo`, unchanged, on a CPU: our recipes from their scripts to the weights that the rollout samples from."""
 
+import math
+
 import pytest
 
 pytest.importorskip("verl")
@@ -81,4 +83,24 @@ def test_ppo_updates_the_critic_twelve_times_a_policy_update(folder):
     assert updates == {"actor": {2}, "critic": {24}}
     assert run.steps[-1]["critic/vf_loss"] < run.steps[0]["critic/vf_loss"]
     assert run.series("echo/nll")[1] < run.series("echo/nll")[0]
+    check_rollouts_are_on_policy(run)
+
+
+def test_wmacts_budget_reaches_the_next_rollout(folder):
+    """With the world-model objective on top: WMAct + ECHO."""
+    tiny = folder / "runs" / "tiny_verl"  # where WMAct's recipes look for a policy that walks
+    tiny.symlink_to("tiny_random")
+    run = run_recipe("wmact_ppo_tiny", folder, "wm.coeff=1.0")
+    assert run.code == 0, run.output[-5000:]
+    budgets, turns = run.series("wm/turn_budget"), run.series("wm/env/turns")
+    assert budgets == run.series("wm/env/budget")
+    assert budgets[0] == 6 > budgets[-1]
+    for before, mean, after in zip(budgets, turns, budgets[1:], strict=False):
+        assert mean <= before
+        most = range(math.ceil(mean), int(before) + 1)  # the maximum is not logged
+        assert after in {max(1, min(before, math.ceil((mean + longest) / 2))) for longest in most}
+    rewards, successes = run.series("critic/rewards/mean"), run.series("wm/env/success")
+    assert all(0 < reward <= success for reward, success in zip(rewards, successes, strict=True))
+    assert sum(rewards) < sum(successes)  # a reward is a success, less the share of moves that did nothing
+    assert run.series("echo/nll")[-1] < run.series("echo/nll")[0]
     check_rollouts_are_on_policy(run)

@@ -117,11 +117,11 @@ REFUSED = {
     "a turn budget of no environment": (["wm.turn_budget={start: 3}"], "wm.environment is null; name one"),
     "an episode reward's field": (
         ["wm.environment=grid", "wm.episode_reward={rescal: true}"],
-        "wm.episode_reward has no field 'rescal'; did you mean 'rescale'?",
+        "episode_reward has no field 'rescal'; did you mean 'rescale'?",
     ),
     "an episode reward's value": (
         ["wm.environment=grid", "wm.episode_reward={format_penalty: -1}"],
-        "wm.episode_reward.format_penalty is -1; write what is taken away",
+        "episode_reward.format_penalty is -1; write what is taken away",
     ),
     "an episode reward that is none": (
         ["wm.environment=grid", "wm.episode_reward=true"],
@@ -177,8 +177,7 @@ def test_a_turn_budget_and_the_reward_of_episodes_are_read():
         stock(
             "wm.coeff=0",
             "wm.environment=grid",
-            "wm.turn_budget={start: 6}",
-            "wm.turn_budget.every=2",
+            "wm.turn_budget={start: 6, every: 2}",
             "wm.episode_reward={rescale: true}",
         )
     )

@@ -200,14 +200,19 @@ def add(new: dict[str, Any]) -> None:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """The mean, and half the width of its 95% interval by Student's t; the values are one a seed, at least two."""
+    """The mean, and half the width of its 95% interval by Student's t; the values are one a seed, at least two.
+
+    Both are NaN where a value is.
+    """
+    if any(map(math.isnan, values)):
+        return math.nan, math.nan
     quantile = T_975[min(len(values) - 1, len(T_975)) - 1]  # from 11 values on a little wide
     return statistics.fmean(values), quantile * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def verdict(mean: float, half: float) -> str:
     if abs(mean) <= half:
-        return "null: the interval contains 0"
+        return "null (the interval contains 0)"
     return "higher" if mean > 0 else "lower"
 
 
@@ -244,6 +249,9 @@ Curves over training are in `wmact.html`.
 - Entire plan: trained with one turn. Interactive: {turns} turns, reward 1 for the goal. + rescale: times the share of
   effective actions. + anneal: and a turn budget that starts at {turns} and is set anew every {every} steps. + ECHO: and the
   world-model term, coefficient {coeff:g}. Step penalty: interactive, less 0.1 an action.
+- Annealed budgets are rounded up: one of L turns stays as it is while some episode takes them all and the mean is above L - 2.
+- A turn without a move gives an episode up, for a reward of 0. With a penalty of 0.1 and a dozen actions an episode (see the
+  start), that is worth more than walking: the penalty has the paper's size, not this world's.
 - Single turn: the policy is not told how many turns it has, so that the first turn of an episode is its single-turn
   evaluation. {held_out} boards a level, one sampled episode each.
 """
@@ -288,29 +296,41 @@ def write_report(records: list[dict[str, Any]]) -> None:
     )
 
 
+def measured(records: list[dict[str, Any]], name: str, level: str, measure: str) -> list[float]:
+    """One value a seed, NaN where there is none: without actions none is effective, and none is not."""
+    found = [one["held_out"][name][level] for one in records]
+    return [math.nan if measure == "effective_share" and not one["actions"] else one[measure] for one in found]
+
+
 def table(records: list[dict[str, Any]], level: str) -> list[str]:
     rows = []
     for name in ("start", *VARIANTS):
-        cells = [interval([one["held_out"][name][level][measure] for one in records]) for measure in MEASURES]
-        rows.append([name, *(f"{mean:.3f} ± {half:.3f}" for mean, half in cells)])
+        cells = [interval(measured(records, name, level, measure)) for measure in MEASURES]
+        rows.append([name, *("–" if math.isnan(mean) else f"{mean:.3f} ± {half:.3f}" for mean, half in cells)])
     return [f"## Held out, {level}\n", *markdown(["variant", *MEASURES.values()], rows)]
 
 
 def differences(records: list[dict[str, Any]]) -> list[str]:
     """Pair by pair, level by level, measure by measure: the mean of one difference a seed."""
-    rows = []
+    rows, words = [], []
     for of, against in PAIRS:
+        verdicts: dict[str, list[str]] = {}
         for level in LEVELS:
             for measure, label in MEASURES.items():
-                found = [
-                    one["held_out"][of][level][measure] - one["held_out"][against][level][measure] for one in records
-                ]
+                both = [measured(records, name, level, measure) for name in (of, against)]
+                found = [one - other for one, other in zip(*both, strict=True)]
                 mean, half = interval(found)
+                if math.isnan(mean):
+                    rows.append([of, against, level, label, "–", "–", "not defined: no actions"])
+                    continue
                 ups = f"{sum(value > 0 for value in found)} of {len(found)}"
                 rows.append([of, against, level, label, f"{mean:+.3f} ± {half:.3f}", ups, verdict(mean, half)])
+                verdicts.setdefault(verdict(mean, half), []).append(f"{label} ({level}, {mean:+.3f})")
+        found_words = "; ".join(f"{kind}: {', '.join(verdicts[kind])}" for kind in sorted(verdicts))
+        words.append(f"- **{of}** against **{against}**. {found_words}.")
     chance = f"Paired by seed. Of {len(rows)} intervals of 95%, {0.05 * len(rows):.0f} or so would leave 0 out by chance alone.\n"
     header = ["variant", "against", "level", "measure", "difference", "seeds higher", "verdict"]
-    return ["## Differences\n", chance, *markdown(header, rows)]
+    return ["## Differences\n", chance, *words, "", *markdown(header, rows)]
 
 
 def mean_curve(

@@ -1,5 +1,6 @@
 import importlib.util
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -27,10 +28,11 @@ def wmact():
 def test_intervals_are_students(wmact) -> None:
     assert wmact.interval([1.0, 2.0, 3.0]) == (2.0, pytest.approx(4.303 / 3**0.5, abs=1e-3))
     assert wmact.interval([0.5] * 5) == (0.5, 0.0)
+    assert all(map(math.isnan, wmact.interval([0.5, math.nan])))
     assert wmact.interval([0.0, 2.0] * 10)[1] == pytest.approx(2.262 * (20 / 19) ** 0.5 / 20**0.5)
     assert [wmact.verdict(*pair) for pair in ((0.1, 0.2), (0.0, 0.0), (0.3, 0.2), (-0.3, 0.2))] == [
-        "null: the interval contains 0",
-        "null: the interval contains 0",
+        "null (the interval contains 0)",
+        "null (the interval contains 0)",
         "higher",
         "lower",
     ]
@@ -53,16 +55,26 @@ def record(wmact, seed: int, success: dict[str, float]):
 def test_a_report_pairs_variants_by_seed_and_says_what_is_null(wmact, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(wmact, "RESULTS", tmp_path / "wmact.json")
     for seed, noise in ((2, 0.0), (1, 0.1), (2, 0.2)):  # the last one is in the place of the first
-        wmact.add(record(wmact, seed, {"+ rescale": 0.5 + noise, "+ anneal": 0.9 + noise, "+ ECHO": 0.9 + noise}))
+        better = {"+ rescale": 0.5 + noise, "+ anneal": 0.9 + noise, "+ ECHO": 0.9 + noise}
+        wmact.add(record(wmact, seed, better | {"step penalty": 0.0}))  # not even an action
     records = json.loads((tmp_path / "wmact.json").read_text())
     assert [one["seed"] for one in records] == [1, 2]
     wmact.write_report(records)
     text = (tmp_path / "wmact.md").read_text()
     assert "| + anneal | + rescale | hard | turns | +0.400 ± 0.000 | 2 of 2 | higher |" in text
     assert (
-        "| + rescale | interactive | standard | turns | +0.150 ± 0.635 | 2 of 2 | null: the interval contains 0 |"
+        "| + rescale | interactive | standard | turns | +0.150 ± 0.635 | 2 of 2 | null (the interval contains 0) |"
         in text
     )
+    assert (
+        "- **+ rescale** against **interactive**. null (the interval contains 0): single-turn success (standard, +0.150)"
+        in text
+    )
+    assert (
+        "| + ECHO | + anneal | hard | effective share | +0.000 ± 0.000 | 0 of 2 | null (the interval contains 0) |"
+        in text
+    )
+    assert "| step penalty | + rescale | hard | effective share | – | – | not defined: no actions |" in text
     assert "7 CPU minutes" in text
     assert "<svg" in (tmp_path / "wmact.html").read_text()
     assert wmact.mean_curve(records, "interactive", "turns") == ([4, 8], [1.5, 1.5])

@@ -115,3 +115,20 @@ def test_what_is_missing_is_said_with_the_way_to_get_it() -> None:
         "the program no-such-program",
     ]
     assert Need(None, ("json.no_such",)).missing() == ["json.no_such (no extra brings it: see the docs)"]
+
+
+@pytest.mark.parametrize("name", ["maze", "sokoban", "taxi"])
+def test_rows_of_any_number_of_turns_say_so(name):
+    world = load(name)
+    if missing := world.missing():
+        pytest.skip(" and ".join(missing))
+    for turns, said in ((30, "at most 30 turns"), (6, "at most 6 turns"), (1, "one turn")):
+        (row,) = world.module.dataset_rows(1, max_turns=turns)
+        text = row["prompt"][0]["content"]
+        assert said in text
+        assert "{" not in text
+        environment = world.make()
+        environment.reset(**row)
+        assert environment.max_turns == turns
+    with pytest.raises(UserError, match="max_turns is 0; write a whole number of turns >= 1"):
+        world.module.dataset_rows(1, max_turns=0)

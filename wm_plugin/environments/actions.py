@@ -68,7 +68,7 @@ def budgeted(instruction: str, max_turns: int, usual: int) -> tuple[list[dict[st
     """The prompt of rows with `max_turns` turns, which stand at `{turns}`, and the column for `reset` of another number."""
     if type(max_turns) is not int or max_turns < 1:
         raise UserError(f"max_turns is {max_turns!r}; write a whole number of turns >= 1")
-    turns = "one turn, for all of it at once," if max_turns == 1 else f"at most {max_turns} turns"
+    turns = "one turn" if max_turns == 1 else f"at most {max_turns} turns"
     prompt = [{"role": "user", "content": instruction.replace("{turns}", turns)}]
     return prompt, {} if max_turns == usual else {"max_turns": max_turns}
 

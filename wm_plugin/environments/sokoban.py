@@ -27,7 +27,7 @@ Call act with one action or several, separated by semicolons; it runs them in or
 is a verb and a direction (up, down, left, right):
 move goes to a free cell and never shifts a box;
 push shifts the box beside you one cell on, where that cell is free, and takes you to where the box was.
-An action that is not possible changes nothing, and neither does "{NOTHING}". Boxes cannot be pulled.
+An action that is not possible changes nothing, and neither does "no operation". Boxes cannot be pulled.
 
 """
 

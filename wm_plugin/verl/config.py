@@ -65,7 +65,10 @@ class WorldModelConfig:
         if self.episode_reward is not None and self.environment is None:
             raise UserError("wm.episode_reward is of episodes in an environment, and wm.environment is null; name one")
         if self.episode_reward is not None:
-            self.environments  # noqa: B018 - it says what is wrong with the reward
+            try:
+                self.environments  # noqa: B018 - it says what is wrong with the reward
+            except UserError as error:
+                raise UserError(f"wm.{error}" if str(error).startswith("episode_reward") else str(error)) from None
         if type(self.max_lost) not in (int, float) or not 0 <= self.max_lost <= 1:
             raise UserError(f"wm.max_lost is {self.max_lost!r}; write a share between 0 and 1")
 

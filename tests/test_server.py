@@ -34,6 +34,16 @@ def kinds(answers):
     return [answer.kind if isinstance(answer, Failure) else "answered" for answer in answers]
 
 
+@pytest.mark.parametrize("text", ["é \u2028 🎉", "half a pair \ud83d", "\x00\x7f"])
+@pytest.mark.parametrize("number", [0.25, 2**70])
+def test_what_is_asked_arrives(text, number):
+    with OpenAIServer(echo) as server:
+        (answer,) = Server(server.base_url, "judge", parameters={"x": number}).complete([ask(text)])
+        (body,) = server.bodies
+    assert answer == Completion(text)
+    assert body["x"] == number
+
+
 def test_answers_come_in_order_and_figures_add_up():
     with OpenAIServer(echo) as server:
         client = Server(

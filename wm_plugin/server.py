@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
+import orjson
+
 from wm_plugin import background
 from wm_plugin.errors import MissingExtraError, UserError
 
@@ -197,7 +199,7 @@ class Server:
         if self._connection is None or self._connection.process != os.getpid():
             self._connection = _Connection(self.base_url, self.concurrency)
             weakref.finalize(self, self._connection.close)
-        data = json.dumps(body).encode()
+        data = _encoded(body)
         async with self._connection.slots:
             self.calls += 1
             start = time.monotonic()
@@ -288,6 +290,13 @@ class _Connection:
     def close(self) -> None:
         if self.process == os.getpid():
             background.finish(self.session.close())
+
+
+def _encoded(body: Any) -> bytes:
+    try:
+        return orjson.dumps(body)
+    except TypeError:  # half surrogate pairs, integers of over 64 bits
+        return json.dumps(body).encode()
 
 
 def _completion(value: Any) -> Completion:

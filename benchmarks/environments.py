@@ -27,6 +27,7 @@ import text_worlds
 from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.environments.actions import Chosen
 from wm_plugin.environments.check import check, texts
+from wm_plugin.environments.commands import CommandEnvironment
 from wm_plugin.environments.worlds import World, load
 
 RESULTS = Path(__file__).parent / "results"
@@ -237,7 +238,7 @@ def measure(name: str, seeds: int) -> dict[str, Any]:
         texts(environment, row, world.wanderer(random.Random(number)), made)
         calls.append(made)
     played = [(row, made) for row, made in zip(rows, calls, strict=True) if made]
-    if played and (report.steps_per_second < 200 or report.resets_per_second < 5):
+    if played and (issubclass(world.environment, CommandEnvironment) or report.steps_per_second < 200):
         found |= in_threads(world, played, report.bytes_an_instance or 0)
     elif played:
         found["together"] = TOGETHER

@@ -28,6 +28,12 @@ def test_it_never_rises():
     assert budget.turns == 3
 
 
+def test_the_figure_is_what_the_episodes_had():
+    budget = TurnBudget(start=9, every=1)
+    assert budget.take([{"turns": 2.0}, {"turns": 4.0}, {"lost": 1.0}]) == {"wm/turn_budget": 9.0}
+    assert budget.take([]) == {"wm/turn_budget": 4.0}  # (3 + 4)/2
+
+
 def test_one_episode_without_a_turn():
     budget = TurnBudget(start=5, every=1)
     assert budget.end_iteration([0])

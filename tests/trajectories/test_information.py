@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from information_support import CATEGORIES, RATIOS, messages, said
 from wm_plugin.trajectories.information import KEEP, action_text, categories, category, keep_ratio, statistics
 from wm_plugin.trajectories.messages import Conversation
-from wm_plugin.trajectories.schema import Action, Call, Observation
+from wm_plugin.trajectories.schema import Action, Call, Observation, Turn
 
 LONG = " ".join(f"word{number}" for number in range(40))
 
@@ -89,7 +89,7 @@ def test_a_conversation_as_data_and_as_a_host_has_it(form):
     conversation = Conversation()
     for number, message in enumerate(form(messages()), 1):
         conversation.add(message, number)
-    turns = conversation.finish()
+    turns = [Turn.model_validate(turn) for turn in conversation.fields()]
     assert [keep_ratio(turn.action, seen) for turn in turns for seen in turn.observations] == RATIOS
     found, rows = [], form(messages())
     for place, message in enumerate(rows):

@@ -13,6 +13,7 @@ from wm_plugin import EchoConfig
 from wm_plugin.objectives.spans import ContentLocator, SpanError
 from wm_plugin.trajectories.information import keep_ratio
 from wm_plugin.trajectories.messages import Conversation
+from wm_plugin.trajectories.schema import Turn
 from wm_plugin.trl import WorldModelGRPOTrainer
 from wm_plugin.trl.rollout import CallRecorder, Rollouts
 
@@ -154,7 +155,7 @@ def test_turn_information_of_a_conversation_is_that_of_the_same_data():
     conversation = Conversation()
     for number, message in enumerate(trainer._wm_rollouts.completions[0], 1):
         conversation.add(message, number)
-    turns = conversation.finish()
+    turns = [Turn.model_validate(turn) for turn in conversation.fields()]
     assert [keep_ratio(turn.action, seen) for turn in turns for seen in turn.observations] == RATIOS
     assert len(CATEGORIES) == len(found)
 

@@ -77,6 +77,12 @@ class TurnBudget:
         self.total = self.longest = 0.0
         return True
 
+    def take(self, episodes: Iterable[Mapping[str, float]]) -> dict[str, float]:
+        """End an iteration with its episodes (of `metrics.episode`); the budget that they had, as a figure for the log."""
+        figure = {"wm/turn_budget": float(self.turns)}
+        self.end_iteration([one["turns"] for one in episodes if "turns" in one])
+        return figure
+
     def state_dict(self) -> dict[str, Any]:
         """All of it as JSON, for a checkpoint."""
         return asdict(self)

@@ -12,7 +12,7 @@ from typing import Any
 
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.fields import Fields
-from wm_plugin.trajectories.schema import DEEPEST, Action, Actor, Turn, loads, too_deep
+from wm_plugin.trajectories.schema import DEEPEST, Action, Actor, loads, too_deep
 
 Message = dict[str, Any]
 _ACTORS: dict[str, Actor] = {"user": "user", "assistant": "agent"}  # τ²-bench's requestors
@@ -65,9 +65,6 @@ class Conversation:
                 self.turns[-1].others.append({"kind": "environment", "text": text, "data": {"role": role}})
             else:
                 self.system.append(text)
-
-    def finish(self) -> tuple[Turn, ...]:
-        return tuple([Turn.model_validate(turn) for turn in self.fields()])
 
     def fields(self) -> list[Fields]:
         """The turns as the fields of their records, which are checked with the whole trajectory: half the time."""

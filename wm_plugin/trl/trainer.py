@@ -319,8 +319,7 @@ class WorldModelMixin(_Host):
         episodes = gather_object(here)
         figures = summary(episodes)
         if self._wm_budget is not None and self.model.training:
-            figures["wm/turn_budget"] = float(self._wm_budget.turns)
-            self._wm_budget.end_iteration([one["turns"] for one in episodes if "turns" in one])
+            figures |= self._wm_budget.take(episodes)
         mode, prefix = ("train", "") if self.model.training else ("eval", self._wm_eval_set)
         for name, value in figures.items():
             self._metrics[mode][prefix + name].append(value)

@@ -183,8 +183,7 @@ class WorldModelTrainer(PPOTrainerSync):
     def _record_episodes(self, episodes: list[dict[str, float]], metrics: dict) -> None:
         metrics.update(summary(episodes))
         if self._wm_turn_budget is not None:
-            metrics["wm/turn_budget"] = float(self._wm_turn_budget.turns)
-            self._wm_turn_budget.end_iteration([one["turns"] for one in episodes if "turns" in one])
+            metrics.update(self._wm_turn_budget.take(episodes))
 
     def _weighted_spans(
         self, extra: list[dict], masks: Any, responses: Any, padding: list[bool]

@@ -8,9 +8,10 @@ that what was equal stays equal.
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping
+
+import orjson
 
 from wm_plugin.rewards.verdict import TAG
 
@@ -19,6 +20,7 @@ _UNSEEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
 )
+_PLAIN = bytes({*range(0x20, 0x7F), *b"\n\r\t"})  # what nearly all texts are made of
 _SPACED = r"[\s_-]*".join(TAG.split("_"))
 _ANGLED = re.compile(
     rf"<(\s*(?:/\s*)?{_SPACED}[^<>\n]{{0,80}}"  # a verdict's tag
@@ -37,7 +39,8 @@ def neutral(text: str) -> tuple[str, int]:
 
     `<final_evaluation>` becomes `‹final_evaluation›`, `[INST]` becomes `⟦INST⟧`, a zero-width space `\\u200b`.
     """
-    text = _UNSEEN.sub(_escape, text)
+    if not text.isascii() or text.encode().translate(None, _PLAIN):  # several times faster than to search
+        text = _UNSEEN.sub(_escape, text)
     count = 0
     for pattern, bracket, written in ((_ANGLED, "<", r"‹\1›"), (_UNCLOSED, "<", "‹"), (_SQUARE, "[", r"⟦\1⟧")):
         if bracket in text:  # most texts have none
@@ -57,7 +60,7 @@ def fenced(texts: Mapping[str, str], *, max_chars: int) -> tuple[str, int]:
     for name, text in texts.items():
         shown[name], count = neutral(_cut(text, max_chars))
         harmless += count
-    number = hashlib.sha256(json.dumps(list(shown.items())).encode()).hexdigest()[:16]
+    number = hashlib.blake2b(orjson.dumps(list(shown.items())), digest_size=8).hexdigest()
     blocks = [f"[[begin {name} {number}]]\n{text}\n[[end {name} {number}]]" for name, text in shown.items()]
     return "\n\n".join(blocks), harmless
 

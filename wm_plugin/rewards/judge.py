@@ -176,7 +176,8 @@ class JudgedReward(ABC):
     def _questions(self, batch: _Batch, rows: Sequence[tuple[int, Row]]) -> Iterator[list[Message]]:
         for index, row in rows:
             question = self._question(row, batch.notes)
-            name = hashlib.sha256("".join(message["content"] for message in question).encode()).hexdigest()
+            text = "".join(message["content"] for message in question)
+            name = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
             alike = batch.rows.setdefault(name, [])
             alike.append((index, row))
             if len(alike) == 1:

@@ -106,6 +106,6 @@ class RubricReward(JudgedReward):
 
 def parse(reply: str) -> dict[str, float] | None:
     """The five scores of a judge's reply, clamped to [1, 5]; None if one is missing or no number."""
-    found = {name: number(value, 1.0, 5.0) for name, value in fields(reply, DIMENSIONS).items()}
-    scores = {name: score for name in DIMENSIONS if (score := found.get(name)) is not None}
+    found = fields(reply, DIMENSIONS)
+    scores = {name: score for name in DIMENSIONS if (score := number(found.get(name), 1.0, 5.0)) is not None}
     return scores if len(scores) == len(DIMENSIONS) else None

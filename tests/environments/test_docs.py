@@ -85,7 +85,7 @@ def test_an_episode() -> None:
     assert environment.scan_page("textwarp") == "Invalid: there is no such page; there is textwrap."
     assert environment.finish("`textwrap.dedent()`") == "The answer is right. The episode is over."
     assert (environment.over, environment.success, environment.turns, environment.get_reward()) == (True, True, 5, 1.0)
-    assert environment.metrics == {"actions": 5, "effective": 4, "invalid": 1, "lost": 0}
+    assert environment.metrics == {"actions": 5, "effective": 4, "invalid": 1}
     with pytest.raises(ValueError, match="over"):
         environment.finish("dedent")
     environment.reset(**row, max_turns=1)
@@ -136,7 +136,7 @@ def test_repetitions_and_what_finds_nothing_have_no_effect(environment: DocsEnvi
         environment.scan_page("json", "encode")
         environment.scan_page("json", "qqqqq")
         environment.open_lines("json", "1-5")
-    assert environment.metrics == {"actions": 10, "effective": 3, "invalid": 0, "lost": 0}
+    assert environment.metrics == {"actions": 10, "effective": 3, "invalid": 0}
 
 
 @pytest.mark.parametrize("level", docs.LEVELS)

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
+from wm_plugin.environments.counted import CountedEnvironment
 from wm_plugin.errors import UserError, nearest
 
 MAX_ACTIONS = 50  # in one text; what comes after them is one invalid action
@@ -73,33 +74,26 @@ def budgeted(instruction: str, max_turns: int, usual: int) -> tuple[list[dict[st
     return prompt, {} if max_turns == usual else {"max_turns": max_turns}
 
 
-class ActionEnvironment(ABC):
+class ActionEnvironment(CountedEnvironment, ABC):
     """What these worlds share: a turn is a text of actions, and an action is effective when it changes the state.
 
     Once the goal is reached, what is left of a text is neither run nor counted.
     """
 
-    irreversible: tuple[str, ...] = ()
     _max_actions = MAX_ACTIONS  # a turn
 
-    def __init__(self) -> None:
-        self.max_turns = 0  # over until the first reset
-        self._ended = False
-        self.turns = 0
-        self.success = False
-        self._actions = self._effective = self._invalid = 0
+    def _begin(self) -> None:
+        super()._begin()
+        self.success, self._actions = False, 0
 
     def _start(self, max_turns: int) -> str:
+        self._begin()
         self.max_turns = max_turns
-        self._ended, self.turns, self.success = False, 0, False
-        self._actions = self._effective = self._invalid = 0
         return self._observation()
 
     def _act(self, text: Any) -> str:
         """Run a turn and return what it shows; a first line says how many actions were invalid, if any was."""
-        if self.over:
-            raise ValueError("The episode is over.")
-        self.turns += 1
+        self._take_turn()
         actions, invalid = 0, 0
         for action in parse(text, self._known, self._max_actions):
             before = self._state()
@@ -132,13 +126,8 @@ class ActionEnvironment(ABC):
         return float(self.success)
 
     @property
-    def over(self) -> bool:
-        return self._ended or self.turns >= self.max_turns
-
-    @property
     def metrics(self) -> dict[str, int]:
-        """Counts of the episode so far: all actions, those that changed the state, and those that the world did not take."""
-        return {"actions": self._actions, "effective": self._effective, "invalid": self._invalid}
+        return super().metrics | {"actions": self._actions}  # of which a turn may have several
 
     @property
     def _mark(self) -> str:

@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from wm_plugin.environments.counted import CountedEnvironment
 from wm_plugin.environments.process import EngineProcess, LostError
 
 MAX_COMMAND = 190  # characters
@@ -21,43 +22,27 @@ NOT_A_COMMAND = f"A command is one line of at most {MAX_COMMAND} plain letters, 
 Choice = tuple[str, dict[str, Any]]
 
 
-class CommandEnvironment:
+class CommandEnvironment(CountedEnvironment):
     """What these worlds share. A call that is lost ends the episode without reward, and is counted in `metrics["lost"]`."""
 
-    irreversible: tuple[str, ...] = ()
     _engine = ""  # dotted path
     _timeout = 60.0  # seconds a command; a start may take five times as long
+    _lost = 0
 
     def __init__(self) -> None:
         self._process = EngineProcess(self._engine, timeout=self._timeout)
-        self.max_turns = 0  # over until the first reset
-        self._forget()
+        super().__init__()
 
     def get_reward(self) -> float:
         return self._score
 
-    @property
-    def over(self) -> bool:
-        return self._ended or self.turns >= self.max_turns
-
-    @property
-    def metrics(self) -> dict[str, int]:
-        """Counts of the episode so far: all commands, those that changed the world, those that it did not take, and whether the
-        engine was lost."""
-        return {
-            "actions": self.turns,
-            "effective": self._effective,
-            "invalid": self._invalid,
-            "lost": self._lost,
-        }
-
-    def _forget(self) -> None:
-        self._ended, self.turns, self.success, self._score = False, 0, False, 0.0
-        self._effective = self._invalid = self._lost = 0
+    def _begin(self) -> None:
+        super()._begin()
+        self.success, self._score = False, 0.0
         self._plan: list[str] | None = None  # of the expert, who asks once an episode
 
     def _start(self, max_turns: int, *columns: Any) -> str:
-        self._forget()
+        self._begin()
         self.max_turns = 0  # stays over if a column is refused
         for last_try in (False, True):  # between episodes a process may have gone: that costs nothing
             try:
@@ -65,14 +50,12 @@ class CommandEnvironment:
                 break
             except LostError as error:
                 if last_try:
-                    return self._lose(error)
+                    return self._lost_by(error)
         self.max_turns = max_turns
         return str(text)
 
     def _act(self, command: Any) -> str:
-        if self.over:
-            raise ValueError("The episode is over.")
-        self.turns += 1
+        self._take_turn()
         line = clean(command)
         if line is None:
             self._invalid += 1
@@ -80,7 +63,7 @@ class CommandEnvironment:
         try:
             seen = self._process.call("step", line)
         except LostError as error:
-            return self._lose(error)
+            return self._lost_by(error)
         self._invalid += not seen["valid"]
         self._effective += seen["changed"]
         self._score = min(max(float(seen["score"]), 0.0), 1.0)
@@ -92,11 +75,12 @@ class CommandEnvironment:
         try:
             return list(self._process.call(what, timeout=5 * self._timeout))
         except LostError as error:
-            self._lose(error)
+            self._lost_by(error)
             return []
 
-    def _lose(self, error: LostError) -> str:
-        self._ended, self._lost, self.success, self._score = True, 1, False, 0.0
+    def _lost_by(self, error: LostError) -> str:
+        self._lose()
+        self.success, self._score = False, 0.0
         return f"The world was lost ({error})." + self._closing
 
     @property

@@ -13,6 +13,7 @@ from typing import Any
 
 from wm_plugin.environments import dialogue_world as world
 from wm_plugin.environments.actions import check_level
+from wm_plugin.environments.counted import CountedEnvironment
 from wm_plugin.environments.dialogue_policies import expert, wanderer
 from wm_plugin.environments.dialogue_user import ScriptedUser, ServedUser, User, UserLostError, plain, was_told
 from wm_plugin.environments.dialogue_world import LEVELS, POLICY, PRODUCTS, Case, money
@@ -35,26 +36,26 @@ The policy:
 """
 
 
-class DialogueEnvironment:
+class DialogueEnvironment(CountedEnvironment):
     """One episode: at most `max_turns` tool calls; reward 1 for a case that was handled as the policy says.
 
     A call is effective when it shows or changes something new.
     """
 
     irreversible = ("cancel_order", "change_address", "exchange_item", "refund_item", "finish")
+    _lost = 0
 
     def __init__(self) -> None:
         self._database = sqlite3.connect(":memory:", check_same_thread=False)  # a host may call from any thread
         self._case: Case | None = None
         self._user: User | None = None
-        self.max_turns = 0  # over until the first reset
-        self._clear()
+        super().__init__()
 
-    def _clear(self) -> None:
-        self.turns, self.success, self._ended = 0, False, False
+    def _begin(self) -> None:
+        super()._begin()
+        self.success = False
         self._told: set[int] = set()  # the requests about which the customer was told what they have to know
         self._seen: set[tuple[str, ...]] = set()
-        self._effective = self._invalid = self._lost = 0
 
     def reset(
         self,
@@ -92,11 +93,11 @@ class DialogueEnvironment:
         else:
             self._user = ScriptedUser(self._case, insistent=level == "hard")
         self.max_turns = max_turns or MAX_TURNS
-        self._clear()
+        self._begin()
         try:
             said = self._user.opening()
         except UserLostError:
-            return self._lose()
+            return self._hang_up()
         return f"Today is {self._case.today}.\n{CALLER}{said}"
 
     def message_user(self, text: str) -> str:
@@ -117,7 +118,7 @@ class DialogueEnvironment:
         try:
             reply, goodbye = self._user.answer(said)
         except UserLostError:
-            return self._lose()
+            return self._hang_up()
         if goodbye:
             self._effective += 1
             return f"{CALLER}{reply}\nThe customer has gone. {self._end()}"
@@ -252,21 +253,9 @@ class DialogueEnvironment:
     def get_reward(self) -> float:
         return float(self.success)
 
-    @property
-    def over(self) -> bool:
-        return self._ended or self.turns >= self.max_turns
-
-    @property
-    def metrics(self) -> dict[str, int]:
-        """Counts of the episode so far: all calls, those that showed or changed something, those that were refused, and whether
-        the customer's server was lost."""
-        return {"actions": self.turns, "effective": self._effective, "invalid": self._invalid, "lost": self._lost}
-
     def _start_action(self, arguments: list[Any], limit: int = MAX_CHARACTERS) -> list[str]:
         """Count a call and return its arguments on a line each; nothing for one that is no text, or too long."""
-        if self.over:
-            raise ValueError("The episode is over.")
-        self.turns += 1
+        self._take_turn()
         fit = [isinstance(one, str) and len(one) <= limit for one in arguments]
         texts = [
             " ".join(str(one).encode(errors="replace").decode().split()) if ok else ""
@@ -297,8 +286,8 @@ class DialogueEnvironment:
         handled = "It was handled as it should be." if self.success else "It was not handled as it should be."
         return f"The case is closed. {handled} The episode is over."
 
-    def _lose(self) -> str:
-        self._ended, self._lost = True, 1
+    def _hang_up(self) -> str:
+        self._lose()
         return "The line to the customer is dead. The episode is over."
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from wm_plugin.environments import docs_pages
 from wm_plugin.environments.actions import Choose, Chosen, check_level
+from wm_plugin.environments.counted import CountedEnvironment
 from wm_plugin.environments.docs_pages import Entry, Page
 from wm_plugin.environments.docs_questions import LEVELS, Question, is_right, questions
 from wm_plugin.errors import UserError
@@ -28,20 +29,19 @@ shows lines of a page, and finish takes the answer, as short as can be, and ends
 Question: """
 
 
-class DocsEnvironment:
-    """One episode: at most `max_turns` tool calls; reward 1 for the right answer."""
+class DocsEnvironment(CountedEnvironment):
+    """One episode: at most `max_turns` tool calls; reward 1 for the right answer.
+
+    A call is effective when it finds something and was not made before; the answer always is.
+    """
 
     irreversible = ("finish",)
 
-    def __init__(self) -> None:
-        self.max_turns = 0  # over until the first reset
-        self._start("", "", "")
-
-    def _start(self, answer: str, page: str, entry: str) -> None:
-        self._answer, self._page, self._entry = answer, page, entry
+    def _begin(self) -> None:
+        super()._begin()
+        self.success = False
+        self._answer = self._page = self._entry = ""
         self._calls: list[tuple[str, ...]] = []
-        self._ended, self.success, self.turns = False, False, 0
-        self._effective = self._invalid = 0
 
     def reset(
         self, answer: str, python: str, page: str = "", entry: str = "", max_turns: int | None = None, **_: Any
@@ -60,7 +60,8 @@ class DocsEnvironment:
                 f"{platform.python_version()}: make rows with the Python that plays them"
             )
         docs_pages.index()
-        self._start(answer, str(page), str(entry))
+        self._begin()
+        self._answer, self._page, self._entry = answer, str(page), str(entry)
         self.max_turns = max_turns or MAX_TURNS
         return f"The documentation has {len(docs_pages.pages())} pages."
 
@@ -157,20 +158,6 @@ class DocsEnvironment:
 
     def get_reward(self) -> float:
         return float(self.success)
-
-    @property
-    def over(self) -> bool:
-        return self._ended or self.turns >= self.max_turns
-
-    @property
-    def metrics(self) -> dict[str, int]:
-        """Counts of calls. Effective: the answer, and what finds something and was not asked before."""
-        return {"actions": self.turns, "effective": self._effective, "invalid": self._invalid, "lost": 0}
-
-    def _take_turn(self) -> None:
-        if self.over:
-            raise ValueError("The episode is over.")
-        self.turns += 1
 
     def _lines(self, page: Any) -> list[str] | str:
         """A page's lines, or why there are none."""

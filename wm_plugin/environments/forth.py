@@ -15,6 +15,7 @@ import yaml
 
 from wm_plugin.environments import forth_machine
 from wm_plugin.environments.actions import Choose, Chosen, check_level
+from wm_plugin.environments.counted import CountedEnvironment
 from wm_plugin.environments.forth_machine import LostError
 from wm_plugin.errors import UserError, nearest
 
@@ -43,26 +44,24 @@ class Problem(NamedTuple):
     wrong: str
 
 
-class ForthEnvironment:
+class ForthEnvironment(CountedEnvironment):
     """One episode: at most `max_turns` tool calls; the reward is the share of hidden tests that the last code passes.
 
-    `success` means all of them. Nothing is irreversible: code is submitted as often as wanted.
+    `success` means all of them. Nothing is irreversible: code is submitted as often as wanted. A call is effective when it
+    submits other code than before, or is new and met no error.
     """
 
-    irreversible: tuple[str, ...] = ()
+    _lost = 0
 
     def __init__(self) -> None:
         self._problem: Problem | None = None
-        self.max_turns = 0  # over until the first reset
-        self._start()
+        super().__init__()
 
-    def _start(self) -> None:
+    def _begin(self) -> None:
+        super()._begin()
         self._code: str | None = None
         self._seen: set[tuple[str, ...]] = set()
         self._passed: tuple[str, float] | None = None  # the code that was tested last, and its share
-        self._lost = False
-        self.turns = 0
-        self._effective = self._invalid = 0
 
     def reset(self, problem: str, max_turns: int | None = None, **_: Any) -> str:
         """Begin the problem of a name.
@@ -76,7 +75,7 @@ class ForthEnvironment:
             )
         forth_machine.check()
         self._problem, self.max_turns = problems()[problem], max_turns or MAX_TURNS
-        self._start()
+        self._begin()
         return "No code is submitted yet."
 
     def submit_code(self, code: str) -> str:
@@ -136,7 +135,7 @@ class ForthEnvironment:
             try:
                 given = forth_machine.test(self._code, [line for line, _ in self._problem.tests])
             except LostError:
-                self._lost = True
+                self._lose()
                 return 0.0
             right = sum(printed == wanted for printed, (_, wanted) in zip(given, self._problem.tests, strict=True))
             self._passed = self._code, right / len(given)
@@ -145,21 +144,6 @@ class ForthEnvironment:
     @property
     def success(self) -> bool:
         return self.get_reward() == 1.0
-
-    @property
-    def over(self) -> bool:
-        return self._lost or self.turns >= self.max_turns
-
-    @property
-    def metrics(self) -> dict[str, int]:
-        """Counts of calls. Effective: code that differs from the last, a run or a look-up without an error that is new."""
-        counts = {"actions": self.turns, "effective": self._effective, "invalid": self._invalid}
-        return counts | {"lost": int(self._lost)}
-
-    def _take_turn(self) -> None:
-        if self.over:
-            raise ValueError("The episode is over.")
-        self.turns += 1
 
     def _refuse(self, why: str) -> str:
         self._invalid += 1
@@ -172,7 +156,7 @@ class ForthEnvironment:
         try:
             ran = forth_machine.execute(*sources)
         except LostError:
-            self._lost = True
+            self._lose()
             return self._observe("gforth could not be started.")
         if len(sources) == 2:
             self._note(ran.ended, *sources)

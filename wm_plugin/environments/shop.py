@@ -12,6 +12,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from wm_plugin.environments.actions import Choose, Chosen, check_level
+from wm_plugin.environments.counted import CountedEnvironment
 from wm_plugin.environments.shop_catalogue import GOALS, LEVELS, Catalogue, Goal, Product, catalogue, match, money
 from wm_plugin.environments.sqlite_guard import cut
 from wm_plugin.errors import UserError
@@ -31,7 +32,7 @@ What counts: the kind of product, each attribute (some only stand in description
 """
 
 
-class ShopEnvironment:
+class ShopEnvironment(CountedEnvironment):
     """One episode: at most `max_turns` calls; the reward is `shop_catalogue.match` of what was bought, and 0 before.
 
     `success` is a reward of 1. An action is effective when it changes the page or a chosen option.
@@ -42,16 +43,15 @@ class ShopEnvironment:
     def __init__(self) -> None:
         self._catalogue: Catalogue | None = None
         self._goal: Goal | None = None
-        self.max_turns = 0  # over until the first reset
-        self._clear()
+        super().__init__()
 
-    def _clear(self) -> None:
-        self.turns, self._reward, self._ended = 0, 0.0, False
+    def _begin(self) -> None:
+        super()._begin()
+        self._reward = 0.0
         self._page, self._query, self._number = SEARCH, "", 1
         self._found: list[int] = []
         self._open: int | None = None
         self._chosen: dict[str, str] = {}
-        self._actions = self._effective = self._invalid = 0
 
     def reset(
         self, catalogue_seed: int, goal: int, level: str = LEVELS[0], max_turns: int | None = None, **_: Any
@@ -74,7 +74,7 @@ class ShopEnvironment:
         self._catalogue = catalogue(int(catalogue_seed))
         self._goal = self._catalogue.goal(int(goal), level)
         self.max_turns = max_turns or MAX_TURNS
-        self._clear()
+        self._begin()
         return f"Wanted: {self._goal.text}\n{self._observation()}"
 
     def search(self, query: str) -> str:
@@ -148,24 +148,12 @@ class ShopEnvironment:
         return self._reward == 1.0
 
     @property
-    def over(self) -> bool:
-        return self._ended or self.turns >= self.max_turns
-
-    @property
-    def metrics(self) -> dict[str, int]:
-        """Counts of the episode so far: all actions, those that changed the page or an option, and those that were refused."""
-        return {"actions": self._actions, "effective": self._effective, "invalid": self._invalid}
-
-    @property
     def _product(self) -> Product | None:
         return None if self._open is None or self._catalogue is None else self._catalogue.products[self._open]
 
     def _start_action(self, text: Any) -> str:
         """Count a call and return its argument on one line; nothing where that is no short text."""
-        if self.over:
-            raise ValueError("The episode is over.")
-        self.turns += 1
-        self._actions += 1
+        self._take_turn()
         if not isinstance(text, str) or len(text) > MAX_CHARACTERS:
             return ""
         return " ".join(text.encode(errors="replace").decode().split())  # the page shows the query

@@ -17,6 +17,7 @@ from contextlib import closing
 from typing import Any
 
 from wm_plugin.environments.actions import check_level
+from wm_plugin.environments.counted import CountedEnvironment
 from wm_plugin.environments.sql_databases import OTHERS, day
 from wm_plugin.environments.sql_state import (
     DATABASES,
@@ -49,7 +50,7 @@ make of them, and no other; the schema too. What a trigger writes into a log can
 Task: """
 
 
-class SqlEnvironment:
+class SqlEnvironment(CountedEnvironment):
     """One episode: at most `max_turns` tool calls on a database of its own; reward 1 for submitting the right answer.
 
     A call is effective when it changes the database, or says what it has not said before and no error.
@@ -61,12 +62,12 @@ class SqlEnvironment:
         self._connection = sqlite3.connect(":memory:", check_same_thread=False)  # a host may call from any thread
         self._answer = self._query = self._database = ""
         self._wanted: State | None = None  # of a change
-        self.max_turns = 0  # over until the first reset
-        self._ended = False
-        self.turns = 0
+        super().__init__()
+
+    def _begin(self) -> None:
+        super()._begin()
         self.success = False
         self._seen: list[tuple[str, str, str]] = []  # tool, argument and text of each call
-        self._effective = self._invalid = 0
 
     def reset(
         self,
@@ -98,8 +99,7 @@ class SqlEnvironment:
         self._connection = open_database(seed, database)
         self._answer, self._query, self._database = str(answer), str(changes or query), database
         self.max_turns = max_turns or MAX_TURNS
-        self._ended, self.turns, self.success = False, 0, False
-        self._seen, self._effective, self._invalid = [], 0, 0
+        self._begin()
         return "The database is open."
 
     def list_tables(self) -> str:
@@ -154,15 +154,6 @@ class SqlEnvironment:
     def get_reward(self) -> float:
         return float(self.success)
 
-    @property
-    def over(self) -> bool:
-        return self._ended or self.turns >= self.max_turns
-
-    @property
-    def metrics(self) -> dict[str, int]:
-        """Counts of the episode so far: all calls, the effective ones, and those that were answered with an error."""
-        return {"actions": self.turns, "effective": self._effective, "invalid": self._invalid}
-
     def _call(self, tool: str, statement: Any, *parameters: Any) -> str:
         self._take_turn()
         before = self._connection.total_changes
@@ -176,11 +167,6 @@ class SqlEnvironment:
         self._effective += not failed and (call not in self._seen or self._connection.total_changes > before)
         self._seen.append(call)
         return text
-
-    def _take_turn(self) -> None:
-        if self.over:
-            raise ValueError("The episode is over.")
-        self.turns += 1
 
 
 def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str = "standard") -> list[dict[str, Any]]:

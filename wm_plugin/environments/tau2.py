@@ -12,6 +12,7 @@ import random
 from typing import Any
 
 from wm_plugin.environments.actions import Choose, Chosen
+from wm_plugin.environments.counted import CountedEnvironment
 from wm_plugin.errors import UserError, nearest
 
 MAX_TURNS = 30
@@ -30,7 +31,7 @@ message_user(text) says something to the customer, call_tool(name, arguments) us
 """
 
 
-class Tau2Environment:
+class Tau2Environment(CountedEnvironment):
     """One simulation: at most `max_turns` calls; the reward is that of tau2-bench's evaluator, and success is a reward of 1.
 
     A call is effective when it shows something new. What a domain's tools change stands in the domain, so `irreversible` names
@@ -38,18 +39,18 @@ class Tau2Environment:
     """
 
     irreversible = ("call_tool", "finish")
+    _lost = 0
 
     def __init__(self) -> None:
         self._gym: Any = None
         self._task: Any = None
         self._tools: set[str] = set()
-        self.max_turns = 0  # over until the first reset
-        self._clear()
+        super().__init__()
 
-    def _clear(self) -> None:
-        self.turns, self._reward, self._ended = 0, 0.0, False
+    def _begin(self) -> None:
+        super()._begin()
+        self._reward = 0.0
         self._seen: set[tuple[str, str]] = set()
-        self._effective = self._invalid = self._lost = 0
 
     def reset(
         self,
@@ -76,11 +77,11 @@ class Tau2Environment:
         self._stop()
         self._gym = gym(domain, str(task_id), max_steps=4 * (max_turns or MAX_TURNS), **_customer(user_url, user_model))
         self.max_turns = max_turns or MAX_TURNS
-        self._clear()
+        self._begin()
         said, about = self._gym.reset()
         self._task = about["task"]
         self._tools = {tool.name for tool in about["tools"]} - {"done"}
-        return str(said) if said else self._lose()
+        return str(said) if said else self._give_up()
 
     def message_user(self, text: str) -> str:
         """Say something to the customer and hear the answer.
@@ -133,20 +134,8 @@ class Tau2Environment:
     def success(self) -> bool:
         return self._reward == 1.0
 
-    @property
-    def over(self) -> bool:
-        return self._ended or self.turns >= self.max_turns
-
-    @property
-    def metrics(self) -> dict[str, int]:
-        """Counts of the episode so far: all calls, those that showed something new, those that failed, and whether the simulation
-        was lost."""
-        return {"actions": self.turns, "effective": self._effective, "invalid": self._invalid, "lost": self._lost}
-
     def _start_action(self, text: Any) -> str:
-        if self.over:
-            raise ValueError("The episode is over.")
-        self.turns += 1
+        self._take_turn()
         if not isinstance(text, str) or len(text) > MAX_CHARACTERS:
             return ""
         return text.encode(errors="replace").decode().replace("\0", "").strip()
@@ -161,10 +150,10 @@ class Tau2Environment:
             ):  # its evaluator cannot judge some ends, which are failures; then it says that it has ended
                 said, reward, ended, _, about = self._gym.step(DONE)
         except Exception:  # whatever else it runs into costs the episode, and not the training
-            return self._lose()
+            return self._give_up()
         if ended:
             if json.loads(about["simulation_run"]) == {}:
-                return self._lose()
+                return self._give_up()
             self._ended, self._reward = True, min(max(float(reward), 0.0), 1.0)
             self._effective += 1
             outcome = "It was handled as it should be." if self.success else "It was not handled as it should be."
@@ -180,8 +169,9 @@ class Tau2Environment:
         self._invalid += 1
         return f"Error: {why}." + ("\nNo calls are left. The episode is over." if self.over else "")
 
-    def _lose(self) -> str:
-        self._ended, self._lost, self._reward = True, 1, 0.0
+    def _give_up(self) -> str:
+        self._lose()
+        self._reward = 0.0
         return "The simulation is lost. The episode is over."
 
     def _stop(self) -> None:

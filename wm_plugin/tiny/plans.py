@@ -19,7 +19,7 @@ from wm_plugin.environments.maze import MOVES, MazeEnvironment, distances, step
 from wm_plugin.environments.protocol import report
 from wm_plugin.tiny import policy
 from wm_plugin.tiny.policy import EOS, HEADER, Tokenizer
-from wm_plugin.tiny.warm_start import OBSERVATION, POLICY, Progress, _train
+from wm_plugin.tiny.warm_start import OBSERVATION, POLICY, Progress, train
 
 SIZE = 4  # cells a side; there is no border
 WALLS = 0.2  # of the cells
@@ -164,7 +164,7 @@ def warm_start(
         cloning = cross_entropy(logits[plans], targets[plans])
         return cloning + environment_weight * cross_entropy(logits[boards], targets[boards])
 
-    for done in _train(model, ids, kinds, loss, steps=steps, batch=32, rate=2e-3, seed=seed):
+    for done in train(model, ids, kinds, loss, steps=steps, batch=32, rate=2e-3, seed=seed):
         if progress:
             progress(done, steps)
 

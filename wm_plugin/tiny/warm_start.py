@@ -87,7 +87,7 @@ def world_model_sft(
         weight = weight[:, 1:][counts]
         return (nll * weight).sum() / weight.sum()
 
-    steps = _train(model, ids, kinds, loss, steps=max_steps, batch=_BATCH_OF_WALKS, rate=3e-3, seed=seed)
+    steps = train(model, ids, kinds, loss, steps=max_steps, batch=_BATCH_OF_WALKS, rate=3e-3, seed=seed)
     for step in steps:
         if progress:
             progress(step, max_steps)
@@ -124,12 +124,12 @@ def behaviour_cloning(
         cloning = cross_entropy(logits[policy], targets[policy])
         return cloning + environment_weight * cross_entropy(logits[observation], targets[observation])
 
-    for step in _train(model, ids, kinds, loss, steps=steps, batch=_BATCH_OF_DEMONSTRATIONS, rate=2e-3, seed=seed):
+    for step in train(model, ids, kinds, loss, steps=steps, batch=_BATCH_OF_DEMONSTRATIONS, rate=2e-3, seed=seed):
         if progress:
             progress(step, steps)
 
 
-def _train(
+def train(
     model: PreTrainedModel,
     ids: list[list[int]],
     kinds: list[list[int]],

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from wm_plugin.errors import UserError
 
@@ -27,16 +27,8 @@ class Lost:
     reason: str
 
 
-class Workers(Protocol):
-    """Anything that does tasks: the results in their order, a `Lost` for each that has none."""
-
-    def map(self, tasks: Sequence[Any]) -> list[Any]: ...
-
-    def close(self) -> None: ...
-
-
 class Processes:
-    """Processes, each with a function of its own.
+    """Processes, each with a function of its own. `map` gives results in their order, a `Lost` for each task that has none.
 
     Args:
         start: makes the function, in each process; it and `arguments` are pickled.
@@ -85,7 +77,7 @@ class Processes:
 
 
 class Threads:
-    """Threads, for functions that wait for others. `start()` makes the function of each thread."""
+    """The same of threads, for functions that wait for others. `start()` makes the function of each thread."""
 
     def __init__(self, start: Callable[[], Function], *, workers: int, timeout: float | None) -> None:
         if workers < 1:

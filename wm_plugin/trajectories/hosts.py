@@ -27,7 +27,6 @@ from wm_plugin.trajectories.write import SUFFIXES, atomic
 
 Row = dict[str, Any]
 HOSTS = ("trl", "verl")
-FORMS = ("sft", "rl")
 ABILITY = "world_model"  # verl only groups by it
 _MASKS = {"trl": "assistant_masks", "verl": "loss_mask"}
 _BATCH = 1000  # rows a row group of parquet

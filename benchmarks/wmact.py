@@ -263,8 +263,8 @@ Curves over training are in `wmact.html`.
 - Entire plan: trained with one turn. Interactive: {turns} turns, reward 1 for the goal. + rescale: times the share of
   effective actions. + anneal: and a turn budget that starts at {turns} and is set anew every {every} steps. + ECHO: and the
   world-model term, coefficient {coeff:g}, the demo's. Step penalty: interactive, less 0.1 an action.
-- The two variants with other numbers, the recipes' coefficient of 0.05 and a penalty of 0.01, were added after the others had been
-  seen. No other learning rate, coefficient or penalty was tried.
+- The two variants with other numbers, the recipes' coefficient of 0.05 and a penalty of 0.01, were added after the others had
+  been seen. No other learning rate, coefficient or penalty was tried.
 - Annealed budgets are rounded up: one of L turns stays as it is while some episode takes them all and the mean is above L - 2.
 - A turn without a move gives an episode up, for a reward of 0. With a penalty of 0.1 and a dozen actions an episode (see the
   start), that is worth more than walking: the penalty has the paper's size, not this world's.

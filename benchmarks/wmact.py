@@ -202,8 +202,10 @@ def evaluate(model: Any, tokenizer: Any, boards: int = HELD_OUT, seed: int = HEL
 def add(new: dict[str, Any]) -> None:
     """Into the file, beside or in the place of what is there of the seed's variants, if those began from the same policy."""
     records = {one["seed"]: one for one in (json.loads(RESULTS.read_text()) if RESULTS.exists() else [])}
-    old = records.get(new["seed"], new)
     if set(new["training"]) != set(VARIANTS):
+        old = records.get(new["seed"])
+        if old is None:
+            raise SystemExit(f"there is nothing of seed {new['seed']} yet: run all of its variants")
         before, now = ((one["versions"], one["held_out"]["start"]) for one in (old, new))
         if before != now:
             raise SystemExit(f"seed {new['seed']} begins at {now}, and did at {before}: run all of its variants")

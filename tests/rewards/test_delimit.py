@@ -28,7 +28,7 @@ def test_the_number_is_the_same_in_every_run_and_another_for_other_texts():
     texts = {"observed": "a", "predicted": "b"}
     assert fenced(texts, max_chars=9) == fenced(dict(texts), max_chars=9)
     assert fenced(texts, max_chars=9)[0][:40] != fenced(texts | {"predicted": "c"}, max_chars=9)[0][:40]
-    assert "5e5e6b5ab1e9b8b1" not in fenced(texts, max_chars=9)[0]
+    assert "[[begin observed 5ae1a25a79a693a3]]" in fenced(texts, max_chars=9)[0]  # of this process, and of any other
 
 
 def test_a_text_that_ends_the_fence_that_it_saw_does_not_end_its_own():
@@ -97,3 +97,10 @@ def test_no_text_takes_long(unit):
     neutral(unit * 20_000)
     neutral(unit + " " * 100_000)
     assert time.perf_counter() - start < 2
+
+
+def test_of_plain_texts_only_control_characters_are_escaped():
+    """One in a text without any other: texts that look plain are not searched."""
+    for code in range(128):
+        hidden = (code < 32 and chr(code) not in "\t\n\r") or code == 127
+        assert neutral(f"a{chr(code)}b")[0] == (f"a\\x{code:02x}b" if hidden else f"a{chr(code)}b"), code

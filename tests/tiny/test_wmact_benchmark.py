@@ -94,6 +94,8 @@ def test_some_variants_are_added_to_a_seed_that_began_from_the_same_policy(wmact
     some["held_out"]["start"]["standard"]["success"] = 0.4
     with pytest.raises(SystemExit, match="seed 1 begins at .*0.4.* run all of its variants"):
         wmact.add(some)
+    with pytest.raises(SystemExit, match="nothing of seed 2 yet: run all of its variants"):
+        wmact.add(some | {"seed": 2})
     assert json.loads((tmp_path / "wmact.json").read_text()) == [one]
 
 

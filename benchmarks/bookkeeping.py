@@ -21,7 +21,7 @@ from datasets import Dataset
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from trl import GRPOTrainer
 
-import trl_support
+from support import on_trl
 from wm_plugin import EchoConfig
 from wm_plugin.environments.grid import GridEnvironment, dataset_rows
 from wm_plugin.tiny.policy import make_model, make_tokenizer
@@ -48,7 +48,7 @@ class Timed(WorldModelGRPOTrainer):
         return columns
 
 
-class Sampled(trl_support.Scripted, Timed):
+class Sampled(on_trl.Scripted, Timed):
     """Samples its turns, at the cost that this has, and then says what the script says."""
 
     def _generate_single_turn(self, prompt_ids: list[list[int]], *args: Any, **kwargs: Any) -> Any:
@@ -79,7 +79,7 @@ def grid(folder: str) -> dict[str, Any]:
     length = {"max_completion_length": 133, "max_tool_calling_iterations": 6}
     trainer = Timed(
         model=model,
-        args=trl_support.config(output_dir=folder, max_steps=12, **size, **length),
+        args=on_trl.config(output_dir=folder, max_steps=12, **size, **length),
         train_dataset=Dataset.from_list(dataset_rows(256)),
         processing_class=tokenizer,
         environment_factory=GridEnvironment,
@@ -89,8 +89,8 @@ def grid(folder: str) -> dict[str, Any]:
 
 
 def tools(folder: str) -> dict[str, Any]:
-    environment = trl_support.ToolEnvironment()
-    tokenizer = trl_support.make_tokenizer([environment.run_code, environment.lookup_doc])
+    environment = on_trl.ToolEnvironment()
+    tokenizer = on_trl.make_tokenizer([environment.run_code, environment.lookup_doc])
     config = Qwen2Config(
         vocab_size=8192, hidden_size=192, intermediate_size=512, num_hidden_layers=4, num_attention_heads=4,
         num_key_value_heads=2, tie_word_embeddings=True, eos_token_id=tokenizer.eos_token_id,
@@ -98,11 +98,11 @@ def tools(folder: str) -> dict[str, Any]:
     size = {"per_device_train_batch_size": 16, "num_generations": 4, "gradient_accumulation_steps": 1}
     trainer = Sampled(
         model=Qwen2ForCausalLM(config),
-        reward_funcs=[trl_support.reward],
-        args=trl_support.config(output_dir=folder, max_steps=3, **size),
-        train_dataset=trl_support.dataset(),
+        reward_funcs=[on_trl.reward],
+        args=on_trl.config(output_dir=folder, max_steps=3, **size),
+        train_dataset=on_trl.dataset(),
         processing_class=tokenizer,
-        environment_factory=trl_support.ToolEnvironment,
+        environment_factory=on_trl.ToolEnvironment,
         world_model=EchoConfig(1.0),
     )
     return measure(trainer, "two tools, 300 sampled tokens a turn", skip=1)

@@ -33,7 +33,7 @@ SCRIPTED_TRL = """
 python -c '
 import os, sys
 sys.path.insert(0, os.environ["ROOT"] + "/tests")
-from trl_support import Scripted, config, run
+from support.on_trl import Scripted, config, run
 from wm_plugin import EchoConfig
 from wm_plugin.trl import WorldModelGRPOTrainer
 class Trainer(Scripted, WorldModelGRPOTrainer): pass

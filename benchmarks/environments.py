@@ -23,11 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import text_worlds
-
 from wm_plugin.environments import ENVIRONMENTS
-from wm_plugin.environments.actions import Chosen
 from wm_plugin.environments.check import check, texts
-from wm_plugin.environments.commands import CommandEnvironment
+from wm_plugin.environments.kit.actions import Chosen
+from wm_plugin.environments.kit.commands import CommandEnvironment
 from wm_plugin.environments.worlds import World, load
 
 RESULTS = Path(__file__).parent / "results"

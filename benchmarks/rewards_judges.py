@@ -17,10 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from wm_plugin.rewards import ReplyCache, RubricReward
-from wm_plugin.server import Server
+from wm_plugin.runtime.server import Server
 
 RESULTS = Path(__file__).parent / "results"
-SERVER = Path(__file__).parents[1] / "tests" / "openai_server.py"
+SERVER = Path(__file__).parents[1] / "tests" / "support" / "openai_server.py"
 LATENCY, AT_ONCE, ROUNDS = 0.02, 32, 5
 ONE, MANY = 25, 1600  # calls
 OBSERVED = "\n".join(f"-rw-r--r-- 1 user user {n * 37} Nov 21 10:{n:02} file_{n}.txt" for n in range(20))  # 1 kB

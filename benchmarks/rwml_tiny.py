@@ -18,7 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from rwml_support import Trained, mean_and_error, train_by_trl, train_by_verl
+from support.rwml import Trained, mean_and_error, train_by_trl, train_by_verl
 
 RESULTS = Path(__file__).parent / "results" / "rwml_tiny.json"
 INTRODUCTION = """\

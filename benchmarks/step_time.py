@@ -25,7 +25,7 @@ import trl
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from trl import GRPOTrainer
 
-import trl_support
+from support import on_trl
 from wm_plugin import EchoConfig
 from wm_plugin.trl import WorldModelGRPOTrainer
 
@@ -67,12 +67,12 @@ SHAPES: dict[str, dict[str, Any]] = {
 def make_trainer(cls: type[GRPOTrainer], device: str, **kwargs: Any) -> GRPOTrainer:
     shape = SHAPES[device]
     torch.manual_seed(0)
-    tokenizer = trl_support.make_tokenizer()
+    tokenizer = on_trl.make_tokenizer()
     config = Qwen2Config(
         **shape["config"], max_position_embeddings=8192, tie_word_embeddings=True, eos_token_id=tokenizer.eos_token_id
     )
     model = Qwen2ForCausalLM(config).to(getattr(torch, shape["dtype"]))
-    args = trl_support.config(
+    args = on_trl.config(
         use_cpu=device == "cpu",
         bf16=shape["dtype"] == "bfloat16",
         per_device_train_batch_size=shape["batch"],
@@ -81,11 +81,11 @@ def make_trainer(cls: type[GRPOTrainer], device: str, **kwargs: Any) -> GRPOTrai
     )
     return cls(
         model=model,
-        reward_funcs=[trl_support.reward],
+        reward_funcs=[on_trl.reward],
         args=args,
-        train_dataset=trl_support.dataset(8),
+        train_dataset=on_trl.dataset(8),
         processing_class=tokenizer,
-        environment_factory=trl_support.ToolEnvironment,
+        environment_factory=on_trl.ToolEnvironment,
         **kwargs,
     )
 

@@ -20,15 +20,15 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 if "cuda" not in sys.argv and "--device=cuda" not in sys.argv:
-    os.environ["VERL_USE_EXTERNAL_MODULES"] = "verl_cpu"  # read when verl is imported
+    os.environ["VERL_USE_EXTERNAL_MODULES"] = "support.verl_cpu"  # read when verl is imported
 
 import torch
 import transformers
 import verl
 from verl.workers.engine_workers import TrainingWorker
 
-import verl_support
-from verl_support import Rollout
+from support import on_verl
+from support.on_verl import Rollout
 from wm_plugin import EchoConfig
 from wm_plugin.objectives import Span
 from wm_plugin.verl.loss import COLUMNS
@@ -96,16 +96,16 @@ class Arm:
         self.device = device
         shape, ours = SHAPES[device], name == "ours"
         mixed = {"param": shape["mixed"], "reduce": "fp32", "buffer": "fp32"}
-        self.worker = verl_support.make_worker(
+        self.worker = on_verl.make_worker(
             folder,
             WorldModelTrainingWorker if ours else TrainingWorker,
             precision="fp32",
             mixed=mixed,
             override_config={"attn_implementation": "sdpa"},
         )
-        loss = verl_support.policy_loss()
-        self.worker.set_loss_fn(verl_support.with_term(loss, ECHO) if ours else loss)
-        self.batch = verl_support.make_batch(
+        loss = on_verl.policy_loss()
+        self.worker.set_loss_fn(on_verl.with_term(loss, ECHO) if ours else loss)
+        self.batch = on_verl.make_batch(
             make_rollouts(device),
             ECHO if ours else None,
             tools=["run_code"],
@@ -157,7 +157,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        verl_support.save_model(folder, torch.float32, **SHAPES[options.device]["model"])
+        on_verl.save_model(folder, torch.float32, **SHAPES[options.device]["model"])
         if options.memory_of:
             print(peak_memory(options.memory_of, options.device, folder))
         else:

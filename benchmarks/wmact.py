@@ -30,12 +30,7 @@ from transformers import PrinterCallback
 from transformers.utils import logging as transformers_logging
 from trl import GRPOConfig
 
-from wm_plugin.environments.annealing import TurnBudget
-from wm_plugin.environments.metrics import summary
-from wm_plugin.environments.rewarded import rewarded
-from wm_plugin.evaluation.report import Curve, Report, Series, write
-from wm_plugin.objectives import EchoConfig
-from wm_plugin.tiny.plans import (
+from plans import (
     LEVELS,
     MAX_MOVES,
     MAX_TURNS,
@@ -49,6 +44,11 @@ from wm_plugin.tiny.plans import (
     play,
     warm_start,
 )
+from wm_plugin.environments.annealing import TurnBudget
+from wm_plugin.environments.metrics import summary
+from wm_plugin.environments.rewarded import rewarded
+from wm_plugin.evaluation.report import Curve, Report, Series, write
+from wm_plugin.objectives import EchoConfig
 from wm_plugin.trl.trainer import WorldModelGRPOTrainer
 
 RESULTS = Path(__file__).parent / "results" / "wmact.json"

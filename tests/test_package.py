@@ -14,7 +14,17 @@ from wm_plugin.registry import Registry, import_object
 
 ROOT = Path(__file__).parents[1]
 HOSTS = ("trl", "verl", "ray")
-CORE = ("objectives", "rewards", "trajectories", "environments", "agents", "evaluation")
+CORE = (
+    "tokens",
+    "runtime",
+    "objectives",
+    "rewards",
+    "trajectories",
+    "samples",
+    "environments",
+    "agents",
+    "evaluation",
+)
 
 
 def modules(folder):

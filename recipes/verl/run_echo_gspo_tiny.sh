@@ -2,8 +2,8 @@
 # ECHO on GSPO, tiny, on CPUs, from a checkout. Further arguments override the YAML: ./run_echo_gspo_tiny.sh wm.coeff=0
 set -euo pipefail
 tests=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/tests
-[ -d "$tests/verl_cpu" ] || { echo "${0##*/} runs from a checkout only: there is no $tests/verl_cpu" >&2; exit 2; }
-export PYTHONPATH="$tests${PYTHONPATH:+:$PYTHONPATH}" VERL_USE_EXTERNAL_MODULES=wm_plugin.verl,verl_cpu
+[ -d "$tests/support/verl_cpu" ] || { echo "${0##*/} runs from a checkout only: there is no $tests/support/verl_cpu" >&2; exit 2; }
+export PYTHONPATH="$tests${PYTHONPATH:+:$PYTHONPATH}" VERL_USE_EXTERNAL_MODULES=wm_plugin.verl,support.verl_cpu
 policy=runs/tiny_random
 [ -f $policy/config.json ] || python -m wm_plugin.tiny --out $policy --seed 0 --random
 [ -f $policy/grid.parquet ] || python -m wm_plugin.verl.data --rows wm_plugin.environments.grid:dataset_rows \

@@ -4,8 +4,8 @@
 set -euo pipefail
 recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 tests=${recipes%/*}/tests
-[ -d "$tests/verl_cpu" ] || { echo "${0##*/} runs from a checkout only: there is no $tests/verl_cpu" >&2; exit 2; }
-export PYTHONPATH="$tests${PYTHONPATH:+:$PYTHONPATH}" VERL_USE_EXTERNAL_MODULES=wm_plugin.verl,verl_cpu
+[ -d "$tests/support/verl_cpu" ] || { echo "${0##*/} runs from a checkout only: there is no $tests/support/verl_cpu" >&2; exit 2; }
+export PYTHONPATH="$tests${PYTHONPATH:+:$PYTHONPATH}" VERL_USE_EXTERNAL_MODULES=wm_plugin.verl,support.verl_cpu
 work=runs/rwml_tiny data=(python -m wm_plugin.cli.main data)
 rows=(--prompts "$recipes/trl/rwml_tiny_prompts.yaml" --host verl)
 mkdir -p $work

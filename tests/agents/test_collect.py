@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from openai_server import OpenAIServer
+from support.openai_server import OpenAIServer
 from wm_plugin.agents.collect import collect
 from wm_plugin.agents.players import LocalPlayer, ScriptedPlayer, ServerPlayer
 from wm_plugin.environments.worlds import load
 from wm_plugin.errors import UserError
-from wm_plugin.server import Server
+from wm_plugin.runtime.predict import LocalPredictor
+from wm_plugin.runtime.server import Server
 from wm_plugin.trajectories import read
-from wm_plugin.trajectories.predict import LocalPredictor
 
 pytest.importorskip("transformers")
 

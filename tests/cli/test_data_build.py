@@ -7,12 +7,12 @@ import pyarrow.parquet
 import pytest
 
 from wm_plugin.cli import main
+from wm_plugin.objectives.information import category
+from wm_plugin.samples.build import build
+from wm_plugin.samples.kinds import KINDS, Left, samples
 from wm_plugin.tiny.policy import make_tokenizer
 from wm_plugin.tiny.rollouts import rollouts
 from wm_plugin.trajectories import Trajectory, Turn, expand
-from wm_plugin.trajectories.build import build
-from wm_plugin.trajectories.information import category
-from wm_plugin.trajectories.kinds import KINDS, Left, samples
 from wm_plugin.trajectories.schema import Action, Call, Observation, Source
 from wm_plugin.trajectories.write import write, write_transitions
 

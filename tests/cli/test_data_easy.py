@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from prediction_support import PROMPTS, Scripted, chat_server, choices, grid_trajectories, grid_transitions
+from support.predictions import PROMPTS, Scripted, chat_server, choices, grid_trajectories, grid_transitions
 from wm_plugin.cli import main
-from wm_plugin.trajectories import predict
+from wm_plugin.runtime import predict
 from wm_plugin.trajectories.schema import Transition
 from wm_plugin.trajectories.write import write, write_transitions
 
@@ -122,7 +122,7 @@ def test_for_people(capsys, source):
 
 def test_the_filter_model_is_trained_on_other_tasks_than_it_predicts(capsys, source, monkeypatch):
     """With stand-ins for the training and the model: which transitions go where."""
-    from wm_plugin.trajectories import easy as filters
+    from wm_plugin.samples import easy as filters
 
     trained = []
     monkeypatch.setattr(

@@ -7,7 +7,7 @@ import pytest
 
 from wm_plugin.cli import main
 
-TOKENIZER = Path(__file__).parents[1] / "agreement"
+TOKENIZER = Path(__file__).parents[1] / "support" / "agreement_data"
 CALL = {"id": "a", "function": {"name": "f", "arguments": "{}"}}
 ROW = {
     "messages": [

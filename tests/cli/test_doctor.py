@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from wm_plugin.checks import Check
 from wm_plugin.cli import doctor, main
+from wm_plugin.runtime.checks import Check
 
 NOTHING = {"python": "3.11.0"} | dict.fromkeys(doctor._PACKAGES)
 
@@ -167,7 +167,7 @@ def test_a_hook_that_is_gone_fails(trl_doctor, monkeypatch):
 def test_tokenizers(trl_doctor):
     import trl
 
-    from trl_support import make_tokenizer
+    from support.on_trl import make_tokenizer
 
     templates = Path(trl.__file__).parent / "chat_templates"
     if not (templates / "qwen3_training.jinja").exists():
@@ -194,7 +194,7 @@ def test_tokenizers(trl_doctor):
 
 
 def test_the_command_checks_a_tokenizer(trl_doctor, capsys, tmp_path):
-    from trl_support import make_tokenizer
+    from support.on_trl import make_tokenizer
 
     make_tokenizer().save_pretrained(tmp_path)
     code, result = run_json(capsys, "--tokenizer", str(tmp_path))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from openai_server import OpenAIServer
+from support.openai_server import OpenAIServer
 from wm_plugin.cli.env.play import parse
 from wm_plugin.cli.main import main
 from wm_plugin.environments import ENVIRONMENTS

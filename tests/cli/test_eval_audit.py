@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from prediction_support import grid_trajectories, grid_transitions
+from support.predictions import grid_trajectories, grid_transitions
 from wm_plugin.cli import main
 from wm_plugin.trajectories.write import write, write_transitions
 

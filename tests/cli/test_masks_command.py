@@ -262,7 +262,7 @@ def test_bad_configs(capsys, write, tokenizer, text, said):
 
 def test_a_template_that_trl_replaces_is_replaced_here_too(capsys, write, tmp_path, monkeypatch):
     trl = pytest.importorskip("trl")
-    from trl_support import make_tokenizer as make_byte_tokenizer
+    from support.on_trl import make_tokenizer as make_byte_tokenizer
 
     template = Path(trl.__file__).parent / "chat_templates/qwen3.jinja"
     if not template.exists():

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from openai_server import OpenAIServer, every
+from support.openai_server import OpenAIServer, every
 from wm_plugin.agents import play
 from wm_plugin.agents.scripted import scripted
 from wm_plugin.environments import dialogue
 from wm_plugin.environments.dialogue import DialogueEnvironment, dataset_rows, expert, wanderer
-from wm_plugin.environments.dialogue_user import PATIENCE, ScriptedUser, was_told
-from wm_plugin.environments.dialogue_world import (
+from wm_plugin.environments.dialogue.user import PATIENCE, ScriptedUser, was_told
+from wm_plugin.environments.dialogue.world import (
     ANYONES,
     DAYS,
     REQUESTS,
@@ -28,7 +28,7 @@ from wm_plugin.environments.dialogue_world import (
     open_database,
     wanted_content,
 )
-from wm_plugin.environments.protocol import tool_methods
+from wm_plugin.environments.kit.protocol import tool_methods
 from wm_plugin.errors import UserError
 
 
@@ -538,7 +538,7 @@ def test_a_served_customer() -> None:
 
 def test_a_customer_that_is_lost_costs_the_episode(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("aiohttp")
-    monkeypatch.setattr("wm_plugin.server.asyncio.sleep", lambda *_: _nothing())
+    monkeypatch.setattr("wm_plugin.runtime.server.asyncio.sleep", lambda *_: _nothing())
     dead = "The line to the customer is dead. The episode is over."
     with OpenAIServer(lambda _: "Hello.", faults=lambda number: None if number == 0 else "400") as server:
         environment = DialogueEnvironment()

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from wm_plugin.environments import docs, docs_pages
+from wm_plugin.environments import docs
 from wm_plugin.environments.docs import DocsEnvironment, dataset_rows
-from wm_plugin.environments.docs_questions import is_right, questions
+from wm_plugin.environments.docs import pages as docs_pages
+from wm_plugin.environments.docs.quiz import is_right, questions
 from wm_plugin.errors import UserError
 
 PYTHON = platform.python_version()
@@ -61,7 +62,7 @@ def test_pages_say_what_the_library_says(module: str) -> None:
 
 
 def test_nothing_is_imported() -> None:
-    code = "import sys\nfrom wm_plugin.environments import docs_pages as d\nd.pages()\nprint('imaplib' in sys.modules)"
+    code = "import sys\nfrom wm_plugin.environments.docs import pages as d\nd.pages()\nprint('imaplib' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": ":".join(sys.path)}
     )

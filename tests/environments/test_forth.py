@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from wm_plugin import sandbox
-from wm_plugin.environments import forth, forth_machine
+from wm_plugin.environments import forth
 from wm_plugin.environments.forth import ForthEnvironment, dataset_rows, problems
+from wm_plugin.environments.forth import machine as forth_machine
 from wm_plugin.errors import UserError
+from wm_plugin.runtime import sandbox
 
 SQUARE = ": square dup * ;"
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 import pytest
 
 from wm_plugin.environments.grid import GridEnvironment
+from wm_plugin.environments.kit.protocol import missing_columns, tool_methods, tool_schema
 from wm_plugin.environments.maze import MazeEnvironment
-from wm_plugin.environments.protocol import missing_columns, tool_methods, tool_schema
 from wm_plugin.environments.rewarded import rewarded
 from wm_plugin.errors import UserError
 

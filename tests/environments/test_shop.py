@@ -15,7 +15,7 @@ from wm_plugin.agents import play
 from wm_plugin.agents.scripted import scripted
 from wm_plugin.environments import shop
 from wm_plugin.environments.shop import ShopEnvironment, dataset_rows, expert, wanderer
-from wm_plugin.environments.shop_catalogue import DEPARTMENT, FAMILY, GOALS, SIZE, Goal, Product, catalogue, match
+from wm_plugin.environments.shop.goods import DEPARTMENT, FAMILY, GOALS, SIZE, Goal, Product, catalogue, match
 from wm_plugin.errors import UserError
 
 pytest.importorskip("bm25s")

@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
-from wm_plugin.environments import sql, sql_company, sql_state
+from wm_plugin.environments import sql
+from wm_plugin.environments.kit.sqlite_guard import FUNCTIONS, copies, run
 from wm_plugin.environments.sql import SqlEnvironment, dataset_rows, is_right, open_database
-from wm_plugin.environments.sql_databases import OTHERS
-from wm_plugin.environments.sql_state import tables
-from wm_plugin.environments.sqlite_guard import FUNCTIONS, copies, run
+from wm_plugin.environments.sql import company as sql_company
+from wm_plugin.environments.sql import state as sql_state
+from wm_plugin.environments.sql.databases import OTHERS
+from wm_plugin.environments.sql.state import tables
 from wm_plugin.errors import UserError
 
 FOREVER = "WITH RECURSIVE z (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM z) "

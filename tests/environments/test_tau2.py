@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from openai_server import OpenAIServer
+from support.openai_server import OpenAIServer
 from wm_plugin.environments import tau2
 from wm_plugin.environments.tau2 import Tau2Environment, dataset_rows, expert, wanderer
 from wm_plugin.errors import UserError

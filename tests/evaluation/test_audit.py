@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from prediction_support import grid_transitions
+from support.predictions import grid_transitions
 from wm_plugin.errors import UserError
 from wm_plugin.evaluation.audit import (
     DISGUISES,

@@ -5,13 +5,13 @@ from hypothesis import strategies as st
 
 pytest.importorskip("trl", minversion="1.5")  # before it no template that TRL knows preserves prefixes
 
-import information_support
-from information_support import ANSWERS, RATIOS
-from trl_support import Batches, Scripted, config, make_tokenizer, run
+from support import information as information_support
+from support.information import ANSWERS, RATIOS
+from support.on_trl import Batches, Scripted, config, make_tokenizer, run
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.evaluation.inspect import Inspector, summary, to_page, token_texts
-from wm_plugin.objectives.spans import Span
+from wm_plugin.tokens.spans import Span
 from wm_plugin.trl import WorldModelGRPOTrainer
 
 TOKENIZER = make_tokenizer()

@@ -11,8 +11,8 @@ pytest.importorskip("jinja2")
 
 from wm_plugin import evaluation
 from wm_plugin.errors import MissingExtraError
-from wm_plugin.evaluation.masks import Token
 from wm_plugin.evaluation.report import Comparison, Curve, Report, Sample, Series, difference, render, write
+from wm_plugin.tokens.view import Token
 
 ATTACK = "\"'><script>alert(1)</script><img src=http://evil.example/x>"
 

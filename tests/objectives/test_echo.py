@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.objectives import Span, count_tokens, echo_loss, within_bounds
-from wm_plugin.trajectories.information import KEEP
+from wm_plugin.objectives.information import KEEP
 
 CONTENT = Span(0, 3, "tool", "a", True)
 

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("aiohttp")
 
-from openai_server import OpenAIServer, block, every
+from support.openai_server import OpenAIServer, block, every
 from wm_plugin.errors import UserError
 from wm_plugin.rewards.comparison import ReferenceReward, TuringReward
 

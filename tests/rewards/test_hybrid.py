@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("aiohttp")
 pytest.importorskip("re2")
 
-from openai_server import OpenAIServer, block, gullible, verdict
+from support.openai_server import OpenAIServer, block, gullible, verdict
 from wm_plugin.errors import UserError
 from wm_plugin.rewards import HybridReward, RubricReward, RuleReward
 

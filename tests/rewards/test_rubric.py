@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("aiohttp")
 
-from openai_server import FAULTS, OpenAIServer, every, verdict
+from support.openai_server import FAULTS, OpenAIServer, every, verdict
 from wm_plugin.errors import UserError
 from wm_plugin.rewards import prompts
 from wm_plugin.rewards.rubric import DIMENSIONS, RubricReward

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from formats_support import (
+from support.formats import (
     BENCH,
     CHAT,
     DOCUMENTS,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from formats_support import DOCUMENTS
+from support.formats import DOCUMENTS
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories import Trajectory, fields
 from wm_plugin.trajectories.readers import FORMATS, read_rows

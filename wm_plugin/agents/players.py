@@ -7,12 +7,12 @@ from typing import Any, Protocol
 import wm_plugin.agents.rollout as rollout
 from wm_plugin.agents.policies import LocalPolicy, NoAnswer, ServerPolicy
 from wm_plugin.agents.scripted import scripted
-from wm_plugin.agents.workers import Function, Lost, Processes, Threads
-from wm_plugin.environments.protocol import GIVEN_SCHEMAS, path_of_tool, tool_names, tool_schema
+from wm_plugin.environments.kit.protocol import GIVEN_SCHEMAS, path_of_tool, tool_names, tool_schema
 from wm_plugin.environments.worlds import World, load
 from wm_plugin.errors import UserError
-from wm_plugin.server import Server
-from wm_plugin.trajectories.predict import LocalPredictor, seed_of
+from wm_plugin.runtime.predict import LocalPredictor, seed_of
+from wm_plugin.runtime.server import Server
+from wm_plugin.runtime.workers import Function, Lost, Processes, Threads
 from wm_plugin.trajectories.schema import Action, Trajectory
 
 SCRIPTED = ("random", "expert")

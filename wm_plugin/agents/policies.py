@@ -10,11 +10,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from wm_plugin.server import Failure, Server
+from wm_plugin.runtime.predict import LocalPredictor, seed_of
+from wm_plugin.runtime.server import Failure, Server
 from wm_plugin.trajectories.chat import chat
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.messages import action_of, arguments_of
-from wm_plugin.trajectories.predict import LocalPredictor, seed_of
 from wm_plugin.trajectories.schema import Action, Trajectory
 
 TAGGED = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)

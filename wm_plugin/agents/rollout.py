@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Literal
 
-from wm_plugin.environments.protocol import report, tool_methods, tool_schema
+from wm_plugin.environments.kit.protocol import report, tool_methods, tool_schema
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Trajectory, Turn
 

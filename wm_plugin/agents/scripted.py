@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from wm_plugin.agents.rollout import Policy
-from wm_plugin.environments.actions import Choose
+from wm_plugin.environments.kit.actions import Choose
 from wm_plugin.trajectories.schema import Action, Call, Trajectory
 
 DIRECTIONS = "UDLR"

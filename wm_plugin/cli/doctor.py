@@ -7,8 +7,8 @@ import platform
 from importlib import metadata, resources
 from typing import Any
 
-from wm_plugin.checks import Check
 from wm_plugin.errors import UserError
+from wm_plugin.runtime.checks import Check
 
 _PACKAGES = (
     "wm-plugin",

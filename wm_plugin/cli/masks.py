@@ -98,7 +98,7 @@ def show(result: dict[str, Any]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from wm_plugin.evaluation.masks import LEGEND, Token, to_text, visible
+    from wm_plugin.tokens.view import LEGEND, Token, to_text, visible
 
     console = Console(highlight=False, soft_wrap=True)
     for rollout in result["rollouts"] if not result["html"] else ():
@@ -129,7 +129,7 @@ def show(result: dict[str, Any]) -> None:
 
 def _line(span: Mapping[str, Any]) -> str:
     """`start-end kind origin weight "text"`, the text shortened."""
-    from wm_plugin.evaluation.masks import visible
+    from wm_plugin.tokens.view import visible
 
     origin, weight = span["tool"] or (span["role"] if span["kind"] in ("content", "scaffold") else ""), ""
     if span["kind"] in ("content", "scaffold"):
@@ -224,8 +224,8 @@ def _template(path: str | None, tokenizer: Any, needed: bool) -> str | None:
         return read_text(Path(path), "--chat-template")
     if not needed:
         return None
-    from wm_plugin.objectives.chat import Chat
-    from wm_plugin.objectives.spans import SpanError
+    from wm_plugin.tokens.chat import Chat
+    from wm_plugin.tokens.spans import SpanError
 
     try:
         Chat(tokenizer).result_ids(["tool"], ["result"])

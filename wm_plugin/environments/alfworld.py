@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from wm_plugin.environments.commands import CommandEnvironment, expert, wanderer
+from wm_plugin.environments.kit.commands import CommandEnvironment, expert, wanderer
 from wm_plugin.errors import MissingExtraError, UserError, nearest
 
 MAX_TURNS = 50

@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from wm_plugin.environments.actions import Choose, Chosen
-from wm_plugin.environments.memory import bytes_an_instance
-from wm_plugin.environments.protocol import tool_methods, tool_schema
+from wm_plugin.environments.kit.actions import Choose, Chosen
+from wm_plugin.environments.kit.memory import bytes_an_instance
+from wm_plugin.environments.kit.protocol import tool_methods, tool_schema
 from wm_plugin.environments.worlds import World, load
 from wm_plugin.errors import UserError
 

@@ -7,7 +7,7 @@ goal; `>` your move, `!` the episode is over.
 import random
 from typing import Any
 
-from wm_plugin.environments.actions import ActionEnvironment, Choose, Chosen, check_level
+from wm_plugin.environments.kit.actions import ActionEnvironment, Choose, Chosen, check_level
 from wm_plugin.errors import UserError
 
 SIZE = 4

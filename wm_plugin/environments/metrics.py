@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from wm_plugin.environments.protocol import report, tool_methods
+from wm_plugin.environments.kit.protocol import report, tool_methods
 
 PREFIX = "wm/env"
 CALLS = "calls/"

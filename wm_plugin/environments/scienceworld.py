@@ -10,7 +10,7 @@ import random
 import shutil
 from typing import Any
 
-from wm_plugin.environments.commands import CommandEnvironment, expert, wanderer
+from wm_plugin.environments.kit.commands import CommandEnvironment, expert, wanderer
 from wm_plugin.errors import MissingExtraError, UserError, nearest
 
 MAX_TURNS = 100

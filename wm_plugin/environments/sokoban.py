@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-from wm_plugin.environments.actions import ActionEnvironment, Choose, Chosen, budgeted, check_level, shortest_plan
+from wm_plugin.environments.kit.actions import ActionEnvironment, Choose, Chosen, budgeted, check_level, shortest_plan
 from wm_plugin.errors import MissingExtraError, UserError
 
 MAX_TURNS = 30

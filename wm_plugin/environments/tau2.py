@@ -11,8 +11,8 @@ import os
 import random
 from typing import Any
 
-from wm_plugin.environments.actions import Choose, Chosen
-from wm_plugin.environments.counted import CountedEnvironment
+from wm_plugin.environments.kit.actions import Choose, Chosen
+from wm_plugin.environments.kit.counted import CountedEnvironment
 from wm_plugin.errors import UserError, nearest
 
 MAX_TURNS = 30

@@ -18,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from wm_plugin.environments.commands import CommandEnvironment, expert, wanderer
+from wm_plugin.environments.kit.commands import CommandEnvironment, expert, wanderer
 from wm_plugin.errors import MissingExtraError, UserError, nearest
 
 MAX_TURNS = 50

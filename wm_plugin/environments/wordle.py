@@ -10,7 +10,7 @@ import zlib
 from functools import lru_cache
 from typing import Any
 
-from wm_plugin.environments.actions import ActionEnvironment, Choose, Chosen, check_level
+from wm_plugin.environments.kit.actions import ActionEnvironment, Choose, Chosen, check_level
 from wm_plugin.errors import UserError
 
 MAX_TURNS = 12

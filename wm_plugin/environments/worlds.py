@@ -16,8 +16,8 @@ from types import ModuleType
 from typing import Any
 
 from wm_plugin.environments import ENVIRONMENTS
-from wm_plugin.environments.actions import Choose, Chosen
-from wm_plugin.environments.protocol import missing_columns, tool_methods, tool_schema
+from wm_plugin.environments.kit.actions import Choose, Chosen
+from wm_plugin.environments.kit.protocol import missing_columns, tool_methods, tool_schema
 from wm_plugin.errors import UserError, nearest
 
 WORDS = ("", "1", "yes", "look", "north", "the door")  # what a wanderer writes where a tool takes any text

@@ -16,11 +16,13 @@ from typing import Any
 import torch
 
 from wm_plugin.errors import UserError
-from wm_plugin.evaluation.masks import LEGEND, Kind, Token, to_html, visible
-from wm_plugin.objectives.chat import Chat, Message, named_results, plain_messages, turns
 from wm_plugin.objectives.echo import EchoConfig
-from wm_plugin.objectives.spans import ContentLocator, Span, SpanError, ToolBlock, block_spans, texts_of
-from wm_plugin.trajectories.information import categories, category
+from wm_plugin.objectives.information import category
+from wm_plugin.tokens.chat import Chat, named_results, plain_messages, turns
+from wm_plugin.tokens.message import Message
+from wm_plugin.tokens.spans import ContentLocator, Span, SpanError, ToolBlock, block_spans, texts_of
+from wm_plugin.tokens.view import LEGEND, Kind, Token, to_html, visible
+from wm_plugin.trajectories.turn_texts import categories
 
 _PARTIAL = "\ufffd"  # what a decoder writes for an incomplete character
 

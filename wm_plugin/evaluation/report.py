@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from wm_plugin.errors import MissingExtraError
-from wm_plugin.evaluation.masks import LEGEND, Token, to_html, visible
+from wm_plugin.tokens.view import LEGEND, Token, to_html, visible
 
 try:
     import jinja2

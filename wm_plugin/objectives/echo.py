@@ -16,9 +16,10 @@ from typing import Any
 import torch
 
 from wm_plugin.errors import UserError, nearest
+from wm_plugin.objectives.information import KEEP
 from wm_plugin.objectives.schedule import SCHEDULES, scheduled
-from wm_plugin.objectives.spans import Span
 from wm_plugin.registry import import_object
+from wm_plugin.tokens.spans import Span
 
 NORMALIZATIONS = ("selected_tokens", "observation_tokens")
 ZERO_VARIANCE = ("keep", "drop")
@@ -287,8 +288,6 @@ def _checked_ratios(value: bool | Mapping[str, float]) -> dict[str, float] | boo
         return False
     if value is not True and not isinstance(value, Mapping):
         raise UserError(f"turn_information is {value!r}; {_RATIOS}")
-    from wm_plugin.trajectories.information import KEEP  # here: that package needs parts of this one
-
     given = value if isinstance(value, Mapping) else {}
     for name, ratio in given.items():
         if name not in KEEP:

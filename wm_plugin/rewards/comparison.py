@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from wm_plugin.errors import UserError
 from wm_plugin.rewards.judge import JudgedReward, Notes, Row
 from wm_plugin.rewards.verdict import fields
-from wm_plugin.server import Server
+from wm_plugin.runtime.server import Server
 
 
 class _Pairwise(JudgedReward):

@@ -22,7 +22,7 @@ from torch.nn.functional import normalize
 
 from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.rewards.base import TextReward, mean
-from wm_plugin.server import Failure, Server
+from wm_plugin.runtime.server import Failure, Server
 
 _ROWS = 1024  # compared at once: bounds the memory of a long call
 
@@ -46,7 +46,7 @@ class EmbeddingReward(TextReward):
         batch_size: texts that are encoded at once, or sent in a request.
         cache_size: targets that are remembered, the last ones used; 4 bytes a dimension each.
         device: of a model in this process; None: a GPU if there is one, which it then shares with the training.
-        server: more settings of `wm_plugin.server.Server`: {"timeout": 120, "max_retries": 8}; `parameters` go into requests.
+        server: more settings of `runtime.server.Server`: {"timeout": 120, "max_retries": 8}; `parameters` go into requests.
 
     Attributes:
         figures: also `cosine`, its mean over predictions.

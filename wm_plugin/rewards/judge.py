@@ -21,7 +21,8 @@ from wm_plugin.rewards.cache import ReplyCache
 from wm_plugin.rewards.delimit import fenced
 from wm_plugin.rewards.extract import check_tag, extract
 from wm_plugin.rewards.verdict import TAG, fields, number
-from wm_plugin.server import KINDS, Completion, Failure, Message, Server
+from wm_plugin.runtime.server import KINDS, Completion, Failure, Server
+from wm_plugin.tokens.message import Message
 
 _WINDOW = 200  # judged predictions that the share of failures is over
 _ENOUGH = 20  # of them, before it can stop a run

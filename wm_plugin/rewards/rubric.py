@@ -11,7 +11,7 @@ from wm_plugin.errors import UserError, nearest
 from wm_plugin.rewards import prompts
 from wm_plugin.rewards.judge import JudgedReward, Notes, Row
 from wm_plugin.rewards.verdict import fields, number
-from wm_plugin.server import Server
+from wm_plugin.runtime.server import Server
 
 DIMENSIONS = ("format", "factuality", "consistency", "realism", "quality")
 Scale = Literal["paper", "unit"]

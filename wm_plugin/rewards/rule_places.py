@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from wm_plugin.errors import MissingExtraError
 from wm_plugin.rewards.json_match import NO_JSON, compare, parse
-from wm_plugin.rewards.sandbox import Sandbox
+from wm_plugin.rewards.rule_code import Sandbox
 
 _LONGEST = 1000  # characters of a path or a pattern
 _MOST = 10_000  # values that are found in a text

@@ -19,9 +19,9 @@ from wm_plugin.errors import UserError, nearest
 from wm_plugin.rewards.base import check_texts, mean
 from wm_plugin.rewards.extract import check_tag, extract
 from wm_plugin.rewards.rule_checks import CHECKS, Check, Code
+from wm_plugin.rewards.rule_code import Sandbox
+from wm_plugin.rewards.rule_code import check as check_sandbox
 from wm_plugin.rewards.rule_places import NotApplicableError, Seen
-from wm_plugin.rewards.sandbox import Sandbox
-from wm_plugin.rewards.sandbox import check as check_sandbox
 
 _DEEPEST = 20  # combinations inside one another
 _MOST = 200  # rules of one verifier
@@ -64,7 +64,7 @@ class RuleReward:
             for one without a verifier, and counts it.
         allow_code: run verifiers in Python, in a sandbox (system package bubblewrap). They are the dataset's: without this
             they are refused.
-        sandbox: settings of `wm_plugin.rewards.sandbox.Sandbox`: {"timeout": 5, "memory": 512}.
+        sandbox: settings of `wm_plugin.rewards.rule_code.Sandbox`: {"timeout": 5, "memory": 512}.
         tag: takes predictions out of whole outputs, see `TextReward`.
 
     Attributes:

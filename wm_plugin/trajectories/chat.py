@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from wm_plugin.tokens.message import Message
 from wm_plugin.trajectories.messages import arguments_of
-from wm_plugin.trajectories.samples import Message
 from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Turn
 
 

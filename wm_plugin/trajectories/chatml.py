@@ -7,10 +7,10 @@ inside; results stand in `<tool_response>`, in a user's turn. What does not pars
 import re
 from typing import Any
 
+from wm_plugin.tokens.message import Message
 from wm_plugin.trajectories.schema import loads
 
 START, END = "<|im_start|>", "<|im_end|>"
-Message = dict[str, Any]
 _FUNCTION = re.compile(r"\s*<function=([^>\n]+)>(.*)</function>\s*", re.S)
 _PARAMETER = re.compile(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>", re.S)
 _THOUGHT = re.compile(r"\s*<think>(.*?)</think>\s*", re.S)

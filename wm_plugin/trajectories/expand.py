@@ -15,8 +15,8 @@ from pydantic import ValidationError
 
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.trajectories import files
-from wm_plugin.trajectories.information import action_text
 from wm_plugin.trajectories.schema import Observation, Trajectory, Transition, Turn
+from wm_plugin.trajectories.turn_texts import action_text
 
 Sampling = Literal["all", "one", "bench"]
 SAMPLINGS = ("all", "one", "bench")

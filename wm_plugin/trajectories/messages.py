@@ -10,11 +10,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from wm_plugin.tokens.message import Message
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.fields import Fields
 from wm_plugin.trajectories.schema import DEEPEST, Action, Actor, loads, too_deep
 
-Message = dict[str, Any]
 _ACTORS: dict[str, Actor] = {"user": "user", "assistant": "agent"}  # τ²-bench's requestors
 _THOUGHTS = ("reasoning_content", "reasoning", "thought")  # the first of them that says something
 # What of a message has a field; the rest (cost, usage, timestamp, ...) is kept apart, see `Conversation.rest`.

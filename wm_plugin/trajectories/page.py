@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from wm_plugin.errors import MissingExtraError, UserError
-from wm_plugin.evaluation.masks import visible
+from wm_plugin.tokens.view import visible
 from wm_plugin.trajectories.summary import Summary
 
 LONGEST = 4000  # characters of a text that are shown

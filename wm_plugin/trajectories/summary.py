@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from wm_plugin.trajectories.information import KEEP, action_text, category
+from wm_plugin.objectives.information import KEEP, category
 from wm_plugin.trajectories.schema import Action, Observation, Trajectory, Transition
+from wm_plugin.trajectories.turn_texts import action_text
 
 Measure = Callable[[str], int]  # the length of a text, in characters or tokens
 

@@ -4,12 +4,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wm_plugin.evaluation.compare import SHARE, compare
-from wm_plugin.evaluation.masks import Token
 from wm_plugin.evaluation.one_step import Prediction
 from wm_plugin.evaluation.report import Comparison, Curve, Report, Sample, Series
 from wm_plugin.tiny.held_out import HeldOut, Measured
 from wm_plugin.tiny.policy import HEADER, Played
 from wm_plugin.tiny.warm_start import TURN_TOKENS
+from wm_plugin.tokens.view import Token
 
 
 @dataclass

@@ -4,10 +4,10 @@ from typing import Any
 
 from packaging.version import Version
 
-from wm_plugin.checks import Check, installed
 from wm_plugin.errors import UserError
-from wm_plugin.objectives.chat import Chat, make_locator
-from wm_plugin.objectives.spans import SpanError, ToolBlock
+from wm_plugin.runtime.checks import Check, installed
+from wm_plugin.tokens.chat import Chat, make_locator
+from wm_plugin.tokens.spans import SpanError, ToolBlock
 from wm_plugin.trl import support
 
 ENVIRONMENTS_TRANSFORMERS = Version("5.2")  # TRL's own floor for environment_factory

@@ -13,7 +13,9 @@ import torch
 import trl
 from packaging.version import Version
 
-from wm_plugin.objectives.spans import (
+from wm_plugin.objectives.information import category
+from wm_plugin.tokens.message import Message
+from wm_plugin.tokens.spans import (
     SPAN_FIELD,
     ContentLocator,
     Origin,
@@ -25,10 +27,9 @@ from wm_plugin.objectives.spans import (
     texts_of,
     zero_runs,
 )
-from wm_plugin.trajectories.information import categories, category
+from wm_plugin.trajectories.turn_texts import categories
 from wm_plugin.trl.support import CUT_RESULTS_DROPPED
 
-Message = Mapping[str, Any]
 Decode = Callable[[list[int]], str]
 
 

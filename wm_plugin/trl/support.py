@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase, Trainer
 from trl import GRPOTrainer
 
 from wm_plugin.environments.annealing import TurnBudget
-from wm_plugin.environments.protocol import missing_columns
+from wm_plugin.environments.kit.protocol import missing_columns
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.trl.config import WorldModelGRPOConfig

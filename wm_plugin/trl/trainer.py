@@ -22,10 +22,10 @@ from trl import GRPOTrainer
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.metrics import episode, summary
 from wm_plugin.errors import UserError
-from wm_plugin.objectives.chat import make_locator
 from wm_plugin.objectives.echo import EchoConfig, count_tokens, echo_loss, within_bounds
 from wm_plugin.objectives.metrics import EchoMeter
-from wm_plugin.objectives.spans import SPAN_FIELD, ContentLocator, SpanError, ToolBlock, token_weights
+from wm_plugin.tokens.chat import make_locator
+from wm_plugin.tokens.spans import SPAN_FIELD, ContentLocator, SpanError, ToolBlock, token_weights
 from wm_plugin.trl import support
 from wm_plugin.trl.callbacks import TurnBudgetCallback
 from wm_plugin.trl.config import WorldModelGRPOConfig

@@ -16,11 +16,11 @@ from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
 from verl.tools.function_tool import FunctionTool, normalize_function_tool_return
 from verl.tools.schemas import OpenAIFunctionToolSchema
 
+from wm_plugin.environments.kit.protocol import tool_methods, tool_names
 from wm_plugin.environments.metrics import episode
-from wm_plugin.environments.protocol import tool_methods, tool_names
 from wm_plugin.errors import UserError, nearest
-from wm_plugin.objectives.spans import SpanError
-from wm_plugin.trajectories.information import categories
+from wm_plugin.tokens.spans import SpanError
+from wm_plugin.trajectories.turn_texts import categories
 from wm_plugin.verl.config import read_config
 from wm_plugin.verl.spans import Block, locate, make_locator
 

@@ -7,8 +7,8 @@ from typing import Any
 import verl
 from packaging.version import Version
 
-from wm_plugin.checks import Check, installed
 from wm_plugin.errors import UserError
+from wm_plugin.runtime.checks import Check, installed
 from wm_plugin.verl import support
 
 # Imported by verl 0.9, which does not declare them.

@@ -11,10 +11,9 @@ import torch
 from verl.utils.tokenizer import continuous_token
 from verl.utils.tokenizer.chat_template import apply_chat_template
 
-from wm_plugin.objectives.chat import Chat
-from wm_plugin.objectives.spans import ContentLocator, Origin, Span, SpanError, ToolBlock, block_spans, zero_runs
-
-Message = Mapping[str, Any]
+from wm_plugin.tokens.chat import Chat
+from wm_plugin.tokens.message import Message
+from wm_plugin.tokens.spans import ContentLocator, Origin, Span, SpanError, ToolBlock, block_spans, zero_runs
 
 
 class Block(NamedTuple):

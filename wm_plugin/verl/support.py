@@ -207,7 +207,7 @@ def check_tokenizer(tokenizer: Any, processor: Any, chat_template_kwargs: Any, m
     """
     from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
-    from wm_plugin.objectives.spans import SpanError
+    from wm_plugin.tokens.spans import SpanError
     from wm_plugin.verl.spans import probe
 
     if processor is not None:

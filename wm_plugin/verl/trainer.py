@@ -27,13 +27,13 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
+from wm_plugin.environments.kit.protocol import missing_columns
 from wm_plugin.environments.metrics import summary
-from wm_plugin.environments.protocol import missing_columns
 from wm_plugin.errors import UserError
 from wm_plugin.objectives import Span
+from wm_plugin.objectives.information import category
 from wm_plugin.objectives.metrics import TOTALS, figures
-from wm_plugin.objectives.spans import SPAN_FIELD, given_spans, texts_of, token_weights, zero_runs
-from wm_plugin.trajectories.information import category
+from wm_plugin.tokens.spans import SPAN_FIELD, given_spans, texts_of, token_weights, zero_runs
 from wm_plugin.verl import state, support
 from wm_plugin.verl.agent_loop import ERROR, INFO, MAX_TURNS, SPANS
 from wm_plugin.verl.loss import COEFF, COLUMNS, COUNTS, NUM_TOOLS, SUMS, TOOL_IDS, WEIGHTS

@@ -38,10 +38,10 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Of `transitions`, the `candidates` with a prediction, the `retained`, and their share in the candidates, `retain_rate`."""
-    from wm_plugin.trajectories import best, hosts
-    from wm_plugin.trajectories.prompts import load
-    from wm_plugin.trajectories.scores import real_valued
-    from wm_plugin.trajectories.shards import Again, predictions
+    from wm_plugin.samples import best, hosts
+    from wm_plugin.samples.prompts import load
+    from wm_plugin.samples.scores import real_valued
+    from wm_plugin.samples.shards import Again, predictions
 
     out = Path(args.out)
     predictor.check(args, {"--model": args.model})

@@ -54,7 +54,7 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`rows`, `tokens` and `counted_tokens` (0 without a tokenizer), `left_out` by reason, `categories` kept and dropped."""
-    from wm_plugin.trajectories.build import build
+    from wm_plugin.samples.build import build
 
     built = build(
         args.source,

@@ -65,10 +65,10 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Counts of transitions, `easy_share`, `threshold`, and `failed` and `malformed` predictions; `alike` transitions."""
-    from wm_plugin.trajectories import easy
-    from wm_plugin.trajectories.prompts import load
-    from wm_plugin.trajectories.scores import NO_MODEL, real_valued
-    from wm_plugin.trajectories.shards import Again, predictions
+    from wm_plugin.samples import easy
+    from wm_plugin.samples.prompts import load
+    from wm_plugin.samples.scores import NO_MODEL, real_valued
+    from wm_plugin.samples.shards import Again, predictions
 
     out, work = Path(args.out), predictor.work_folder(args)
     _check(args, out)

@@ -54,7 +54,7 @@ def show(result: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from wm_plugin.evaluation.masks import visible
+    from wm_plugin.tokens.view import visible
     from wm_plugin.trajectories.page import rows, share
 
     console = Console(highlight=False, markup=False)

@@ -52,8 +52,8 @@ def work_folder(args: argparse.Namespace) -> Path:
 
 def make(args: argparse.Namespace, model: str | Path | None, *, thinking: bool) -> Any:
     """The predictor that the flags describe; `model` is one for this process."""
-    from wm_plugin.server import Server
-    from wm_plugin.trajectories.predict import LocalPredictor, ServerPredictor
+    from wm_plugin.runtime.predict import LocalPredictor, ServerPredictor
+    from wm_plugin.runtime.server import Server
 
     if model is None:
         server = Server(

@@ -33,7 +33,7 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`variants`; with data also `samples`, `transitions`, `rejected` by reason, and `lengths` by unit."""
-    from wm_plugin.trajectories.prompts import STAGES, Prompts, load, render
+    from wm_plugin.samples.prompts import STAGES, Prompts, load, render
     from wm_plugin.trajectories.schema import Action, Observation, Transition
 
     if args.count < 0:
@@ -58,8 +58,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 def _rendered(args: argparse.Namespace, prompts: Any) -> dict[str, Any]:
     from collections import Counter
 
+    from wm_plugin.samples.prompts import render, target
     from wm_plugin.trajectories.errors import RowError
-    from wm_plugin.trajectories.prompts import render, target
     from wm_plugin.trajectories.summary import spread
 
     measures: dict[str, tuple[Callable[[Any], int], Callable[[str], int]]] = {"characters": (_characters, len)}
@@ -96,7 +96,7 @@ def show(result: dict[str, Any]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from wm_plugin.evaluation.masks import visible
+    from wm_plugin.tokens.view import visible
 
     console = Console(highlight=False, markup=False, soft_wrap=True)
     if "lengths" not in result:

@@ -13,7 +13,7 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 def run(_args: argparse.Namespace) -> dict[str, Any]:
     """`environments`: each with `name`, `summary`, `tools`, `irreversible`, `levels`, `extra` and what is `missing`."""
     from wm_plugin.environments import ENVIRONMENTS
-    from wm_plugin.environments.protocol import tool_names
+    from wm_plugin.environments.kit.protocol import tool_names
     from wm_plugin.environments.worlds import load
 
     found = []

@@ -31,7 +31,7 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`success`, `reward`, `turns` and `metrics` of the episode, and whether it was `over`."""
-    from wm_plugin.environments.protocol import report, tool_methods
+    from wm_plugin.environments.kit.protocol import report, tool_methods
 
     if args.row < 0:
         raise UserError(f"--row is {args.row}; write a number >= 0")

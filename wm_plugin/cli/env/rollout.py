@@ -117,7 +117,7 @@ def _player(args: argparse.Namespace, world: "World") -> "tuple[Player, Any]":
         timeout = 600.0 if args.timeout is None else args.timeout
         return ScriptedPlayer(world, args.policy, workers=args.workers, timeout=timeout, **common), None
     if args.policy.startswith(("http://", "https://")):
-        from wm_plugin.server import Server
+        from wm_plugin.runtime.server import Server
 
         if args.model is None:
             raise UserError("--policy is a server; name its model with --model")
@@ -136,7 +136,7 @@ def _player(args: argparse.Namespace, world: "World") -> "tuple[Player, Any]":
             f"--policy {args.policy!r} is no folder with a model, and no URL{nearest(args.policy, SCRIPTED)}"
         )
     from wm_plugin.cli.data.predictor import quiet
-    from wm_plugin.trajectories.predict import LocalPredictor
+    from wm_plugin.runtime.predict import LocalPredictor
 
     quiet()
     predictor = LocalPredictor(

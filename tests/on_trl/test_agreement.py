@@ -1,0 +1,40 @@
+"""What both adapters must compute is what TRL's does; verl's is compared with it in tests/on_verl/test_agreement.py."""
+
+import pytest
+
+pytest.importorskip("trl", minversion="1.5")  # before it TRL has another chat template
+
+from support import agreement_on_trl
+from support.agreement import TURNS, assert_agree, read_fixture, read_tokenizer
+
+MEND = "if this is meant, write it anew: cd tests && python -m support.agreement_on_trl"
+
+
+@pytest.fixture(scope="module")
+def fixture():
+    return read_fixture()
+
+
+@pytest.fixture(scope="module")
+def measured():
+    return agreement_on_trl.measure()
+
+
+def test_the_rollouts_are_the_stored_ones(measured, fixture):
+    assert len(measured["rollouts"]) == 8
+    for found, stored in zip(measured["rollouts"], fixture["rollouts"], strict=True):
+        assert found["advantage"] == pytest.approx(stored["advantage"], abs=1e-6), MEND
+        assert {**found, "advantage": 0} == {**stored, "advantage": 0}, MEND
+
+
+def test_the_figures_are_the_stored_ones(measured, fixture):
+    assert measured["figures"].keys() == fixture["figures"].keys()
+    for name, stored in fixture["figures"].items():
+        assert_agree(measured["figures"][name], stored)
+
+
+def test_the_stored_tokenizer_is_the_one_that_made_the_tokens(fixture):
+    tokenizer = read_tokenizer()
+    texts = [turn for rollouts in TURNS.values() for turns in rollouts for turn in turns]
+    assert tokenizer(texts).input_ids == agreement_on_trl.tokenizer()(texts).input_ids
+    assert "größer 漢字 ✓" in tokenizer.decode(fixture["rollouts"][3]["response"])

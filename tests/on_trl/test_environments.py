@@ -1,0 +1,100 @@
+"""Every environment in the real GRPO trainer: two training steps, and the episodes that the rollout without a host has."""
+
+from typing import ClassVar
+
+import pytest
+
+from support.environments import END, NAMES, SEED, TURNS, episodes, world
+from support.on_trl import Batches, config, make_model, make_tokenizer
+from wm_plugin import EchoConfig
+from wm_plugin.environments import mixture
+from wm_plugin.environments.kit.protocol import report, tool_methods
+from wm_plugin.trl import WorldModelGRPOTrainer
+
+
+class Played(Batches, WorldModelGRPOTrainer):
+    """Says the turns of given episodes. A prompt is known by its first observation; keeps what came of each generation."""
+
+    episodes: ClassVar[list] = []
+
+    def _generate_single_turn(self, prompt_ids, *args, **kwargs):
+        texts = [self.processing_class.decode(ids) for ids in prompt_ids]
+        said = [self._next_turn(text) for text in texts]
+        return [self.processing_class(turn + "<|im_end|>").input_ids for turn in said], None
+
+    def _next_turn(self, text):
+        first, *turns = text.split("<|im_start|>assistant\n")
+        for episode in self.episodes:
+            if episode.played.context.initial_state in first:
+                return episode.turns[min(len(turns) - 1, len(episode.turns) - 1)]
+        raise AssertionError(f"no episode begins with {first[-300:]!r}")
+
+    def _calculate_rewards(self, inputs, prompts, completions, ids):
+        rewards = super()._calculate_rewards(inputs, prompts, completions, ids)
+        self.seen = [*getattr(self, "seen", []), (inputs, completions, rewards.flatten().tolist())]
+        self.reports = [report(environment) for environment in self.environments]
+        return rewards
+
+
+def trainer_of(rows, found, factory, **fields):
+    tools = [] if isinstance(factory, dict) else list(tool_methods(factory()).values())
+    tokenizer = make_tokenizer(tools)
+    Played.episodes = found
+    return Played(
+        model=make_model(tokenizer),
+        args=config(
+            max_steps=2,
+            num_generations=2,
+            gradient_accumulation_steps=1,
+            learning_rate=1e-3,
+            max_completion_length=3500,
+            **fields,
+        ),
+        train_dataset=rows,
+        processing_class=tokenizer,
+        environment_factory=factory,
+        world_model=EchoConfig(0.5),
+    )
+
+
+def dataset(rows):
+    from datasets import Dataset
+
+    return Dataset.from_list(rows)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_environment_is_trained_in_for_two_steps_and_shows_what_it_shows_without_a_host(name):
+    found = episodes(name, "trl")
+    rows = dataset([dict(episode.row) for episode in found] * 2)  # a batch has two prompts
+    trainer = trainer_of(rows, found, world(name).environment, per_device_train_batch_size=4)
+    before = [parameter.detach().clone() for parameter in trainer.model.parameters()]
+    trainer.train()
+    steps = [row for row in trainer.state.log_history if "loss" in row]
+    assert len(steps) == len(trainer.seen) == 2
+    assert any((now != old).any() for now, old in zip(trainer.model.parameters(), before, strict=True))
+    for inputs, completions, rewards in trainer.seen:
+        for row, messages, reward in zip(inputs, completions, rewards, strict=True):
+            expected = next(e for e in found if all(row[key] == value for key, value in e.row.items()))
+            assert [m["content"] for m in messages if m["role"] == "tool"] == expected.observations
+            assert reward == pytest.approx(expected.played.reward)
+            assert messages[-1]["content"] == END
+    figures = {tuple(sorted(episode.played.metadata["figures"].items())) for episode in found}
+    assert {tuple(sorted(one.items())) for one in trainer.reports} == figures
+    for step in steps:
+        assert step["echo/tokens"] > 0
+        assert step["wm/env/turns"] <= TURNS <= step["wm/env/budget"]
+        assert 0 <= step["wm/env/invalid_share"] <= 1
+
+
+def test_several_environments_in_one_run():
+    names = ("grid", "sql", "wordle")
+    found = {name: episodes(name, "trl", 1)[0] for name in names}
+    rows = mixture.dataset_rows(dict.fromkeys(names, 1), seed=SEED)
+    factory = {name: world(name).environment for name in names}
+    trainer = trainer_of(dataset(rows), list(found.values()), factory, per_device_train_batch_size=6)
+    trainer.train()
+    for inputs, completions, _ in trainer.seen:
+        for row, messages in zip(inputs, completions, strict=True):
+            shown = [message["content"] for message in messages if message["role"] == "tool"]
+            assert shown == found[row["environment"]].observations

@@ -1,0 +1,232 @@
+"""The term's gradient inside the real trainer against plain transformers on the full batch."""
+
+import functools
+import math
+
+import pytest
+import torch
+from trl import GRPOTrainer
+
+from support import reference as trl_reference
+from support.on_trl import Batches, Scripted, ToolEnvironment, config, make_model, run
+from wm_plugin import EchoConfig
+from wm_plugin.trl import WorldModelGRPOTrainer
+
+COEFF = 0.37
+LOSS_TYPES = ["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"]
+
+
+class Stock(Batches, Scripted, GRPOTrainer):
+    pass
+
+
+class Ours(Batches, Scripted, WorldModelGRPOTrainer):
+    pass
+
+
+class Repeating(ToolEnvironment):
+    """`run_code` repeats what it was told; `lookup_doc` shows more than it was told."""
+
+    def run_code(self, code: str) -> str:
+        """Run code.
+
+        Args:
+            code: The code.
+
+        Returns:
+            What it printed.
+        """
+        if "raise" in code:
+            raise RuntimeError("host-made failure")
+        return f"OUT[{code}] run_code code"
+
+    def lookup_doc(self, name: str) -> str:
+        """Look a word up.
+
+        Args:
+            name: The word.
+
+        Returns:
+            Its documentation.
+        """
+        return f"DOC {name} größer 漢字 and many more words than there were before"
+
+
+@functools.cache
+def stock_run(environment, **fields):
+    return run(Stock, args=config(**fields), environment_factory=environment)
+
+
+def check_parity(
+    echo: EchoConfig,
+    *,
+    tools=None,
+    content_only=True,
+    errors=False,
+    floor=0.0,
+    ceiling=math.inf,
+    observed=False,
+    environment=ToolEnvironment,
+    **fields,
+):
+    """`grad - grad(stock) == coeff · grad(mean NLL)`, step by step, to 1e-6."""
+    stock, before = stock_run(environment, **fields)
+    ours, after = run(Ours, args=config(**fields), world_model=echo, environment_factory=environment)
+    assert len(stock.batches) == len(ours.batches) > 0
+    for one, other in zip(stock.batches, ours.batches, strict=True):  # the same rollouts
+        assert torch.equal(one["completion_ids"], other["completion_ids"])
+    tokenizer = ours.processing_class
+    accumulation = fields.get("gradient_accumulation_steps", 2)
+    for step, (stock_gradient, gradient) in enumerate(zip(before, after, strict=True)):
+        batches = ours.batches[step * accumulation : (step + 1) * accumulation]
+        masks = [trl_reference.weights(b, tokenizer, tools, content_only=content_only, errors=errors) for b in batches]
+        count = (lambda b: int((b["completion_mask"] * (1 - b["tool_mask"])).sum())) if observed else None
+        expected, tokens = trl_reference.term_gradient(
+            make_model(tokenizer, dtype=torch.float64),
+            batches,
+            masks,
+            floor=floor,
+            ceiling=ceiling,
+            count=count,
+            temperature=fields.get("temperature", 1.0),
+        )
+        assert tokens > 30
+        assert all(int(b["echo_num_tokens"]) == tokens for b in batches)
+        difference = gradient.double() - stock_gradient.double()
+        expected = echo.coeff * expected
+        assert (difference - expected).norm() <= 1e-6 * expected.norm()
+    return ours
+
+
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_every_loss_type(loss_type):
+    # luspo sums over a completion's tokens: unscaled rewards keep its gradient from drowning the difference in rounding
+    check_parity(
+        EchoConfig(COEFF), loss_type=loss_type, scale_rewards="none" if loss_type == "luspo" else "group", max_steps=1
+    )
+
+
+def test_gspo():
+    check_parity(EchoConfig(COEFF), importance_sampling_level="sequence", max_steps=1)
+
+
+def test_tempered_is_the_likelihood_at_that_temperature_and_says_so():
+    ours = check_parity(EchoConfig(COEFF, tempered=True), temperature=0.7, max_steps=1)
+    keys = {key for key in ours.state.log_history[0] if key.startswith("echo")}
+    assert "echo_tempered/nll" in keys
+    assert all(key.startswith("echo_tempered/") for key in keys)
+
+
+def test_coefficients_by_tool():
+    tools = {"run_code": 0.3, "lookup_doc": 0.07}
+    check_parity(EchoConfig(1.0, tools), tools=tools)
+
+
+def test_one_tool_only():
+    check_parity(EchoConfig(COEFF, ["lookup_doc"]), tools={"lookup_doc": 1.0})
+
+
+@pytest.mark.parametrize("accumulation", [1, 2, 4])
+def test_turn_information(accumulation):
+    """Two categories, by hand: `run_code` is an echo, `lookup_doc` a retrieval."""
+    ours = check_parity(
+        EchoConfig(COEFF, turn_information=True),
+        tools={"run_code": 0.05, "lookup_doc": 1.0},
+        environment=Repeating,
+        gradient_accumulation_steps=accumulation,
+        loss_type="dapo",
+    )
+    row = ours.state.log_history[0]
+    repeated, shown = row["echo/tool/run_code/tokens"], row["echo/tool/lookup_doc/tokens"]
+    assert row["echo/information"] == pytest.approx((0.05 * repeated + shown) / (repeated + shown), rel=1e-6)
+
+
+def test_turn_information_with_multipliers_and_scaffold():
+    ratios = {"echo": 0.2, "retrieval": 1.5}
+    check_parity(
+        EchoConfig(1.0, {"run_code": 0.3, "lookup_doc": 0.07}, content_only=False, turn_information=ratios),
+        tools={"run_code": 0.2 * 0.3, "lookup_doc": 1.5 * 0.07},
+        content_only=False,
+        environment=Repeating,
+        max_steps=1,
+    )
+
+
+def test_with_scaffold():
+    check_parity(EchoConfig(COEFF, content_only=False), content_only=False)
+
+
+def test_with_host_made_errors():
+    ours = check_parity(EchoConfig(COEFF, include_errors=True), errors=True)
+    assert any("host-made failure" in ours.processing_class.decode(b["completion_ids"].flatten()) for b in ours.batches)
+
+
+@pytest.mark.parametrize(("floor", "ceiling"), [(5.5, None), (None, 6.0), (5.0, 6.5)])
+def test_floor_and_ceiling_leave_the_count_alone(floor, ceiling):
+    ours = check_parity(
+        EchoConfig(COEFF, min_token_nll=floor, max_token_nll=ceiling),
+        floor=floor or 0.0,
+        ceiling=ceiling or math.inf,
+    )
+    assert 0 < ours.state.log_history[0]["echo/tokens_in_loss"] < 1
+
+
+def test_normalised_by_observation_tokens():
+    check_parity(
+        EchoConfig(COEFF, ["run_code"], normalization="observation_tokens"), tools={"run_code": 1.0}, observed=True
+    )
+
+
+@pytest.mark.parametrize("accumulation", [1, 2, 4])
+def test_accumulation(accumulation):
+    check_parity(EchoConfig(COEFF), gradient_accumulation_steps=accumulation, loss_type="dapo")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"steps_per_generation": 4, "gradient_accumulation_steps": 2},  # a generation batch spans two optimizer steps
+        {"steps_per_generation": 1, "gradient_accumulation_steps": 2},  # an optimizer step spans two generation batches
+        {"steps_per_generation": 1, "num_iterations": 2, "gradient_accumulation_steps": 4},
+        {"num_iterations": 2, "gradient_accumulation_steps": 2},
+    ],
+    ids=lambda fields: "-".join(f"{key}={value}" for key, value in fields.items()),
+)
+def test_windows(fields):
+    check_parity(EchoConfig(COEFF), loss_type="dapo", **fields)
+
+
+def test_gradient_checkpointing():
+    check_parity(EchoConfig(COEFF), gradient_checkpointing=True, max_steps=1)
+
+
+def test_completions_masked_by_the_host_do_not_count():
+    pytest.importorskip(
+        "trl", minversion="1.9"
+    )  # before it results are cut, not dropped: every completion is truncated
+    ours = check_parity(EchoConfig(COEFF), mask_truncated_completions=True, max_completion_length=260)
+    assert ours.state.log_history[0]["echo/masked_by_host"] > 0
+
+
+def test_one_forward_a_micro_batch(monkeypatch):
+    calls = []
+    inner = GRPOTrainer._get_per_token_logps_and_entropies
+    monkeypatch.setattr(
+        GRPOTrainer,
+        "_get_per_token_logps_and_entropies",
+        lambda self, *a, **k: calls.append(1) or inner(self, *a, **k),
+    )
+    ours, _ = run(Ours, args=config(), world_model=EchoConfig(COEFF))
+    assert len(calls) == len(ours.batches) == 4
+
+
+def test_the_objective_does_not_depend_on_the_split():
+    """The same completions in one, two and four micro-batches: the same term."""
+    gradients = []
+    for accumulation, size in ((1, 8), (2, 4), (4, 2)):
+        fields = {"gradient_accumulation_steps": accumulation, "per_device_train_batch_size": size, "max_steps": 1}
+        _, before = run(Stock, args=config(**fields))
+        _, after = run(Ours, args=config(**fields), world_model=EchoConfig(COEFF))
+        gradients.append(after[0] - before[0])
+    for other in gradients[1:]:
+        assert (other - gradients[0]).norm() <= 1e-6 * gradients[0].norm()

@@ -1,0 +1,201 @@
+"""Who made a tool's text: the tool, or the host in its place."""
+
+import asyncio
+import itertools
+
+import pytest
+import torch
+
+from support import information as information_support
+from support.information import CATEGORIES, RATIOS, Oracle, keep_ratio
+from support.on_trl import Batches, Scripted, ToolEnvironment, call, config, dataset, make_model, make_tokenizer, reward
+from wm_plugin import EchoConfig
+from wm_plugin.tokens.spans import ContentLocator, SpanError
+from wm_plugin.trajectories.messages import Conversation
+from wm_plugin.trajectories.schema import Turn
+from wm_plugin.trl import WorldModelGRPOTrainer
+from wm_plugin.trl.rollout import CallRecorder, Rollouts
+
+
+def message(name, content):
+    return {"role": "tool", "name": name, "content": content}
+
+
+def boom(text):
+    if text == "raise":
+        raise ValueError("boom")
+    return "{'error': 'boom'}"  # the text that the host would write
+
+
+async def later(text):
+    await asyncio.sleep(0)
+    return boom(text)
+
+
+def test_a_tool_that_returns_the_text_of_a_failure_has_not_failed():
+    calls = CallRecorder()
+    (tools,) = calls.wrap([{"boom": boom}])
+    assert tools["boom"]("return") == "{'error': 'boom'}"
+    assert not calls.failed(0, message("boom", "{'error': 'boom'}"))
+    with pytest.raises(ValueError, match="boom"):
+        tools["boom"](text="raise")
+    assert calls.failed(0, message("boom", "{'error': 'boom'}"))
+    assert not calls.failed(0, message("boom", "{'error': 'boom'}"))  # each failure explains one message
+
+
+def test_failures_belong_to_their_row():
+    calls = CallRecorder()
+    first, second = calls.wrap([{"boom": boom}, {"boom": boom}])
+    with pytest.raises(ValueError, match="boom"):
+        second["boom"]("raise")
+    assert not calls.failed(0, message("boom", "{'error': 'boom'}"))
+    assert calls.failed(1, message("boom", "{'error': 'boom'}"))
+    assert first["boom"]("x") == "{'error': 'boom'}"
+
+
+def test_wrong_arguments_and_unknown_tools_are_the_hosts_failures():
+    calls = CallRecorder()
+    (tools,) = calls.wrap([{"boom": boom}])
+    with pytest.raises(TypeError) as error:
+        tools["boom"](no_such_argument=1)
+    assert calls.failed(0, message("boom", str({"error": str(error.value)})))
+    assert calls.failed(0, message("bom", "{'error': 'Tool bom not found.'}"))
+
+
+def test_async_tools_are_watched_until_they_return():
+    calls = CallRecorder()
+    (tools,) = calls.wrap([{"later": later}])
+    assert asyncio.run(tools["later"]("return")) == "{'error': 'boom'}"
+    assert not calls.failed(0, message("later", "{'error': 'boom'}"))
+    with pytest.raises(ValueError, match="boom"):
+        asyncio.run(tools["later"]("raise"))
+    assert calls.failed(0, message("later", "{'error': 'boom'}"))
+
+
+def test_results_that_are_not_in_the_tokens_stop_the_run():
+    pytest.importorskip("trl", minversion="1.9")  # before it the last result could be cut away whole
+    rollouts = Rollouts(1)
+    rollouts.completions = [[{"role": "assistant"}, message("boom", "x"), {"role": "assistant"}, message("boom", "y")]]
+    rollouts.completion_ids = [[1, 2, 3, 4]]
+    locator = ContentLocator(lambda texts: [], lambda tools, contents: "")
+    with pytest.raises(SpanError, match="1 blocks of environment tokens but 2 groups of tool messages"):
+        rollouts.spans({0: torch.tensor([1, 0, 0, 1])}, [{}], locator, lambda messages: [])
+
+
+class Errors(ToolEnvironment):
+    def run_code(self, code: str) -> str:
+        """Run code.
+
+        Args:
+            code: The code.
+
+        Returns:
+            What it printed.
+        """
+        return boom(code)
+
+
+class Same(Batches, WorldModelGRPOTrainer):
+    """Every completion: a tool's own error text, then the same text for an exception, then an answer."""
+
+    def _generate_single_turn(self, prompt_ids, *args, **kwargs):
+        texts = []
+        for ids in prompt_ids:
+            depth = self.processing_class.decode(ids).count("<tool_response>")
+            texts.append([call("run_code", code="return"), call("run_code", code="raise"), "done"][depth])
+        return [self.processing_class(text + "<|im_end|>").input_ids for text in texts], None
+
+
+def test_inside_the_trainer_only_the_tools_own_text_counts():
+    environment = Errors()
+    tokenizer = make_tokenizer([environment.run_code, environment.lookup_doc])
+    expected = {False: 1, True: 2}
+    for include, blocks in expected.items():
+        trainer = Same(
+            model=make_model(tokenizer),
+            reward_funcs=[reward],
+            args=config(max_steps=1),
+            train_dataset=dataset(),
+            processing_class=tokenizer,
+            environment_factory=Errors,
+            world_model=EchoConfig(0.5, include_errors=include),
+        )
+        trainer.train()
+        counts = (trainer.batches[0]["echo_weights"] > 0).sum(1)
+        assert counts.tolist() == [blocks * len("{'error': 'boom'}")] * 4
+
+
+class Asking(Batches, WorldModelGRPOTrainer):
+    def _generate_single_turn(self, prompt_ids, *args, **kwargs):
+        turns = information_support.said()
+        depth = [self.processing_class.decode(ids).count("<|im_start|>assistant") - 1 for ids in prompt_ids]
+        return [self.processing_class(turns[d] + "<|im_end|>").input_ids for d in depth], None
+
+
+def test_turn_information_of_a_conversation_is_that_of_the_same_data():
+    """Weights by hand, of the real trainer; tests/objectives/test_information.py has them of the reader."""
+    tokenizer = make_tokenizer([Oracle().ask])
+    trainer = Asking(
+        model=make_model(tokenizer),
+        reward_funcs=[reward],
+        args=config(max_steps=1, max_completion_length=1500),
+        train_dataset=dataset(),
+        processing_class=tokenizer,
+        environment_factory=Oracle,
+        world_model=EchoConfig(0.5, turn_information=True),
+    )
+    trainer.train()
+    weights, ids = trainer.batches[0]["echo_weights"][0], trainer.batches[0]["completion_ids"][0]
+    found = [
+        (weight, list(group)) for weight, group in itertools.groupby(range(len(ids)), weights.tolist().__getitem__)
+    ]
+    found = [(pytest.approx(weight), tokenizer.decode(ids[group])) for weight, group in found if weight]
+    assert found == list(zip(RATIOS, information_support.ANSWERS.values(), strict=True))
+    conversation = Conversation()
+    for number, message in enumerate(trainer._wm_rollouts.completions[0], 1):
+        conversation.add(message, number)
+    turns = [Turn.model_validate(turn) for turn in conversation.fields()]
+    assert [keep_ratio(turn.action, seen) for turn in turns for seen in turn.observations] == RATIOS
+    assert len(CATEGORIES) == len(found)
+
+
+class Other(ToolEnvironment):
+    def lookup_doc(self, name: str) -> str:
+        """Look a word up.
+
+        Args:
+            name: The word.
+
+        Returns:
+            Its documentation.
+        """
+        return f"OTHER {name}"
+
+
+class Ours(Batches, Scripted, WorldModelGRPOTrainer):
+    pass
+
+
+def test_several_environments_in_one_dataset():
+    pytest.importorskip("trl", minversion="1.8")
+    environment = ToolEnvironment()
+    tokenizer = make_tokenizer([environment.run_code, environment.lookup_doc])
+    rows = dataset(16).map(lambda row, index: {"environment": ["one", "two"][index % 2]}, with_indices=True)
+    trainer = Ours(
+        model=make_model(tokenizer),
+        reward_funcs=[reward],
+        args=config(max_steps=2),
+        train_dataset=rows,
+        processing_class=tokenizer,
+        environment_factory={"one": ToolEnvironment, "two": Other},
+        world_model=EchoConfig(0.5, ["lookup_doc"]),
+    )
+    trainer.train()
+    texts = "".join(
+        tokenizer.decode(batch["completion_ids"][row][batch["echo_weights"][row] > 0])
+        for batch in trainer.batches
+        for row in range(len(batch["completion_ids"]))
+    )
+    assert "DOC " in texts
+    assert "OTHER " in texts
+    assert "OUT[" not in texts

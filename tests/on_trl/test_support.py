@@ -1,0 +1,183 @@
+"""The upstream hooks that we rely on, each pinned by name, and what is refused when the trainer is made."""
+
+import inspect
+
+import pytest
+import torch
+import trl
+from transformers import PreTrainedTokenizerFast, Trainer
+from trl import GRPOConfig, GRPOTrainer
+
+from support.on_trl import ToolEnvironment, config, dataset, make_model, make_tokenizer, reward, run
+from wm_plugin import EchoConfig
+from wm_plugin.errors import UserError
+from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer, WorldModelMixin, support
+
+PINNED = {
+    "GRPOTrainer.compute_loss": "(self, model, inputs, return_outputs=False, num_items_in_batch=None)",
+    "GRPOTrainer._generate_and_score_completions": "(self, inputs",
+    "GRPOTrainer._calculate_rewards": "(self, inputs, prompts, completions, completion_ids_list)",
+    "GRPOTrainer._get_per_token_logps_and_entropies": "(self, model",
+    "GRPOTrainer._prepare_inputs": "(self, generation_batch",
+    "GRPOTrainer._tool_call_loop": "(self, prompts",
+    "GRPOTrainer._get_tool_suffix_ids": "(self, tool_messages)",
+    "GRPOTrainer.log": "(self, logs",
+    "Trainer.get_batch_samples": "(self, epoch_iterator",
+    "Trainer.evaluate": "(self, eval_dataset",
+}
+
+
+@pytest.mark.parametrize("hook", PINNED)
+def test_hook_has_the_signature_that_we_override(hook):
+    owner, name = hook.split(".")
+    signature = str(inspect.signature(getattr({"GRPOTrainer": GRPOTrainer, "Trainer": Trainer}[owner], name)))
+    assert signature.startswith(PINNED[hook]), f"trl {trl.__version__}: {hook}{signature} has moved"
+
+
+def test_the_pinned_hooks_are_those_that_the_adapter_checks_and_overrides():
+    assert set(PINNED) == {f"{owner.__name__}.{name}" for owner, name, _ in support.HOOKS}
+    overridden = {name for name in vars(WorldModelMixin) if callable(getattr(WorldModelMixin, name))}
+    upstream = {name for name in overridden if hasattr(GRPOTrainer, name) and name != "__init__"}
+    assert upstream <= {name for _, name, _ in support.HOOKS}
+    assert support.missing_hooks() == []
+
+
+def test_attributes_that_we_read_exist():
+    trainer, _ = run(WorldModelGRPOTrainer, args=config(max_steps=1, max_completion_length=2))
+    for name in support.ATTRIBUTES:
+        assert name in vars(trainer), f"trl {trl.__version__}: GRPOTrainer.{name} is gone"
+
+
+def test_a_moved_hook_is_named(monkeypatch):
+    monkeypatch.setattr(GRPOTrainer, "_calculate_rewards", lambda self, batch: None)
+    monkeypatch.setattr(support, "HOOKS", (*support.HOOKS, (GRPOTrainer, "_no_such_hook", ())))
+    assert support.missing_hooks() == [
+        "GRPOTrainer._calculate_rewards no longer takes inputs, prompts, completions, completion_ids_list",
+        "GRPOTrainer._no_such_hook is gone",
+    ]
+    with pytest.raises(UserError, match="_calculate_rewards no longer takes"):
+        make()
+
+
+def make(echo=None, *, tokenizer=None, args=None, environment=ToolEnvironment, cls=WorldModelGRPOTrainer, **kwargs):
+    tokenizer = tokenizer or make_tokenizer()
+    return cls(
+        model=make_model(make_tokenizer()),
+        reward_funcs=[reward],
+        args=args or config(),
+        train_dataset=kwargs.pop("train_dataset", dataset(8)),
+        processing_class=tokenizer,
+        environment_factory=environment,
+        world_model=EchoConfig(0.5) if echo is None else echo,
+        **kwargs,
+    )
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"args": {"temperature": 0.7}}, r"temperature is 0.7.*write temperature: 1.0, or echo_tempered: true"),
+        ({"echo": EchoConfig(1.0, ["run_cod"])}, "tools names 'run_cod'; did you mean 'run_code'?"),
+        ({"echo": EchoConfig(1.0, {"zzz": 1.0})}, "there is 'lookup_doc', 'run_code'"),
+        ({"environment": None}, "no environment tokens can occur"),
+        ({"args": {"gradient_accumulation_steps": 3, "steps_per_generation": 2}}, "make one a multiple of the other"),
+        ({"echo": {"coeff": 1.0}}, r"world_model is .*; write EchoConfig\(coeff=0.05\)"),
+        (
+            {"args": {"cls": WorldModelGRPOConfig, "echo_coeff": 0.1}},
+            "and echo_coeff are the same thing; give one of them",
+        ),
+    ],
+)
+def test_refused_at_construction(kwargs, message):
+    if "args" in kwargs:
+        kwargs = {**kwargs, "args": config(**kwargs["args"])}
+    with pytest.raises(UserError, match=message) as error:
+        make(**kwargs)
+    assert "\n" not in str(error.value)
+
+
+def test_liger_without_log_probabilities_is_refused(monkeypatch):
+    trainer = make(EchoConfig(0.0))
+    monkeypatch.setattr(trl, "__version__", "1.13.0")
+    trainer.args.use_liger_kernel = True
+    with pytest.raises(UserError, match="use_liger_kernel on trl 1.13.0 computes no per-token log-probabilities"):
+        support.check(trainer, EchoConfig(0.5))
+
+
+@pytest.mark.parametrize("version", ["0.29.0", "2.0.0"])
+def test_a_trl_outside_the_range_is_refused(monkeypatch, version):
+    trainer = make(EchoConfig(0.0))
+    monkeypatch.setattr(trl, "__version__", version)
+    with pytest.raises(UserError, match=f"trl {version} is outside the supported range"):
+        support.check(trainer, EchoConfig(0.5))
+
+
+def test_a_slow_tokenizer_is_refused(monkeypatch):
+    monkeypatch.setattr(PreTrainedTokenizerFast, "is_fast", property(lambda self: False))
+    with pytest.raises(UserError, match="is a slow tokenizer"):
+        make()
+
+
+def test_ranks_that_share_a_batch_are_refused():
+    from accelerate.parallelism_config import ParallelismConfig
+
+    trainer = make(EchoConfig(0.0))
+    trainer.accelerator.state.parallelism_config = ParallelismConfig(tp_size=2)
+    try:
+        with pytest.raises(UserError, match="2 ranks share a batch"):
+            support.check(trainer, EchoConfig(0.5))
+    finally:
+        trainer.accelerator.state.parallelism_config = None
+
+
+def test_a_column_that_the_environment_needs():
+    class Needs(ToolEnvironment):
+        def reset(self, level, seed=0, **_):
+            return None
+
+    with pytest.raises(UserError, match="the dataset has no column 'level', which Needs.reset needs"):
+        make(environment=Needs)
+
+
+def test_a_template_that_hides_results_is_refused():
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = tokenizer.chat_template.replace("message.content", "'fixed'")
+    with pytest.raises(
+        ValueError,
+        match="does not support tool calling|does not write a tool result's content|Unrecognized chat template",
+    ):
+        make(tokenizer=tokenizer)
+
+
+def test_other_trainers_are_refused():
+    class NotGRPO(WorldModelMixin):
+        pass
+
+    with pytest.raises(UserError, match="NotGRPO is not a GRPOTrainer"):
+        NotGRPO(world_model=EchoConfig(0.5))
+
+
+def test_a_loss_that_runs_two_forwards_stops_the_run():
+    class Twice(GRPOTrainer):
+        def _compute_loss(self, model, inputs):
+            super()._compute_loss(model, inputs)
+            return super()._compute_loss(model, inputs)
+
+    class Ours(WorldModelMixin, Twice):
+        pass
+
+    trainer = make(cls=Ours, args=config(max_steps=1, max_completion_length=2))
+    with pytest.raises(RuntimeError, match="2 times instead of once"):
+        trainer.train()
+
+
+def test_a_step_outside_training_is_refused():
+    trainer = make()
+    trainer.model.train()
+    torch.manual_seed(0)
+    with pytest.raises(RuntimeError, match="outside Trainer.train"):
+        trainer._prepare_inputs([{"prompt": [{"role": "user", "content": "x"}]}] * 8)
+
+
+def test_plain_config_class_is_enough():
+    assert isinstance(make(EchoConfig(0.1)).args, GRPOConfig)

@@ -1,0 +1,139 @@
+"""WM-SFT by TRL's own trainer: it reads our rows, trains on the tokens that count and on no others, and every recipe fits."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from trl.scripts.sft import main as sft
+from trl.scripts.sft import make_parser
+
+from support.wm_sft import ROWS, expected_loss, make_data
+from wm_plugin.samples.build import build
+from wm_plugin.tiny.rollouts import main as make_rollouts
+
+RECIPES = Path(__file__).parents[2] / "recipes" / "trl"
+NAMES = sorted(path.stem for path in RECIPES.glob("wm_sft_*.yaml"))
+FULL = {"wm_sft_agentworld": ("1e-05", 128, 2), "wm_sft_rwml": ("2e-06", 32, 2), "wm_sft_word2world": ("1e-05", 128, 5)}
+
+
+def parsed(name, *flags):
+    on_cpu = ["--use_cpu", "true", "--bf16", "false"]
+    return make_parser().parse_args_and_config(["--config", str(RECIPES / f"{name}.yaml"), *on_cpu, *flags])
+
+
+def test_there_is_a_large_and_a_tiny_recipe_of_each_method():
+    assert [f"{name}{size}" for name in sorted(FULL) for size in ("", "_tiny")] == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stock_trl_reads_the_recipe(name):
+    _, config, model, mixture = parsed(name)
+    (dataset,) = mixture.datasets
+    assert dataset.data_files == f"runs/{name}/trl.parquet"
+    assert config.output_dir == f"runs/{name}"
+    if name in FULL:
+        rate, batch, epochs = FULL[name]
+        assert (str(config.learning_rate), config.num_train_epochs) == (rate, epochs)
+        assert config.per_device_train_batch_size * 8 * config.gradient_accumulation_steps == batch
+        assert model.model_name_or_path == "Qwen/Qwen2.5-7B-Instruct"
+        assert model.dtype == "float32"
+
+
+def test_the_constants_of_word2world():
+    _, config, _, _ = parsed("wm_sft_word2world")
+    assert (config.warmup_steps, config.max_grad_norm, config.lr_scheduler_type) == (10, 100, "constant_with_warmup")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_script_builds_what_the_recipe_reads(name, tmp_path):
+    """With programs on the path that only note how they are called."""
+    for program in ("python", "trl"):
+        path = tmp_path / "bin" / program
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(
+            f'#!/bin/sh\nprintf "%s\\n" {program}; for argument; do printf "%s\\n" "$argument"; done; echo "--"\n'
+        )
+        path.chmod(0o755)
+    variables = {
+        **os.environ,
+        "PATH": f"{path.parent}:{os.environ['PATH']}",
+        "TRAJECTORIES": "mine.jsonl",
+        "DOMAIN": "mcp",
+    }
+    script = RECIPES / f"run_{name}.sh"
+    assert os.access(script, os.X_OK)
+    done = subprocess.run(
+        [script, "--x", "a b"], cwd=tmp_path, env=variables, capture_output=True, text=True, check=True
+    )
+    *preparations, last, _ = [call.strip().split("\n") for call in done.stdout.split("--\n")]
+    assert last[:4] == ["trl", "sft", "--config", str(RECIPES / f"{name}.yaml")]
+    assert last[-2:] == ["--x", "a b"]
+    (built,) = [call for call in preparations if "build" in call]
+    config = yaml.safe_load((RECIPES / f"{name}.yaml").read_text())
+    assert built[built.index("--out") + 1] == config["datasets"][0]["data_files"]
+    assert built[built.index("--host") + 1] == "trl"
+    if name in FULL:
+        assert built[built.index("--max-tokens") + 1] == str(config["max_length"])
+        assert built[built.index("--tokenizer") + 1] == config["model_name_or_path"]
+
+
+def train(name, monkeypatch, *flags):
+    """What stock `trl sft` logs, in this process; (loss of each step)."""
+    from transformers import TrainerCallback
+    from trl import SFTTrainer
+
+    logged = []
+
+    class Note(TrainerCallback):
+        def on_log(self, args, state, control, logs=None, **_):
+            logged.extend([logs["loss"]] if "loss" in logs else [])
+
+    made = SFTTrainer.__init__
+
+    def noting(trainer, *arguments, **options):
+        made(trainer, *arguments, **options)
+        trainer.add_callback(Note())
+
+    monkeypatch.setattr(SFTTrainer, "__init__", noting)
+    sft(*parsed(name, *flags))
+    return logged
+
+
+def test_the_loss_is_that_of_the_tokens_that_count(tmp_path, monkeypatch):
+    policy, out = make_data(tmp_path, "trl")
+    monkeypatch.chdir(tmp_path)
+    size = ["--per_device_train_batch_size", str(ROWS), "--max_steps", "8", "--num_train_epochs", "8"]
+    losses = train("wm_sft_word2world_tiny", monkeypatch, *size)
+    assert losses[0] == pytest.approx(expected_loss(policy, out, "trl"), rel=1e-5)
+    assert losses[-1] < losses[0] - 0.5
+
+
+@pytest.mark.parametrize("kind", ["rwml-sft", "word2world"])
+def test_stock_trl_takes_rows_of_messages(kind, tmp_path, monkeypatch):
+    """Without a tokenizer. The tiny template has no marks of the assistant's tokens, so a dialogue is trained on as a whole."""
+    policy, _ = make_data(tmp_path, "trl")
+    make_rollouts(["--out", str(tmp_path / "grid.jsonl"), "--count", "8"])
+    build(tmp_path / "grid.jsonl", kind, "trl", tmp_path / "rows.jsonl")
+    monkeypatch.chdir(tmp_path)
+    config = yaml.safe_load((RECIPES / "wm_sft_rwml_tiny.yaml").read_text())
+    config["datasets"] = [{"path": "json", "data_files": str(tmp_path / "rows.jsonl")}]
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config | {"max_steps": 2, "model_name_or_path": str(policy)}))
+    sft(*make_parser().parse_args_and_config(["--config", str(tmp_path / "config.yaml")]))
+    assert (tmp_path / config["output_dir"] / "model.safetensors").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in FULL])
+def test_every_tiny_recipe_learns_by_its_script(name, tmp_path):
+    variables = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    variables["PYTHONPATH"] = str(RECIPES.parents[1])
+    script = RECIPES / f"run_{name}.sh"
+    done = subprocess.run([script], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr[-3000:]
+    (folder,) = (tmp_path / "runs").glob("wm_sft_*")
+    assert (folder / "model.safetensors").exists()
+    losses = [float(part.split("'")[3]) for part in done.stdout.split("{")[1:] if part.startswith("'loss'")]
+    assert sum(losses[-5:]) / 5 < losses[0] - 1

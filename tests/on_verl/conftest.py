@@ -1,0 +1,14 @@
+"""verl on a CPU for the tests of this folder: a process has one platform, which verl chooses when it is first asked for it."""
+
+import contextlib
+
+import pytest
+
+# nothing of it for the processes that tests start, and nothing at all where verl is not installed
+with pytest.MonkeyPatch.context() as patch, contextlib.suppress(ImportError):
+    patch.setenv("VERL_PLATFORM", "cpu")
+    patch.setenv("VERL_ENGINE_DEVICE", "cuda")
+    from support import verl_cpu  # noqa: F401, I001  # before verl
+    from verl.plugin.platform import get_platform
+
+    get_platform()

@@ -1,0 +1,476 @@
+"""verl's tool loop with our record, driven without Ray: its own parser, tokens and limits, a server that says what we want."""
+
+import asyncio
+import itertools
+import json
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("verl")
+
+from omegaconf import OmegaConf
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+from transformers.utils import get_json_schema
+from verl.experimental.agent_loop.agent_loop import DictConfigWrap, ToolListWrap
+from verl.tools.function_tool import FunctionTool
+from verl.tools.schemas import OpenAIFunctionToolSchema
+from verl.utils.dataset.rl_dataset import RLHFDataset
+from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
+from verl.workers.rollout.replica import TokenOutput
+
+from support import information as information_support
+from support.agreement import BUDGETS, TURN_BUDGET, WANTED
+from support.information import ANSWERS, RATIOS
+from wm_plugin.environments.annealing import TurnBudget
+from wm_plugin.errors import UserError
+from wm_plugin.tokens.spans import SpanError
+from wm_plugin.verl.agent_loop import ERROR, INFO, MAX_TURNS, SPANS, WorldModelToolAgentLoop
+from wm_plugin.verl.spans import Block, locate, make_locator, probe
+from wm_plugin.verl.trainer import WorldModelTrainer
+
+TEMPLATE = (
+    "{%- for tool in tools or [] %}{{- tool | tojson }}{%- endfor %}"
+    "{%- for m in messages %}"
+    "{%- if m.role == 'tool' %}"
+    "{%- if loop.first or messages[loop.index0 - 1].role != 'tool' %}{{- '<|im_start|>user' }}{%- endif %}"
+    "{{- '\\n<tool_response>\\n' + m.content + '\\n</tool_response>' }}"
+    "{%- if loop.last or messages[loop.index0 + 1].role != 'tool' %}{{- '<|im_end|>\\n' }}{%- endif %}"
+    "{%- else %}{{- '<|im_start|>' + m.role + '\\n' + (m.content or '') }}"
+    "{%- for call in m.tool_calls or [] %}{{- '<tool_call>' + (call.function | tojson) + '</tool_call>' }}{%- endfor %}"
+    "{{- '<|im_end|>\\n' }}{%- endif %}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"
+)
+CORPUS = [
+    "<tool_response>\nmoved to 1 ✓ 日本語\n</tool_response>\n",
+    "user\n🚪🚪 é1: red door, rooms visited so far include 3",
+]
+
+
+def make_tokenizer(merges=True, normalizer=None):
+    """A byte-level BPE, whose `<tool_response>` is plain text unless it has no merges."""
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    if normalizer:
+        tokenizer.normalizer = normalizer
+    size = 600 if merges else 256
+    tokenizer.train_from_iterator(CORPUS * 50, trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet))
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+    special = [AddedToken(text, special=True, normalized=False) for text in ("<|im_start|>", "<|im_end|>")]
+    fast.add_tokens([*special, *(AddedToken(text, normalized=False) for text in ("<tool_call>", "</tool_call>"))])
+    fast.chat_template = TEMPLATE
+    return fast
+
+
+class Server:
+    """Says one turn after the other."""
+
+    def __init__(self, tokenizer, turns):
+        self.tokenizer, self.turns = tokenizer, list(turns)
+
+    async def generate(self, prompt_ids, **_):
+        ids = self.tokenizer.encode(self.turns.pop(0) + "<|im_end|>", add_special_tokens=False)
+        return TokenOutput(token_ids=ids, log_probs=[-1.0] * len(ids), stop_reason="completed", extra_fields={})
+
+
+def call(name, **arguments):
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+class Rooms:
+    """Answers with what it was asked to say; deterministic."""
+
+    def __init__(self):
+        self.success, self.metrics, self.said = False, {"calls": 0}, []
+
+    def reset(self, start, **_):
+        self.start = start
+        return f" You are in {start}."
+
+    def say(self, text: str) -> str:
+        """Say.
+
+        Args:
+            text: What.
+        """
+        self.metrics["calls"] += 1
+        self.said.append(text)
+        return text
+
+    def fail(self, text: str) -> str:
+        """Raise.
+
+        Args:
+            text: What.
+        """
+        raise RuntimeError(text)
+
+    def get_reward(self):
+        return 0.25 * len(self.said)
+
+
+ROOMS = f"{__name__}:Rooms"
+
+
+def config(wm, response_length=900, **multi_turn):
+    multi_turn = {
+        "format": "hermes",
+        "max_user_turns": None,
+        "max_assistant_turns": None,
+        "max_parallel_calls": 4,
+        "max_tool_response_length": 400,
+        "tool_response_truncate_side": "middle",
+    } | multi_turn
+    rollout = {
+        "prompt_length": 1024,
+        "response_length": response_length,
+        "full_determinism": False,
+        "multi_turn": multi_turn,
+    }
+    return OmegaConf.create({"wm": {"coeff": 1.0} | wm, "data": {}, "actor_rollout_ref": {"rollout": rollout}})
+
+
+def rollout(tokenizer, turns, wm=None, tools=(), row=None, cls=WorldModelToolAgentLoop, **settings):
+    wm = {"environment": ROOMS} if wm is None else wm
+
+    async def run():
+        settings_ = config(wm, **settings)
+        loop = cls(
+            trainer_config=DictConfigWrap(settings_),
+            server_manager=Server(tokenizer, turns),
+            tokenizer=tokenizer,
+            processor=None,
+            dataset_cls=RLHFDataset,
+            data_config=DictConfigWrap(settings_.data),
+            hf_model_type="qwen2",
+            tools=ToolListWrap(list(tools)),
+        )
+        prompt = [{"role": "user", "content": "Go."}]
+        return await loop.run({}, raw_prompt=prompt, **({"extra_info": {"start": 3}} | (row or {})))
+
+    return asyncio.run(run())
+
+
+def content(tokenizer, output):
+    """(tool, text) of the spans that count."""
+    return [
+        (tool, tokenizer.decode(output.response_ids[start:end]))
+        for start, end, _, tool, _, weight in output.extra_fields[SPANS]
+        if weight
+    ]
+
+
+@pytest.fixture(scope="module")
+def tokenizers():
+    return {
+        "merges": make_tokenizer(),
+        "bytes": make_tokenizer(merges=False),
+        "nfc": make_tokenizer(normalizer=normalizers.NFC()),
+    }
+
+
+@pytest.mark.parametrize("name", ["merges", "bytes"])
+def test_spans_are_the_results(tokenizers, name):
+    tokenizer = tokenizers[name]
+    said = ["moved to 1 ✓ 日本語", "user\n🚪🚪 é1: red door", "a", "ends so"]
+    turns = [
+        call("say", text=said[0]) + call("say", text=said[1]),
+        call("say", text=said[2]),
+        call("say", text=said[3]),
+        "x",
+    ]
+    output = rollout(tokenizer, turns)
+    assert content(tokenizer, output) == [("say", text) for text in said]
+    assert output.reward_score == 1.0
+    sampled = sum(output.response_mask)
+    assert output.extra_fields[INFO] == {
+        "success": 0.0,
+        "calls": 4.0,  # the world's own
+        "calls/say": 4.0,
+        "calls/fail": 0.0,
+        "calls/unknown": 0.0,
+        "truncated": 0.0,
+        "policy_tokens": sampled,
+        "environment_tokens": len(output.response_mask) - sampled,
+    }
+    assert output.extra_fields["reward_extra_info"] == output.extra_fields[INFO]
+    assert "You are in 3." in tokenizer.decode(output.prompt_ids)
+    # every token that was not sampled is in one span, and none that was
+    covered = [0] * len(output.response_ids)
+    for start, end, *_ in output.extra_fields[SPANS]:
+        for index in range(start, end):
+            covered[index] += 1
+    assert covered == [1 - mask for mask in output.response_mask]
+
+
+class Echoes:
+    """Another world, with another tool, and a column that has a default."""
+
+    def reset(self, start: int = 7, **columns):
+        self.said = f"{start} {sorted(columns)}"
+        return f"Start at {start}."
+
+    def repeat(self, text: str) -> str:
+        """Repeat a text.
+
+        Args:
+            text: The text.
+        """
+        return f"{text} {self.said}"
+
+    def get_reward(self):
+        return 0.25
+
+
+def test_a_row_says_which_of_several_worlds_it_is_of(tokenizers):
+    wm = {"environment": {"rooms": ROOMS, "echoes": f"{__name__}:Echoes"}, "tools": {"say": 1.0, "repeat": 0.5}}
+    rows = {"environment": "rooms", "start": 3}, {"environment": "echoes", "start": None, "other": None, "level": "x"}
+    rooms = rollout(tokenizers["merges"], [call("say", text="a"), "x"], wm, row={"extra_info": rows[0]})
+    echoes = rollout(tokenizers["merges"], [call("repeat", text="a"), "x"], wm, row={"extra_info": rows[1]})
+    assert content(tokenizers["merges"], rooms) == [("say", "a")]
+    assert "You are in 3." in tokenizers["merges"].decode(rooms.prompt_ids)
+    # what is null in the file belongs to the other world's rows
+    assert content(tokenizers["merges"], echoes) == [("repeat", "a 7 ['level']")]
+    assert (echoes.reward_score, {weight for *_, weight in echoes.extra_fields[SPANS]}) == (0.25, {0.0, 0.5})
+    assert "Start at 7." in tokenizers["merges"].decode(echoes.prompt_ids)
+    with pytest.raises(UserError, match="column `environment` is 'rom', and wm.environment has 'rooms', 'echoes'"):
+        rollout(tokenizers["merges"], ["x"], wm, row={"extra_info": {"environment": "rom"}})
+
+
+HARD = [
+    "",
+    "  lead and trail  ",
+    "\n\nlines\n",
+    "</tool_response>\n<|im_end|>not the end",
+    "user",
+    "<tool_response>\n",
+    "👩‍👩‍👧 ﷺ",
+]
+
+
+@pytest.mark.parametrize("name", ["merges", "bytes", "nfc"])
+def test_results_that_look_like_scaffold_and_characters_of_many_bytes(tokenizers, name):
+    tokenizer = tokenizers[name]
+    turns = [
+        "".join(call("say", text=text) for text in HARD[:4]),
+        "".join(call("say", text=text) for text in HARD[4:]),
+        "x",
+    ]
+    output = rollout(tokenizer, turns)
+    assert content(tokenizer, output) == [("say", text) for text in HARD if text]
+
+
+def test_a_tokenizer_that_normalises_is_followed_by_offsets(tokenizers):
+    tokenizer = tokenizers["nfc"]
+    output = rollout(tokenizer, [call("say", text="e\u0301te\u0301!"), "x"])
+    assert content(tokenizer, output) == [("say", "\u00e9t\u00e9!")]
+
+
+def test_failures_of_the_host_are_told_from_a_tools_own_texts(tokenizers):
+    own = "Error executing tool 'fail': boom"  # what verl writes for an exception
+    turns = [call("say", text=own) + call("fail", text="boom") + call("nope", x=1) + call("say", y=1), "x"]
+    output = rollout(tokenizers["merges"], turns)
+    assert content(tokenizers["merges"], output) == [("say", own)]
+    with_errors = rollout(tokenizers["merges"], turns, {"environment": ROOMS, "include_errors": True})
+    found = content(tokenizers["merges"], with_errors)
+    assert [tool for tool, _ in found] == ["say", "fail", "nope", "say"]
+    assert found[1] == ("fail", own)
+
+
+def test_arguments_that_are_not_json_are_a_failure_of_the_host(tokenizers):
+    from verl.experimental.agent_loop.tool_parser import FunctionCall, HermesToolParser
+
+    class Broken(WorldModelToolAgentLoop):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.tool_parser = BrokenParser(self.tokenizer)
+
+    class BrokenParser(HermesToolParser):
+        async def extract_tool_calls(self, responses_ids, tools=None):
+            text, calls = await super().extract_tool_calls(responses_ids, tools)
+            return text, [FunctionCall(name=c.name, arguments=c.arguments[:-1]) for c in calls]
+
+    output = rollout(tokenizers["merges"], [call("say", text="hi"), "x"], cls=Broken)
+    assert "Invalid JSON" in tokenizers["merges"].decode(output.response_ids)
+    assert content(tokenizers["merges"], output) == []
+
+
+def test_selection_by_tool_and_multiplier(tokenizers):
+    wm = {"environment": ROOMS, "tools": {"say": 0.5}}
+    output = rollout(tokenizers["merges"], [call("say", text="hi"), "x"], wm)
+    assert {values[5] for values in output.extra_fields[SPANS]} == {0.0, 0.5}
+    scaffold = {"environment": ROOMS, "content_only": False, "roles": ["tool"]}
+    output = rollout(tokenizers["merges"], [call("say", text="hi"), "x"], scaffold)
+    selected = sum(end - start for start, end, *_, weight in output.extra_fields[SPANS] if weight)
+    assert selected == output.response_mask.count(0)  # with verl's line break after the turn, as on TRL
+
+
+@pytest.mark.parametrize("name", ["merges", "bytes"])
+def test_turn_information_of_a_conversation_is_that_of_the_same_data(tokenizers, name):
+    """Weights by hand; tests/objectives/test_information.py has them of the reader, tests/on_trl/test_rollout.py of TRL."""
+    wm = {"environment": "information_support:Oracle", "turn_information": True}
+    output = rollout(tokenizers[name], information_support.said(), wm, response_length=4000)
+    assert [weight for *_, weight in output.extra_fields[SPANS] if weight] == RATIOS
+    assert content(tokenizers[name], output) == [("ask", answer) for answer in ANSWERS.values()]
+    scaffold = rollout(
+        tokenizers[name], information_support.said(), {**wm, "content_only": False}, response_length=4000
+    )
+    weights = [(tool, weight) for *_, tool, _, weight in scaffold.extra_fields[SPANS]]
+    assert [weight for weight, _ in itertools.groupby(weight for _, weight in weights)] == RATIOS
+
+
+def test_a_tool_that_does_not_exist_is_named(tokenizers):
+    wm = {"environment": ROOMS, "tools": ["sayy"]}
+    output = rollout(tokenizers["merges"], [call("say", text="hi"), "x"], wm)
+    assert output.extra_fields[ERROR] == "wm.tools names 'sayy'; did you mean 'say'?"
+    assert SPANS not in output.extra_fields
+
+
+@pytest.mark.parametrize(("column", "field", "turns"), [(1, None, 1), (2, 3, 2), (None, 2, 2), (None, None, 5)])
+def test_the_turn_budget_comes_from_the_column_then_the_config(tokenizers, column, field, turns):
+    wm = {"environment": ROOMS, "max_turns": field}
+    row = {} if column is None else {MAX_TURNS: column}
+    output = rollout(tokenizers["merges"], [*[call("say", text="hi")] * 4, "end"], wm, row=row)
+    assert output.extra_fields[INFO]["calls"] == turns - 1
+
+
+@pytest.mark.parametrize(("row", "turns"), [({}, 4), ({MAX_TURNS: 3}, 2)])
+def test_an_annealed_budget_counts_turns_in_the_environment(tokenizers, row, turns):
+    """Without the column, as in validation, its first value; the policy's last turn, which ends, is on top."""
+    wm = {"environment": "support.agreement:Walk", "turn_budget": {"start": 4, "every": 1}}
+    output = rollout(tokenizers["merges"], [*[call("walk", row=0)] * turns, "done"], wm, row=row)
+    assert output.extra_fields[INFO]["turns"] == output.extra_fields[INFO]["budget"] == turns
+    assert tokenizers["merges"].decode(output.response_ids).endswith("done<|im_end|>")
+
+
+def test_the_budgets_of_both_hosts(tokenizers):
+    """As in tests/on_trl/test_turn_budget.py: the trainer's next column is made of what the loop says of episodes."""
+    wm = {"environment": "support.agreement:Walk", "turn_budget": TURN_BUDGET}
+    budget = TurnBudget(**TURN_BUDGET)
+    trainer, found = SimpleNamespace(_wm_turn_budget=budget), []
+    for wanted in WANTED:
+        episodes, metrics = [], {}
+        for turns in wanted:
+            said = [*[call("walk", row=0)] * turns, "done", "done"]
+            output = rollout(tokenizers["merges"], said, wm, row={MAX_TURNS: budget.turns + 1})
+            episodes.append(output.extra_fields[INFO])
+        assert {one["budget"] for one in episodes} == {budget.turns}
+        assert [one["turns"] for one in episodes] == [min(turns, budget.turns) for turns in wanted]
+        WorldModelTrainer._record_episodes(trainer, episodes, metrics)
+        assert metrics["wm/turn_budget"] == metrics["wm/env/budget"]
+        found.append(metrics["wm/turn_budget"])
+    assert found == BUDGETS
+
+
+@pytest.mark.parametrize(
+    ("settings", "moves", "reward"),
+    [
+        ({"rescale": True}, ["R"], 1.0),
+        ({"rescale": True}, ["U", "R"], 0.5),
+        ({"rescale": True}, ["x", "U", "U", "R"], 0.15),  # one of four, less 0.1 for the one that is none
+        ({"rescale": False}, ["x", "U", "R"], 0.9),
+        ({"rescale": True}, ["U"], 0.0),
+        ({"rescale": False, "step_penalty": 0.1}, ["U", "R"], 0.8),
+        (None, ["x", "U", "R"], 1.0),
+    ],
+)
+def test_the_reward_of_an_episode(tokenizers, settings, moves, reward):
+    row = {"extra_info": {"board": "AG..\n....\n....\n...."}}
+    wm = {"environment": "grid", "episode_reward": settings}
+    output = rollout(tokenizers["merges"], [*(call("move", direction=move) for move in moves), "done"], wm, row=row)
+    assert output.reward_score == pytest.approx(reward)
+    info = output.extra_fields[INFO]
+    assert (info["actions"], info["success"]) == (len(moves), "R" in moves)
+    assert info["calls/move"] == len(moves)  # its name, its tools and its figures are the environment's
+    assert output.extra_fields["reward_extra_info"] == info
+
+
+def test_a_result_that_is_too_long_is_dropped_and_leaves_no_span(tokenizers):
+    tokenizer = tokenizers["bytes"]
+    output = rollout(tokenizer, [call("say", text="short"), call("say", text="x" * 390), "end"], response_length=300)
+    assert content(tokenizer, output) == [("say", "short")]
+    assert output.response_mask[-1] == 1
+
+
+def test_a_completion_cut_at_the_length_limit(tokenizers):
+    wm = {"environment": ROOMS, "include_truncated": False}
+    turns = [call("say", text="short"), "y" * 400]
+    assert content(tokenizers["bytes"], rollout(tokenizers["bytes"], turns, response_length=300)) == [("say", "short")]
+    assert content(tokenizers["bytes"], rollout(tokenizers["bytes"], turns, wm, response_length=300)) == []
+
+
+def test_a_reward_is_left_to_verl_where_the_environment_has_none(tokenizers):
+    wm = {"environment": f"{__name__}:NoReward"}
+    assert rollout(tokenizers["merges"], [call("say", text="hi"), "x"], wm).reward_score is None
+
+
+class NoReward:
+    def reset(self, **_):
+        return None
+
+    def say(self, text: str) -> str:
+        """Say.
+
+        Args:
+            text: What.
+        """
+        return text
+
+
+def look(x: int) -> str:
+    """Look.
+
+    Args:
+        x: Where.
+    """
+    if x > 5:
+        raise ValueError("too far")
+    return f"room {x}"
+
+
+def function_tool(function):
+    return FunctionTool(function.__name__, function, OpenAIFunctionToolSchema.model_validate(get_json_schema(function)))
+
+
+def test_verls_own_tools_without_an_environment(tokenizers):
+    output = rollout(
+        tokenizers["merges"], [call("look", x=1) + call("look", x=9), "x"], {}, tools=[function_tool(look)]
+    )
+    assert content(tokenizers["merges"], output) == [("look", "room 1")]
+    assert output.reward_score is None
+    assert INFO not in output.extra_fields
+
+
+def test_parallel_calls_on_one_environment_run_in_their_order(tokenizers):
+    turns = ["".join(call("say", text=str(index)) for index in range(4)), "x"]
+    for _ in range(5):
+        output = rollout(tokenizers["merges"], turns)
+        assert content(tokenizers["merges"], output) == [("say", str(index)) for index in range(4)]
+
+
+def test_a_template_that_cannot_be_followed_is_an_error_not_a_guess(tokenizers):
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = TEMPLATE.replace(
+        "m.content + '\\n</tool_response>'", "(m.content | length) ~ '</tool_response>'"
+    )
+    output = rollout(tokenizer, [call("say", text="hi"), "x"])
+    assert "does not write a tool result's content" in output.extra_fields[ERROR]
+    builder = create_continuous_token_builder(tokenizer, hf_model_type="qwen2")
+    with pytest.raises(SpanError):
+        probe(builder)
+
+
+def test_spans_on_sampled_tokens_are_an_error(tokenizers):
+    builder = create_continuous_token_builder(tokenizers["merges"], hf_model_type="qwen2")
+    previous = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+    result = {"role": "tool", "content": "text"}
+    ids = builder.tokenize_context_incremental_messages(previous, [*previous, result])
+    block = Block(1, ids, [{**result, "name": "say"}], [False])
+    locator = make_locator(builder, None)
+    assert locate([block], [1] + [0] * len(ids), locator)[1][0].tool == "say"
+    for mask in ([1] + [0] * (len(ids) - 1), [1, 1] + [0] * (len(ids) - 1)):
+        with pytest.raises(SpanError, match="lie on tokens that the policy sampled"):
+            locate([block], mask, locator)

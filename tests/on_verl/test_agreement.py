@@ -1,0 +1,143 @@
+"""verl's adapter computes what TRL's does, on the same turns, from the agent loop to the gradient; see support.agreement."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+pytest.importorskip("verl")
+
+from omegaconf import OmegaConf
+from verl.experimental.agent_loop.agent_loop import DictConfigWrap
+from verl.utils.dataset.rl_dataset import RLHFDataset
+from verl.workers.rollout.replica import TokenOutput
+from verl.workers.utils.padding import response_from_nested
+
+from support import on_verl
+from support.agreement import OBJECTIVES, TURNS, assert_agree, describe, make_model, read_fixture, read_tokenizer
+from support.on_verl import Rollout, make_batch, make_worker, policy_loss, with_term
+from wm_plugin import EchoConfig
+from wm_plugin.objectives import Span
+from wm_plugin.objectives.metrics import figures
+from wm_plugin.verl.agent_loop import ERROR, SPANS, WorldModelToolAgentLoop
+
+
+@pytest.fixture(scope="module")
+def fixture():
+    return read_fixture()
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return read_tokenizer()
+
+
+@pytest.fixture(scope="module")
+def worker(tokenizer, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    make_model(tokenizer).save_pretrained(folder)
+    return make_worker(folder)
+
+
+class Server:
+    """The policy of one trajectory."""
+
+    def __init__(self, tokenizer, turns):
+        self.turns = [tokenizer.encode(turn + "<|im_end|>", add_special_tokens=False) for turn in turns]
+
+    async def generate(self, prompt_ids, **_):
+        ids = self.turns.pop(0)
+        return TokenOutput(token_ids=ids, log_probs=[0.0] * len(ids), stop_reason="completed", extra_fields={})
+
+
+def play(tokenizer, echo: dict[str, Any]) -> list[Any]:
+    """What verl's loop makes of every rollout, in the order of `TURNS`."""
+    multi_turn = {
+        "format": "hermes",
+        "max_user_turns": None,
+        "max_assistant_turns": None,
+        "max_parallel_calls": 4,
+        "max_tool_response_length": 1000,
+        "tool_response_truncate_side": "middle",
+    }
+    rollout = {"prompt_length": 600, "response_length": 600, "full_determinism": False, "multi_turn": multi_turn}
+    wm = {"environment": "support.agreement:Tools", **echo}
+    config = OmegaConf.create({"wm": wm, "data": {}, "actor_rollout_ref": {"rollout": rollout}})
+
+    async def run(task: str, turns: list[str]) -> Any:
+        loop = WorldModelToolAgentLoop(
+            trainer_config=DictConfigWrap(config),
+            server_manager=Server(tokenizer, turns),
+            tokenizer=tokenizer,
+            processor=None,
+            dataset_cls=RLHFDataset,
+            data_config=DictConfigWrap(config.data),
+            hf_model_type="qwen2",
+        )
+        return await loop.run({}, raw_prompt=[{"role": "user", "content": task}])
+
+    async def run_all() -> list[Any]:
+        return [await run(task, turns) for task, rollouts in TURNS.items() for turns in rollouts]
+
+    return asyncio.run(run_all())
+
+
+def rows_of(fixture, outputs) -> tuple[list[Rollout], list[list[tuple[Span, float]]]]:
+    """The loop's rollouts in the order of the fixture, with the advantages that TRL gave them."""
+    by_tokens = {json.dumps([output.prompt_ids, output.response_ids]): output for output in outputs}
+    rollouts, spans = [], []
+    for stored in fixture["rollouts"]:
+        output = by_tokens.pop(json.dumps([stored["prompt"], stored["response"]]))
+        assert output.response_mask == stored["mask"]
+        assert ERROR not in output.extra_fields
+        rollouts.append(Rollout(output.prompt_ids, output.response_ids, output.response_mask, [], stored["advantage"]))
+        spans.append([(Span(*values[:5]), values[5]) for values in output.extra_fields[SPANS]])
+    assert not by_tokens
+    return rollouts, spans
+
+
+def old_log_probs(worker, rollouts):
+    """As the trainer computes them before the update."""
+    batch = make_batch(rollouts, compute_loss=False)
+    found = worker.infer_batch(batch)
+    return response_from_nested(found["log_probs"], batch["response_mask"])
+
+
+def updated(worker, loss, batch, old):
+    batch["old_log_probs"] = old
+    return on_verl.update(worker, loss, batch)
+
+
+def test_the_same_tokens(fixture, tokenizer):
+    rollouts, spans = rows_of(fixture, play(tokenizer, {"coeff": 1.0}))
+    assert sum(0 in rollout.mask for rollout in rollouts) == 6
+    assert any(len({span.tool for span, weight in row if weight}) == 2 for row in spans)
+
+
+@pytest.fixture(scope="module")
+def stock(worker, fixture, tokenizer):
+    rollouts, _ = rows_of(fixture, play(tokenizer, {"coeff": 1.0}))
+    old = old_log_probs(worker, rollouts)
+    return updated(worker, policy_loss(), make_batch(rollouts), old), old
+
+
+def test_the_policy_loss_is_the_same_too(stock, fixture):
+    """verl's token-mean is TRL's `dapo`: so the whole objectives agree, not only the terms."""
+    update, _ = stock
+    found = {"loss": update.losses[0], "gradient": describe(update.gradients[0])}
+    assert_agree(found, fixture["figures"]["policy"])
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_the_same_objective(worker, stock, fixture, tokenizer, name):
+    before, old = stock
+    echo = EchoConfig(**OBJECTIVES[name])
+    rollouts, spans = rows_of(fixture, play(tokenizer, OBJECTIVES[name]))
+    tools = sorted(echo.tool_names or ("run_code", "lookup_doc"))
+    after = updated(worker, with_term(policy_loss(), echo), make_batch(rollouts, echo, spans=spans, tools=tools), old)
+    found = figures(after.sums, tools, steps=1, coeff=echo.coeff, silent=0.0, config=echo)
+    found = {key.removeprefix("echo/"): value for key, value in found.items()}
+    found["gradient"] = describe(after.gradients[0] - before.gradients[0])
+    assert_agree(found, fixture["figures"][name])
+    assert after.losses[0] - before.losses[0] == pytest.approx(found["loss"], rel=1e-5)

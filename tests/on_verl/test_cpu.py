@@ -1,0 +1,159 @@
+"""The CPU support for verl's tests: what is sampled, when a turn ends, and what a script says."""
+
+import asyncio
+import json
+import random
+from collections import Counter
+
+import pytest
+
+pytest.importorskip("verl")
+
+import torch
+from verl.experimental.agent_loop.tool_parser import ToolParser
+
+from support.verl_cpu.generation import Generator
+from support.verl_cpu.script import ENVIRONMENT_VARIABLE, Script
+from wm_plugin.tiny.policy import make_model, make_tokenizer
+
+GREEDY = {"temperature": 0.0, "logprobs": True}
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory):
+    path, tokenizer = tmp_path_factory.mktemp("policy"), make_tokenizer()
+    tokenizer.save_pretrained(path)
+    model = make_model(tokenizer, seed=0)
+    model.save_pretrained(path)
+    return path, tokenizer, model.eval()
+
+
+def generator(policy, seed=0):
+    path, _, model = policy
+    made = Generator(str(path), "float32", seed)
+    made.load(model.state_dict(), version=1)
+    return made
+
+
+def generate(made, prompts, params, *, max_tokens=9, forced=None):
+    requests = [made.request(prompt, params, max_tokens, forced) for prompt in prompts]
+    made.run(requests)
+    return requests
+
+
+def naive_log_probs(model, prompt, tokens, temperature=1.0):
+    logits = model(torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 : -1]
+    return (logits / temperature).log_softmax(-1).gather(-1, torch.tensor(tokens)[:, None])[:, 0]
+
+
+def test_a_batch_is_each_prompt_alone_and_one_token_a_turn(policy):
+    _, tokenizer, model = policy
+    prompts = tokenizer(["a", "longer prompt", "mid"]).input_ids
+    with torch.no_grad():
+        for prompt, request in zip(prompts, generate(generator(policy), prompts, GREEDY), strict=True):
+            assert request.token_ids == [int(model(torch.tensor([prompt])).logits[0, -1].argmax())]
+            expected = naive_log_probs(model, prompt, request.token_ids)
+            torch.testing.assert_close(torch.tensor(request.log_probs), expected, atol=1e-5, rtol=0)
+
+
+def test_turns_of_several_tokens_end_at_a_stop_token_or_at_the_limit(policy):
+    _, tokenizer, model = policy
+    made = generator(policy)
+    made.stop_ids = frozenset()
+    prompts = tokenizer(["a", "longer prompt"]).input_ids
+    params = {"temperature": 0.7}
+    endless = generate(made, prompts, params, max_tokens=6)
+    assert [len(request.token_ids) for request in endless] == [6, 6]
+    with torch.no_grad():
+        for prompt, request in zip(prompts, endless, strict=True):
+            expected = naive_log_probs(model, prompt, request.token_ids, temperature=0.7)
+            torch.testing.assert_close(torch.tensor(request.log_probs), expected, atol=1e-5, rtol=0)
+    made.load(model.state_dict(), version=1)  # the same numbers once more
+    stop = endless[0].token_ids[2]
+    [stopped] = generate(made, prompts[:1], {**params, "stop_token_ids": [stop]}, max_tokens=6)
+    assert stopped.token_ids == endless[0].token_ids[: endless[0].token_ids.index(stop) + 1]
+
+
+def test_the_seed_and_not_the_order_of_arrival_decides(policy):
+    _, tokenizer, _ = policy
+    prompts = tokenizer(["a", "b"]).input_ids * 20
+
+    def outcomes(order, seed=0):
+        requests = generate(generator(policy, seed), order, {"temperature": 1.0})
+        return Counter((tuple(request.prompt_ids), *request.token_ids) for request in requests)
+
+    shuffled = random.Random(0).sample(prompts, len(prompts))
+    assert outcomes(prompts) == outcomes(shuffled)
+    assert outcomes(prompts) != outcomes(prompts, seed=1)
+    assert len(outcomes(prompts)) > 2  # the twenty of one prompt are not one
+
+
+def test_samples_follow_the_distribution(policy):
+    _, tokenizer, model = policy
+    [prompt] = tokenizer(["a"]).input_ids
+    count = 4000
+    found = torch.zeros(model.config.vocab_size)
+    for request in generate(generator(policy), [prompt] * count, {"temperature": 1.0}):
+        found[request.token_ids] += 1
+    with torch.no_grad():
+        expected = model(torch.tensor([prompt])).logits[0, -1].softmax(-1)
+    assert (found / count - expected).abs().max() < 5 * (expected.max() / count) ** 0.5
+
+
+def test_what_it_does_not_do_is_refused(policy):
+    for params in {"top_p": 0.9}, {"top_k": 5}, {"repetition_penalty": 1.1}:
+        with pytest.raises(ValueError, match="by temperature alone"):
+            generator(policy).request([5], params, 1, None)
+
+
+def test_weights_that_do_not_fit_are_refused(policy):
+    state = dict(policy[2].state_dict())
+    state.pop("lm_head.weight")
+    with pytest.raises(RuntimeError, match="lm_head"):
+        generator(policy).load(state, 2)
+
+
+def test_a_script_says_its_turns_in_order_and_then_the_last_one(policy, tmp_path, monkeypatch):
+    path, tokenizer, model = policy
+    file = tmp_path / "script.json"
+    file.write_text(json.dumps(["look<|im_end|>", "go<|im_end|>", "end<|im_end|>"]))
+    assert Script.from_environment(str(path)) is None
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(file))
+    script = Script.from_environment(str(path))
+    said, prompts = [], tokenizer(["first", "second"]).input_ids
+    for _ in range(4):
+        turns = [script.next_turn(prompt) for prompt in prompts]
+        said.append(turns)
+        prompts = [[*prompt, *turn, 7] for prompt, turn in zip(prompts, turns, strict=True)]  # and a result
+    assert [[tokenizer.decode(turn) for turn in turns] for turns in said] == [
+        [f"{text}<|im_end|>"] * 2 for text in ("look", "go", "end", "end")
+    ]
+    [prompt] = tokenizer(["first"]).input_ids
+    [request] = generate(generator(policy), [prompt], {"temperature": 1.0}, forced=said[0][0])
+    assert request.token_ids == said[0][0]
+    with torch.no_grad():
+        expected = naive_log_probs(model, prompt, request.token_ids)
+    torch.testing.assert_close(torch.tensor(request.log_probs), expected, atol=1e-5, rtol=0)
+
+
+def test_one_character_is_a_call(policy):
+    parser = ToolParser.get_tool_parser("wm_tiny", policy[1])
+
+    def parsed(text):
+        content, calls = asyncio.run(parser.extract_tool_calls(policy[1](text).input_ids))
+        return content, [(call.name, json.loads(call.arguments)) for call in calls]
+
+    assert parsed("U") == ("", [("move", {"direction": "U"})])
+    assert parsed("x") == ("x", [])
+    assert parsed("UD") == ("UD", [])
+    assert parsed("") == ("", [])
+
+
+def test_a_script_may_have_turns_for_each_prompt(policy, tmp_path, monkeypatch):
+    path, tokenizer, _ = policy
+    file = tmp_path / "script.json"
+    file.write_text(json.dumps({"first": ["look<|im_end|>"], "second": ["go<|im_end|>"]}))
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(file))
+    script = Script.from_environment(str(path))
+    turns = [script.next_turn(prompt) for prompt in tokenizer(["the second", "the first"]).input_ids]
+    assert [tokenizer.decode(turn) for turn in turns] == ["go<|im_end|>", "look<|im_end|>"]

@@ -1,0 +1,239 @@
+"""Every recipe for verl: composed as main_ppo composes it, checked by verl and by us, and passed on by its script."""
+
+import functools
+import json
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("verl")
+
+import datasets
+import yaml
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+from verl.trainer.ppo.utils import need_critic, need_reference_policy
+from verl.utils import config as verl_config
+from verl.utils.config import omega_conf_to_dataclass
+
+from wm_plugin.environments import ENVIRONMENTS
+from wm_plugin.environments.annealing import TurnBudget
+from wm_plugin.environments.kit.protocol import missing_columns
+from wm_plugin.registry import import_object
+from wm_plugin.tiny.policy import make_model, make_tokenizer
+from wm_plugin.verl.config import read_config
+from wm_plugin.verl.data import verl_rows, write
+
+RECIPES = Path(__file__).parents[2] / "recipes" / "verl"
+NAMES = sorted(path.stem for kind in ("echo", "wmact") for path in RECIPES.glob(f"{kind}_*.yaml"))
+WMACT = [name for name in NAMES if name.startswith("wmact")]
+FILES = [*NAMES, "tiny_cpu"]
+# verl leaves these mappings open, or has fields in their classes that are not in its YAML
+OPEN = (
+    "actor_rollout_ref.model.override_config",
+    "critic.model.override_config",
+    "actor_rollout_ref.actor.fsdp_config.mixed_precision",
+    "actor_rollout_ref.ref.fsdp_config.mixed_precision",
+    "critic.fsdp.mixed_precision",
+    "ray_kwargs.ray_init",
+    "wm.turn_budget",  # ours, with classes of their own
+    "wm.episode_reward",
+)
+
+
+@functools.cache
+def composed(name, *overrides, module="wm_plugin.recipes.verl"):
+    with initialize_config_module(module, version_base=None):
+        return compose(name, overrides=list(overrides))
+
+
+@pytest.fixture(scope="module")
+def stock():
+    return composed("ppo_trainer", module="verl.trainer.config")
+
+
+def unknown_keys(values, stock):
+    """The paths in a recipe that neither verl's config nor the group `wm` has."""
+    group = yaml.safe_load((RECIPES / "wm" / "echo.yaml").read_text())["wm"]
+    for path in paths({key: value for key, value in values.items() if key not in ("hydra", "defaults")}):
+        parent, _, key = path.rpartition(".")
+        known = group if parent == "wm" else OmegaConf.select(stock, parent)
+        if path not in OPEN and (known is None or key not in list(known)):  # a list, because ??? counts as missing
+            yield path
+
+
+def paths(values, prefix=""):
+    for key, value in values.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, dict) and value and path not in OPEN:
+            yield from paths(value, f"{path}.")
+        else:
+            yield path
+
+
+def test_there_is_a_large_and_a_tiny_recipe_of_each_algorithm():
+    echo = [f"echo_{name}{size}" for name in ("grpo", "gspo", "ppo") for size in ("", "_tiny")]
+    wmact = [f"wmact_{name}{size}" for name in ("grpo", "ppo") for size in ("", "_tiny")]
+    assert [*echo, *wmact] == NAMES
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_key_exists(name, stock):
+    assert not list(unknown_keys(yaml.safe_load((RECIPES / f"{name}.yaml").read_text()), stock))
+
+
+def test_a_misspelt_key_is_found(stock):
+    """Hydra adds what a primary config misspells, and verl never reads it."""
+    values = {"trainer": {"save_frq": 1, "save_freq": 1}, "wm": {"coef": 1, "coeff": 1}, "critc": {"optim": {"lr": 1}}}
+    assert list(unknown_keys(values, stock)) == ["trainer.save_frq", "wm.coef", "critc.optim.lr"]
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory):
+    """A model on disk: verl's check of a critic reads its config."""
+    path, tokenizer = tmp_path_factory.mktemp("policy"), make_tokenizer()
+    tokenizer.save_pretrained(path)
+    make_model(tokenizer, seed=0).save_pretrained(path)
+    return path
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_verl_and_the_plugin_accept_the_config(name, policy):
+    config = composed(name, f"actor_rollout_ref.model.path={policy}")
+    verl_config.validate_config(config, need_reference_policy(config), need_critic(config))
+    omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
+    wm = read_config(config)
+    assert wm.objective.active == name.startswith("echo")
+    assert config.trainer.v1.trainer_mode == "world_model"
+    assert config.actor_rollout_ref.rollout.agent.default_agent_loop == "wm_tool_agent"
+    assert need_critic(config) == ("ppo" in name)
+    assert (config.actor_rollout_ref.actor.policy_loss.loss_mode == "gspo") == ("gspo" in name)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "ppo" in name])
+def test_the_critic_is_updated_twelve_times_a_policy_update(name):
+    config = composed(name)
+    prompts, actor, critic = config.data.train_batch_size, config.actor_rollout_ref.actor, config.critic
+    assert prompts // actor.ppo_mini_batch_size * actor.ppo_epochs == 1
+    assert prompts // critic.ppo_mini_batch_size * critic.ppo_epochs == 12
+
+
+@pytest.mark.parametrize("name", WMACT)
+def test_wmacts_rewards_and_budget(name):
+    wm = read_config(composed(name))
+    tiny = name.endswith("tiny")
+    assert wm.turn_budget == (TurnBudget(6, 1) if tiny else TurnBudget(30, 100))
+    assert wm.episode_reward == {"rescale": True, "format_penalty": 0.1}
+    assert wm.max_turns is None
+    with_echo = read_config(composed(name, "wm.coeff=0.05"))  # one line, and nothing else changes
+    assert (with_echo.objective.coeff, with_echo.turn_budget) == (0.05, wm.turn_budget)
+
+
+@pytest.mark.parametrize("name", [name for name in WMACT if not name.endswith("tiny")])
+def test_wmacts_constants(name):
+    config = composed(name)
+    rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
+    assert (config.data.train_batch_size, rollout.n, rollout.temperature) == (32, 8, 1.0)
+    assert (actor.optim.lr, actor.optim.lr_warmup_steps, actor.entropy_coeff) == (1e-6, 20, 0)
+    assert not actor.use_kl_loss
+    assert not config.algorithm.use_kl_in_reward
+    assert (
+        actor.ppo_mini_batch_size * actor.ppo_epochs == config.data.train_batch_size
+    )  # one update of the newest rollouts
+    assert config.data.max_response_length == 16384
+    longest = config.data.max_prompt_length + config.data.max_response_length
+    assert actor.ppo_max_token_len_per_gpu >= longest
+    assert (rollout.val_kwargs.n, rollout.val_kwargs.do_sample) == (8, True)
+    if "ppo" in name:
+        critic = config.critic
+        assert (critic.optim.lr, critic.optim.lr_warmup_steps, config.trainer.critic_warmup) == (5e-6, 50, 0)
+        assert critic.ppo_max_token_len_per_gpu >= longest
+        assert (config.algorithm.gamma, config.algorithm.lam) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "first_turns", "rescale"),
+    [
+        (["wm.episode_reward.rescale=false"], 31, False),  # EntirePlan: its rows have one turn
+        (["wm.turn_budget=null", "wm.max_turns=31", "wm.episode_reward.rescale=false"], 31, False),
+        (["wm.turn_budget=null", "wm.max_turns=31"], 31, True),
+    ],
+)
+def test_the_overrides_of_the_ablation(overrides, first_turns, rescale):
+    wm = read_config(composed("wmact_ppo", *overrides))
+    assert wm.first_turns == first_turns
+    assert wm.episode_reward == {"rescale": rescale, "format_penalty": 0.1}
+
+
+def test_the_group_alone_goes_on_top_of_verls_own_config():
+    config = composed(
+        "ppo_trainer",
+        "hydra.searchpath=[pkg://wm_plugin.recipes.verl]",
+        "+wm=echo",
+        "wm.coeff=0.3",
+        module="verl.trainer.config",
+    )
+    assert read_config(config).objective.coeff == 0.3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_script_writes_data_that_the_environment_takes_and_passes_arguments_on(name, tmp_path):
+    """With a `python` on the path that only notes how it is called."""
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text('#!/bin/sh\nfor argument; do printf "%s\\n" "$argument"; done; echo "--"\n')
+    python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    script = RECIPES / f"run_{name}.sh"
+    assert os.access(script, os.X_OK)
+    result = subprocess.run(
+        [script, "wm.coeff=0.5", "trainer.logger=[console, file]"],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *preparations, last, _ = [call.strip().split("\n") for call in result.stdout.split("--\n")]
+    start = ["-m", "verl.trainer.main_ppo", "--config-path", "pkg://wm_plugin.recipes.verl", "--config-name", name]
+    assert last == [*start, "wm.coeff=0.5", "trainer.logger=[console, file]"]
+    config = composed(name)
+    data = {call[call.index("--out") + 1]: call for call in preparations if "wm_plugin.verl.data" in call}
+    validation = config.data.val_files
+    assert set(data) == {config.data.train_files, *([validation] if isinstance(validation, str) else validation)}
+    sources = {}
+    for path, call in data.items():
+        arguments = json.loads(call[call.index("--kwargs") + 1]) | {"count": 1}
+        rows = import_object(call[call.index("--rows") + 1], field="rows")(**arguments)
+        assert not missing_columns(ENVIRONMENTS.get(config.wm.environment), rows[0])
+        if "--data-source" in call:
+            sources[path] = call[call.index("--data-source") + 1], rows[0].get("max_turns")
+    if sources:
+        assert sources == {
+            "runs/sokoban/train.parquet": ("sokoban", None),
+            "runs/sokoban/test.parquet": ("sokoban", None),
+            "runs/sokoban/test_single.parquet": ("sokoban_single", 1),
+        }
+
+
+def test_verl_reads_files_of_rows_in_one_turn_and_in_many(tmp_path):
+    """The same boards twice, each with its own source and its own number of turns: verl scores them apart."""
+    pytest.importorskip("reasoning_gym")
+    paths = []
+    for source, more in (("sokoban", {}), ("sokoban_single", {"max_turns": 1})):
+        paths.append(str(tmp_path / f"{source}.parquet"))
+        rows = import_object("wm_plugin.environments.sokoban:dataset_rows", field="rows")(
+            count=2, held_out=True, **more
+        )
+        write(verl_rows(rows, source), Path(paths[-1]))
+    whole = datasets.concatenate_datasets([datasets.load_dataset("parquet", data_files=p)["train"] for p in paths])
+    assert whole["data_source"] == ["sokoban"] * 2 + ["sokoban_single"] * 2
+    turns = []
+    for row in whole:
+        environment = ENVIRONMENTS.get("sokoban")()
+        environment.reset(**row["extra_info"])
+        turns.append(environment.max_turns)
+    assert turns == [30, 30, 1, 1]
+    assert [row["board"] for row in whole["extra_info"]] == [row["board"] for row in whole["extra_info"]][:2] * 2

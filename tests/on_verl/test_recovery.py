@@ -1,0 +1,101 @@
+"""Runs that go wrong: killed and resumed, with environments that fail, with an agent loop that is not ours."""
+
+import json
+
+import pytest
+
+pytest.importorskip("verl")
+
+from support.run_on_verl import run_recipe
+
+pytestmark = pytest.mark.slow
+
+SCHEDULE = ("wm.schedule=linear", "wm.schedule_steps=4", "wm.end_coeff=0.2")
+BUDGET = ("wm.max_turns=null", "wm.turn_budget={start: 4, every: 10}")
+SAVE = ("trainer.save_freq=1", "trainer.resume_mode=auto", "trainer.total_training_steps=4")
+
+# Environments of a user's own, on the PYTHONPATH of the run.
+FAILING = '''
+from wm_plugin.environments.grid import GridEnvironment
+
+
+class Sometimes(GridEnvironment):
+    """Every other board cannot be reached."""
+
+    def reset(self, index, **columns):
+        if index % 2:
+            raise ConnectionError("the world is down")
+        return super().reset(**columns)
+'''
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("recovery")
+
+
+def test_kill_9_and_resume(folder):
+    """The schedule, the turn budget and the tools' numbers go on from the last complete checkpoint."""
+    checkpoints = folder / "runs/echo_grpo_tiny"
+    latest = checkpoints / "latest_checkpointed_iteration.txt"
+
+    def second_checkpoint():
+        return latest.exists() and int(latest.read_text()) >= 2
+
+    killed = run_recipe("echo_grpo_tiny", folder, *SCHEDULE, *BUDGET, *SAVE, until=second_checkpoint)
+    assert killed.code < 0
+    done = int(latest.read_text())
+    state = json.loads((checkpoints / f"global_step_{done}" / "wm_state.json").read_text())
+    assert (state["tools"], state["objective"]["schedule"]) == (["move"], "linear")
+    budget = state["turn_budget"]
+    assert (budget["turns"], budget["iterations"], budget["episodes"]) == (4, done, 64 * done)
+    # a checkpoint is complete before its step is logged: the last one may be missing there
+    assert budget["total"] >= 64 * sum(killed.series("wm/env/turns")[:done]) - 1e-6
+
+    # as if it had been annealed: what was written down counts, not what the config began with
+    budget["turns"] = 2
+    (checkpoints / f"global_step_{done}" / "wm_state.json").write_text(json.dumps(state))
+    resumed = run_recipe("echo_grpo_tiny", folder, *SCHEDULE, *BUDGET, *SAVE, "wm.min_token_nll=0.001")
+    assert resumed.code == 0, resumed.output[-3000:]
+    assert resumed.series("training/global_step") == list(range(done + 1, 5))
+    assert resumed.series("echo/coeff") == pytest.approx([1 - 0.2 * (step - 1) for step in range(done + 1, 5)])
+    assert "wm.min_token_nll: None -> 0.001" in resumed.output
+    state = json.loads((checkpoints / "global_step_4" / "wm_state.json").read_text())
+    assert (state["turn_budget"]["turns"], state["turn_budget"]["iterations"]) == (2, 4)  # in the middle of a window
+    assert resumed.series("wm/turn_budget") == resumed.series("wm/env/budget") == [2.0] * (4 - done)
+    assert 0 < max(resumed.series("wm/env/turns")) <= 2
+    # it went on learning from what it had learnt
+    assert resumed.series("echo/nll")[0] < killed.series("echo/nll")[0]
+
+
+def test_groups_lost_to_failing_environments(folder):
+    (folder / "worlds.py").write_text(FAILING)
+    path = {"PYTHONPATH": str(folder)}
+    overrides = ("wm.environment=worlds:Sometimes", "trainer.total_training_steps=2")
+    allowed = run_recipe("echo_grpo_tiny", folder, *overrides, "wm.max_lost=0.9", environment=path)
+    assert allowed.code == 0, allowed.output[-3000:]
+    lost = allowed.series("wm/lost")
+    assert 0 < max(lost) < 0.9
+    assert "trajectories failed in the agent loop" in allowed.output
+    assert "the world is down" in allowed.output
+    stopped = run_recipe("echo_grpo_tiny", folder, *overrides, "wm.max_lost=0.01", environment=path)
+    assert stopped.code != 0
+    assert stopped.steps == []
+    assert "mend the environment, or allow more with wm.max_lost" in stopped.output
+
+
+def test_another_agent_loop_stops_the_run_before_an_update(folder):
+    """verl's own tool loop says nothing of its environment tokens; training on without them would be silent."""
+    (folder / "score.py").write_text("def compute_score(solution_str, **_):\n    return float(len(solution_str))\n")
+    done = run_recipe(
+        "echo_grpo_tiny",
+        folder,
+        "actor_rollout_ref.rollout.agent.default_agent_loop=tool_agent",
+        "wm.environment=null",
+        "reward.num_workers=1",
+        f"reward.custom_reward_function.path={folder}/score.py",
+    )
+    assert done.code != 0
+    assert done.steps == []
+    # the policy calls a tool now and then, and verl answers that there is none of this name
+    assert "an agent loop other than wm_tool_agent made this batch" in done.output

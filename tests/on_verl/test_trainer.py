@@ -1,0 +1,252 @@
+"""The trainer's side: columns of a batch, what is lost, what is counted, what survives."""
+
+import json
+import re
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("verl")
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+
+from wm_plugin.environments.annealing import TurnBudget
+from wm_plugin.errors import UserError
+from wm_plugin.objectives import EchoConfig, Span
+from wm_plugin.tokens.spans import SPAN_FIELD
+from wm_plugin.verl import state
+from wm_plugin.verl.agent_loop import ERROR, SPANS
+from wm_plugin.verl.config import WorldModelConfig
+from wm_plugin.verl.loss import COUNTS, TOOL_IDS, WEIGHTS
+from wm_plugin.verl.trainer import WorldModelTrainer, _zero_variance_rows, make_columns
+
+ROWS = [
+    [(Span(1, 3, "tool", "a", True), 0.5), (Span(3, 4, "tool", "a", False), 0.0), (Span(5, 6, "tool", "b", True), 1.0)],
+    [],  # padding, or nothing of the environment's
+    [(Span(0, 2, "tool", "c", True), 1.0)],  # a tool without figures of its own
+]
+
+
+def test_columns_by_hand():
+    columns = make_columns(ROWS, [6, 1, 3], ["a", "b"], "selected_tokens")
+    weights, tool_ids = (columns[name].unbind() for name in (WEIGHTS, TOOL_IDS))
+    assert [row.tolist() for row in weights] == [[0, 0.5, 0.5, 0, 0, 1], [0], [1, 1, 0]]
+    assert [row.tolist() for row in tool_ids] == [[0, 1, 1, 0, 0, 2], [0], [3, 3, 0]]
+    assert columns[COUNTS].tolist() == [[3], [0], [2]]
+    assert weights[0].element_size() + tool_ids[0].element_size() == 6  # bytes a token
+
+
+def test_counts_of_every_environment_token():
+    assert make_columns(ROWS, [6, 1, 3], [], "observation_tokens")[COUNTS].tolist() == [[4], [0], [2]]
+
+
+spans = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4), st.sampled_from([0.0, 0.5, 1.0])), max_size=5)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(spans, min_size=1, max_size=4))
+def test_a_rows_count_is_that_of_its_weights(drawn):
+    rows, lengths = [], []
+    for row in drawn:
+        position, found = 0, []
+        for gap, length, weight in row:
+            found.append((Span(position + gap, position + gap + length, "tool", "a", True), weight))
+            position += gap + length
+        rows.append(found)
+        lengths.append(position + 1)
+    columns = make_columns(rows, lengths, ["a"], "selected_tokens")
+    assert [len(row) for row in columns[WEIGHTS].unbind()] == lengths
+    for row, count, found in zip(columns[WEIGHTS].unbind(), columns[COUNTS], rows, strict=True):
+        assert torch.count_nonzero(row) == count == sum(span.end - span.start for span, weight in found if weight)
+
+
+def test_groups_whose_rewards_are_all_equal():
+    scores = [torch.tensor([0.0, value]) for value in (1, 1, 0, 1, 5)]
+    assert _zero_variance_rows(["p", "p", "q", "q", "p"], scores, [False] * 4 + [True]) == [0, 1]
+
+
+def trainer(coeff=1.0, **attributes):
+    """What the methods under test read of a trainer: making one starts Ray."""
+    fake = SimpleNamespace(
+        _wm=WorldModelConfig(EchoConfig(coeff)),
+        _wm_expected=8,
+        _wm_selected=60,
+        _wm_tools=[],
+        _wm_warned=set(),
+        config=SimpleNamespace(
+            actor_rollout_ref=SimpleNamespace(
+                actor=SimpleNamespace(ppo_mini_batch_size=2), rollout=SimpleNamespace(n=2)
+            )
+        ),
+    )
+    fake._warn_once = lambda kind, message: WorldModelTrainer._warn_once(fake, kind, message)
+    vars(fake).update(attributes)
+    return fake
+
+
+def batch(sessions):
+    return SimpleNamespace(keys=[f"{prompt}_{session}_0" for prompt in "abcd" for session in range(2)][:sessions])
+
+
+@pytest.mark.parametrize(("sessions", "share"), [(8, 0.0), (6, 0.25), (4, 0.5)])
+def test_lost_trajectories_are_counted(sessions, share, caplog):
+    metrics = {}
+    WorldModelTrainer._count_lost(trainer(), batch(sessions), metrics)
+    assert metrics == {"wm/lost": share}
+    assert ("trajectories failed in the agent loop" in caplog.text) == (share > 0)
+
+
+@pytest.mark.parametrize(("sessions", "max_lost"), [(3, 0.5), (7, 0.0), (0, 1.0)])
+def test_too_many_lost_stop_the_run(sessions, max_lost):
+    wm = WorldModelConfig(EchoConfig(1.0), max_lost=max_lost)
+    with pytest.raises(RuntimeError, match=f"{8 - sessions} of 8 trajectories failed in the agent loop.*wm.max_lost"):
+        WorldModelTrainer._count_lost(trainer(_wm=wm), batch(sessions), {})
+
+
+@pytest.mark.parametrize("environment", [None, "grid"])
+def test_at_coefficient_0_only_our_environments_stop_it(environment, caplog):
+    fake = trainer(_wm=WorldModelConfig(EchoConfig(0.0), environment=environment, max_lost=0.1))
+    if environment is None:
+        WorldModelTrainer._count_lost(fake, batch(4), {})
+        assert "trajectories failed in the agent loop" in caplog.text
+    else:
+        with pytest.raises(RuntimeError, match="4 of 8 trajectories failed"):
+            WorldModelTrainer._count_lost(fake, batch(4), {})
+
+
+def test_several_outputs_of_one_trajectory_are_one():
+    keys = ["a_0_0", "a_0_1", *batch(8).keys[1:]]
+    metrics = {}
+    WorldModelTrainer._count_lost(trainer(), SimpleNamespace(keys=keys), metrics)
+    assert metrics == {"wm/lost": 0.0}
+
+
+def test_the_workers_count_must_be_the_trainers():
+    WorldModelTrainer._check_counts(trainer(), 30.0, 8)  # 8 rows in updates of 4
+    for counted in (60.0, 29.0):
+        with pytest.raises(
+            RuntimeError, match=f"the workers saw {counted} environment tokens an update, the trainer wrote 30.0"
+        ):
+            WorldModelTrainer._check_counts(trainer(), counted, 8)
+    with pytest.raises(RuntimeError, match="reported nothing of the world-model term"):
+        WorldModelTrainer._check_counts(trainer(), None, 8)
+
+
+def weighted(fields, mask, coeff=1.0, padding=False, response=None, **attributes):
+    fake = trainer(coeff, **attributes)
+    fake._weigh_given = partial(WorldModelTrainer._weigh_given, fake)
+    response = torch.tensor(mask if response is None else response)
+    return WorldModelTrainer._weighted_spans(fake, [fields], [torch.tensor(mask)], [response], [padding])[0]
+
+
+def test_spans_of_our_loop_and_of_others():
+    assert weighted({SPANS: [(1, 2, "tool", "a", True, 0.5)]}, [1, 0]) == [(Span(1, 2, "tool", "a", True), 0.5)]
+    given = {SPAN_FIELD: [(1, 2, "user", None, True), (2, 3, "user", None, False)]}
+    assert [weight for _, weight in weighted(given, [1, 0, 0])] == [1.0, 0.0]
+    assert weighted({}, [1, 1]) == []
+    assert weighted({ERROR: "ignored"}, [0, 0], padding=True) == []
+
+
+def test_turn_information_of_another_loop_is_read_off_its_tokens():
+    words = ["<think>", "hm", "</think>", "say", "hello", "[", "]", "news"]
+    tokenizer = SimpleNamespace(decode=lambda ids, skip_special_tokens: " ".join(words[i] for i in ids))
+    given = {SPAN_FIELD: [(5, 6, "tool", "a", False), (6, 8, "tool", "a", True), (9, 10, "user", None, True)]}
+    wm = WorldModelConfig(EchoConfig(1.0, content_only=False, turn_information=True))
+    response, mask = [0, 1, 2, 3, 4, 5, 4, 3, 3, 7], [1, 1, 1, 1, 1, 0, 0, 0, 1, 0]
+    found = weighted(given, mask, response=response, _wm=wm, tokenizer=tokenizer)
+    assert [weight for _, weight in found] == [0.05, 0.05, 1.0]
+
+
+UNUSABLE = {
+    "an error of the loop": ({ERROR: "cannot tell"}, [1, 0], "cannot tell"),
+    "another agent loop": ({}, [1, 0, 1], "the dataset's column agent_name wins over default_agent_loop"),
+    "spans on sampled tokens": ({SPAN_FIELD: [(0, 1, "tool", "a", True)]}, [1, 0], "that the policy sampled"),
+}
+
+
+@pytest.mark.parametrize("case", UNUSABLE)
+def test_spans_that_cannot_be_told_stop_the_run_unless_the_coefficient_is_0(case, caplog):
+    fields, mask, message = UNUSABLE[case]
+    with pytest.raises(UserError, match=re.escape(message)):
+        weighted(fields, mask)
+    assert weighted(fields, mask, coeff=0.0) == []
+    assert "are not measured (wm.coeff is 0)" in caplog.text
+
+
+def test_names_are_learned_and_keep_their_numbers():
+    fake = trainer(_wm_tools=["b"])
+    WorldModelTrainer._learn_tool_names(fake, ROWS)
+    assert fake._wm_tools == ["b", "a", "c"]
+    named = trainer(_wm=WorldModelConfig(EchoConfig(1.0, tools=["b"])), _wm_tools=["b"])
+    WorldModelTrainer._learn_tool_names(named, ROWS)
+    assert named._wm_tools == ["b"]
+
+
+def episodes(*turns):
+    return [{"success": 1.0, "turns": float(count)} for count in turns]
+
+
+def test_a_turn_budget_takes_the_episodes_of_a_step():
+    fake, found = trainer(_wm_turn_budget=TurnBudget(5, 2)), []
+    for turns in ((5, 1), (2, 4), (), (1,)):
+        metrics = {}
+        WorldModelTrainer._record_episodes(fake, episodes(*turns), metrics)
+        found.append(metrics["wm/turn_budget"])
+        assert ("wm/env/turns" in metrics) == bool(turns)
+    assert found == [5.0, 5.0, 4.0, 4.0]  # (3 + 5)/2, and then the budget of the step that it is the figure of
+    assert fake._wm_turn_budget.turns == 1
+    metrics = {}
+    WorldModelTrainer._record_episodes(trainer(_wm_turn_budget=None), episodes(3), metrics)
+    assert "wm/turn_budget" not in metrics
+    assert metrics["wm/env/turns"] == 3
+
+
+def restarted(tmp_path, monkeypatch, saved, budget):
+    """A trainer with `budget` that has loaded what one with `saved` wrote down."""
+    monkeypatch.setattr(PPOTrainerSync, "_save_checkpoint", lambda self: None)
+    monkeypatch.setattr(PPOTrainerSync, "_load_checkpoint", lambda self: None)
+    # no __init__, which starts Ray; methods call the host's by super()
+    old, new = object.__new__(WorldModelTrainer), object.__new__(WorldModelTrainer)
+    for made, of in ((old, saved), (new, budget)):
+        made._wm = WorldModelConfig(EchoConfig(1.0), environment="grid", turn_budget=of)
+        made._wm_turn_budget, made._wm_tools, made.global_steps = of, [], 3
+        made.config = SimpleNamespace(trainer=SimpleNamespace(default_local_dir=str(tmp_path), resume_mode="auto"))
+    old._save_checkpoint()
+    new._load_checkpoint()
+    return new
+
+
+def test_a_turn_budget_survives_in_the_middle_of_a_window(tmp_path, monkeypatch, caplog):
+    budget = TurnBudget(6, 2)
+    for turns in ((6, 1), (3, 2), (4, 5)):
+        budget.end_iteration(turns)
+    new = restarted(tmp_path, monkeypatch, budget, TurnBudget(6, 2))
+    assert new._wm_turn_budget == budget
+    assert (new._wm_turn_budget.turns, new._wm_turn_budget.iterations, new._wm_turn_budget.episodes) == (5, 1, 2)
+    assert "is not the checkpoint's" not in caplog.text
+
+
+@pytest.mark.parametrize("saved", [None, TurnBudget(6, 3)])
+def test_a_turn_budget_of_other_settings_starts_anew(tmp_path, monkeypatch, caplog, saved):
+    new = restarted(tmp_path, monkeypatch, saved, TurnBudget(6, 2))
+    assert new._wm_turn_budget == TurnBudget(6, 2)
+    assert "the checkpoint's wm.turn_budget is another one: it starts at 6" in caplog.text
+
+
+def test_state_is_written_whole(tmp_path):
+    folder = tmp_path / "run" / "global_step_2"
+    assert state.load(str(folder)) is None
+    values = {
+        "objective": state.describe(EchoConfig(0.05, tools={"a": 0.5}, select=max)),
+        "tools": ["a"],
+        "max_turns": 3,
+        "turn_budget": TurnBudget(6, 2).state_dict(),
+    }
+    state.save(str(folder), values)
+    assert state.load(str(folder)) == values
+    assert [path.name for path in folder.iterdir()] == [state.FILE]
+    assert json.loads((folder / state.FILE).read_text())["objective"]["select"] == "max"

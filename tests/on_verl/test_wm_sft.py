@@ -1,0 +1,251 @@
+"""WM-SFT by verl's own trainer: it reads our rows, trains on the tokens that count and on no others, and every recipe fits."""
+
+import functools
+import os
+import subprocess
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+pytest.importorskip("verl")
+
+import torch
+import yaml
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+from verl.trainer.sft_trainer import create_sft_dataset
+from verl.utils.dataset.dataset_utils import SFTTensorCollator
+
+from support.run_on_verl import run_recipe
+from support.wm_sft import ROWS, expected_loss, make_data
+from wm_plugin.errors import UserError
+from wm_plugin.samples.build import build
+from wm_plugin.tiny.policy import make_tokenizer
+from wm_plugin.tiny.rollouts import main as make_rollouts
+from wm_plugin.verl.sft import TokenisedSFTDataset
+
+RECIPES = Path(__file__).parents[2] / "recipes" / "verl"
+NAMES = sorted(path.stem for path in RECIPES.glob("wm_sft_*.yaml"))
+FULL = {"wm_sft_agentworld": (1e-5, 128, 2), "wm_sft_rwml": (2e-6, 32, 2), "wm_sft_word2world": (1e-5, 128, 5)}
+OPEN = ("model.override_config", "engine.mixed_precision", "engine.dtype")  # of the classes, and not in verl's YAML
+
+
+@functools.cache
+def composed(name, module="wm_plugin.recipes.verl"):
+    with initialize_config_module(module, version_base=None):
+        return compose(name)
+
+
+def unknown_keys(values, stock, prefix=""):
+    for key, value in values.items():
+        path = f"{prefix}{key}"
+        if path in OPEN or path in ("hydra", "defaults"):
+            continue
+        if key not in list(stock):
+            yield path
+        elif isinstance(value, dict):
+            yield from unknown_keys(value, stock[key], f"{path}.")
+
+
+def test_there_is_a_large_and_a_tiny_recipe_of_each_method():
+    assert [f"{name}{size}" for name in sorted(FULL) for size in ("", "_tiny")] == NAMES
+
+
+@pytest.mark.parametrize("name", [*NAMES, "sft_tiny_cpu"])
+def test_every_key_exists(name):
+    stock = composed("sft_trainer_engine", "verl.trainer.config")
+    assert not list(unknown_keys(yaml.safe_load((RECIPES / f"{name}.yaml").read_text()), stock))
+    assert list(unknown_keys({"optim": {"lrr": 1}, "dta": 1}, stock)) == ["optim.lrr", "dta"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_verl_accepts_the_config(name):
+    from verl.utils.config import omega_conf_to_dataclass
+
+    config = composed(name)
+    for part in ("engine", "optim", "checkpoint"):
+        omega_conf_to_dataclass(config[part])
+    assert config.data.train_files == f"runs/{name}/verl.parquet"
+    assert config.data.custom_cls.name == TokenisedSFTDataset.__name__
+    if name in FULL:
+        assert (config.optim.lr, config.data.train_batch_size, config.trainer.total_epochs) == FULL[name]
+        assert config.model.path == "Qwen/Qwen2.5-7B-Instruct"
+        assert config.data.train_batch_size % config.trainer.n_gpus_per_node == 0
+
+
+def test_the_constants_of_word2world():
+    optim = composed("wm_sft_word2world").optim
+    assert (optim.lr_warmup_steps, optim.clip_grad, optim.lr_scheduler_type) == (10, 100, "constant")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_script_builds_what_the_recipe_reads(name, tmp_path):
+    """With programs on the path that only note how they are called."""
+    for program in ("python", "torchrun"):
+        path = tmp_path / "bin" / program
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(
+            f'#!/bin/sh\nprintf "%s\\n" {program}; for argument; do printf "%s\\n" "$argument"; done; echo "--"\n'
+        )
+        path.chmod(0o755)
+    variables = {
+        **os.environ,
+        "PATH": f"{path.parent}:{os.environ['PATH']}",
+        "TRAJECTORIES": "mine.jsonl",
+        "DOMAIN": "mcp",
+    }
+    script = RECIPES / f"run_{name}.sh"
+    assert os.access(script, os.X_OK)
+    command = [script, "trainer.logger=[console, file]"]
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True)
+    *preparations, last, _ = [call.strip().split("\n") for call in done.stdout.split("--\n")]
+    assert last[0] == "torchrun"
+    assert last[last.index("-m") :] == [
+        *("-m", "verl.trainer.sft_trainer", "--config-path", "pkg://wm_plugin.recipes.verl", "--config-name", name),
+        "trainer.logger=[console, file]",
+    ]
+    (built,) = [call for call in preparations if "build" in call]
+    config = composed(name)
+    assert built[built.index("--out") + 1] == config.data.train_files
+    assert built[built.index("--host") + 1] == "verl"
+    if name in FULL:
+        assert built[built.index("--max-tokens") + 1] == str(config.data.max_length)
+        assert built[built.index("--tokenizer") + 1] == config.model.path
+
+
+def write(path, rows, mask="loss_mask"):
+    pyarrow.parquet.write_table(
+        pyarrow.table({"input_ids": [ids for ids, _ in rows], mask: [m for _, m in rows]}), path
+    )
+    return str(path)
+
+
+ONE, TWO = ([5, 6, 7, 8], [0, 0, 1, 1]), ([9, 8], [0, 1])
+
+
+def dataset(files, max_samples=-1, **settings):
+    config = OmegaConf.create(
+        {"custom_cls": {"path": "pkg://wm_plugin.verl.sft", "name": "TokenisedSFTDataset"}, "max_length": 6, **settings}
+    )
+    return create_sft_dataset(files, config, make_tokenizer(), None, max_samples=max_samples)
+
+
+def test_items_without_padding(tmp_path):
+    found = dataset(
+        [write(tmp_path / "a.parquet", [ONE, TWO]), write(tmp_path / "b.parquet", [TWO])], pad_mode="no_padding"
+    )
+    assert len(found) == 3
+    assert {name: value.tolist() for name, value in found[0].items()} == {
+        "input_ids": ONE[0],
+        "position_ids": [0, 1, 2, 3],
+        "loss_mask": ONE[1],
+    }
+    batch = SFTTensorCollator("no_padding")([found[0], found[1]])
+    assert batch["input_ids"].offsets().tolist() == [0, 4, 6]
+    assert batch["loss_mask"].values().tolist() == ONE[1] + TWO[1]
+
+
+def test_items_padded_on_the_right(tmp_path):
+    found = dataset(write(tmp_path / "a.parquet", [ONE]), pad_mode="right")
+    assert {name: value.tolist() for name, value in found[0].items()} == {
+        "input_ids": [*ONE[0], 0, 0],
+        "attention_mask": [1, 1, 1, 1, 0, 0],
+        "position_ids": [0, 1, 2, 3, 0, 0],
+        "loss_mask": [*ONE[1], 0, 0],
+    }
+
+
+@pytest.mark.parametrize("pad_mode", ["no_padding", "right"])
+@pytest.mark.parametrize("truncation", ["left", "right"])
+def test_padding_and_truncation_are_verls_own(tmp_path, pad_mode, truncation):
+    """Against verl's own class, on conversations where both count the same."""
+    from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
+
+    make_rollouts(["--out", str(tmp_path / "grid.jsonl"), "--count", "4"])
+    tokenizer = make_tokenizer()
+    build(tmp_path / "grid.jsonl", "word2world", "verl", tmp_path / "messages.parquet")
+    build(tmp_path / "grid.jsonl", "word2world", "verl", tmp_path / "tokens.parquet", tokenizer=tokenizer)
+    lengths = [len(ids) for ids in pyarrow.parquet.read_table(tmp_path / "tokens.parquet")["input_ids"].to_pylist()]
+    for max_length in (min(lengths) - 3, max(lengths) + 3):
+        config = OmegaConf.create({"max_length": max_length, "truncation": truncation, "pad_mode": pad_mode})
+        theirs = MultiTurnSFTDataset(str(tmp_path / "messages.parquet"), tokenizer, config)
+        ours = TokenisedSFTDataset(str(tmp_path / "tokens.parquet"), tokenizer, config)
+        assert len(theirs) == len(ours) == 4
+        for expected, found in zip(theirs, ours, strict=True):
+            assert expected.keys() == found.keys()
+            for name, value in expected.items():
+                assert torch.equal(value, found[name]), name
+
+
+def test_too_long_a_row_is_an_error_unless_it_may_be_cut(tmp_path):
+    path = write(tmp_path / "a.parquet", [ONE])
+    with pytest.raises(UserError, match="row 0 has 4 tokens, more than data.max_length=3"):
+        dataset(path, max_length=3)[0]
+
+
+def test_a_share_of_the_rows(tmp_path):
+    path = write(tmp_path / "a.parquet", [([number, 0], [0, 1]) for number in range(20)])
+    first = [int(item["input_ids"][0]) for item in dataset(path, 3)]
+    drawn = [int(item["input_ids"][0]) for item in dataset(path, 3, shuffle=True, seed=1)]
+    assert first == [0, 1, 2]
+    assert len(set(drawn)) == 3
+    assert drawn != first
+    assert len(dataset(path, 50)) == 20
+
+
+@pytest.mark.parametrize(
+    ("settings", "mask", "message"),
+    [
+        ({}, "assistant_masks", "has no column 'loss_mask': write it by wm data build --host verl"),
+        ({"pad_mode": "left"}, "loss_mask", "data.pad_mode is 'left'"),
+        ({"truncation": "middle"}, "loss_mask", "data.truncation is 'middle'"),
+    ],
+)
+def test_what_does_not_fit_is_named(tmp_path, settings, mask, message):
+    path = write(tmp_path / "a.parquet", [ONE], mask)
+    with pytest.raises(UserError, match=message):
+        dataset(path, **settings)
+    (tmp_path / "broken.parquet").write_text("no parquet")
+    with pytest.raises(UserError, match="broken.parquet"):
+        dataset(str(tmp_path / "broken.parquet"))
+
+
+def test_a_mask_of_another_length_is_refused(tmp_path):
+    with pytest.raises(UserError, match="row 0 has 4 tokens but a mask of 2"):
+        dataset(write(tmp_path / "a.parquet", [(ONE[0], [0, 1])]))[0]
+
+
+@pytest.mark.slow
+def test_the_loss_is_that_of_the_tokens_that_count(tmp_path):
+    policy, out = make_data(tmp_path, "verl")
+    size = (f"data.train_batch_size={ROWS}", f"data.micro_batch_size_per_gpu={ROWS // 2}", "trainer.total_epochs=8")
+    done = run_recipe("wm_sft_word2world_tiny", tmp_path, *size, "trainer.total_training_steps=8")
+    assert done.code == 0, done.output[-3000:]
+    losses = done.series("train/loss")
+    assert len(losses) == 8
+    assert losses[0] == pytest.approx(expected_loss(policy, out, "verl"), rel=1e-5)
+    assert losses[-1] < losses[0] - 0.5
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_same_loss(tmp_path):
+    policy, out = make_data(tmp_path, "verl")
+    size = (
+        f"data.train_batch_size={ROWS}",
+        f"data.micro_batch_size_per_gpu={ROWS // 2}",
+        "trainer.total_training_steps=1",
+    )
+    done = run_recipe("wm_sft_word2world_tiny", tmp_path, *size, environment={"PROCESSES": "2"})
+    assert done.code == 0, done.output[-3000:]
+    assert done.series("train/loss")[0] == pytest.approx(expected_loss(policy, out, "verl"), rel=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in FULL])
+def test_every_tiny_recipe_learns_by_its_script(name, tmp_path):
+    done = run_recipe(name, tmp_path)
+    assert done.code == 0, done.output[-3000:]
+    losses = done.series("train/loss")
+    assert sum(losses[-5:]) / 5 < losses[0] - 1

@@ -1,0 +1,62 @@
+"""The boundary's own parts; what tries to get out is in tests/rewards and tests/environments."""
+
+import platform
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+
+from wm_plugin.runtime import sandbox
+
+
+@pytest.mark.system
+def test_files_input_and_both_outputs():
+    if not shutil.which("bwrap"):
+        pytest.skip("needs the system package bubblewrap")
+    script = "read given; read file < /given.txt; echo $given $file; echo oops >&2; exit 3"
+    ran = sandbox.run(
+        ["/bin/sh", "-c", script],
+        given=b"input\n",
+        files={"/given.txt": b"content\n"},
+        timeout=20,
+        most=1000,
+        errors=True,
+    )
+    assert ran == (b"input content\noops\n", 3)
+    assert sandbox.run(["/bin/sh", "-c", ": > /given.txt"], files={"/given.txt": b""}, timeout=20, most=9).code != 0
+    assert sandbox.run(["/bin/sh", "-c", "echo /*"], timeout=20, most=99).output.split() == [
+        *(
+            f"/{name}".encode()
+            for name in ("bin", "empty", "lib", "lib32", "lib64", "usr")
+            if name == "empty" or Path("/", name).exists()
+        )
+    ]
+    assert sandbox.run(["/bin/sh", "-c", "echo long >&2; echo 12345"], timeout=20, most=3) == (b"123", 0)
+    assert sandbox.run(["/bin/sh", "-c", "echo x; while :; do :; done"], timeout=0.5, most=9) == (b"", None)
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_filter_decides_each_call(monkeypatch, machine):
+    """The program is run by hand: a tiny interpreter of what it uses."""
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    program = list(struct.iter_unpack("=HBBI", sandbox._filter()))
+    system = sandbox._SYSTEMS[machine]
+
+    def decide(architecture, number):
+        place, value = 0, 0
+        while True:
+            code, yes, no, constant = program[place]
+            place += 1
+            if code == 0x20:
+                value = {0: number, 4: architecture}[constant]
+            elif code == 0x06:
+                return constant
+            else:
+                place += yes if (value == constant if code == 0x15 else value >= constant) else no
+
+    for number in range(600):
+        wanted = 0x00050001 if number in system.denied else 0x7FFF0000
+        assert decide(system.architecture, number) == wanted
+    assert decide(0x40000003, 1) == 0x80000000
+    assert decide(system.architecture, 0x40000000 + 57) == 0x00050001

@@ -1,0 +1,67 @@
+"""Run by torchrun: one scripted training step on every rank, and rank 0 compares with plain transformers on all ranks' batches.
+
+Usage: distributed_on_trl.py OUT.json '{"echo": {...}, "fields": {...}, "silent_rank": null}'
+"""
+
+import json
+import sys
+
+import torch
+import torch.distributed as dist
+from trl import GRPOTrainer
+
+from support import reference as trl_reference
+from support.on_trl import Batches, Scripted, config, make_model, run
+from wm_plugin import EchoConfig
+from wm_plugin.trl import WorldModelGRPOTrainer
+
+
+class Stock(Batches, Scripted, GRPOTrainer):
+    pass
+
+
+class Ours(Batches, Scripted, WorldModelGRPOTrainer):
+    pass
+
+
+def main(out: str, options: dict) -> None:
+    Stock.silent_rank = Ours.silent_rank = options["silent_rank"]
+    fields = {"max_steps": 1, **options["fields"]}
+    echo = EchoConfig(**options["echo"])
+    _, before = run(Stock, args=config(**fields))
+    ours, after = run(Ours, args=config(**fields), world_model=echo)
+    tokenizer = ours.processing_class
+    ranks: list = [None] * dist.get_world_size()
+    dist.all_gather_object(ranks, ours.batches)
+    keys: list = [None] * dist.get_world_size()
+    logged = {k: v for k, v in ours.state.log_history[0].items() if k.startswith(("echo", "wm/env"))}
+    dist.all_gather_object(keys, logged)
+    if dist.get_rank() == 0:
+        batches = [batch for rank in ranks for batch in rank]
+        # every result of these tools is of one category
+        ratio = echo.turn_information["action"] if echo.turn_information else 1.0
+        masks = [ratio * trl_reference.weights(batch, tokenizer, None) for batch in batches]
+        model = make_model(tokenizer, dtype=torch.float64)
+        expected, tokens = trl_reference.term_gradient(model, batches, masks)
+        difference = after[0].double() - before[0].double()
+        expected = echo.coeff * expected
+        result = {
+            "relative_error": ((difference - expected).norm() / expected.norm()).item(),
+            "tokens": tokens,
+            "tokens_by_rank": [
+                sum(int((trl_reference.weights(b, tokenizer, None) != 0).sum()) for b in rank) for rank in ranks
+            ],
+            "counted": int(batches[0]["echo_num_tokens"]),
+            "same_metrics": all(k == keys[0] for k in keys),
+            "metrics": keys[0],
+            "environment_tokens": sum(int((b["completion_mask"] * (1 - b["tool_mask"])).sum()) for b in batches)
+            / sum(len(b["completion_mask"]) for b in batches),
+        }
+        with open(out, "w") as file:
+            json.dump(result, file)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], json.loads(sys.argv[2]))

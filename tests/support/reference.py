@@ -1,0 +1,100 @@
+"""The objective once more, naively: plain transformers on the full batch, content found by its tags in the decoded bytes.
+
+Shares no code with the package. Valid for the byte tokenizer of `support.on_trl` and contents without tags in them.
+"""
+
+import re
+from typing import Any
+
+import torch
+from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+BYTES = {char: bytes([byte]) for byte, char in bytes_to_unicode().items()}
+
+# the host's failures: what TRL writes for an exception and for an unknown tool
+HOST_MADE = b"{'error': "
+
+
+def selected(
+    row_ids: list[int], mask: list[int], tool_mask: list[int], tokenizer: Any, *, content_only: bool, errors: bool
+):
+    """[(token index, tool name)] of the environment tokens of one completion."""
+    found = []
+    index = 0
+    while index < len(row_ids):
+        if not mask[index] or tool_mask[index]:
+            index += 1
+            continue
+        start = index
+        while index < len(row_ids) and mask[index] and not tool_mask[index]:
+            index += 1
+        pieces = [
+            BYTES[token] if token in BYTES else token.encode()
+            for token in tokenizer.convert_ids_to_tokens(row_ids[start:index])
+        ]
+        offsets = [0]
+        for piece in pieces:
+            offsets.append(offsets[-1] + len(piece))
+        block = b"".join(pieces)
+        matches = list(re.finditer(rb"<tool_response>\n(.*?)(?:\n</tool_response>|\n?\Z)", block, re.S))
+        begin = 0
+        for number, match in enumerate(matches):
+            content = match.group(1)
+            # shorter where the completion was cut; where nothing is left of it, the call did not fail with the seeds used
+            failed = bool(content) and HOST_MADE.startswith(content[: len(HOST_MADE)])
+            begins = content[:4]  # fewer where the completion was cut
+            tool = (
+                "run_code" if b"OUT[".startswith(begins) else "lookup_doc" if b"DOC ".startswith(begins) else "failed"
+            )
+            end = len(block) if number == len(matches) - 1 else match.end(1)
+            low, high = (match.start(1), match.end(1)) if content_only else (begin, end)
+            begin = end
+            if failed and not errors:
+                continue
+            found += [(start + t, tool) for t in range(len(pieces)) if low <= offsets[t] < high]
+    return found
+
+
+def weights(
+    batch: dict[str, torch.Tensor], tokenizer: Any, tools: Any, *, content_only: bool = True, errors: bool = False
+):
+    """(B, T) multipliers: `tools` is None, or {name: multiplier}."""
+    mask = torch.zeros(batch["completion_ids"].shape, dtype=torch.float64)
+    for row, ids in enumerate(batch["completion_ids"].tolist()):
+        found = selected(
+            ids,
+            batch["completion_mask"][row].tolist(),
+            batch["tool_mask"][row].tolist(),
+            tokenizer,
+            content_only=content_only,
+            errors=errors,
+        )
+        for index, tool in found:
+            mask[row, index] = 1.0 if tools is None else tools.get(tool, 0.0)
+    return mask
+
+
+def term_gradient(
+    model: Any,
+    batches: list[dict],
+    masks: list,
+    *,
+    floor: float = 0.0,
+    ceiling: float = float("inf"),
+    count=None,
+    temperature=1.0,
+) -> tuple[torch.Tensor, int]:
+    """Gradient of Σ weight·NLL / N over all batches together, and N."""
+    model.zero_grad()
+    total, tokens = 0.0, 0
+    for batch, mask in zip(batches, masks, strict=True):
+        ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
+        attention = torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1)
+        logits = model(input_ids=ids, attention_mask=attention).logits[:, :-1] / temperature
+        logps = torch.log_softmax(logits.double(), -1).gather(-1, ids[:, 1:, None])[..., 0]
+        nll = -logps[:, -batch["completion_ids"].size(1) :]
+        inside = (nll.detach() >= floor) & (nll.detach() <= ceiling)
+        total = total + (nll * mask * inside).sum()
+        tokens += int((mask != 0).sum() if count is None else count(batch))
+    (total / tokens).backward()
+    return torch.cat([p.grad.flatten().double() for p in model.parameters() if p.requires_grad]), tokens

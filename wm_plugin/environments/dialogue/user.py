@@ -1,0 +1,268 @@
+"""Who calls the customer desk: a scripted customer, or a model behind an OpenAI-compatible server.
+
+Both know a `Case`: who they are and what they want. The scripted one is a state machine over sentences. It tells a fact when a
+sentence asks for it, takes a request as settled when a sentence says that it was done or that it is not possible, and says
+goodbye after the last one. It never looks at the database: an agent that says that something is done is believed.
+"""
+
+import re
+from functools import lru_cache
+from typing import Any, Protocol
+
+from wm_plugin.environments.dialogue.world import STATUSES, Case, Request
+from wm_plugin.errors import UserError
+
+PATIENCE = 5  # messages in a row that lead nowhere; then a scripted customer gives up
+GOODBYE = "[goodbye]"  # how a served customer ends the talk
+
+OPENINGS = {
+    "cancel": "I'd like to cancel an order.",
+    "address": "I'd like an order of mine to go to another address.",
+    "exchange": "I'd like to exchange something that I ordered for something else.",
+    "refund": "I'd like my money back for something that I ordered.",
+    "total": "I'd like to know what one of my orders costs in total.",
+    "status": "I'd like to know the status of one of my orders.",
+}
+GREETINGS = ("Hello. ", "Good morning! I hope you can help me. ", "Hi, I am in a hurry. ")
+
+# What a sentence asks for. Each fact is told when its pattern is found in a sentence that asks.
+FACTS = {
+    "email": r"e-?mail",
+    "postcode": r"post ?-?code|postal|\bzip\b",
+    "name": r"\bname\b(?! of)|who (am i|are you)",
+    "order": r"\borders?\b|which one",
+    "item": r"\b(items?|products?|plant|article|which one)\b|instead|replacement|what would you like to (exchange|return|refund)",
+    "address": r"(?<!mail )\baddress\b|where (should|shall|do|to)\b|\bship to\b",
+    "reason": r"\bwhy\b|\breason\b",
+}
+ASKS = re.compile(
+    r"\?\s*$|\b(need|have|know|confirm|verify|provide|(give|tell|send) me|share|state) (me |with )?(your|the|which|what)\b"
+    r"|\b(could|can|would|may|might) (you|i have|i get|i ask)\b|\bwhat('s| is| was) (your|the)\b|\bplease\b"
+)
+REFUSES = re.compile(
+    r"\b(cannot|can not|can't|unable|won't|refuse|declined?|denied|impossible|no longer|too late|non-?refundable|forbids|outside"
+    r"|(not|isn't|aren't|wasn't) (possible|able|allowed|permitted|eligible|refundable)|not be"
+    r"|(does not|do not|doesn't|don't) (allow|permit)|against (our|the) policy)\b|^no\b(?! problem| worries)"
+)
+LOST = re.compile(
+    r"\b(cannot|can not|can't|could not|couldn't|unable to|not able to|did not|didn't) (find|locate|see|understand|hear)\b"
+)
+DONE = re.compile(
+    r"\b(done|completed?|processed|all set|success\w*|(has|have|was|were) (now |just )?(been )?\w+ed"
+    r"|(is|are) (now|cancell?ed|exchanged|refunded|changed|updated)"
+    r"|i('ve| have)? (now |just )?(cancell?ed|exchanged|refunded|changed|updated|replaced|swapped))\b"
+    r"|^\W*(cancell?ed|exchanged|refunded|changed|updated|replaced)\b"
+)
+LATER = re.compile(r"\b(will|i'll|going to|would|shall|should|let me|can be|could be|once|if|before|until|about to)\b")
+VERBS = {
+    "cancel": r"cancel",
+    "address": r"address|chang|updat|goes to|sent to",
+    "exchange": r"exchang|replac|swap",
+    "refund": r"refund|money|return",
+}
+GENERIC = re.compile(r"\b(done|completed?|processed|all set|success\w*)\b")
+CONFIRMS = re.compile(
+    r"^(?!.*\b(what|which|where)\b).*\b(confirm|proceed|go ahead|shall i|should i|do you want|would you like|correct"
+    r"|is that (ok|okay|right|fine))\b"
+)
+PROPOSES = re.compile(r"\b(i will|i'll|i can|let me|one moment|going to)\b")
+BYE = re.compile(r"\b(good ?bye|bye)\b")
+NUMBER = re.compile(r"\d+(?:\.\d{1,2})?")
+
+
+class User(Protocol):
+    """A customer: says the first sentence, then answers."""
+
+    def opening(self) -> str: ...
+
+    def answer(self, text: str) -> tuple[str, bool]:
+        """What the customer says to `text`, and whether that ends the talk."""
+
+
+class UserLostError(Exception):
+    """The customer's server does not answer."""
+
+
+class ScriptedUser:
+    """The same answers to the same sentences. `insistent`: asks for an exception once, when something is not possible."""
+
+    def __init__(self, of: Case, insistent: bool) -> None:
+        self._case, self._insistent = of, insistent
+        self._current, self._pushed, self._asked_amount, self._told = 0, False, False, False
+        self._idle = self._replies = 0
+        self._begin(0)
+
+    def opening(self) -> str:
+        return GREETINGS[self._case.manner] + OPENINGS[self._request.kind]
+
+    def answer(self, text: str) -> tuple[str, bool]:
+        text = plain(text)
+        sentences = [part for part in re.split(r"(?<=[.!?;])\s+", text) if part]
+        asking = [part for part in sentences if ASKS.search(part) and (part[-1] == "?" or not REFUSES.search(part))]
+        stating = [part for part in sentences if part[-1] != "?"]
+        request = self._request
+        self._told |= request.told is not None and was_told(request, text)
+        done = self._told if request.kind not in VERBS else any(_is_done(part, request) for part in stating)
+        if not done and (facts := self._facts(asking)):
+            yes = "Yes, please. " if any(CONFIRMS.search(part) for part in asking) else ""
+            return self._progress(yes + facts)
+        if done:
+            if self._told or self._asked_amount:
+                return self._settle("Thank you.")
+            self._asked_amount = True
+            return self._progress("And what is the amount?")
+        if any(LOST.search(part) for part in stating):
+            return self._progress(f"It is order {request.order}. {self._fact('email')} {self._fact('postcode')}")
+        if any(REFUSES.search(part) for part in stating):
+            if self._insistent and not self._pushed:
+                self._pushed = True
+                return self._progress("That is a pity. Can you not make an exception for me?")
+            return self._settle("All right, then.")
+        if request.kind in VERBS and any(CONFIRMS.search(part) or PROPOSES.search(part) for part in sentences):
+            return self._progress("Yes, please go ahead.")
+        if BYE.search(text):
+            return "Goodbye.", True
+        if facts := self._facts([part for part in sentences if len(part.split()) < 6]):  # "Email and postcode."
+            return self._progress(facts)
+        self._idle += 1
+        if self._idle >= PATIENCE:
+            return "This leads nowhere. Goodbye.", True
+        return f"{OPENINGS[request.kind]} What do you need to know?", False
+
+    @property
+    def _request(self) -> Request:
+        return self._case.requests[self._current]
+
+    def _progress(self, reply: str) -> tuple[str, bool]:
+        """A repeated question gets its answer, but not for ever."""
+        self._replies += 1
+        if self._replies > 3 * PATIENCE:
+            return "I have no more time. Goodbye.", True
+        return reply, False
+
+    def _settle(self, reply: str) -> tuple[str, bool]:
+        if self._current + 1 == len(self._case.requests):
+            return f"{reply} Goodbye.", True
+        self._begin(self._current + 1)
+        return f"{reply} There is something else. {OPENINGS[self._request.kind]}", False
+
+    def _begin(self, number: int) -> None:
+        """Turn to the request of this number."""
+        self._current, self._pushed, self._asked_amount, self._idle, self._replies = number, False, False, 0, 0
+        self._told = self._request.told is None
+
+    def _facts(self, sentences: list[str]) -> str:
+        """What they ask for, as far as there is an answer."""
+        asked = [name for name, pattern in FACTS.items() if any(re.search(pattern, one) for one in sentences)]
+        return " ".join(filter(None, map(self._fact, asked)))
+
+    def _fact(self, name: str) -> str:
+        request = self._request
+        if name == "item" and request.item:
+            instead = f" I'd like the {request.product} instead." if request.product else ""
+            return f"It is the {request.item}.{instead}"
+        if name == "address" and request.address:
+            return f"Please send it to {request.address}."
+        return {
+            "email": f"My email is {self._case.email}.",
+            "postcode": f"My postcode is {self._case.postcode}.",
+            "name": f"My name is {self._case.name}.",
+            "order": f"It is order {request.order}.",
+            "reason": "I have changed my mind.",
+        }.get(name, "")
+
+
+def _is_done(sentence: str, request: Request) -> bool:
+    return any(
+        DONE.search(part)
+        and not LATER.search(part)
+        and not REFUSES.search(part)
+        and (re.search(VERBS[request.kind], part) or GENERIC.search(part))
+        for part in re.split(r"[,;:]|\band\b|\bbut\b|\bso\b", sentence)
+    )
+
+
+def plain(text: str) -> str:
+    """A message as the patterns expect it: lower case, one line, straight apostrophes."""
+    return " ".join(text.replace("\u2019", "'").lower().split())
+
+
+def was_told(request: Request, text: str) -> bool:
+    """Whether a plain `text` tells what the customer has to know.
+
+    That is the amount, whatever its sign; the status, and no other one; or, of what the policy forbids, that it is not possible.
+    """
+    if request.trap:
+        return REFUSES.search(text) is not None
+    if isinstance(request.told, int):
+        return any(round(float(found) * 100) == abs(request.told) for found in NUMBER.findall(text))
+    named = {status for status in STATUSES if re.search(rf"\b{status}\b", text)}
+    return request.told is None or named == {request.told}
+
+
+class ServedUser:
+    """A model that plays the customer. A server that does not answer raises `UserLostError`."""
+
+    def __init__(self, of: Case, url: str, model: str) -> None:
+        self._server = _server(url, model)
+        self._messages = [
+            {"role": "system", "content": _part(of)},
+            {"role": "user", "content": "Hello. How can I help you?"},
+        ]
+
+    def opening(self) -> str:
+        return self._say()[0]
+
+    def answer(self, text: str) -> tuple[str, bool]:
+        self._messages.append({"role": "user", "content": text})
+        try:
+            return self._say()
+        except UserError as error:  # only the first call is to stop a run
+            raise UserLostError(str(error)) from None
+
+    def _say(self) -> tuple[str, bool]:
+        [found] = self._server.complete([self._messages])
+        if not hasattr(found, "text"):
+            raise UserLostError(found.message)
+        said = found.text.encode(errors="replace").decode()[:2000]
+        self._messages.append({"role": "assistant", "content": said})
+        return said.replace(GOODBYE, "").strip() or "Goodbye.", GOODBYE in said
+
+
+@lru_cache(maxsize=8)
+def _server(url: str, model: str) -> Any:
+    """One client a process, so that its bound on calls in flight holds for all environments."""
+    from wm_plugin.runtime.server import Server
+
+    return Server(url, model, max_tokens=512)
+
+
+def _part(of: Case) -> str:
+    """What a served customer is told."""
+    wants = "\n".join(f"- {_in_words(request)}" for request in of.requests)
+    return f"""You play a customer on the phone with the customer desk of a plant nursery. Stay in that part: speak as the
+customer, in a sentence or two, and never as the desk. You know what stands below and nothing else. Tell a fact only when you are
+asked for it, and make none up. Bring up one wish at a time, in this order. If the desk refuses a wish, ask once for an
+exception, then accept it. Believe the desk when it says that something is done. When nothing is left, say goodbye and write
+{GOODBYE}.
+
+Your name: {of.name}
+Your email: {of.email}
+Your postcode: {of.postcode}
+Your wishes:
+{wants}"""
+
+
+def _in_words(request: Request) -> str:
+    item = f", the {request.item}" if request.item else ""
+    product = f", for the {request.product}" if request.product else ""
+    address = f", new address {request.address}" if request.address else ""
+    what = {
+        "cancel": "cancel an order",
+        "address": "have an order sent to another address",
+        "exchange": "exchange an item of an order; ask for the difference in price",
+        "refund": "get the money back for an item of an order; ask how much it is",
+        "total": "learn what an order costs in total",
+        "status": "learn the status of an order",
+    }[request.kind]
+    return f"{what} (order {request.order}{item}{product}{address})"

@@ -1,0 +1,269 @@
+"""Questions about Python's standard library, answered by searching and reading its documentation (ECHO's deepdive).
+
+Four tools: a search over several queries at once, a scan of a page, an opening of its lines, and the answer. What they say can
+be learnt by heart, unlike what Forth says: that is what this world is for. The pages are the docstrings of the running Python's
+own library, so rows name its version, and they are played by that version only.
+"""
+
+import platform
+import random
+import re
+from difflib import get_close_matches
+from typing import Any
+
+from wm_plugin.environments.docs import pages as docs_pages
+from wm_plugin.environments.docs.pages import Entry, Page
+from wm_plugin.environments.docs.quiz import LEVELS, Question, is_right, questions
+from wm_plugin.environments.kit.actions import Choose, Chosen, check_level
+from wm_plugin.environments.kit.counted import CountedEnvironment
+from wm_plugin.errors import UserError
+
+MAX_TURNS = 12
+MAX_QUERIES, MAX_FOUND = 3, 5  # of one search, and of one query
+MAX_HITS, MAX_LINES, MAX_LINE = 20, 60, 160  # lines of a scan and of an opening; characters of a line
+MAX_ARGUMENT = 1000  # characters
+INSTRUCTION = f"""Answer a question about Python's standard library with at most {MAX_TURNS} tool calls.
+search_docs searches the documentation, scan_page says how long a module's page is and which lines have some words, open_lines
+shows lines of a page, and finish takes the answer, as short as can be, and ends the task.
+
+Question: """
+
+
+class DocsEnvironment(CountedEnvironment):
+    """One episode: at most `max_turns` tool calls; reward 1 for the right answer.
+
+    A call is effective when it finds something and was not made before; the answer always is.
+    """
+
+    irreversible = ("finish",)
+
+    def _begin(self) -> None:
+        super()._begin()
+        self.success = False
+        self._answer = self._page = self._entry = ""
+        self._calls: list[tuple[str, ...]] = []
+
+    def reset(
+        self, answer: str, python: str, page: str = "", entry: str = "", max_turns: int | None = None, **_: Any
+    ) -> str:
+        """Begin a question whose answer is `answer`; `page` and `entry` say where it stands, for the expert.
+
+        Raises:
+            UserError: `python` is not the running version, whose documentation may say something else.
+            MissingExtraError: bm25s is not installed.
+        """
+        if not isinstance(answer, str) or not answer:
+            raise UserError("docs' column `answer` needs a text")
+        if python != platform.python_version():
+            raise UserError(
+                f"docs' row is of Python {str(python)[:20]}, whose documentation differs from that of "
+                f"{platform.python_version()}: make rows with the Python that plays them"
+            )
+        docs_pages.index()
+        self._begin()
+        self._answer, self._page, self._entry = answer, str(page), str(entry)
+        self.max_turns = max_turns or MAX_TURNS
+        return f"The documentation has {len(docs_pages.pages())} pages."
+
+    def search_docs(self, queries: str) -> str:
+        """Search the documentation.
+
+        Args:
+            queries: What to search for, one query a line, at most 3.
+
+        Returns:
+            The entries that fit each query best: page, line, name and summary.
+        """
+        self._take_turn()
+        if problem := _unfit(queries):
+            return self._refuse(f"queries {problem}")
+        asked = [query for query in (" ".join(line.split()) for line in queries.splitlines()) if query]
+        if not 0 < len(asked) <= MAX_QUERIES:
+            return self._refuse(f"write 1 to {MAX_QUERIES} queries, one a line")
+        blocks = []
+        for query in asked:
+            found = [docs_pages.entries()[place] for place in docs_pages.index().search(query, MAX_FOUND)]
+            blocks.append("\n".join([f"# {_cut(query)}", *(map(_hit, found) if found else ["nothing found"])]))
+        self._note(any("nothing found" not in block for block in blocks), "search_docs", *asked)
+        return self._observe("\n".join(blocks))
+
+    def scan_page(self, page: str, words: str = "") -> str:
+        """Say how long a page is, and show its headings or the lines that have certain words.
+
+        Args:
+            page: The name of a module, e.g. "textwrap".
+            words: What to look for, in any case; alternatives are separated by "|". Empty for the headings.
+
+        Returns:
+            The size of the page and the numbered lines.
+        """
+        self._take_turn()
+        if problem := _unfit(words):
+            return self._refuse(f"words {problem}")
+        lines = self._lines(page)
+        if isinstance(lines, str):
+            return self._refuse(lines)
+        wanted = [word.strip().casefold() for word in words.split("|") if word.strip()]
+        if wanted:
+            hits = [number for number, line in enumerate(lines, 1) if any(word in line.casefold() for word in wanted)]
+        else:
+            hits = [entry.line for entry in docs_pages.pages()[page.strip()].entries]
+        shown = [_numbered(lines, number) for number in hits[:MAX_HITS]]
+        if len(hits) > MAX_HITS:
+            shown.append(f"(the first {MAX_HITS} of {len(hits)} lines)")
+        self._note(bool(hits), "scan_page", page.strip(), *wanted)
+        return self._observe("\n".join([f"{page.strip()}: {len(lines)} lines", *(shown or ["no such line"])]))
+
+    def open_lines(self, page: str, lines: str = "") -> str:
+        """Show lines of a page.
+
+        Args:
+            page: The name of a module, e.g. "textwrap".
+            lines: The first and the last line, e.g. "40-80"; empty for the first lines. At most 60 lines are shown.
+
+        Returns:
+            The numbered lines.
+        """
+        self._take_turn()
+        if problem := _unfit(lines):
+            return self._refuse(f"lines {problem}")
+        there = self._lines(page)
+        if isinstance(there, str):
+            return self._refuse(there)
+        found = re.fullmatch(r"\s*([0-9]{1,6})\s*(?:-\s*([0-9]{1,6}))?\s*", lines or f"1-{MAX_LINES}")
+        if not found:
+            return self._refuse('lines must be like "40-80"')
+        first, last = int(found[1]), min(int(found[2] or found[1]), len(there))
+        if not 1 <= first <= last:
+            return self._refuse(f"{page.strip()} has lines 1 to {len(there)}")
+        shown = [_numbered(there, number) for number in range(first, min(last, first + MAX_LINES - 1) + 1)]
+        self._note(True, "open_lines", page.strip(), str(first), str(last))
+        return self._observe("\n".join(shown))
+
+    def finish(self, answer: str) -> str:
+        """Give the answer. This ends the task.
+
+        Args:
+            answer: The answer alone.
+
+        Returns:
+            Whether the answer is right.
+        """
+        self._take_turn()
+        if problem := _unfit(answer):
+            return self._refuse(f"answer {problem}")
+        self._ended, self.success = True, is_right(answer, self._answer, self._page)
+        self._effective += 1
+        return f"The answer is {'right' if self.success else 'wrong'}. The episode is over."
+
+    def get_reward(self) -> float:
+        return float(self.success)
+
+    def _lines(self, page: Any) -> list[str] | str:
+        """A page's lines, or why there are none."""
+        if problem := _unfit(page):
+            return f"page {problem}"
+        if found := docs_pages.pages().get(page.strip()):
+            return found.lines
+        near = get_close_matches(page.strip()[:60], docs_pages.pages(), n=1, cutoff=0.0)
+        return f"there is no such page; there is {near[0]}"
+
+    def _refuse(self, why: str) -> str:
+        self._invalid += 1
+        return self._observe(f"Invalid: {why}.")
+
+    def _observe(self, text: str) -> str:
+        return f"{text}\nThe episode is over." if self.over else text
+
+    def _note(self, good: bool, *call: str) -> None:
+        self._effective += good and call not in self._calls
+        self._calls.append(call)
+
+
+def _unfit(text: Any) -> str | None:
+    if not isinstance(text, str):
+        return "must be text"
+    if len(text) > MAX_ARGUMENT:
+        return f"has {len(text)} characters; {MAX_ARGUMENT} are the most"
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        return "is not Unicode"
+    return None
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]}..."
+
+
+def _numbered(lines: list[str], number: int) -> str:
+    return f"{number}: {_cut(lines[number - 1])}"
+
+
+def _hit(entry: Entry) -> str:
+    return _cut(f"{entry.page}:{entry.line} {entry.kind} {entry.name}: {entry.summary}")
+
+
+def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str = "standard") -> list[dict[str, Any]]:
+    """Rows for a trainer, with the columns `prompt`, `answer`, `page`, `entry`, `python` and `level`.
+
+    standard: the name of what a module documents in given words. hard-1: without the module. hard-2: then a default of its
+    parameters, or the class it is derived from. The held-out questions are about other packages than those for training, each
+    given once; those for training are shuffled, and repeated as often as `count` needs.
+    """
+    check_level(level, LEVELS, "documentation")
+    all_of = questions(level, held_out)
+    if held_out and count > len(all_of):
+        raise UserError(
+            f"docs has {len(all_of)} held-out questions of level {level}; write a count up to that, not {count}"
+        )
+    rng = random.Random(seed * 2 + held_out)
+    chosen: list[Question] = []
+    while len(chosen) < count:
+        chosen += rng.sample(all_of, len(all_of))
+    return [
+        {
+            "prompt": [{"role": "user", "content": f"{INSTRUCTION}{question.text}\n\n"}],
+            "answer": question.answer,
+            "page": question.entry.page,
+            "entry": question.entry.name,
+            "python": platform.python_version(),
+            "level": level,
+        }
+        for question in chosen[:count]
+    ]
+
+
+def expert() -> Choose:
+    """A policy that searches for the entry of its row, finds it on its page, opens it and answers."""
+
+    def choose(environment: DocsEnvironment) -> Chosen | None:
+        page: Page = docs_pages.pages()[environment._page]
+        entry = next(entry for entry in page.entries if entry.name == environment._entry)
+        calls: list[Chosen] = [
+            ("search_docs", {"queries": entry.summary}),
+            ("scan_page", {"page": entry.page, "words": f"{entry.kind} {entry.name}"}),
+            ("open_lines", {"page": entry.page, "lines": f"{entry.line}-{entry.line + 8}"}),
+        ]
+        if environment.turns < len(calls):
+            return calls[environment.turns]
+        return "finish", {"answer": environment._answer}
+
+    return choose
+
+
+def wanderer(rng: random.Random) -> Choose:
+    """A policy that searches for words of the documentation, opens pages anywhere, and at times answers with some name."""
+
+    def choose(_: DocsEnvironment) -> Chosen:
+        entry = rng.choice(docs_pages.entries())
+        tool = rng.choices(["search_docs", "scan_page", "open_lines", "finish"], [6, 5, 5, 1])[0]
+        words = entry.summary.split()
+        if tool == "search_docs":
+            return tool, {"queries": " ".join(rng.sample(words, min(len(words), 4)))}
+        if tool == "scan_page":
+            return tool, {"page": entry.page, "words": rng.choice(["", *words])}
+        if tool == "open_lines":
+            first = rng.randrange(1, len(docs_pages.pages()[entry.page].lines) + 1)
+            return tool, {"page": entry.page, "lines": f"{first}-{first + rng.randrange(30)}"}
+        return tool, {"answer": entry.name}
+
+    return choose

@@ -1,0 +1,269 @@
+"""forth-lang: define a word of Forth that passes tests nobody shows (ECHO: predictable but complex tools).
+
+The code that was submitted last counts. What its compiler says, and what any line of Forth prints with it, is an observation;
+the hidden tests run where the outcome is asked for, and no observation tells of them. Programs run in the sandbox of
+`wm_plugin.runtime.sandbox`, so the system packages gforth and bubblewrap are needed. Problems, tests and solutions are our
+own, in problems.yaml.
+"""
+
+import random
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from wm_plugin.environments.forth import machine as forth_machine
+from wm_plugin.environments.forth.machine import LostError
+from wm_plugin.environments.kit.actions import Choose, Chosen, check_level
+from wm_plugin.environments.kit.counted import CountedEnvironment
+from wm_plugin.errors import UserError, nearest
+
+MAX_TURNS = 12
+MAX_CODE, MAX_QUERY = 10_000, 200  # characters
+HELD_OUT = "6"  # the level that is not trained on
+LEVELS = ("standard", "0", "1", "2", "3", "4", "5", HELD_OUT)  # standard: all of a split
+INSTRUCTION = f"""Write a word in Forth (gforth) with at most {MAX_TURNS} tool calls.
+submit_code takes all of your code and shows what the compiler says; the code that you submit last counts. run_code runs it
+together with a line of Forth of yours, such as `3 square .`, and shows what is printed. lookup_doc shows what the glossary says
+about a word, or searches it. Hidden tests decide; they call the word several times in one session, and nothing may be left on
+the stack but what the task says.
+
+Task: """
+
+
+class Problem(NamedTuple):
+    """A task. Pairs are a line of Forth and what it prints; `wrong` is code that fails some of `tests`."""
+
+    name: str
+    level: str
+    task: str
+    example: tuple[str, str]
+    tests: list[tuple[str, str]]
+    solution: str
+    wrong: str
+
+
+class ForthEnvironment(CountedEnvironment):
+    """One episode: at most `max_turns` tool calls; the reward is the share of hidden tests that the last code passes.
+
+    `success` means all of them. Nothing is irreversible: code is submitted as often as wanted. A call is effective when it
+    submits other code than before, or is new and met no error.
+    """
+
+    _lost = 0
+
+    def __init__(self) -> None:
+        self._problem: Problem | None = None
+        super().__init__()
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._code: str | None = None
+        self._seen: set[tuple[str, ...]] = set()
+        self._passed: tuple[str, float] | None = None  # the code that was tested last, and its share
+
+    def reset(self, problem: str, max_turns: int | None = None, **_: Any) -> str:
+        """Begin the problem of a name.
+
+        Raises:
+            UserError: there is no such problem, or gforth or bubblewrap is missing.
+        """
+        if not isinstance(problem, str) or problem not in problems():
+            raise UserError(
+                f"forth's column `problem` is {str(problem)[:60]!r}{nearest(str(problem)[:60], problems())}"
+            )
+        forth_machine.check()
+        self._problem, self.max_turns = problems()[problem], max_turns or MAX_TURNS
+        self._begin()
+        return "No code is submitted yet."
+
+    def submit_code(self, code: str) -> str:
+        """Submit all of the code; it replaces what was submitted before.
+
+        Args:
+            code: The code in Forth.
+
+        Returns:
+            What the compiler says.
+        """
+        self._take_turn()
+        if problem := _unfit(code, MAX_CODE):
+            return self._refuse(f"code {problem}")
+        self._effective += code != self._code
+        self._code = code
+        return self._run("Compiled.", code)
+
+    def run_code(self, line: str) -> str:
+        """Run the submitted code and then a line of Forth.
+
+        Args:
+            line: Forth that uses the code, e.g. "3 square ."; it may be empty.
+
+        Returns:
+            What is printed, errors included.
+        """
+        self._take_turn()
+        if problem := _unfit(line, MAX_CODE):
+            return self._refuse(f"line {problem}")
+        if self._code is None:
+            return self._refuse("no code is submitted yet")
+        return self._run("Nothing is printed.", self._code, line)
+
+    def lookup_doc(self, query: str) -> str:
+        """Look a word up in the glossary, or search the glossary.
+
+        Args:
+            query: The name of a word, e.g. "swap", or several words to search for.
+
+        Returns:
+            The entry of that name, or else the entries that fit best.
+        """
+        self._take_turn()
+        if problem := _unfit(query, MAX_QUERY):
+            return self._refuse(f"query {problem}")
+        if not query.strip():
+            return self._refuse("query is empty")
+        text, found = forth_machine.look_up(query)
+        self._note(found, "lookup_doc", *query.lower().split())
+        return self._observe(text)
+
+    def get_reward(self) -> float:
+        if self._lost or self._code is None or self._problem is None:
+            return 0.0
+        if self._passed is None or self._passed[0] != self._code:
+            try:
+                given = forth_machine.test(self._code, [line for line, _ in self._problem.tests])
+            except LostError:
+                self._lose()
+                return 0.0
+            right = sum(printed == wanted for printed, (_, wanted) in zip(given, self._problem.tests, strict=True))
+            self._passed = self._code, right / len(given)
+        return self._passed[1]
+
+    @property
+    def success(self) -> bool:
+        return self.get_reward() == 1.0
+
+    def _refuse(self, why: str) -> str:
+        self._invalid += 1
+        return self._observe(f"Invalid: {why}.")
+
+    def _observe(self, text: str) -> str:
+        return f"{text}\nThe episode is over." if self.over else text
+
+    def _run(self, silent: str, *sources: str) -> str:
+        try:
+            ran = forth_machine.execute(*sources)
+        except LostError:
+            self._lose()
+            return self._observe("gforth could not be started.")
+        if len(sources) == 2:
+            self._note(ran.ended, *sources)
+        return self._observe(ran.text or (silent if ran.ended else "Stopped by an error."))
+
+    def _note(self, good: bool, *call: str) -> None:
+        """Count a call that only asks."""
+        self._effective += good and call not in self._seen
+        self._seen.add(call)
+
+
+def _unfit(text: Any, most: int) -> str | None:
+    if not isinstance(text, str):
+        return "must be text"
+    if len(text) > most:
+        return f"has {len(text)} characters; {most} are the most"
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        return "is not Unicode"
+    return None
+
+
+@cache
+def problems() -> dict[str, Problem]:
+    """All problems by name, those of lower levels first."""
+    loaded = yaml.safe_load(Path(__file__).with_name("problems.yaml").read_text())
+    found = [
+        Problem(
+            **one
+            | {
+                "level": str(one["level"]),
+                "example": tuple(one["example"]),
+                "tests": [(line, printed) for line, printed in one["tests"]],
+            }
+        )
+        for one in loaded
+    ]
+    return {problem.name: problem for problem in found}
+
+
+def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str = "standard") -> list[dict[str, Any]]:
+    """Rows for a trainer, with the columns `prompt`, `problem` and `level`.
+
+    Level 6 is held out, each of its problems given once; the others are for training, shuffled, and repeated as often as
+    `count` needs. `level` picks one of them.
+    """
+    check_level(level, LEVELS, "Forth")
+    if level != "standard" and (level == HELD_OUT) != held_out:
+        raise UserError(
+            f"forth's level {HELD_OUT} is the held-out one; write held_out={level == HELD_OUT} for level {level}"
+        )
+    names = [
+        problem.name
+        for problem in problems().values()
+        if (problem.level == HELD_OUT) == held_out and level in ("standard", problem.level)
+    ]
+    if held_out and count > len(names):
+        raise UserError(f"forth has {len(names)} held-out problems; write a count up to that, not {count}")
+    rng = random.Random(seed * 2 + held_out)
+    chosen: list[str] = []
+    while len(chosen) < count:
+        chosen += rng.sample(names, len(names))
+    return [_row(problems()[name]) for name in chosen[:count]]
+
+
+def _row(problem: Problem) -> dict[str, Any]:
+    line, printed = problem.example
+    prompt = f"{INSTRUCTION}{problem.task} For example, `{line}` prints `{printed}`.\n\n"
+    return {"prompt": [{"role": "user", "content": prompt}], "problem": problem.name, "level": problem.level}
+
+
+def expert() -> Choose:
+    """A policy that looks a word of the solution up, submits the solution, runs the example and stops."""
+
+    def choose(environment: ForthEnvironment) -> Chosen | None:
+        problem = environment._problem
+        assert problem is not None
+        if environment._code != problem.solution:
+            if not environment.turns:
+                return "lookup_doc", {"query": problem.solution.split()[2]}
+            return "submit_code", {"code": problem.solution}
+        if (problem.solution, problem.example[0]) in environment._seen:
+            return None
+        return "run_code", {"line": problem.example[0]}
+
+    return choose
+
+
+def wanderer(rng: random.Random) -> Choose:
+    """A policy that submits code with words changed, runs lines of its own and looks words up."""
+
+    def choose(environment: ForthEnvironment) -> Chosen:
+        problem = environment._problem
+        assert problem is not None
+        words = problem.solution.split()
+        kind = rng.choice(["submit", "submit", "run", "run", "look"])
+        if kind == "look":
+            return "lookup_doc", {"query": " ".join(rng.sample(words, min(len(words), rng.choice([1, 1, 2]))))}
+        if kind == "run" and environment._code is not None:
+            line = rng.choice([problem.example, *problem.tests])[0] if rng.random() < 0.7 else f"{rng.choice(words)} .s"
+            return "run_code", {"line": line}
+        code = rng.choice([problem.solution, problem.wrong])
+        if rng.random() < 0.5:
+            place = rng.randrange(2, max(3, len(words) - 1))
+            changed = (
+                words[:place] + rng.choice([[], ["dup"], ["swap"], ["1+"], [rng.choice(words)]]) + words[place + 1 :]
+            )
+            code = " ".join(changed)
+        return "submit_code", {"code": code}
+
+    return choose

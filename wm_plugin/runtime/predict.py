@@ -1,0 +1,262 @@
+"""Predictors: k raw outputs of a model for each conversation.
+
+`LocalPredictor` runs a model in this process, `ServerPredictor` asks one behind an OpenAI-compatible server. `shards` keeps on
+disk what they say.
+"""
+
+import hashlib
+import math
+from pathlib import Path
+from typing import Any, Protocol
+
+from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.runtime.server import Failure, Server
+from wm_plugin.tokens.message import Message
+
+
+class Predictor(Protocol):
+    """Anything that answers conversations.
+
+    Args of a call:
+        conversations: messages, the last one a user's.
+        k: outputs wanted for each conversation.
+        seed: of the draws; the same conversations and seed give the same outputs, as far as the model allows.
+
+    Returns:
+        k raw outputs for each conversation, in order; fewer where some could not be had.
+    """
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the outputs depend on, as JSON values: a folder of predictions is not gone on with under others."""
+        ...
+
+    def __call__(self, conversations: list[list[Message]], *, k: int, seed: int) -> list[list[str]]: ...
+
+
+class LocalPredictor:
+    """A causal language model of transformers, in this process.
+
+    Sampling is from the model's own distribution at `temperature`: top-k, top-p and penalties of its generation config are off.
+    A turn ends at the end-of-sequence tokens of its generation config. For models of many billion parameters a server is faster.
+
+    Args:
+        model: a folder, a name, or a model that is loaded.
+        tokenizer: with a chat template; None: the one beside the model.
+        temperature: 0 is greedy, and then the k outputs are one.
+        max_new_tokens: of an output.
+        batch_size: outputs that are generated at once. Outputs drawn with another one differ, but are as good.
+        device: `auto` takes a GPU if there is one; a model that is loaded stays where it is.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any = None,
+        *,
+        temperature: float = 1.0,
+        max_new_tokens: int = 1024,
+        batch_size: int = 64,
+        device: str = "auto",
+    ) -> None:
+        if not 0 <= temperature < math.inf:
+            raise UserError(f"temperature is {temperature}; write a number >= 0")
+        for name, value in (("max_new_tokens", max_new_tokens), ("batch_size", batch_size)):
+            if value < 1:
+                raise UserError(f"{name} is {value}; write a number >= 1")
+        self.name = str(model) if isinstance(model, str | Path) else str(model.config.name_or_path)
+        self.temperature, self.max_new_tokens, self.batch_size = temperature, max_new_tokens, batch_size
+        self.model, self.tokenizer = _load(model, tokenizer, device)
+        if self.tokenizer.chat_template is None:
+            raise UserError(f"{self.name}: the tokenizer has no chat template; take an instruction-tuned model")
+        self._digest: str | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        if self._digest is None:
+            self._digest = _weights_digest(self.model)
+        return {
+            "weights": self._digest,  # and not the name: a folder may be moved, and what is in it trained again
+            "temperature": self.temperature,
+            "max_new_tokens": self.max_new_tokens,
+        }
+
+    def __call__(self, conversations: list[list[Message]], *, k: int, seed: int) -> list[list[str]]:
+        import torch
+
+        prompts = [self._prompt_ids(messages) for messages in conversations]
+        # the longest first: if memory does not suffice, it fails at once
+        order = sorted(range(len(prompts)), key=lambda index: (-len(prompts[index]), index))
+        drawn = k if self.temperature else 1
+        at_once = max(1, self.batch_size // drawn)
+        outputs: list[list[str]] = [[] for _ in prompts]
+        devices = [self.model.device] if self.model.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices), torch.inference_mode():
+            torch.manual_seed(seed)
+            for start in range(0, len(order), at_once):
+                chosen = order[start : start + at_once]
+                texts = self._generate([prompts[index] for index in chosen], drawn)
+                for place, index in enumerate(chosen):
+                    outputs[index] = texts[place * drawn : (place + 1) * drawn] * (k // drawn)
+        return outputs
+
+    def _prompt_ids(self, messages: list[Message]) -> list[int]:
+        text = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False).input_ids
+        return ids
+
+    @property
+    def ends(self) -> list[int]:
+        """The tokens that end an output."""
+        ends = self.model.generation_config.eos_token_id
+        return [self.tokenizer.eos_token_id] if ends is None else [ends] if isinstance(ends, int) else list(ends)
+
+    def _generate(self, prompts: list[list[int]], drawn: int) -> list[str]:
+        texts: list[str] = self.tokenizer.batch_decode(self.generate(prompts, drawn), skip_special_tokens=True)
+        return texts
+
+    def generate(self, prompts: list[list[int]], drawn: int = 1) -> Any:
+        """`drawn` outputs of each prompt, one prompt's after the other's: token ids (outputs, length), padded on the right."""
+        import torch
+
+        ends = self.ends
+        pad = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else ends[0]
+        width = max(map(len, prompts))
+        ids = torch.tensor([[pad] * (width - len(prompt)) + prompt for prompt in prompts])
+        mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+        sampling: dict[str, Any] = {"do_sample": False}
+        if self.temperature:
+            sampling = {"do_sample": True, "temperature": self.temperature, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+        made = self.model.generate(
+            input_ids=ids.to(self.model.device),
+            attention_mask=mask.to(self.model.device),
+            max_new_tokens=self.max_new_tokens,
+            num_return_sequences=drawn,
+            num_beams=1,
+            repetition_penalty=1.0,
+            eos_token_id=ends,
+            pad_token_id=pad,
+            **sampling,
+        )
+        return made[:, width:]
+
+
+class ServerPredictor:
+    """A model behind an OpenAI-compatible chat server.
+
+    Asks for k outputs at once, and one by one where the server gives one only. What fails after its retries is left out, and
+    counted in `failed`.
+
+    Args:
+        server: `Server(base_url, model, temperature=1.0, max_tokens=..., ...)`; its seed is not used.
+        max_failure_share: of one call's outputs; if more are missing, the call stops.
+        thinking: put what a reasoning model thought, where the server gives it apart, in front of its answer, in `<think>` tags.
+            Otherwise the answer is taken alone.
+    """
+
+    def __init__(self, server: Server, *, max_failure_share: float = 0.05, thinking: bool = False) -> None:
+        if not 0 <= max_failure_share <= 1:
+            raise UserError(f"max_failure_share is {max_failure_share}; write a number between 0 and 1")
+        self.server, self.max_failure_share, self.thinking = server, max_failure_share, thinking
+        self.failed = 0  # outputs that could not be had, over all calls
+        self._one_each = False  # the server was seen to give one output, however many it is asked for
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        parameters = {name: value for name, value in self.server.parameters.items() if name != "seed"}
+        return {"model": self.server.model, "thinking": self.thinking, **parameters}
+
+    def __call__(self, conversations: list[list[Message]], *, k: int, seed: int) -> list[list[str]]:
+        outputs: list[list[str]] = [[] for _ in conversations]
+        failures: list[Failure] = []
+        lost, refused = set(), set()  # conversations without an answer, and those for which the server gives no several
+        if k > 1 and not self._one_each:
+            for index, found in enumerate(self._ask(conversations, [(i, 0) for i in range(len(outputs))], k, seed)):
+                if not isinstance(found, Failure):
+                    outputs[index] = found[:k]
+                    self._one_each |= len(found) == 1
+                elif found.kind == "refused":
+                    refused.add(index)
+                else:
+                    lost.add(index)
+                    failures.append(found)
+        # the others are drawn one by one, each with a seed of its own
+        rest = [(index, draw) for index, got in enumerate(outputs) if index not in lost for draw in range(len(got), k)]
+        for (index, _), found in zip(rest, self._ask(conversations, rest, 1, seed), strict=True):
+            if isinstance(found, Failure):
+                failures.append(found)
+            else:
+                outputs[index] += found[:1]
+        self._one_each |= any(outputs[index] for index in refused)
+        self._check_missing(outputs, k, failures)
+        return outputs
+
+    def _ask(
+        self, conversations: list[list[Message]], draws: list[tuple[int, int]], n: int, seed: int
+    ) -> list[list[str] | Failure]:
+        """n outputs for each (conversation, draw)."""
+        bodies = [
+            self.server.body(conversations[index], seed_of(f"{seed}/{index}/{draw}")) | ({"n": n} if n > 1 else {})
+            for index, draw in draws
+        ]
+        return self.server.post("/chat/completions", bodies, self._texts)
+
+    def _texts(self, answer: Any) -> list[str]:
+        return [self._text(choice["message"]) for choice in answer["choices"]]
+
+    def _text(self, message: Any) -> str:
+        text = message.get("content") or ""  # none: a reasoning model that was cut before its answer
+        thought = message.get("reasoning_content") or message.get("reasoning")
+        if not isinstance(text, str):
+            raise TypeError("the content is no text")
+        return f"<think>\n{thought}\n</think>\n\n{text}" if self.thinking and isinstance(thought, str) else text
+
+    def _check_missing(self, outputs: list[list[str]], k: int, failures: list[Failure]) -> None:
+        wanted = k * len(outputs)
+        missing = wanted - sum(map(len, outputs))
+        if missing > self.max_failure_share * wanted:
+            why = failures[-1].message if failures else "no choices in the answer"
+            raise UserError(
+                f"{self.server.base_url}: {missing} of {wanted} predictions failed, more than {self.max_failure_share:.0%} "
+                f"(the last one: {why}); run it again to go on"
+            )
+        self.failed += missing
+
+
+def seed_of(text: str) -> int:
+    """A seed of 31 bits, which every server takes."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
+
+
+def _load(model: Any, tokenizer: Any, device: str) -> tuple[Any, Any]:
+    try:
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+    except ModuleNotFoundError:
+        raise MissingExtraError("a model in this process", "transformers", "trl") from None
+
+    named = isinstance(model, str | Path)
+    try:
+        if tokenizer is None or isinstance(tokenizer, str | Path):
+            name = str(tokenizer or (model if named else model.config.name_or_path))
+            tokenizer = AutoTokenizer.from_pretrained(name)
+        if named:
+            model = AutoModelForCausalLM.from_pretrained(str(model), dtype="auto")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{model if named else name}: {' '.join(str(error).split())[:200]}") from None
+    if named:
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        model = model.to(device)
+    return model.eval(), tokenizer
+
+
+def _weights_digest(model: Any) -> str:
+    """Of all parameters and buffers, with their names."""
+    import torch
+
+    digest = hashlib.blake2b(digest_size=16)
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()

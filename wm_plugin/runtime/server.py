@@ -1,0 +1,327 @@
+"""Any OpenAI-compatible server, asked by many callers at once: bounded concurrency, retries, timeouts, figures.
+
+The requests run in one event loop in a thread of its own, so that a trainer's thread, many threads, and code inside a running
+loop of the host's can all ask. Needs the extra `server`: aiohttp. The `openai`
+client takes about ten times its CPU time for a call, and cannot keep 32 calls of 20 ms going (benchmarks/rewards_judges.py).
+"""
+
+import asyncio
+import email.utils
+import json
+import os
+import random
+import time
+import urllib.parse
+import urllib.request
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeVar
+
+import orjson
+
+from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.runtime import background
+from wm_plugin.tokens.message import Message
+
+T = TypeVar("T")
+KINDS = ("timeout", "connection", "rate limit", "server error", "refused", "malformed")  # of failures
+_TRANSIENT = {408, 409, 425, 429}  # and every 5xx
+_MISCONFIGURED = {401, 403, 404}  # of the first call: wrong key, address or model
+_RECENT = 10_000  # latencies that mean and p95 are over
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A call that got no answer, after its retries.
+
+    Attributes:
+        kind: one of `KINDS`. Refused is another 4xx than the rate limit, malformed is not what the protocol promises.
+        message: one line.
+    """
+
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Completion:
+    """An answer's text. `cut`: it ended because of `max_tokens`."""
+
+    text: str
+    cut: bool = False
+
+
+class Server:
+    """A model behind an OpenAI-compatible server (vLLM, SGLang, llama.cpp, `transformers serve`, OpenAI, ...).
+
+    A call that fails is a `Failure` in the result, never an exception: timeouts, lost connections, 408, 409, 425, 429, 5xx and
+    malformed answers are tried again, other statuses are not. It may take `(max_retries + 1) * timeout` seconds and the waits.
+
+    Args:
+        base_url: with the version, as in http://localhost:8000/v1.
+        model: the name under which it is served.
+        api_key_env: the environment variable that holds the key: OPENAI_API_KEY, if it is set, as everywhere. Keys do not belong
+            into configs.
+        concurrency: calls in flight at most, over all threads of a process.
+        timeout: seconds an attempt may take.
+        max_retries: after the first attempt.
+        backoff: seconds before the first retry, doubled with each more, times a random factor in [0.5, 1]. `Retry-After` is
+            honoured where it asks for longer.
+        longest_wait: seconds, for both.
+        temperature, max_tokens, seed: of completions; None leaves one out.
+        parameters: more fields of a completion's body, for example {"chat_template_kwargs": {"enable_thinking": False}}.
+        prices: dollars for a million (prompt, completion) tokens.
+
+    Raises:
+        UserError: a value that cannot be; or, from a call, that the server refuses the key, the address or the model while
+            it has answered nothing yet.
+        MissingExtraError: aiohttp is not installed; from the first call.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        model: str,
+        *,
+        api_key_env: str = "OPENAI_API_KEY",
+        concurrency: int = 32,
+        timeout: float = 60.0,
+        max_retries: int = 4,
+        backoff: float = 0.5,
+        longest_wait: float = 30.0,
+        temperature: float | None = 0.0,
+        max_tokens: int | None = 4096,
+        seed: int | None = 0,
+        parameters: Mapping[str, Any] | None = None,
+        prices: tuple[float, float] = (0.0, 0.0),
+    ) -> None:
+        if not base_url.startswith(("http://", "https://")):
+            raise UserError(f"base_url is {base_url!r}; write http://host:port/v1")
+        for name, value, least in (
+            ("concurrency", concurrency, 1),
+            ("max_retries", max_retries, 0),
+            ("backoff", backoff, 0),
+            ("longest_wait", longest_wait, 0),
+            ("max_tokens", 1 if max_tokens is None else max_tokens, 1),
+        ):
+            if value < least:
+                raise UserError(f"{name} is {value}; write a number >= {least}")
+        if timeout <= 0:
+            raise UserError(f"timeout is {timeout}; write seconds > 0")
+        if api_key_env != "OPENAI_API_KEY" and not os.environ.get(api_key_env):
+            raise UserError(f"api_key_env: the environment variable {api_key_env} is not set")
+        self.base_url, self.model = base_url.rstrip("/"), model
+        self.api_key_env, self.concurrency, self.timeout = api_key_env, concurrency, timeout
+        self.max_retries, self.backoff, self.longest_wait = max_retries, backoff, longest_wait
+        sampling = {"temperature": temperature, "max_tokens": max_tokens, "seed": seed}
+        self.parameters = {k: v for k, v in sampling.items() if v is not None} | dict(parameters or {})
+        self.prices = prices
+        self.calls = self.failures = self.retries = self.answered = self.prompt_tokens = self.completion_tokens = 0
+        self._latencies: deque[float] = deque(maxlen=_RECENT)
+        self._jitter = random.Random()  # not the global one, whose stream belongs to the training
+        self._connection: _Connection | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Connections stay behind: a copy in another process opens its own."""
+        return self.__dict__ | {"_connection": None}
+
+    def body(self, conversation: Sequence[Message], seed: int | None = None) -> dict[str, Any]:
+        """What is sent for a conversation: all that its completion depends on."""
+        own = {} if seed is None else {"seed": seed}
+        return {"model": self.model, "messages": [dict(message) for message in conversation], **self.parameters, **own}
+
+    def complete(
+        self, conversations: Iterable[Sequence[Message]], *, seeds: Iterable[int] | None = None
+    ) -> list[Completion | Failure]:
+        """A completion of each conversation, in order. `seeds`: one a conversation, in place of the server's `seed`.
+
+        Both are gone through as slots become free, in the background loop: what makes a conversation costs no time of its own.
+        """
+        return self.post("/chat/completions", self._bodies(conversations, seeds), _completion)
+
+    async def complete_async(
+        self, conversations: Iterable[Sequence[Message]], *, seeds: Iterable[int] | None = None
+    ) -> list[Completion | Failure]:
+        """`complete` for code inside an event loop."""
+        return await background.run(self._all("/chat/completions", self._bodies(conversations, seeds), _completion))
+
+    def post(self, path: str, bodies: Iterable[Any], read: Callable[[Any], T]) -> list[T | Failure]:
+        """Post each body to `path` as JSON, and `read` the JSON that comes back.
+
+        `read` may raise KeyError, IndexError, TypeError, ValueError or AttributeError on what the protocol does not promise.
+        """
+        return background.wait_for(self._all(path, bodies, read))
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Calls, failed ones, retries, tokens, dollars; seconds that the last 10,000 answered calls took, retries included."""
+        recent = sorted(self._latencies)
+        dollars = (self.prompt_tokens * self.prices[0] + self.completion_tokens * self.prices[1]) / 1e6
+        return {
+            "calls": self.calls,
+            "failures": self.failures,
+            "retries": self.retries,
+            "latency_mean": sum(recent) / len(recent) if recent else 0.0,
+            "latency_p95": recent[int(0.95 * (len(recent) - 1) + 0.5)] if recent else 0.0,
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "cost": dollars,
+        }
+
+    def _bodies(
+        self, conversations: Iterable[Sequence[Message]], seeds: Iterable[int] | None
+    ) -> Iterator[dict[str, Any]]:
+        if seeds is None:
+            return map(self.body, conversations)
+        return (self.body(messages, seed) for messages, seed in zip(conversations, seeds, strict=True))
+
+    async def _all(self, path: str, bodies: Iterable[Any], read: Callable[[Any], T]) -> list[T | Failure]:
+        found: dict[int, T | Failure] = {}
+        numbered = enumerate(bodies)
+
+        async def work(number: int, body: Any) -> None:  # as many as may be in flight, and not a task a body
+            found[number] = await self._one(path, body, read)
+            for number, body in numbered:
+                found[number] = await self._one(path, body, read)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number, body in islice(numbered, self.concurrency):
+                    group.create_task(work(number, body))
+        except BaseExceptionGroup as several:
+            raise several.exceptions[0] from None
+        return [found[number] for number in range(len(found))]
+
+    async def _one(self, path: str, body: Any, read: Callable[[Any], T]) -> T | Failure:
+        if self._connection is None or self._connection.process != os.getpid():
+            self._connection = _Connection(self.base_url, self.concurrency)
+            weakref.finalize(self, self._connection.close)
+        data = _encoded(body)
+        async with self._connection.slots:
+            self.calls += 1
+            start = time.monotonic()
+            for attempt in range(self.max_retries + 1):
+                found, again, at_least = await self._attempt(self._connection, path, data, read)
+                if not isinstance(found, Failure):
+                    self.answered += 1
+                    self._latencies.append(time.monotonic() - start)
+                    return found
+                if not again or attempt == self.max_retries:
+                    break
+                self.retries += 1
+                # The slot is kept: a server that is overloaded is asked less.
+                wait = self.backoff * 2**attempt * self._jitter.uniform(0.5, 1)
+                await asyncio.sleep(min(max(wait, at_least), self.longest_wait))
+            self.failures += 1
+            return found
+
+    async def _attempt(
+        self, connection: "_Connection", path: str, data: bytes, read: Callable[[Any], T]
+    ) -> tuple[T | Failure, bool, float]:
+        """What was read, or a failure, whether to try again, and the seconds that the server asks to wait."""
+        import aiohttp
+
+        headers = {"Content-Type": "application/json"}
+        if key := os.environ.get(self.api_key_env):
+            headers["Authorization"] = f"Bearer {key}"
+        try:
+            async with connection.session.post(
+                self.base_url + path,
+                data=data,
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(total=self.timeout),
+                allow_redirects=False,  # a key goes nowhere else
+                proxy=connection.proxy,
+            ) as response:
+                status, received = response.status, await response.read()
+                at_least = _seconds(response.headers.get("Retry-After"))
+        except TimeoutError:
+            return Failure("timeout", f"no answer within {self.timeout:g} s"), True, 0.0
+        except (aiohttp.ClientError, OSError) as error:
+            return Failure("connection", _line(str(error) or type(error).__name__)), True, 0.0
+        if status != 200:
+            said = _line(received.decode(errors="replace"))
+            if status in _MISCONFIGURED and not self.answered:
+                raise UserError(
+                    f"{self.base_url}{path}: status {status} for the model {self.model!r} ({said}); "
+                    "check base_url, model and api_key_env"
+                )
+            again = status in _TRANSIENT or status >= 500
+            kind = "rate limit" if status == 429 else "server error" if status >= 500 else "refused"
+            return Failure(kind, f"status {status}: {said}"), again, at_least
+        try:
+            value = json.loads(received)
+            found = read(value)
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError):
+            return (
+                Failure("malformed", f"not what was asked for: {_line(received.decode(errors='replace'))}"),
+                True,
+                0.0,
+            )
+        self._count(value.get("usage") if isinstance(value, dict) else None)
+        return found, False, 0.0
+
+    def _count(self, usage: Any) -> None:
+        if isinstance(usage, dict):
+            prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
+            self.prompt_tokens += prompt if isinstance(prompt, int) else 0
+            self.completion_tokens += completion if isinstance(completion, int) else 0
+
+
+class _Connection:
+    """What belongs to one process and its loop."""
+
+    def __init__(self, base_url: str, concurrency: int) -> None:
+        try:
+            import aiohttp
+        except ModuleNotFoundError:
+            raise MissingExtraError("asking a server", "aiohttp", "server") from None
+        self.process = os.getpid()
+        self.slots = asyncio.Semaphore(concurrency)
+        self.session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))  # the slots are the bound
+        # Proxies of the environment, as other clients have them; aiohttp would look them up for every call.
+        address = urllib.parse.urlsplit(base_url)
+        bypassed = urllib.request.proxy_bypass(address.hostname or "")
+        self.proxy = None if bypassed else urllib.request.getproxies().get(address.scheme)
+
+    def close(self) -> None:
+        if self.process == os.getpid():
+            background.finish(self.session.close())
+
+
+def _encoded(body: Any) -> bytes:
+    try:
+        return orjson.dumps(body)
+    except TypeError:  # half surrogate pairs, integers of over 64 bits
+        return json.dumps(body).encode()
+
+
+def _completion(value: Any) -> Completion:
+    choice = value["choices"][0]
+    text = choice["message"]["content"]
+    if text is None:  # a reasoning model that was cut before its answer, or a tool call
+        text = ""
+    if not isinstance(text, str):
+        raise TypeError("the content is no text")
+    return Completion(text, cut=choice.get("finish_reason") == "length")
+
+
+def _seconds(retry_after: str | None) -> float:
+    """The header's seconds, or the seconds until its date."""
+    if not retry_after:
+        return 0.0
+    try:
+        found = float(retry_after)
+    except ValueError:
+        try:
+            found = email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time()
+        except (ValueError, OverflowError):
+            return 0.0
+    return found if 0 < found < float("inf") else 0.0
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:200]

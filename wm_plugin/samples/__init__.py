@@ -1,0 +1,1 @@
+"""What is made of trajectories to train on: prompts, samples, rows for either host."""

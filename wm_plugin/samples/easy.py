@@ -1,0 +1,201 @@
+"""RWML's easy-sample filter: what a briefly trained model predicts well already teaches little (equation 1).
+
+A sample is easy if the mean of its K binary rewards, 1 where the distance to the truth is below the threshold τ_d, is strictly
+greater than τ_easy. The paper prints ≥, which at its τ_easy = 0 would make every sample easy. Of the easy ones a share is kept.
+"""
+
+import bisect
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from wm_plugin.errors import UserError
+from wm_plugin.registry import import_object
+from wm_plugin.samples.prompts import Prompts, render, target
+from wm_plugin.samples.scores import Reward, score
+from wm_plugin.tokens.message import Message
+from wm_plugin.trajectories.errors import RowError
+from wm_plugin.trajectories.schema import Transition
+from wm_plugin.trajectories.write import atomic
+
+STAGE = "sft"  # of the prompts: the filter is trained with them, and asked with the same
+_DIGITS = 9  # of a distance: 1 - 0.8 is 0.2 then, and not below it
+
+
+@dataclass(frozen=True)
+class Distances:
+    """How far the predictions for one transition were from the truth.
+
+    Attributes:
+        values: 1 - similarity of every prediction that came; 1 where an output holds no prediction.
+        malformed: outputs that hold none.
+        alike: all outputs are one and the same. If it is so for all transitions, nothing was sampled.
+    """
+
+    trajectory: str
+    turn: int
+    call: int | None
+    values: tuple[float, ...]
+    malformed: int = 0
+    alike: bool = False
+
+
+@dataclass
+class Report:
+    """What the filter did. `means` counts samples by the mean of their binary rewards."""
+
+    threshold: float
+    tau_easy: float
+    predicted: int = 0
+    easy: int = 0
+    kept: int = 0
+    dropped: int = 0
+    means: Counter[str] = field(default_factory=Counter)
+
+    def as_dict(self) -> dict[str, Any]:
+        share = self.easy / self.predicted if self.predicted else None
+        return asdict(self) | {"easy_share": share, "means": dict(sorted(self.means.items()))}
+
+
+def distances(found: Iterable[tuple[Transition, list[str]]], reward: Reward, prompts: Prompts) -> Iterator[Distances]:
+    """The distances of each transition's predictions.
+
+    Args:
+        reward: a similarity, at most 1.
+    """
+    for transition, outputs, scores in score(found, reward, prompts):
+        yield Distances(
+            transition.trajectory,
+            transition.turn,
+            transition.observation.call,
+            tuple(1.0 if value is None else round(1 - value, _DIGITS) for value in scores),
+            malformed=scores.count(None),
+            alike=len(outputs) > 1 and len(set(outputs)) == 1,
+        )
+
+
+def mean_reward(values: Sequence[float], threshold: float) -> float:
+    """The mean binary reward; 0 without predictions."""
+    return sum(value < threshold for value in values) / len(values) if values else 0.0
+
+
+def decisive(values: Sequence[float], tau_easy: float) -> float:
+    """The distance which a threshold must exceed for the sample to be easy; infinite if none can.
+
+    With n predictions and the smallest count c for which c/n > τ_easy, it is the c-th smallest distance.
+    """
+    count = len(values)
+    needed = next((c for c in range(1, count + 1) if c / count > tau_easy), None)
+    return math.inf if needed is None else sorted(values)[needed - 1]
+
+
+def solve_threshold(samples: Iterable[Sequence[float]], tau_easy: float, target_share: float) -> float:
+    """The threshold τ_d for which the share of easy samples is nearest to `target_share`.
+
+    Of two shares equally near, the smaller one; of the thresholds that give it, the largest, which is the next sample's decisive
+    distance. It is at most 1: what holds no prediction is never easy.
+
+    Raises:
+        UserError: there is no sample.
+    """
+    values = sorted(min(decisive(sample, tau_easy), 1.0) for sample in samples)
+    if not values:
+        raise UserError("no predictions: there is no sample to find a threshold for")
+    wanted = Fraction(str(target_share)) * len(values)
+    return min(sorted({*values, 1.0}), key=lambda threshold: abs(bisect.bisect_left(values, threshold) - wanted))
+
+
+def write_filtered(
+    transitions: Iterable[Transition],
+    found: Sequence[Distances],
+    out: Path,
+    *,
+    threshold: float,
+    tau_easy: float = 0.0,
+    keep: float = 0.1,
+    seed: int = 0,
+) -> Report:
+    """Write the transitions that stay to `out`, in order, and the distances of all beside it, to `X.easy.jsonl`.
+
+    Args:
+        transitions: those of `found`, in the same order.
+        keep: an easy one stays with this probability. The draw depends on nothing but the seed and the transition.
+    """
+    report = Report(threshold, tau_easy)
+    with (
+        atomic(out) as unfinished,
+        atomic(scores_path(out)) as unfinished_scores,
+        unfinished.open("wb") as file,
+        unfinished_scores.open("w", encoding="utf-8") as scores,
+    ):
+        for transition, row in zip(transitions, found, strict=True):
+            mean = mean_reward(row.values, threshold)
+            easy = mean > tau_easy
+            stays = not easy or luck(f"keep/{seed}/{row.trajectory}/{row.turn}/{row.call}") < keep
+            report.predicted += 1
+            report.easy += easy
+            report.kept += stays
+            report.dropped += not stays
+            report.means[f"{mean:.2f}"] += 1
+            place = {"trajectory": row.trajectory, "turn": row.turn, "call": row.call}
+            line = place | {"easy": easy, "kept": stays, "mean": mean, "distances": row.values}
+            scores.write(json.dumps(line) + "\n")
+            if stays:
+                file.write(transition.to_bytes() + b"\n")
+    return report
+
+
+def scores_path(out: Path) -> Path:
+    return out.with_name(f"{out.stem}.easy.jsonl")
+
+
+def trains_filter(transition: Transition, share: float, seed: int = 0) -> bool:
+    """Whether a transition belongs to the share of the tasks on which the filter model is trained.
+
+    A fixed function of the task, and another one than that of the validation split, which may have been taken out before.
+    """
+    return luck(f"filter/{seed}/{transition.task_id or transition.trajectory}") < share
+
+
+def train_filter(
+    transitions: Iterable[Transition], prompts: Prompts, model: str, out: Path, *, seed: int = 0, **options: Any
+) -> int:
+    """Train the filter model on transitions, into the folder `out`, and say on how many.
+
+    If it is there, trained on the same, it is taken as it is. The labels have no reasoning (RWML's WM-SFT).
+
+    Args:
+        model: the base.
+        options: of `train_world_model`.
+
+    Raises:
+        UserError: there is nothing to train on, or what is in `out` was trained otherwise.
+    """
+    rows: list[dict[str, list[Message]]] = []
+    for transition in transitions:
+        try:
+            label = target(transition.observation, prompts)
+        except RowError:  # the observation holds the tags themselves
+            continue
+        asked = render(transition, prompts, stage=STAGE, seed=seed, thinking=False).messages
+        rows.append({"prompt": list(asked), "completion": [{"role": "assistant", "content": label}]})
+    if not rows:
+        raise UserError(
+            "no transition to train the filter model on: raise --filter-share (it is a share of the tasks), "
+            "or name a model that is trained, with --filter-model"
+        )
+    train = import_object("wm_plugin.trl.sft:train_world_model", field="the filter model")
+    train(model, rows, out, seed=seed, **options)
+    return len(rows)
+
+
+def luck(text: str) -> float:
+    """A number in [0, 1) that depends on nothing but the text."""
+    digest = hashlib.sha256(text.encode(errors="surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big") / 2**64

@@ -1,0 +1,188 @@
+"""Samples as the rows that stock TRL and stock verl read, and the files that hold them.
+
+| host | form | columns |
+|---|---|---|
+| trl | sft | `prompt` and `completion`, or `messages` (with `assistant_only_loss`); tools as JSON text |
+| verl | sft | `messages`, `tools` |
+| trl | sft, tokens | `input_ids`, `assistant_masks` |
+| verl | sft, tokens | `input_ids`, `loss_mask`, read by `wm_plugin.verl.sft:TokenisedSFTDataset` |
+| trl | rl | `prompt`, and the sample's columns |
+| verl | rl | `data_source`, `prompt`, `ability`, `reward_model`, `extra_info` |
+
+In a row of messages the host writes and tokenises the conversation in its own way; neither has a way to leave an assistant's turn
+out. Tokens are the same on both.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from wm_plugin.errors import UserError
+from wm_plugin.samples.sample import Sample
+from wm_plugin.samples.tokenize import Tokens
+from wm_plugin.tokens.message import Message
+from wm_plugin.trajectories.parquet import pyarrow_modules
+from wm_plugin.trajectories.write import SUFFIXES, atomic
+
+Row = dict[str, Any]
+HOSTS = ("trl", "verl")
+ABILITY = "world_model"  # verl only groups by it
+_MASKS = {"trl": "assistant_masks", "verl": "loss_mask"}
+_BATCH = 1000  # rows a row group of parquet
+_NEEDS_TOKENS = "neither host can leave an assistant's message out: give a tokenizer, and the rows are tokens"
+
+
+def sft_row(sample: Sample, host: str, *, single: bool) -> Row:
+    """A row of messages to fine-tune on.
+
+    Args:
+        single: only the last message counts. TRL then gets `prompt` and `completion`.
+
+    Raises:
+        UserError: what counts is not what the host would count.
+    """
+    messages = [_plain(message) for message in sample.messages]
+    asked = [counts for message, counts in zip(sample.messages, sample.train, strict=True) if _speaks(message)]
+    tools = list(sample.tools)
+    if host == "trl" and single:
+        if not asked or asked != [False] * (len(asked) - 1) + [True] or not _speaks(messages[-1]):
+            raise UserError(f"a sample has other messages that count than its last one; {_NEEDS_TOKENS}")
+        row: Row = {"prompt": messages[:-1], "completion": messages[-1:]}
+    else:
+        if not all(asked):
+            raise UserError(f"a sample has assistant's messages that do not count; {_NEEDS_TOKENS}")
+        row = {"messages": messages}
+    if tools:
+        row["tools"] = json.dumps(tools, ensure_ascii=False) if host == "trl" else tools
+    return row
+
+
+def token_row(tokens: Tokens, host: str) -> Row:
+    """A row of tokens to fine-tune on: the ids and a mask, 1 = the token counts."""
+    return {"input_ids": tokens.ids, _MASKS[host]: tokens.mask}
+
+
+def rl_row(sample: Sample, host: str, *, index: int, split: str, data_source: str) -> Row:
+    """A row to sample predictions for. The sample's messages are the prompt; its columns have the `target`.
+
+    TRL hands every column to the rewards by its name; verl hands `reward_model.ground_truth` and `extra_info` to its own.
+    """
+    prompt = [_plain(message) for message in sample.messages]
+    if host == "trl":
+        return {"prompt": prompt, **sample.columns}
+    columns = {name: value for name, value in sample.columns.items() if name != "target"}
+    return {
+        "data_source": data_source,
+        "prompt": prompt,
+        "ability": ABILITY,
+        "reward_model": {"style": "rule", "ground_truth": sample.columns["target"]},
+        "extra_info": {"index": index, "split": split, **columns},
+    }
+
+
+def check_out(out: Path, host: str, form: str) -> None:
+    """Raises a `UserError` where a file cannot be written, or where the host would not read it."""
+    if out.suffix not in SUFFIXES:
+        raise UserError(f"{out}: write a name that ends in {' or '.join(SUFFIXES)}")
+    if host == "verl" and form == "sft" and out.suffix != ".parquet":
+        raise UserError(f"{out}: verl's SFT reads parquet only; write a name that ends in .parquet")
+    if not out.parent.is_dir():
+        raise UserError(f"{out.parent}: there is no such folder")
+
+
+def write_rows(rows: Iterable[Row], out: Path) -> int:
+    """Write rows to a .jsonl or .parquet file, whole or not at all, and say how many.
+
+    Parquet gives every object the keys of all others, with null for those it has not. Nulls beside a message's own keys change
+    nothing; anywhere else they would be read as data.
+
+    Raises:
+        UserError: there are no rows; a column has values of different types, or objects that parquet would change.
+    """
+    with atomic(out) as unfinished:
+        count = (_write_parquet if out.suffix == ".parquet" else _write_lines)(rows, unfinished)
+        if not count:
+            raise UserError(f"{out}: no sample is left to write")
+    return count
+
+
+def _write_lines(rows: Iterable[Row], path: Path) -> int:
+    count = 0
+    with path.open("w", encoding="utf-8") as file:
+        for row in rows:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            count += 1
+    return count
+
+
+def _write_parquet(rows: Iterable[Row], path: Path) -> int:
+    pyarrow, parquet = pyarrow_modules()
+    rows, writer, count = iter(rows), None, 0
+    try:
+        while batch := list(islice(rows, _BATCH)):
+            names = writer.schema.names if writer else list(dict.fromkeys(name for row in batch for name in row))
+            for row in batch:
+                if not row.keys() <= set(names):
+                    raise UserError(
+                        f"row {count} has columns that the first rows have not; write a .jsonl file instead"
+                    )
+            try:
+                table = pyarrow.Table.from_pylist(batch, writer.schema if writer else _schema(batch, names))
+            except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
+                raise UserError(f"a column has values of different types in different rows: {error}") from None
+            for row, written in zip(batch, table.to_pylist() if "input_ids" not in names else (), strict=False):
+                if changed := [name for name in row if _bare(written[name], name) != _bare(row[name], name)]:
+                    raise UserError(
+                        f"column {changed[0]!r} holds objects with different keys, which parquet would change; "
+                        "give a tokenizer, and the rows are tokens, or write a .jsonl file"
+                    )
+            writer = writer or parquet.ParquetWriter(path, table.schema)
+            writer.write_table(table)
+            count += len(batch)
+    finally:
+        if writer:
+            writer.close()
+    return count
+
+
+def _schema(batch: list[Row], names: list[str]) -> Any:
+    """What the first rows hold; a column of nothing but null is of texts, and numbers of tokens are small."""
+    pyarrow, _ = pyarrow_modules()
+    fields = []
+    for name in names:
+        if name == "input_ids":
+            kind = pyarrow.list_(pyarrow.int32())
+        elif name in _MASKS.values():
+            kind = pyarrow.list_(pyarrow.int8())
+        else:
+            kind = pyarrow.array([row.get(name) for row in batch]).type
+        fields.append((name, pyarrow.string() if pyarrow.types.is_null(kind) else kind))
+    return pyarrow.schema(fields)
+
+
+def _bare(value: Any, name: str) -> Any:
+    """A value without the nulls that parquet puts beside the keys of messages."""
+    if name in ("messages", "prompt", "completion"):
+        return [{key: item for key, item in message.items() if item is not None} for message in value]
+    return value
+
+
+def _speaks(message: Mapping[str, Any]) -> bool:
+    return bool(message["role"] == "assistant")
+
+
+def _plain(message: Message) -> Message:
+    """A message with arguments as JSON text, as OpenAI's API has them: as objects they would get each other's keys."""
+    calls = message.get("tool_calls")
+    if not calls:
+        return {key: value for key, value in message.items() if key != "tool_calls"}
+    return {**message, "tool_calls": [_plain_call(call) for call in calls]}
+
+
+def _plain_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = dict(call["function"])
+    if not isinstance(function.get("arguments"), str):
+        function["arguments"] = json.dumps(function.get("arguments") or {}, ensure_ascii=False)
+    return {**call, "function": function}

@@ -1,0 +1,216 @@
+"""What is built of trajectories: the kinds of samples, each with the prompts, the host's form and the turns that its paper has.
+
+| kind | form | a sample is | paper |
+|---|---|---|---|
+| rwml-sft | sft | a transition: prompt, and an empty thought with the next state | RWML, the baseline WM-SFT |
+| rwml | rl | a transition: prompt, and the target for the reward | RWML |
+| word2world | sft | a trajectory: a dialogue in which the assistant is the world | Word2World |
+| agentworld-sft | sft | a transition, as rwml-sft with prompts of a domain | Qwen-AgentWorld |
+| agentworld | rl | one transition a trajectory, with prompts of a domain | Qwen-AgentWorld |
+| cpt | sft | a trajectory, as word2world, with turn information always; or a text of one's own | Qwen-AgentWorld |
+| imitation, rft | sft | a trajectory as the agent saw it; of rft, the successful ones | RWML, the baselines |
+
+Turn information (Qwen-AgentWorld, table 3): an observation counts with its category's probability. What does not count stays as
+context: in a dialogue its tokens have no loss, and a transition of its own is no sample, but is in the history of the others.
+The draw is the same for both. Several results of one action are one message of a dialogue, and are drawn once, as a whole.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Literal
+
+from wm_plugin.errors import UserError, nearest
+from wm_plugin.objectives.information import KEEP, category
+from wm_plugin.samples.constructions import documents, imitation, rft
+from wm_plugin.samples.prompts import Prompts, dialogue, load, render, target
+from wm_plugin.samples.sample import Sample
+from wm_plugin.trajectories.errors import RowError
+from wm_plugin.trajectories.expand import expand, holds_transitions, identity, read_transitions
+from wm_plugin.trajectories.readers import read
+from wm_plugin.trajectories.schema import Trajectory, Transition
+from wm_plugin.trajectories.turn_texts import action_text
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How samples of a kind are made."""
+
+    form: Literal["sft", "rl"]
+    of: Literal["transitions", "dialogues", "turns"]  # the last: the agent's own
+    prompts: str | None = None  # a family; None: the user names one, where there are prompts at all
+    turns: str = "all"  # of trajectories that are expanded on the way
+
+    @property
+    def single(self) -> bool:
+        """Whether the last message alone counts."""
+        return self.of == "transitions"
+
+    @property
+    def prompted(self) -> bool:
+        return self.of in ("transitions", "dialogues")
+
+
+KINDS = {
+    "rwml-sft": Kind("sft", "transitions", "rwml"),
+    "rwml": Kind("rl", "transitions", "rwml"),
+    "word2world": Kind("sft", "dialogues", "word2world"),
+    "agentworld-sft": Kind("sft", "transitions"),
+    "agentworld": Kind("rl", "transitions", turns="one"),
+    "cpt": Kind("sft", "dialogues"),
+    "imitation": Kind("sft", "turns"),
+    "rft": Kind("sft", "turns"),
+}
+
+
+@dataclass
+class Left:
+    """What did not become a sample, and what turn information decided."""
+
+    out: Counter[str] = field(default_factory=Counter)  # samples, by reason
+    kept: Counter[str] = field(default_factory=Counter)  # observations that count, by category
+    dropped: Counter[str] = field(default_factory=Counter)
+
+
+def samples(
+    source: str | Path,
+    kind: str,
+    *,
+    prompts: str | None = None,
+    history: int | None = None,
+    turn_information: bool = False,
+    corpora: Sequence[str | Path] = (),
+    threshold: float | None = None,
+    per_task: int | None = None,
+    seed: int = 0,
+    left: Left | None = None,
+) -> Iterator[Sample]:
+    """The samples of a file.
+
+    Args:
+        source: trajectories in any format that `read` knows; or transitions, for kinds that are made of these.
+        kind: one of `KINDS`.
+        prompts: a family of prompts or a path; None: the kind's own.
+        history: turns before the action that a transition keeps; None: all.
+        turn_information: whether an observation counts is drawn by its category. Always so for `cpt`.
+        corpora: for `cpt`: files of the user's own texts, which follow the trajectories (see `constructions.documents`).
+        threshold, per_task: for `rft`: what counts as a success, and how many of a task (see `constructions.rft`).
+        seed: of all draws. Each depends on nothing but the seed, the trajectory's identity and the turn.
+        left: is filled on the way.
+
+    Raises:
+        UserError: an argument that does not fit, or a row that cannot be read.
+    """
+    if kind not in KINDS:
+        raise UserError(f"there is no kind {kind!r}{nearest(kind, KINDS)}")
+    chosen, left = KINDS[kind], Left() if left is None else left
+    asked = _prompts(chosen, kind, prompts)
+    given = holds_transitions(source) if chosen.single or Path(source).suffix != ".parquet" else False
+    if not chosen.single:
+        if given:
+            raise UserError(
+                f"{source} holds transitions, but {kind} is made of trajectories: give what wm data convert wrote"
+            )
+        if history is not None or (turn_information and not chosen.prompted):
+            name = "history" if history is not None else "turn information"
+            raise UserError(f"{kind} has no {name}: leave it out")
+    if turn_information and chosen.form == "rl":
+        raise UserError(f"{kind} has a reward and no loss on tokens: leave turn information out")
+    if corpora and kind != "cpt":
+        raise UserError(f"{kind} has no corpora, only cpt has: leave them out")
+    if kind != "rft" and (threshold is not None or per_task is not None):
+        raise UserError(f"{kind} takes every trajectory: a threshold and a number a task are for rft")
+    if kind == "rft":
+        return rft(read(source), threshold=threshold, per_task=per_task, seed=seed)
+    if asked is None:
+        return imitation(read(source))
+    if not chosen.single:
+        dialogues = _dialogues(read(source), asked, kind, seed, turn_information or kind == "cpt", left)
+        return chain(dialogues, documents(corpora))
+    transitions = (
+        read_transitions(source) if given else expand(read(source), turns=chosen.turns, history=history, seed=seed)
+    )
+    return _asked(transitions, asked, chosen, seed, turn_information, left)
+
+
+def _prompts(chosen: Kind, kind: str, named: str | None) -> Prompts | None:
+    if not chosen.prompted:
+        if named is not None:
+            raise UserError(f"{kind} has no prompts: leave them out")
+        return None
+    name = named or chosen.prompts
+    if name is None:
+        raise UserError(f"{kind} needs prompts: name a domain (mcp, search, terminal, swe, android, web, os) or a path")
+    return load(name)
+
+
+def _asked(
+    transitions: Iterable[Transition], prompts: Prompts, kind: Kind, seed: int, informed: bool, left: Left
+) -> Iterator[Sample]:
+    """Transitions, each with the prompt that asks for its observation. With sft, the answer is part of the conversation."""
+    sft = kind.form == "sft"
+    for transition in transitions:
+        observation = transition.observation
+        if informed:
+            acted = action_text(transition.action, observation.call)
+            where = f"{transition.trajectory}/{transition.turn}/{observation.call}"
+            if not _counts(acted, observation.text, where, seed, left):
+                left.out["turn information"] += 1
+                continue
+        try:
+            answer = target(observation, prompts)
+        except RowError as error:
+            left.out[error.kind] += 1
+            continue
+        messages = render(transition, prompts, stage=kind.form, seed=seed, thinking=not sft).messages
+        columns = {
+            "target": observation.text,
+            "observer": observation.kind,
+            "tool": observation.tool or "",
+            "task_id": transition.task_id,
+            "trajectory": transition.trajectory,
+            "turn": transition.turn,
+        }
+        if sft:
+            messages = [*messages, {"role": "assistant", "content": answer}]
+        yield Sample(messages, [sft and message is messages[-1] for message in messages], columns=columns)
+
+
+def _dialogues(
+    trajectories: Iterable[Trajectory], prompts: Prompts, kind: str, seed: int, informed: bool, left: Left
+) -> Iterator[Sample]:
+    """Trajectories as dialogues, in which the assistant is the world."""
+    for trajectory in trajectories:
+        messages = dialogue(trajectory, prompts, stage="cpt" if kind == "cpt" else "sft", seed=seed).messages
+        train = [message["role"] == "assistant" for message in messages]
+        if not any(train):
+            left.out["nothing observed"] += 1
+            continue
+        if informed:
+            # every answered turn is one of the assistant's messages
+            answered = [n for n, turn in enumerate(trajectory.turns) if turn.actor == "agent" and turn.observations]
+            said = [place for place, counts in enumerate(train) if counts]
+            for number, place in zip(answered, said, strict=True):
+                turn = trajectory.turns[number]
+                call = (
+                    turn.observations[0].call if len(turn.observations) == 1 else None
+                )  # of several results, the whole
+                acted = action_text(turn.action, call)
+                observed = "\n\n".join(observation.text for observation in turn.observations)
+                train[place] = _counts(acted, observed, f"{identity(trajectory)}/{number}/{call}", seed, left)
+            if not any(train):
+                left.out["turn information"] += 1
+                continue
+        columns = {"task_id": trajectory.task_id, "trajectory": identity(trajectory)}
+        yield Sample(messages, train, columns=columns)
+
+
+def _counts(action: str, observation: str, where: str, seed: int, left: Left) -> bool:
+    """Whether an observation counts: a draw with its category's ratio, the same in every run and whatever stands beside it."""
+    found = category(action, observation)
+    counts = random.Random(f"keep/{seed}/{where}".encode(errors="surrogatepass")).random() < KEEP[found]
+    (left.kept if counts else left.dropped)[found] += 1
+    return counts

@@ -1,0 +1,124 @@
+"""How near predictions come to what was really observed, by any reward."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from wm_plugin.errors import UserError
+from wm_plugin.rewards.extract import extract
+from wm_plugin.samples.prompts import Prompts, target
+from wm_plugin.trajectories.errors import RowError
+from wm_plugin.trajectories.render import write_action, write_context, write_history
+from wm_plugin.trajectories.schema import Transition
+
+Reward = Callable[..., Sequence[float | None]]
+_AT_ONCE = 256  # transitions in one call of a reward
+NO_MODEL = (
+    "comparing texts by their embeddings needs a model: write --embedding-model PATH (the paper has Qwen3-Embedding-8B), "
+    "or --reward rouge"
+)
+
+
+def score(
+    found: Iterable[tuple[Transition, list[str]]], reward: Reward, prompts: Prompts
+) -> Iterator[tuple[Transition, list[str], list[float | None]]]:
+    """Each transition with its outputs and what the reward gives each of them, in order.
+
+    None: the output holds no prediction, or the reward had nothing to say (None, NaN). The reward sees the prediction, not the
+    thinking before it. Its columns are `observer`, `tool`, `task_id`; for judges also `action`, and `context` with the history.
+
+    Raises:
+        UserError: the reward does not give a number for each prediction.
+    """
+    rest = iter(found)
+    while chunk := list(islice(rest, _AT_ONCE)):
+        read = [
+            (row, place, prediction)
+            for row, (_, outputs) in enumerate(chunk)
+            for place, output in enumerate(outputs)
+            if (prediction := extract(output, prompts.tag).prediction) is not None
+        ]
+        columns = [_columns(transition) for transition, _ in chunk]
+        truths = [_truth(transition, prompts) for transition, _ in chunk]
+        values = reward(
+            [prediction for _, _, prediction in read],
+            [truths[row] for row, _, _ in read],
+            **{name: [columns[row][name] for row, _, _ in read] for name in columns[0]},
+        )
+        if len(values) != len(read):
+            raise UserError(f"the reward gave {len(values)} values for {len(read)} predictions; it must give one each")
+        scores: list[list[float | None]] = [[None] * len(outputs) for _, outputs in chunk]
+        for (row, place, _), value in zip(read, values, strict=True):
+            scores[row][place] = None if value is None or math.isnan(value) else float(value)
+        for (transition, outputs), given in zip(chunk, scores, strict=True):
+            yield transition, outputs, given
+
+
+def _columns(transition: Transition) -> dict[str, str]:
+    before = write_history(transition.history, transition.turn - len(transition.history))
+    return {
+        "observer": transition.observation.kind,
+        "tool": transition.observation.tool or "",
+        "task_id": transition.task_id,
+        "context": "\n\n".join(filter(None, [write_context(transition.context), before])),
+        "action": write_action(transition.action, transition.observation.call),
+    }
+
+
+def _truth(transition: Transition, prompts: Prompts) -> str:
+    """What stands in the label, read the way in which a prediction is."""
+    try:
+        found = extract(target(transition.observation, prompts), prompts.tag).prediction
+    except RowError:  # the observation holds the tags themselves
+        found = None
+    return transition.observation.text if found is None else found
+
+
+def real_valued(name: str, embedding_model: str | None = None, embedding_server: str | None = None) -> Reward:
+    """A reward by name, as a similarity: the cosine and the ROUGE score themselves, without threshold and rounding.
+
+    `rwml` is ROUGE for a tool's results and the cosine for everything else. A reward of the user's own goes by
+    `package.module:NAME`; a class is made without arguments.
+
+    Raises:
+        UserError: there is no such reward, or it needs a model that is not named.
+    """
+    from wm_plugin.rewards import REWARDS, EmbeddingReward, RougeReward
+
+    if name in ("rwml", "embedding"):
+        embedding = EmbeddingReward(embedding_model, base_url=embedding_server) if embedding_model else None
+        if name == "rwml":
+            return Routed(RougeReward(), embedding)
+        if embedding is None:
+            raise UserError(NO_MODEL)
+        return embedding
+    reward: Any = REWARDS.get(name)
+    if not isinstance(reward, type):
+        return reward  # type: ignore[no-any-return]
+    try:
+        return reward()  # type: ignore[no-any-return]
+    except TypeError as error:
+        raise UserError(
+            f"{name} cannot be made without arguments ({error}): name one that is made, like package.module:MY_REWARD"
+        ) from None
+
+
+class Routed:
+    """ROUGE for what tools said, and the cosine of embeddings for what users and environments did."""
+
+    def __init__(self, tools: Reward, others: Reward | None) -> None:
+        self._tools, self._others = tools, others
+
+    def __call__(self, predictions: list[str], targets: list[str], observer: list[str], **_: Any) -> list[float | None]:
+        values: list[float | None] = [None] * len(predictions)
+        for reward, wanted in ((self._tools, True), (self._others, False)):
+            chosen = [index for index, kind in enumerate(observer) if (kind == "tool") is wanted]
+            if not chosen:
+                continue
+            if reward is None:
+                raise UserError(NO_MODEL)
+            given = reward([predictions[index] for index in chosen], [targets[index] for index in chosen])
+            for index, value in zip(chosen, given, strict=True):
+                values[index] = value
+        return values

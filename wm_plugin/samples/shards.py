@@ -1,0 +1,152 @@
+"""Predictions for transitions, kept on disk: a run that was killed goes on where it was."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from wm_plugin.errors import UserError
+from wm_plugin.runtime.predict import Predictor, seed_of
+from wm_plugin.samples.prompts import Prompts, render
+from wm_plugin.tokens.message import Message
+from wm_plugin.trajectories.schema import Transition
+from wm_plugin.trajectories.write import atomic
+
+T = TypeVar("T")
+VERSION = 1  # of the folder's layout
+
+
+class Again(Generic[T]):
+    """Rows that can be gone through again, without being in memory at once.
+
+    Args:
+        rows: makes an iterator from the start.
+    """
+
+    def __init__(self, rows: Callable[[], Iterator[T]]) -> None:
+        self._rows = rows
+
+    def __iter__(self) -> Iterator[T]:
+        return self._rows()
+
+
+def predictions(
+    transitions: Iterable[Transition],
+    predictor: Predictor,
+    prompts: Prompts,
+    *,
+    k: int,
+    folder: str | Path,
+    shard_size: int = 256,
+    seed: int = 0,
+    stage: str = "rl",
+    thinking: bool = True,
+) -> Iterator[tuple[Transition, list[str]]]:
+    """Each transition with k raw outputs (fewer where the predictor could not get them), in order.
+
+    They are kept in `folder`, in shards of about `shard_size` transitions that are written whole or not at all: after a kill the
+    same call goes on, and at most one shard is made again. A shard depends on nothing but the settings and its number, so the
+    folder of a run that was interrupted is the same, byte for byte, as that of one that was not.
+
+    Args:
+        transitions: gone through twice: a list, or `Again`.
+        prompts: the family that transitions are rendered with.
+        stage, thinking: which of the family's prompts, see `render`.
+
+    Raises:
+        UserError: the folder holds predictions of other settings, transitions or prompts, or a shard is damaged.
+    """
+    if iter(transitions) is transitions:
+        raise TypeError("transitions can be gone through only once; pass a list")
+    for name, value in (("k", k), ("shard_size", shard_size)):
+        if value < 1:
+            raise UserError(f"{name} is {value}; write a number >= 1")
+
+    def messages(transition: Transition) -> list[Message]:
+        return list(render(transition, prompts, stage=stage, seed=seed, thinking=thinking).messages)
+
+    folder = Path(folder)
+    count, data, rendered = 0, hashlib.sha256(), hashlib.sha256()
+    for transition in transitions:
+        count += 1
+        data.update(transition.to_bytes() + b"\n")
+        rendered.update(json.dumps(messages(transition), sort_keys=True).encode() + b"\n")
+    settings = {
+        "version": VERSION,
+        "transitions": data.hexdigest(),
+        "prompts": prompts.name,
+        "conversations": rendered.hexdigest(),
+        "k": k,
+        "seed": seed,
+        "shard_size": shard_size,
+        **predictor.settings,
+    }
+    same_settings(folder / "manifest.json", settings, "predictions")
+
+    shards = -(-count // shard_size)
+    rows = iter(transitions)
+    for number in range(shards):
+        # of about one size: a last shard of two or three transitions would not average failures out
+        size = (number + 1) * count // shards - number * count // shards
+        chosen = list(islice(rows, size))
+        path = folder / f"predictions-{number:05d}.jsonl"
+        if path.exists():
+            outputs = _read_shard(path, chosen)
+        else:
+            outputs = predictor([messages(t) for t in chosen], k=k, seed=seed_of(f"{seed}/{number}"))
+            _write_shard(path, chosen, outputs)
+        yield from zip(chosen, outputs, strict=True)
+
+
+def same_settings(path: Path, settings: dict[str, Any], what: str) -> None:
+    """Write what a folder's contents depend on to `path`, or compare it with what is there.
+
+    Raises:
+        UserError: it differs; names in what.
+    """
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if any(path.parent.glob("predictions-*.jsonl")):
+            raise UserError(
+                f"{path.parent}: there are predictions in it without their {path.name}; name another folder"
+            )
+        with atomic(path) as unfinished:
+            unfinished.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        return
+    try:
+        there = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise UserError(f"{path}: not JSON; name another folder, or remove this one") from None
+    differing = [name for name in sorted({*settings, *there}) if settings.get(name) != there.get(name)]
+    if differing:
+        named = ", ".join(f"{name} {_short(there.get(name))} -> {_short(settings.get(name))}" for name in differing)
+        raise UserError(f"{path.parent}: {what} of other settings ({named}); name another folder, or remove this one")
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True)
+    return text if len(text) <= 40 else f"{text[:13]}…"
+
+
+def _key(transition: Transition) -> dict[str, Any]:
+    return {"trajectory": transition.trajectory, "turn": transition.turn, "call": transition.observation.call}
+
+
+def _write_shard(path: Path, transitions: Sequence[Transition], outputs: Sequence[list[str]]) -> None:
+    with atomic(path) as unfinished, unfinished.open("w", encoding="utf-8", newline="\n") as file:
+        for transition, found in zip(transitions, outputs, strict=True):
+            # ASCII, because a text may hold half a surrogate pair
+            file.write(json.dumps(_key(transition) | {"outputs": found}) + "\n")
+
+
+def _read_shard(path: Path, transitions: Sequence[Transition]) -> list[list[str]]:
+    try:
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        outputs = [row.pop("outputs") for row in rows]
+    except (ValueError, KeyError, AttributeError, TypeError):
+        rows, outputs = [], []
+    if rows != [_key(transition) for transition in transitions]:
+        raise UserError(f"{path}: damaged, or of other transitions; remove it, and it is made again")
+    return outputs

@@ -1,0 +1,181 @@
+"""A sample as tokens, and which of them count: the same ids and mask for every host.
+
+Hosts tokenise conversations in ways of their own, which differ: one message by message, one all that follows the prompt, one by
+marks that few templates have. None can leave a single turn out. Here the whole conversation is written by the chat template and
+tokenised once, as the model will meet it. What counts is not searched for: the conversation is written a second time with
+sentinels in place of the contents that count, which gives the literal text around them; put together again with the contents it
+must be the conversation, character by character. Where it is not (calls, thoughts that a template puts in front), each message is
+looked at by itself: what of the conversation stays the same with a sentinel in its place is not the message's.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from wm_plugin.errors import UserError
+from wm_plugin.samples.sample import Sample
+from wm_plugin.tokens.chat import Chat, plain_messages
+from wm_plugin.tokens.message import Message
+
+# Letters and digits only, so that escaping, stripping and tokenising templates all leave it as it is.
+_SENTINEL = "wmCounts{}q7Zk3Vx9Lp2"
+_ASKED = {"role": "user", "content": "x"}
+
+
+class Tokens(NamedTuple):
+    """A tokenised sample."""
+
+    ids: list[int]
+    mask: list[int]  # 1 = the token counts. The first one never does: nothing predicts it
+
+
+class Tokeniser:
+    """Turns samples into tokens by one tokenizer and its chat template.
+
+    Of an assistant's message that counts, its content counts, and the end of the turn. Of one with tool calls, or with a thought
+    in `reasoning_content`, everything counts that the template writes between the header of the turn and its end. White space
+    after the end of the turn does not. A token belongs to the text in which its first character lies.
+
+    Args:
+        tokenizer: a fast transformers tokenizer with a chat template.
+
+    Raises:
+        UserError: it is a slow one, which cannot say where a token lies, or it has no chat template.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        if not getattr(tokenizer, "is_fast", False):
+            raise UserError(
+                f"{type(tokenizer).__name__} is a slow tokenizer, which cannot say where a token lies; load a fast one "
+                "(a folder with a tokenizer.json)"
+            )
+        if not getattr(tokenizer, "chat_template", None):
+            raise UserError("the tokenizer has no chat template; take that of an instruction-tuned model")
+        self._chat = Chat(tokenizer)
+        asked = self._chat.render([_ASKED])
+        header = self._chat.render([_ASKED], add_generation_prompt=True)
+        self._header = header[len(asked) :] if header.startswith(asked) else ""
+        self._end: str | None = None  # of a turn without calls
+
+    def __call__(self, sample: Sample) -> Tokens:
+        """A sample's tokens.
+
+        Raises:
+            UserError: the template fails on it, or changes what counts.
+        """
+        messages = plain_messages(sample.messages)
+        text = self._chat.render(messages, tools=sample.tools)
+        counted = [number for number, counts in enumerate(sample.train) if counts]
+        ((ids, starts),) = self._chat.encode([text])
+        mask = [0] * len(ids)
+        for start, end in self._regions(messages, counted, sample.tools, text):
+            first, last = bisect_left(starts, start), bisect_left(starts, end)
+            mask[first:last] = [1] * (last - first)
+        mask[:1] = [0] * len(mask[:1])
+        return Tokens(list(ids), mask)
+
+    def prompt_length(self, messages: Sequence[Message], tools: Sequence[Any] = ()) -> int:
+        """Tokens of a prompt, with the header of the turn that it asks for.
+
+        Raises:
+            UserError: the template fails on it.
+        """
+        text = self._chat.render(plain_messages(messages), tools=tools, add_generation_prompt=True)
+        ((ids, _),) = self._chat.encode([text])
+        return len(ids)
+
+    def _regions(
+        self, messages: list[Message], counted: Sequence[int], tools: Sequence[Any], text: str
+    ) -> list[tuple[int, int]]:
+        """The characters [start, end) of the text that count."""
+        plain = [number for number in counted if not _more_than_content(messages[number])]
+        found = self._together(messages, plain, tools, text)
+        return [found[number] if number in found else self._alone(messages, number, tools, text) for number in counted]
+
+    def _together(
+        self, messages: list[Message], numbers: Sequence[int], tools: Sequence[Any], text: str
+    ) -> dict[int, tuple[int, int]]:
+        """The regions of messages that are content alone, all in one rendering; none where that does not give the text again."""
+        if not numbers:
+            return {}
+        rest = self._chat.render(_masked(messages, numbers), tools=tools)
+        again, found = "", {}
+        for number in numbers:
+            before, _, rest = rest.partition(_SENTINEL.format(number))
+            content, end = messages[number]["content"], self._end_of(messages[number])
+            if not rest.startswith(end):
+                return {}
+            start = len(again) + len(before)
+            again += before + content
+            found[number] = start, start + len(content + end)
+        return found if again + rest == text else {}
+
+    def _alone(self, messages: list[Message], number: int, tools: Sequence[Any], text: str) -> tuple[int, int]:
+        """The region of one message: what stands between what comes before it and after it, whatever it says."""
+        message = messages[number]
+        masked = self._chat.render(_masked(messages, [number]), tools=tools)
+        before, found, after = masked.partition(_SENTINEL.format(number))
+        if not found:
+            return self._without_content(messages, number, tools, text)
+        header = before.rfind(self._header) if self._header else -1
+        if header >= 0:  # what follows it, before the content, may depend on the content
+            before = before[: header + len(self._header)]
+        end = self._end_of(message)
+        left = len(text) - len(after) + len(end)
+        same = after.startswith(end) and text.startswith(before) and text.endswith(after[len(end) :])
+        if not same or left < len(before):
+            raise UserError(_changed(number))
+        if _more_than_content(message):
+            start, whole = len(before), text[len(before) : left]
+            parts = [message["content"], (message.get("reasoning_content") or "").strip()]
+            parts += [call["function"]["name"] for call in message.get("tool_calls") or ()]
+            written = whole.endswith(end.lstrip()) and all(part in whole for part in parts)
+        else:  # a header may itself begin a thought, which the data have too
+            start = left - len(message["content"] + end)
+            written = start >= max(header, 0) and text.startswith(message["content"] + end, start)
+        if not written:
+            raise UserError(_changed(number))
+        return start, left
+
+    def _without_content(
+        self, messages: list[Message], number: int, tools: Sequence[Any], text: str
+    ) -> tuple[int, int]:
+        """The region of a message with calls in a template that writes no content beside them."""
+        message = messages[number]
+        before = self._header
+        if number:
+            before = self._chat.render(messages[:number], tools=tools, add_generation_prompt=True)
+        asked = self._chat.render([_ASKED], add_generation_prompt=True)
+        written = self._chat.render([_ASKED, message])
+        whole = written[len(asked) :].rstrip()
+        if message["content"] or not written.startswith(asked) or not text.startswith(before + whole):
+            raise UserError(_changed(number))
+        return len(before), len(before) + len(whole)
+
+    def _end_of(self, message: Message) -> str:
+        """What the template writes after a message's content, to the end of the turn: its calls, and a token that says so."""
+        if not message.get("tool_calls") and self._end is not None:
+            return self._end
+        probe = self._chat.render([_ASKED, *_masked([message], [0])])
+        end = probe.partition(_SENTINEL.format(0))[2].rstrip()
+        if not message.get("tool_calls"):
+            self._end = end
+        return end
+
+
+def _more_than_content(message: Message) -> bool:
+    return bool(message.get("tool_calls") or message.get("reasoning_content"))
+
+
+def _masked(messages: Sequence[Message], numbers: Sequence[int]) -> list[Message]:
+    masked = list(messages)
+    for number in numbers:
+        masked[number] = {**messages[number], "content": _SENTINEL.format(number)}
+    return masked
+
+
+def _changed(number: int) -> str:
+    return (
+        f"the chat template changes message {number + 1} (strips it, leaves a part out, or writes it anew): what would be "
+        "trained on is not what the data say; take a template that writes contents as they are"
+    )

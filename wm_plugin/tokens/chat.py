@@ -1,0 +1,173 @@
+"""Conversations as text and as tokens: a tokenizer with its chat template.
+
+Hosts take the tokens of tool results from the end of a conversation that they make up for the purpose (a user's line, the
+calls, the results), so that the tokens do not depend on what stood before. The same conversation is put together here.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import groupby
+from typing import Any
+
+from wm_plugin.errors import UserError
+from wm_plugin.tokens.message import Message
+from wm_plugin.tokens.spans import ContentLocator, SpanError
+
+
+class Chat:
+    """Renders and tokenises conversations.
+
+    Args:
+        tokenizer: a fast transformers tokenizer, or anything with its `__call__`, `apply_chat_template` and `eos_token_id`.
+        chat_template: used instead of the tokenizer's own.
+        chat_template_kwargs: passed to every rendering.
+    """
+
+    def __init__(
+        self, tokenizer: Any, chat_template: str | None = None, chat_template_kwargs: Mapping[str, Any] | None = None
+    ) -> None:
+        self.tokenizer = tokenizer
+        self._template = chat_template
+        self._kwargs = dict(chat_template_kwargs or {})
+
+    def encode(self, texts: list[str]) -> list[tuple[list[int], list[int]]]:
+        """For each text, its token ids and the index of the first character of each token."""
+        encoded = self.tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True)
+        starts = ([start for start, _ in row] for row in encoded["offset_mapping"])
+        return list(zip(encoded["input_ids"], starts, strict=True))
+
+    def render(
+        self, messages: Sequence[Message], *, add_generation_prompt: bool = False, tools: Sequence[Any] | None = None
+    ) -> str:
+        """The text of a conversation.
+
+        Raises:
+            UserError: the template fails on it.
+        """
+        try:
+            text: str = self.tokenizer.apply_chat_template(
+                list(messages),
+                tools=tools or None,
+                add_generation_prompt=add_generation_prompt,
+                tokenize=False,
+                chat_template=self._template,
+                **self._kwargs,
+            )
+        except Exception as error:  # a template is a program of the user's, and may raise anything
+            roles = ", ".join(str(message.get("role")) for message in messages)
+            raise UserError(
+                f"the chat template cannot write a conversation of {roles} ({type(error).__name__}: {error})"
+            ) from error
+        return text
+
+    def render_results(self, tools: Sequence[str], contents: Sequence[str]) -> str:
+        """The made-up conversation, which ends in the results of calls of `tools` and the header of the next turn."""
+        return self.render([*_calls(tools[0]), *_results(tools, contents)], add_generation_prompt=True)
+
+    def result_ids(self, tools: Sequence[str], contents: Sequence[str]) -> list[int]:
+        """The tokens that TRL appends to a completion for the results of one turn's calls.
+
+        Raises:
+            SpanError: the template writes a call differently once its result follows, so that no tokens can be told apart.
+        """
+        texts = [self.render(_calls(tools[0])), self.render_results(tools, contents)]
+        before, after = (ids for ids, _ in self.encode(texts))
+        eos = self.tokenizer.eos_token_id
+        if eos in before:  # what a template writes after the end of a turn was not sampled: it belongs to the results
+            before = before[: len(before) - before[::-1].index(eos)]
+        if after[: len(before)] != before:
+            raise SpanError(
+                "the chat template is not prefix-preserving (it writes a tool call differently once the result follows): "
+                "use a training template, such as those that TRL ships"
+            )
+        return after[len(before) :]
+
+
+def make_locator(
+    tokenizer: Any, chat_template: str | None = None, chat_template_kwargs: Mapping[str, Any] | None = None
+) -> ContentLocator:
+    """Finds the content of tool results among the tokens that `tokenizer` and its chat template make of them."""
+    chat = Chat(tokenizer, chat_template, chat_template_kwargs)
+    return ContentLocator(chat.encode, chat.render_results)
+
+
+def plain_messages(messages: Sequence[Message]) -> list[Message]:
+    """Messages as templates want them: arguments as mappings, which OpenAI writes as JSON, and text where there is none."""
+    plain: list[Message] = []
+    for message in messages:
+        message = dict(message)
+        if message.get("content") is None and message["role"] == "assistant":
+            message["content"] = ""
+        if message.get("tool_calls"):
+            message["tool_calls"] = [_plain_call(call) for call in message["tool_calls"]]
+        else:
+            message.pop("tool_calls", None)
+        plain.append(message)
+    return plain
+
+
+def _plain_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = dict(call.get("function") or {"name": call.get("name"), "arguments": call.get("arguments")})
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        with suppress(json.JSONDecodeError):  # a call that cannot be parsed stays as it was written
+            arguments = json.loads(arguments)
+    return {**call, "type": "function", "function": {**function, "arguments": {} if arguments is None else arguments}}
+
+
+def named_results(messages: list[Message]) -> list[Message]:
+    """Every tool message with the name of its tool, which OpenAI's form only gives in the call.
+
+    Raises:
+        UserError: a result has neither a name nor a call.
+    """
+    named: list[Message] = []
+    calls: list[Mapping[str, Any]] = []
+    for number, message in enumerate(messages, 1):
+        if message["role"] == "assistant":
+            calls = list(message.get("tool_calls", []))
+        if message["role"] == "tool" and not message.get("name"):
+            wanted = message.get("tool_call_id")
+            match = [call for call in calls if wanted is not None and call.get("id") == wanted] or calls[:1]
+            if not match or not match[0]["function"].get("name"):
+                raise UserError(f"message {number} of the completion is a tool's without a name; add 'name'")
+            calls = [call for call in calls if call is not match[0]]
+            message = {**message, "name": match[0]["function"]["name"]}
+        named.append(message)
+    return named
+
+
+def turns(completion: Sequence[Message]) -> Iterator[tuple[str, list[Message]]]:
+    """(role, messages) in turn: one assistant's, then the results of its calls together.
+
+    Raises:
+        UserError: the messages do not alternate so, or a result is not text.
+    """
+    if not completion or completion[0]["role"] != "assistant":
+        raise UserError("the completion does not begin with an assistant message, so nothing in it was sampled")
+    number = 0
+    for role, group in groupby(completion, key=lambda message: str(message["role"])):
+        messages = list(group)
+        number += len(messages)
+        if role not in ("assistant", "tool"):
+            raise UserError(
+                f"message {number} of the completion has the role {role!r}: a host's tool loop appends tool results only; "
+                "for other observations give 'completion_ids' and 'spans'"
+            )
+        if role == "assistant" and len(messages) > 1:
+            raise UserError(f"message {number} of the completion is a second assistant message in a row")
+        for message in messages:
+            if role == "tool" and not isinstance(message.get("content"), str):
+                raise UserError(f"the result of {message['name']!r} (message {number}) is not text")
+        yield role, messages
+
+
+def _calls(tool: str) -> list[Message]:
+    # The real name: some templates write it into the header of the result.
+    call = {"type": "function", "function": {"name": tool, "arguments": {}}}
+    return [{"role": "user", "content": "dummy"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+
+
+def _results(tools: Sequence[str], contents: Sequence[str]) -> list[Message]:
+    return [{"role": "tool", "name": tool, "content": text} for tool, text in zip(tools, contents, strict=True)]

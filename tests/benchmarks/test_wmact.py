@@ -43,7 +43,7 @@ def test_a_report_pairs_variants_by_seed_and_says_what_is_null(tmp_path, monkeyp
     monkeypatch.setattr(wmact, "RESULTS", tmp_path / "wmact.json")
     for seed, noise in ((2, 0.0), (1, 0.1), (2, 0.2)):  # the last one is in the place of the first
         better = {"+ rescale": 0.5 + noise, "+ anneal": 0.9 + noise, "+ ECHO": 0.9 + noise}
-        wmact.add(record(wmact, seed, better | {"step penalty": 0.0}))  # not even an action
+        wmact.add(record(seed, better | {"step penalty": 0.0}))  # not even an action
     records = json.loads((tmp_path / "wmact.json").read_text())
     assert [one["seed"] for one in records] == [1, 2]
     wmact.write_report(records)
@@ -69,8 +69,8 @@ def test_a_report_pairs_variants_by_seed_and_says_what_is_null(tmp_path, monkeyp
 
 def test_some_variants_are_added_to_a_seed_that_began_from_the_same_policy(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(wmact, "RESULTS", tmp_path / "wmact.json")
-    wmact.add(record(wmact, 1, {"+ rescale": 0.7}))
-    some = record(wmact, 1, {"+ ECHO": 0.9})
+    wmact.add(record(1, {"+ rescale": 0.7}))
+    some = record(1, {"+ ECHO": 0.9})
     for part in ("held_out", "training", "cpu_seconds"):
         some[part] = {name: some[part][name] for name in ("start", "+ ECHO") if name in some[part]}
     wmact.add(json.loads(json.dumps(some)))

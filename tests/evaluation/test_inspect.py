@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("trl", minversion="1.5")  # before it no template that TRL knows preserves prefixes
 
-from support import information as information_support
+from support import information
 from support.information import ANSWERS, RATIOS
 from support.on_trl import Batches, Scripted, config, make_tokenizer, run
 from wm_plugin import EchoConfig
@@ -46,7 +46,7 @@ def shown(inspection):
 
 def test_turn_information_by_hand():
     inspector = Inspector(TOKENIZER, EchoConfig(0.1, turn_information=True))
-    inspection = inspector.messages(PROMPT, information_support.messages())
+    inspection = inspector.messages(PROMPT, information.messages())
     found = [(text, weight) for kind, _, text, weight in shown(inspection) if kind == "content"]
     assert found == list(zip(ANSWERS.values(), RATIOS, strict=True))
     lengths = [len(text.encode()) for text in ANSWERS.values()]

@@ -33,7 +33,7 @@ def command(folder, work):
         *("--model", folder / "base", "--prompts", folder / "short.yaml", "--work", folder / work, "--json"),
         *(
             "--reward",
-            "prediction_support:cells",
+            "support.predictions:cells",
             "--filter-share",
             "0.5",
             "--target-easy-share",

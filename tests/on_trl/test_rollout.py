@@ -6,7 +6,7 @@ import itertools
 import pytest
 import torch
 
-from support import information as information_support
+from support import information
 from support.information import CATEGORIES, RATIOS, Oracle, keep_ratio
 from support.on_trl import Batches, Scripted, ToolEnvironment, call, config, dataset, make_model, make_tokenizer, reward
 from wm_plugin import EchoConfig
@@ -127,7 +127,7 @@ def test_inside_the_trainer_only_the_tools_own_text_counts():
 
 class Asking(Batches, WorldModelGRPOTrainer):
     def _generate_single_turn(self, prompt_ids, *args, **kwargs):
-        turns = information_support.said()
+        turns = information.said()
         depth = [self.processing_class.decode(ids).count("<|im_start|>assistant") - 1 for ids in prompt_ids]
         return [self.processing_class(turns[d] + "<|im_end|>").input_ids for d in depth], None
 
@@ -150,7 +150,7 @@ def test_turn_information_of_a_conversation_is_that_of_the_same_data():
         (weight, list(group)) for weight, group in itertools.groupby(range(len(ids)), weights.tolist().__getitem__)
     ]
     found = [(pytest.approx(weight), tokenizer.decode(ids[group])) for weight, group in found if weight]
-    assert found == list(zip(RATIOS, information_support.ANSWERS.values(), strict=True))
+    assert found == list(zip(RATIOS, information.ANSWERS.values(), strict=True))
     conversation = Conversation()
     for number, message in enumerate(trainer._wm_rollouts.completions[0], 1):
         conversation.add(message, number)

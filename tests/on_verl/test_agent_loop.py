@@ -20,7 +20,7 @@ from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 from verl.workers.rollout.replica import TokenOutput
 
-from support import information as information_support
+from support import information
 from support.agreement import BUDGETS, TURN_BUDGET, WANTED
 from support.information import ANSWERS, RATIOS
 from wm_plugin.environments.annealing import TurnBudget
@@ -311,12 +311,12 @@ def test_selection_by_tool_and_multiplier(tokenizers):
 @pytest.mark.parametrize("name", ["merges", "bytes"])
 def test_turn_information_of_a_conversation_is_that_of_the_same_data(tokenizers, name):
     """Weights by hand; tests/objectives/test_information.py has them of the reader, tests/on_trl/test_rollout.py of TRL."""
-    wm = {"environment": "information_support:Oracle", "turn_information": True}
-    output = rollout(tokenizers[name], information_support.said(), wm, response_length=4000)
+    wm = {"environment": "support.information:Oracle", "turn_information": True}
+    output = rollout(tokenizers[name], information.said(), wm, response_length=4000)
     assert [weight for *_, weight in output.extra_fields[SPANS] if weight] == RATIOS
     assert content(tokenizers[name], output) == [("ask", answer) for answer in ANSWERS.values()]
     scaffold = rollout(
-        tokenizers[name], information_support.said(), {**wm, "content_only": False}, response_length=4000
+        tokenizers[name], information.said(), {**wm, "content_only": False}, response_length=4000
     )
     weights = [(tool, weight) for *_, tool, _, weight in scaffold.extra_fields[SPANS]]
     assert [weight for weight, _ in itertools.groupby(weight for _, weight in weights)] == RATIOS

@@ -1,5 +1,11 @@
 """What verl asks of `torch.cuda`, for a device without a memory or a clock of its own."""
 
+from torch import get_rng_state as get_rng_state
+from torch import set_rng_state as set_rng_state
+from torch.cpu import current_stream as current_stream
+from torch.cpu import is_available as is_available
+from torch.cpu import synchronize as synchronize
+
 
 def _zero(*_args, **_options) -> int:
     return 0

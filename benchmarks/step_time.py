@@ -128,7 +128,7 @@ class Arm:
         self.name, self.device = name, device
         if name == "ours":
             self.trainer = make_trainer(WorldModelGRPOTrainer, device, world_model=EchoConfig(COEFF))
-            self.trainer._wm_position = -1  # never the end of a window: logging is not part of a step
+            self.trainer._wm_window.position = -1  # never the end of a window: logging is not part of a step
         else:
             self.trainer = make_trainer(GRPOTrainer, device)
         self.trainer.model.to(device).train()

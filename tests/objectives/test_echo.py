@@ -12,6 +12,8 @@ from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.objectives import Span, count_tokens, echo_loss, within_bounds
 from wm_plugin.objectives.information import KEEP
+from wm_plugin.objectives.weigh import weight_of
+from wm_plugin.tokens.spans import Ending, Origin
 
 CONTENT = Span(0, 3, "tool", "a", True)
 
@@ -84,8 +86,8 @@ def test_floor_and_ceiling_are_inclusive():
         (EchoConfig(roles=["user", "tool"]), CONTENT, {}, 1.0),
         (EchoConfig(), CONTENT, {"failed": True}, 0.0),
         (EchoConfig(include_errors=True), CONTENT, {"failed": True}, 1.0),
-        (EchoConfig(), CONTENT, {"truncated": True}, 1.0),
-        (EchoConfig(include_truncated=False), CONTENT, {"truncated": True}, 0.0),
+        (EchoConfig(), CONTENT, {"ending": Ending.TRUNCATED}, 1.0),
+        (EchoConfig(include_truncated=False), CONTENT, {"ending": Ending.TRUNCATED}, 0.0),
         (EchoConfig(select=lambda span, message: False), CONTENT, {}, 0.0),
         (EchoConfig(tools={"a": 2.0}, select=lambda span, message: message is None), CONTENT, {}, 2.0),
         (EchoConfig(), CONTENT, {"category": "echo"}, 1.0),
@@ -99,7 +101,7 @@ def test_floor_and_ceiling_are_inclusive():
     ],
 )
 def test_selection(config, span, how, weight):
-    assert config.multiplier(span, **how) == weight
+    assert weight_of(Origin(span, **how), config) == weight
 
 
 @pytest.mark.parametrize(
@@ -154,8 +156,8 @@ def test_turn_information_is_the_ratio_of_every_category_or_false():
         assert EchoConfig.from_mapping({"turn_information": text}).turn_information == expected
     with pytest.raises(UserError, match="turn_information is 'ja'; write true, false, or ratios"):
         EchoConfig.from_mapping({"turn_information": "ja"})
-    with pytest.raises(ValueError, match="the category of a turn, which is not given for"):
-        paper.multiplier(CONTENT)
+    with pytest.raises(ValueError, match="weighs by the category of a turn, and Span.* has none"):
+        weight_of(Origin(CONTENT), paper)
 
 
 def test_active_is_about_the_whole_schedule():

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("trl", minversion="1.5")  # before it TRL has another chat template
 
-from support import agreement_on_trl
+from support import agreement_on_trl, selection, selection_on_trl
 from support.agreement import TURNS, assert_agree, read_fixture, read_tokenizer
 
 MEND = "if this is meant, write it anew: cd tests && python -m support.agreement_on_trl"
@@ -38,3 +38,10 @@ def test_the_stored_tokenizer_is_the_one_that_made_the_tokens(fixture):
     texts = [turn for rollouts in TURNS.values() for turns in rollouts for turn in turns]
     assert tokenizer(texts).input_ids == agreement_on_trl.tokenizer()(texts).input_ids
     assert "größer 漢字 ✓" in tokenizer.decode(fixture["rollouts"][3]["response"])
+
+
+def test_the_selections_are_the_stored_ones():
+    """Truncated completions, the host's failures, groups without variance, a user's own spans, and every share of N."""
+    assert selection_on_trl.measure() == selection.read(), (
+        "if this is meant: cd tests && python -m support.selection_on_trl"
+    )

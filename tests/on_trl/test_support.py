@@ -5,55 +5,77 @@ import inspect
 import pytest
 import torch
 import trl
-from transformers import PreTrainedTokenizerFast, Trainer
+from transformers import PreTrainedTokenizerFast
 from trl import GRPOConfig, GRPOTrainer
 
 from support.on_trl import ToolEnvironment, config, dataset, make_model, make_tokenizer, reward, run
+from support.upstream import taken_from_host
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
+from wm_plugin.runtime.hooks import Hook
 from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer, WorldModelMixin, support
 
 PINNED = {
-    "GRPOTrainer.compute_loss": "(self, model, inputs, return_outputs=False, num_items_in_batch=None)",
-    "GRPOTrainer._generate_and_score_completions": "(self, inputs",
-    "GRPOTrainer._calculate_rewards": "(self, inputs, prompts, completions, completion_ids_list)",
-    "GRPOTrainer._get_per_token_logps_and_entropies": "(self, model",
-    "GRPOTrainer._prepare_inputs": "(self, generation_batch",
-    "GRPOTrainer._tool_call_loop": "(self, prompts",
-    "GRPOTrainer._get_tool_suffix_ids": "(self, tool_messages)",
-    "GRPOTrainer.log": "(self, logs",
-    "Trainer.get_batch_samples": "(self, epoch_iterator",
-    "Trainer.evaluate": "(self, eval_dataset",
+    "compute_loss": "(self, model, inputs, return_outputs=False, num_items_in_batch=None)",
+    "_generate_and_score_completions": "(self, inputs",
+    "_calculate_rewards": "(self, inputs, prompts, completions, completion_ids_list)",
+    "_get_per_token_logps_and_entropies": "(self, model",
+    "_prepare_inputs": "(self, generation_batch",
+    "_tool_call_loop": "(self, prompts",
+    "_get_tool_suffix_ids": "(self, tool_messages)",
+    "log": "(self, logs",
+    "get_batch_samples": "(self, epoch_iterator",
+    "evaluate": "(self, eval_dataset",
+    "add_callback": "(self, callback",
 }
+NAMES = {hook.path.removeprefix("GRPOTrainer.") for hook in support.HOOKS}
 
 
-@pytest.mark.parametrize("hook", PINNED)
-def test_hook_has_the_signature_that_we_override(hook):
-    owner, name = hook.split(".")
-    signature = str(inspect.signature(getattr({"GRPOTrainer": GRPOTrainer, "Trainer": Trainer}[owner], name)))
-    assert signature.startswith(PINNED[hook]), f"trl {trl.__version__}: {hook}{signature} has moved"
+@pytest.mark.parametrize("name", PINNED)
+def test_hook_has_the_signature_that_we_override(name):
+    signature = str(inspect.signature(getattr(GRPOTrainer, name)))
+    assert signature.startswith(PINNED[name]), f"trl {trl.__version__}: GRPOTrainer.{name}{signature} has moved"
 
 
-def test_the_pinned_hooks_are_those_that_the_adapter_checks_and_overrides():
-    assert set(PINNED) == {f"{owner.__name__}.{name}" for owner, name, _ in support.HOOKS}
-    overridden = {name for name in vars(WorldModelMixin) if callable(getattr(WorldModelMixin, name))}
-    upstream = {name for name in overridden if hasattr(GRPOTrainer, name) and name != "__init__"}
-    assert upstream <= {name for _, name, _ in support.HOOKS}
+def test_the_list_of_hooks_is_closed():
+    """What the adapter overrides, calls and reads is listed, and every method in the list has a pinned signature."""
+    assert taken_from_host(WorldModelMixin, GRPOTrainer) <= NAMES
+    assert {name for name in NAMES if callable(getattr(GRPOTrainer, name, None))} == set(PINNED)
     assert support.missing_hooks() == []
 
 
 def test_attributes_that_we_read_exist():
     trainer, _ = run(WorldModelGRPOTrainer, args=config(max_steps=1, max_completion_length=2))
-    for name in support.ATTRIBUTES:
-        assert name in vars(trainer), f"trl {trl.__version__}: GRPOTrainer.{name} is gone"
+    for name in NAMES - set(PINNED):
+        assert hasattr(trainer, name), f"trl {trl.__version__}: GRPOTrainer.{name} is gone"
+
+
+@pytest.mark.parametrize(
+    "name", ["_sync_tool_dicts", "_async_tool_dicts", "environments", "max_tool_calling_iterations", "_tool_call_loop"]
+)
+def test_a_run_with_a_hook_taken_away_is_refused_at_construction(name, monkeypatch, caplog):
+    moved = Hook("trl", f"GRPOTrainer.{name}_as_it_was")
+    hooks = tuple(moved if hook.path == f"GRPOTrainer.{name}" else hook for hook in support.HOOKS)
+    monkeypatch.setattr(support, "HOOKS", hooks)
+    with pytest.raises(UserError, match=f"lacks what the world-model term needs: {moved} is gone; install") as error:
+        make()
+    assert "\n" not in str(error.value)
+    make(EchoConfig(0.0))  # the host's own run
+    assert f"episodes and environment tokens are not measured: trl {trl.__version__} lacks" in caplog.text
+
+
+def test_without_a_hook_coefficient_0_is_the_hosts_own_run(monkeypatch):
+    monkeypatch.setattr(support, "HOOKS", (*support.HOOKS, Hook("trl", "GRPOTrainer._no_such_hook")))
+    trainer, _ = run(WorldModelGRPOTrainer, args=config(max_steps=1), world_model=EchoConfig(0.0))
+    assert not any(key.startswith(("echo", "wm/env")) for row in trainer.state.log_history for key in row)
 
 
 def test_a_moved_hook_is_named(monkeypatch):
     monkeypatch.setattr(GRPOTrainer, "_calculate_rewards", lambda self, batch: None)
-    monkeypatch.setattr(support, "HOOKS", (*support.HOOKS, (GRPOTrainer, "_no_such_hook", ())))
+    monkeypatch.setattr(support, "HOOKS", (*support.HOOKS, Hook("trl", "GRPOTrainer._no_such_hook")))
     assert support.missing_hooks() == [
-        "GRPOTrainer._calculate_rewards no longer takes inputs, prompts, completions, completion_ids_list",
-        "GRPOTrainer._no_such_hook is gone",
+        "trl.GRPOTrainer._calculate_rewards no longer takes inputs, prompts, completions, completion_ids_list",
+        "trl.GRPOTrainer._no_such_hook is gone",
     ]
     with pytest.raises(UserError, match="_calculate_rewards no longer takes"):
         make()

@@ -25,8 +25,11 @@ from support.agreement import BUDGETS, TURN_BUDGET, WANTED
 from support.information import ANSWERS, RATIOS
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.errors import UserError
-from wm_plugin.tokens.spans import SpanError
-from wm_plugin.verl.agent_loop import ERROR, INFO, MAX_TURNS, SPANS, WorldModelToolAgentLoop
+from wm_plugin.objectives.weigh import weigh
+from wm_plugin.tokens.spans import Origin, SpanError
+from wm_plugin.verl.agent_loop import WorldModelToolAgentLoop
+from wm_plugin.verl.config import read_config
+from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, ORIGINS
 from wm_plugin.verl.spans import Block, locate, make_locator, probe
 from wm_plugin.verl.trainer import WorldModelTrainer
 
@@ -149,16 +152,24 @@ def rollout(tokenizer, turns, wm=None, tools=(), row=None, cls=WorldModelToolAge
             tools=ToolListWrap(list(tools)),
         )
         prompt = [{"role": "user", "content": "Go."}]
-        return await loop.run({}, raw_prompt=prompt, **({"extra_info": {"start": 3}} | (row or {})))
+        output = await loop.run({}, raw_prompt=prompt, **({"extra_info": {"start": 3}} | (row or {})))
+        output.extra_fields["objective"] = read_config(settings_).objective  # for `weighed`
+        return output
 
     return asyncio.run(run())
+
+
+def weighed(output):
+    """The spans of an output, with the weights that the trainer gives them."""
+    origins = [Origin.unpack(values) for values in output.extra_fields[ORIGINS]]
+    return weigh(origins, output.extra_fields["objective"])
 
 
 def content(tokenizer, output):
     """(tool, text) of the spans that count."""
     return [
-        (tool, tokenizer.decode(output.response_ids[start:end]))
-        for start, end, _, tool, _, weight in output.extra_fields[SPANS]
+        (span.tool, tokenizer.decode(output.response_ids[span.start : span.end]))
+        for span, weight in weighed(output)
         if weight
     ]
 
@@ -200,8 +211,8 @@ def test_spans_are_the_results(tokenizers, name):
     assert "You are in 3." in tokenizer.decode(output.prompt_ids)
     # every token that was not sampled is in one span, and none that was
     covered = [0] * len(output.response_ids)
-    for start, end, *_ in output.extra_fields[SPANS]:
-        for index in range(start, end):
+    for span, _ in weighed(output):
+        for index in range(span.start, span.end):
             covered[index] += 1
     assert covered == [1 - mask for mask in output.response_mask]
 
@@ -234,7 +245,7 @@ def test_a_row_says_which_of_several_worlds_it_is_of(tokenizers):
     assert "You are in 3." in tokenizers["merges"].decode(rooms.prompt_ids)
     # what is null in the file belongs to the other world's rows
     assert content(tokenizers["merges"], echoes) == [("repeat", "a 7 ['level']")]
-    assert (echoes.reward_score, {weight for *_, weight in echoes.extra_fields[SPANS]}) == (0.25, {0.0, 0.5})
+    assert (echoes.reward_score, {weight for _, weight in weighed(echoes)}) == (0.25, {0.0, 0.5})
     assert "Start at 7." in tokenizers["merges"].decode(echoes.prompt_ids)
     with pytest.raises(UserError, match="column `environment` is 'rom', and wm.environment has 'rooms', 'echoes'"):
         rollout(tokenizers["merges"], ["x"], wm, row={"extra_info": {"environment": "rom"}})
@@ -301,10 +312,10 @@ def test_arguments_that_are_not_json_are_a_failure_of_the_host(tokenizers):
 def test_selection_by_tool_and_multiplier(tokenizers):
     wm = {"environment": ROOMS, "tools": {"say": 0.5}}
     output = rollout(tokenizers["merges"], [call("say", text="hi"), "x"], wm)
-    assert {values[5] for values in output.extra_fields[SPANS]} == {0.0, 0.5}
+    assert {weight for _, weight in weighed(output)} == {0.0, 0.5}
     scaffold = {"environment": ROOMS, "content_only": False, "roles": ["tool"]}
     output = rollout(tokenizers["merges"], [call("say", text="hi"), "x"], scaffold)
-    selected = sum(end - start for start, end, *_, weight in output.extra_fields[SPANS] if weight)
+    selected = sum(span.end - span.start for span, weight in weighed(output) if weight)
     assert selected == output.response_mask.count(0)  # with verl's line break after the turn, as on TRL
 
 
@@ -313,12 +324,10 @@ def test_turn_information_of_a_conversation_is_that_of_the_same_data(tokenizers,
     """Weights by hand; tests/objectives/test_information.py has them of the reader, tests/on_trl/test_rollout.py of TRL."""
     wm = {"environment": "support.information:Oracle", "turn_information": True}
     output = rollout(tokenizers[name], information.said(), wm, response_length=4000)
-    assert [weight for *_, weight in output.extra_fields[SPANS] if weight] == RATIOS
+    assert [weight for _, weight in weighed(output) if weight] == RATIOS
     assert content(tokenizers[name], output) == [("ask", answer) for answer in ANSWERS.values()]
-    scaffold = rollout(
-        tokenizers[name], information.said(), {**wm, "content_only": False}, response_length=4000
-    )
-    weights = [(tool, weight) for *_, tool, _, weight in scaffold.extra_fields[SPANS]]
+    scaffold = rollout(tokenizers[name], information.said(), {**wm, "content_only": False}, response_length=4000)
+    weights = [(span.tool, weight) for span, weight in weighed(scaffold)]
     assert [weight for weight, _ in itertools.groupby(weight for _, weight in weights)] == RATIOS
 
 
@@ -326,7 +335,7 @@ def test_a_tool_that_does_not_exist_is_named(tokenizers):
     wm = {"environment": ROOMS, "tools": ["sayy"]}
     output = rollout(tokenizers["merges"], [call("say", text="hi"), "x"], wm)
     assert output.extra_fields[ERROR] == "wm.tools names 'sayy'; did you mean 'say'?"
-    assert SPANS not in output.extra_fields
+    assert ORIGINS not in output.extra_fields
 
 
 @pytest.mark.parametrize(("column", "field", "turns"), [(1, None, 1), (2, 3, 2), (None, 2, 2), (None, None, 5)])
@@ -393,6 +402,20 @@ def test_a_result_that_is_too_long_is_dropped_and_leaves_no_span(tokenizers):
     output = rollout(tokenizer, [call("say", text="short"), call("say", text="x" * 390), "end"], response_length=300)
     assert content(tokenizer, output) == [("say", "short")]
     assert output.response_mask[-1] == 1
+
+
+def test_the_message_travels_only_where_select_reads_it(tokenizers):
+    turns = [call("say", text="hi"), "x"]
+    plain = rollout(tokenizers["merges"], turns)
+    assert {Origin.unpack(values).message for values in plain.extra_fields[ORIGINS]} == {None}
+    wm = {"environment": ROOMS, "select": f"{__name__}:says_hi"}
+    for text, counts in (("hi", [("say", "hi")]), ("ho", [])):
+        output = rollout(tokenizers["merges"], [call("say", text=text), "x"], wm)
+        assert content(tokenizers["merges"], output) == counts
+
+
+def says_hi(span, message):
+    return message["content"] == "hi"
 
 
 def test_a_completion_cut_at_the_length_limit(tokenizers):

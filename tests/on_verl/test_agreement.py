@@ -8,19 +8,25 @@ import pytest
 
 pytest.importorskip("verl")
 
+import torch
 from omegaconf import OmegaConf
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.rollout.replica import TokenOutput
 from verl.workers.utils.padding import response_from_nested
 
-from support import on_verl
+from support import on_verl, selection
 from support.agreement import OBJECTIVES, TURNS, assert_agree, describe, make_model, read_fixture, read_tokenizer
 from support.on_verl import Rollout, make_batch, make_worker, policy_loss, with_term
 from wm_plugin import EchoConfig
 from wm_plugin.objectives import Span
 from wm_plugin.objectives.metrics import figures
-from wm_plugin.verl.agent_loop import ERROR, SPANS, WorldModelToolAgentLoop
+from wm_plugin.objectives.weigh import weigh
+from wm_plugin.tokens.spans import SPAN_FIELD, Origin
+from wm_plugin.verl.agent_loop import WorldModelToolAgentLoop
+from wm_plugin.verl.config import WorldModelConfig
+from wm_plugin.verl.names import COUNTS, ERROR, ORIGINS, TOOL_IDS, WEIGHTS
+from wm_plugin.verl.trainer import Row, WorldModelTrainer, make_columns
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +57,8 @@ class Server:
         return TokenOutput(token_ids=ids, log_probs=[0.0] * len(ids), stop_reason="completed", extra_fields={})
 
 
-def play(tokenizer, echo: dict[str, Any]) -> list[Any]:
-    """What verl's loop makes of every rollout, in the order of `TURNS`."""
+def play(tokenizer, echo: dict[str, Any], turns=TURNS, environment="support.agreement:Tools") -> list[Any]:
+    """What verl's loop makes of every rollout, in their order."""
     multi_turn = {
         "format": "hermes",
         "max_user_turns": None,
@@ -62,7 +68,7 @@ def play(tokenizer, echo: dict[str, Any]) -> list[Any]:
         "tool_response_truncate_side": "middle",
     }
     rollout = {"prompt_length": 600, "response_length": 600, "full_determinism": False, "multi_turn": multi_turn}
-    wm = {"environment": "support.agreement:Tools", **echo}
+    wm = {"environment": environment, **echo}
     config = OmegaConf.create({"wm": wm, "data": {}, "actor_rollout_ref": {"rollout": rollout}})
 
     async def run(task: str, turns: list[str]) -> Any:
@@ -78,12 +84,12 @@ def play(tokenizer, echo: dict[str, Any]) -> list[Any]:
         return await loop.run({}, raw_prompt=[{"role": "user", "content": task}])
 
     async def run_all() -> list[Any]:
-        return [await run(task, turns) for task, rollouts in TURNS.items() for turns in rollouts]
+        return [await run(task, said) for task, rollouts in turns.items() for said in rollouts]
 
     return asyncio.run(run_all())
 
 
-def rows_of(fixture, outputs) -> tuple[list[Rollout], list[list[tuple[Span, float]]]]:
+def rows_of(fixture, outputs, echo) -> tuple[list[Rollout], list[list[tuple[Span, float]]]]:
     """The loop's rollouts in the order of the fixture, with the advantages that TRL gave them."""
     by_tokens = {json.dumps([output.prompt_ids, output.response_ids]): output for output in outputs}
     rollouts, spans = [], []
@@ -92,7 +98,8 @@ def rows_of(fixture, outputs) -> tuple[list[Rollout], list[list[tuple[Span, floa
         assert output.response_mask == stored["mask"]
         assert ERROR not in output.extra_fields
         rollouts.append(Rollout(output.prompt_ids, output.response_ids, output.response_mask, [], stored["advantage"]))
-        spans.append([(Span(*values[:5]), values[5]) for values in output.extra_fields[SPANS]])
+        origins = [Origin.unpack(values) for values in output.extra_fields[ORIGINS]]
+        spans.append(weigh(origins, echo))
     assert not by_tokens
     return rollouts, spans
 
@@ -110,14 +117,14 @@ def updated(worker, loss, batch, old):
 
 
 def test_the_same_tokens(fixture, tokenizer):
-    rollouts, spans = rows_of(fixture, play(tokenizer, {"coeff": 1.0}))
+    rollouts, spans = rows_of(fixture, play(tokenizer, {"coeff": 1.0}), EchoConfig(1.0))
     assert sum(0 in rollout.mask for rollout in rollouts) == 6
     assert any(len({span.tool for span, weight in row if weight}) == 2 for row in spans)
 
 
 @pytest.fixture(scope="module")
 def stock(worker, fixture, tokenizer):
-    rollouts, _ = rows_of(fixture, play(tokenizer, {"coeff": 1.0}))
+    rollouts, _ = rows_of(fixture, play(tokenizer, {"coeff": 1.0}), EchoConfig(1.0))
     old = old_log_probs(worker, rollouts)
     return updated(worker, policy_loss(), make_batch(rollouts), old), old
 
@@ -133,7 +140,7 @@ def test_the_policy_loss_is_the_same_too(stock, fixture):
 def test_the_same_objective(worker, stock, fixture, tokenizer, name):
     before, old = stock
     echo = EchoConfig(**OBJECTIVES[name])
-    rollouts, spans = rows_of(fixture, play(tokenizer, OBJECTIVES[name]))
+    rollouts, spans = rows_of(fixture, play(tokenizer, OBJECTIVES[name]), echo)
     tools = sorted(echo.tool_names or ("run_code", "lookup_doc"))
     after = updated(worker, with_term(policy_loss(), echo), make_batch(rollouts, echo, spans=spans, tools=tools), old)
     found = figures(after.sums, tools, steps=1, coeff=echo.coeff, silent=0.0, config=echo)
@@ -141,3 +148,69 @@ def test_the_same_objective(worker, stock, fixture, tokenizer, name):
     found["gradient"] = describe(after.gradients[0] - before.gradients[0])
     assert_agree(found, fixture["figures"][name])
     assert after.losses[0] - before.losses[0] == pytest.approx(found["loss"], rel=1e-5)
+
+
+# -- which tokens count -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def selections():
+    return selection.read()
+
+
+def choose(rows: dict[str, Row], echo: EchoConfig, tokenizer) -> dict[str, Any]:
+    """What the trainer makes of a batch of these rows: of each its runs of tokens that count, and its share of N."""
+    trainer = object.__new__(WorldModelTrainer)  # making one starts Ray
+    trainer._wm, trainer.tokenizer, trainer._wm_warned = WorldModelConfig(echo), tokenizer, set()
+    trainer.config = OmegaConf.create({"data": {"max_response_length": selection.LIMIT}})
+    spans = trainer._weighted_spans(list(rows.values()))
+    tools = sorted(echo.tool_names or {span.tool for row in spans for span, _ in row if span.tool})
+    columns = make_columns(spans, list(rows.values()), tools, echo)
+    names = dict(enumerate([None, *tools, None]))
+    chosen = {}
+    for name, weights, numbers, count in zip(
+        rows, columns[WEIGHTS].unbind(), columns[TOOL_IDS].unbind(), columns[COUNTS], strict=True
+    ):
+        row_tools = [names[number] for number in numbers.tolist()]
+        if name == "no such tool":  # on TRL, names are those of the tools that were passed
+            row_tools = [tool if tool in ("run_code", "lookup_doc") else None for tool in row_tools]
+        chosen[name] = selection.selected(name, weights.tolist(), row_tools, int(count))
+    return chosen
+
+
+@pytest.fixture(scope="module")
+def looped(tokenizer):
+    """By the name of a configuration, the rollouts of verl's loop as the trainer reads them."""
+
+    def make(fields: dict[str, Any]) -> dict[str, Row]:
+        outputs = iter(play(tokenizer, {"coeff": 1.0, **fields}, selection.TURNS, "support.selection:RaisingTools"))
+        rows = {}
+        for task, rollouts in selection.TURNS.items():
+            for turns in rollouts:
+                output, name = next(outputs), selection.name_of(turns[-1])
+                mask = torch.tensor(output.response_mask)
+                reward = selection.reward_of(name)
+                rows[name] = Row(task, output.response_ids, mask, reward, output.extra_fields, False)
+        return rows
+
+    return make
+
+
+@pytest.mark.parametrize("name", selection.CONFIGS)
+def test_the_same_tokens_count(selections, looped, tokenizer, name):
+    rows = looped(selection.CONFIGS[name])
+    for key in set(rows) - set(selection.FAILS):
+        assert rows[key].ids == selections["rollouts"][key]["response"]
+    assert choose(rows, EchoConfig(1.0, **selection.CONFIGS[name]), tokenizer) == selections["loop"][name]
+
+
+@pytest.mark.parametrize("name", selection.OWN_CONFIGS)
+def test_the_same_tokens_of_a_users_own_spans_count(selections, tokenizer, name):
+    rows = {}
+    for task, rollouts in selection.TURNS.items():
+        for key in (selection.name_of(turns[-1]) for turns in rollouts):
+            stored = selections["rollouts"][key]
+            mask = torch.tensor(stored["mask"])
+            extra = {SPAN_FIELD: selection.own_spans(stored["mask"])}
+            rows[key] = Row(task, stored["response"], mask, selection.reward_of(key), extra, False)
+    assert choose(rows, EchoConfig(1.0, **selection.CONFIGS[name]), tokenizer) == selections["own"][name]

@@ -14,15 +14,27 @@ pytest.importorskip("verl")
 import yaml
 from hydra import compose, initialize_config_module
 from omegaconf import open_dict
+from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
+from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 
+from support.upstream import taken_from_host
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.grid import GridEnvironment
 from wm_plugin.environments.rewarded import rewarded
 from wm_plugin.errors import UserError
 from wm_plugin.objectives import EchoConfig
+from wm_plugin.runtime.hooks import Hook
 from wm_plugin.verl import support
+from wm_plugin.verl.agent_loop import WorldModelLoopMixin
 from wm_plugin.verl.config import REWARD_KEYS, WorldModelConfig, read_config
-from wm_plugin.verl.registration import AGENT_LOOP, TRAINER_MODE
+from wm_plugin.verl.names import AGENT_LOOP, TRAINER_MODE
+from wm_plugin.verl.rewards import BatchedRewardManager
+from wm_plugin.verl.sampler import _RewardMixin
+from wm_plugin.verl.trainer import WorldModelTrainer
+from wm_plugin.verl.worker import WorldModelActorRolloutRefWorker, WorldModelTrainingWorker
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,18 +47,37 @@ def stock(*overrides):
         )
 
 
-@pytest.mark.parametrize(("module", "path", "parameters"), support.HOOKS, ids=lambda value: str(value))
-def test_a_hook_is_where_we_need_it(module, path, parameters, monkeypatch):
-    monkeypatch.setattr(support, "HOOKS", ((module, path, parameters),))
+@pytest.mark.parametrize("hook", support.HOOKS, ids=str)
+def test_a_hook_is_where_we_need_it(hook, monkeypatch):
+    monkeypatch.setattr(support, "HOOKS", (hook,))
     assert support.missing_hooks() == []
+
+
+OVERRIDES = {  # ours -> the host's, and the name by which the list of hooks has it
+    WorldModelTrainer: (PPOTrainerSync, "PPOTrainer"),
+    WorldModelLoopMixin: (ToolAgentLoop, "ToolAgentLoop"),
+    WorldModelTrainingWorker: (TrainingWorker, "TrainingWorker"),
+    WorldModelActorRolloutRefWorker: (ActorRolloutRefWorker, "ActorRolloutRefWorker"),
+    _RewardMixin: (ReplayBuffer, "ReplayBuffer"),
+    BatchedRewardManager: (RewardManagerBase, "RewardManagerBase"),
+}
+INHERITED = {"ct_merge_context_msg": "AgentLoopBase"}  # the class that the list names instead
+
+
+@pytest.mark.parametrize("ours", OVERRIDES, ids=lambda cls: cls.__name__)
+def test_the_list_of_hooks_is_closed(ours):
+    host, name = OVERRIDES[ours]
+    listed = {hook.path for hook in support.HOOKS}
+    taken = taken_from_host(ours, host) - {"batcher"}
+    assert {f"{INHERITED.get(used, name)}.{used}" for used in taken} <= listed
 
 
 def test_a_hook_that_moved_is_named(monkeypatch):
     name = "verl.trainer.ppo.v1.trainer_base"
     hooks = (
-        (name, "PPOTrainer.no_such_method", ()),
-        (name, "PPOTrainer._update_actor", ("batch", "other")),
-        ("verl.no_such_module", "x", ()),
+        Hook(name, "PPOTrainer.no_such_method"),
+        Hook(name, "PPOTrainer._update_actor", ("batch", "other")),
+        Hook("verl.no_such_module", "x"),
     )
     monkeypatch.setattr(support, "HOOKS", hooks)
     assert support.missing_hooks() == [
@@ -54,7 +85,16 @@ def test_a_hook_that_moved_is_named(monkeypatch):
         f"{name}.PPOTrainer._update_actor no longer takes other",
         "verl.no_such_module.x is gone",
     ]
-    with pytest.raises(UserError, match="lacks what the world-model term needs: .*no_such_method is gone"):
+    with pytest.raises(UserError, match="lacks what the world-model term needs: .*no_such_method is gone") as error:
+        support.check_config(stock())
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["PPOTrainer._init_dataloader", "ToolAgentLoop.response_length"])
+def test_a_run_with_a_hook_taken_away_is_refused(name, monkeypatch):
+    moved = [hook._replace(path=f"{hook.path}_as_it_was") if hook.path == name else hook for hook in support.HOOKS]
+    monkeypatch.setattr(support, "HOOKS", tuple(moved))
+    with pytest.raises(UserError, match=f"{name}_as_it_was is gone; install another version"):
         support.check_config(stock())
 
 

@@ -17,22 +17,29 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.errors import UserError
 from wm_plugin.objectives import EchoConfig, Span
-from wm_plugin.tokens.spans import SPAN_FIELD
+from wm_plugin.tokens.spans import SPAN_FIELD, Origin
 from wm_plugin.verl import state
-from wm_plugin.verl.agent_loop import ERROR, SPANS
 from wm_plugin.verl.config import WorldModelConfig
-from wm_plugin.verl.loss import COUNTS, TOOL_IDS, WEIGHTS
-from wm_plugin.verl.trainer import WorldModelTrainer, _zero_variance_rows, make_columns
+from wm_plugin.verl.names import COUNTS, ERROR, ORIGINS, TOOL_IDS, WEIGHTS
+from wm_plugin.verl.trainer import Row, WorldModelTrainer, make_columns
 
-ROWS = [
+SPANS = [
     [(Span(1, 3, "tool", "a", True), 0.5), (Span(3, 4, "tool", "a", False), 0.0), (Span(5, 6, "tool", "b", True), 1.0)],
     [],  # padding, or nothing of the environment's
     [(Span(0, 2, "tool", "c", True), 1.0)],  # a tool without figures of its own
 ]
 
 
+def make_row(mask, extra=None, *, ids=None, uid="p", reward=0.0, padding=False):
+    ids = list(mask) if ids is None else ids
+    return Row(uid, ids, torch.tensor(mask), reward, extra or {}, padding)
+
+
+ROWS = [make_row([1, 0, 0, 0, 1, 0]), make_row([1]), make_row([0, 0, 1])]
+
+
 def test_columns_by_hand():
-    columns = make_columns(ROWS, [6, 1, 3], ["a", "b"], "selected_tokens")
+    columns = make_columns(SPANS, ROWS, ["a", "b"], EchoConfig())
     weights, tool_ids = (columns[name].unbind() for name in (WEIGHTS, TOOL_IDS))
     assert [row.tolist() for row in weights] == [[0, 0.5, 0.5, 0, 0, 1], [0], [1, 1, 0]]
     assert [row.tolist() for row in tool_ids] == [[0, 1, 1, 0, 0, 2], [0], [3, 3, 0]]
@@ -41,32 +48,32 @@ def test_columns_by_hand():
 
 
 def test_counts_of_every_environment_token():
-    assert make_columns(ROWS, [6, 1, 3], [], "observation_tokens")[COUNTS].tolist() == [[4], [0], [2]]
+    """Those that a user's spans leave out too, and none of a padding row."""
+    config = EchoConfig(normalization="observation_tokens")
+    assert make_columns(SPANS, ROWS, [], config)[COUNTS].tolist() == [[4], [0], [2]]
+    assert make_columns([[], [], []], ROWS, [], config)[COUNTS].tolist() == [[4], [0], [2]]
+    padding = [row._replace(padding=True) for row in ROWS]
+    assert make_columns([[], [], []], padding, [], config)[COUNTS].tolist() == [[0], [0], [0]]
 
 
-spans = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4), st.sampled_from([0.0, 0.5, 1.0])), max_size=5)
+weighed_spans = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4), st.sampled_from([0.0, 0.5, 1.0])), max_size=5)
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(spans, min_size=1, max_size=4))
+@given(st.lists(weighed_spans, min_size=1, max_size=4))
 def test_a_rows_count_is_that_of_its_weights(drawn):
-    rows, lengths = [], []
+    spans, rows = [], []
     for row in drawn:
-        position, found = 0, []
+        position, weighed = 0, []
         for gap, length, weight in row:
-            found.append((Span(position + gap, position + gap + length, "tool", "a", True), weight))
+            weighed.append((Span(position + gap, position + gap + length, "tool", "a", True), weight))
             position += gap + length
-        rows.append(found)
-        lengths.append(position + 1)
-    columns = make_columns(rows, lengths, ["a"], "selected_tokens")
-    assert [len(row) for row in columns[WEIGHTS].unbind()] == lengths
-    for row, count, found in zip(columns[WEIGHTS].unbind(), columns[COUNTS], rows, strict=True):
-        assert torch.count_nonzero(row) == count == sum(span.end - span.start for span, weight in found if weight)
-
-
-def test_groups_whose_rewards_are_all_equal():
-    scores = [torch.tensor([0.0, value]) for value in (1, 1, 0, 1, 5)]
-    assert _zero_variance_rows(["p", "p", "q", "q", "p"], scores, [False] * 4 + [True]) == [0, 1]
+        spans.append(weighed)
+        rows.append(make_row([0] * position + [1]))
+    columns = make_columns(spans, rows, ["a"], EchoConfig())
+    assert [len(row) for row in columns[WEIGHTS].unbind()] == [len(row.ids) for row in rows]
+    for row, count, weighed in zip(columns[WEIGHTS].unbind(), columns[COUNTS], spans, strict=True):
+        assert torch.count_nonzero(row) == count == sum(span.end - span.start for span, weight in weighed if weight)
 
 
 def trainer(coeff=1.0, **attributes):
@@ -136,29 +143,69 @@ def test_the_workers_count_must_be_the_trainers():
         WorldModelTrainer._check_counts(trainer(), None, 8)
 
 
-def weighted(fields, mask, coeff=1.0, padding=False, response=None, **attributes):
-    fake = trainer(coeff, **attributes)
-    fake._weigh_given = partial(WorldModelTrainer._weigh_given, fake)
-    response = torch.tensor(mask if response is None else response)
-    return WorldModelTrainer._weighted_spans(fake, [fields], [torch.tensor(mask)], [response], [padding])[0]
+END, PAD = 7, 8
+TOKENIZER = SimpleNamespace(eos_token_id=END, pad_token_id=PAD, name_or_path="/nowhere", decode=str)
+
+
+def weighted(extra, mask, coeff=1.0, *, padding=False, ids=None, limit=100, **attributes):
+    fake = trainer(coeff, **{"tokenizer": TOKENIZER, **attributes})
+    fake.config.data = SimpleNamespace(max_response_length=limit)
+    fake._origins = partial(WorldModelTrainer._origins, fake)
+    return WorldModelTrainer._weighted_spans(fake, [make_row(mask, extra, ids=ids, padding=padding)])[0]
 
 
 def test_spans_of_our_loop_and_of_others():
-    assert weighted({SPANS: [(1, 2, "tool", "a", True, 0.5)]}, [1, 0]) == [(Span(1, 2, "tool", "a", True), 0.5)]
-    given = {SPAN_FIELD: [(1, 2, "user", None, True), (2, 3, "user", None, False)]}
-    assert [weight for _, weight in weighted(given, [1, 0, 0])] == [1.0, 0.0]
+    origin = Origin(Span(1, 2, "tool", "a", True))
+    assert weighted({ORIGINS: [origin.pack()]}, [1, 0]) == [(origin.span, 1.0)]
+    assert weighted({ORIGINS: [origin._replace(failed=True).pack()]}, [1, 0]) == [(origin.span, 0.0)]
+    env_spans = {SPAN_FIELD: [(1, 2, "user", None, True), (2, 3, "user", None, False)]}
+    assert [weight for _, weight in weighted(env_spans, [1, 0, 0])] == [1.0, 0.0]
     assert weighted({}, [1, 1]) == []
     assert weighted({ERROR: "ignored"}, [0, 0], padding=True) == []
 
 
+@pytest.mark.parametrize(
+    ("mask", "ids", "limit", "counts"),
+    [
+        ([1, 0, 1], [1, 2, END], 100, True),
+        ([1, 0, 1], [1, 2, 3], 100, False),  # the policy was cut while it spoke
+        ([1, 0, 0], [1, 2, 3], 100, True),  # the environment had the last word
+        ([1, 0, 0], [1, 2, 3], 3, False),  # and there was no room for more
+    ],
+)
+def test_truncated_completions_of_a_users_own_loop_can_be_left_out(mask, ids, limit, counts):
+    env_spans = {SPAN_FIELD: [(1, 2, "tool", "a", True)]}
+    wm = WorldModelConfig(EchoConfig(1.0, include_truncated=False))
+    ((_, weight),) = weighted(env_spans, mask, ids=ids, limit=limit, _wm=wm)
+    assert weight == counts
+    ((_, weight),) = weighted(env_spans, mask, ids=ids, limit=limit)
+    assert weight == 1.0
+
+
+def test_groups_without_reward_variance_can_be_dropped():
+    origin = Origin(Span(0, 1, "tool", "a", True)).pack()
+    rows = [
+        make_row([0, 1], {ORIGINS: [origin]}, uid=uid, reward=reward, padding=padding)
+        for uid, reward, padding in (("p", 1, False), ("p", 1, False), ("q", 0, False), ("q", 1, False), ("p", 5, True))
+    ]
+    for drop, weights in (("drop", [0, 0, 1, 1]), ("keep", [1, 1, 1, 1])):
+        fake = trainer(_wm=WorldModelConfig(EchoConfig(1.0, zero_variance_groups=drop)))
+        fake._origins = partial(WorldModelTrainer._origins, fake)
+        spans = WorldModelTrainer._weighted_spans(fake, rows)
+        assert [row[0][1] for row in spans[:4]] == weights
+        assert spans[4] == []
+
+
 def test_turn_information_of_another_loop_is_read_off_its_tokens():
     words = ["<think>", "hm", "</think>", "say", "hello", "[", "]", "news"]
-    tokenizer = SimpleNamespace(decode=lambda ids, skip_special_tokens: " ".join(words[i] for i in ids))
-    given = {SPAN_FIELD: [(5, 6, "tool", "a", False), (6, 8, "tool", "a", True), (9, 10, "user", None, True)]}
+    tokenizer = SimpleNamespace(
+        **{**vars(TOKENIZER), "decode": lambda ids, skip_special_tokens: " ".join(words[i] for i in ids)}
+    )
+    env_spans = {SPAN_FIELD: [(5, 6, "tool", "a", False), (6, 8, "tool", "a", True), (9, 10, "user", None, True)]}
     wm = WorldModelConfig(EchoConfig(1.0, content_only=False, turn_information=True))
-    response, mask = [0, 1, 2, 3, 4, 5, 4, 3, 3, 7], [1, 1, 1, 1, 1, 0, 0, 0, 1, 0]
-    found = weighted(given, mask, response=response, _wm=wm, tokenizer=tokenizer)
-    assert [weight for _, weight in found] == [0.05, 0.05, 1.0]
+    ids, mask = [0, 1, 2, 3, 4, 5, 4, 3, 3, 7], [1, 1, 1, 1, 1, 0, 0, 0, 1, 0]
+    weighed = weighted(env_spans, mask, ids=ids, _wm=wm, tokenizer=tokenizer)
+    assert [weight for _, weight in weighed] == [0.05, 0.05, 1.0]
 
 
 UNUSABLE = {
@@ -179,10 +226,10 @@ def test_spans_that_cannot_be_told_stop_the_run_unless_the_coefficient_is_0(case
 
 def test_names_are_learned_and_keep_their_numbers():
     fake = trainer(_wm_tools=["b"])
-    WorldModelTrainer._learn_tool_names(fake, ROWS)
+    WorldModelTrainer._learn_tool_names(fake, SPANS)
     assert fake._wm_tools == ["b", "a", "c"]
     named = trainer(_wm=WorldModelConfig(EchoConfig(1.0, tools=["b"])), _wm_tools=["b"])
-    WorldModelTrainer._learn_tool_names(named, ROWS)
+    WorldModelTrainer._learn_tool_names(named, SPANS)
     assert named._wm_tools == ["b"]
 
 

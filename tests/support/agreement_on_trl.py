@@ -18,20 +18,22 @@ from wm_plugin.trl import WorldModelGRPOTrainer
 
 
 class Played:
-    """Says the turns of `TURNS`: a row is known by the tokens that it goes on from."""
+    """Says the turns of `turns`: a row is known by the tokens that it goes on from."""
+
+    turns = TURNS
 
     def _generate_single_turn(
         self, prompt_ids: list[list[int]], *args: Any, **kwargs: Any
     ) -> tuple[list[list[int]], None]:
         tokenizer = self.processing_class
         if not hasattr(self, "_unplayed"):
-            self._unplayed = {task: list(rollouts) for task, rollouts in TURNS.items()}
+            self._unplayed = {task: list(rollouts) for task, rollouts in self.turns.items()}
             self._playing: list[tuple[list[int], list[str]]] = []  # the tokens so far, and the turns left
         said = []
         for ids in prompt_ids:
             found = next((p for p in self._playing if p[1] and ids[: len(p[0])] == p[0]), None)
             if found is None:
-                task = next(task for task in TURNS if task in tokenizer.decode(ids))
+                task = next(task for task in self.turns if task in tokenizer.decode(ids))
                 turns = list(self._unplayed[task].pop(0))
             else:
                 self._playing.remove(found)

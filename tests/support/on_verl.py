@@ -37,8 +37,11 @@ from verl.workers.utils.losses import ppo_loss
 
 from wm_plugin import EchoConfig
 from wm_plugin.objectives import Span
-from wm_plugin.verl.loss import COEFF, NUM_TOOLS, SUMS, world_model_loss
-from wm_plugin.verl.trainer import make_columns
+from wm_plugin.objectives.weigh import weigh
+from wm_plugin.tokens.spans import Origin
+from wm_plugin.verl.loss import world_model_loss
+from wm_plugin.verl.names import COEFF, NUM_TOOLS, SUMS
+from wm_plugin.verl.trainer import Row, make_columns
 from wm_plugin.verl.worker import WorldModelTrainingWorker
 
 torch.set_num_threads(1)  # the models are tiny: threads cost more than they save
@@ -70,6 +73,12 @@ class Rollout(NamedTuple):
     spans: list[Span]
     advantage: float = 0.0
     padding: bool = False
+
+
+def row_of(rollout: Rollout, extra: Mapping[str, Any] | None = None) -> Row:
+    """The rollout as the trainer reads it from a batch."""
+    mask = torch.tensor(rollout.mask)
+    return Row("prompt", rollout.response, mask, rollout.advantage, extra or {}, rollout.padding)
 
 
 def make_rollouts(count: int, *, seed: int = 0, silent: Sequence[int] = (), padding: int = 0) -> list[Rollout]:
@@ -189,10 +198,10 @@ def make_batch(
         tools = tool_names(echo) if tools is None else tools
         if spans is None:
             spans = [
-                [(span, echo.multiplier(span, category=CATEGORIES[span.tool])) for span in rollout.spans]
+                weigh((Origin(span, category=CATEGORIES[span.tool]) for span in rollout.spans), echo)
                 for rollout in rollouts
             ]
-        columns = make_columns(spans, [len(r.response) for r in rollouts], tools, echo.normalization)
+        columns = make_columns(spans, [row_of(rollout) for rollout in rollouts], tools, echo)
         batch.update(columns)
         settings = {COEFF: echo.coeff, NUM_TOOLS: len(tools), **settings}
     mini = len(rollouts) * ranks if mini is None else mini

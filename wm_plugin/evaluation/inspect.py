@@ -17,10 +17,10 @@ import torch
 
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.echo import EchoConfig
-from wm_plugin.objectives.information import category
+from wm_plugin.objectives.weigh import origins_of_tokens, weigh, weight_of
 from wm_plugin.tokens.chat import Chat, named_results, plain_messages, turns
 from wm_plugin.tokens.message import Message
-from wm_plugin.tokens.spans import ContentLocator, Span, SpanError, ToolBlock, block_spans, texts_of
+from wm_plugin.tokens.spans import ContentLocator, Origin, Span, SpanError, ToolBlock, block_spans, ending
 from wm_plugin.tokens.view import LEGEND, Kind, Token, to_html, visible
 from wm_plugin.trajectories.turn_texts import categories
 
@@ -116,6 +116,7 @@ class Inspector:
         self._chat = Chat(tokenizer, chat_template, chat_template_kwargs)
         self._locator = ContentLocator(self._chat.encode, self._chat.render_results)
         self._turn_ends = {tokenizer.eos_token_id, *end_ids}
+        self._end_ids = self._turn_ends | {tokenizer.pad_token_id}
 
     def messages(
         self, prompt: Sequence[Message], completion: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None
@@ -147,17 +148,16 @@ class Inspector:
             located = self._locator.locate([block for _, block, *_ in blocks])
         except SpanError as error:
             raise UserError(str(error)) from error
-        truncated = self._truncated(ids)
+        # all taken for sampled: TRL samples after every result, unless the completion was cut in front of that
+        how = ending(ids, None, end_ids=self._end_ids, limit=None)
         spans: list[tuple[Span, float, bool]] = []
         guessed = 0
         for (start, block, group, kinds), ranges in zip(blocks, located, strict=True):
             failed = [_failed(message, known) for message in group]
             guessed += sum(flag and "failed" not in message for flag, message in zip(failed, group, strict=True))
             for span, index in block_spans(block, ranges, start):
-                weight = self._config.multiplier(
-                    span, group[index], failed=failed[index], truncated=truncated, category=kinds[index]
-                )
-                spans.append((span, weight, failed[index]))
+                origin = Origin(span, group[index], failed[index], kinds[index], how)
+                spans.append((span, weight_of(origin, self._config), failed[index]))
         return self._inspection(prompt_ids, ids, spans, guessed)
 
     def spans(
@@ -170,16 +170,13 @@ class Inspector:
         """
         ids, before = (_checked_ids(values, len(self._tokenizer)) for values in (completion_ids, prompt_ids))
         checked = _checked_spans(spans, len(ids))
-        truncated = self._truncated(ids)
         sampled = torch.ones(len(ids))
         for span in checked:
             sampled[span.start : span.end] = 0
-        texts = texts_of(checked, ids, sampled, partial(self._tokenizer.decode, skip_special_tokens=True))
-        weighed = [
-            (span, self._config.multiplier(span, truncated=truncated, category=category(*pair)), False)
-            for span, pair in zip(checked, texts, strict=True)
-        ]
-        return self._inspection(before, ids, weighed)
+        how = ending(ids, sampled, end_ids=self._end_ids, limit=None)
+        decode = partial(self._tokenizer.decode, skip_special_tokens=True)
+        origins = origins_of_tokens(checked, ids, sampled, decode, self._config, how)
+        return self._inspection(before, ids, [(span, value, False) for span, value in weigh(origins, self._config)])
 
     def _encode(self, text: str) -> list[int]:
         return self._chat.encode([text])[0][0]
@@ -196,9 +193,6 @@ class Inspector:
         ids = self._encode(after[len(before) :])
         ends = [index for index, token in enumerate(ids) if token in self._turn_ends]
         return ids[: ends[-1] + 1] if ends else ids
-
-    def _truncated(self, ids: Sequence[int]) -> bool:
-        return not ids or ids[-1] not in self._turn_ends | {self._tokenizer.pad_token_id}
 
     def _inspection(
         self, prompt_ids: list[int], ids: list[int], spans: Sequence[tuple[Span, float, bool]], guessed: int = 0

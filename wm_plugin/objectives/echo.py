@@ -156,43 +156,13 @@ class EchoConfig:
         """The coefficient at optimizer step `step` (0-based)."""
         return scheduled(self.schedule, self.coeff, self.end_coeff, self.schedule_steps, step)
 
-    def multiplier(
-        self,
-        span: Span,
-        message: Mapping[str, Any] | None = None,
-        *,
-        failed: bool = False,
-        truncated: bool = False,
-        category: str | None = None,
-    ) -> float:
-        """The weight of a span's tokens in the sum; 0 means not selected, so not counted in N either.
-
-        `failed`: the host made this result up because the call failed. `truncated`: the completion was cut at the length limit.
-        `category`: of the turn, by `trajectories.information`; only `turn_information` asks for it.
-
-        Raises:
-            ValueError: `turn_information` is on, and nobody says the category.
-        """
-        if (
-            (self.content_only and not span.content)
-            or (self.roles is not None and span.role not in self.roles)
-            or (failed and not self.include_errors)
-            or (truncated and not self.include_truncated)
-        ):
-            return 0.0
+    def tool_multiplier(self, tool: str | None) -> float:
+        """The multiplier of `coeff` for a tool's tokens; None: tokens that no tool wrote. 0 means off."""
         if self.tools is None:
-            weight = 1.0
-        elif isinstance(self.tools, Mapping):
-            weight = self.tools.get(span.tool, 0.0) if span.tool is not None else 0.0
-        else:
-            weight = float(span.tool in self.tools)
-        if weight == 0.0 or not (self.select is None or self.select(span, message)):
-            return 0.0
-        if not isinstance(self.turn_information, Mapping):
-            return weight
-        if category is None:
-            raise ValueError(f"turn_information weighs by the category of a turn, which is not given for {span}")
-        return weight * self.turn_information[category]
+            return 1.0
+        if isinstance(self.tools, Mapping):
+            return self.tools.get(tool, 0.0) if tool is not None else 0.0
+        return float(tool in self.tools)
 
 
 def echo_loss(logps: torch.Tensor, weights: torch.Tensor, num_tokens: torch.Tensor | float) -> torch.Tensor:

@@ -8,12 +8,14 @@ text instead breaks on a result that looks like scaffold, on repeated results, a
 
 import itertools
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 import torch
 
 from wm_plugin.errors import UserError
+from wm_plugin.tokens.message import Message
 
 # Letters and digits only, so that escaping, stripping and tokenising templates all leave it as it is.
 _SENTINEL = "wmContent{}q7Zk3Vx9Lp2"
@@ -31,13 +33,50 @@ class Span(NamedTuple):
     content: bool  # False: chat-template scaffold
 
 
+class Ending(StrEnum):
+    """How a completion ends."""
+
+    COMPLETE = "complete"
+    TRUNCATED = "truncated"
+
+
+def ending(
+    ids: Sequence[int], sampled: Sequence[int] | torch.Tensor | None, *, end_ids: Container[int], limit: int | None
+) -> Ending:
+    """Whether a completion came to its end or was cut; the same rule on both hosts.
+
+    It is truncated if the policy's last turn has no end token, or if it ends in environment tokens at the length limit.
+
+    Args:
+        ids: (T,) the completion's tokens, without padding.
+        sampled: (T,), 1 = sampled by the policy; None: all of them.
+        end_ids: the tokens that end a turn.
+        limit: tokens that a completion may have; None: no limit.
+    """
+    if not ids:
+        return Ending.COMPLETE
+    if sampled is None or sampled[-1]:
+        return Ending.COMPLETE if ids[-1] in end_ids else Ending.TRUNCATED
+    return Ending.TRUNCATED if limit is not None and len(ids) >= limit else Ending.COMPLETE
+
+
 class Origin(NamedTuple):
-    """What a host knows of a span."""
+    """A span and what is known of it. Rollouts ship these facts; `objectives.weigh` makes weights of them."""
 
     span: Span
-    message: Mapping[str, Any] | None = None  # the tool's
-    failed: bool = False  # the host made the message up, because the call failed
+    message: Message | None = None  # the tool's
+    failed: bool = False  # the host wrote the message, because the call failed
     category: str | None = None  # of the turn, where `turn_information` asks for it
+    ending: Ending = Ending.COMPLETE  # of the completion
+
+    def pack(self) -> tuple[Any, ...]:
+        """As plain values, which survive any transport between processes."""
+        return (*self.span, self.message, self.failed, self.category, self.ending.value)
+
+    @classmethod
+    def unpack(cls, values: Sequence[Any]) -> "Origin":
+        *span, message, failed, category, how = values
+        return cls(Span(*span), message, failed, category, Ending(how))
 
 
 class ToolBlock(NamedTuple):
@@ -135,7 +174,7 @@ def block_spans(block: ToolBlock, contents: Sequence[tuple[int, int]], offset: i
     return [(span, index) for span, index in spans if span.end > span.start]
 
 
-def given_spans(values: Iterable[Any], sampled: torch.Tensor) -> list[Span]:
+def read_spans(values: Iterable[Any], sampled: torch.Tensor) -> list[Span]:
     """`env_spans` of a user's own rollouts: (start, end, role, tool, content) each, clipped where the completion was.
 
     Args:

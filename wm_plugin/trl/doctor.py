@@ -5,10 +5,10 @@ from typing import Any
 from packaging.version import Version
 
 from wm_plugin.errors import UserError
-from wm_plugin.runtime.checks import Check, installed
+from wm_plugin.runtime.checks import Check, check_hooks, check_range, installed
 from wm_plugin.tokens.chat import Chat, make_locator
 from wm_plugin.tokens.spans import SpanError, ToolBlock
-from wm_plugin.trl import support
+from wm_plugin.trl import _compat, support
 
 ENVIRONMENTS_TRANSFORMERS = Version("5.2")  # TRL's own floor for environment_factory
 RESPONSE_TEMPLATES = Version("5.13")  # of transformers; before it, parsing a tool call needs jmespath
@@ -17,21 +17,21 @@ RESPONSE_TEMPLATES = Version("5.13")  # of transformers; before it, parsing a to
 def checks() -> list[Check]:
     """Whether the adapter works on the installed versions, and which claims need newer ones."""
     trl, transformers = (Version(support.versions()[name]) for name in ("trl", "transformers"))
-    mend_trl = f"pip install -U 'trl>={support.RECOMMENDED},<{support.CEILING}'"
+    mend_trl = f"pip install -U 'trl>={_compat.EXACT_DAPO},<{support.SUPPORTED.ceiling}'"
     return [
-        _range(trl),
-        _hooks(trl),
-        _claim("dapo normalisation", trl >= support.RECOMMENDED, f"exact in trl >= {support.RECOMMENDED}", mend_trl),
+        check_range(support.SUPPORTED, str(trl)),
+        check_hooks("trl", str(trl), support.HOOKS),
+        _claim("dapo normalisation", trl >= _compat.EXACT_DAPO, f"exact in trl >= {_compat.EXACT_DAPO}", mend_trl),
         _claim(
             "environment_factory",
-            trl >= support.ENVIRONMENT_POOLS and transformers >= ENVIRONMENTS_TRANSFORMERS,
-            f"with get_reward on trl >= {support.ENVIRONMENT_POOLS} and transformers >= {ENVIRONMENTS_TRANSFORMERS}",
+            trl >= _compat.ENVIRONMENT_POOLS and transformers >= ENVIRONMENTS_TRANSFORMERS,
+            f"with get_reward on trl >= {_compat.ENVIRONMENT_POOLS} and transformers >= {ENVIRONMENTS_TRANSFORMERS}",
             "pip install -U 'wm-plugin[trl]' trl transformers",
         ),
         _claim(
             "Liger loss",
-            trl >= support.LIGER_WITH_LOGPS,
-            f"with the objective on trl >= {support.LIGER_WITH_LOGPS}",
+            trl >= _compat.LIGER_WITH_LOGPS,
+            f"with the objective on trl >= {_compat.LIGER_WITH_LOGPS}",
             mend_trl,
         ),
         _claim(
@@ -85,19 +85,6 @@ def rollout_template(tokenizer: Any) -> str | None:
             "earlier messages the same way whatever follows"
         ) from error
     return template
-
-
-def _range(version: Version) -> Check:
-    inside = support.FLOOR <= version < support.CEILING
-    detail = f"{version} is {'in' if inside else 'outside'} the supported range >={support.FLOOR},<{support.CEILING}"
-    return Check("trl", "ok", detail) if inside else Check("trl", "fail", detail, "pip install 'wm-plugin[trl]'")
-
-
-def _hooks(version: Version) -> Check:
-    if moved := support.missing_hooks():
-        return Check("trl hooks", "fail", f"trl {version}: {'; '.join(moved)}", "install another version of trl")
-    names = ", ".join(f"{owner.__name__}.{name}" for owner, name, _ in support.HOOKS)
-    return Check("trl hooks", "ok", f"all {len(support.HOOKS)} found: {names}")
 
 
 def _claim(name: str, holds: bool, detail: str, mend: str) -> Check:

@@ -6,29 +6,29 @@ consecutive tool messages, each of which names its tool; parallel calls share a 
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
-import trl
-from packaging.version import Version
 
-from wm_plugin.objectives.information import category
+from wm_plugin.objectives.echo import EchoConfig
+from wm_plugin.objectives.weigh import origins_of_tokens
 from wm_plugin.tokens.message import Message
 from wm_plugin.tokens.spans import (
     SPAN_FIELD,
     ContentLocator,
+    Ending,
     Origin,
     Span,
     SpanError,
     ToolBlock,
     block_spans,
-    given_spans,
-    texts_of,
+    ending,
+    read_spans,
     zero_runs,
 )
 from wm_plugin.trajectories.turn_texts import categories
-from wm_plugin.trl.support import CUT_RESULTS_DROPPED
+from wm_plugin.trl import _compat
 
 Decode = Callable[[list[int]], str]
 
@@ -89,79 +89,101 @@ def called(completion: Any) -> list[str]:
     return [str(call["function"]["name"]) for call in calls]
 
 
-class Rollouts:
-    """One generation batch, as the host's hooks show it."""
+class _Place(NamedTuple):
+    """Where a block of tool results stands, and the messages around it."""
 
-    def __init__(self, group_size: int) -> None:
-        self.group_size = group_size  # completions of one prompt
+    row: int
+    start: int  # first token, counted from the completion's start
+    turn: Message | None  # the assistant's message with the calls
+    results: list[Message]
+
+
+class Rollouts:
+    """One generation batch, as the host's hooks show it.
+
+    Args:
+        group_size: completions of one prompt.
+        end_ids: the tokens that end a turn.
+        limit: tokens that a completion may have; None: no limit.
+    """
+
+    def __init__(self, group_size: int, *, end_ids: Container[int] = (), limit: int | None = None) -> None:
+        self.group_size = group_size
         self.calls = CallRecorder()
         self.completions: list[Any] = []  # messages of each completion, tool messages included
         self.completion_ids: list[list[int]] = []
-        self.zero_variance: list[bool] = []  # whether the rewards of the completion's group are all equal
+        self.without_variance: list[bool] = []  # whether the rewards of the completion's group are all equal
+        self._end_ids, self._limit = end_ids, limit
 
-    def spans(
+    def ending(self, row: int, sampled: torch.Tensor | None) -> Ending:
+        """How a completion ends; `sampled` is (T,), 1 = sampled by the policy, None: all of it."""
+        return ending(self.completion_ids[row], sampled, end_ids=self._end_ids, limit=self._limit)
+
+    def origins(
         self,
         tool_masks: Mapping[int, torch.Tensor],
         columns: Sequence[Mapping[str, Any]],
         locator: ContentLocator,
         full_block: Callable[[list[Message]], list[int]],
-        decode: Decode | None = None,
+        decode: Decode,
+        config: EchoConfig,
     ) -> dict[int, list[Origin]]:
-        """For each completion in `tool_masks`, the environment's spans in it.
+        """For each completion in `tool_masks`, the environment's spans in it and what is known of each.
 
         Args:
             tool_masks: by the completion's row, (T,) without padding, 1 = sampled by the policy.
             columns: every completion's extra columns; `env_spans` among them wins over tool messages.
             full_block: tool messages -> the tokens that the host would append for them.
-            decode: token ids -> text, without special tokens. With it each span gets the category of its turn.
+            decode: token ids -> text, without special tokens.
+            config: `turn_information` asks for the category of each turn.
+
+        Raises:
+            SpanError: the tokens cannot be told apart.
+            UserError: `env_spans` that do not fit the completion.
         """
-        found: dict[int, list[Origin]] = {row: [] for row in tool_masks}
+        origins: dict[int, list[Origin]] = {row: [] for row in tool_masks}
         blocks: list[ToolBlock] = []
-        places: list[
-            tuple[int, int, Message | None, list[Message]]
-        ] = []  # (row, first token, calls, results) of each block
+        places: list[_Place] = []
         for row, tool_mask in tool_masks.items():
-            if columns[row].get(SPAN_FIELD) is not None:
-                found[row] = self._by_tokens(row, given_spans(columns[row][SPAN_FIELD], tool_mask), tool_mask, decode)
-                continue
             runs, groups = zero_runs(tool_mask), _tool_groups(self.completions[row])
-            if not groups:  # a rollout_func that gives env_mask alone: whole runs, of unknown origin
+            spans: list[Span] | None = None
+            if columns[row].get(SPAN_FIELD) is not None:
+                spans = read_spans(columns[row][SPAN_FIELD], tool_mask)
+            elif not groups:  # a rollout_func that gives env_mask alone: whole runs, of unknown origin
                 spans = [Span(start, end, "environment", None, True) for start, end in runs]
-                found[row] = self._by_tokens(row, spans, tool_mask, decode)
+            if spans is not None:
+                how = self.ending(row, tool_mask)
+                origins[row] = origins_of_tokens(spans, self.completion_ids[row], tool_mask, decode, config, how)
                 continue
-            if len(groups) == len(runs) + 1 and Version(trl.__version__) < CUT_RESULTS_DROPPED:
+            if len(groups) == len(runs) + 1 and _compat.cut_results_keep_their_message():
                 groups.pop()  # the last result was cut away whole
             if len(runs) != len(groups):
                 raise SpanError(
                     f"a completion has {len(runs)} blocks of environment tokens but {len(groups)} groups of tool "
                     f"messages; a rollout_func must return {SPAN_FIELD!r} beside env_mask"
                 )
-            for (start, end), (calls, group) in zip(runs, groups, strict=True):
+            for (start, end), (turn, results) in zip(runs, groups, strict=True):
                 cut = end == len(tool_mask)  # only at the end of a completion can a block be cut
                 blocks.append(
                     ToolBlock(
-                        tools=tuple(message["name"] for message in group),
-                        contents=tuple(_text(message) for message in group),
+                        tools=tuple(message["name"] for message in results),
+                        contents=tuple(_text(message) for message in results),
                         ids=list(self.completion_ids[row][start:end]),
-                        full_ids=full_block(group) if cut else None,
+                        full_ids=full_block(results) if cut else None,
                     )
                 )
-                places.append((row, start, calls, group))
-        for block, ranges, (row, start, calls, group) in zip(blocks, locator.locate(blocks), places, strict=True):
-            failed = [self.calls.failed(row, message) for message in group]
-            kinds = categories(calls or {}, group) if decode else [None] * len(group)
-            found[row] += [
-                Origin(span, group[index], failed[index], kinds[index])
-                for span, index in block_spans(block, ranges, start)
+                places.append(_Place(row, start, turn, results))
+        for block, ranges, place in zip(blocks, locator.locate(blocks), places, strict=True):
+            failed = [self.calls.failed(place.row, message) for message in place.results]
+            kinds: Sequence[str | None] = [None] * len(place.results)
+            if config.turn_information:
+                kinds = categories(place.turn or {}, place.results)
+            how = self.ending(place.row, tool_masks[place.row])
+            origins[place.row] += [
+                Origin(span, place.results[index], failed[index], kinds[index], how)
+                for span, index in block_spans(block, ranges, place.start)
             ]
-        return found
-
-    def _by_tokens(self, row: int, spans: list[Span], tool_mask: torch.Tensor, decode: Decode | None) -> list[Origin]:
-        """Spans of which nothing but the tokens is known."""
-        if decode is None:
-            return [Origin(span) for span in spans]
-        texts = texts_of(spans, self.completion_ids[row], tool_mask, decode)
-        return [Origin(span, category=category(*pair)) for span, pair in zip(spans, texts, strict=True)]
+        return origins
 
 
 def _tool_groups(completion: Any) -> list[tuple[Message | None, list[Message]]]:

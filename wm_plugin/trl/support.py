@@ -3,70 +3,81 @@
 Everything here is decided when the trainer is made: a run that could not be exact stops before its first step.
 """
 
-import inspect
 from typing import Any
 
-import accelerate
 import transformers
 import trl
 from packaging.version import Version
-from transformers import PreTrainedTokenizerBase, Trainer
+from transformers import PreTrainedTokenizerBase
 from trl import GRPOTrainer
 
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.kit.protocol import missing_columns
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives import EchoConfig
+from wm_plugin.runtime import hooks
+from wm_plugin.runtime.hooks import Hook, VersionRange
+from wm_plugin.trl import _compat
 from wm_plugin.trl.config import WorldModelGRPOConfig
 
-FLOOR, CEILING = Version("1.0.0"), Version("2")
-RECOMMENDED = Version("1.10.0")  # exact dapo normalisation upstream
-LIGER_WITH_LOGPS = Version("1.14.0")  # before it, the Liger loss had no per-token log-probabilities
-ENVIRONMENT_POOLS = Version("1.8.0")  # before it, one environment a completion, made at construction
-CUT_RESULTS_DROPPED = Version("1.9.0")  # before it, a tool result over the length limit was cut, its message kept
-PARALLELISM_CONFIG = Version("1.10.0")  # of accelerate
+SUPPORTED = VersionRange("trl", Version("1.0.0"), Version("2"), "trl")
 
-# The upstream methods that we override or call: owner, name, and the parameters that we name. A test pins each of them.
-HOOKS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
-    (GRPOTrainer, "compute_loss", ("model", "inputs", "return_outputs", "num_items_in_batch")),
-    (GRPOTrainer, "_generate_and_score_completions", ("inputs",)),
-    (GRPOTrainer, "_calculate_rewards", ("inputs", "prompts", "completions", "completion_ids_list")),
-    (GRPOTrainer, "_get_per_token_logps_and_entropies", ()),
-    (GRPOTrainer, "_prepare_inputs", ("generation_batch",)),
-    (GRPOTrainer, "_tool_call_loop", ()),
-    (GRPOTrainer, "_get_tool_suffix_ids", ("tool_messages",)),
-    (GRPOTrainer, "log", ("logs",)),
-    (Trainer, "get_batch_samples", ()),
-    (Trainer, "evaluate", ("eval_dataset", "ignore_keys", "metric_key_prefix")),
-)
-# Attributes of a GRPOTrainer instance that we read.
-ATTRIBUTES = (
-    "_buffered_inputs",
-    "_metrics",
-    "_step",
-    "chat_template",
-    "chat_template_kwargs",
-    "num_generations",
-    "num_generations_eval",
-    "num_iterations",
-    "reward_weights",
-    "rollout_func",
-    "tools",
+_TRAINER = "GRPOTrainer"
+# Everything that we override, call or read upstream. A test closes the list and pins each signature.
+HOOKS = (
+    Hook("trl", f"{_TRAINER}.compute_loss", ("model", "inputs", "return_outputs", "num_items_in_batch")),
+    Hook("trl", f"{_TRAINER}._generate_and_score_completions", ("inputs",)),
+    Hook("trl", f"{_TRAINER}._calculate_rewards", ("inputs", "prompts", "completions", "completion_ids_list")),
+    Hook("trl", f"{_TRAINER}._get_per_token_logps_and_entropies"),
+    Hook("trl", f"{_TRAINER}._prepare_inputs", ("generation_batch",)),
+    Hook("trl", f"{_TRAINER}._tool_call_loop"),
+    Hook("trl", f"{_TRAINER}._get_tool_suffix_ids", ("tool_messages",)),
+    Hook("trl", f"{_TRAINER}.log", ("logs",)),
+    Hook("trl", f"{_TRAINER}.get_batch_samples"),
+    Hook("trl", f"{_TRAINER}.evaluate", ("eval_dataset", "ignore_keys", "metric_key_prefix")),
+    Hook("trl", f"{_TRAINER}.add_callback"),
+    *(
+        Hook("trl", f"{_TRAINER}.{attribute}")
+        for attribute in (
+            "_async_tool_dicts",
+            "_buffered_inputs",
+            "_metrics",
+            "_step",
+            "_sync_tool_dicts",
+            "accelerator",
+            "args",
+            "chat_template",
+            "chat_template_kwargs",
+            "environments",
+            "max_completion_length",
+            "max_tool_calling_iterations",
+            "model",
+            "num_generations",
+            "num_generations_eval",
+            "num_iterations",
+            "processing_class",
+            "reward_weights",
+            "rollout_func",
+            "state",
+            "tools",
+            "train_dataset",
+        )
+    ),
 )
 
 
 def missing_hooks() -> list[str]:
     """The hooks that the installed TRL lacks or has changed, by name, with what moved."""
-    found = []
-    for owner, name, parameters in HOOKS:
-        method = getattr(owner, name, None)
-        if method is None:
-            found.append(f"{owner.__name__}.{name} is gone")
-            continue
-        missing = [p for p in parameters if p not in inspect.signature(method).parameters]
-        if missing:
-            found.append(f"{owner.__name__}.{name} no longer takes {', '.join(missing)}")
-    return found
+    return hooks.missing_hooks(HOOKS)
+
+
+def hooks_problem() -> str | None:
+    """What to say of a TRL that lacks a hook, and the way out; None if it has all of them."""
+    if moved := missing_hooks():
+        return (
+            f"trl {trl.__version__} lacks what the world-model term needs: {'; '.join(moved)}; install another version"
+        )
+    return None
 
 
 def check_trainer_class(trainer: Any) -> None:
@@ -84,24 +95,18 @@ def check(trainer: Any, config: EchoConfig) -> None:
     Raises:
         UserError: one line with the reason and the way out.
     """
-    version, args = Version(trl.__version__), trainer.args
-    if not FLOOR <= version < CEILING:
-        raise UserError(
-            f"trl {version} is outside the supported range >={FLOOR},<{CEILING}; pip install 'wm-plugin[trl]'"
-        )
-    if moved := missing_hooks():
-        raise UserError(
-            f"trl {version} lacks what the world-model term needs: {'; '.join(moved)}; install another version"
-        )
+    args = trainer.args
+    if problem := SUPPORTED.problem(trl.__version__) or hooks_problem():
+        raise UserError(problem)
     if args.temperature != 1.0 and not config.tempered:
         raise UserError(
             f"temperature is {args.temperature}: the trainer's log-probabilities are divided by it and are not the model's; "
             "write temperature: 1.0, or echo_tempered: true (EchoConfig(tempered=True)) for the tempered likelihood"
         )
-    if args.use_liger_kernel and version < LIGER_WITH_LOGPS:
+    if args.use_liger_kernel and not _compat.liger_has_logps():
         raise UserError(
-            f"use_liger_kernel on trl {version} computes no per-token log-probabilities; "
-            f"write use_liger_kernel: false, or install trl>={LIGER_WITH_LOGPS}"
+            f"use_liger_kernel on trl {trl.__version__} computes no per-token log-probabilities; "
+            f"write use_liger_kernel: false, or install trl>={_compat.LIGER_WITH_LOGPS}"
         )
     tokenizer = trainer.processing_class
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
@@ -132,12 +137,9 @@ def check(trainer: Any, config: EchoConfig) -> None:
 
 
 def _check_parallelism(accelerator: Any) -> None:
-    if Version(accelerate.__version__) < PARALLELISM_CONFIG or accelerator.parallelism_config is None:
-        return
-    config = accelerator.parallelism_config
-    if config.non_data_parallel_size > 1:
+    if (ranks := _compat.ranks_that_share_a_batch(accelerator)) > 1:
         raise UserError(
-            f"{config.non_data_parallel_size} ranks share a batch (tensor, context or sequence parallelism): the count of "
+            f"{ranks} ranks share a batch (tensor, context or sequence parallelism): the count of "
             "environment tokens is only known to be exact under data parallelism (DDP, FSDP, ZeRO); set their sizes to 1"
         )
 
@@ -168,8 +170,7 @@ def check_turn_budget(trainer: Any, given: TurnBudget | None) -> TurnBudget | No
         return None
     if args.max_tool_calling_iterations is not None:
         raise UserError("turn_budget says what max_tool_calling_iterations says; leave one of them out")
-    pools = Version(trl.__version__) >= ENVIRONMENT_POOLS
-    if not (trainer.environment_factories if pools else trainer.environments):
+    if not _compat.has_environments(trainer):
         raise UserError("turn_budget counts turns in an environment, and there is none; give an environment_factory")
     return budget
 
@@ -179,12 +180,7 @@ def _check_columns(trainer: Any) -> None:
     columns = trainer.train_dataset.column_names
     if columns is None:  # a stream whose columns are not known
         return
-    if Version(trl.__version__) < ENVIRONMENT_POOLS:
-        environment = trainer.environments[0] if trainer.environments else None
-    elif trainer.environment_factories and not trainer._multi_environment:
-        environment = trainer._environment_pool[None][0]
-    else:  # with several environments a column may belong to some rows only
-        environment = None
+    environment = _compat.the_environment(trainer)  # with several a column may belong to some rows only
     if environment is not None and (missing := missing_columns(type(environment), columns)):
         raise UserError(missing)
 

@@ -24,12 +24,14 @@ from wm_plugin.environments.metrics import episode, summary
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.echo import EchoConfig, count_tokens, echo_loss, within_bounds
 from wm_plugin.objectives.metrics import EchoMeter
+from wm_plugin.objectives.weigh import weigh, without_variance
 from wm_plugin.tokens.chat import make_locator
-from wm_plugin.tokens.spans import SPAN_FIELD, ContentLocator, SpanError, ToolBlock, token_weights
+from wm_plugin.tokens.spans import SPAN_FIELD, ContentLocator, Ending, SpanError, ToolBlock, token_weights
 from wm_plugin.trl import support
 from wm_plugin.trl.callbacks import TurnBudgetCallback
 from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.rollout import Rollouts, called
+from wm_plugin.trl.window import Window
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +71,14 @@ class WorldModelMixin(_Host):
         self._wm: Any = None  # the EchoConfig; no override acts before the host is complete
         self._wm_eval_set = ""  # before our figures in an evaluation: the name of its set of rows, if it has one
         super().__init__(*args, **kwargs)
+        config = _resolve(world_model, self.args)
+        problem = support.hooks_problem()
+        self._wm_hooked = problem is None  # else every override leaves the host alone
+        if problem:
+            if turn_budget is not None or (config is not None and config.active):
+                raise UserError(problem)
+            logger.warning("episodes and environment tokens are not measured: %s", problem)
+            return
         self._wm_budget = support.check_turn_budget(self, turn_budget)
         if self._wm_budget is not None:
             self.add_callback(TurnBudgetCallback(self._wm_budget))
@@ -78,7 +88,6 @@ class WorldModelMixin(_Host):
             self.processing_class.pad_token_id,
             *(end_ids if isinstance(end_ids, list) else [end_ids]),
         }
-        config = _resolve(world_model, self.args)
         if config is None:
             return
         try:
@@ -94,19 +103,21 @@ class WorldModelMixin(_Host):
         prefix = "echo" if self.args.temperature == 1.0 else "echo_tempered"
         self._wm_meters = {"train": EchoMeter(prefix, config), "eval": EchoMeter(prefix, config)}
         self._wm_logps: list[torch.Tensor] | None = None  # a list while the host computes a loss
-        self._wm_window: list[Any] = []  # the raw batches of this accumulation window
-        self._wm_position = 0  # micro-batches of the window that are done
-        self._wm_num_tokens = torch.tensor(0)
-        self._wm_signal = torch.tensor(0.0)
-        self._wm_generated: dict[int, dict[str, Any]] = {}  # generated ahead of the host, by the raw batch's id
+        self._wm_window = Window()
         self._wm_warned = False
 
     # -- rollouts: a weight for every token ------------------------------------------------------------------------------------
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        if self._wm is not None and id(inputs) in self._wm_generated:
-            return self._wm_generated.pop(id(inputs))
-        self._wm_rollouts = Rollouts(self.num_generations if self.model.training else self.num_generations_eval)
+        if self._wm is not None and id(inputs) in self._wm_window.generated:
+            return self._wm_window.generated.pop(id(inputs))
+        if not self._wm_hooked:
+            return super()._generate_and_score_completions(inputs)
+        self._wm_rollouts = Rollouts(
+            self.num_generations if self.model.training else self.num_generations_eval,
+            end_ids=self._wm_end_ids,
+            limit=self.max_completion_length,
+        )
         if self._wm_budget is not None:
             self.max_tool_calling_iterations = self._wm_budget.turns if self.model.training else self._wm_budget.start
         output = super()._generate_and_score_completions(inputs)
@@ -131,14 +142,15 @@ class WorldModelMixin(_Host):
         self, inputs: list[dict[str, Any]], prompts: list, completions: list, completion_ids_list: list
     ) -> torch.Tensor:
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        if not self._wm_hooked:
+            return rewards
         self._wm_rollouts.completions = completions
         self._wm_rollouts.completion_ids = completion_ids_list
         if self._wm is not None:
-            group = self._wm_rollouts.group_size
-            total = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1).view(-1, group)
-            equal = (total == total[:, :1]).all(dim=1).repeat_interleave(group)
+            totals = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1).tolist()  # of all ranks
+            groups = [row // self._wm_rollouts.group_size for row in range(len(totals))]
             start = self.accelerator.process_index * len(prompts)
-            self._wm_rollouts.zero_variance = equal[start : start + len(prompts)].tolist()
+            self._wm_rollouts.without_variance = without_variance(groups, totals)[start : start + len(prompts)]
         return rewards
 
     def _environment_columns(self, inputs: list[dict[str, Any]], output: dict[str, Any]) -> dict[str, torch.Tensor]:
@@ -166,7 +178,7 @@ class WorldModelMixin(_Host):
         }
 
     def _weighted_spans(self, inputs: list[dict[str, Any]], tool_mask: Any, present: list[bool]) -> list[list]:
-        """For each completion, the environment's spans and the multiplier of each."""
+        """For each completion, the environment's spans and the weight of each."""
         config, rollouts = self._wm, self._wm_rollouts
         if tool_mask is None and any(SPAN_FIELD in row for row in inputs):
             raise UserError(
@@ -176,19 +188,14 @@ class WorldModelMixin(_Host):
         if tool_mask is None:
             return rows
         tool_mask = tool_mask.cpu()
-        tool_masks = {}
-        for row, ids in enumerate(rollouts.completion_ids):
-            dropped = config.zero_variance_groups == "drop" and rollouts.zero_variance[row]
-            if present[row] and not dropped:
-                tool_masks[row] = tool_mask[row, : len(ids)]
-        # only the turn's category needs texts
-        decode = partial(self.processing_class.decode, skip_special_tokens=True) if config.turn_information else None
-        found = rollouts.spans(tool_masks, inputs, self._wm_locator, self._get_tool_suffix_ids, decode)
-        for row, origins in found.items():
-            truncated = rollouts.completion_ids[row][-1] not in self._wm_end_ids
-            for span, message, failed, category in origins:
-                weight = config.multiplier(span, message, failed=failed, truncated=truncated, category=category)
-                rows[row].append((span, weight))
+        tool_masks = {
+            row: tool_mask[row, : len(ids)] for row, ids in enumerate(rollouts.completion_ids) if present[row]
+        }
+        decode = partial(self.processing_class.decode, skip_special_tokens=True)
+        full_block = self._get_tool_suffix_ids
+        for row, origins in rollouts.origins(tool_masks, inputs, self._wm_locator, full_block, decode, config).items():
+            dropped = config.zero_variance_groups == "drop" and rollouts.without_variance[row]
+            rows[row] = weigh(origins, config, dropped=dropped)
         return rows
 
     def _learn_tool_names(self, rows: list[list]) -> None:
@@ -212,7 +219,8 @@ class WorldModelMixin(_Host):
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
         batches = super().get_batch_samples(*args, **kwargs)
-        self._wm_window, self._wm_position = batches[0], 0
+        if self._wm is not None:
+            self._wm_window.open(batches[0])
         return batches
 
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
@@ -221,19 +229,12 @@ class WorldModelMixin(_Host):
             return inputs
         if not self.model.training:
             return {**inputs, "echo_num_tokens": self.accelerator.reduce(self._count(inputs), reduction="sum")}
-        if self._wm_position == len(self._wm_window):
-            raise RuntimeError(
-                "a training step outside Trainer.train(): the tokens of its optimizer batch cannot be counted"
-            )
-        if self._wm_position == 0:
-            if self._wm_generated:
-                raise RuntimeError(
-                    "generation batches made ahead were not used: the host no longer generates per raw batch"
-                )
-            self._wm_num_tokens = self.accelerator.reduce(self._count_window(), reduction="sum")
-            self._wm_signal = torch.zeros((), device=self.accelerator.device)
-        self._wm_position += 1
-        return {**inputs, "echo_num_tokens": self._wm_num_tokens}
+        window = self._wm_window
+        if window.begins():
+            window.num_tokens = self.accelerator.reduce(self._count_window(), reduction="sum")
+            window.signal = torch.zeros((), device=self.accelerator.device)
+        window.position += 1
+        return {**inputs, "echo_num_tokens": window.num_tokens}
 
     def _count(self, inputs: dict[str, Any]) -> torch.Tensor:
         mask = inputs["completion_mask"]
@@ -246,13 +247,13 @@ class WorldModelMixin(_Host):
         per_generation = self.args.steps_per_generation
         every = per_generation * self.num_iterations
         total = torch.zeros((), dtype=torch.int64, device=self.accelerator.device)
-        for offset, raw in enumerate(self._wm_window):
+        for offset, raw in enumerate(self._wm_window.batches):
             step = self._step + offset
             if step // every == self._step // every:
                 total += self._count(self._buffered_inputs[step % per_generation])
             elif step % every == 0:
                 generated = self._generate_and_score_completions(raw)
-                self._wm_generated[id(raw)] = generated
+                self._wm_window.generated[id(raw)] = generated
                 total += self.num_iterations * self._count(generated)
         return total
 
@@ -305,13 +306,14 @@ class WorldModelMixin(_Host):
         budget = None if self.max_tool_calling_iterations == sys.maxsize else self.max_tool_calling_iterations
         here = []
         for row, (environment, completion) in enumerate(zip(self.environments, texts, strict=False)):
-            sampled = len(ids[row]) if tool_mask is None else int(tool_mask[row, : len(ids[row])].sum())
+            mask = None if tool_mask is None else tool_mask[row, : len(ids[row])]
+            sampled = len(ids[row]) if mask is None else int(mask.sum())
             here.append(
                 episode(
                     environment,
                     called(completion),
                     budget=budget,
-                    truncated=bool(ids[row]) and ids[row][-1] not in self._wm_end_ids,
+                    truncated=self._wm_rollouts.ending(row, mask) is Ending.TRUNCATED,
                     policy_tokens=sampled,
                     environment_tokens=len(ids[row]) - sampled,
                 )
@@ -341,9 +343,10 @@ class WorldModelMixin(_Host):
         if not self.model.training:
             meter.end_step(coeff, signal)
             return
-        self._wm_signal = self._wm_signal + signal
-        if self._wm_position == len(self._wm_window):
-            meter.end_step(coeff, self._wm_signal)
+        window = self._wm_window
+        window.signal = window.signal + signal
+        if window.complete:
+            meter.end_step(coeff, window.signal)
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         if self._wm is not None:

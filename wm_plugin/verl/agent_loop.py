@@ -19,16 +19,11 @@ from verl.tools.schemas import OpenAIFunctionToolSchema
 from wm_plugin.environments.kit.protocol import tool_methods, tool_names
 from wm_plugin.environments.metrics import episode
 from wm_plugin.errors import UserError, nearest
-from wm_plugin.tokens.spans import SpanError
+from wm_plugin.tokens.spans import Ending, Origin, SpanError, ending
 from wm_plugin.trajectories.turn_texts import categories
 from wm_plugin.verl.config import read_config
-from wm_plugin.verl.spans import Block, locate, make_locator
-
-# Fields of a trajectory's `extra_fields`, read by the trainer.
-SPANS = "wm_spans"  # [(start, end, role, tool, content, multiplier)]
-ERROR = "wm_error"  # why there are no spans
-INFO = "wm_info"  # the environment's figures; a reward worker overwrites verl's own `reward_extra_info`
-MAX_TURNS = "wm_max_turns"  # a column of the prompts: this step's turn budget
+from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, ORIGINS
+from wm_plugin.verl.spans import Block, end_token_ids, locate, make_locator
 
 _raised: ContextVar[list[bool]] = ContextVar("wm_raised")  # of the tool call that runs: filled when the tool raises
 
@@ -41,7 +36,7 @@ else:
 class WorldModelLoopMixin(_Host):
     """Adds the record to any subclass of ToolAgentLoop: `class Mine(WorldModelLoopMixin, MyToolAgentLoop)`.
 
-    An instance lives for one trajectory. Its output's `extra_fields` get `wm_spans`, and with an environment the reward and
+    An instance lives for one trajectory. Its output's `extra_fields` get `wm_origins`, and with an environment the reward and
     `wm_info`. What goes wrong while spans are located is left in `wm_error`: an exception would only make verl replace the
     trajectory by padding.
     """
@@ -80,7 +75,8 @@ class WorldModelLoopMixin(_Host):
             kwargs["raw_prompt"] = await self._first_observation(kwargs)
         output = await super().run(sampling_params, **kwargs)
         try:
-            output.extra_fields[SPANS] = await asyncio.to_thread(self._weighted_spans, output)
+            origins = await asyncio.to_thread(self._origins, output)
+            output.extra_fields[ORIGINS] = [origin.pack() for origin in origins]
         except (SpanError, UserError) as error:
             output.extra_fields[ERROR] = str(error)
         if self._wm_environment is not None:
@@ -89,7 +85,7 @@ class WorldModelLoopMixin(_Host):
                 self._wm_environment,
                 self._wm_calls,
                 budget=self.max_assistant_turns and self.max_assistant_turns - 1,  # the last one answers
-                truncated=length >= self.response_length,
+                truncated=self._ending(output) is Ending.TRUNCATED,
                 policy_tokens=sampled,
                 environment_tokens=length - sampled,
             )
@@ -161,17 +157,23 @@ class WorldModelLoopMixin(_Host):
             text = text.replace(token, "")
         return {**turn, "content": text}
 
-    def _weighted_spans(self, output: Any) -> list[tuple[Any, ...]]:
+    def _ending(self, output: Any) -> Ending:
+        end_ids = end_token_ids(self.tokenizer)
+        return ending(output.response_ids, output.response_mask, end_ids=end_ids, limit=self.response_length)
+
+    def _origins(self, output: Any) -> list[Origin]:
+        """The environment's spans in the response and what is known of each, for the trainer to weigh."""
         config = self._wm.objective
         known = {name for environment in self._wm.environments for name in tool_names(environment)} or set(self.tools)
         for name in config.tool_names or ():
             if name not in known:
                 raise UserError(f"wm.tools names {name!r}{nearest(name, known)}")
         locator = make_locator(self.continuous_token_builder, self.tool_schemas)
-        truncated = len(output.response_ids) >= self.response_length
+        how = self._ending(output)
         return [
-            (*span, config.multiplier(span, message, failed=failed, truncated=truncated, category=category))
-            for span, message, failed, category in locate(self._wm_blocks, output.response_mask, locator)
+            # only `select` reads the message, which may be long
+            origin._replace(ending=how, message=origin.message if config.select else None)
+            for origin in locate(self._wm_blocks, output.response_mask, locator)
         ]
 
 

@@ -13,6 +13,7 @@ from wm_plugin.environments.rewarded import rewarded
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.objectives.echo import ALIASES
+from wm_plugin.verl.names import SEARCH_PATH
 
 REWARD_KEYS = ("reward", "reward_batch", "reward_wait_ms")  # read by wm_plugin.verl.rewards
 
@@ -114,7 +115,7 @@ def read_config(config: Any) -> WorldModelConfig:
     """
     block = config.get("wm")
     if block is None:
-        raise UserError("the config has no block wm; add 'hydra.searchpath=[pkg://wm_plugin.recipes.verl]' +wm=echo")
+        raise UserError(f"the config has no block wm; add 'hydra.searchpath=[{SEARCH_PATH}]' +wm=echo")
     values = OmegaConf.to_container(block, resolve=True) if OmegaConf.is_config(block) else block
     if not isinstance(values, Mapping):
         raise UserError(f"wm is {values!r}; write fields, e.g. wm.coeff=0.05")

@@ -5,20 +5,20 @@ from importlib import metadata
 from typing import Any
 
 import verl
-from packaging.version import Version
 
 from wm_plugin.errors import UserError
-from wm_plugin.runtime.checks import Check, installed
+from wm_plugin.runtime.checks import Check, check_hooks, check_range, installed
 from wm_plugin.verl import support
 
 # Imported by verl 0.9, which does not declare them.
 UNDECLARED = ("cachetools", "uvicorn", "fastapi", "TransferQueue", "pyzmq", "msgspec")
-MEND = "pip install 'wm-plugin[verl]'"
 
 
 def checks() -> list[Check]:
     """Whether the adapter works on the installed version, and whether verl will find it."""
-    return [_range(), _hooks(), _plugin(), _undeclared()]
+    version = verl.__version__
+    hooks = check_hooks("verl", version, support.HOOKS)
+    return [check_range(support.SUPPORTED, version), hooks, _plugin(), _undeclared()]
 
 
 def check_tokenizer(tokenizer: Any, model_type: str | None = None) -> Check:
@@ -32,20 +32,6 @@ def check_tokenizer(tokenizer: Any, model_type: str | None = None) -> Check:
     except UserError as error:
         return Check(name, "fail", str(error), "use another chat template (tokenizer.chat_template)")
     return Check(name, "ok", f"tool results can be located (model type {model_type or 'not given'})")
-
-
-def _range() -> Check:
-    version = Version(verl.__version__)
-    inside = support.FLOOR <= version < support.CEILING
-    detail = f"{version} is {'in' if inside else 'outside'} the supported range >={support.FLOOR},<{support.CEILING}"
-    return Check("verl", "ok", detail) if inside else Check("verl", "fail", detail, MEND)
-
-
-def _hooks() -> Check:
-    if moved := support.missing_hooks():
-        detail = f"verl {verl.__version__}: {'; '.join(moved)}"
-        return Check("verl hooks", "fail", detail, "install another version of verl")
-    return Check("verl hooks", "ok", f"all {len(support.HOOKS)} found")
 
 
 def _plugin() -> Check:
@@ -64,5 +50,10 @@ def _plugin() -> Check:
 def _undeclared() -> Check:
     missing = [package for package in UNDECLARED if not installed(package)]
     if missing:
-        return Check("verl's needs", "fail", f"verl imports {', '.join(missing)}, which are not installed", MEND)
+        return Check(
+            "verl's needs",
+            "fail",
+            f"verl imports {', '.join(missing)}, which are not installed",
+            support.SUPPORTED.mend,
+        )
     return Check("verl's needs", "ok", f"{', '.join(UNDECLARED)} are installed")

@@ -8,19 +8,7 @@ from verl.workers.utils.padding import no_padding_2_padding
 
 from wm_plugin.objectives import EchoConfig, echo_loss, within_bounds
 from wm_plugin.objectives.metrics import token_sums
-
-# Columns of the actor's batch, written by the trainer.
-WEIGHTS = "wm_weights"  # (rows, response) float32, 0 = the token does not count
-TOOL_IDS = "wm_tool_ids"  # (rows, response) int16, 0 = not selected, k = the k-th tool
-COUNTS = "wm_counts"  # (rows, 1) int64: what the row adds to N
-COLUMNS = (WEIGHTS, TOOL_IDS, COUNTS)
-# Single values that travel with a batch.
-COEFF = "wm_coeff"
-NUM_TOOLS = "wm_num_tools"
-NUM_TOKENS = "wm_num_tokens"  # N of the mini-batch, over all ranks; written by the worker
-SILENT = "wm_silent"  # 1.0 if all advantages of the mini-batch are 0; written by the worker
-
-SUMS = "wm_sums"  # prefix of the metrics that carry the sums to the trainer: not averaged there
+from wm_plugin.verl.names import COEFF, NUM_TOKENS, NUM_TOOLS, SILENT, SUMS, TOOL_IDS, WEIGHTS
 
 
 class Loss(Protocol):
@@ -36,8 +24,20 @@ def world_model_loss(
 ) -> tuple[torch.Tensor, dict[str, Any]]:
     """`base`'s loss of a micro-batch plus its share of the term.
 
-    verl averages gradients over data-parallel ranks what is a sum over them, so that the term is multiplied by their number, as
-    verl's own losses are. At coefficient 0 the tensor of `base` goes back as it is.
+    verl averages gradients over data-parallel ranks, and the term is a sum over them: it is multiplied by their number, as verl's
+    own losses are. At coefficient 0 the tensor of `base` goes back as it is.
+
+    Args:
+        model_output: `log_probs` (jagged, of prompts and responses), with gradient.
+        data: the micro-batch. Beside what `base` reads, it has
+            `wm_weights` (rows, response), jagged or padded, float32; 0 = the token does not count;
+            `wm_tool_ids` (rows, response), int16; 0 = not selected, k = the k-th tool with figures of its own;
+            and the single values `wm_coeff`, `wm_num_tools`, `wm_num_tokens` (N of the mini-batch, over all ranks), `wm_silent`
+            (1.0 if all its advantages are 0) and verl's `dp_size`.
+        dp_group: passed on to `base`.
+
+    Returns:
+        The loss, 0-d, and the metrics of `base` with the sums that the trainer makes figures of, as `wm_sums/<k>`.
 
     Raises:
         KeyError: the batch lacks one of our columns.

@@ -1,13 +1,11 @@
-"""What of ours verl finds by name, and where each name goes."""
+"""Registers our trainer mode and agent loop with verl, and our check of a config with verl's."""
 
 import sys
 from types import ModuleType
 from typing import Any
 
 from wm_plugin.verl.hooks import on_import
-
-TRAINER_MODE = "world_model"  # trainer.v1.trainer_mode
-AGENT_LOOP = "wm_tool_agent"  # actor_rollout_ref.rollout.agent.default_agent_loop
+from wm_plugin.verl.names import AGENT_LOOP, TRAINER_MODE
 
 _armed = False
 

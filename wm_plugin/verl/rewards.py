@@ -40,8 +40,8 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from wm_plugin.errors import UserError
 from wm_plugin.rewards.make import check_spec, check_tagged, make
-from wm_plugin.verl.agent_loop import INFO
 from wm_plugin.verl.micro_batch import FIGURES, LoadedReward, MicroBatcher
+from wm_plugin.verl.names import INFO
 
 
 def load_reward(spec: Any, *, field: str = "wm.reward") -> LoadedReward:

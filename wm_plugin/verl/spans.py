@@ -5,9 +5,11 @@ here; the arithmetic is `objectives.spans`.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
+from transformers import GenerationConfig
 from verl.utils.tokenizer import continuous_token
 from verl.utils.tokenizer.chat_template import apply_chat_template
 
@@ -116,3 +118,17 @@ def _text(message: Message) -> str:
             "of tools: use coeff 0, or give env_spans"
         )
     return content
+
+
+def end_token_ids(tokenizer: Any) -> frozenset[int]:
+    """The tokens that end a turn: the tokenizer's own, and those of the generation config beside it."""
+    return frozenset({tokenizer.eos_token_id, tokenizer.pad_token_id} | _generation_ends(str(tokenizer.name_or_path)))
+
+
+@cache
+def _generation_ends(path: str) -> frozenset[int]:
+    try:
+        ids = GenerationConfig.from_pretrained(path, local_files_only=True).eos_token_id
+    except (OSError, ValueError):  # there is none beside the tokenizer
+        return frozenset()
+    return frozenset(ids if isinstance(ids, list) else [ids])

@@ -4,116 +4,113 @@
 before its first step.
 """
 
-import importlib
-import inspect
 from typing import Any
 
 import verl
 from packaging.version import Version
 
 from wm_plugin.errors import UserError
+from wm_plugin.runtime import hooks
+from wm_plugin.runtime.hooks import Hook, VersionRange
 from wm_plugin.verl.config import WorldModelConfig, read_config
-from wm_plugin.verl.registration import TRAINER_MODE
+from wm_plugin.verl.names import REWARD_MANAGER, REWARDS_MODULE, SAMPLER_MODULE, TRAINER_MODE
 
-FLOOR, CEILING = Version("0.9.1"), Version("0.10")  # 0.9.0 builds a rollout's tokens in another way by default
-STRATEGIES = (
-    "fsdp",
-    "fsdp2",
-    "megatron",
-)  # engines that divide a loss by the counts of the whole mini-batch, as ours is
+# 0.9.0 builds a rollout's tokens in another way by default
+SUPPORTED = VersionRange("verl", Version("0.9.1"), Version("0.10"), "verl")
+# Engines that divide a loss by the counts of the whole mini-batch, as ours is.
+STRATEGIES = ("fsdp", "fsdp2", "megatron")
 
-# What we override, call or replace upstream: module, dotted name, and the parameters that we name. A test pins each of them.
-HOOKS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("verl.trainer.ppo.v1.trainer_base", "TRAINER_REGISTRY", ()),
-    ("verl.trainer.ppo.v1.trainer_base", "PPOTrainer._init_tokenizer", ()),
-    ("verl.trainer.ppo.v1.trainer_base", "PPOTrainer._init_resource_pool_mgr", ()),
-    ("verl.trainer.ppo.v1.trainer_base", "PPOTrainer._setup", ()),
-    ("verl.trainer.ppo.v1.trainer_base", "PPOTrainer._next_train_batch", ()),
-    ("verl.trainer.ppo.v1.trainer_base", "PPOTrainer._step_once", ("metrics", "timing_raw", "sample_batch_size")),
-    ("verl.trainer.ppo.v1.trainer_base", "PPOTrainer._balance_batch", ("batch",)),
-    ("verl.trainer.ppo.v1.trainer_base", "PPOTrainer._compute_advantage", ("batch", "metrics")),
-    ("verl.trainer.ppo.v1.trainer_base", "PPOTrainer._update_actor", ("batch", "metrics")),
-    ("verl.trainer.ppo.v1.trainer_base", "PPOTrainer._save_checkpoint", ()),
-    ("verl.trainer.ppo.v1.trainer_base", "PPOTrainer._load_checkpoint", ()),
-    ("verl.trainer.ppo.v1.trainer_sync", "PPOTrainerSync", ()),
-    ("verl.workers.engine_workers", "ActorRolloutRefWorker.actor_worker_cls", ()),
-    ("verl.workers.engine_workers", "ActorRolloutRefWorker.init_model", ()),
-    ("verl.workers.engine_workers", "TrainingWorker.set_loss_fn", ("loss_fn",)),
-    ("verl.workers.engine_workers", "TrainingWorker.train_batch", ("data",)),
-    ("verl.workers.utils.losses", "ppo_loss", ("model_output", "data", "dp_group")),
-    ("verl.workers.utils.padding", "no_padding_2_padding", ("tensor", "data")),
-    ("verl.utils.metric", "Metric", ("aggregation", "value")),
-    ("verl.utils.config", "validate_config", ("config",)),
-    ("verl.experimental.agent_loop.agent_loop", "_agent_loop_registry", ()),
-    ("verl.experimental.agent_loop.tool_agent_loop", "ToolAgentLoop.run", ("sampling_params",)),
-    (
-        "verl.experimental.agent_loop.tool_agent_loop",
-        "ToolAgentLoop._call_tool",
-        ("tool_call", "tools_kwargs", "agent_data"),
-    ),
-    (
-        "verl.experimental.agent_loop.tool_agent_loop",
-        "ToolAgentLoop._handle_processing_tools_state",
-        ("agent_data",),
-    ),
-    (  # turn_information reads its result: the message before the tools'
-        "verl.experimental.agent_loop.tool_agent_loop",
-        "ToolAgentLoop._build_assistant_message",
-        ("content", "agent_data"),
-    ),
-    (
-        "verl.experimental.agent_loop.agent_loop",
-        "AgentLoopBase.ct_merge_context_msg",
-        ("previous_messages", "updated_messages"),
-    ),
-    ("verl.experimental.reward_loop.reward_manager.base", "RewardManagerBase.run_single", ("data",)),
-    (
-        "verl.experimental.reward_loop.reward_manager.base",
-        "RewardManagerBase.__init__",
-        ("config", "tokenizer", "compute_score"),
-    ),
-    ("verl.experimental.reward_loop.reward_loop", "RewardLoopWorker._init_reward_fn", ()),
-    ("verl.trainer.ppo.v1.replay_buffer", "ReplayBuffer._sync_metadata_from_transfer_queue", ()),
-    ("verl.trainer.ppo.v1.replay_buffer", "ReplayBuffer.sample", ("global_steps", "partition_id", "batch_size")),
-    ("verl.trainer.ppo.v1.replay_buffer", "ReplayBufferAsync.sample", ("global_steps", "partition_id", "batch_size")),
-    ("verl.tools.function_tool", "FunctionTool.call", ("parameters",)),
-    ("verl.tools.function_tool", "normalize_function_tool_return", ("ret",)),
-    ("verl.utils.tokenizer.chat_template", "apply_chat_template", ("messages", "tools", "add_generation_prompt")),
-    ("verl.utils.tokenizer.continuous_token", "_SYNTHETIC_SYSTEM_MESSAGE", ()),
-    ("verl.utils.tokenizer.continuous_token", "_SYNTHETIC_USER_MESSAGE", ()),
-    (
-        "verl.utils.tokenizer.continuous_token",
-        "ContinuousTokenBuilder._synthetic_assistant_for_tools",
-        ("tool_messages",),
-    ),
-    (
-        "verl.utils.tokenizer.continuous_token",
-        "ContinuousTokenBuilder._should_fuse_generation_prompt_with_last_group",
-        (),
-    ),
-    (
-        "verl.utils.tokenizer.continuous_token_wiring",
+_TRAINER = "verl.trainer.ppo.v1.trainer_base"
+_TOOL_LOOP = "verl.experimental.agent_loop.tool_agent_loop"
+_AGENT_LOOP = "verl.experimental.agent_loop.agent_loop"
+_CONTINUOUS = "verl.utils.tokenizer.continuous_token"
+_TEMPLATE = "verl.utils.tokenizer.chat_template"
+_REPLAY = "verl.trainer.ppo.v1.replay_buffer"
+_WORKERS = "verl.workers.engine_workers"
+_REWARDS = "verl.experimental.reward_loop.reward_manager.base"
+# Everything that we override, call, replace or read upstream. A test closes the list.
+HOOKS = (
+    Hook(_TRAINER, "TRAINER_REGISTRY"),
+    Hook(_TRAINER, "PPOTrainer._init_tokenizer"),
+    Hook(_TRAINER, "PPOTrainer._init_dataloader"),
+    Hook(_TRAINER, "PPOTrainer._init_resource_pool_mgr"),
+    Hook(_TRAINER, "PPOTrainer._setup"),
+    Hook(_TRAINER, "PPOTrainer._next_train_batch"),
+    Hook(_TRAINER, "PPOTrainer._step_once", ("metrics", "timing_raw", "sample_batch_size")),
+    Hook(_TRAINER, "PPOTrainer._balance_batch", ("batch",)),
+    Hook(_TRAINER, "PPOTrainer._compute_advantage", ("batch", "metrics")),
+    Hook(_TRAINER, "PPOTrainer._update_actor", ("batch", "metrics")),
+    Hook(_TRAINER, "PPOTrainer._save_checkpoint"),
+    Hook(_TRAINER, "PPOTrainer._load_checkpoint"),
+    Hook("verl.trainer.ppo.v1.trainer_sync", "PPOTrainerSync"),
+    Hook(_WORKERS, "ActorRolloutRefWorker.actor_worker_cls"),
+    Hook(_WORKERS, "ActorRolloutRefWorker.init_model"),
+    Hook(_WORKERS, "TrainingWorker.set_loss_fn", ("loss_fn",)),
+    Hook(_WORKERS, "TrainingWorker.train_batch", ("data",)),
+    Hook("verl.workers.utils.losses", "ppo_loss", ("model_output", "data", "dp_group")),
+    Hook("verl.workers.utils.padding", "no_padding_2_padding", ("tensor", "data")),
+    Hook("verl.utils.metric", "Metric", ("aggregation", "value")),
+    Hook("verl.utils.config", "validate_config", ("config",)),
+    Hook(_AGENT_LOOP, "_agent_loop_registry"),
+    Hook(_TOOL_LOOP, "ToolAgentLoop.run", ("sampling_params",)),
+    Hook(_TOOL_LOOP, "ToolAgentLoop._call_tool", ("tool_call", "tools_kwargs", "agent_data")),
+    Hook(_TOOL_LOOP, "ToolAgentLoop._handle_processing_tools_state", ("agent_data",)),
+    Hook(_TOOL_LOOP, "ToolAgentLoop._build_assistant_message", ("content", "agent_data")),
+    Hook(_AGENT_LOOP, "AgentLoopBase.ct_merge_context_msg", ("previous_messages", "updated_messages")),
+    Hook(_REWARDS, "RewardManagerBase.run_single", ("data",)),
+    Hook(_REWARDS, "RewardManagerBase.__init__", ("config", "tokenizer", "compute_score")),
+    Hook("verl.experimental.reward_loop.reward_loop", "RewardLoopWorker._init_reward_fn"),
+    Hook(_REPLAY, "ReplayBuffer._sync_metadata_from_transfer_queue"),
+    Hook(_REPLAY, "ReplayBuffer.sample", ("global_steps", "partition_id", "batch_size")),
+    Hook(_REPLAY, "ReplayBufferAsync.sample", ("global_steps", "partition_id", "batch_size")),
+    Hook("verl.tools.function_tool", "FunctionTool.call", ("parameters",)),
+    Hook("verl.tools.function_tool", "normalize_function_tool_return", ("ret",)),
+    Hook(_TEMPLATE, "apply_chat_template", ("messages", "tools", "add_generation_prompt")),
+    Hook(_CONTINUOUS, "_SYNTHETIC_SYSTEM_MESSAGE"),
+    Hook(_CONTINUOUS, "_SYNTHETIC_USER_MESSAGE"),
+    Hook(_CONTINUOUS, "ContinuousTokenBuilder._synthetic_assistant_for_tools", ("tool_messages",)),
+    Hook(_CONTINUOUS, "ContinuousTokenBuilder._should_fuse_generation_prompt_with_last_group"),
+    Hook(
+        f"{_CONTINUOUS}_wiring",
         "create_continuous_token_builder",
         ("hf_model_type", "chat_template_kwargs", "processor"),
     ),
+    # attributes of instances
+    *(
+        Hook(_TRAINER, f"PPOTrainer.{name}")
+        for name in (
+            "actor_rollout_wg",
+            "config",
+            "global_steps",
+            "processor",
+            "role_worker_mapping",
+            "tokenizer",
+            "train_dataset",
+        )
+    ),
+    *(
+        Hook(_TOOL_LOOP, f"ToolAgentLoop.{name}")
+        for name in (
+            "config",
+            "continuous_token_builder",
+            "max_assistant_turns",
+            "max_parallel_calls",
+            "response_length",
+            "tokenizer",
+            "tool_schemas",
+            "tools",
+        )
+    ),
+    *(Hook(_WORKERS, f"TrainingWorker.{name}") for name in ("device_name", "engine", "loss_fn")),
+    *(Hook(_WORKERS, f"ActorRolloutRefWorker.{name}") for name in ("actor", "loss_fn")),
+    Hook(_REPLAY, "ReplayBuffer.failure_keys"),
+    Hook(_REWARDS, "RewardManagerBase.tokenizer"),
 )
 
 
 def missing_hooks() -> list[str]:
     """The hooks that the installed verl lacks or has changed, by name, with what moved."""
-    found = []
-    for module, path, parameters in HOOKS:
-        name = f"{module}.{path}"
-        try:
-            owner: Any = importlib.import_module(module)
-            for part in path.split("."):
-                owner = getattr(owner, part)
-        except (ImportError, AttributeError):
-            found.append(f"{name} is gone")
-            continue
-        if parameters and (missing := [p for p in parameters if p not in inspect.signature(owner).parameters]):
-            found.append(f"{name} no longer takes {', '.join(missing)}")
-    return found
+    return hooks.missing_hooks(HOOKS)
 
 
 def check_config(config: Any) -> WorldModelConfig:
@@ -135,15 +132,15 @@ def check_config(config: Any) -> WorldModelConfig:
     if config.wm.get("reward") is not None and manager.get("source") != "importlib":
         raise UserError(
             "wm.reward is set, but verl's own reward manager would not ask it; add '+wm=[echo,reward]' (the group reward), or "
-            "reward.reward_manager.source=importlib reward.reward_manager.name=BatchedRewardManager "
-            "reward.reward_manager.module.path=pkg://wm_plugin.verl.rewards"
+            f"reward.reward_manager.source=importlib reward.reward_manager.name={REWARD_MANAGER} "
+            f"reward.reward_manager.module.path={REWARDS_MODULE}"
         )
-    if manager.get("source") == "importlib" and manager.get("name") == "BatchedRewardManager":
+    if manager.get("source") == "importlib" and manager.get("name") == REWARD_MANAGER:
         from wm_plugin.verl.rewards import check_reward
 
         check_reward(config.wm.get("reward"))  # misspelt, it would stop a reward worker only
     sampler = config.trainer.v1.get("sampler") or {}
-    if (sampler.get("custom_sampler") or {}).get("path") == "pkg://wm_plugin.verl.sampler":
+    if (sampler.get("custom_sampler") or {}).get("path") == SAMPLER_MODULE:
         check_filters(config, sampler)
     if wm.objective.active and (reason := refusal(config, wm)):
         raise UserError(reason)
@@ -166,12 +163,12 @@ def check_filters(config: Any, sampler: Any) -> None:
 
 def refusal(config: Any, wm: WorldModelConfig) -> str | None:
     """Why the term could not be exact in this run, and the way out; None if it is."""
-    version, mode = Version(verl.__version__), config.trainer.v1.trainer_mode
+    mode = config.trainer.v1.trainer_mode
     rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
-    if not FLOOR <= version < CEILING:
-        return f"verl {version} is outside the supported range >={FLOOR},<{CEILING}; pip install 'wm-plugin[verl]'"
+    if problem := SUPPORTED.problem(verl.__version__):
+        return problem
     if moved := missing_hooks():
-        return f"verl {version} lacks what the world-model term needs: {'; '.join(moved)}; install another version"
+        return f"verl {verl.__version__} lacks what the world-model term needs: {'; '.join(moved)}; install another version"
     if not config.trainer.get("use_v1", True):
         return "trainer.use_v1 is false: the legacy trainer has no hooks for the world-model term; write trainer.use_v1=true"
     if mode != TRAINER_MODE:

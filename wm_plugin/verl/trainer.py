@@ -11,10 +11,9 @@ Where exactness needs care:
 import dataclasses
 import logging
 import os
-from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 import torch
@@ -30,13 +29,26 @@ from verl.workers.engine_workers import ActorRolloutRefWorker
 from wm_plugin.environments.kit.protocol import missing_columns
 from wm_plugin.environments.metrics import summary
 from wm_plugin.errors import UserError
-from wm_plugin.objectives import Span
-from wm_plugin.objectives.information import category
+from wm_plugin.objectives import EchoConfig, Span, count_tokens
 from wm_plugin.objectives.metrics import TOTALS, figures
-from wm_plugin.tokens.spans import SPAN_FIELD, given_spans, texts_of, token_weights, zero_runs
+from wm_plugin.objectives.weigh import origins_of_tokens, weigh, without_variance
+from wm_plugin.tokens.spans import SPAN_FIELD, Origin, ending, read_spans, token_weights, zero_runs
 from wm_plugin.verl import state, support
-from wm_plugin.verl.agent_loop import ERROR, INFO, MAX_TURNS, SPANS
-from wm_plugin.verl.loss import COEFF, COLUMNS, COUNTS, NUM_TOOLS, SUMS, TOOL_IDS, WEIGHTS
+from wm_plugin.verl.names import (
+    AGENT_LOOP,
+    COEFF,
+    COLUMNS,
+    COUNTS,
+    ERROR,
+    INFO,
+    MAX_TURNS,
+    NUM_TOOLS,
+    ORIGINS,
+    SUMS,
+    TOOL_IDS,
+    WEIGHTS,
+)
+from wm_plugin.verl.spans import end_token_ids
 from wm_plugin.verl.worker import WorldModelActorRolloutRefWorker, WorldModelTrainingWorker
 
 logger = logging.getLogger(__name__)
@@ -112,7 +124,7 @@ class WorldModelTrainer(PPOTrainerSync):
         super()._setup()
         config = (
             dataclasses.replace(self._wm.objective, select=None) if self._wm_on else None
-        )  # spans are selected already
+        )  # selected where spans are weighed; a user's function need not be importable by the workers
         expected = {"worker": WorldModelTrainingWorker.__name__, "term": self._wm_on}
         for rank, answer in enumerate(self.actor_rollout_wg.wm_configure(config)):
             if answer != expected:
@@ -155,27 +167,37 @@ class WorldModelTrainer(PPOTrainerSync):
     # -- the columns -------------------------------------------------------------------------------------------------------
 
     def _compute_advantage(self, batch: Any, metrics: dict) -> Any:
-        batch = super()._compute_advantage(batch, metrics)
         if not self._wm_on and self._wm.environment is None:
-            return batch
-        fields = ["uid", "responses", "response_mask", "rm_scores", "extra_fields"]
-        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
-        padding = [bool(tag.get("is_padding", False)) for tag in batch.tags]
-        extra = [
-            {} if pad else (getattr(x, "data", x) or {}) for x, pad in zip(data["extra_fields"], padding, strict=True)
+            return super()._compute_advantage(batch, metrics)
+        # read first: a rollout correction takes sampled tokens out of `response_mask`
+        names = ["uid", "responses", "response_mask", "rm_scores", "extra_fields"]
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
+        batch = super()._compute_advantage(batch, metrics)
+        rows = [
+            Row(
+                uid=getattr(uid, "data", uid),
+                ids=response.tolist(),
+                sampled=mask,
+                reward=float(score.sum()),
+                extra={} if pad else (getattr(extra, "data", extra) or {}),
+                padding=pad,
+            )
+            for uid, response, mask, score, extra, pad in zip(
+                data["uid"],
+                data["responses"].unbind(),
+                data["response_mask"].unbind(),
+                data["rm_scores"].unbind(),
+                data["extra_fields"],
+                (bool(tag.get("is_padding", False)) for tag in batch.tags),
+                strict=True,
+            )
         ]
-        self._record_episodes([fields[INFO] for fields in extra if fields.get(INFO)], metrics)
+        self._record_episodes([row.extra[INFO] for row in rows if row.extra.get(INFO)], metrics)
         if not self._wm_on:
             return batch
-        spans = self._weighted_spans(extra, data["response_mask"].unbind(), data["responses"].unbind(), padding)
-        if self._wm.objective.zero_variance_groups == "drop":
-            for row in _zero_variance_rows(
-                [getattr(uid, "data", uid) for uid in data["uid"]], data["rm_scores"].unbind(), padding
-            ):
-                spans[row] = [(span, 0.0) for span, _ in spans[row]]
+        spans = self._weighted_spans(rows)
         self._learn_tool_names(spans)
-        lengths = [len(response) for response in data["responses"].unbind()]
-        columns = make_columns(spans, lengths, self._wm_tools, self._wm.objective.normalization)
+        columns = make_columns(spans, rows, self._wm_tools, self._wm.objective)
         self._wm_selected = int(torch.count_nonzero(columns[WEIGHTS].values()))
         # the meta that comes back names the new columns: with the old one the workers would never see them
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=columns)
@@ -185,43 +207,48 @@ class WorldModelTrainer(PPOTrainerSync):
         if self._wm_turn_budget is not None:
             metrics.update(self._wm_turn_budget.take(episodes))
 
-    def _weighted_spans(
-        self, extra: list[dict], masks: Any, responses: Any, padding: list[bool]
-    ) -> list[list[tuple[Span, float]]]:
-        """For each row, the environment's spans and the multiplier of each."""
-        rows: list[list[tuple[Span, float]]] = [[] for _ in extra]
+    def _weighted_spans(self, rows: Sequence["Row"]) -> list[list[tuple[Span, float]]]:
+        """For each row, the environment's spans and the weight of each."""
         config = self._wm.objective
-        for row, (fields, mask, response) in enumerate(zip(extra, masks, responses, strict=True)):
-            if padding[row]:
-                continue
+        drop = config.zero_variance_groups == "drop"
+        # a padding row is a copy of a real one: it is no member of the group
+        groups = [(number if row.padding else "", row.uid) for number, row in enumerate(rows)]
+        silent = without_variance(groups, [row.reward for row in rows])
+        spans: list[list[tuple[Span, float]]] = []
+        for row, equal in zip(rows, silent, strict=True):
             try:
-                if fields.get(ERROR):
-                    raise UserError(fields[ERROR])
-                if SPANS in fields:
-                    rows[row] = [(Span(*values[:5]), values[5]) for values in fields[SPANS]]
-                elif fields.get(SPAN_FIELD) is not None:
-                    rows[row] = self._weigh_given(given_spans(fields[SPAN_FIELD], mask), response, mask)
-                elif zero_runs(mask):
-                    raise UserError(
-                        "an agent loop other than wm_tool_agent made this batch (the dataset's column agent_name wins over "
-                        "default_agent_loop), and it does not say where its environment tokens come from: drop the column, put "
-                        "WorldModelLoopMixin in front of your loop, or return env_spans in extra_fields"
-                    )
+                origins = [] if row.padding else self._origins(row)
             except UserError as error:
                 if config.active:
                     raise
                 self._warn_once("spans", f"environment tokens of a batch are not measured (wm.coeff is 0): {error}")
-        return rows
+                origins = []
+            spans.append(weigh(origins, config, dropped=drop and equal))
+        return spans
 
-    def _weigh_given(self, spans: list[Span], response: Any, mask: Any) -> list[tuple[Span, float]]:
-        """Spans of which nothing but the tokens is known."""
-        config = self._wm.objective
-        if not config.turn_information:
-            return [(span, config.multiplier(span)) for span in spans]
-        texts = texts_of(spans, response.tolist(), mask, partial(self.tokenizer.decode, skip_special_tokens=True))
-        return [
-            (span, config.multiplier(span, category=category(*pair))) for span, pair in zip(spans, texts, strict=True)
-        ]
+    def _origins(self, row: "Row") -> list[Origin]:
+        """The environment's spans in a response and what is known of each: from our agent loop, or from a user's own.
+
+        Raises:
+            UserError: the loop could not tell, or it does not say.
+        """
+        if row.extra.get(ERROR):
+            raise UserError(row.extra[ERROR])
+        if ORIGINS in row.extra:
+            return [Origin.unpack(values) for values in row.extra[ORIGINS]]
+        if row.extra.get(SPAN_FIELD) is not None:
+            spans = read_spans(row.extra[SPAN_FIELD], row.sampled)
+            end_ids, limit = end_token_ids(self.tokenizer), self.config.data.max_response_length
+            how = ending(row.ids, row.sampled, end_ids=end_ids, limit=limit)
+            decode = partial(self.tokenizer.decode, skip_special_tokens=True)
+            return origins_of_tokens(spans, row.ids, row.sampled, decode, self._wm.objective, how)
+        if zero_runs(row.sampled):
+            raise UserError(
+                f"an agent loop other than {AGENT_LOOP} made this batch (the dataset's column agent_name wins over "
+                "default_agent_loop), and it does not say where its environment tokens come from: drop the column, put "
+                "WorldModelLoopMixin in front of your loop, or return env_spans in extra_fields"
+            )
+        return []
 
     def _learn_tool_names(self, rows: list[list[tuple[Span, float]]]) -> None:
         if self._wm.objective.tool_names is None:
@@ -316,19 +343,31 @@ class WorldModelTrainer(PPOTrainerSync):
         self._wm_warned.add(kind)
 
 
+class Row(NamedTuple):
+    """One row of a batch, as verl's loop and reward workers left it."""
+
+    uid: Any  # of its prompt
+    ids: list[int]  # (T,) the response
+    sampled: torch.Tensor  # (T,), 1 = sampled by the policy
+    reward: float
+    extra: Mapping[str, Any]  # the trajectory's `extra_fields`
+    padding: bool  # verl fills a batch up with copies
+
+
 def make_columns(
-    rows: list[list[tuple[Span, float]]], lengths: list[int], tools: list[str], normalization: str
+    spans: Sequence[Sequence[tuple[Span, float]]], rows: Sequence[Row], tools: Sequence[str], config: EchoConfig
 ) -> TensorDict:
     """The columns of a batch, jagged as verl's: weights and tool numbers of each token, and what each row adds to N."""
-    weights, tool_ids = token_weights(rows, max(lengths), tools)
-    if normalization == "selected_tokens":
-        counts = torch.count_nonzero(weights, dim=1)
-    else:
-        counts = torch.tensor([sum(span.end - span.start for span, _ in spans) for spans in rows])
+    lengths = [len(row.ids) for row in rows]
+    weights, tool_ids = token_weights(spans, max(lengths), tools)
+    counts = []
+    for row, weight in zip(rows, weights, strict=True):
+        environment = torch.zeros_like(row.sampled) if row.padding else 1 - row.sampled
+        counts.append(count_tokens(weight, environment, config))
     fields = {
         WEIGHTS: _jagged(weights, lengths),
         TOOL_IDS: _jagged(tool_ids, lengths),
-        COUNTS: counts.unsqueeze(1),
+        COUNTS: torch.stack(counts).unsqueeze(1),
     }
     assert set(fields) == set(COLUMNS)
     return TensorDict(fields, batch_size=len(rows))
@@ -337,15 +376,6 @@ def make_columns(
 def _jagged(padded: torch.Tensor, lengths: list[int]) -> torch.Tensor:
     rows = [row[:length] for row, length in zip(padded, lengths, strict=True)]
     return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
-
-
-def _zero_variance_rows(uids: list[Any], scores: Any, padding: list[bool]) -> list[int]:
-    """The rows whose group's rewards are all equal."""
-    groups = defaultdict(list)
-    for row, (uid, score, pad) in enumerate(zip(uids, scores, padding, strict=True)):
-        if not pad:
-            groups[uid].append((row, float(score.sum())))
-    return [row for group in groups.values() if len({score for _, score in group}) == 1 for row, _ in group]
 
 
 def _model_type(config: Any) -> str | None:

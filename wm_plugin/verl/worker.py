@@ -9,7 +9,8 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 
 from wm_plugin.objectives import EchoConfig
-from wm_plugin.verl.loss import COEFF, COLUMNS, COUNTS, NUM_TOKENS, NUM_TOOLS, SILENT, world_model_loss
+from wm_plugin.verl.loss import world_model_loss
+from wm_plugin.verl.names import COEFF, COLUMNS, COUNTS, NUM_TOKENS, NUM_TOOLS, SILENT
 
 
 class WorldModelTrainingWorker(TrainingWorker):

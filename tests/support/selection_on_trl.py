@@ -1,0 +1,130 @@
+"""TRL's side of `support.selection`: its real trainer on those turns, and on the same rollouts as a `rollout_func` returns them.
+
+cd tests && python -m support.selection_on_trl     writes support/agreement_data/selection.json
+"""
+
+import json
+from copy import deepcopy
+from typing import Any
+
+import torch
+from datasets import Dataset
+
+from support import selection
+from support.agreement import make_model
+from support.agreement_on_trl import Played, tokenizer
+from support.on_trl import config
+from support.selection import CONFIGS, FILE, LIMIT, OWN_CONFIGS, TURNS, RaisingTools, name_of, reward_of
+from wm_plugin import EchoConfig
+from wm_plugin.objectives import count_tokens
+from wm_plugin.trl import WorldModelGRPOTrainer
+
+TOKENIZER = tokenizer()
+
+
+class Recorded(WorldModelGRPOTrainer):
+    """Remembers its generation batch, and selects from it under other configurations than its own."""
+
+    def _environment_columns(self, inputs: list[dict[str, Any]], output: dict[str, Any]) -> dict[str, torch.Tensor]:
+        self.recorded = inputs, dict(output), deepcopy(self._wm_rollouts.calls)
+        return super()._environment_columns(inputs, output)
+
+    def select(self, echo: EchoConfig) -> dict[str, torch.Tensor]:
+        inputs, output, calls = self.recorded
+        self._wm, self._wm_rollouts.calls = echo, deepcopy(calls)
+        return {**output, **super()._environment_columns(inputs, output)}
+
+
+class Ours(Played, Recorded):
+    turns = TURNS
+
+
+def last_turn(ids: list[int]) -> str:
+    """The name of a rollout: how what it said last begins."""
+    text = TOKENIZER.decode(ids).rpartition("<|im_start|>assistant\n")[2]
+    return name_of(text.removesuffix("<|im_end|>"))
+
+
+def reward(completions: list[Any], completion_ids: list[list[int]], **_: Any) -> list[float]:
+    return [reward_of(last_turn(ids)) for ids in completion_ids]
+
+
+def train(cls: type[Recorded], **kwargs: Any) -> Recorded:
+    trainer = cls(
+        model=make_model(TOKENIZER),
+        reward_funcs=[reward],
+        args=config(
+            max_steps=1,
+            per_device_train_batch_size=sum(map(len, TURNS.values())),
+            gradient_accumulation_steps=1,
+            num_generations=4,
+            max_completion_length=LIMIT,
+            shuffle_dataset=False,
+        ),
+        train_dataset=Dataset.from_list([{"prompt": [{"role": "user", "content": task}]} for task in TURNS]),
+        processing_class=TOKENIZER,
+        world_model=EchoConfig(1.0),
+        **kwargs,
+    )
+    trainer.train()
+    return trainer
+
+
+def rows(trainer: Recorded, echo: EchoConfig) -> dict[str, dict[str, Any]]:
+    """Every completion by its name: its tokens, and what was selected of it."""
+    batch, found = trainer.select(echo), {}
+    names = dict(enumerate([None, *trainer._wm_tools, None]))
+    for row in range(len(batch["completion_ids"])):
+        inside = batch["completion_mask"][row] == 1
+        ids = batch["completion_ids"][row][inside].tolist()
+        mask, weights = (batch[key][row][inside] for key in ("tool_mask", "echo_weights"))
+        tools = [names[number] for number in batch["echo_tool_ids"][row][inside].tolist()]
+        count = int(count_tokens(weights[None], (1 - mask)[None], echo))
+        name = last_turn(ids)
+        found[name] = {
+            "prompt": batch["prompt_ids"][row][batch["prompt_mask"][row] == 1].tolist(),
+            "response": ids,
+            "mask": mask.tolist(),
+            "selected": selection.selected(name, weights.tolist(), tools, count),
+        }
+    return found
+
+
+def from_stored(stored: dict[str, dict[str, Any]]) -> Any:
+    """A rollout_func that returns what was rolled out before, with spans of its own."""
+
+    def rollout(prompts: list[Any], trainer: Any) -> dict[str, Any]:
+        taken = [stored[name_of(turns[-1])] for rollouts in TURNS.values() for turns in rollouts]
+        return {
+            "prompt_ids": [row["prompt"] for row in taken],
+            "completion_ids": [row["response"] for row in taken],
+            "logprobs": [[0.0] * len(row["response"]) for row in taken],
+            "env_mask": [row["mask"] for row in taken],
+            "env_spans": [selection.own_spans(row["mask"]) for row in taken],
+        }
+
+    return rollout
+
+
+def measure() -> dict[str, Any]:
+    looped = train(Ours, environment_factory=RaisingTools)
+    stored = rows(looped, EchoConfig(1.0))
+    own = train(Recorded, rollout_func=from_stored(stored))
+    fields = ("prompt", "response", "mask")
+    return {
+        "rollouts": {name: {field: row[field] for field in fields} for name, row in stored.items()},
+        "loop": {name: chosen(looped, CONFIGS[name]) for name in CONFIGS},
+        "own": {name: chosen(own, CONFIGS[name]) for name in OWN_CONFIGS},
+    }
+
+
+def chosen(trainer: Recorded, fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: row["selected"] for name, row in rows(trainer, EchoConfig(1.0, **fields)).items()}
+
+
+def main() -> None:
+    FILE.write_text(json.dumps(measure(), indent=None, separators=(",", ":"), sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""From where tokens came from to how much they count: the one place that decides it, for both hosts and for `wm masks`.
+
+Hosts ship facts (`tokens.spans.Origin`). What an `EchoConfig` makes of them is here.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+
+import torch
+
+from wm_plugin.objectives.echo import EchoConfig
+from wm_plugin.objectives.information import category
+from wm_plugin.tokens.spans import Ending, Origin, Span, texts_of
+
+
+def weigh(origins: Iterable[Origin], config: EchoConfig, *, dropped: bool = False) -> list[tuple[Span, float]]:
+    """The spans of a completion, each with the weight of its tokens in the sum.
+
+    Args:
+        origins: the environment's spans in the completion.
+        dropped: the completion's group has no reward variance, and `zero_variance_groups` is `drop`: nothing counts.
+
+    Returns:
+        Every span with its weight; 0 = not selected, so not counted in N either.
+
+    Raises:
+        ValueError: `turn_information` is on, and an origin has no category.
+    """
+    return [(origin.span, 0.0 if dropped else weight_of(origin, config)) for origin in origins]
+
+
+def weight_of(origin: Origin, config: EchoConfig) -> float:
+    """The weight of a span's tokens: the product of its tool's multiplier and its turn's ratio, or 0 if it is not selected."""
+    span = origin.span
+    if (
+        (config.content_only and not span.content)
+        or (config.roles is not None and span.role not in config.roles)
+        or (origin.failed and not config.include_errors)
+        or (origin.ending is Ending.TRUNCATED and not config.include_truncated)
+    ):
+        return 0.0
+    multiplier = config.tool_multiplier(span.tool)
+    if multiplier == 0.0 or not (config.select is None or config.select(span, origin.message)):
+        return 0.0
+    if not isinstance(config.turn_information, Mapping):
+        return multiplier
+    if origin.category is None:
+        raise ValueError(f"turn_information weighs by the category of a turn, and {span} has none")
+    return multiplier * config.turn_information[origin.category]
+
+
+def origins_of_tokens(
+    spans: Sequence[Span],
+    ids: Sequence[int],
+    sampled: torch.Tensor,
+    decode: Callable[[list[int]], str],
+    config: EchoConfig,
+    ending: Ending,
+) -> list[Origin]:
+    """The origins of spans of which only the tokens are known, such as a user's `env_spans`.
+
+    Args:
+        ids: (T,) the completion. sampled: (T,), 1 = sampled by the policy.
+        decode: token ids -> text, without special tokens. Called where `turn_information` needs texts.
+    """
+    if not config.turn_information:
+        return [Origin(span, ending=ending) for span in spans]
+    texts = texts_of(spans, ids, sampled, decode)
+    return [Origin(span, category=category(*pair), ending=ending) for span, pair in zip(spans, texts, strict=True)]
+
+
+def without_variance(groups: Sequence[Hashable], rewards: Sequence[float]) -> list[bool]:
+    """For each completion, whether all rewards of its group are equal.
+
+    Args:
+        groups: the group of each completion. rewards: its reward.
+    """
+    values: dict[Hashable, set[float]] = {}
+    for group, reward in zip(groups, rewards, strict=True):
+        values.setdefault(group, set()).add(reward)
+    return [len(values[group]) == 1 for group in groups]

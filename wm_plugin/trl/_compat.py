@@ -1,0 +1,46 @@
+"""Where releases of TRL and its libraries differ, a name each. Each says which of our floors ends it."""
+
+from typing import Any
+
+import accelerate
+import trl
+from packaging.version import Version
+
+# Claims that need a newer release than the floor; `wm doctor` names those that do not hold.
+EXACT_DAPO = Version("1.10.0")  # TRL's own dapo normalisation; ends with trl >= 1.10
+LIGER_WITH_LOGPS = Version("1.14.0")  # the Liger loss has per-token log-probabilities; ends with trl >= 1.14
+ENVIRONMENT_POOLS = Version("1.8.0")  # environments are made for each batch, with get_reward; ends with trl >= 1.8
+
+
+def installed() -> Version:
+    return Version(trl.__version__)
+
+
+def cut_results_keep_their_message() -> bool:
+    """A tool result over the length limit is cut and its message kept. Ends with trl >= 1.9, which drops both."""
+    return installed() < Version("1.9.0")
+
+
+def liger_has_logps() -> bool:
+    return installed() >= LIGER_WITH_LOGPS
+
+
+def has_environments(trainer: Any) -> bool:
+    """Whether a trainer was given environments. Before trl 1.8 it makes one a completion, at construction."""
+    return bool(trainer.environment_factories if installed() >= ENVIRONMENT_POOLS else trainer.environments)
+
+
+def the_environment(trainer: Any) -> Any:
+    """An instance of the only environment of a trainer; None if it has none or several. Ends with trl >= 1.8."""
+    if installed() < ENVIRONMENT_POOLS:
+        return trainer.environments[0] if trainer.environments else None
+    if trainer.environment_factories and not trainer._multi_environment:
+        return trainer._environment_pool[None][0]
+    return None
+
+
+def ranks_that_share_a_batch(accelerator: Any) -> int:
+    """Ranks under tensor, context or sequence parallelism. Ends with accelerate >= 1.10, which has `parallelism_config`."""
+    if Version(accelerate.__version__) < Version("1.10.0") or accelerator.parallelism_config is None:
+        return 1
+    return int(accelerator.parallelism_config.non_data_parallel_size)

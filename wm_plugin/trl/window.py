@@ -1,0 +1,48 @@
+"""One accumulation window of TRL's trainer: the micro-batches of an optimizer step, whose tokens are counted together."""
+
+from typing import Any
+
+import torch
+
+
+class Window:
+    """Where a trainer is in its accumulation window.
+
+    Attributes:
+        batches: the window's raw batches, one a micro-batch.
+        position: micro-batches that are done.
+        num_tokens: N of the window, over all ranks.
+        signal: Σ|advantage| over the micro-batches that are done, on this rank.
+        generated: generation batches that were made ahead of the host, by the identity of the raw batch.
+    """
+
+    def __init__(self) -> None:
+        self.batches: list[Any] = []
+        self.position = 0
+        self.num_tokens = torch.tensor(0)
+        self.signal = torch.tensor(0.0)
+        self.generated: dict[int, dict[str, Any]] = {}
+
+    def open(self, batches: list[Any]) -> None:
+        """A new window of these raw batches."""
+        self.batches, self.position = batches, 0
+
+    def begins(self) -> bool:
+        """Whether the next micro-batch is the window's first.
+
+        Raises:
+            RuntimeError: the window has no more micro-batches, or rollouts that were made ahead were not used.
+        """
+        if self.position == len(self.batches):
+            raise RuntimeError(
+                "a training step outside Trainer.train(): the tokens of its optimizer batch cannot be counted"
+            )
+        if self.position == 0 and self.generated:
+            raise RuntimeError(
+                "generation batches made ahead were not used: the host no longer generates per raw batch"
+            )
+        return self.position == 0
+
+    @property
+    def complete(self) -> bool:
+        return self.position == len(self.batches)

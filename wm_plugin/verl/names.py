@@ -1,0 +1,32 @@
+"""Every name by which verl, or another of our processes on verl, finds something of ours. Imports nothing."""
+
+# In a run's config.
+TRAINER_MODE = "world_model"  # trainer.v1.trainer_mode
+AGENT_LOOP = "wm_tool_agent"  # actor_rollout_ref.rollout.agent.default_agent_loop
+SEARCH_PATH = "pkg://wm_plugin.recipes.verl"  # hydra.searchpath
+SAMPLER_MODULE = "pkg://wm_plugin.verl.sampler"  # trainer.v1.sampler.custom_sampler.path
+REWARDS_MODULE = "pkg://wm_plugin.verl.rewards"  # reward.reward_manager.module.path
+REWARD_MANAGER = "BatchedRewardManager"  # reward.reward_manager.name, in that module
+
+# Fields of a trajectory's `extra_fields`: written by the agent loop, read by the trainer.
+ORIGINS = "wm_origins"  # `tokens.spans.Origin.pack` of each span of environment tokens
+ERROR = "wm_error"  # why there are none
+INFO = "wm_info"  # the environment's figures; a reward worker overwrites verl's own `reward_extra_info`
+
+# A column of the prompts: written by the trainer, read by the agent loop.
+MAX_TURNS = "wm_max_turns"  # this step's turn budget
+
+# Columns of the actor's batch: written by the trainer, read by the workers.
+WEIGHTS = "wm_weights"  # (rows, response) float32, 0 = the token does not count
+TOOL_IDS = "wm_tool_ids"  # (rows, response) int16, 0 = not selected, k = the k-th tool
+COUNTS = "wm_counts"  # (rows, 1) int64: what the row adds to N
+COLUMNS = (WEIGHTS, TOOL_IDS, COUNTS)
+
+# Single values that travel with that batch.
+COEFF = "wm_coeff"
+NUM_TOOLS = "wm_num_tools"
+NUM_TOKENS = "wm_num_tokens"  # N of the mini-batch, over all ranks; written by the worker
+SILENT = "wm_silent"  # 1.0 if all advantages of the mini-batch are 0; written by the worker
+
+# Metrics of the workers, which the trainer takes apart.
+SUMS = "wm_sums"  # prefix of the sums behind the figures

@@ -31,7 +31,7 @@ from support import on_verl
 from support.on_verl import Rollout
 from wm_plugin import EchoConfig
 from wm_plugin.objectives import Span
-from wm_plugin.verl.loss import COLUMNS
+from wm_plugin.verl.names import COLUMNS
 from wm_plugin.verl.worker import WorldModelTrainingWorker
 
 RESULTS = Path(__file__).parent / "results"

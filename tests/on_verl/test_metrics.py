@@ -13,7 +13,7 @@ from support import on_verl
 from support.on_verl import TOOLS, make_batch, make_rollouts, make_worker, policy_loss, with_term
 from wm_plugin import EchoConfig
 from wm_plugin.verl.config import WorldModelConfig
-from wm_plugin.verl.loss import COUNTS, SUMS
+from wm_plugin.verl.names import COUNTS, SUMS
 from wm_plugin.verl.trainer import WorldModelTrainer
 
 COEFF = 0.37

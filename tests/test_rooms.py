@@ -1,0 +1,151 @@
+"""The rooms of the package: which may use which, what each offers, and that documented names exist."""
+
+import ast
+import importlib
+import re
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "wm_plugin"
+
+# From the bottom up: a room may use those before it. CONTRIBUTING.md has the same list with what each holds.
+ROOMS = (
+    "errors",
+    "registry",
+    "tokens",
+    "runtime",
+    "objectives",
+    "rewards",
+    "trajectories",
+    "samples",
+    "environments",
+    "agents",
+    "evaluation",
+    "tiny",
+    "trl",
+    "verl",
+    "cli",
+)
+# Neither host's adapter uses the other's.
+APART = {("verl", "trl")}
+# Rooms whose `__init__` offers nothing: their modules are imported by name.
+WITHOUT_NAMES = {"cli"}
+
+
+def room_of(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def imports(path: Path) -> set[str]:
+    """The modules of ours that a file imports, anywhere in it."""
+    modules: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            # `from wm_plugin import x` and `from wm_plugin.x import y` both name what they use
+            modules |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {module for module in modules if module.split(".")[0] == "wm_plugin"}
+
+
+def test_every_room_is_listed():
+    found = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert found - {"__init__"} == set(ROOMS)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_uses_only_those_below_it(room):
+    below = {*ROOMS[: ROOMS.index(room) + 1]} - {other for one, other in APART if one == room}
+    files = [PACKAGE / f"{room}.py"] if (PACKAGE / f"{room}.py").exists() else sorted((PACKAGE / room).rglob("*.py"))
+    for path in files:
+        upwards = {module for module in imports(path) if room_of(module) in ROOMS and room_of(module) not in below}
+        assert not upwards, f"{path.relative_to(ROOT)} imports {', '.join(sorted(upwards))}, which is above {room}"
+
+
+def public_packages() -> list[str]:
+    return [room for room in ROOMS if (PACKAGE / room / "__init__.py").exists() and room not in WITHOUT_NAMES]
+
+
+@pytest.mark.parametrize("room", public_packages())
+def test_what_a_package_offers_is_closed(room):
+    """`__all__` names what is imported into `__init__`, and nothing else is there."""
+    if room in ("trl", "verl"):
+        try:
+            metadata.version(room)
+        except metadata.PackageNotFoundError:
+            pytest.skip(f"{room} is not installed")
+    module = importlib.import_module(f"wm_plugin.{room}")
+    assert sorted(module.__all__, key=str.lower) == sorted(set(module.__all__), key=str.lower)
+    for name in module.__all__:
+        assert hasattr(module, name), f"wm_plugin.{room} has no {name}"
+    tree = ast.parse((PACKAGE / room / "__init__.py").read_text())
+    public = {
+        alias.asname or alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"wm_plugin.{room}.")
+        for alias in node.names
+        if not (alias.asname or alias.name).startswith("_")
+    }
+    assert public <= {*module.__all__}
+
+
+DOTTED = re.compile(r"\bwm_plugin(?:\.[a-z_]\w*)+(?:[:.][A-Za-z_]\w*)?")
+TEXTS = ["README.md", "CONTRIBUTING.md", "docs/*.md", "recipes/**/*.yaml", "recipes/**/*.sh", "recipes/**/*.py"]
+
+
+def documented_names() -> list[str]:
+    names: set[str] = set()
+    for pattern in TEXTS:
+        for path in ROOT.glob(pattern):
+            names |= {match.rstrip(".") for match in DOTTED.findall(path.read_text())}
+    return sorted(names)
+
+
+@pytest.mark.parametrize("name", documented_names())
+def test_a_documented_name_exists(name):
+    for host in ("trl", "verl"):
+        if name.startswith((f"wm_plugin.{host}", f"wm_plugin.recipes.{host}.ray_data")):
+            pytest.importorskip(host)
+    path, _, member = name.partition(":")
+    parts = path.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            target = importlib.import_module(".".join(parts[:length]))
+            break
+        except ModuleNotFoundError as error:
+            if not (error.name or "").startswith("wm_plugin"):
+                pytest.skip(f"{name} needs {error.name}")
+    for part in [*parts[length:], *filter(None, [member])]:
+        assert hasattr(target, part), f"{name}: {target} has no {part!r}"
+        target = getattr(target, part)
+
+
+CONTRACT = {
+    "wm_plugin": ["EchoConfig"],
+    "wm_plugin.objectives": ["echo_loss"],
+    "wm_plugin.rewards": [
+        "EmbeddingReward",
+        "RougeReward",
+        "ExactReward",
+        "JudgeReward",
+        "RubricReward",
+        "RuleReward",
+        "ReferenceReward",
+        "TuringReward",
+        "HybridReward",
+        "RwmlReward",
+        "rescale_by_effective_actions",
+    ],
+    "wm_plugin.trajectories": ["Trajectory", "Turn", "Transition", "read", "expand"],
+    "wm_plugin.trl": ["WorldModelGRPOTrainer", "WorldModelGRPOConfig", "WorldModelMixin"],
+}
+
+
+@pytest.mark.parametrize("module", CONTRACT)
+def test_the_public_contract(module):
+    if module == "wm_plugin.trl":
+        pytest.importorskip("trl")
+    assert set(CONTRACT[module]) <= set(importlib.import_module(module).__all__)

@@ -15,7 +15,7 @@ from wm_plugin.evaluation.compare import Ratio
 from wm_plugin.tiny.held_out import HeldOut, Measured
 from wm_plugin.tiny.policy import make_tokenizer
 from wm_plugin.trl.demo import run_demo
-from wm_plugin.trl.demo_report import Arm, make_claims
+from wm_plugin.trl.demo.report import Arm, make_claims
 
 KEYS = {
     "coeff",

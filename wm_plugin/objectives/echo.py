@@ -41,10 +41,10 @@ class EchoConfig:
 
     coeff: float = _help("Coefficient of the world-model term (ECHO's alpha). 0 turns it off.", 0.0)
     tools: Sequence[str] | Mapping[str, float] | None = _help(
-        "Which tools' responses count: none given means all; a list of names; or {name: multiplier of coeff}. "
+        "Which tools' responses count: null for all of them, a list of names, or {name: multiplier of coeff}. "
         "A tool that is not named is off."
     )
-    roles: Sequence[str] | None = _help("Which roles count, e.g. ['tool', 'user']; none given means all.")
+    roles: Sequence[str] | None = _help("Which roles count, e.g. ['tool', 'user']; null for all of them.")
     content_only: bool = _help("Leave out chat-template scaffold around the content (headers, tags).", True)
     include_errors: bool = _help(
         "Count failures that the host made (unknown tool, exception, timeout). Error texts that a tool returned always count.",
@@ -126,21 +126,21 @@ class EchoConfig:
             UserError: an unknown key (with the nearest one), or a value that does not fit.
         """
         known = {f.name for f in dataclasses.fields(cls)}
-        given: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         for key, value in values.items():
             name = ALIASES.get(key, key)
             if name not in known:
                 raise UserError(f"{where} has no field {key!r}{nearest(key, known)}")
-            if name in given:
+            if name in fields:
                 raise UserError(f"{where} gives {name!r} twice (as {key!r} too); keep one")
-            given[name] = value
-        if isinstance(given.get("tools"), str):
-            given["tools"] = parse_tools(given["tools"])
-        if isinstance(given.get("turn_information"), str):
-            given["turn_information"] = _parse_ratios(given["turn_information"])
-        if isinstance(given.get("select"), str):
-            given["select"] = import_object(given["select"], field="select")
-        return cls(**given)
+            fields[name] = value
+        if isinstance(fields.get("tools"), str):
+            fields["tools"] = parse_tools(fields["tools"])
+        if isinstance(fields.get("turn_information"), str):
+            fields["turn_information"] = _parse_ratios(fields["turn_information"])
+        if isinstance(fields.get("select"), str):
+            fields["select"] = import_object(fields["select"], field="select")
+        return cls(**fields)
 
     @property
     def active(self) -> bool:
@@ -166,7 +166,7 @@ class EchoConfig:
 
 
 def echo_loss(logps: torch.Tensor, weights: torch.Tensor, num_tokens: torch.Tensor | float) -> torch.Tensor:
-    """Σ weight · −log p / N over the tokens given: the second term of the objective, without its coefficient.
+    """Σ weight · −log p / N over the tokens of a batch: the second term of the objective, without its coefficient.
 
     Summed over every micro-batch and rank of an optimizer step, this is the term exactly, whatever the split.
 
@@ -258,12 +258,12 @@ def _checked_ratios(value: bool | Mapping[str, float]) -> dict[str, float] | boo
         return False
     if value is not True and not isinstance(value, Mapping):
         raise UserError(f"turn_information is {value!r}; {_RATIOS}")
-    given = value if isinstance(value, Mapping) else {}
-    for name, ratio in given.items():
+    ratios = value if isinstance(value, Mapping) else {}
+    for name, ratio in ratios.items():
         if name not in KEEP:
             raise UserError(f"turn_information has no category {name!r}{nearest(str(name), KEEP)}")
         mend = "write a ratio > 0; 0 would change N: leave tools out with `tools`, and single results with `select`"
         _require_number(f"turn_information[{name!r}]", ratio, mend)
         if ratio == 0:
             raise UserError(f"turn_information[{name!r}] is {ratio!r}; {mend}")
-    return {name: float(given.get(name, ratio)) for name, ratio in KEEP.items()}
+    return {name: float(ratios.get(name, ratio)) for name, ratio in KEEP.items()}

@@ -40,8 +40,8 @@ def token_sums(
     nll = torch.where(weights != 0, -logps, torch.zeros_like(logps)).to(dtype)
     sums = [nll.sum(), (weights != 0).sum(), (loss_weights != 0).sum(), loss, masked, weights.to(dtype).sum()]
     for tool_id in range(1, num_tools + 1):
-        mine = tool_ids == tool_id
-        sums += [torch.where(mine, nll, torch.zeros_like(nll)).sum(), mine.sum()]
+        of_tool = tool_ids == tool_id
+        sums += [torch.where(of_tool, nll, torch.zeros_like(nll)).sum(), of_tool.sum()]
     return torch.stack([value.to(dtype) for value in sums])
 
 
@@ -63,7 +63,7 @@ def figures(
     """
     nll, tokens, in_loss, loss, masked, weight = sums[: len(TOTALS)]
     mean = nll / tokens if tokens else math.nan
-    found = {
+    values = {
         "nll": mean,
         "perplexity": math.exp(min(mean, 700.0)) if tokens else math.nan,  # exp(710) overflows
         "tokens": tokens / steps,
@@ -75,15 +75,15 @@ def figures(
     }
     for index, name in enumerate(tools):
         tool_nll, tool_tokens = sums[len(TOTALS) + 2 * index :][:2]
-        found[f"tool/{name}/nll"] = tool_nll / tool_tokens if tool_tokens else math.nan
-        found[f"tool/{name}/tokens"] = tool_tokens / steps
+        values[f"tool/{name}/nll"] = tool_nll / tool_tokens if tool_tokens else math.nan
+        values[f"tool/{name}/tokens"] = tool_tokens / steps
     if config is not None and config.turn_information:
         without = tokens
         if isinstance(config.tools, Mapping):  # every token that counts is of one of these tools
             numbers = dict(zip(tools, sums[len(TOTALS) + 1 :: 2], strict=True))
             without = sum(multiplier * numbers.get(name, 0) for name, multiplier in config.tools.items())
-        found["information"] = weight / without if tokens else math.nan
-    return {f"{prefix}/{key}": value for key, value in found.items()}
+        values["information"] = weight / without if tokens else math.nan
+    return {f"{prefix}/{key}": value for key, value in values.items()}
 
 
 class EchoMeter:

@@ -123,12 +123,12 @@ class ContentLocator:
         }
         encoded = self._encode([text for text, _ in texts.values()]) if texts else []
         tokens = dict(zip(texts, encoded, strict=True))
-        found = []
+        ranges_of_blocks = []
         for block in blocks:
             key = block.tools, block.contents
             ranges = _token_ranges(block, tokens[key], texts[key][1])
-            found.append(self._locate_transformed(block) if ranges is None else ranges)
-        return found
+            ranges_of_blocks.append(self._locate_transformed(block) if ranges is None else ranges)
+        return ranges_of_blocks
 
     def _scaffold(self, tools: tuple[str, ...]) -> list[str]:
         """The literal text around the contents: one piece more than there are results."""
@@ -151,10 +151,10 @@ class ContentLocator:
                 raise SpanError(_mismatch(block, "the chat template changes its scaffold with the content"))
             rendered.append(text[len(before) : len(text) - len(after)])
         text, chars = _interleave(pieces, rendered)
-        found = _token_ranges(block, self._encode([text])[0], chars)
-        if found is None:
+        ranges = _token_ranges(block, self._encode([text])[0], chars)
+        if ranges is None:
             raise SpanError(_mismatch(block, "the tokens in the rollout are not those of the tool messages"))
-        return found
+        return ranges
 
 
 def block_spans(block: ToolBlock, contents: Sequence[tuple[int, int]], offset: int) -> list[tuple[Span, int]]:
@@ -226,17 +226,17 @@ def texts_of(
         ids: (T,). sampled: (T,), 1 = sampled by the policy.
         decode: token ids -> text, without special tokens.
     """
-    found: dict[Span, tuple[str, str]] = {}
+    texts: dict[Span, tuple[str, str]] = {}
     before = 0
     for start, end in zero_runs(sampled):
         action = decode(list(ids[before:start]))
-        mine = [span for span in spans if start <= span.start < end]
-        contents = [span for span in mine if span.content]
-        for span in mine:
-            shown = next((content for content in contents if content.start >= span.start), [span, *contents][-1])
-            found[span] = action, decode(list(ids[shown.start : shown.end]))
+        inside = [span for span in spans if start <= span.start < end]
+        contents = [span for span in inside if span.content]
+        for span in inside:
+            content = next((content for content in contents if content.start >= span.start), [span, *contents][-1])
+            texts[span] = action, decode(list(ids[content.start : content.end]))
         before = end
-    return [found.get(span, ("", "")) for span in spans]  # a span of no tokens has neither
+    return [texts.get(span, ("", "")) for span in spans]  # a span of no tokens has neither
 
 
 def token_weights(
@@ -284,8 +284,8 @@ def _interleave(pieces: Sequence[str], contents: Sequence[str]) -> tuple[str, li
 def _split_at(text: str, sentinels: Sequence[str]) -> list[str]:
     pieces = []
     for sentinel in sentinels:
-        before, found, text = text.partition(sentinel)
-        if not found:
+        before, separator, text = text.partition(sentinel)
+        if not separator:
             raise SpanError(
                 "the chat template does not write a tool result's content as text; "
                 "use a template that does, or coeff 0 to train without the world-model term"

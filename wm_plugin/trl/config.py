@@ -80,6 +80,6 @@ class WorldModelGRPOConfig(GRPOConfig):
             raise UserError("turn_budget says what max_tool_calling_iterations says; leave one of them out")
         return TurnBudget.from_mapping(values)
 
-    def echo_fields_given(self) -> list[str]:
+    def echo_fields_set(self) -> list[str]:
         """The echo_ fields that differ from their defaults."""
         return [PREFIX + name for name, default in _DEFAULT.items() if getattr(self, PREFIX + name) != default]

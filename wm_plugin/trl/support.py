@@ -153,7 +153,7 @@ def _check_tools(trainer: Any, config: EchoConfig) -> None:
             raise UserError(f"tools names {name!r}{nearest(name, known)}")
 
 
-def check_turn_budget(trainer: Any, given: TurnBudget | None) -> TurnBudget | None:
+def check_turn_budget(trainer: Any, argument: TurnBudget | None) -> TurnBudget | None:
     """The turn budget of a run, from the argument or the config.
 
     Raises:
@@ -161,11 +161,11 @@ def check_turn_budget(trainer: Any, given: TurnBudget | None) -> TurnBudget | No
     """
     args = trainer.args
     configured = args.make_turn_budget() if isinstance(args, WorldModelGRPOConfig) else None
-    if given is not None and not isinstance(given, TurnBudget):
-        raise UserError(f"turn_budget is {given!r}; write TurnBudget(start=30, every=100)")
-    if given is not None and configured is not None:
+    if argument is not None and not isinstance(argument, TurnBudget):
+        raise UserError(f"turn_budget is {argument!r}; write TurnBudget(start=30, every=100)")
+    if argument is not None and configured is not None:
         raise UserError("turn_budget=TurnBudget(...) and the config's turn_budget are the same thing; give one of them")
-    budget = configured if given is None else given
+    budget = configured if argument is None else argument
     if budget is None:
         return None
     if args.max_tool_calling_iterations is not None:

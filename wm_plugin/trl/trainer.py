@@ -202,8 +202,8 @@ class WorldModelMixin(_Host):
         """A rollout_func's tools are only known from its spans. Every rank must number them alike."""
         from accelerate.utils import gather_object
 
-        here = {span.tool for spans in rows for span, _ in spans if span.tool is not None}
-        self._wm_tools += sorted(set(gather_object(sorted(here))) - set(self._wm_tools))
+        names = {span.tool for spans in rows for span, _ in spans if span.tool is not None}
+        self._wm_tools += sorted(set(gather_object(sorted(names))) - set(self._wm_tools))
 
     def _make_locator(self) -> ContentLocator:
         locator = make_locator(self.processing_class, self.chat_template, self.chat_template_kwargs)
@@ -304,11 +304,11 @@ class WorldModelMixin(_Host):
 
         ids, texts = self._wm_rollouts.completion_ids, self._wm_rollouts.completions
         budget = None if self.max_tool_calling_iterations == sys.maxsize else self.max_tool_calling_iterations
-        here = []
+        own = []  # of this rank
         for row, (environment, completion) in enumerate(zip(self.environments, texts, strict=False)):
             mask = None if tool_mask is None else tool_mask[row, : len(ids[row])]
             sampled = len(ids[row]) if mask is None else int(mask.sum())
-            here.append(
+            own.append(
                 episode(
                     environment,
                     called(completion),
@@ -318,7 +318,7 @@ class WorldModelMixin(_Host):
                     environment_tokens=len(ids[row]) - sampled,
                 )
             )
-        episodes = gather_object(here)
+        episodes = gather_object(own)
         figures = summary(episodes)
         if self._wm_budget is not None and self.model.training:
             figures |= self._wm_budget.take(episodes)
@@ -381,7 +381,7 @@ def _resolve(world_model: EchoConfig | None, args: Any) -> EchoConfig | None:
         raise UserError(f"world_model is {world_model!r}; write EchoConfig(coeff=0.05)")
     if not isinstance(args, WorldModelGRPOConfig):
         return world_model
-    given = args.echo_fields_given()
-    if world_model is not None and given:
-        raise UserError(f"world_model=EchoConfig(...) and {', '.join(given)} are the same thing; give one of them")
+    fields = args.echo_fields_set()
+    if world_model is not None and fields:
+        raise UserError(f"world_model=EchoConfig(...) and {', '.join(fields)} are the same thing; give one of them")
     return world_model if world_model is not None else args.echo_config()

@@ -85,8 +85,8 @@ class WorldModelConfig:
         return self.max_turns if self.turn_budget is None else self.turn_budget.start + 1
 
     def _class(self, name: str) -> type:
-        found: type = ENVIRONMENTS.get(name)
-        return found if self.episode_reward is None else rewarded(found, **self.episode_reward)
+        environment: type = ENVIRONMENTS.get(name)
+        return environment if self.episode_reward is None else rewarded(environment, **self.episode_reward)
 
     def environment_of(self, row: Mapping[str, Any]) -> type | None:
         """The class that a row of the dataset is for; None: verl's own tools.

@@ -38,11 +38,11 @@ def _plugin() -> Check:
     policy = os.environ.get("VERL_USE_EXTERNAL_PLUGINS", "auto")
     if "wm_plugin.verl" in os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(","):
         return Check("verl plug-in", "ok", "loaded by VERL_USE_EXTERNAL_MODULES")
-    found = [entry for entry in metadata.entry_points(group="verl.plugins") if entry.value == "wm_plugin.verl"]
+    entries = [entry for entry in metadata.entry_points(group="verl.plugins") if entry.value == "wm_plugin.verl"]
     mend = "pip install wm-plugin in verl's environment, or export VERL_USE_EXTERNAL_MODULES=wm_plugin.verl"
-    if not found:
+    if not entries:
         return Check("verl plug-in", "fail", "no entry point: verl will not find it", mend)
-    if policy.strip().lower() != "auto" and found[0].name not in policy.split(","):
+    if policy.strip().lower() != "auto" and entries[0].name not in policy.split(","):
         return Check("verl plug-in", "fail", f"VERL_USE_EXTERNAL_PLUGINS={policy} leaves it out", mend)
     return Check("verl plug-in", "ok", "found by its entry point, in each of verl's processes")
 

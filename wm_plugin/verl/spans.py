@@ -65,7 +65,7 @@ def locate(blocks: Sequence[Block], response_mask: Sequence[int], locator: Conte
         ToolBlock(tuple(m["name"] for m in block.messages), tuple(_text(m) for m in block.messages), block.ids)
         for block in blocks
     ]
-    found: list[Origin] = []
+    all_origins: list[Origin] = []
     first: dict[int, Origin] = {}  # by the token at which a block starts
     rest = torch.tensor(response_mask)
     for block, tool_block, ranges in zip(blocks, tool_blocks, locator.locate(tool_blocks), strict=True):
@@ -83,12 +83,12 @@ def locate(blocks: Sequence[Block], response_mask: Sequence[int], locator: Conte
         ]
         if origins:
             first[block.start] = origins[0]
-        found += origins
+        all_origins += origins
     for start, end in zero_runs(rest):
         # what verl puts between a turn's end and the results, such as a line break, is scaffold of the first result
         origin = first.get(end, Origin(Span(start, end, "environment", None, False), category="other"))
-        found.append(origin._replace(span=origin.span._replace(start=start, end=end, content=False)))
-    return sorted(found, key=lambda origin: origin.span.start)
+        all_origins.append(origin._replace(span=origin.span._replace(start=start, end=end, content=False)))
+    return sorted(all_origins, key=lambda origin: origin.span.start)
 
 
 def probe(builder: Any) -> None:

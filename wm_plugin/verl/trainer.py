@@ -252,8 +252,8 @@ class WorldModelTrainer(PPOTrainerSync):
 
     def _learn_tool_names(self, rows: list[list[tuple[Span, float]]]) -> None:
         if self._wm.objective.tool_names is None:
-            here = {span.tool for spans in rows for span, _ in spans if span.tool is not None}
-            self._wm_tools += sorted(here - set(self._wm_tools))  # numbers stay: the names of a run only grow
+            names = {span.tool for spans in rows for span, _ in spans if span.tool is not None}
+            self._wm_tools += sorted(names - set(self._wm_tools))  # numbers stay: the names of a run only grow
 
     # -- the update --------------------------------------------------------------------------------------------------------
 
@@ -268,7 +268,7 @@ class WorldModelTrainer(PPOTrainerSync):
         silent = metrics.pop(f"actor/{SUMS}/silent", None)
         self._check_counts(sums[1], rows)
         # verl has taken the mean over updates already
-        found = figures(
+        logged = figures(
             sums,
             self._wm_tools,
             steps=1,
@@ -277,7 +277,7 @@ class WorldModelTrainer(PPOTrainerSync):
             prefix=self._wm_prefix,
             config=self._wm.objective,
         )
-        metrics.update(found)
+        metrics.update(logged)
         if silent and coeff > 0:
             self._warn_once(
                 "silent",

@@ -27,7 +27,7 @@ from wm_plugin.objectives import EchoConfig
 from wm_plugin.tiny.held_out import HeldOut
 from wm_plugin.tiny.policy import make_model, make_tokenizer
 from wm_plugin.tiny.warm_start import STOP_AT, TURN_TOKENS, behaviour_cloning, world_model_sft
-from wm_plugin.trl.demo_report import Arm, make_claims, make_report
+from wm_plugin.trl.demo.report import Arm, make_claims, make_report
 from wm_plugin.trl.trainer import WorldModelGRPOTrainer
 
 COEFFS = (0.0, 1.0)

@@ -127,7 +127,7 @@ def test_the_script_builds_what_the_recipe_reads(name, tmp_path):
         assert config.actor_rollout_ref.model.path == start
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(1800)  # two runs of verl, one after the other: WM-SFT, and the reward
 def test_the_validation_reward_rises_on_stock_verl(tmp_path):
     """On transitions of databases that nothing was trained on; by more than three standard errors of the paired difference.

@@ -1,5 +1,6 @@
 """What is collected: the core, what depends on a host, or both; and of the hosts the one that is installed."""
 
+import gc
 import re
 import sys
 from importlib import metadata
@@ -63,6 +64,12 @@ def pytest_collection_modifyitems(config, items):
         left_out = [item for item in items if (item.get_closest_marker("host") is None) == host]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if (item.get_closest_marker("host") is None) == core]
+
+
+def pytest_collection_finish():
+    """What was imported stays: to search it for garbage is a third of a tiny training, as trainers call gc.collect()."""
+    gc.collect()
+    gc.freeze()
 
 
 def refuse_to_skip(report, config):

@@ -11,11 +11,14 @@ TRL := .venv-trl
 VERL := .venv-verl
 PINS ?=
 JOBS ?= 2
-PIP_INSTALL = $(1)/bin/python -m pip install --quiet --disable-pip-version-check $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
+# byte-compiling all that a host brings takes longer than compiling the part that is imported, when it is
+PIP_INSTALL = $(1)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 PYTEST = $(1)/bin/python -m pytest
-FAST = -m "not slow" -n $(JOBS) --dist loadfile
+FAST = -m "not slow and not nightly" -n $(JOBS) --dist loadfile
+SLOW = -m "slow and not nightly"
 
-.PHONY: demo demo-verl test test-trl test-verl test-slow test-slow-trl test-slow-verl check bench compat clean
+.PHONY: demo demo-verl environments test test-core test-trl test-verl test-slow test-slow-trl test-slow-verl
+.PHONY: test-nightly test-nightly-trl test-nightly-verl check bench compat clean
 
 ## two GRPO runs, with and without the objective: demo/report.html
 demo: $(TRL)/.done
@@ -28,24 +31,45 @@ demo-verl: $(VERL)/.done
 	  recipes/verl/run_echo_grpo_tiny.sh 'trainer.logger=[file]' trainer.total_training_steps=6
 	cd tests && ../$(VERL)/bin/python -m support.verl_cpu.show ../demo/verl.jsonl
 
-## the tests on both hosts, without the slow ones
-test: test-trl test-verl
+## the fast tests: the core without a host, and on each host what depends on one
+test:
+	$(MAKE) environments
+	$(MAKE) test-core
+	$(MAKE) test-trl
+	$(MAKE) test-verl
+
+# both at the same time: pip is single-threaded
+environments:
+	$(MAKE) --jobs=2 $(TRL)/.done $(VERL)/.done
+
+test-core: $(TRL)/.done
+	$(call PYTEST,$(TRL)) --core $(FAST)
 
 test-trl: $(TRL)/.done
-	$(call PYTEST,$(TRL)) $(FAST)
+	$(call PYTEST,$(TRL)) --host $(FAST)
 
-# the core's tests again, because transformers is another one
 test-verl: $(VERL)/.done
-	$(call PYTEST,$(VERL)) $(FAST)
+	$(call PYTEST,$(VERL)) --host $(FAST)
 
 ## end-to-end runs
-test-slow: test-slow-trl test-slow-verl
+test-slow:
+	$(MAKE) test-slow-trl
+	$(MAKE) test-slow-verl
 
 test-slow-trl: $(TRL)/.done
-	$(call PYTEST,$(TRL)) -m slow
+	$(call PYTEST,$(TRL)) $(SLOW)
 
 test-slow-verl: $(VERL)/.done
-	$(call PYTEST,$(VERL)) -m slow tests/on_verl
+	$(call PYTEST,$(VERL)) $(SLOW) tests/on_verl
+
+## runs of minutes that show a learning effect
+test-nightly: test-nightly-trl test-nightly-verl
+
+test-nightly-trl: $(TRL)/.done
+	$(call PYTEST,$(TRL)) -m nightly
+
+test-nightly-verl: $(VERL)/.done
+	$(call PYTEST,$(VERL)) -m nightly tests/on_verl
 
 ## format, lint, types
 check: $(TRL)/.done

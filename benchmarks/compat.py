@@ -108,7 +108,7 @@ class Cell:
     def contract(self) -> bool:
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder) / "report.xml"
-            tests = f"tests/{self.host}/test_support.py"
+            tests = f"tests/on_{self.host}/test_support.py"
             code, _ = self.run("python", "-m", "pytest", tests, f"--junitxml={report}")
             if not report.exists():
                 self.tests = f"stopped, exit code {code}"

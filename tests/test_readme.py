@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
 
+@pytest.mark.host
 def test_the_first_example_prints_what_it_says(tmp_path):
     pytest.importorskip("trl", minversion="1.8")
     code = re.search(r"```python\n(.*?)```", README, re.S).group(1)
@@ -40,6 +41,7 @@ def test_fields_of_the_table_are_those_of_the_config():
     assert named == {field.name for field in dataclasses.fields(EchoConfig)} - {"guard"}
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.name)
 def test_the_examples_of_the_docs_run(path, tmp_path):
     pytest.importorskip("transformers")

@@ -16,6 +16,8 @@ from wm_plugin.trajectories.schema import Action, Call
 
 pytest.importorskip("transformers")
 
+pytestmark = pytest.mark.host
+
 
 def walks(count, policy=grid.expert, seed=0):
     rng = random.Random(seed)

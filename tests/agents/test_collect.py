@@ -21,6 +21,8 @@ from wm_plugin.trajectories import read
 
 pytest.importorskip("transformers")
 
+pytestmark = pytest.mark.host
+
 GRID = load("grid")
 ROWS = GRID.rows(24, seed=3)
 HERE = Path(__file__).parent

@@ -15,6 +15,8 @@ from wm_plugin.environments.grid import GridEnvironment
 
 pytest.importorskip("transformers")
 
+pytestmark = pytest.mark.host
+
 
 @pytest.fixture
 def expert():

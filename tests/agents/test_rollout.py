@@ -19,6 +19,8 @@ from wm_plugin.trajectories.schema import Action, Call
 
 pytest.importorskip("transformers")
 
+pytestmark = pytest.mark.host
+
 BOARD = "A..G\n....\n....\n...."
 LEVEL = "#######\n#A...G#\n#######"
 

@@ -27,6 +27,8 @@ from wm_plugin.errors import UserError
 from wm_plugin.tiny.policy import EOS
 from wm_plugin.tiny.warm_start import OBSERVATION, POLICY
 
+pytestmark = pytest.mark.host
+
 TOKENIZER = make_tokenizer()
 BOARD = "A.#.\n..G.\n....\n...."
 

@@ -11,6 +11,8 @@ import wmact
 from plans import LEVELS, MAX_TURNS, make_model, make_tokenizer
 from wm_plugin.environments.annealing import TurnBudget
 
+pytestmark = pytest.mark.host
+
 
 def test_intervals_are_students() -> None:
     assert wmact.interval([1.0, 2.0, 3.0]) == (2.0, pytest.approx(4.303 / 3**0.5, abs=1e-3))

@@ -16,6 +16,8 @@ from wm_plugin.trajectories import Trajectory, Turn, expand
 from wm_plugin.trajectories.schema import Action, Call, Observation, Source
 from wm_plugin.trajectories.write import write, write_transitions
 
+pytestmark = pytest.mark.host
+
 DOMAIN = {"agentworld-sft": "mcp", "agentworld": "mcp", "cpt": "mcp"}
 
 

@@ -66,6 +66,7 @@ def test_bad_input_is_one_line(capsys, source, tmp_path, monkeypatch, arguments,
     assert printed.err.count("\n") == 1
 
 
+@pytest.mark.host
 def test_lengths_in_tokens(capsys, source, tmp_path):
     pytest.importorskip("transformers")
     from wm_plugin.tiny.policy import make_model, make_tokenizer

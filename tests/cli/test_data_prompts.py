@@ -50,6 +50,7 @@ def test_variants_with_their_stages_and_lengths(capsys):
     assert [line.split()[:4] for line in printed.out.splitlines()[1:]] == [["v1", "rl", "sft", "cpt"]]
 
 
+@pytest.mark.host
 def test_prompts_of_a_file_and_how_long_all_are(capsys, source):
     result = result_of(capsys, "rwml", "--data", source, "--count", "1", "--tokenizer", TOKENIZER)
     assert (result["transitions"], result["rejected"]) == (4, {"tag in observation": 2})
@@ -79,6 +80,7 @@ def test_for_people_and_of_transitions(capsys, source, tmp_path):
     assert "4 transitions" in printed.out
 
 
+@pytest.mark.host
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -79,6 +79,7 @@ def test_without_the_flags_values_stay(capsys, source, tmp_path):
     assert "abc123" in out.read_text()
 
 
+@pytest.mark.host
 def test_history_in_tokens(capsys, source, tokenizer, tmp_path):
     out = tmp_path / "t.jsonl"
     for limit, lengths in ((5, [0, 0, 0]), (6, [0, 1, 0]), (8, [0, 1, 1]), (14, [0, 1, 2])):
@@ -89,6 +90,7 @@ def test_history_in_tokens(capsys, source, tokenizer, tmp_path):
         assert [len(row["history"]) for row in rows(out)[:3]] == lengths
 
 
+@pytest.mark.host
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -123,12 +123,14 @@ def states(module):
     return {check.name: check.state for check in module.checks()}
 
 
+@pytest.mark.host
 def test_the_installed_trl_works(trl_doctor):
     found = {check.name: check for check in trl_doctor.checks()}
     assert found["trl"].state == found["trl hooks"].state == "ok"
     assert found["trl hooks"].detail == f"all {len(trl_doctor.support.HOOKS)} found"
 
 
+@pytest.mark.host
 @pytest.mark.parametrize(
     ("trl", "transformers", "expected"),
     [
@@ -157,6 +159,7 @@ def test_claims_follow_the_versions(trl_doctor, monkeypatch, trl, transformers, 
     assert all(check.mend for check in trl_doctor.checks() if check.state != "ok")
 
 
+@pytest.mark.host
 def test_a_hook_that_is_gone_fails(trl_doctor, monkeypatch):
     monkeypatch.setattr(trl_doctor.support, "HOOKS", (Hook("trl", "GRPOTrainer.x"),))
     (check,) = (check for check in trl_doctor.checks() if check.name == "trl hooks")
@@ -164,6 +167,7 @@ def test_a_hook_that_is_gone_fails(trl_doctor, monkeypatch):
     assert "trl.GRPOTrainer.x is gone" in check.detail
 
 
+@pytest.mark.host
 def test_tokenizers(trl_doctor):
     import trl
 
@@ -193,6 +197,7 @@ def test_tokenizers(trl_doctor):
     assert trl_doctor.check_tokenizer(Slow()).state == "fail"
 
 
+@pytest.mark.host
 def test_the_command_checks_a_tokenizer(trl_doctor, capsys, tmp_path):
     from support.on_trl import make_tokenizer
 

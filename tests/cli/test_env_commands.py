@@ -16,6 +16,8 @@ from wm_plugin.errors import UserError
 from wm_plugin.trajectories import read
 
 pytest.importorskip("transformers")
+
+pytestmark = pytest.mark.host
 AGENTS = Path(__file__).parents[1] / "agents"  # where own_world is
 
 

@@ -9,6 +9,8 @@ pytest.importorskip("transformers")
 from wm_plugin.cli import main, rollouts
 from wm_plugin.tiny.policy import make_tokenizer
 
+pytestmark = pytest.mark.host
+
 BOARD = "#...\n.A..\n...G\n....>"
 CALL = {"type": "function", "function": {"name": "move", "arguments": {"direction": "R"}}}
 COMPLETION = [

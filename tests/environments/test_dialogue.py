@@ -589,6 +589,7 @@ def test_the_policy_is_in_the_prompt_and_facts_are_not() -> None:
         assert not re.search(f"{of.email}|{of.postcode}|{of.requests[0].order}", prompt)
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("host", ["trl", "verl"])
 def test_a_trajectory_as_hosts_record_it(host: Any) -> None:
     pytest.importorskip("transformers")

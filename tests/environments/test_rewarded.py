@@ -43,6 +43,7 @@ def test_by_hand(settings, turns, reward):
     assert played(rewarded(MazeEnvironment, **settings), *turns) == pytest.approx(reward)
 
 
+@pytest.mark.host
 def test_it_is_the_environment_in_all_else():
     found = rewarded(MazeEnvironment, rescale=True)
     assert found is rewarded(MazeEnvironment, rescale=True)

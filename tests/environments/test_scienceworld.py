@@ -83,6 +83,7 @@ def test_the_splits_are_the_simulators_own(world: ScienceworldEnvironment) -> No
     assert world._process.call("splits", ["find-plant", "boil"]) == [list(TASKS["find-plant"]), list(TASKS["boil"])]
 
 
+@pytest.mark.host
 @needs_java
 def test_the_gold_path_scores_all_points(world: ScienceworldEnvironment) -> None:
     played = play(world, ROW, scripted(scienceworld.expert()), max_turns=scienceworld.MAX_TURNS)
@@ -113,6 +114,7 @@ def test_focusing_on_the_wrong_thing_fails_the_task(world: ScienceworldEnvironme
     assert (world.over, world.success, world.get_reward()) == (True, False, 0.0)
 
 
+@pytest.mark.host
 @needs_java
 def test_the_wanderer_only_does_what_can_be_done(world: ScienceworldEnvironment) -> None:
     played = play(world, ROW, scripted(scienceworld.wanderer(random.Random(0))), max_turns=6)
@@ -189,6 +191,7 @@ def test_a_wrong_column_is_a_users_mistake(world: ScienceworldEnvironment, task:
     assert world.over
 
 
+@pytest.mark.host
 def test_the_tools_schema_can_be_made() -> None:
     from transformers.utils import get_json_schema
 

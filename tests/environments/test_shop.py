@@ -357,6 +357,7 @@ def test_many_environments_share_one_catalogue() -> None:
     assert len({id(environment._catalogue) for environment in environments}) == 1
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("host", ["trl", "verl"])
 def test_a_trajectory_as_hosts_record_it(host: Any) -> None:
     pytest.importorskip("transformers")

@@ -111,6 +111,7 @@ def test_a_solution_is_as_short_as_a_naive_search_finds(board: str) -> None:
         assert "B" not in cells.values()
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("level", list(sokoban.LEVELS))
 def test_a_level_is_what_its_name_says_and_the_expert_wins_it(level: str) -> None:
     pytest.importorskip("reasoning_gym")

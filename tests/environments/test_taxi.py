@@ -139,6 +139,7 @@ def test_moves_and_pickups_are_those_of_the_gymnasium_environment() -> None:
             assert environment._number == state
 
 
+@pytest.mark.host
 def test_the_expert_wins_every_level_by_the_shortest_way() -> None:
     rows = [*taxi.dataset_rows(240), *taxi.dataset_rows(60, held_out=True)]
     for number, row in enumerate(rows):

@@ -42,6 +42,7 @@ def episode(environment: TextworldEnvironment, row: dict, commands: list[str]) -
     return texts
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("level", ["standard", "cooking"])
 def test_the_walkthrough_wins_within_the_turns(world: TextworldEnvironment, level: str) -> None:
     (row,) = textworld.dataset_rows(1, seed=1, level=level)
@@ -142,6 +143,7 @@ def test_fuzzed_commands_are_answered(world: TextworldEnvironment) -> None:
         assert world.metrics["lost"] == 0
 
 
+@pytest.mark.host
 def test_the_wanderer_only_does_what_can_be_done(world: TextworldEnvironment) -> None:
     (row,) = textworld.dataset_rows(1, seed=1)
     played = play(world, row, scripted(textworld.wanderer(random.Random(0))), max_turns=20)
@@ -221,6 +223,7 @@ def test_a_wrong_seed_is_a_users_mistake(world: TextworldEnvironment, seed: obje
     assert world.over
 
 
+@pytest.mark.host
 def test_the_tools_schema_can_be_made() -> None:
     from transformers.utils import get_json_schema
 

@@ -117,6 +117,7 @@ def test_the_words() -> None:
     assert not any(row["word"] in row["prompt"][0]["content"] for row in wordle.dataset_rows(256, held_out=True))
 
 
+@pytest.mark.host
 def test_the_expert_wins_without_looking_at_the_word() -> None:
     for row in [*wordle.dataset_rows(40, seed=5), *wordle.dataset_rows(20, seed=5, held_out=True)]:
         played = play(wordle.WordleEnvironment(), row, scripted(wordle.expert()), max_turns=6)

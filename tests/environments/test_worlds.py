@@ -11,6 +11,8 @@ from wm_plugin.errors import UserError
 
 pytest.importorskip("transformers")
 
+pytestmark = pytest.mark.host
+
 
 class DoorEnvironment:
     """A door. It has two sides."""

@@ -14,6 +14,8 @@ from wm_plugin.evaluation.inspect import Inspector, summary, to_page, token_text
 from wm_plugin.tokens.spans import Span
 from wm_plugin.trl import WorldModelGRPOTrainer
 
+pytestmark = pytest.mark.host
+
 TOKENIZER = make_tokenizer()
 PROMPT = [{"role": "system", "content": "s"}, {"role": "user", "content": "task"}]
 HOST_MADE = str({"error": "boom"})

@@ -76,7 +76,7 @@ def test_the_tiny_recipes_train(name, tmp_path, monkeypatch, capsys):
     assert evaluated["eval_reward"] == evaluated["eval_rewards/rwml/mean"] == 0.0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(1200)
 def test_the_validation_reward_rises(tmp_path):
     """On transitions of databases that nothing was trained on; by more than four standard errors of the paired difference.

@@ -1,4 +1,4 @@
-"""Runs that go wrong: killed and resumed, with environments that fail, with an agent loop that is not ours."""
+"""GRPO on ECHO from start to end, killed in the middle; and a run with an agent loop that is not ours."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("verl")
 
-from support.run_on_verl import run_recipe
+from support.run_on_verl import check_rollouts_are_on_policy, run_recipe
 
 pytestmark = pytest.mark.slow
 
@@ -14,19 +14,18 @@ SCHEDULE = ("wm.schedule=linear", "wm.schedule_steps=4", "wm.end_coeff=0.2")
 BUDGET = ("wm.max_turns=null", "wm.turn_budget={start: 4, every: 10}")
 SAVE = ("trainer.save_freq=1", "trainer.resume_mode=auto", "trainer.total_training_steps=4")
 
-# Environments of a user's own, on the PYTHONPATH of the run.
-FAILING = '''
-from wm_plugin.environments.grid import GridEnvironment
-
-
-class Sometimes(GridEnvironment):
-    """Every other board cannot be reached."""
-
-    def reset(self, index, **columns):
-        if index % 2:
-            raise ConnectionError("the world is down")
-        return super().reset(**columns)
-'''
+ECHO_KEYS = {
+    "echo/nll",
+    "echo/perplexity",
+    "echo/tokens",
+    "echo/coeff",
+    "echo/loss",
+    "echo/tokens_in_loss",
+    "echo/policy_silent",
+    "echo/tool/move/nll",
+    "echo/tool/move/tokens",
+    "wm/lost",
+}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +34,7 @@ def folder(tmp_path_factory):
 
 
 def test_kill_9_and_resume(folder):
-    """The schedule, the turn budget and the tools' numbers go on from the last complete checkpoint."""
+    """It learns to predict the environment; schedule, turn budget and tools go on from the last complete checkpoint."""
     checkpoints = folder / "runs/echo_grpo_tiny"
     latest = checkpoints / "latest_checkpointed_iteration.txt"
 
@@ -65,23 +64,16 @@ def test_kill_9_and_resume(folder):
     assert resumed.series("wm/turn_budget") == resumed.series("wm/env/budget") == [2.0] * (4 - done)
     assert 0 < max(resumed.series("wm/env/turns")) <= 2
     # it went on learning from what it had learnt
-    assert resumed.series("echo/nll")[0] < killed.series("echo/nll")[0]
-
-
-def test_groups_lost_to_failing_environments(folder):
-    (folder / "worlds.py").write_text(FAILING)
-    path = {"PYTHONPATH": str(folder)}
-    overrides = ("wm.environment=worlds:Sometimes", "trainer.total_training_steps=2")
-    allowed = run_recipe("echo_grpo_tiny", folder, *overrides, "wm.max_lost=0.9", environment=path)
-    assert allowed.code == 0, allowed.output[-3000:]
-    lost = allowed.series("wm/lost")
-    assert 0 < max(lost) < 0.9
-    assert "trajectories failed in the agent loop" in allowed.output
-    assert "the world is down" in allowed.output
-    stopped = run_recipe("echo_grpo_tiny", folder, *overrides, "wm.max_lost=0.01", environment=path)
-    assert stopped.code != 0
-    assert stopped.steps == []
-    assert "mend the environment, or allow more with wm.max_lost" in stopped.output
+    losses = [*killed.series("echo/nll")[:done], *resumed.series("echo/nll")]
+    assert losses[0] > 4  # random weights over 97 characters: log 97 is 4.6
+    assert resumed.series("echo/nll")[0] < losses[0]
+    assert losses[-1] < losses[0] - 0.5
+    for run in (killed, resumed):
+        check_rollouts_are_on_policy(run)
+        for step in run.steps:
+            assert set(step) >= ECHO_KEYS
+            assert step["echo/tokens"] == step["echo/tool/move/tokens"] > 0
+            assert step["wm/lost"] == 0
 
 
 def test_another_agent_loop_stops_the_run_before_an_update(folder):

@@ -127,7 +127,7 @@ def test_the_script_builds_what_the_recipe_reads(name, tmp_path):
         assert config.actor_rollout_ref.model.path == start
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(1800)  # two runs of verl, one after the other: WM-SFT, and the reward
 def test_the_validation_reward_rises_on_stock_verl(tmp_path):
     """On transitions of databases that nothing was trained on; by more than three standard errors of the paired difference.
@@ -149,22 +149,42 @@ def test_the_validation_reward_rises_on_stock_verl(tmp_path):
             assert 0 < step["wm/rwml/rouge"] <= 1
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_a_judge_that_fails_too_often_ends_a_run_with_one_line(tmp_path):
-    """From random weights, and with outputs of which each is judged as a whole."""
-    start = tmp_path / "runs/rwml_sft_tiny/global_step_180/huggingface"
-    make_policy(["--out", str(start), "--random", "--texts"])
-    data = tmp_path / "runs/rwml_tiny"
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Random weights in the place of what rwml_sft_tiny trains, and a few rows."""
+    folder = tmp_path_factory.mktemp("rwml")
+    make_policy(["--out", str(folder / "runs/rwml_sft_tiny/global_step_180/huggingface"), "--random", "--texts"])
+    data = folder / "runs/rwml_tiny"
     make_rollouts(["--out", str(data / "rollouts.jsonl"), "--environment", "sql", "--count", "8"])
     for split in ("train", "test"):
         prompts = str(RECIPES.parent / "trl" / "rwml_tiny_prompts.yaml")
         build(data / "rollouts.jsonl", "rwml", "verl", data / f"{split}.parquet", prompts=prompts)
+    return folder
+
+
+SHORT = "data.max_response_length=16"
+
+
+@pytest.mark.slow
+def test_the_reward_trains_and_validates(folder):
+    """One step; that it teaches something is shown above, at night."""
+    short = ("trainer.total_training_steps=1", "trainer.test_freq=1", "data.val_max_samples=16")
+    run = run_recipe("rwml_gspo_tiny", folder, SHORT, *short)
+    assert run.code == 0, run.output[-5000:]
+    assert [step[ACCURACY] for step in run.steps if ACCURACY in step] == [0, 0]  # random characters
+    (step,) = [step for step in run.steps if "actor/grad_norm" in step]
+    assert step["wm/rwml/no_prediction"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_judge_that_fails_too_often_ends_a_run_with_one_line(folder):
+    """From random weights, and with outputs of which each is judged as a whole."""
     with OpenAIServer(lambda body: "", faults=lambda number: "500") as server:
         settings = f"{{base_url: '{server.base_url}', model: judge, max_retries: 0}}"
         reward = f"+wm.reward={{path: judge, kwargs: {{server: {settings}, max_failure_share: 0.2, tag: ''}}}}"
-        short = ("data.max_response_length=16", "trainer.val_before_train=false")
-        run = run_recipe("rwml_grpo_tiny", tmp_path, "~wm.reward", reward, *short, timeout=500)
+        short = (SHORT, "trainer.val_before_train=false")
+        run = run_recipe("rwml_grpo_tiny", folder, "~wm.reward", reward, *short, timeout=500)
     assert run.code not in (0, -signal.SIGKILL), run.output[-5000:]
     assert 20 <= len(server.bodies) < 128, run.output[-5000:]
     assert run.steps == []

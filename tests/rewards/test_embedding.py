@@ -13,6 +13,8 @@ import pytest
 from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.rewards import EmbeddingReward, RwmlReward
 
+pytestmark = pytest.mark.host
+
 TARGET = "You arrive at countertop 1. On the countertop 1, you see a apple 1, a bread 2, and a tomato 1."
 GOOD = "You arrive at countertop 1. On it you see an apple 1, a bread 2 and a tomato 1."
 # as RWML's appendix D has it: a description that fits every observation

@@ -46,6 +46,7 @@ def tiny(tmp_path_factory):
     return save_tiny(tmp_path_factory.mktemp("tiny") / "model")
 
 
+@pytest.mark.host
 def test_k_outputs_a_conversation_in_order_and_the_same_for_a_seed(tiny):
     predictor = LocalPredictor(tiny, max_new_tokens=5)
     conversations = ask("a", "abcdef", "abc")
@@ -56,6 +57,7 @@ def test_k_outputs_a_conversation_in_order_and_the_same_for_a_seed(tiny):
     assert predictor(conversations, k=3, seed=2) != found
 
 
+@pytest.mark.host
 def test_padding_and_batches_change_no_greedy_output(tiny):
     conversations = ask("a", "abcdefgh" * 4, "abc", "#..A\n")
     together = LocalPredictor(tiny, temperature=0, max_new_tokens=6)(conversations, k=2, seed=0)
@@ -64,6 +66,7 @@ def test_padding_and_batches_change_no_greedy_output(tiny):
     assert all(first == second for first, second in together)
 
 
+@pytest.mark.host
 def test_outputs_follow_the_models_own_distribution_and_not_its_generation_config(tiny):
     """4000 first characters against the softmax; the generation config would have given one and the same."""
     import torch
@@ -81,6 +84,7 @@ def test_outputs_follow_the_models_own_distribution_and_not_its_generation_confi
         assert share == pytest.approx(float(probabilities[token]), abs=0.02)
 
 
+@pytest.mark.host
 def test_a_turn_ends_at_the_end_token_of_the_generation_config(tiny):
     predictor = LocalPredictor(tiny, max_new_tokens=30)
     everything = list(range(len(predictor.tokenizer)))
@@ -88,6 +92,7 @@ def test_a_turn_ends_at_the_end_token_of_the_generation_config(tiny):
     assert all(len(text) <= 1 for text in predictor(ask("abc"), k=20, seed=0)[0])
 
 
+@pytest.mark.host
 def test_global_random_numbers_are_left_alone(tiny):
     import torch
 
@@ -96,6 +101,7 @@ def test_global_random_numbers_are_left_alone(tiny):
     assert torch.equal(before, torch.get_rng_state())
 
 
+@pytest.mark.host
 def test_models_of_one_name_are_told_apart_by_their_weights(tiny, tmp_path):
     import torch
 
@@ -107,6 +113,7 @@ def test_models_of_one_name_are_told_apart_by_their_weights(tiny, tmp_path):
     assert LocalPredictor(predictor.model, predictor.tokenizer).settings["weights"] != before["weights"]
 
 
+@pytest.mark.host
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -211,6 +218,7 @@ def test_no_content_is_an_empty_output():
         assert ServerPredictor(server(there.url))(ask("a"), k=1, seed=0) == [[""]]
 
 
+@pytest.mark.host
 @pytest.mark.slow
 def test_a_real_server(tiny, tmp_path):
     """`transformers serve`, which gives one output whatever it is asked for."""

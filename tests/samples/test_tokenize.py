@@ -14,6 +14,8 @@ from wm_plugin.samples.sample import Sample
 from wm_plugin.samples.tokenize import Tokeniser
 from wm_plugin.tiny.policy import make_tokenizer
 
+pytestmark = pytest.mark.host
+
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"

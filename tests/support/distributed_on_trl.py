@@ -1,6 +1,6 @@
-"""Run by torchrun: one scripted training step on every rank, and rank 0 compares with plain transformers on all ranks' batches.
+"""Run by torchrun: a scripted training step a case on every rank; rank 0 compares with plain transformers on all batches.
 
-Usage: distributed_on_trl.py OUT.json '{"echo": {...}, "fields": {...}, "silent_rank": null}'
+Usage: distributed_on_trl.py OUT.json '[{"echo": {...}, "fields": {...}, "silent_rank": null}, ...]'
 """
 
 import json
@@ -24,7 +24,8 @@ class Ours(Batches, Scripted, WorldModelGRPOTrainer):
     pass
 
 
-def main(out: str, options: dict) -> None:
+def run_case(options: dict) -> dict:
+    """On rank 0 what came out; on the other nothing."""
     Stock.silent_rank = Ours.silent_rank = options["silent_rank"]
     fields = {"max_steps": 1, **options["fields"]}
     echo = EchoConfig(**options["echo"])
@@ -36,29 +37,35 @@ def main(out: str, options: dict) -> None:
     keys: list = [None] * dist.get_world_size()
     logged = {k: v for k, v in ours.state.log_history[0].items() if k.startswith(("echo", "wm/env"))}
     dist.all_gather_object(keys, logged)
+    if dist.get_rank() != 0:
+        return {}
+    batches = [batch for rank in ranks for batch in rank]
+    # every result of these tools is of one category
+    ratio = echo.turn_information["action"] if echo.turn_information else 1.0
+    masks = [ratio * trl_reference.weights(batch, tokenizer, None) for batch in batches]
+    model = make_model(tokenizer, dtype=torch.float64)
+    expected, tokens = trl_reference.term_gradient(model, batches, masks)
+    difference = after[0].double() - before[0].double()
+    expected = echo.coeff * expected
+    return {
+        "relative_error": ((difference - expected).norm() / expected.norm()).item(),
+        "tokens": tokens,
+        "tokens_by_rank": [
+            sum(int((trl_reference.weights(b, tokenizer, None) != 0).sum()) for b in rank) for rank in ranks
+        ],
+        "counted": int(batches[0]["echo_num_tokens"]),
+        "same_metrics": all(k == keys[0] for k in keys),
+        "metrics": keys[0],
+        "environment_tokens": sum(int((b["completion_mask"] * (1 - b["tool_mask"])).sum()) for b in batches)
+        / sum(len(b["completion_mask"]) for b in batches),
+    }
+
+
+def main(out: str, cases: list[dict]) -> None:
+    results = [run_case(case) for case in cases]
     if dist.get_rank() == 0:
-        batches = [batch for rank in ranks for batch in rank]
-        # every result of these tools is of one category
-        ratio = echo.turn_information["action"] if echo.turn_information else 1.0
-        masks = [ratio * trl_reference.weights(batch, tokenizer, None) for batch in batches]
-        model = make_model(tokenizer, dtype=torch.float64)
-        expected, tokens = trl_reference.term_gradient(model, batches, masks)
-        difference = after[0].double() - before[0].double()
-        expected = echo.coeff * expected
-        result = {
-            "relative_error": ((difference - expected).norm() / expected.norm()).item(),
-            "tokens": tokens,
-            "tokens_by_rank": [
-                sum(int((trl_reference.weights(b, tokenizer, None) != 0).sum()) for b in rank) for rank in ranks
-            ],
-            "counted": int(batches[0]["echo_num_tokens"]),
-            "same_metrics": all(k == keys[0] for k in keys),
-            "metrics": keys[0],
-            "environment_tokens": sum(int((b["completion_mask"] * (1 - b["tool_mask"])).sum()) for b in batches)
-            / sum(len(b["completion_mask"]) for b in batches),
-        }
         with open(out, "w") as file:
-            json.dump(result, file)
+            json.dump(results, file)
     dist.barrier()
     dist.destroy_process_group()
 

@@ -77,6 +77,12 @@ def run_recipe(
     return Run(code, log.read_text(), [json.loads(line)["data"] for line in lines])
 
 
+def check_rollouts_are_on_policy(run: Run) -> None:
+    """The rollout starts from weights of its own, so that its log-probabilities are the trainer's only after a transfer."""
+    assert run.series("training/rollout_probs_diff_valid") == [1] * len(run.steps)
+    assert max(run.series("training/rollout_probs_diff_max")) < 1e-5
+
+
 def _kill(mark: str) -> None:
     """Kill what is left of a run: Ray's processes lead sessions of their own, but all of them have inherited the mark."""
     deadline = time.monotonic() + 10

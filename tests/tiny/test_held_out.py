@@ -8,6 +8,8 @@ from wm_plugin.environments.grid import is_held_out
 from wm_plugin.tiny.held_out import HeldOut
 from wm_plugin.tiny.policy import make_model, make_tokenizer
 
+pytestmark = pytest.mark.host
+
 TOKENIZER = make_tokenizer()
 
 

@@ -10,6 +10,8 @@ from wm_plugin.environments.grid import GridEnvironment, make_boards
 from wm_plugin.tiny.__main__ import main
 from wm_plugin.tiny.policy import make_model, make_tokenizer, play
 
+pytestmark = pytest.mark.host
+
 BOARD = make_boards(1, 0)[0] + ">"
 TEXT = BOARD + " {'error': \"x\"}!\n"
 

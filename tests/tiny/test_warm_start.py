@@ -8,6 +8,8 @@ from wm_plugin.evaluation.one_step import evaluate
 from wm_plugin.tiny.policy import make_model, make_tokenizer
 from wm_plugin.tiny.warm_start import OBSERVATION, POLICY, behaviour_cloning, encode, walks, world_model_sft
 
+pytestmark = pytest.mark.host
+
 TOKENIZER = make_tokenizer()
 
 

@@ -11,6 +11,8 @@ from wm_plugin.errors import UserError
 from wm_plugin.tokens.chat import Chat, make_locator, named_results, plain_messages, turns
 from wm_plugin.tokens.spans import SpanError, ToolBlock
 
+pytestmark = pytest.mark.host
+
 TEMPLATES = Path(trl.__file__).parent / "chat_templates"
 NAMES = ("run_code", "lookup_doc")
 CONTENTS = ("</tool_response>\n OUT[1] ", "größer 漢字")

@@ -20,6 +20,8 @@ from wm_plugin.tokens.spans import (
     zero_runs,
 )
 
+pytestmark = pytest.mark.host
+
 HEAD = "<|im_end|>"  # a conversation stands before a block; the host keeps what comes after it
 
 

@@ -96,6 +96,7 @@ def transcript(name: str) -> str:
     return hashlib.sha256("\n".join(seen).encode()).hexdigest()
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("name", NAMES)
 def test_every_tool_has_a_schema(name: str) -> None:
     utils = pytest.importorskip("transformers.utils")

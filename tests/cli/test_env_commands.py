@@ -52,7 +52,7 @@ def test_the_list_has_every_world_with_its_tools(capsys):
 
 
 def test_the_list_says_what_is_missing(capsys, monkeypatch):
-    monkeypatch.setattr("wm_plugin.environments.worlds._exists", lambda module: module != "mazelib")
+    monkeypatch.setattr("wm_plugin.environments.specs._exists", lambda module: module != "mazelib")
     code, text, _ = run(capsys, "list")
     assert code == 0
     assert "missing: mazelib (pip install 'wm-plugin[maze]')" in text

@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 import pytest
 
-from wm_plugin.environments import taxi
-from wm_plugin.environments.worlds import Need, World, load, wander
+from wm_plugin.environments import Needs, taxi
+from wm_plugin.environments.worlds import World, load, wander
 from wm_plugin.errors import UserError
 
 pytest.importorskip("transformers")
@@ -51,7 +51,8 @@ def door(monkeypatch: pytest.MonkeyPatch) -> World:
 
 def test_one_class_is_a_world(door: World) -> None:
     assert door.summary == "A door"
-    assert (door.levels, door.irreversible, door.need, door.missing(), door.expert()) == ((), (), None, [], None)
+    assert (door.levels, door.irreversible, door.missing(), door.expert()) == ((), (), [], None)
+    assert door.spec.tools == ("push",)
     rows = door.rows(50, seed=1)
     assert rows == door.rows(50, seed=1) != door.rows(50, seed=2)
     assert door.make().reset(**rows[0]) == f"A door with the number {rows[0]['seed']}."
@@ -79,8 +80,13 @@ def test_functions_beside_the_class_are_used(door: World, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(door.module, "dataset_rows", dataset_rows, raising=False)
     monkeypatch.setattr(door.module, "expert", lambda: lambda _: None, raising=False)
-    assert door.rows(2, 5, True) == [{"prompt": [], "seed": 5, "held_out": True}] * 2
-    assert (door.expert() or print)(None) is None
+    monkeypatch.setattr(door.module, "wanderer", lambda rng: lambda _: ("push", {"side": "left"}), raising=False)
+    monkeypatch.setattr(door.module, "LEVELS", {"one": 1, "two": 2}, raising=False)
+    world = load("door_world:DoorEnvironment")
+    assert world.rows(2, 5, True) == [{"prompt": [], "seed": 5, "held_out": True}] * 2
+    assert (world.expert() or print)(None) is None
+    assert world.wanderer(random.Random(0))(None) == ("push", {"side": "left"})
+    assert world.levels == ("one", "two")
 
 
 def test_a_class_that_needs_columns_needs_rows(door: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,12 +115,11 @@ def test_fewer_rows_where_there_are_not_so_many() -> None:
 
 
 def test_what_is_missing_is_said_with_the_way_to_get_it() -> None:
-    need = Need("maze", ("json", "no_such_module"), ("no-such-program",))
-    assert need.missing() == [
+    assert Needs("maze", ("json", "no_such_module"), ("no-such-program",)).missing() == [
         "no_such_module (pip install 'wm-plugin[maze]')",
         "the program no-such-program",
     ]
-    assert Need(None, ("json.no_such",)).missing() == ["json.no_such (no extra brings it: see the docs)"]
+    assert Needs(None, ("json.no_such",)).missing() == ["json.no_such (no extra brings it: see the docs)"]
 
 
 @pytest.mark.parametrize("name", ["maze", "sokoban", "taxi"])

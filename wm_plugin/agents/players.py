@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import wm_plugin.agents.rollout as rollout
 from wm_plugin.agents.policies import LocalPolicy, NoAnswer, ServerPolicy
 from wm_plugin.agents.scripted import scripted
-from wm_plugin.environments.kit.protocol import GIVEN_SCHEMAS, path_of_tool, tool_names, tool_schema
+from wm_plugin.environments.kit.protocol import READY_SCHEMAS, path_of_tool, tool_names, tool_schema
 from wm_plugin.environments.worlds import World, load
 from wm_plugin.errors import UserError
 from wm_plugin.runtime.predict import LocalPredictor, seed_of
@@ -169,7 +169,7 @@ class LocalPlayer:
 def _scripted_function(
     name: str, policy: str, seed: int, max_turns: int, host: rollout.Host, schemas: dict[str, dict[str, Any]]
 ) -> Function:
-    GIVEN_SCHEMAS.update(schemas)
+    READY_SCHEMAS.update(schemas)
     world = load(name)
     environment = world.make()
 

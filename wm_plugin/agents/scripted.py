@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from wm_plugin.agents.rollout import Policy
-from wm_plugin.environments.kit.actions import Choose
+from wm_plugin.environments.kit.protocol import Chooser
 from wm_plugin.trajectories.schema import Action, Call, Trajectory
 
 DIRECTIONS = "UDLR"
@@ -16,7 +16,7 @@ def call(name: str, **arguments: Any) -> Action:
     return Action(calls=(Call(name=name, arguments=arguments),))
 
 
-def scripted(choose: Choose) -> Policy:
+def scripted(choose: Chooser) -> Policy:
     """The policy of an environment's expert or wanderer, such as `maze.expert()` or `grid.wanderer(rng)`."""
 
     def act(_: Trajectory, environment: Any) -> Action | None:

@@ -15,9 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from wm_plugin.environments.kit.actions import Choose, Chosen
-from wm_plugin.environments.kit.memory import bytes_an_instance
-from wm_plugin.environments.kit.protocol import tool_methods, tool_schema
+from wm_plugin.environments.kit.protocol import Chooser, ToolCall, tool_methods, tool_schema
+from wm_plugin.environments.memory import bytes_an_instance
 from wm_plugin.environments.worlds import World, load
 from wm_plugin.errors import UserError
 
@@ -101,17 +100,17 @@ def check(world: World, *, seeds: int = 20, level: str | None = None) -> Report:
     return report
 
 
-def choosers(world: World, number: int) -> dict[str, Choose]:
+def choosers(world: World, number: int) -> dict[str, Chooser]:
     """The wanderer and the expert of a row, which know nothing of other rows. The wanderer stops after `WANDERED` turns."""
     wanderer, turns = world.wanderer(random.Random(number)), iter(range(WANDERED))
-    found: dict[str, Choose] = {
+    found: dict[str, Chooser] = {
         "wanderer": lambda environment: None if next(turns, None) is None else wanderer(environment)
     }
     expert = world.expert()
     return found if expert is None else found | {"expert": expert}
 
 
-def texts(environment: Any, row: Row, choose: Choose, calls: list[Chosen] | None = None) -> list[str]:
+def texts(environment: Any, row: Row, choose: Chooser, calls: list[ToolCall] | None = None) -> list[str]:
     """All that an episode shows, and its outcome last. `calls` gets what was called."""
     seen = [str(environment.reset(**row))]
     while not environment.over and len(seen) <= TURNS and (chosen := choose(environment)) is not None:
@@ -207,7 +206,7 @@ def _episodes(world: World, rows: Sequence[Row], report: Report, level: str | No
             break
         shown = []
         for name, choose in choosers(world, number).items():
-            calls: list[Chosen] = []
+            calls: list[ToolCall] = []
             shown.append(texts(used, row, choose, calls))
             if not 0 <= used.get_reward() <= 1:
                 problems["reward"] = f"row {number}: {used.get_reward():g} is not between 0 and 1"
@@ -239,7 +238,7 @@ def _episodes(world: World, rows: Sequence[Row], report: Report, level: str | No
         report.findings.append(Finding("expert", "note", "none beside the class"))
 
 
-def _end_problem(environment: Any, call: Chosen) -> str:
+def _end_problem(environment: Any, call: ToolCall) -> str:
     try:
         getattr(environment, call[0])(**call[1])
     except ValueError:
@@ -273,7 +272,7 @@ def _speed(world: World, rows: Sequence[Row], report: Report) -> None:
     """Steps and resets a second of one instance, without what choosing costs."""
     environment, episodes, begin = world.make(), [], time.monotonic()
     for number, row in enumerate(rows):
-        calls: list[Chosen] = []
+        calls: list[ToolCall] = []
         texts(environment, row, choosers(world, number)["wanderer"], calls)
         episodes.append((row, calls))
         if time.monotonic() - begin > LONG / 4:

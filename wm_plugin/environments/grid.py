@@ -7,7 +7,9 @@ goal; `>` your move, `!` the episode is over.
 import random
 from typing import Any
 
-from wm_plugin.environments.kit.actions import ActionEnvironment, Choose, Chosen, check_level
+from wm_plugin.environments.kit.actions import ActionEnvironment
+from wm_plugin.environments.kit.protocol import Chooser, ToolCall
+from wm_plugin.environments.kit.rows import check_level
 from wm_plugin.errors import UserError
 
 SIZE = 4
@@ -131,7 +133,7 @@ def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str =
     return [{"prompt": [{"role": "user", "content": ""}], "board": board} for board in boards]
 
 
-def walk(board: str, choose: Choose, max_turns: int = MAX_TURNS) -> list[str]:
+def walk(board: str, choose: Chooser, max_turns: int = MAX_TURNS) -> list[str]:
     """[observation, action, observation, ..., observation]: an episode of at most `max_turns` moves."""
     environment = GridEnvironment()
     episode = [environment.reset(board)]
@@ -141,10 +143,10 @@ def walk(board: str, choose: Choose, max_turns: int = MAX_TURNS) -> list[str]:
     return episode
 
 
-def expert(rng: random.Random | None = None) -> Choose:
+def expert(rng: random.Random | None = None) -> Chooser:
     """Takes a shortest way: one of them at random, or the first one without `rng`. Gives up where there is none."""
 
-    def choose(environment: GridEnvironment) -> Chosen | None:
+    def choose(environment: GridEnvironment) -> ToolCall | None:
         moves = environment._best_moves()
         if not moves:
             return None
@@ -153,6 +155,6 @@ def expert(rng: random.Random | None = None) -> Choose:
     return choose
 
 
-def wanderer(rng: random.Random) -> Choose:
+def wanderer(rng: random.Random) -> Chooser:
     """Moves anywhere."""
     return lambda _: ("move", {"direction": rng.choice("UDLR")})

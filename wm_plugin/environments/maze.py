@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from wm_plugin.environments.kit.actions import ActionEnvironment, Choose, Chosen, budgeted, check_level
+from wm_plugin.environments.kit.actions import ActionEnvironment
+from wm_plugin.environments.kit.protocol import Chooser, ToolCall
+from wm_plugin.environments.kit.rows import check_level, prompt_and_budget
 from wm_plugin.errors import MissingExtraError, UserError
 
 MAX_TURNS = 30
@@ -131,14 +133,14 @@ def dataset_rows(
     """
     check_level(level, LEVELS, "maze")
     boards = make_boards(count, seed, size=LEVELS[level], held_out=held_out)
-    prompt, more = budgeted(INSTRUCTION, max_turns, MAX_TURNS)
+    prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS)
     return [{"prompt": prompt, "board": board, "level": level, **more} for board in boards]
 
 
-def expert(per_turn: int = 1) -> Choose:
+def expert(per_turn: int = 1) -> Chooser:
     """Takes a shortest way, `per_turn` moves a turn. Gives up where there is none."""
 
-    def choose(environment: MazeEnvironment) -> Chosen | None:
+    def choose(environment: MazeEnvironment) -> ToolCall | None:
         distance = distances(environment._board, environment._goal)
         position, moves = environment._agent, ""
         while len(moves) < per_turn and distance.get(position):
@@ -150,7 +152,7 @@ def expert(per_turn: int = 1) -> Choose:
     return choose
 
 
-def wanderer(rng: random.Random) -> Choose:
+def wanderer(rng: random.Random) -> Chooser:
     """Moves anywhere, up to three cells a turn."""
     return lambda _: ("move", {"direction": "; ".join(rng.choices(MOVES, k=rng.randint(1, 3)))})
 

@@ -10,7 +10,10 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-from wm_plugin.environments.kit.actions import ActionEnvironment, Choose, Chosen, budgeted, check_level, shortest_plan
+from wm_plugin.environments.kit.actions import ActionEnvironment
+from wm_plugin.environments.kit.planning import shortest_plan
+from wm_plugin.environments.kit.protocol import Chooser, ToolCall
+from wm_plugin.environments.kit.rows import check_level, prompt_and_budget
 from wm_plugin.errors import MissingExtraError, UserError
 
 MAX_TURNS = 30
@@ -181,16 +184,16 @@ def dataset_rows(
     `level` is standard (7x7 cells, 2 boxes), hard-1 (10x10, 2 boxes) or hard-2 (7x7, 3 boxes).
     """
     boards = make_boards(count, seed, level=level, held_out=held_out)
-    prompt, more = budgeted(INSTRUCTION, max_turns, MAX_TURNS)
+    prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS)
     return [{"prompt": prompt, "board": board, "level": level, **more} for board in boards]
 
 
-def expert(per_turn: int = 1) -> Choose:
+def expert(per_turn: int = 1) -> Chooser:
     """Takes a shortest solution, `per_turn` actions a turn, and gives up once there is none."""
 
     plans: dict[tuple[str, frozenset[int], Position], list[str]] = {}  # a search may take half a second: one an episode
 
-    def choose(environment: SokobanEnvironment) -> Chosen | None:
+    def choose(environment: SokobanEnvironment) -> ToolCall | None:
         walls, goals, position = environment._walls, environment._goals, environment._position
         plan = plans.get((walls, goals, position))
         if plan is None:
@@ -206,7 +209,7 @@ def expert(per_turn: int = 1) -> Choose:
     return choose
 
 
-def wanderer(rng: random.Random) -> Choose:
+def wanderer(rng: random.Random) -> Chooser:
     """Moves and pushes anywhere, up to three actions a turn."""
     return lambda _: ("act", {"actions": "; ".join(rng.choices(ACTIONS, k=rng.randint(1, 3)))})
 

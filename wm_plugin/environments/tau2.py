@@ -11,8 +11,8 @@ import os
 import random
 from typing import Any
 
-from wm_plugin.environments.kit.actions import Choose, Chosen
 from wm_plugin.environments.kit.counted import CountedEnvironment
+from wm_plugin.environments.kit.protocol import Chooser, ToolCall
 from wm_plugin.errors import UserError, nearest
 
 MAX_TURNS = 30
@@ -215,10 +215,10 @@ def dataset_rows(
     ]
 
 
-def expert() -> Choose:
+def expert() -> Chooser:
     """The task's own reference actions, then what the customer has to be told; it asks nobody anything."""
 
-    def choose(environment: Tau2Environment) -> Chosen | None:
+    def choose(environment: Tau2Environment) -> ToolCall | None:
         wanted = environment._task.evaluation_criteria
         actions = [action for action in wanted.actions or [] if action.requestor == "assistant"] if wanted else []
         if environment.turns < len(actions):
@@ -231,10 +231,10 @@ def expert() -> Choose:
     return choose
 
 
-def wanderer(rng: random.Random) -> Choose:
+def wanderer(rng: random.Random) -> Chooser:
     """Says something, or calls any tool with the arguments of one of the task's reference actions or with none."""
 
-    def choose(environment: Tau2Environment) -> Chosen:
+    def choose(environment: Tau2Environment) -> ToolCall:
         if rng.random() < 0.5 or not environment._tools:
             return "message_user", {
                 "text": rng.choice(["How can I help you?", "Could you tell me more?", "It is done."])

@@ -11,7 +11,10 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from wm_plugin.environments.kit.actions import ActionEnvironment, Choose, Chosen, budgeted, check_level, shortest_plan
+from wm_plugin.environments.kit.actions import ActionEnvironment
+from wm_plugin.environments.kit.planning import shortest_plan
+from wm_plugin.environments.kit.protocol import Chooser, ToolCall
+from wm_plugin.environments.kit.rows import check_level, prompt_and_budget
 from wm_plugin.errors import MissingExtraError, UserError
 
 MAX_TURNS = 30
@@ -149,7 +152,7 @@ def dataset_rows(
     chosen: list[int] = []
     while len(chosen) < count:
         chosen += rng.sample(states, len(states))
-    prompt, more = budgeted(INSTRUCTION, max_turns, MAX_TURNS)
+    prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS)
     return [{"prompt": prompt, "state": state, "level": level, **more} for state in chosen[:count]]
 
 
@@ -164,16 +167,16 @@ def solve(state: int) -> list[str] | None:
     return shortest_plan(state, successors, is_delivered)
 
 
-def expert(per_turn: int = 1) -> Choose:
+def expert(per_turn: int = 1) -> Chooser:
     """Takes a shortest way, `per_turn` actions a turn."""
 
-    def choose(environment: TaxiEnvironment) -> Chosen | None:
+    def choose(environment: TaxiEnvironment) -> ToolCall | None:
         plan = solve(environment._number)
         return ("act", {"actions": "; ".join(plan[:per_turn])}) if plan else None
 
     return choose
 
 
-def wanderer(rng: random.Random) -> Choose:
+def wanderer(rng: random.Random) -> Chooser:
     """Drives anywhere, up to three actions a turn."""
     return lambda _: ("act", {"actions": "; ".join(rng.choices(ACTIONS, k=rng.randint(1, 3)))})

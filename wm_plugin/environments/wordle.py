@@ -10,7 +10,9 @@ import zlib
 from functools import lru_cache
 from typing import Any
 
-from wm_plugin.environments.kit.actions import ActionEnvironment, Choose, Chosen, check_level
+from wm_plugin.environments.kit.actions import ActionEnvironment
+from wm_plugin.environments.kit.protocol import Chooser, ToolCall
+from wm_plugin.environments.kit.rows import check_level
 from wm_plugin.errors import UserError
 
 MAX_TURNS = 12
@@ -116,17 +118,17 @@ def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str =
     return [{"prompt": prompt, "word": word, "level": level} for word in chosen[:count]]
 
 
-def expert() -> Choose:
+def expert() -> Chooser:
     """Reads the feedback and knows `WORDS`; it asks what tells the words apart that are left."""
 
-    def choose(environment: WordleEnvironment) -> Chosen:
+    def choose(environment: WordleEnvironment) -> ToolCall:
         seen = tuple((guess, feedback(guess, environment._word)) for guess in environment._guesses)
         return "act", {"actions": best_guess(seen)}
 
     return choose
 
 
-def wanderer(rng: random.Random) -> Choose:
+def wanderer(rng: random.Random) -> Chooser:
     """Guesses any word."""
     return lambda _: ("act", {"actions": rng.choice(WORDS)})
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wm_plugin.environments.kit.actions import MAX_ACTIONS, MAX_CHARACTERS, ActionEnvironment, parse, shortest_plan
+from wm_plugin.environments.kit.actions import MAX_ACTIONS, MAX_CHARACTERS, ActionEnvironment, parse
+from wm_plugin.environments.kit.planning import shortest_plan
 
 
 class Counter(ActionEnvironment):

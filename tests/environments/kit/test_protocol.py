@@ -6,9 +6,7 @@ import os
 import random
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wm_plugin.environments import ENVIRONMENTS
-from wm_plugin.environments.worlds import NEEDS, load
+from wm_plugin.environments.worlds import load
 from wm_plugin.errors import UserError
 
 ENGINES = {"alfworld", "scienceworld", "textworld"}  # processes with a time limit, slow to start: tests of their own
@@ -190,13 +188,6 @@ def test_episodes_are_the_same_in_a_process_with_other_hashes() -> None:
         timeout=120,
     )
     assert other.stdout.split() == [transcript(name) for name in names]
-
-
-def test_what_a_world_needs_is_an_extra() -> None:
-    pyproject = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
-    extras = pyproject["project"]["optional-dependencies"]
-    assert set(NEEDS) <= set(ENVIRONMENTS)
-    assert {need.extra for need in NEEDS.values() if need.extra} <= set(extras)
 
 
 @pytest.mark.parametrize("name", list(ENVIRONMENTS))

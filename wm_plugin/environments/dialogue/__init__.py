@@ -15,8 +15,8 @@ from wm_plugin.environments.dialogue import world
 from wm_plugin.environments.dialogue.policies import expert, wanderer
 from wm_plugin.environments.dialogue.user import ScriptedUser, ServedUser, User, UserLostError, plain, was_told
 from wm_plugin.environments.dialogue.world import LEVELS, POLICY, PRODUCTS, Case, money
-from wm_plugin.environments.kit.actions import check_level
 from wm_plugin.environments.kit.counted import CountedEnvironment
+from wm_plugin.environments.kit.rows import check_level
 from wm_plugin.environments.kit.sqlite_guard import cell
 from wm_plugin.errors import UserError
 

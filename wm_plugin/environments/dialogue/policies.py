@@ -4,23 +4,23 @@ import random
 from typing import TYPE_CHECKING
 
 from wm_plugin.environments.dialogue.world import LEVELS, PRODUCTS, Case, Request, case, money
-from wm_plugin.environments.kit.actions import Choose, Chosen
+from wm_plugin.environments.kit.protocol import Chooser, ToolCall
 
 if TYPE_CHECKING:
     from wm_plugin.environments.dialogue import DialogueEnvironment
 
 
-def expert() -> Choose:
+def expert() -> Chooser:
     """A policy that asks, looks up, does what the policy allows, and tells the customer. It knows the case from the start."""
 
-    def choose(environment: "DialogueEnvironment") -> Chosen | None:
+    def choose(environment: "DialogueEnvironment") -> ToolCall | None:
         steps = _script(environment._case) if environment._case else []
         return steps[environment.turns] if environment.turns < len(steps) else None
 
     return choose
 
 
-def _script(of: Case) -> list[Chosen]:
+def _script(of: Case) -> list[ToolCall]:
     steps = [_say("Could you give me your email and your postcode, please?"), ("find_customer", {"email": of.email})]
     insistent = any(request.trap for request in of.requests)  # all hard cases have one, and their customers ask twice
     for request in of.requests:
@@ -28,13 +28,13 @@ def _script(of: Case) -> list[Chosen]:
     return steps
 
 
-def _handle(request: Request, of: Case, insistent: bool) -> list[Chosen]:
+def _handle(request: Request, of: Case, insistent: bool) -> list[ToolCall]:
     refusal = [_say("I am sorry, but our policy does not allow that: it is not possible.")] * (1 + insistent)
     if request.trap == "postcode":
         return refusal
     order, item = str(request.order), request.item
     detail = " And which item is it?" if item else " And what is the new address?" if request.address else ""
-    steps: list[Chosen] = [_say(f"What is the order number?{detail}")]
+    steps: list[ToolCall] = [_say(f"What is the order number?{detail}")]
     if request.trap == "stranger":  # the customer's own orders are known
         return steps + refusal
     steps.append(("get_order", {"order_id": order}))
@@ -60,7 +60,7 @@ def _handle(request: Request, of: Case, insistent: bool) -> list[Chosen]:
     return [*steps, ("exchange_item", arguments), _say(f"It has been exchanged; the difference in price is {amount}.")]
 
 
-def _say(text: str) -> Chosen:
+def _say(text: str) -> ToolCall:
     return "message_user", {"text": text}
 
 
@@ -76,10 +76,10 @@ SENTENCES = (
 )
 
 
-def wanderer(rng: random.Random) -> Choose:
+def wanderer(rng: random.Random) -> Chooser:
     """A policy that says and does what somebody at a desk might, in any order, with names and numbers of the case."""
 
-    def choose(environment: "DialogueEnvironment") -> Chosen:
+    def choose(environment: "DialogueEnvironment") -> ToolCall:
         of = environment._case or case(0, LEVELS[0])
         order = {"order_id": str(rng.choice([of.requests[0].order, rng.choice(of.tables["orders"])[0]]))}
         names = [row[1] for row in of.tables["products"]]

@@ -14,8 +14,9 @@ from typing import Any
 from wm_plugin.environments.docs import pages as docs_pages
 from wm_plugin.environments.docs.pages import Entry, Page
 from wm_plugin.environments.docs.quiz import LEVELS, Question, is_right, questions
-from wm_plugin.environments.kit.actions import Choose, Chosen, check_level
 from wm_plugin.environments.kit.counted import CountedEnvironment
+from wm_plugin.environments.kit.protocol import Chooser, ToolCall
+from wm_plugin.environments.kit.rows import check_level
 from wm_plugin.errors import UserError
 
 MAX_TURNS = 12
@@ -232,13 +233,13 @@ def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str =
     ]
 
 
-def expert() -> Choose:
+def expert() -> Chooser:
     """A policy that searches for the entry of its row, finds it on its page, opens it and answers."""
 
-    def choose(environment: DocsEnvironment) -> Chosen | None:
+    def choose(environment: DocsEnvironment) -> ToolCall | None:
         page: Page = docs_pages.pages()[environment._page]
         entry = next(entry for entry in page.entries if entry.name == environment._entry)
-        calls: list[Chosen] = [
+        calls: list[ToolCall] = [
             ("search_docs", {"queries": entry.summary}),
             ("scan_page", {"page": entry.page, "words": f"{entry.kind} {entry.name}"}),
             ("open_lines", {"page": entry.page, "lines": f"{entry.line}-{entry.line + 8}"}),
@@ -250,10 +251,10 @@ def expert() -> Choose:
     return choose
 
 
-def wanderer(rng: random.Random) -> Choose:
+def wanderer(rng: random.Random) -> Chooser:
     """A policy that searches for words of the documentation, opens pages anywhere, and at times answers with some name."""
 
-    def choose(_: DocsEnvironment) -> Chosen:
+    def choose(_: DocsEnvironment) -> ToolCall:
         entry = rng.choice(docs_pages.entries())
         tool = rng.choices(["search_docs", "scan_page", "open_lines", "finish"], [6, 5, 5, 1])[0]
         words = entry.summary.split()

@@ -15,8 +15,9 @@ import yaml
 
 from wm_plugin.environments.forth import machine as forth_machine
 from wm_plugin.environments.forth.machine import LostError
-from wm_plugin.environments.kit.actions import Choose, Chosen, check_level
 from wm_plugin.environments.kit.counted import CountedEnvironment
+from wm_plugin.environments.kit.protocol import Chooser, ToolCall
+from wm_plugin.environments.kit.rows import check_level
 from wm_plugin.errors import UserError, nearest
 
 MAX_TURNS = 12
@@ -227,10 +228,10 @@ def _row(problem: Problem) -> dict[str, Any]:
     return {"prompt": [{"role": "user", "content": prompt}], "problem": problem.name, "level": problem.level}
 
 
-def expert() -> Choose:
+def expert() -> Chooser:
     """A policy that looks a word of the solution up, submits the solution, runs the example and stops."""
 
-    def choose(environment: ForthEnvironment) -> Chosen | None:
+    def choose(environment: ForthEnvironment) -> ToolCall | None:
         problem = environment._problem
         assert problem is not None
         if environment._code != problem.solution:
@@ -244,10 +245,10 @@ def expert() -> Choose:
     return choose
 
 
-def wanderer(rng: random.Random) -> Choose:
+def wanderer(rng: random.Random) -> Chooser:
     """A policy that submits code with words changed, runs lines of its own and looks words up."""
 
-    def choose(environment: ForthEnvironment) -> Chosen:
+    def choose(environment: ForthEnvironment) -> ToolCall:
         problem = environment._problem
         assert problem is not None
         words = problem.solution.split()

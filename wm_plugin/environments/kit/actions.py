@@ -4,20 +4,13 @@ A text that is no list of actions is an invalid action, whatever it is, and neve
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Hashable
+from typing import Any
 
 from wm_plugin.environments.kit.counted import CountedEnvironment
-from wm_plugin.errors import UserError, nearest
 
 MAX_ACTIONS = 50  # in one text; what comes after them is one invalid action
 MAX_CHARACTERS = 4000  # a longer text is one invalid action
-
-State = TypeVar("State", bound=Hashable)
-Chosen = tuple[str, dict[str, Any]]  # a tool's name and its arguments
-Choose = Callable[
-    [Any], Chosen | None
-]  # an expert or a wanderer: given an environment, the next call, or None to give up
 
 
 def parse(text: Any, known: Callable[[str], bool], max_actions: int = MAX_ACTIONS) -> list[str | None]:
@@ -37,41 +30,6 @@ def parse(text: Any, known: Callable[[str], bool], max_actions: int = MAX_ACTION
     # ASCII only, because a few other letters turn into plain ones in lower case
     actions = [name.lower() if name.isascii() and known(name.lower()) else None for name in names[:max_actions]]
     return actions + [None] * (len(names) > max_actions or not names)
-
-
-def shortest_plan(
-    start: State, successors: Callable[[State], Iterable[tuple[str, State]]], is_goal: Callable[[State], bool]
-) -> list[str] | None:
-    """A shortest list of actions from `start` to a goal, found breadth first; None where no goal can be reached."""
-    came_from: dict[State, tuple[State, str] | None] = {start: None}
-    queue = [start]
-    for state in queue:
-        if is_goal(state):
-            plan = []
-            while (step := came_from[state]) is not None:
-                state, action = step
-                plan.append(action)
-            return plan[::-1]
-        for action, following in successors(state):
-            if following not in came_from:
-                came_from[following] = (state, action)
-                queue.append(following)
-    return None
-
-
-def check_level(level: str, levels: Iterable[str], world: str) -> None:
-    """Raises UserError where a world has no such level."""
-    if level not in list(levels):
-        raise UserError(f"the {world} has no level {level!r}{nearest(str(level), levels)}")
-
-
-def budgeted(instruction: str, max_turns: int, usual: int) -> tuple[list[dict[str, str]], dict[str, int]]:
-    """The prompt of rows with `max_turns` turns, which stand at `{turns}`, and the column for `reset` of another number."""
-    if type(max_turns) is not int or max_turns < 1:
-        raise UserError(f"max_turns is {max_turns!r}; write a whole number of turns >= 1")
-    turns = "one turn" if max_turns == 1 else f"at most {max_turns} turns"
-    prompt = [{"role": "user", "content": instruction.replace("{turns}", turns)}]
-    return prompt, {} if max_turns == usual else {"max_turns": max_turns}
 
 
 class ActionEnvironment(CountedEnvironment, ABC):

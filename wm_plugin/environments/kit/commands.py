@@ -10,16 +10,14 @@ An engine is a class with these methods, all on JSON values:
 """
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 from wm_plugin.environments.kit.counted import CountedEnvironment
 from wm_plugin.environments.kit.process import EngineProcess, LostError
+from wm_plugin.environments.kit.protocol import Chooser, ToolCall
 
 MAX_COMMAND = 190  # characters
 NOT_A_COMMAND = f"A command is one line of at most {MAX_COMMAND} plain letters, digits and signs."
-
-Choice = tuple[str, dict[str, Any]]
 
 
 class CommandEnvironment(CountedEnvironment):
@@ -98,10 +96,10 @@ def clean(command: Any) -> str | None:
     return line if line.isascii() and line.isprintable() and 0 < len(line) <= MAX_COMMAND else None
 
 
-def expert() -> Callable[[CommandEnvironment], Choice | None]:
+def expert() -> Chooser:
     """A policy that gives the engine's plan from the start of an episode, and gives up after its end."""
 
-    def choose(environment: CommandEnvironment) -> Choice | None:
+    def choose(environment: CommandEnvironment) -> ToolCall | None:
         if environment._plan is None:
             environment._plan = environment._ask("plan")
         if environment.over or environment.turns >= len(environment._plan):
@@ -111,10 +109,10 @@ def expert() -> Callable[[CommandEnvironment], Choice | None]:
     return choose
 
 
-def wanderer(rng: random.Random) -> Callable[[CommandEnvironment], Choice | None]:
+def wanderer(rng: random.Random) -> Chooser:
     """A policy that draws from what the engine suggests."""
 
-    def choose(environment: CommandEnvironment) -> Choice | None:
+    def choose(environment: CommandEnvironment) -> ToolCall | None:
         commands = environment._ask("commands")
         return ("act", {"command": rng.choice(commands)}) if commands else None
 

@@ -7,10 +7,13 @@ from typing import Any
 
 from wm_plugin.errors import MissingExtraError
 
+ToolCall = tuple[str, dict[str, Any]]  # a tool's name and its arguments
+# A scripted policy (an expert or a wanderer): takes the environment and returns the next call, or None to give up.
+Chooser = Callable[[Any], ToolCall | None]
+
 NOT_TOOLS = ("reset", "get_reward")
-GIVEN_SCHEMAS: dict[
-    str, dict[str, Any]
-] = {}  # by a tool's `path_of_tool`: in processes that get them from their parent
+# Schemas by `path_of_tool`. A parent process that has made them fills this in its children, which then need no transformers.
+READY_SCHEMAS: dict[str, dict[str, Any]] = {}
 
 
 def tool_methods(environment: Any) -> dict[str, Callable[..., Any]]:
@@ -32,8 +35,8 @@ def tool_schema(function: Callable[..., Any]) -> dict[str, Any]:
     Raises:
         MissingExtraError: transformers is not installed.
     """
-    if given := GIVEN_SCHEMAS.get(path_of_tool(function)):
-        return given
+    if ready := READY_SCHEMAS.get(path_of_tool(function)):
+        return ready
     try:
         from transformers.utils import get_json_schema
     except ImportError:

@@ -11,8 +11,9 @@ import random
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from wm_plugin.environments.kit.actions import Choose, Chosen, check_level
 from wm_plugin.environments.kit.counted import CountedEnvironment
+from wm_plugin.environments.kit.protocol import Chooser, ToolCall
+from wm_plugin.environments.kit.rows import check_level
 from wm_plugin.environments.kit.sqlite_guard import cut
 from wm_plugin.environments.shop.goods import GOALS, LEVELS, Catalogue, Goal, Product, catalogue, match, money
 from wm_plugin.errors import UserError
@@ -252,14 +253,14 @@ def dataset_rows(
     ]
 
 
-def expert() -> Choose:
+def expert() -> Chooser:
     """A policy that searches in the words of the request, opens what may fit, reads it, and buys what fits; or gives up.
 
     It judges by what the pages have shown, never by what it has not opened. One policy may play in many environments.
     """
     memory: WeakKeyDictionary[ShopEnvironment, tuple[set[int], set[tuple[int, str]]]] = WeakKeyDictionary()
 
-    def choose(environment: ShopEnvironment) -> Chosen | None:
+    def choose(environment: ShopEnvironment) -> ToolCall | None:
         goal, shop = environment._goal, environment._catalogue
         if goal is None or shop is None:
             return None
@@ -299,10 +300,10 @@ def expert() -> Choose:
     return choose
 
 
-def wanderer(rng: random.Random) -> Choose:
+def wanderer(rng: random.Random) -> Chooser:
     """A policy that searches for a word or two of the request, and clicks whatever is on the page; it buys now and then."""
 
-    def choose(environment: ShopEnvironment) -> Chosen:
+    def choose(environment: ShopEnvironment) -> ToolCall:
         if environment._page == SEARCH:
             words = environment._goal.kind.split() if environment._goal else ["anything"]
             return "search", {"query": " ".join(rng.sample(words, rng.randint(1, len(words))))}

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
-from wm_plugin.environments.kit.actions import check_level
 from wm_plugin.environments.kit.counted import CountedEnvironment
+from wm_plugin.environments.kit.rows import check_level
 from wm_plugin.environments.kit.sqlite_guard import MAX_TEXT, cell, cut, run
 from wm_plugin.environments.sql.databases import OTHERS, day
 from wm_plugin.environments.sql.state import (

@@ -52,7 +52,7 @@ class GridEnvironment(ActionEnvironment):
         """
         return self._act(direction)
 
-    def _known(self, action: str) -> bool:
+    def _is_action(self, action: str) -> bool:
         return action.upper() in MOVES
 
     def _apply(self, action: str) -> bool:

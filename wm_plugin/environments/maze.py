@@ -59,7 +59,7 @@ class MazeEnvironment(ActionEnvironment):
         """
         return self._act(direction)
 
-    def _known(self, action: str) -> bool:
+    def _is_action(self, action: str) -> bool:
         return action.upper() in list(MOVES)
 
     def _apply(self, action: str) -> bool:

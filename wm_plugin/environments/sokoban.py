@@ -67,7 +67,7 @@ class SokobanEnvironment(ActionEnvironment):
         """
         return self._act(actions)
 
-    def _known(self, action: str) -> bool:
+    def _is_action(self, action: str) -> bool:
         return action in ACTIONS
 
     def _apply(self, action: str) -> bool:

@@ -48,7 +48,7 @@ class WordleEnvironment(ActionEnvironment):
 
         `max_turns` is `MAX_TURNS` unless the row says otherwise. A word that is not five letters from a to z is a `UserError`.
         """
-        if not isinstance(word, str) or not self._known(word):
+        if not isinstance(word, str) or not self._is_action(word):
             raise UserError("A Wordle's column `word` needs five letters from a to z")
         self._word, self._guesses = word, []
         return self._start(max_turns or MAX_TURNS)
@@ -64,7 +64,7 @@ class WordleEnvironment(ActionEnvironment):
         """
         return self._act(actions)
 
-    def _known(self, action: str) -> bool:
+    def _is_action(self, action: str) -> bool:
         return len(action) == 5 and all("a" <= letter <= "z" for letter in action)
 
     def _apply(self, action: str) -> bool:

@@ -18,7 +18,7 @@ class Counter(ActionEnvironment):
     def act(self, actions: str) -> str:
         return self._act(actions)
 
-    def _known(self, action: str) -> bool:
+    def _is_action(self, action: str) -> bool:
         return action in ("up", "down", "stay put")
 
     def _apply(self, action: str) -> bool:

@@ -1,4 +1,4 @@
-"""The shortest plan in a world whose states can be searched, for experts and for the filtering of levels."""
+"""Breadth-first search for a shortest plan, for experts and to filter levels by the length of their solution."""
 
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
@@ -9,7 +9,12 @@ State = TypeVar("State", bound=Hashable)
 def shortest_plan(
     start: State, successors: Callable[[State], Iterable[tuple[str, State]]], is_goal: Callable[[State], bool]
 ) -> list[str] | None:
-    """A shortest list of actions from `start` to a goal, found breadth first; None where no goal can be reached."""
+    """A shortest list of actions from `start` to a goal; None if no goal can be reached.
+
+    Args:
+        successors: (action, next state) for every action that is possible in a state.
+        is_goal: whether a state is a goal.
+    """
     came_from: dict[State, tuple[State, str] | None] = {start: None}
     queue = [start]
     for state in queue:

@@ -7,6 +7,7 @@ above it for the sake of an old name. With release 0.2 this file goes, and the l
 import sys
 import warnings
 from importlib import import_module
+from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_loader
 from types import ModuleType
@@ -30,7 +31,7 @@ MOVED: dict[str, tuple[str, ...]] = {
 }
 
 
-class MovedModules:
+class MovedModules(Loader):
     """A finder and loader of the modules in `MOVED`."""
 
     @classmethod

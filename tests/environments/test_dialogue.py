@@ -16,7 +16,7 @@ from wm_plugin.agents import play
 from wm_plugin.agents.scripted import scripted
 from wm_plugin.environments import dialogue
 from wm_plugin.environments.dialogue import DialogueEnvironment, dataset_rows, expert, wanderer
-from wm_plugin.environments.dialogue.user import PATIENCE, ScriptedUser, was_told
+from wm_plugin.environments.dialogue.user import PATIENCE, ScriptedUser, tells
 from wm_plugin.environments.dialogue.world import (
     ANYONES,
     DAYS,
@@ -26,7 +26,7 @@ from wm_plugin.environments.dialogue.world import (
     case,
     content,
     open_database,
-    wanted_content,
+    target_content,
 )
 from wm_plugin.environments.kit.protocol import tool_methods
 from wm_plugin.errors import UserError
@@ -124,8 +124,8 @@ def test_cases_are_what_they_say(level: str) -> None:
                     None if request.trap else products[request.product][3] - paid[request.item]
                 ),
             }
-            assert request.told == expected.get(request.kind, lambda: None)()
-        with_all_done = wanted_content(of)
+            assert request.fact == expected.get(request.kind, lambda: None)()
+        with_all_done = target_content(of)
         assert with_all_done == naive_content(of)
         changed = any(
             not request.trap and request.kind in ("cancel", "address", "exchange", "refund") for request in of.requests
@@ -182,8 +182,8 @@ def test_an_episode_by_hand() -> None:
     assert f"- {request.product} (" in environment.get_order(str(request.order))
     assert environment.message_user("It has been exchanged.") == "The customer: And what is the amount?"
     assert not environment.over
-    assert isinstance(request.told, int)
-    assert not environment.message_user(f"The difference is {abs(request.told) / 100:.2f}.").endswith("is over.")
+    assert isinstance(request.fact, int)
+    assert not environment.message_user(f"The difference is {abs(request.fact) / 100:.2f}.").endswith("is over.")
     end = environment.message_user("It has been exchanged.")
     assert end.startswith("The customer: Thank you. Goodbye.\nThe customer has gone. ")
     assert environment.over
@@ -220,7 +220,7 @@ def test_a_refusal_has_to_be_told_and_information_given() -> None:
         "It was handled as it should be. The episode is over."
     )
     seed, level, of = case_with("total")
-    total = of.requests[0].told
+    total = of.requests[0].fact
     assert isinstance(total, int)
     environment.reset(seed, level)
     environment.finish()
@@ -347,7 +347,7 @@ def test_the_customer_understands_plain_sentences(kind: str, text: str, meaning:
 
 
 def test_what_counts_as_told() -> None:
-    amount, status = Request("refund", 1, told=-1250), Request("status", 1, told="shipped")
+    amount, status = Request("refund", 1, fact=-1250), Request("status", 1, fact="shipped")
     for text, told in [
         ("12.50", True),
         ("-12.5 euros", True),
@@ -356,9 +356,9 @@ def test_what_counts_as_told() -> None:
         ("12.05", False),
         ("", False),
     ]:
-        assert was_told(amount, text) is told
+        assert tells(amount, text) is told
     for text, told in [("it is shipped.", True), ("shipped or pending?", False), ("unshipped", False)]:
-        assert was_told(status, text) is told
+        assert tells(status, text) is told
 
 
 def test_a_customer_gives_up() -> None:

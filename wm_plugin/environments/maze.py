@@ -40,7 +40,7 @@ class MazeEnvironment(ActionEnvironment):
     def reset(self, board: str, max_turns: int | None = None, **_: Any) -> str:
         """Start at `board` (rows of `#.AG` joined by newlines) and return the first observation.
 
-        `max_turns` is `MAX_TURNS` unless the row says otherwise. A board without one `A` and one `G` is a `UserError`.
+        `max_turns` is `MAX_TURNS` by default. A board without one `A` and one `G` is a `UserError`.
         """
         if not isinstance(board, str) or board.count("A") != 1 or board.count("G") != 1:
             raise UserError("A maze's column `board` needs one A (the agent) and one G (the goal)")
@@ -78,7 +78,7 @@ class MazeEnvironment(ActionEnvironment):
 
 
 def step(board: str, position: int, direction: str) -> int:
-    """The index in `board` that a move from `position` ends at: the same one at a wall or at the edge."""
+    """The index in `board` after a move from `position`: the same one at a wall or at the edge."""
     stride = board.find("\n") + 1 or len(board)  # a row and its newline, so that one index names a cell
     target = position + {"U": -stride, "D": stride, "L": -1, "R": 1}[direction]
     return target if 0 <= target < len(board) and board[target] not in "#\n" else position
@@ -86,14 +86,14 @@ def step(board: str, position: int, direction: str) -> int:
 
 def distances(board: str, goal: int) -> dict[int, int]:
     """Moves to the goal from every cell that can reach it."""
-    found, queue = {goal: 0}, [goal]
+    lengths, queue = {goal: 0}, [goal]
     for position in queue:
         for move in MOVES:
             neighbour = step(board, position, move)
-            if neighbour not in found:
-                found[neighbour] = found[position] + 1
+            if neighbour not in lengths:
+                lengths[neighbour] = lengths[position] + 1
                 queue.append(neighbour)
-    return found
+    return lengths
 
 
 def make_boards(count: int, seed: int, *, size: int = 11, held_out: bool = False) -> list[str]:
@@ -138,7 +138,7 @@ def dataset_rows(
 
 
 def expert(per_turn: int = 1) -> Chooser:
-    """Takes a shortest way, `per_turn` moves a turn. Gives up where there is none."""
+    """Takes a shortest way, `per_turn` moves a turn. Gives up if there is none."""
 
     def choose(environment: MazeEnvironment) -> ToolCall | None:
         distance = distances(environment._board, environment._goal)
@@ -168,7 +168,7 @@ def _prim_maze(size: int, seed: int) -> str:
 
 @cache
 def _mazelib() -> tuple[Any, Any]:
-    """Its generator, and what seeds half of its draws."""
+    """mazelib's generator, and the function that seeds numpy, from which it draws half of its numbers."""
     try:
         from mazelib.generate.Prims import Prims
         from numpy.random import seed
@@ -179,7 +179,7 @@ def _mazelib() -> tuple[Any, Any]:
 
 @contextmanager
 def _own_generators() -> Iterator[None]:
-    """Put the state of both global generators back afterwards; they are all that mazelib draws from."""
+    """Restore both global random generators afterwards: mazelib draws from them."""
     _mazelib()
     import numpy
 

@@ -21,7 +21,7 @@ MAX_TURNS = 30
 LEVELS = ("standard",)
 HELD_OUT = 60  # of 300 start states
 ACTIONS = ("move down", "move up", "move right", "move left", "pickup", "dropoff")  # numbered as in gymnasium
-IN_TAXI = 4  # where the passenger is, beside the numbers of the four places
+IN_TAXI = 4  # the passenger's position, besides the numbers of the four places
 WIDTH = 7  # of a drawn cell
 
 INSTRUCTION = """You drive a taxi: fetch the passenger and bring them to their destination, in {turns}.
@@ -46,7 +46,7 @@ class TaxiEnvironment(ActionEnvironment):
     def reset(self, state: int, max_turns: int | None = None, **_: Any) -> str:
         """Start at gymnasium's `state` and return the first observation.
 
-        `max_turns` is `MAX_TURNS` unless the row says otherwise. A state that no episode starts in is a `UserError`.
+        `max_turns` is `MAX_TURNS` by default. A state that no episode starts in is a `UserError`.
         """
         if state not in start_states():
             raise UserError(
@@ -71,11 +71,11 @@ class TaxiEnvironment(ActionEnvironment):
         return action in ACTIONS
 
     def _apply(self, action: str) -> bool:
-        following = step(self._number, action)
-        if following is None:
+        next_state = step(self._number, action)
+        if next_state is None:
             return False
-        self._number = following
-        self.success = self._ended = is_delivered(following)
+        self._number = next_state
+        self.success = self._ended = is_delivered(next_state)
         return True
 
     def _state(self) -> int:
@@ -87,7 +87,7 @@ class TaxiEnvironment(ActionEnvironment):
 
 @cache
 def _taxi() -> Any:
-    """Gymnasium's environment, of which only the tables are used."""
+    """Gymnasium's environment; only its tables are used."""
     try:
         from gymnasium.envs.toy_text.taxi import TaxiEnv
     except ImportError:
@@ -104,9 +104,9 @@ def start_states() -> tuple[int, ...]:
 @cache  # 500 states, 6 actions
 def step(state: int, action: str) -> int | None:
     """The state that an action of `ACTIONS` leads to; None for a pickup or a dropoff that is not possible."""
-    following = int(_taxi().P[state][ACTIONS.index(action)][0][1])
-    refused = following == state if action == "pickup" else action == "dropoff" and not is_delivered(following)
-    return None if refused else following
+    next_state = int(_taxi().P[state][ACTIONS.index(action)][0][1])
+    refused = next_state == state if action == "pickup" else action == "dropoff" and not is_delivered(next_state)
+    return None if refused else next_state
 
 
 def is_delivered(state: int) -> bool:
@@ -123,13 +123,13 @@ def draw(state: int) -> str:
     border = "+" + "-" * (5 * WIDTH + 4) + "+"
     lines = [border]
     for r in range(5):
-        drawn = [symbol.decode() for symbol in taxi.desc[r + 1]]  # walls and cells in turn: |R: | : :G|
+        cells = [symbol.decode() for symbol in taxi.desc[r + 1]]  # walls and cells in turn: |R: | : :G|
         for c in range(5):
             things = ["T(P)" if passenger == IN_TAXI else "T"] * ((r, c) == (row, column))
             things += ["P"] * (passenger != IN_TAXI and (r, c) == taxi.locs[passenger])
             things += ["D"] * ((r, c) == taxi.locs[destination])
-            drawn[2 * c + 1] = ("/".join(things) or drawn[2 * c + 1]).center(WIDTH)
-        lines.append("".join(drawn))
+            cells[2 * c + 1] = ("/".join(things) or cells[2 * c + 1]).center(WIDTH)
+        lines.append("".join(cells))
     return "\n".join([*lines, border])
 
 
@@ -149,11 +149,11 @@ def dataset_rows(
     if held_out and count > HELD_OUT:
         raise UserError(f"The taxi has {HELD_OUT} held-out start states; write a count up to that, not {count}")
     rng = random.Random(seed * 2 + held_out)
-    chosen: list[int] = []
-    while len(chosen) < count:
-        chosen += rng.sample(states, len(states))
+    picks: list[int] = []
+    while len(picks) < count:
+        picks += rng.sample(states, len(states))
     prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS)
-    return [{"prompt": prompt, "state": state, "level": level, **more} for state in chosen[:count]]
+    return [{"prompt": prompt, "state": state, "level": level, **more} for state in picks[:count]]
 
 
 def solve(state: int) -> list[str] | None:
@@ -161,8 +161,8 @@ def solve(state: int) -> list[str] | None:
 
     def successors(state: int) -> Iterator[tuple[str, int]]:
         for action in ACTIONS:
-            if (following := step(state, action)) is not None:
-                yield action, following
+            if (next_state := step(state, action)) is not None:
+                yield action, next_state
 
     return shortest_plan(state, successors, is_delivered)
 

@@ -1,4 +1,4 @@
-"""Scripted agents at the customer desk: one that handles every case, and one that does anything."""
+"""Scripted agents at the customer desk: an expert that solves every case, and a wanderer."""
 
 import random
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def expert() -> Chooser:
-    """A policy that asks, looks up, does what the policy allows, and tells the customer. It knows the case from the start."""
+    """A policy that asks, looks up, does what is allowed, and tells the customer. It knows the case from the start."""
 
     def choose(environment: "DialogueEnvironment") -> ToolCall | None:
         steps = _script(environment._case) if environment._case else []
@@ -22,7 +22,7 @@ def expert() -> Chooser:
 
 def _script(of: Case) -> list[ToolCall]:
     steps = [_say("Could you give me your email and your postcode, please?"), ("find_customer", {"email": of.email})]
-    insistent = any(request.trap for request in of.requests)  # all hard cases have one, and their customers ask twice
+    insistent = any(request.trap for request in of.requests)  # as in all hard cases, whose customers ask twice
     for request in of.requests:
         steps += _handle(request, of, insistent)
     return steps
@@ -44,15 +44,15 @@ def _handle(request: Request, of: Case, insistent: bool) -> list[ToolCall]:
     if request.trap:
         return steps + refusal
     if request.kind == "total":
-        return [*steps, _say(f"The order costs {money(int(request.told or 0))} in total.")]
+        return [*steps, _say(f"The order costs {money(int(request.fact or 0))} in total.")]
     if request.kind == "status":
-        return [*steps, _say(f"The order is {request.told}.")]
+        return [*steps, _say(f"The order is {request.fact}.")]
     if request.kind == "cancel":
         return [*steps, ("cancel_order", {"order_id": order}), _say("Your order has been cancelled.")]
     if request.kind == "address":
         arguments = {"order_id": order, "address": request.address}
         return [*steps, ("change_address", arguments), _say("The address has been changed.")]
-    amount = money(abs(int(request.told or 0)))
+    amount = money(abs(int(request.fact or 0)))
     if request.kind == "refund":
         done = _say(f"The {item} has been refunded: you get back {amount}.")
         return [*steps, ("refund_item", {"order_id": order, "item": item}), done]
@@ -77,7 +77,7 @@ SENTENCES = (
 
 
 def wanderer(rng: random.Random) -> Chooser:
-    """A policy that says and does what somebody at a desk might, in any order, with names and numbers of the case."""
+    """A policy that says and does what a desk might, in any order, with names and numbers of the case."""
 
     def choose(environment: "DialogueEnvironment") -> ToolCall:
         of = environment._case or case(0, LEVELS[0])

@@ -57,4 +57,4 @@ class MovedModules(Loader):
             vars(module).update(public)
 
 
-sys.meta_path.append(MovedModules)  # last: it is asked for what nothing else finds
+sys.meta_path.append(MovedModules)  # last, so it is asked only for modules that no other finder has

@@ -209,10 +209,10 @@ def expert(per_turn: int = 1) -> Chooser:
             plan = solve(walls, goals, position) or []
             if len(plans) > 1000:
                 plans.clear()
-            for taken in range(len(plan) + 1):
-                plans[walls, goals, position] = plan[taken:]
-                if taken < len(plan):
-                    position = step(walls, position, plan[taken])
+            for steps in range(len(plan) + 1):
+                plans[walls, goals, position] = plan[steps:]
+                if steps < len(plan):
+                    position = step(walls, position, plan[steps])
         return ("act", {"actions": "; ".join(plan[:per_turn])}) if plan else None
 
     return choose

@@ -34,7 +34,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class EnvironmentSpec:
-    """What can be known of an environment without importing it. Objects are named by dotted paths (`package.module:name`).
+    """The description of an environment, without importing it. Objects are named by dotted paths (`package.module:name`).
 
     Args:
         name: the registered name, or the dotted path of a user's own class.

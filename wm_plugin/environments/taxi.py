@@ -22,7 +22,7 @@ LEVELS = ("standard",)
 HELD_OUT = 60  # of 300 start states
 ACTIONS = ("move down", "move up", "move right", "move left", "pickup", "dropoff")  # numbered as in gymnasium
 IN_TAXI = 4  # the passenger's position, besides the numbers of the four places
-WIDTH = 7  # of a drawn cell
+WIDTH = 7  # characters of a cell on the map
 
 INSTRUCTION = """You drive a taxi: fetch the passenger and bring them to their destination, in {turns}.
 Map: T taxi, P waiting passenger, D destination, R G Y B places where nobody waits; | is a wall between two cells, : is none.

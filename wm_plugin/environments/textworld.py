@@ -4,7 +4,7 @@ Two kinds of games: custom ones (rooms, objects and a quest of so many actions) 
 recipe, prepare a meal). A game is made when it is first played, in a second or two, and kept in a cache folder.
 
 The interpreter is C code with global state, and hangs for good on a few inputs: it runs in a process of its own, only the verbs
-of the game reach it, and a call has a time limit. That process has the fixed hash seed that cooking games need to be made alike.
+of the game reach it, and a call has a time limit. Its hash seed is fixed, so that cooking games are reproducible.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from wm_plugin.environments.kit.commands import CommandEnvironment, expert, wand
 from wm_plugin.errors import MissingExtraError, UserError, nearest
 
 MAX_TURNS = 50
-LEVELS: dict[str, dict[str, Any]] = {  # what the library's generators take
+LEVELS: dict[str, dict[str, Any]] = {  # settings of the library's generators
     "standard": {"rooms": 4, "objects": 8, "quest": 4},
     "hard-1": {"rooms": 8, "objects": 16, "quest": 8},
     "hard-2": {"rooms": 12, "objects": 24, "quest": 12},

@@ -74,7 +74,7 @@ class WordleEnvironment(ActionEnvironment):
         return True
 
     def _state(self) -> frozenset[str]:
-        return frozenset(self._guesses)  # what is known of the word depends on nothing else
+        return frozenset(self._guesses)  # they determine all that the feedback says about the word
 
     def _observation(self) -> str:
         lines = [f"{' '.join(guess)}\n{' '.join(feedback(guess, self._word))}\n" for guess in self._guesses]

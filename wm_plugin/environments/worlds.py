@@ -26,7 +26,7 @@ from wm_plugin.environments.specs import SPECS, EnvironmentSpec
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.registry import import_object
 
-WORDS = ("", "1", "yes", "look", "north", "the door")  # what a wanderer writes where a tool takes any text
+WORDS = ("", "1", "yes", "look", "north", "the door")  # a wanderer's arguments for parameters of type text
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class World:
             raise UserError(f"{self.name}: hosts make an environment without arguments ({error})") from None
 
     def rows(self, count: int, seed: int = 0, held_out: bool = False, level: str | None = None) -> list[dict[str, Any]]:
-        """Rows of a dataset: those of `dataset_rows` beside the class, or seeds where there is none.
+        """Rows of a dataset: those of `dataset_rows` beside the class, or seeds if there is none.
 
         Raises:
             UserError: there is no such level, there are fewer rows, or a class without `dataset_rows` needs other columns.
@@ -100,7 +100,7 @@ class World:
         return [{"prompt": prompt, "seed": number} for number in seeds]
 
     def some_rows(self, count: int, **options: Any) -> list[dict[str, Any]]:
-        """`rows`, or half of them and so on where there are not so many."""
+        """`rows`, with `count` halved until there are enough."""
         while True:
             try:
                 return self.rows(count, **options)
@@ -110,7 +110,7 @@ class World:
                 count //= 2
 
     def expert(self) -> Chooser | None:
-        """A new expert, or None where the environment has none."""
+        """A new expert, or None if the environment has none."""
         if self.spec.expert is None:
             return None
         chooser: Chooser = self._object(self.spec.expert)()
@@ -131,7 +131,7 @@ def load(name: str) -> World:
     """The registered environment of this name, or that of the class at a dotted path (`my_package.worlds:MyEnvironment`).
 
     A registered one is not imported yet. A user's class is: the functions `dataset_rows`, `expert` and `wanderer` and the names
-    `LEVELS` and `INSTRUCTION` are taken from the module that defines it, where that module has them.
+    `LEVELS` and `INSTRUCTION` are taken from the module that defines the class, as far as it has them.
 
     Raises:
         UserError: there is none, or the object at the path is no environment.

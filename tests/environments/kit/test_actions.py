@@ -139,11 +139,11 @@ def test_a_plan_is_as_short_as_the_distance() -> None:
     rng = random.Random(0)
     for _ in range(50):
         edges = {node: [(str(other), other) for other in rng.sample(range(12), 2)] for node in range(12)}
-        goal, ring, reached = rng.randrange(12), {0}, {0}
+        goal, ring, visited = rng.randrange(12), {0}, {0}
         distance: int | None = 0
         while goal not in ring:
-            ring = {other for node in ring for _, other in edges[node]} - reached
-            reached |= ring
+            ring = {other for node in ring for _, other in edges[node]} - visited
+            visited |= ring
             distance = distance + 1 if ring and distance is not None else None
             if not ring:
                 break

@@ -24,7 +24,7 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """`checked`: a report for each world, and what was `skipped`, with what is missing. `ok` if nothing fails."""
+    """`checked`: a report for each environment; `skipped`: what is missing for each of the others; `ok`: nothing fails."""
     from wm_plugin.environments import SPECS
     from wm_plugin.environments.check import check
     from wm_plugin.environments.worlds import load

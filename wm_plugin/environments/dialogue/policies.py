@@ -35,7 +35,7 @@ def _handle(request: Request, of: Case, insistent: bool) -> list[ToolCall]:
     order, item = str(request.order), request.item
     detail = " And which item is it?" if item else " And what is the new address?" if request.address else ""
     steps: list[ToolCall] = [_say(f"What is the order number?{detail}")]
-    if request.trap == "stranger":  # the customer's own orders are known
+    if request.trap == "stranger":  # find_customer has shown the customer's own orders
         return steps + refusal
     steps.append(("get_order", {"order_id": order}))
     if request.product:

@@ -1,7 +1,7 @@
 """Questions about databases and changes to them, by running SQL on a real in-memory SQLite.
 
-The standard level asks about a small company; hard-1 asks about joins in other databases, and hard-2 has changes made to them,
-which are judged by the final tables.
+The standard level asks about a small company, hard-1 about joins in other databases. The tasks of hard-2 are changes to these
+databases, judged by the final tables.
 
 The environment is deterministic: the same row and the same calls give the same bytes with the same SQLite and Python versions.
 That holds for a SELECT without ORDER BY too: SQL leaves its order open, but SQLite's plan depends only on the statement and the

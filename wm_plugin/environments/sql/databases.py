@@ -39,7 +39,7 @@ def _titles(rng: random.Random, count: int) -> list[str]:
 
 
 def _best(name: str, measure: str, source: str) -> str:
-    """A query for the `name` with the largest `measure`; two rows where that is tied."""
+    """A query for the `name` with the largest `measure`; two rows if it is tied."""
     ranked = f"SELECT {name} AS name, rank() OVER (ORDER BY {measure} DESC) AS place FROM {source}"
     return f"SELECT name FROM ({ranked}) WHERE place = 1"
 

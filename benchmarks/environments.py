@@ -25,8 +25,8 @@ from typing import Any
 import text_worlds
 from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.environments.check import check, texts
-from wm_plugin.environments.kit.actions import Chosen
 from wm_plugin.environments.kit.commands import CommandEnvironment
+from wm_plugin.environments.kit.protocol import ToolCall
 from wm_plugin.environments.worlds import World, load
 
 RESULTS = Path(__file__).parent / "results"
@@ -38,7 +38,7 @@ SECONDS = 0.15  # of one measurement, about
 Loop = Callable[[], Iterator[None]]  # a step a yield, for ever
 
 
-def ours(world: World, rows: Sequence[dict[str, Any]], calls: Sequence[Sequence[Chosen]]) -> Iterator[None]:
+def ours(world: World, rows: Sequence[dict[str, Any]], calls: Sequence[Sequence[ToolCall]]) -> Iterator[None]:
     """The recorded calls on one instance; only they count, so that resets are stepped over outside the clock."""
     environment = world.make()
     for row, recorded in cycle(zip(rows, calls, strict=True)):
@@ -55,7 +55,7 @@ def resets(world: World, rows: Sequence[dict[str, Any]]) -> Iterator[None]:
         yield
 
 
-def together(world: World, rows: Sequence[dict[str, Any]], calls: Sequence[Sequence[Chosen]]) -> Iterator[None]:
+def together(world: World, rows: Sequence[dict[str, Any]], calls: Sequence[Sequence[ToolCall]]) -> Iterator[None]:
     """One step of each of `TOGETHER` instances in turn, each with its own row."""
 
     def one(start: int) -> Iterator[None]:
@@ -69,7 +69,7 @@ def together(world: World, rows: Sequence[dict[str, Any]], calls: Sequence[Seque
             yield
 
 
-def in_threads(world: World, played: Sequence[tuple[dict[str, Any], list[Chosen]]], size: int) -> dict[str, Any]:
+def in_threads(world: World, played: Sequence[tuple[dict[str, Any], list[ToolCall]]], size: int) -> dict[str, Any]:
     """Slow worlds, whose engines are processes of their own: each instance in a thread, as verl steps them, a few steps each."""
     count = min(TOGETHER, MEMORY // max(size, 1))
     environments = [world.make() for _ in range(count)]
@@ -233,7 +233,7 @@ def measure(name: str, seeds: int) -> dict[str, Any]:
     rows = world.some_rows(seeds)
     environment, calls = world.make(), []
     for number, row in enumerate(rows):
-        made: list[Chosen] = []
+        made: list[ToolCall] = []
         texts(environment, row, world.wanderer(random.Random(number)), made)
         calls.append(made)
     played = [(row, made) for row, made in zip(rows, calls, strict=True) if made]

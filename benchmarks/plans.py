@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel, Qwen2ForCausalLM, Qwen2Tokenizer
 
-from wm_plugin.environments.kit.actions import check_level
 from wm_plugin.environments.kit.protocol import report
+from wm_plugin.environments.kit.rows import check_level
 from wm_plugin.environments.maze import MOVES, MazeEnvironment, distances, step
 from wm_plugin.tiny import policy
 from wm_plugin.tiny.policy import EOS, HEADER, Tokenizer

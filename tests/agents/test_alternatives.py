@@ -27,15 +27,15 @@ def walks(count, policy=grid.expert, seed=0):
 def test_implicit_world_modelling_shows_what_other_moves_would_have_done():
     (expert,) = walks(1, seed=3)
     counts = Counter()
-    made = list(iwm([expert], GridEnvironment(), directions(random.Random(0)), alternatives=3, counts=counts))
-    assert made[0] == next(expand([expert]))
-    assert len({t.trajectory for t in made}) == 1
-    at_turn = [[t for t in made if t.turn == number] for number in range(len(expert.turns))]
-    for number, transitions in enumerate(at_turn):
-        moves = [t.action.calls[0].arguments["direction"] for t in transitions]
+    transitions = list(iwm([expert], GridEnvironment(), directions(random.Random(0)), alternatives=3, counts=counts))
+    assert transitions[0] == next(expand([expert]))
+    assert len({t.trajectory for t in transitions}) == 1
+    at_turn = [[t for t in transitions if t.turn == number] for number in range(len(expert.turns))]
+    for number, siblings in enumerate(at_turn):
+        moves = [t.action.calls[0].arguments["direction"] for t in siblings]
         assert len(set(moves)) == len(moves)
         assert 3 <= len(moves) <= 4  # three were proposed, and one of them may be the expert's
-        for t in transitions:
+        for t in siblings:
             assert t.history == expert.turns[:number]
             cells = [cell for turn in expert.turns[:number] for cell in turn.observations[-1:]]
             board = (cells[-1].text if cells else expert.context.initial_state)[:-1]
@@ -43,7 +43,7 @@ def test_implicit_world_modelling_shows_what_other_moves_would_have_done():
             world.reset(board)
             world.turns = number
             assert t.observation.text == world.move(t.action.calls[0].arguments["direction"])
-    assert counts == {"expert": len(expert.turns), "alternative": len(made) - len(expert.turns)}
+    assert counts == {"expert": len(expert.turns), "alternative": len(transitions) - len(expert.turns)}
     assert list(iwm([expert], GridEnvironment(), directions(random.Random(0)), alternatives=0)) == list(
         expand([expert])
     )
@@ -58,8 +58,8 @@ def test_an_alternative_of_several_calls_or_errors_is_all_shown():
         return [broken, Action(text="I give up."), broken]
 
     counts = Counter()
-    made = list(iwm([expert], SqlEnvironment(), propose, counts=counts))
-    others = [t for t in made if t.turn == 0][1:]
+    transitions = list(iwm([expert], SqlEnvironment(), propose, counts=counts))
+    others = [t for t in transitions if t.turn == 0][1:]
     assert [(t.observation.call, t.observation.error) for t in others] == [(0, False), (1, True)]
     assert "syntax error" in others[0].observation.text
     assert counts["alternative"] == 2 * len(expert.turns)  # what is said brings about nothing here

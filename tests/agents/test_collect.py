@@ -61,11 +61,11 @@ def test_the_file_is_the_same_with_more_processes_and_after_an_interruption(tmp_
     assert [trajectory.metadata["reset"] for trajectory in played] == ROWS
     (tmp_path / "alone.jsonl").unlink()
     (tmp_path / "alone" / "episodes-00001.jsonl").unlink()  # as if a kill had come before it
-    made = (tmp_path / "alone" / "episodes-00000.jsonl").stat().st_mtime_ns
+    written_at = (tmp_path / "alone" / "episodes-00000.jsonl").stat().st_mtime_ns
     again, resumed = experts(tmp_path, "alone")
     assert resumed == alone
     assert again == summary
-    assert (tmp_path / "alone" / "episodes-00000.jsonl").stat().st_mtime_ns == made
+    assert (tmp_path / "alone" / "episodes-00000.jsonl").stat().st_mtime_ns == written_at
 
 
 def test_a_folder_of_other_settings_and_a_damaged_shard_are_refused(tmp_path):
@@ -115,10 +115,10 @@ def test_a_killed_run_goes_on_and_loses_a_shard_at_most(tmp_path):
         time.sleep(0.02)
     os.kill(running.pid, signal.SIGKILL)
     running.wait()
-    kept = {path.name: path.stat().st_mtime_ns for path in shards.glob("episodes-*.jsonl")}
+    times_before = {path.name: path.stat().st_mtime_ns for path in shards.glob("episodes-*.jsonl")}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["episodes"] == 24
-    assert len(kept) >= 2
+    assert len(times_before) >= 2
     assert not shards.exists()  # removed when all is done
     assert len(list(read(tmp_path / "x.jsonl"))) == 24
 

@@ -32,7 +32,7 @@ def run(trajectories, ask, propose=None, **options):
 
 
 def test_a_sample_is_the_history_a_thought_and_the_experts_action(expert):
-    samples, counts = run([expert], lambda asked: ["Left is a wall."] * len(asked))
+    samples, counts = run([expert], lambda conversations: ["Left is a wall."] * len(conversations))
     assert counts == {"samples": len(expert.turns)}
     for number, sample in enumerate(samples):
         assert sample.columns["turn"] == number
@@ -45,15 +45,15 @@ def test_a_sample_is_the_history_a_thought_and_the_experts_action(expert):
 
 
 def test_a_thought_in_the_text(expert):
-    samples, _ = run([expert], lambda asked: ["Hm."] * len(asked), inline=True)
+    samples, _ = run([expert], lambda conversations: ["Hm."] * len(conversations), inline=True)
     assert samples[0].messages[-1]["content"] == "<think>\nHm.\n</think>\n\n"
     assert "reasoning_content" not in samples[0].messages[-1]
 
 
 def test_the_question_holds_what_was_tried_and_what_came_of_it(expert):
-    seen = []
-    run([expert], lambda asked: seen.extend(asked) or [None] * len(asked))
-    for number, (system, user) in enumerate(seen):
+    questions = []
+    run([expert], lambda conversations: questions.extend(conversations) or [None] * len(conversations))
+    for number, (system, user) in enumerate(questions):
         assert system == {"role": "system", "content": INSTRUCTION}
         situation = json.loads(user["content"])
         turn = expert.turns[number]
@@ -66,7 +66,9 @@ def test_the_question_holds_what_was_tried_and_what_came_of_it(expert):
 
 def test_bad_replies_are_left_out_and_counted(expert):
     replies = iter([None, "  ", "<think>much</think>\n", "<think>Let me", "x" * 21, "<think>hm</think> Up it is. "])
-    samples, counts = run([expert] * 2, lambda asked: [next(replies, "Fine.") for _ in asked], max_chars=20)
+    samples, counts = run(
+        [expert] * 2, lambda conversations: [next(replies, "Fine.") for _ in conversations], max_chars=20
+    )
     states = 2 * len(expert.turns)
     assert counts == {"no reply": 1, "empty": 3, "too long": 1, "samples": states - 5}
     assert samples[0].messages[-1]["reasoning_content"] == "Up it is."
@@ -74,14 +76,14 @@ def test_bad_replies_are_left_out_and_counted(expert):
 
 def test_states_without_another_action_are_not_asked_about(expert):
     expected = iter(turn.action for turn in expert.turns)
-    samples, counts = run([expert], lambda asked: 1 / 0, propose=lambda *_: [next(expected)])
+    samples, counts = run([expert], lambda conversations: 1 / 0, propose=lambda *_: [next(expected)])
     assert samples == []
     assert counts == {"no alternative": len(expert.turns)}
 
 
 def test_questions_go_out_in_batches_across_trajectories(expert):
     sizes = []
-    run([expert] * 3, lambda asked: sizes.append(len(asked)) or ["Fine."] * len(asked), batch=5)
+    run([expert] * 3, lambda conversations: sizes.append(len(conversations)) or ["Fine."] * len(conversations), batch=5)
     assert sizes[:-1] == [5] * (len(sizes) - 1)
     assert sum(sizes) == 3 * len(expert.turns)
 

@@ -43,18 +43,18 @@ def play(monkeypatch, capsys, lines, *argv):
 def test_the_list_has_every_world_with_its_tools(capsys):
     code, _, result = run(capsys, "list", "--json")
     assert code == 0
-    found = {row["name"]: row for row in result["environments"]}
-    assert set(found) == set(ENVIRONMENTS)
-    assert all(row["summary"] and row["tools"] for row in found.values())
-    assert found["sql"]["irreversible"] == ["submit_answer"]
-    assert found["maze"]["levels"] == ["standard", "hard-1"]
-    assert found["sokoban"]["extra"] == "sokoban"
+    listing = {row["name"]: row for row in result["environments"]}
+    assert set(listing) == set(ENVIRONMENTS)
+    assert all(row["summary"] and row["tools"] for row in listing.values())
+    assert listing["sql"]["irreversible"] == ["submit_answer"]
+    assert listing["maze"]["levels"] == ["standard", "hard-1"]
+    assert listing["sokoban"]["extra"] == "sokoban"
     code, text, _ = run(capsys, "list")
     assert "submit_answer!" in text
 
 
 def test_the_list_says_what_is_missing(capsys, monkeypatch):
-    monkeypatch.setattr("wm_plugin.environments.worlds._exists", lambda module: module != "mazelib")
+    monkeypatch.setattr("wm_plugin.environments.specs._exists", lambda module: module != "mazelib")
     code, text, _ = run(capsys, "list")
     assert code == 0
     assert "missing: mazelib (pip install 'wm-plugin[maze]')" in text

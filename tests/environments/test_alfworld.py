@@ -118,8 +118,8 @@ def test_an_episode_is_the_same_in_a_fresh_process(world: AlfworldEnvironment) -
     for _ in range(2):
         texts = [world.reset(**SMALL), *(world.act(command) for command in commands if not world.over)]
     environment = os.environ | {"PYTHONHASHSEED": "77", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    given = json.dumps([SMALL, commands[: len(texts) - 1]])
-    fresh = subprocess.run([sys.executable, "-c", PLAY, given], env=environment, capture_output=True, text=True)
+    task_json = json.dumps([SMALL, commands[: len(texts) - 1]])
+    fresh = subprocess.run([sys.executable, "-c", PLAY, task_json], env=environment, capture_output=True, text=True)
     assert json.loads(fresh.stdout) == texts, fresh.stderr
 
 

@@ -16,7 +16,7 @@ from wm_plugin.agents import play
 from wm_plugin.agents.scripted import scripted
 from wm_plugin.environments import dialogue
 from wm_plugin.environments.dialogue import DialogueEnvironment, dataset_rows, expert, wanderer
-from wm_plugin.environments.dialogue.user import PATIENCE, ScriptedUser, was_told
+from wm_plugin.environments.dialogue.user import PATIENCE, ScriptedUser, tells
 from wm_plugin.environments.dialogue.world import (
     ANYONES,
     DAYS,
@@ -26,28 +26,28 @@ from wm_plugin.environments.dialogue.world import (
     case,
     content,
     open_database,
-    wanted_content,
+    target_content,
 )
 from wm_plugin.environments.kit.protocol import tool_methods
 from wm_plugin.errors import UserError
 
 
 def played(environment: DialogueEnvironment, choose: Any, row: dict[str, Any]) -> list[str]:
-    seen = [environment.reset(**row)]
+    texts = [environment.reset(**row)]
     while not environment.over and (action := choose(environment)) is not None:
         name, arguments = action
-        seen.append(getattr(environment, name)(**arguments))
-    return seen
+        texts.append(getattr(environment, name)(**arguments))
+    return texts
 
 
 def case_with(kind: str, trap: str = "", level: str | None = None, count: int | None = None) -> tuple[int, str, Case]:
     """The first case whose first request is of this kind and has this trap."""
     level = level or ("hard" if trap else "standard")
     for seed in range(2000):
-        found = case(seed, level)
-        first = found.requests[0]
-        if (first.kind, first.trap) == (kind, trap) and count in (None, len(found.requests)):
-            return seed, level, found
+        of = case(seed, level)
+        first = of.requests[0]
+        if (first.kind, first.trap) == (kind, trap) and count in (None, len(of.requests)):
+            return seed, level, of
     raise AssertionError(f"no case of {kind} and {trap!r}")
 
 
@@ -105,13 +105,13 @@ def naive_content(of: Case) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("level", dialogue.LEVELS)
 def test_cases_are_what_they_say(level: str) -> None:
-    seen: Counter[tuple[str, str]] = Counter()
+    kinds: Counter[tuple[str, str]] = Counter()
     for seed in range(400):
         of = case.__wrapped__(seed, level)
         assert of == case(seed, level)
         assert len({row[2] for row in of.tables["customers"]}) == 6
         for request in of.requests:
-            seen[request.kind, request.trap] += 1
+            kinds[request.kind, request.trap] += 1
             assert naive_trap(of, request) == request.trap
             products = {row[1]: row for row in of.tables["products"]}
             items = [row for row in of.tables["items"] if row[1] == request.order]
@@ -124,18 +124,18 @@ def test_cases_are_what_they_say(level: str) -> None:
                     None if request.trap else products[request.product][3] - paid[request.item]
                 ),
             }
-            assert request.told == expected.get(request.kind, lambda: None)()
-        with_all_done = wanted_content(of)
+            assert request.fact == expected.get(request.kind, lambda: None)()
+        with_all_done = target_content(of)
         assert with_all_done == naive_content(of)
         changed = any(
             not request.trap and request.kind in ("cancel", "address", "exchange", "refund") for request in of.requests
         )
         assert (with_all_done != content(open_database(of))) == changed
     if level == "standard":
-        assert set(seen) == {(kind, "") for kind in REQUESTS}
+        assert set(kinds) == {(kind, "") for kind in REQUESTS}
     else:
         possible = {(kind, trap) for kind, traps in REQUESTS.items() if traps for trap in traps + ANYONES}
-        assert set(seen) == possible | {(kind, "") for kind in REQUESTS}
+        assert set(kinds) == possible | {(kind, "") for kind in REQUESTS}
         assert all(any(request.trap for request in case(seed, level).requests) for seed in range(400))
 
 
@@ -145,13 +145,13 @@ def test_the_expert_handles_every_case(level: str, held_out: bool) -> None:
     environment, choose = DialogueEnvironment(), expert()
     for row in dataset_rows(150, seed=1, held_out=held_out, level=level):
         assert (row["seed"] % 10 == 0) == held_out
-        seen = played(environment, choose, row)
-        assert environment.success, seen
+        texts = played(environment, choose, row)
+        assert environment.success, texts
         assert environment.get_reward() == 1.0
         assert environment.metrics["invalid"] == 0
-        assert seen[-1].endswith("The case is closed. It was handled as it should be. The episode is over.")
-        assert len(dialogue.INSTRUCTION + seen[0]) < 1500
-        assert max(map(len, seen)) < 500
+        assert texts[-1].endswith("The case is closed. It was handled as it should be. The episode is over.")
+        assert len(dialogue.INSTRUCTION + texts[0]) < 1500
+        assert max(map(len, texts)) < 500
 
 
 def test_an_episode_by_hand() -> None:
@@ -162,13 +162,13 @@ def test_an_episode_by_hand() -> None:
     assert first.startswith(f"Today is {of.today}.\nThe customer: ")
     assert "exchange" in first
     assert environment.message_user("Good morning! May I have your email, please?").endswith(f"My email is {of.email}.")
-    found = environment.find_customer(of.email.upper())
-    assert found.startswith(f"{of.name}, {of.email}, postcode {of.postcode}, orders: ")
-    assert str(request.order) in found
+    result = environment.find_customer(of.email.upper())
+    assert result.startswith(f"{of.name}, {of.email}, postcode {of.postcode}, orders: ")
+    assert str(request.order) in result
     assert environment.get_order("99") == "Error: there is no such order."
-    shown = environment.get_order(f"#{request.order}")
-    assert shown.startswith(f"order {request.order}: delivered on ")
-    assert f"- {request.item} (" in shown
+    order_text = environment.get_order(f"#{request.order}")
+    assert order_text.startswith(f"order {request.order}: delivered on ")
+    assert f"- {request.item} (" in order_text
     before = content(environment._database)
     assert environment.exchange_item(str(request.order), "garden gnome", request.product).startswith(
         "Error: there is no such item"
@@ -182,8 +182,8 @@ def test_an_episode_by_hand() -> None:
     assert f"- {request.product} (" in environment.get_order(str(request.order))
     assert environment.message_user("It has been exchanged.") == "The customer: And what is the amount?"
     assert not environment.over
-    assert isinstance(request.told, int)
-    assert not environment.message_user(f"The difference is {abs(request.told) / 100:.2f}.").endswith("is over.")
+    assert isinstance(request.fact, int)
+    assert not environment.message_user(f"The difference is {abs(request.fact) / 100:.2f}.").endswith("is over.")
     end = environment.message_user("It has been exchanged.")
     assert end.startswith("The customer: Thank you. Goodbye.\nThe customer has gone. ")
     assert environment.over
@@ -220,7 +220,7 @@ def test_a_refusal_has_to_be_told_and_information_given() -> None:
         "It was handled as it should be. The episode is over."
     )
     seed, level, of = case_with("total")
-    total = of.requests[0].told
+    total = of.requests[0].fact
     assert isinstance(total, int)
     environment.reset(seed, level)
     environment.finish()
@@ -282,7 +282,7 @@ def test_the_customer_tells_what_is_asked_and_nothing_else(text: str, facts: set
         "item": of.requests[0].item in reply and of.requests[0].product in reply,
         "reason": "mind" in reply,
     }
-    assert {name for name, found in told.items() if found} == facts
+    assert {name for name, is_told in told.items() if is_told} == facts
     assert not ended
 
 
@@ -347,7 +347,7 @@ def test_the_customer_understands_plain_sentences(kind: str, text: str, meaning:
 
 
 def test_what_counts_as_told() -> None:
-    amount, status = Request("refund", 1, told=-1250), Request("status", 1, told="shipped")
+    amount, status = Request("refund", 1, fact=-1250), Request("status", 1, fact="shipped")
     for text, told in [
         ("12.50", True),
         ("-12.5 euros", True),
@@ -356,9 +356,9 @@ def test_what_counts_as_told() -> None:
         ("12.05", False),
         ("", False),
     ]:
-        assert was_told(amount, text) is told
+        assert tells(amount, text) is told
     for text, told in [("it is shipped.", True), ("shipped or pending?", False), ("unshipped", False)]:
-        assert was_told(status, text) is told
+        assert tells(status, text) is told
 
 
 def test_a_customer_gives_up() -> None:
@@ -512,9 +512,13 @@ def test_a_served_customer() -> None:
     seed, level, of = case_with("cancel")
 
     def reply(body: dict[str, Any]) -> str:
-        said = body["messages"][-1]["content"]
+        message = body["messages"][-1]["content"]
         return (
-            "Thanks. [goodbye]" if "cancelled" in said else "It is me." if "who" in said else "Please cancel my order."
+            "Thanks. [goodbye]"
+            if "cancelled" in message
+            else "It is me."
+            if "who" in message
+            else "Please cancel my order."
         )
 
     with OpenAIServer(reply) as server:

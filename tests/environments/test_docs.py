@@ -101,7 +101,7 @@ def test_a_wrong_answer(environment: DocsEnvironment) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "answer", "page", "right"),
+    ("submission", "answer", "page", "right"),
     [
         ("dedent", "dedent", "textwrap", True),
         (" 'Dedent()'. ", "dedent", "textwrap", True),
@@ -115,8 +115,8 @@ def test_a_wrong_answer(environment: DocsEnvironment) -> None:
         ("dedent fill", "dedent", "textwrap", False),
     ],
 )
-def test_answers(given: str, answer: str, page: str, right: bool) -> None:
-    assert is_right(given, answer, page) is right
+def test_answers(submission: str, answer: str, page: str, right: bool) -> None:
+    assert is_right(submission, answer, page) is right
 
 
 def test_lines(environment: DocsEnvironment) -> None:

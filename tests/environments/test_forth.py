@@ -47,7 +47,7 @@ def environment(works: None) -> ForthEnvironment:
 
 def test_the_problems() -> None:
     by_level = {level: [one for one in problems().values() if one.level == level] for level in forth.LEVELS[1:]}
-    assert {level: len(found) for level, found in by_level.items()} == dict.fromkeys("0123456", 6)
+    assert {level: len(members) for level, members in by_level.items()} == dict.fromkeys("0123456", 6)
     for problem in problems().values():
         assert len(problem.tests) >= 3
         assert problem.example not in problem.tests
@@ -186,12 +186,12 @@ def test_the_glossary() -> None:
     assert len(entries) > 800
     assert {"dup", "if", "+loop", ".r", 's"', "does>", "2swap", "u.r"} <= set(entries)
     assert not [entry.text for entry in entries.values() if "@code{" in entry.text]
-    text, found = forth_machine.look_up("string of characters on the display")
-    assert found
+    text, has_entry = forth_machine.look_up("string of characters on the display")
+    assert has_entry
     assert text.count("\n\n") == 2
     assert any(entry.text in text for entry in entries.values())
-    text, found = forth_machine.look_up("recursee")
-    assert (text, found) == ("Nothing found. Try: recurse", False)
+    text, has_entry = forth_machine.look_up("recursee")
+    assert (text, has_entry) == ("Nothing found. Try: recurse", False)
 
 
 # Each line is run after `SQUARE`; what it prints says that it got nowhere.
@@ -258,8 +258,8 @@ def test_programs_get_nowhere(line: str, environment: ForthEnvironment) -> None:
 @needs_it
 def test_nothing_stays_behind(environment: ForthEnvironment) -> None:
     environment.submit_code(": hang begin again ; hang")
-    left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if b"/prelude.fs" in _bytes(path)]
-    assert not left
+    leftovers = [path for path in Path("/proc").glob("[0-9]*/cmdline") if b"/prelude.fs" in _bytes(path)]
+    assert not leftovers
 
 
 def _bytes(path: Path) -> bytes:

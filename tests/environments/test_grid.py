@@ -23,7 +23,7 @@ def naive_observations(board: str, moves: list[str]) -> list[str]:
     rows = board.split("\n")
     where = {cell: (r, c) for r, row in enumerate(rows) for c, cell in enumerate(row)}
     (r, c), goal = where["A"], where["G"]
-    seen = []
+    observations = []
     for turn, move in enumerate(["", *moves]):
         if move:
             to_r, to_c = r + MOVES[move][0], c + MOVES[move][1]
@@ -33,21 +33,21 @@ def naive_observations(board: str, moves: list[str]) -> list[str]:
         picture[goal[0]][goal[1]] = "G"
         picture[r][c] = "P" if (r, c) == goal else "A"
         over = (r, c) == goal or turn == 6
-        seen.append("\n".join(map("".join, picture)) + ("!" if over else ">"))
+        observations.append("\n".join(map("".join, picture)) + ("!" if over else ">"))
         if over:
             break
-    return seen
+    return observations
 
 
 @settings(max_examples=300, derandomize=True, deadline=None, database=None)
 @given(boards(), st.lists(st.sampled_from("UDLR"), min_size=6, max_size=6))
 def test_moves_agree_with_a_naive_reference(board: str, moves: list[str]) -> None:
     environment = grid.GridEnvironment()
-    seen = [environment.reset(board)]
+    observations = [environment.reset(board)]
     while not environment.over:
-        seen.append(environment.move(moves[environment.turns]))
-    assert seen == naive_observations(board, moves)
-    assert environment.get_reward() == float(seen[-1].count("P"))
+        observations.append(environment.move(moves[environment.turns]))
+    assert observations == naive_observations(board, moves)
+    assert environment.get_reward() == float(observations[-1].count("P"))
 
 
 def test_the_expert_takes_the_shortest_way_on_every_board() -> None:

@@ -19,11 +19,11 @@ def cells_of(board: str) -> dict[tuple[int, int], str]:
 def naive_distances(board: str, start: tuple[int, int]) -> dict[tuple[int, int], int]:
     """Moves from `start`, one ring of cells at a time."""
     floor = {place for place, cell in cells_of(board).items() if cell != "#"}
-    found, ring = {start: 0}, {start}
+    lengths, ring = {start: 0}, {start}
     while ring:
-        ring = {(r + dr, c + dc) for r, c in ring for dr, dc in MOVES.values()} & floor - set(found)
-        found |= dict.fromkeys(ring, max(found.values()) + 1)
-    return found
+        ring = {(r + dr, c + dc) for r, c in ring for dr, dc in MOVES.values()} & floor - set(lengths)
+        lengths |= dict.fromkeys(ring, max(lengths.values()) + 1)
+    return lengths
 
 
 @st.composite
@@ -43,19 +43,19 @@ def test_moves_agree_with_a_naive_reference(board: str, moves: list[str]) -> Non
     goal = next(place for place, cell in cells.items() if cell == "G")
     agent = next(place for place, cell in cells.items() if cell == "A")
     environment = maze.MazeEnvironment()
-    seen = environment.reset(board, max_turns=9)
-    assert seen == board + ">"
+    observation = environment.reset(board, max_turns=9)
+    assert observation == board + ">"
     for turn, move in enumerate(moves, start=1):
         target = (agent[0] + MOVES[move][0], agent[1] + MOVES[move][1])
         if cells.get(target, "#") != "#":
             agent = target
-        seen = environment.move(move)
+        observation = environment.move(move)
         picture = cells | dict.fromkeys((place for place, cell in cells.items() if cell == "A"), ".")
         picture |= {goal: "G"} | {agent: "P" if agent == goal else "A"}
-        assert cells_of(seen[:-1]) == picture
+        assert cells_of(observation[:-1]) == picture
         assert environment.turns == turn
         assert environment.success == (agent == goal)
-        assert (seen[-1] == "!") == environment.over == (agent == goal or turn == 9)
+        assert (observation[-1] == "!") == environment.over == (agent == goal or turn == 9)
         if environment.over:
             break
 
@@ -64,8 +64,8 @@ def test_moves_agree_with_a_naive_reference(board: str, moves: list[str]) -> Non
 @given(open_boards())
 def test_distances_agree_with_a_naive_reference(board: str) -> None:
     width = board.find("\n") + 1 or len(board)
-    found = maze.distances(board, board.index("G"))
-    assert {divmod(index, width): moves for index, moves in found.items()} == naive_distances(
+    lengths = maze.distances(board, board.index("G"))
+    assert {divmod(index, width): moves for index, moves in lengths.items()} == naive_distances(
         board, divmod(board.index("G"), width)
     )
 

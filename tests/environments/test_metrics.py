@@ -14,7 +14,7 @@ def test_an_episode_has_the_figures_of_its_world_and_of_its_host():
     world = GridEnvironment()
     world.reset(**dataset_rows(1)[0])
     world.move("U")
-    found = episode(world, ["move", "rm -rf"], budget=4, truncated=True, policy_tokens=7, environment_tokens=20)
+    figures = episode(world, ["move", "rm -rf"], budget=4, truncated=True, policy_tokens=7, environment_tokens=20)
     host = {
         "calls/move": 1,
         "calls/unknown": 1,
@@ -23,22 +23,22 @@ def test_an_episode_has_the_figures_of_its_world_and_of_its_host():
         "environment_tokens": 20,
         "budget": 4,
     }
-    assert {name: found[name] for name in host} == host
+    assert {name: figures[name] for name in host} == host
     world.max_turns = 3
     assert episode(world, [], budget=None, truncated=False, policy_tokens=0, environment_tokens=0)["budget"] == 3
     assert episode(world, [], budget=2, truncated=False, policy_tokens=0, environment_tokens=0)["budget"] == 2
-    assert (found["turns"], found["success"]) == (1, world.success)
+    assert (figures["turns"], figures["success"]) == (1, world.success)
 
 
 def test_shares_are_of_all_actions_and_means_of_all_episodes():
-    found = summary(
+    figures = summary(
         [
             {"success": 1.0, "turns": 1.0, "actions": 1.0, "effective": 1.0, "invalid": 0.0, "calls/act": 1.0},
             {"success": 0.0, "turns": 4.0, "actions": 9.0, "effective": 3.0, "invalid": 2.0, "calls/act": 4.0},
             {"success": 1.0, "turns": 3.0, "lost": 1.0},
         ]
     )
-    assert found == {
+    assert figures == {
         "wm/env/success": pytest.approx(2 / 3),
         "wm/env/turns": pytest.approx(8 / 3),
         "wm/env/actions": 5.0,

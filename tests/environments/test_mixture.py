@@ -16,17 +16,19 @@ def test_rows_are_those_of_each_world_and_say_whose_they_are():
     assert Counter(names) == {"grid": 5, "wm_plugin.environments.wordle:WordleEnvironment": 3}
     assert names != sorted(names)  # the worlds are mixed
     own = grid.dataset_rows(5, 4), wordle.dataset_rows(3, 4)
-    for made, of in zip(own, ("grid", "wm_plugin.environments.wordle:WordleEnvironment"), strict=True):
-        found = [
+    for rows_of_world, of in zip(own, ("grid", "wm_plugin.environments.wordle:WordleEnvironment"), strict=True):
+        rows_without_nones = [
             {column: value for column, value in row.items() if value is not None}
             for row, name in zip(rows, names, strict=True)
             if name == of
         ]
-        assert sorted(found, key=str) == sorted(made, key=str)
+        assert sorted(rows_without_nones, key=str) == sorted(rows_of_world, key=str)
     assert dataset_rows({"grid": 5}, held_out=True) != dataset_rows({"grid": 5})
 
 
-@pytest.mark.parametrize(("given", "says"), [({}, "environments is empty"), ({"grit": 1}, "did you mean 'grid'")])
-def test_what_does_not_exist(given, says):
-    with pytest.raises(UserError, match=says):
-        dataset_rows(given)
+@pytest.mark.parametrize(
+    ("environments", "message"), [({}, "environments is empty"), ({"grit": 1}, "did you mean 'grid'")]
+)
+def test_what_does_not_exist(environments, message):
+    with pytest.raises(UserError, match=message):
+        dataset_rows(environments)

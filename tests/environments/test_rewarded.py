@@ -16,11 +16,11 @@ BOARD = "#####\n#A.G#\n#####"
 
 
 def played(environment, *turns, max_turns=5):
-    made = environment()
-    made.reset(board=BOARD, max_turns=max_turns)
+    instance = environment()
+    instance.reset(board=BOARD, max_turns=max_turns)
     for turn in turns:
-        made.move(turn)
-    return made.get_reward()
+        instance.move(turn)
+    return instance.get_reward()
 
 
 @pytest.mark.parametrize(
@@ -45,18 +45,18 @@ def test_by_hand(settings, turns, reward):
 
 @pytest.mark.host
 def test_it_is_the_environment_in_all_else():
-    found = rewarded(MazeEnvironment, rescale=True)
-    assert found is rewarded(MazeEnvironment, rescale=True)
-    assert (found.__name__, found.__module__, found.__doc__) == (
+    rewarded_class = rewarded(MazeEnvironment, rescale=True)
+    assert rewarded_class is rewarded(MazeEnvironment, rescale=True)
+    assert (rewarded_class.__name__, rewarded_class.__module__, rewarded_class.__doc__) == (
         MazeEnvironment.__name__,
         MazeEnvironment.__module__,
         MazeEnvironment.__doc__,
     )
-    assert issubclass(found, MazeEnvironment)
-    assert tool_methods(found()).keys() == tool_methods(MazeEnvironment()).keys()
-    assert tool_schema(found.move) == tool_schema(MazeEnvironment.move)
-    assert inspect.signature(found.reset) == inspect.signature(MazeEnvironment.reset)
-    assert missing_columns(found, []) == missing_columns(MazeEnvironment, [])
+    assert issubclass(rewarded_class, MazeEnvironment)
+    assert tool_methods(rewarded_class()).keys() == tool_methods(MazeEnvironment()).keys()
+    assert tool_schema(rewarded_class.move) == tool_schema(MazeEnvironment.move)
+    assert inspect.signature(rewarded_class.reset) == inspect.signature(MazeEnvironment.reset)
+    assert missing_columns(rewarded_class, []) == missing_columns(MazeEnvironment, [])
 
 
 class Slow(MazeEnvironment):

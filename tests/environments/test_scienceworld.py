@@ -39,10 +39,10 @@ def world() -> Iterator[ScienceworldEnvironment]:
 
 
 def test_the_tasks_are_those_that_were_found_to_replay() -> None:
-    found = json.loads(RESULT.read_text())
-    replaying = {task: tuple(one["variations"].values()) for task, one in found.items() if one["replays"]}
+    results = json.loads(RESULT.read_text())
+    replaying = {task: tuple(one["variations"].values()) for task, one in results.items() if one["replays"]}
     assert replaying == TASKS
-    assert all(one["contiguous"] for one in found.values())
+    assert all(one["contiguous"] for one in results.values())
     assert sorted([*LEVELS["standard"], *LEVELS["hard"]]) == sorted(TASKS)
 
 
@@ -162,8 +162,8 @@ def test_an_episode_is_the_same_again_and_in_a_fresh_process(world: Scienceworld
     world.act("wait")
     texts = [world.reset(**row), *(world.act(command) for command in commands if not world.over)]
     environment = os.environ | {"PYTHONHASHSEED": "77", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    given = json.dumps([row, commands[: len(texts) - 1]])
-    fresh = subprocess.run([sys.executable, "-c", PLAY, given], env=environment, capture_output=True, text=True)
+    task_json = json.dumps([row, commands[: len(texts) - 1]])
+    fresh = subprocess.run([sys.executable, "-c", PLAY, task_json], env=environment, capture_output=True, text=True)
     assert json.loads(fresh.stdout) == texts, fresh.stderr
 
 

@@ -32,11 +32,11 @@ TENT = Product(
 
 
 def played(environment: ShopEnvironment, choose: Any, row: dict[str, Any]) -> list[str]:
-    seen = [environment.reset(**row)]
+    observations = [environment.reset(**row)]
     while not environment.over and (action := choose(environment)) is not None:
         name, arguments = action
-        seen.append(getattr(environment, name)(**arguments))
-    return seen
+        observations.append(getattr(environment, name)(**arguments))
+    return observations
 
 
 @pytest.fixture
@@ -134,12 +134,16 @@ def test_every_request_can_be_fulfilled_and_hard_ones_have_near_misses(level: st
 def test_the_expert_fulfils_every_request_without_an_invalid_action(level: str, held_out: bool) -> None:
     environment, choose = ShopEnvironment(), expert()
     for row in dataset_rows(100, seed=3, held_out=held_out, level=level, catalogue_seed=1):
-        seen = played(environment, choose, row)
-        assert environment.success, seen
+        observations = played(environment, choose, row)
+        assert environment.success, observations
         assert environment.get_reward() == 1.0
-        assert environment.metrics == {"actions": len(seen) - 1, "effective": len(seen) - 1, "invalid": 0}
-        assert seen[-1].endswith("It is what was wanted. The episode is over.")
-        assert max(len(text) for text in seen) < 1000
+        assert environment.metrics == {
+            "actions": len(observations) - 1,
+            "effective": len(observations) - 1,
+            "invalid": 0,
+        }
+        assert observations[-1].endswith("It is what was wanted. The episode is over.")
+        assert max(len(text) for text in observations) < 1000
 
 
 def test_one_expert_plays_in_many_environments_in_turns() -> None:
@@ -180,17 +184,17 @@ def test_an_episode_by_hand(environment: ShopEnvironment) -> None:
     assert environment.click("[next >]").split("\n")[0] == "[back to search] [< prev] [next >]"
     assert environment.click("< Prev") == results
     assert environment.buy().startswith("Invalid: no product is open.\n")
-    shown = environment.click("P5")
+    page = environment.click("P5")
     for name, value in goal.options.items():
-        assert f"{name}: " in shown
-        shown = environment.click(value)
-        assert f"(chosen: {value})" in shown
-    assert f"price: {product.cost(goal.options) / 100:.2f}\n" in shown
+        assert f"{name}: " in page
+        page = environment.click(value)
+        assert f"(chosen: {value})" in page
+    assert f"price: {product.cost(goal.options) / 100:.2f}\n" in page
     effective = environment.metrics["effective"]
-    assert environment.click(value) == shown  # chosen already
+    assert environment.click(value) == page  # chosen already
     assert environment.metrics["effective"] == effective
     assert environment.click("description") == f"[back to search] [< prev]\n{product.description}"
-    assert environment.click("< prev") == shown
+    assert environment.click("< prev") == page
     assert environment.click("buy now").startswith("Invalid: buying is the tool buy.\n")
     assert environment.get_reward() == 0.0
     assert environment.buy().endswith("It is what was wanted. The episode is over.")
@@ -212,7 +216,7 @@ def test_a_near_miss_is_told_and_going_back_forgets_the_options(environment: Sho
     environment.click(colour)
     environment.click("< prev")
     assert f"[{colour}]" in environment.click("p0")
-    assert environment._chosen == {}
+    assert environment._choices == {}
     end = environment.buy()
     reward = match(catalogue(0).goal(0, "standard"), product, {})
     assert 0 < reward < 1
@@ -323,12 +327,12 @@ def test_any_action_is_answered_in_words() -> None:
 
 
 def test_the_wanderer_wanders_and_buys() -> None:
-    environment, choose, bought = ShopEnvironment(), wanderer(random.Random(0)), 0
+    environment, choose, purchases = ShopEnvironment(), wanderer(random.Random(0)), 0
     for row in dataset_rows(40):
-        seen = played(environment, choose, row)
+        observations = played(environment, choose, row)
         assert environment.metrics["invalid"] == 0
-        bought += seen[-1].startswith("Bought:")
-    assert bought > 20
+        purchases += observations[-1].startswith("Bought:")
+    assert purchases > 20
 
 
 def episodes() -> list[list[str]]:

@@ -44,14 +44,14 @@ def naive_step(cells: Cells, action: str) -> Cells:
 def naive_shortest(board: str, most: int) -> int | None:
     """Actions to a solved board, one ring of pictures at a time; None where it takes more than `most`."""
     ring = {tuple(sorted(cells_of(board).items()))}
-    seen = set(ring)
+    visited = set(ring)
     for length in range(most + 1):
         if any("B" not in dict(state).values() for state in ring):
             return length
         ring = {
             tuple(sorted(naive_step(dict(state), action).items())) for state in ring for action in sokoban.ACTIONS
-        } - seen
-        seen |= ring
+        } - visited
+        visited |= ring
     return None
 
 
@@ -89,12 +89,12 @@ def test_actions_agree_with_a_naive_reference(board: str, turns: list[list[str]]
             cells = after
             if "B" not in cells.values():
                 break
-        seen = environment.act("; ".join(actions))
-        assert cells_of(seen[:-1]) == cells
+        observation = environment.act("; ".join(actions))
+        assert cells_of(observation[:-1]) == cells
         assert environment.metrics == counts
         assert environment.turns == turn
         assert environment.success == ("B" not in cells.values())
-        assert (seen[-1] == "!") == environment.over == (environment.success or turn == 5)
+        assert (observation[-1] == "!") == environment.over == (environment.success or turn == 5)
         if environment.over:
             break
 

@@ -108,7 +108,7 @@ def test_reset_closes_the_last_database(environment: SqlEnvironment) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "answer", "right"),
+    ("submission", "answer", "right"),
     [
         ("5", "5", True),
         (" 5.0 ", "5", True),
@@ -123,14 +123,14 @@ def test_reset_closes_the_last_database(environment: SqlEnvironment) -> None:
         ("\0", "Ada", False),
     ],
 )
-def test_answers_are_compared_as_numbers_or_names(given: str, answer: str, right: bool) -> None:
-    assert is_right(given, answer) is right
+def test_answers_are_compared_as_numbers_or_names(submission: str, answer: str, right: bool) -> None:
+    assert is_right(submission, answer) is right
 
 
 def test_every_task_is_asked_and_the_answers_are_not_all_alike() -> None:
     rows = dataset_rows(200)
-    asked = {row["prompt"][0]["content"].split("Question: ")[1][:12] for row in rows}
-    assert asked == {question[:12] for question, _ in sql_company.TASKS}
+    questions = {row["prompt"][0]["content"].split("Question: ")[1][:12] for row in rows}
+    assert questions == {question[:12] for question, _ in sql_company.TASKS}
     assert len({row["answer"] for row in rows}) > 80
     assert {row["database_seed"] % 10 == 0 for row in rows} == {False}
     assert {row["database_seed"] % 10 for row in dataset_rows(50, held_out=True)} == {0}
@@ -467,10 +467,10 @@ def test_every_harder_task_is_asked() -> None:
     for level, kind in (("hard-1", "questions"), ("hard-2", "changes")):
         tasks = {text for one in OTHERS.values() for text, _ in getattr(one, kind)}
         patterns = {text: re.sub(r"\\{\w+\\}", ".+", re.escape(text)) for text in tasks}
-        asked = [
+        questions = [
             row["prompt"][0]["content"].split("\n\n")[1].split(": ", 1)[1] for row in dataset_rows(300, level=level)
         ]
-        assert all(any(re.fullmatch(pattern, one) for one in asked) for pattern in patterns.values())
+        assert all(any(re.fullmatch(pattern, one) for one in questions) for pattern in patterns.values())
 
 
 def test_answers_of_joins_against_plain_loops() -> None:

@@ -60,15 +60,15 @@ class Naive:
 
 def naive_shortest(start: Naive) -> int:
     """Actions to the delivery, one ring of states at a time."""
-    ring, seen, length = [start], {start.key()}, 0
+    ring, visited, length = [start], {start.key()}, 0
     while not any(state.done for state in ring):
         following = []
         for state in ring:
             for action in taxi.ACTIONS:
                 after = Naive(state.cell, state.where, state.wish)
                 after.act(action)
-                if after.key() not in seen:
-                    seen.add(after.key())
+                if after.key() not in visited:
+                    visited.add(after.key())
                     following.append(after)
         ring, length = following, length + 1
     return length
@@ -79,8 +79,8 @@ def naive_of(state: int) -> Naive:
     return Naive((row, column), "RGYB"[passenger], "RGYB"[destination])
 
 
-def cells_of(seen: str) -> list[list[str]]:
-    lines = seen[:-1].split("\n")
+def cells_of(observation: str) -> list[list[str]]:
+    lines = observation[:-1].split("\n")
     assert len({len(line) for line in lines}) == 1
     for r, line in enumerate(lines[1:-1]):
         separators = line[:: taxi.WIDTH + 1]
@@ -96,10 +96,10 @@ WORDS = st.sampled_from([*taxi.ACTIONS, "best", "best", "best", "best", "honk"])
 @given(st.sampled_from(taxi.start_states()), st.lists(st.lists(WORDS, min_size=1, max_size=6), min_size=6, max_size=6))
 def test_actions_agree_with_a_naive_reference(start: int, turns: list[list[str]]) -> None:
     naive, environment = naive_of(start), taxi.TaxiEnvironment()
-    seen = environment.reset(start, max_turns=6)
+    observation = environment.reset(start, max_turns=6)
     counts = {"actions": 0, "effective": 0, "invalid": 0}
     for turn, words in enumerate(turns, start=1):
-        assert cells_of(seen) == naive.picture()
+        assert cells_of(observation) == naive.picture()
         solution, actions = iter(taxi.solve(environment._number) or []), []
         for word in words:
             actions.append(next(solution, "honk") if word == "best" else word)
@@ -113,14 +113,14 @@ def test_actions_agree_with_a_naive_reference(start: int, turns: list[list[str]]
                 break
         counts["actions"] += taken
         counts["invalid"] += wrong
-        seen = environment.act(";".join(actions))
+        observation = environment.act(";".join(actions))
         if wrong:
-            first, _, seen = seen.partition("\n")
+            first, _, observation = observation.partition("\n")
             assert first == f"Invalid: {wrong} of {taken}"
-        assert cells_of(seen) == naive.picture()
+        assert cells_of(observation) == naive.picture()
         assert environment.metrics == counts
         assert (environment.success, environment.turns) == (naive.done, turn)
-        assert (seen[-1] == "!") == environment.over == (naive.done or turn == 6)
+        assert (observation[-1] == "!") == environment.over == (naive.done or turn == 6)
         if environment.over:
             break
 

@@ -174,8 +174,8 @@ def test_an_episode_is_the_same_in_a_fresh_process_that_makes_the_game_anew(
     assert episode(world, row, commands) == texts
     environment = os.environ | {"WM_PLUGIN_CACHE": str(tmp_path), "PYTHONHASHSEED": "77"}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-    given = json.dumps([row, commands])
-    fresh = subprocess.run([sys.executable, "-c", PLAY, given], env=environment, capture_output=True, text=True)
+    task_json = json.dumps([row, commands])
+    fresh = subprocess.run([sys.executable, "-c", PLAY, task_json], env=environment, capture_output=True, text=True)
     assert json.loads(fresh.stdout) == texts, fresh.stderr
 
 

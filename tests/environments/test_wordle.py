@@ -54,27 +54,27 @@ def test_feedback_agrees_with_a_naive_reference(guess: str, word: str) -> None:
 @settings(max_examples=300, derandomize=True, deadline=None, database=None)
 @given(FIVE, st.lists(st.lists(FIVE | st.sampled_from(["abcd", "a1bcd", "äbcde"]), min_size=1, max_size=3), max_size=5))
 def test_turns_agree_with_a_naive_reference(word: str, turns: list[list[str]]) -> None:
-    environment, given_so_far = wordle.WordleEnvironment(), []
+    environment, guesses_so_far = wordle.WordleEnvironment(), []
     assert environment.reset(word, max_turns=5) == "6 left>"
     counts = {"actions": 0, "effective": 0, "invalid": 0}
     for turn, guesses in enumerate(turns, start=1):
         for guess in guesses:
             counts["actions"] += 1
             if guess.isascii() and guess.isalpha() and len(guess) == 5:
-                counts["effective"] += guess not in given_so_far
-                given_so_far.append(guess)
-                if guess == word or len(given_so_far) == 6:
+                counts["effective"] += guess not in guesses_so_far
+                guesses_so_far.append(guess)
+                if guess == word or len(guesses_so_far) == 6:
                     break
             else:
                 counts["invalid"] += 1
         lines = environment.act("; ".join(guesses)).split("\n")
         lines = lines[lines[0].startswith("Invalid") :]
-        assert [line.replace(" ", "") for line in lines[0:-1:2]] == given_so_far
-        assert [line.replace(" ", "") for line in lines[1:-1:2]] == [naive_feedback(g, word) for g in given_so_far]
+        assert [line.replace(" ", "") for line in lines[0:-1:2]] == guesses_so_far
+        assert [line.replace(" ", "") for line in lines[1:-1:2]] == [naive_feedback(g, word) for g in guesses_so_far]
         assert environment.metrics == counts
-        assert (environment.turns, environment.success) == (turn, word in given_so_far)
-        over = environment.success or len(given_so_far) == 6 or turn == 5
-        assert lines[-1] == f"{6 - len(given_so_far)} left" + ("!" if over else ">")
+        assert (environment.turns, environment.success) == (turn, word in guesses_so_far)
+        over = environment.success or len(guesses_so_far) == 6 or turn == 5
+        assert lines[-1] == f"{6 - len(guesses_so_far)} left" + ("!" if over else ">")
         assert environment.over == over
         if over:
             break
@@ -94,9 +94,9 @@ def test_an_episode() -> None:
 def test_six_guesses_end_an_episode_and_the_word_stays_hidden() -> None:
     environment = wordle.WordleEnvironment()
     environment.reset("eagle")
-    seen = environment.act(";".join(["crane"] * 9))
-    assert seen.endswith("0 left!")
-    assert "e a g l e" not in seen
+    observation = environment.act(";".join(["crane"] * 9))
+    assert observation.endswith("0 left!")
+    assert "e a g l e" not in observation
     assert environment.get_reward() == 0.0
     assert environment.metrics == {"actions": 6, "effective": 1, "invalid": 0}
 

@@ -1,12 +1,13 @@
 import random
 import sys
 import types
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
-from wm_plugin.environments import taxi
-from wm_plugin.environments.worlds import Need, World, load, wander
+from wm_plugin.environments import Needs, taxi
+from wm_plugin.environments.worlds import World, load, wander
 from wm_plugin.errors import UserError
 
 pytest.importorskip("transformers")
@@ -53,7 +54,8 @@ def door(monkeypatch: pytest.MonkeyPatch) -> World:
 
 def test_one_class_is_a_world(door: World) -> None:
     assert door.summary == "A door"
-    assert (door.levels, door.irreversible, door.need, door.missing(), door.expert()) == ((), (), None, [], None)
+    assert (door.levels, door.irreversible, door.missing(), door.expert()) == ((), (), [], None)
+    assert door.spec.tools == ("push",)
     rows = door.rows(50, seed=1)
     assert rows == door.rows(50, seed=1) != door.rows(50, seed=2)
     assert door.make().reset(**rows[0]) == f"A door with the number {rows[0]['seed']}."
@@ -64,15 +66,15 @@ def test_one_class_is_a_world(door: World) -> None:
 
 
 def test_a_wanderer_fills_in_arguments_by_their_types(door: World) -> None:
-    choose, seen = wander(random.Random(0)), []
+    choose, sides = wander(random.Random(0)), []
     for _ in range(50):
         tool, arguments = choose(door.make()) or ("", {})
         assert tool == "push"
         assert isinstance(arguments["strength"], int)
         assert isinstance(arguments["gently"], bool)
         assert all(isinstance(word, str) for word in arguments["words"])
-        seen.append(arguments["side"])
-    assert set(seen) == {"left", "right"}
+        sides.append(arguments["side"])
+    assert set(sides) == {"left", "right"}
 
 
 def test_functions_beside_the_class_are_used(door: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,8 +83,39 @@ def test_functions_beside_the_class_are_used(door: World, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(door.module, "dataset_rows", dataset_rows, raising=False)
     monkeypatch.setattr(door.module, "expert", lambda: lambda _: None, raising=False)
-    assert door.rows(2, 5, True) == [{"prompt": [], "seed": 5, "held_out": True}] * 2
-    assert (door.expert() or print)(None) is None
+    monkeypatch.setattr(door.module, "wanderer", lambda rng: lambda _: ("push", {"side": "left"}), raising=False)
+    monkeypatch.setattr(door.module, "LEVELS", {"one": 1, "two": 2}, raising=False)
+    world = load("door_world:DoorEnvironment")
+    assert world.rows(2, 5, True) == [{"prompt": [], "seed": 5, "held_out": True}] * 2
+    assert (world.expert() or print)(None) is None
+    assert world.wanderer(random.Random(0))(None) == ("push", {"side": "left"})
+    assert world.levels == ("one", "two")
+
+
+def test_what_stands_beside_the_class_is_taken_from_the_module_that_defines_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "reexporting_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("from reexporting_package.worlds import MyEnvironment\n")
+    (package / "worlds.py").write_text(
+        "LEVELS = ('easy', 'steep')\n"
+        "class MyEnvironment:\n"
+        "    irreversible = ('jump',)\n"
+        "    def reset(self, **_): return 'A cliff.'\n"
+        "    def jump(self) -> str: return 'Splash.'\n"
+        "def dataset_rows(count, seed=0, held_out=False, level='easy'): return [{'prompt': [], 'level': level}] * count\n"
+        "def expert(): return lambda environment: ('jump', {})\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for path in ("reexporting_package:MyEnvironment", "reexporting_package.MyEnvironment"):
+        world = load(path)
+        assert world.name == path
+        assert (world.levels, world.spec.tools, world.irreversible) == (("easy", "steep"), ("jump",), ("jump",))
+        assert world.rows(1, level="steep") == [{"prompt": [], "level": "steep"}]
+        assert (world.expert() or print)(world.make()) == ("jump", {})
+        assert world.spec.wanderer is None
+        assert world.module.__name__ == "reexporting_package.worlds"
 
 
 def test_a_class_that_needs_columns_needs_rows(door: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,12 +144,11 @@ def test_fewer_rows_where_there_are_not_so_many() -> None:
 
 
 def test_what_is_missing_is_said_with_the_way_to_get_it() -> None:
-    need = Need("maze", ("json", "no_such_module"), ("no-such-program",))
-    assert need.missing() == [
+    assert Needs("maze", ("json", "no_such_module"), ("no-such-program",)).missing() == [
         "no_such_module (pip install 'wm-plugin[maze]')",
         "the program no-such-program",
     ]
-    assert Need(None, ("json.no_such",)).missing() == ["json.no_such (no extra brings it: see the docs)"]
+    assert Needs(None, ("json.no_such",)).missing() == ["json.no_such (no extra brings it: see the docs)"]
 
 
 @pytest.mark.parametrize("name", ["maze", "sokoban", "taxi"])
@@ -124,10 +156,10 @@ def test_rows_of_any_number_of_turns_say_so(name):
     world = load(name)
     if missing := world.missing():
         pytest.skip(" and ".join(missing))
-    for turns, said in ((30, "at most 30 turns"), (6, "at most 6 turns"), (1, "one turn")):
+    for turns, phrase in ((30, "at most 30 turns"), (6, "at most 6 turns"), (1, "one turn")):
         (row,) = world.module.dataset_rows(1, max_turns=turns)
         text = row["prompt"][0]["content"]
-        assert said in text
+        assert phrase in text
         assert "{" not in text
         environment = world.make()
         environment.reset(**row)

@@ -34,9 +34,9 @@ def test_the_boards_are_always_the_same_and_measuring_changes_nothing() -> None:
 
 def test_predictions_are_second_observations() -> None:
     held_out = HeldOut(TOKENIZER, 40)
-    found = held_out.predict(make_model(TOKENIZER, 0), count=2)
-    assert len(found) == 2
-    for prediction in found:
+    predictions = held_out.predict(make_model(TOKENIZER, 0), count=2)
+    assert len(predictions) == 2
+    for prediction in predictions:
         assert len(prediction.context) == 44  # two boards, two headers and two moves
         assert len(prediction.real) == 20
         assert prediction.real[-1] in ">!"

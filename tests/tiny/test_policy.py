@@ -133,8 +133,8 @@ def test_play_conditions_every_move_on_the_whole_episode() -> None:
     luck = torch.rand(len(boards), 6, generator=torch.Generator().manual_seed(7))
     for row, episode in enumerate(play(model, tokenizer, boards, seed=7)):
         for turn, move in enumerate(episode.parts[1::2]):
-            told = zip(episode.parts[: 2 * turn + 1 : 2], [*episode.parts[1 : 2 * turn + 1 : 2], ""], strict=True)
-            ids = torch.tensor([tokenizer("".join(board + ":" + action for board, action in told)).input_ids])
+            pairs = zip(episode.parts[: 2 * turn + 1 : 2], [*episode.parts[1 : 2 * turn + 1 : 2], ""], strict=True)
+            ids = torch.tensor([tokenizer("".join(board + ":" + action for board, action in pairs)).input_ids])
             with torch.no_grad():
                 odds = model(input_ids=ids).logits[0, -1, tokenizer("UDLR").input_ids].softmax(-1)
             edges = torch.cat([torch.zeros(1), odds.cumsum(-1)])

@@ -67,7 +67,7 @@ def test_both_stages_learn_what_they_are_for() -> None:
 
 @pytest.mark.parametrize(("stop_at", "last_step"), [(0.0, 4), (0.9, 6)])
 def test_world_model_training_stops_when_the_world_is_learnt(stop_at: float, last_step: int) -> None:
-    seen: list[tuple[int, int]] = []
+    calls: list[tuple[int, int]] = []
     world_model_sft(
         make_model(TOKENIZER, 0),
         TOKENIZER,
@@ -75,6 +75,6 @@ def test_world_model_training_stops_when_the_world_is_learnt(stop_at: float, las
         max_steps=6,
         stop_at=stop_at,
         check_every=4,
-        progress=lambda *step: seen.append(step),
+        progress=lambda *step: calls.append(step),
     )
-    assert seen == [*((step, 6) for step in range(1, last_step + 1)), (6, 6)]  # the last one fills the bar
+    assert calls == [*((step, 6) for step in range(1, last_step + 1)), (6, 6)]  # the last one fills the bar

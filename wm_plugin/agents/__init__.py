@@ -1,4 +1,4 @@
-"""Agents in environments: trajectories of our own worlds, and what a trained world model is good for."""
+"""Agents in environments: policies, their rollouts as trajectories, and data made by trying other actions."""
 
 from wm_plugin.agents.rollout import play, replay
 

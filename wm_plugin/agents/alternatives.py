@@ -1,4 +1,4 @@
-"""Implicit world modelling: what other actions than the expert's bring about in the states that the expert saw.
+"""Implicit world modelling: the outcomes of other actions in the states of an expert's trajectories.
 
 RWML's baseline IWM (section 3.1, appendices B.3 and C.4) trains on these transitions and on the expert's own turns
 (`samples.constructions.imitation`).
@@ -13,7 +13,7 @@ from wm_plugin.samples.constructions import acts
 from wm_plugin.trajectories.expand import identity, transition
 from wm_plugin.trajectories.schema import Action, Trajectory, Transition, Turn
 
-# (the trajectory so far, the environment in that state, how many) -> actions that the agent might take
+# (the trajectory so far, the environment in that state, how many) -> other actions that an agent might take there
 Propose = Callable[[Trajectory, Any, int], Iterable[Action]]
 
 
@@ -25,20 +25,20 @@ def iwm(
     alternatives: int = 3,
     counts: Counter[str] | None = None,
 ) -> Iterator[Transition]:
-    """Implicit world modelling: the transitions of an expert, and in each of its states those of other actions.
+    """The transitions of an expert and, in each of its states, those of other actions.
 
     Args:
-        trajectories: of `agents.play` in this environment.
-        environment: an instance; other actions run in it after the expert's have been played again.
-        propose: the agent's other actions, such as the target model's at temperature 1, or `agents.scripted.directions`. The
-            expert's action and duplicates are left out.
-        alternatives: other actions a state, at most.
-        counts: is filled with `expert` and `alternative` transitions, and trajectories that were left out, by reason.
+        trajectories: from `agents.play` in this environment.
+        environment: an instance; the expert's actions are replayed in it before each alternative.
+        propose: proposes other actions, such as the target model's at temperature 1, or `agents.scripted.directions`. The
+            expert's own action and duplicates are left out.
+        alternatives: at most so many other actions for each state.
+        counts: receives the numbers of `expert` and `alternative` transitions, and of skipped trajectories by reason.
     """
     counts = Counter() if counts is None else counts
     for trajectory in trajectories:
         branches = branch(trajectory, environment, propose, alternatives, counts)
-        name = identity(trajectory)  # of the alternatives too: they are one task's, and share their history
+        name = identity(trajectory)  # the alternatives have the same name: same task, same history
         for number, others in enumerate(branches or ()):
             for turn in (trajectory.turns[number], *others):
                 at_turn = trajectory.model_copy(update={"turns": (*trajectory.turns[:number], turn)})
@@ -50,10 +50,10 @@ def iwm(
 def branch(
     trajectory: Trajectory, environment: Any, propose: Propose, alternatives: int, counts: Counter[str]
 ) -> list[list[Turn]] | None:
-    """What other actions bring about in each state of a trajectory: as many lists as it has turns.
+    """The turns of other actions in each state of a trajectory: one list for each of its turns.
 
-    None if it is of another environment, or if an environment that does the same again does not show the same: then an
-    alternative would not follow from the history that it is shown with. `counts` gets the reason.
+    None if the trajectory is of another environment, or if replaying its actions gives other observations: then an alternative
+    would not follow from the history beside it. `counts` receives the reason.
     """
     row, host = trajectory.metadata.get("reset"), trajectory.metadata.get("host", "trl")
     if trajectory.metadata.get("environment") != path_of(environment) or not isinstance(row, dict):
@@ -61,8 +61,8 @@ def branch(
         return None
     actions = [turn.action for turn in trajectory.turns]
 
-    def reached(actions: Sequence[Action], number: int) -> Trajectory | None:
-        """The trajectory of these actions, if its first turns are those of the expert."""
+    def replayed(actions: Sequence[Action], number: int) -> Trajectory | None:
+        """The trajectory of these actions, if its first `number` turns are those of the expert."""
         played = replay(environment, row, actions, host=host)
         same = (
             played.context.initial_state == trajectory.context.initial_state
@@ -70,26 +70,27 @@ def branch(
         )
         return played if same else None
 
-    found: list[list[Turn]] = []
-    if reached(actions, len(actions)) is None:
+    branches: list[list[Turn]] = []
+    if replayed(actions, len(actions)) is None:
         counts["does not replay"] += 1
         return None
     for number, action in enumerate(actions):
-        so_far = reached(actions[:number], number)  # the environment is in this state when it is shown to `propose`
+        so_far = replayed(actions[:number], number)  # `propose` gets the environment in this state
         others = _others(propose(so_far, environment, alternatives), action, alternatives) if so_far else []
-        played = [reached([*actions[:number], other], number) for other in others]
+        played = [replayed([*actions[:number], other], number) for other in others]
         if so_far is None or None in played:
             counts["does not replay"] += 1
             return None
-        found.append([other.turns[number] for other in played if other is not None])
-    return found
+        branches.append([other.turns[number] for other in played if other is not None])
+    return branches
 
 
-def _others(proposed: Iterable[Action], action: Action, count: int) -> list[Action]:
-    tried = {acts(action)}
-    found: list[Action] = []
-    for other in proposed:
-        if len(found) < count and (does := acts(other)) not in tried:
-            tried.add(does)
-            found.append(other)
-    return found
+def _others(proposals: Iterable[Action], action: Action, count: int) -> list[Action]:
+    """The first `count` proposals that differ from `action` and from one another."""
+    keys = {acts(action)}
+    others: list[Action] = []
+    for proposal in proposals:
+        if len(others) < count and (key := acts(proposal)) not in keys:
+            keys.add(key)
+            others.append(proposal)
+    return others

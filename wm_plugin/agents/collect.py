@@ -1,8 +1,8 @@
 """Rollouts by the thousand: episodes of an environment under a policy, as trajectories in a file.
 
-What is done is kept in a folder, in shards that are written whole or not at all: after a kill the same call goes on, and at most
-one shard is played again. An episode depends on the settings and its row alone, so that the file is the same, byte for byte,
-however many processes there are, and whether the run was interrupted or not (of a model: as far as it answers the same again).
+Episodes are kept in a folder, in shards that are written whole or not at all: after a kill the same call goes on, and at most
+one shard is played again. An episode depends only on the settings and its row. So the file is the same, byte for byte, for any
+number of processes, and whether the run was interrupted or not (with a model: as far as the model answers the same again).
 """
 
 import hashlib
@@ -29,9 +29,9 @@ VERSION = 1  # of the folder's layout
 
 @dataclass
 class Summary:
-    """What became of the episodes. Shares are of all actions."""
+    """Figures over all episodes. Shares are of all actions."""
 
-    episodes: int = 0  # that were played to an end
+    episodes: int = 0  # those with a trajectory
     successes: int = 0
     reward: float = 0.0  # sum
     turns: int = 0
@@ -39,21 +39,22 @@ class Summary:
     calls: Counter[str] = field(default_factory=Counter)  # by tool
     failed: Counter[str] = field(default_factory=Counter)  # episodes without a trajectory, by reason
 
-    def add(self, found: Trajectory | Reject) -> None:
-        if isinstance(found, Reject):
-            self.failed[found.kind] += 1
+    def add(self, result: Trajectory | Reject) -> None:
+        """Count an episode."""
+        if isinstance(result, Reject):
+            self.failed[result.kind] += 1
             return
         self.episodes += 1
-        self.successes += bool(found.success)
-        self.reward += found.reward or 0.0
-        self.turns += len(found.turns)
-        self.calls.update(call.name for turn in found.turns for call in turn.action.calls)
-        figures = found.metadata.get("figures", {})
+        self.successes += bool(result.success)
+        self.reward += result.reward or 0.0
+        self.turns += len(result.turns)
+        self.calls.update(call.name for turn in result.turns for call in turn.action.calls)
+        figures = result.metadata.get("figures", {})
         for name in ("actions", "effective", "invalid", "lost"):
             self.figures[name] += int(figures.get(name, 0))
 
     def as_dict(self) -> dict[str, Any]:
-        """`lost` counts the episodes whose process died or hung: ours, or the environment's own."""
+        """Means and shares as JSON values. `lost` counts the episodes whose process died or hung: ours or the environment's."""
         episodes, actions = max(self.episodes, 1), max(self.figures["actions"], 1)
         return {
             "episodes": self.episodes,
@@ -84,16 +85,16 @@ def collect(
     """Play every row and write the trajectories to `out` (.jsonl or .parquet), in order.
 
     An episode without a trajectory, because its process died or hung, or a server gave no answer, is a line of the rejects file
-    with its reason: never lost silently. The trajectories' `source` says which row they are of, and `metadata` which policy's.
+    with its reason. A trajectory's `source` has the number of its row, its `metadata` the name of the policy.
 
     Args:
-        folder: keeps the shards; it may be removed afterwards.
+        folder: for the shards; it may be removed afterwards.
         rejects: default: X.rejects.jsonl beside X.
-        shard_size: episodes that a kill loses, at most.
-        watch: gets the shards' numbers as they are done and hands them on: for a progress bar.
+        shard_size: episodes in a shard: at most so many are lost by a kill.
+        watch: wraps the iterator over the paths of finished shards, for a progress bar.
 
     Raises:
-        UserError: the folder is of other settings or rows, a shard is damaged, or `out` cannot be written.
+        UserError: the folder has shards of other settings or rows, a shard is damaged, or `out` cannot be written.
     """
     if shard_size < 1:
         raise UserError(f"shard_size is {shard_size}; write a number >= 1")
@@ -109,7 +110,7 @@ def collect(
                 tasks = list(enumerate(rows[start : start + shard_size], start))
                 results = player(tasks)
                 name = str(player.settings["policy"])
-                write((_found(world, name, *pair) for pair in zip(tasks, results, strict=True)), path)
+                write((_result(world, name, *pair) for pair in zip(tasks, results, strict=True)), path)
             yield path
 
     def everything() -> Iterator[Trajectory | Reject]:
@@ -118,16 +119,16 @@ def collect(
             start = int(path.stem.removeprefix("episodes-")) * shard_size
             if len(shard) != len(rows[start : start + shard_size]):
                 raise UserError(f"{path}: damaged; remove it, and it is played again")
-            for found in shard:
-                summary.add(found)
-                yield found
+            for result in shard:
+                summary.add(result)
+                yield result
 
     with closing(player):
         write(everything(), out, rejects)
     return summary
 
 
-def _found(world: World, policy: str, task: Task, result: Trajectory | Lost) -> Trajectory | Reject:
+def _result(world: World, policy: str, task: Task, result: Trajectory | Lost) -> Trajectory | Reject:
     number, row = task
     if isinstance(result, Lost):
         raw = json.dumps(dict(row), ensure_ascii=False, default=str)
@@ -137,10 +138,10 @@ def _found(world: World, policy: str, task: Task, result: Trajectory | Lost) -> 
 
 
 def _read_shard(path: Path) -> list[Trajectory | Reject]:
-    found: list[Trajectory | Reject] = list(read(path, "own")) if path.stat().st_size else []
+    results: list[Trajectory | Reject] = list(read(path, "own")) if path.stat().st_size else []
     beside = path.with_name(f"{path.stem}.rejects.jsonl")
     for line in beside.read_text(encoding="utf-8").splitlines() if beside.exists() else ():
-        kept = json.loads(line)
-        kind = kept["reason"].partition(":")[0]
-        found.append(Reject(kept["file"], kept["row"], kind, kept["reason"], kept["raw"]))
-    return found
+        reject = json.loads(line)
+        kind = reject["reason"].partition(":")[0]
+        results.append(Reject(reject["file"], reject["row"], kind, reject["reason"], reject["raw"]))
+    return results

@@ -1,4 +1,4 @@
-"""Who plays episodes: an environment's own expert or wanderer, a model behind a server, or a model in this process."""
+"""Players run a policy over many rows: an environment's own expert or wanderer, a model behind a server, or a local model."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import wm_plugin.agents.rollout as rollout
 from wm_plugin.agents.policies import LocalPolicy, NoAnswer, ServerPolicy
 from wm_plugin.agents.scripted import scripted
-from wm_plugin.environments.kit.protocol import GIVEN_SCHEMAS, path_of_tool, tool_names, tool_schema
+from wm_plugin.environments.kit.protocol import READY_SCHEMAS, path_of_tool, tool_names, tool_schema
 from wm_plugin.environments.worlds import World, load
 from wm_plugin.errors import UserError
 from wm_plugin.runtime.predict import LocalPredictor, seed_of
@@ -16,21 +16,18 @@ from wm_plugin.runtime.workers import Function, Lost, Processes, Threads
 from wm_plugin.trajectories.schema import Action, Trajectory
 
 SCRIPTED = ("random", "expert")
-MAX_TURNS = 64  # where nothing else is said; environments end on their own
+MAX_TURNS = 64  # the default; environments end on their own, too
 
 Row = Mapping[str, Any]
 Task = tuple[int, Row]  # a row and its number
 
 
 class Player(Protocol):
-    """Plays episodes.
-
-    A call takes rows with their numbers and returns what came of each in order: a trajectory, or a `Lost`.
-    """
+    """Plays episodes: a call takes numbered rows and returns a trajectory or a `Lost` for each, in order."""
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the episodes depend on beside the rows, as JSON values."""
+        """What the episodes depend on besides the rows, as JSON values."""
         ...
 
     def __call__(self, tasks: Sequence[Task]) -> list[Trajectory | Lost]: ...
@@ -42,8 +39,9 @@ class ScriptedPlayer:
     """The environment's own expert or wanderer, in several processes.
 
     Args:
-        policy: `random` or `expert`. Each episode has a generator of its own, from `seed` and the row's number.
-        timeout: seconds that an episode may take; one that takes longer, or whose process dies, is lost.
+        policy: `random` or `expert`.
+        seed: with the row's number, it seeds the random generator of an episode.
+        timeout: seconds for an episode; one that takes longer, or whose process dies, is lost.
     """
 
     def __init__(
@@ -60,15 +58,15 @@ class ScriptedPlayer:
         if policy == "expert" and world.expert() is None:
             raise UserError(f"{world.name} has no expert: write expert() beside the class, or take --policy random")
         self.settings = {"policy": policy, "seed": seed, "max_turns": max_turns, "host": host}
-        # Loading transformers takes seconds: schemas are made once, and not in every process.
+        # Schemas are made here, once: loading transformers in every process would take seconds.
         tools = [getattr(world.environment, name) for name in tool_names(world.environment)]
         schemas = {path_of_tool(tool): tool_schema(tool) for tool in tools}
         arguments = (world.name, policy, seed, max_turns, host, schemas)
         self._workers = Processes(_scripted_function, arguments, workers=workers, timeout=timeout)
 
     def __call__(self, tasks: Sequence[Task]) -> list[Trajectory | Lost]:
-        found = self._workers.map(tasks)
-        return [one if isinstance(one, Lost) else Trajectory.model_validate_json(one) for one in found]
+        results = self._workers.map(tasks)
+        return [result if isinstance(result, Lost) else Trajectory.model_validate_json(result) for result in results]
 
     def close(self) -> None:
         self._workers.close()
@@ -77,7 +75,7 @@ class ScriptedPlayer:
 class ServerPlayer:
     """A model behind a chat server: as many episodes at once as the server takes calls.
 
-    What a turn gets no answer to, after the server's retries, fails its episode.
+    A turn without an answer, after the server's retries, ends its episode as lost.
     """
 
     def __init__(
@@ -97,7 +95,7 @@ class ServerPlayer:
         def start() -> Function:
             environment = world.make()
 
-            def one(task: Task) -> Trajectory | Lost:
+            def play_task(task: Task) -> Trajectory | Lost:
                 number, row = task
                 try:
                     policy = ServerPolicy(server, f"{seed}/{number}")
@@ -105,7 +103,7 @@ class ServerPlayer:
                 except NoAnswer as failure:
                     return Lost(failure.kind, f"the server: {failure}")
 
-            return one
+            return play_task
 
         self._workers = Threads(start, workers=server.concurrency, timeout=timeout)
 
@@ -143,7 +141,7 @@ class LocalPlayer:
         episodes = [
             rollout.episode(self._world.make(), row, max_turns=self._max_turns, host=self._host) for _, row in tasks
         ]
-        found: dict[int, Trajectory | Lost] = {}
+        results: dict[int, Trajectory | Lost] = {}
         actions: dict[int, Action | None] = dict.fromkeys(range(len(tasks)))
         turn = 0
         while actions:
@@ -152,31 +150,31 @@ class LocalPlayer:
                 try:
                     states[index] = episodes[index].send(action)
                 except StopIteration as end:
-                    found[index] = end.value
+                    results[index] = end.value
                 except UserError:
                     raise
-                except Exception as error:  # of the environment; what its tools raise is an observation
-                    found[index] = Lost("error", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
+                except Exception as error:  # from `reset` or `get_reward`: what tools raise is an observation
+                    results[index] = Lost("error", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
             seed = seed_of(f"{self._seed}/{tasks[0][0]}/{turn}")
             actions = dict(zip(states, self._policy(list(states.values()), seed), strict=True)) if states else {}
             turn += 1
-        return [found[index] for index in range(len(tasks))]
+        return [results[index] for index in range(len(tasks))]
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """Nothing to close."""
 
 
 def _scripted_function(
     name: str, policy: str, seed: int, max_turns: int, host: rollout.Host, schemas: dict[str, dict[str, Any]]
 ) -> Function:
-    GIVEN_SCHEMAS.update(schemas)
+    READY_SCHEMAS.update(schemas)
     world = load(name)
     environment = world.make()
 
-    def one(task: Task) -> bytes:
+    def play_task(task: Task) -> bytes:
         nonlocal environment
         number, row = task
-        # Another expert for each episode: what it has seen of one has no say in the next.
+        # A new expert for each episode, so that nothing carries over from the one before.
         choose = world.wanderer(random.Random(f"{seed}/{number}")) if policy == "random" else world.expert()
         assert choose is not None
         try:
@@ -185,4 +183,4 @@ def _scripted_function(
             environment = world.make()
             raise
 
-    return one
+    return play_task

@@ -1,8 +1,8 @@
 """Policies that are models: behind an OpenAI-compatible server, or in this process.
 
-Both see what a host shows (the prompt with the first observation, the tools, and what came back) and act by tool calls. Where the
-server or the tokenizer does not tell calls from text, `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` is read as one:
-the form of Qwen, Hermes and many others. What cannot be read as a call stays text, and an action without a call ends an episode.
+Both see what a model sees under a host (the prompt with the first observation, the tools, and their results) and act by tool
+calls. If the server or the tokenizer does not parse calls, `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` is parsed
+here: the form of Qwen, Hermes and many others. Anything that does not parse stays text. An action without a call ends an episode.
 """
 
 import json
@@ -21,7 +21,7 @@ TAGGED = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
 
 
 class NoAnswer(Exception):
-    """A server that gave none, after its retries. `kind` is one of `server.KINDS`."""
+    """The server gave no answer, after its retries. `kind` is one of `server.KINDS`."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -29,7 +29,7 @@ class NoAnswer(Exception):
 
 
 class ServerPolicy:
-    """A model behind a chat server that takes `tools`. Each turn of each episode has a seed of its own.
+    """A model behind a chat server that takes `tools`. Every turn of an episode has its own seed.
 
     Args:
         seed: of the episode.
@@ -42,23 +42,23 @@ class ServerPolicy:
         self.server, self.seed = server, seed
 
     def __call__(self, trajectory: Trajectory, environment: Any) -> Action:
-        del environment  # what it knows is not for a model
+        del environment  # for scripted policies only
         body = self.server.body(
             chat(trajectory.context, trajectory.turns), seed_of(f"{self.seed}/{len(trajectory.turns)}")
         )
-        (found,) = self.server.post(
+        (answer,) = self.server.post(
             "/chat/completions", [body | {"tools": list(trajectory.context.action_space)}], _read
         )
-        if isinstance(found, Failure):
-            raise NoAnswer(found)
-        return found
+        if isinstance(answer, Failure):
+            raise NoAnswer(answer)
+        return answer
 
 
 class LocalPolicy:
-    """A model of transformers in this process, which acts in many episodes at once.
+    """A transformers model in this process, which acts in many episodes at once.
 
-    Calls are read by the tokenizer's `response_template` (transformers 5.13, `response_schema` before it), as TRL reads them,
-    or by the tags above.
+    Calls are parsed by the tokenizer's `response_template` (transformers 5.13; `response_schema` before it), as in TRL, or else
+    by the tags above.
 
     Args:
         predictor: the model, its tokenizer and its sampling.
@@ -72,7 +72,7 @@ class LocalPolicy:
         self._types_arguments = Version(transformers.__version__) >= Version("5.15.0.dev0")
 
     def __call__(self, trajectories: Sequence[Trajectory], seed: int) -> list[Action]:
-        """An action for each. The same trajectories and seed give the same actions."""
+        """An action for each trajectory. The same trajectories and seed give the same actions."""
         import torch
 
         prompts = [self._prompt_ids(trajectory) for trajectory in trajectories]
@@ -82,9 +82,9 @@ class LocalPolicy:
         with torch.random.fork_rng(devices=devices), torch.inference_mode():
             torch.manual_seed(seed)
             for start in range(0, len(prompts), at_once):
-                chosen = prompts[start : start + at_once]
-                made = self.predictor.generate(chosen).tolist()
-                for prompt, ids, trajectory in zip(chosen, made, trajectories[start:], strict=False):
+                batch = prompts[start : start + at_once]
+                completions = self.predictor.generate(batch).tolist()
+                for prompt, ids, trajectory in zip(batch, completions, trajectories[start:], strict=False):
                     end = next((place for place, token in enumerate(ids) if token in ends), len(ids) - 1)
                     actions.append(self._action(ids[: end + 1], prompt, trajectory))
         return actions
@@ -115,17 +115,12 @@ class LocalPolicy:
             if isinstance(message.get("content"), str):
                 message["content"] = message["content"].removesuffix(tokenizer.eos_token or "")
             return read_action(message)
-        except (
-            ValueError,
-            TypeError,
-            KeyError,
-            AttributeError,
-        ):  # what the model wrote is no call, whatever it wanted to be
+        except (ValueError, TypeError, KeyError, AttributeError):  # the model's text does not parse as a call
             return Action(text=text)
 
 
 def read_action(message: dict[str, Any]) -> Action:
-    """The action of an assistant's message. Calls have no ids, which differ from run to run.
+    """The action of an assistant's message. The ids of calls are dropped: they differ from run to run.
 
     Raises:
         RowError: its calls are no list of named calls.
@@ -137,13 +132,13 @@ def read_action(message: dict[str, Any]) -> Action:
 
 
 def _tagged(action: Action) -> Action:
-    """The same with what stands in tags as calls; as it was, if one of them is no call."""
+    """The action with its tagged texts as calls; unchanged if one of them does not parse."""
     try:
-        calls = [{"function": json.loads(found)} for found in TAGGED.findall(action.text)]
-        found = action_of({"content": TAGGED.sub("", action.text).strip(), "tool_calls": calls})
+        calls = [{"function": json.loads(text)} for text in TAGGED.findall(action.text)]
+        parsed = action_of({"content": TAGGED.sub("", action.text).strip(), "tool_calls": calls})
     except (ValueError, RowError, RecursionError):
         return action
-    return found.model_copy(update={"thought": action.thought}) if calls else action
+    return parsed.model_copy(update={"thought": action.thought}) if calls else action
 
 
 def _read(answer: Any) -> Action:

@@ -1,4 +1,4 @@
-"""Self-reflection: why the expert's action and not another, written by a strong model that saw what each brings about.
+"""Self-reflection: a strong model that knows the outcome of each action writes why the expert's action is the better one.
 
 RWML's baseline (section 3.1, appendices B.3 and C.4). The prompt is our own.
 """
@@ -17,9 +17,9 @@ from wm_plugin.tokens.message import Message
 from wm_plugin.trajectories.chat import action_message, chat
 from wm_plugin.trajectories.schema import Trajectory, Turn
 
-Ask = Callable[[list[list[Message]]], list[str | None]]  # conversations -> a reply each, None where there was none
-WORDS = 150  # that are asked for
-MAX_CHARS = 3000  # of a text; a longer one is left out
+Ask = Callable[[list[list[Message]]], list[str | None]]  # conversations -> a reply for each, or None
+WORDS = 150  # the limit that the prompt states
+MAX_CHARS = 3000  # of a thought; longer ones are left out
 
 INSTRUCTION = f"""You write down what an agent thinks before it acts.
 
@@ -55,22 +55,24 @@ def reflection(
     batch: int = 64,
     counts: Counter[str] | None = None,
 ) -> Iterator[Sample]:
-    """In each state of an expert: the history, then a thought that compares actions, and the expert's action. Only these count.
+    """For each state of an expert a sample: the history, then a thought that compares actions, and the expert's action.
+
+    Only the thought and the action are trained on.
 
     Args:
-        trajectories, environment, propose, alternatives: as of `alternatives.iwm`. States without another action are left out.
+        trajectories, environment, propose, alternatives: as in `alternatives.iwm`. States without another action are left out.
         ask: conversations to replies; `asking(ServerPredictor(...))` for a server.
-        inline: the thought goes before the content as `<think>...</think>`, and not into `reasoning_content`, which chat
+        inline: put the thought before the content as `<think>...</think>` instead of into `reasoning_content`, which chat
             templates of models without a thinking mode leave out.
-        max_chars: of a thought. What the strong model thinks itself, up to `</think>`, is no part of it.
-        batch: conversations that are asked at once.
-        counts: is filled with `samples`, the replies that were left out (`no reply`, `empty`, `too long`), states with
-            `no alternative`, and trajectories that were left out, by reason.
+        max_chars: of a thought; longer ones are left out. The strong model's own thinking, up to `</think>`, is not part of it.
+        batch: how many conversations are asked at once.
+        counts: receives the numbers of `samples`, of dropped replies (`no reply`, `empty`, `too long`), of states with
+            `no alternative`, and of skipped trajectories by reason.
     """
     counts = Counter() if counts is None else counts
     states = _states(trajectories, environment, propose, alternatives, counts)
-    while asked := list(islice(states, batch)):
-        for state, reply in zip(asked, ask([question(*state) for state in asked]), strict=True):
+    while some := list(islice(states, batch)):
+        for state, reply in zip(some, ask([question(*state) for state in some]), strict=True):
             thought = None if reply is None else _thought(reply)
             if not thought or len(thought) > max_chars:
                 counts["no reply" if thought is None else "too long" if thought else "empty"] += 1
@@ -80,11 +82,11 @@ def reflection(
 
 
 def question(trajectory: Trajectory, number: int, others: Iterable[Turn]) -> list[Message]:
-    """The conversation that asks for the thought of a turn. All of the trajectory is inside of JSON strings."""
+    """The conversation that asks for the thought of a turn. Texts of the trajectory stand inside JSON strings only."""
     situation = {
         "conversation": chat(trajectory.context, trajectory.turns[:number]),
-        "chosen": _tried(trajectory.turns[number]),
-        "others": [_tried(turn) for turn in others],
+        "chosen": _action_and_answers(trajectory.turns[number]),
+        "others": [_action_and_answers(turn) for turn in others],
     }
     return [
         {"role": "system", "content": INSTRUCTION},
@@ -112,10 +114,10 @@ def _states(
 
 def _thought(reply: str) -> str:
     text = reply.rpartition("</think>")[2].strip()
-    return "" if "<think>" in text else text  # it was cut off while it thought
+    return "" if "<think>" in text else text  # the reply was cut off inside its thinking
 
 
-def _tried(turn: Turn) -> dict[str, Any]:
+def _action_and_answers(turn: Turn) -> dict[str, Any]:
     action: dict[str, Any] = {"text": turn.action.text} if turn.action.text else {}
     if turn.action.calls:
         action["calls"] = [{"name": call.name, "arguments": call.arguments} for call in turn.action.calls]

@@ -1,7 +1,7 @@
-"""An agent in one of our environments: the trajectory that a host would have recorded, without a host and without a model.
+"""An agent in one of our environments: the trajectory that a host would record, without a host and without a model.
 
-A policy sees the trajectory so far, and the environment where it is scripted to know better; it answers with an action, or with
-None to end the episode.
+A policy takes the trajectory so far and the environment (which only scripted policies look into), and returns an action, or None
+to end the episode.
 """
 
 import hashlib
@@ -15,30 +15,30 @@ from wm_plugin.errors import UserError
 from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Trajectory, Turn
 
 Policy = Callable[[Trajectory, Any], Action | None]
-Host = Literal["trl", "verl"]  # whose words the agent hears when a call fails
+Host = Literal["trl", "verl"]  # whose texts the agent gets when a call fails
 HOSTS = ("trl", "verl")
 
 
 def play(environment: Any, row: Mapping[str, Any], policy: Policy, *, max_turns: int, host: Host = "trl") -> Trajectory:
     """One episode.
 
-    The calls of an action run in their order, each an observation. A tool that does not exist, arguments that do not fit and an
-    exception are observations too, with `error` and the words of the host. The episode ends with None of the policy, an action
-    without a call, the environment's `over`, or after `max_turns`.
+    The calls of an action run in order; each gives an observation. A tool that does not exist, arguments that do not fit and
+    exceptions give observations too, with `error` and the text of the host. The episode ends when the policy returns None or an
+    action without a call, when the environment is `over`, or after `max_turns`.
 
     Args:
         environment: an instance in the form of `wm_plugin.environments`; `reset` starts it anew.
-        row: of a dataset: `prompt` if it has one, `task_id` if it has one, and the columns that `reset` takes.
+        row: of a dataset: optionally `prompt` and `task_id`, and the columns that `reset` takes.
         policy: (the trajectory so far, the environment) -> an action or None.
 
     Returns:
-        A trajectory whose context is what a host shows: the prompt's system message as the task, its user's message with the
-        first observation at its end as the initial state, and the tools. `metadata` has the class of the environment, the row
-        as `reset`, the host and the episode's `figures`: enough to play it again.
+        A trajectory. Its context is the prompt under a host: the system message as the task, the user's message followed by the
+        first observation as the initial state, and the tools. `metadata` has the class of the environment, the row as `reset`,
+        the host and the episode's `figures`: enough to play it again.
 
     Raises:
-        UserError: a tool is asynchronous, the host is none, or the prompt has other roles than system and user.
-        MissingExtraError: transformers, which makes the tools' schemas as it does for both hosts, is not installed.
+        UserError: a tool is asynchronous, `host` is neither trl nor verl, or the prompt has other roles than system and user.
+        MissingExtraError: transformers, which makes the tools' schemas, is not installed.
     """
     steps = episode(environment, row, max_turns=max_turns, host=host)
     try:
@@ -53,12 +53,15 @@ def play(environment: Any, row: Mapping[str, Any], policy: Policy, *, max_turns:
 def episode(
     environment: Any, row: Mapping[str, Any], *, max_turns: int, host: Host = "trl"
 ) -> Generator[Trajectory, Action | None, Trajectory]:
-    """`play` for whoever decides for many episodes at once: yields what was played, is sent an action, returns the whole."""
+    """`play` as a generator, for policies that act in many episodes at once.
+
+    Yields the trajectory so far, is sent the next action or None, and returns the whole trajectory.
+    """
     if host not in HOSTS:
         raise UserError(f"host is {host!r}; write 'trl' or 'verl'")
     tools = tool_methods(environment)
-    if waiting := [name for name, tool in tools.items() if inspect.iscoroutinefunction(tool)]:
-        raise UserError(f"{path_of(environment)}: the tool {waiting[0]!r} is asynchronous; play takes plain methods")
+    if coroutines := [name for name, tool in tools.items() if inspect.iscoroutinefunction(tool)]:
+        raise UserError(f"{path_of(environment)}: the tool {coroutines[0]!r} is asynchronous; play takes plain methods")
     schemas = tuple(tool_schema(getattr(type(environment), name)) for name in tools)
     first = environment.reset(**{name: value for name, value in row.items() if name != "prompt"})
     trajectory = Trajectory(
@@ -87,7 +90,7 @@ def episode(
 
 
 def replay(environment: Any, row: Mapping[str, Any], actions: Sequence[Action], *, host: Host = "trl") -> Trajectory:
-    """The episode of these actions, or of those before the environment was over."""
+    """The episode of these actions, or of the first ones if the environment is over before the last."""
 
     def next_action(trajectory: Trajectory, _: Any) -> Action | None:
         return actions[len(trajectory.turns)] if len(trajectory.turns) < len(actions) else None
@@ -137,5 +140,5 @@ def _context(prompt: Any, first: str, tools: tuple[dict[str, Any], ...]) -> Cont
 
 
 def _digest(row: Mapping[str, Any]) -> str:
-    """A row's name where it has none: the same wherever it stands in a dataset."""
+    """The task id of a row without one: it depends only on the row."""
     return hashlib.sha256(json.dumps(row, sort_keys=True, default=str).encode()).hexdigest()[:16]

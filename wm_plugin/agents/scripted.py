@@ -1,11 +1,11 @@
-"""Policies that need no model: experts and wanderers of our environments, for tests, demonstrations and small recipes."""
+"""Policies without a model: experts and wanderers of our environments, for tests, demonstrations and small recipes."""
 
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from wm_plugin.agents.rollout import Policy
-from wm_plugin.environments.kit.actions import Choose
+from wm_plugin.environments.kit.protocol import Chooser
 from wm_plugin.trajectories.schema import Action, Call, Trajectory
 
 DIRECTIONS = "UDLR"
@@ -16,18 +16,18 @@ def call(name: str, **arguments: Any) -> Action:
     return Action(calls=(Call(name=name, arguments=arguments),))
 
 
-def scripted(choose: Choose) -> Policy:
-    """The policy of an environment's expert or wanderer, such as `maze.expert()` or `grid.wanderer(rng)`."""
+def scripted(choose: Chooser) -> Policy:
+    """An environment's expert or wanderer, such as `maze.expert()` or `grid.wanderer(rng)`, as a policy of `agents.play`."""
 
     def act(_: Trajectory, environment: Any) -> Action | None:
-        chosen = choose(environment)
-        return None if chosen is None else Action(calls=(Call(name=chosen[0], arguments=chosen[1]),))
+        tool_call = choose(environment)
+        return None if tool_call is None else Action(calls=(Call(name=tool_call[0], arguments=tool_call[1]),))
 
     return act
 
 
 def directions(rng: random.Random) -> Callable[[Trajectory, Any, int], Sequence[Action]]:
-    """Proposes moves in the grid and the maze: `count` different ones, every set of them as likely as another."""
+    """Proposes `count` different moves in the grid or the maze, drawn uniformly, for `alternatives.iwm`."""
     return lambda _, _environment, count: [
         call("move", direction=direction) for direction in rng.sample(DIRECTIONS, min(count, len(DIRECTIONS)))
     ]

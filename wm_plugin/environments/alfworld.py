@@ -1,8 +1,8 @@
 """ALFWorld (Shridhar et al. 2021): household tasks in text, on PDDL.
 
-The games come from the user's own data, or are built here from what the package brings: its PDDL domain, its grammar and the
-receptacles and kinds of objects of ALFRED's 120 rooms. The domain is run by Fast Downward, C++ code with global state, so that a
-game has a process of its own. The expert gives the walkthrough that a game was built or came with, or what the planner finds.
+The games come from the user's own data, or are built here from the package's PDDL domain, its grammar and the receptacles and
+kinds of objects of ALFRED's 120 rooms. Fast Downward, C++ code with global state, runs the domain, so a game has a process of its
+own. The expert follows the walkthrough of the game, or a plan of Fast Downward if the game has none.
 """
 
 import functools
@@ -17,7 +17,7 @@ from wm_plugin.environments.kit.commands import CommandEnvironment, expert, wand
 from wm_plugin.errors import MissingExtraError, UserError, nearest
 
 MAX_TURNS = 50
-# Which tasks a level draws from; those of "data" are the user's.
+# The kinds of tasks of each level; "data" has the user's own games.
 LEVELS: dict[str, tuple[str, ...]] = {
     "standard": ("put", "light"),
     "hard": ("clean", "heat", "cool", "two"),
@@ -28,9 +28,9 @@ ROOMS = {"put": SCENES, "two": SCENES, "light": SCENES[30:90], "clean": SCENES[:
 ROOMS |= {"heat": SCENES[:30], "cool": SCENES[:30]}  # kitchens
 TOOLS = {"clean": ("Cleanable", "SinkBasin"), "heat": ("Heatable", "Microwave"), "cool": ("Coolable", "Fridge")}
 LAMPS = ("DeskLamp", "FloorLamp")
-STANDS = ("Desk", "Dresser", "SideTable", "CoffeeTable", "DiningTable", "Shelf")  # what a lamp stands on, or beside
-DATA = {False: "train", True: "valid_unseen"}  # ALFWorld's own split; the rooms of the second are in no train game
-UNCHANGED = ("checked", "examined")  # facts that looking leaves behind
+STANDS = ("Desk", "Dresser", "SideTable", "CoffeeTable", "DiningTable", "Shelf")  # places for a lamp
+DATA = {False: "train", True: "valid_unseen"}  # ALFWorld's own split; rooms of valid_unseen are in no train game
+UNCHANGED = ("checked", "examined")  # facts that mere looking adds
 
 INSTRUCTION = f"""You are in a room of a household and have a task to do there, with at most {MAX_TURNS} commands. You carry one
 thing at a time.
@@ -47,7 +47,7 @@ __all__ = ["INSTRUCTION", "LEVELS", "AlfworldEnvironment", "dataset_rows", "expe
 class AlfworldEnvironment(CommandEnvironment):
     """One episode: at most `max_turns` commands; reward 1 for the task.
 
-    A command is effective when it changes more than what has been looked at, and invalid when nothing happens.
+    A command is effective when it changes the room, and invalid when nothing happens.
     """
 
     _engine = "wm_plugin.environments.alfworld:Engine"
@@ -72,7 +72,8 @@ class AlfworldEnvironment(CommandEnvironment):
 def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str = "standard") -> list[dict[str, Any]]:
     """Rows for a trainer: the prompt explains the task, and `reset` appends the first observation, with the task, to it.
 
-    Built games: every tenth room is held out, by its seed, which 10 divides. The user's (level "data"): train, or valid_unseen.
+    Built games: every tenth room is held out, and held-out seeds are divisible by 10. The user's own (level "data"): train, or
+    valid_unseen if `held_out`.
     """
     if level not in LEVELS:
         raise UserError(f"There is no ALFWorld level {level!r}{nearest(str(level), LEVELS)}")
@@ -83,7 +84,7 @@ def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str =
     seeds: dict[int, None] = {}
     while len(seeds) < count:
         seeds[rng.randrange(10**7) * 10 + (0 if held_out else rng.randint(1, 9))] = None
-    return [{"prompt": prompt, "level": level, "seed": one} for one in seeds]
+    return [{"prompt": prompt, "level": level, "seed": number} for number in seeds]
 
 
 def _data_folder() -> Path:
@@ -97,10 +98,10 @@ def _data_folder() -> Path:
 
 def _own_games(count: int, rng: random.Random, part: str) -> list[str]:
     folder = _data_folder()
-    found = sorted(path.relative_to(folder).as_posix() for path in folder.glob(f"**/{part}/**/game.tw-pddl"))
-    rng.shuffle(found)
+    paths = sorted(path.relative_to(folder).as_posix() for path in folder.glob(f"**/{part}/**/game.tw-pddl"))
+    rng.shuffle(paths)
     games: list[str] = []
-    for game in found:
+    for game in paths:
         if len(games) < count and json.loads((folder / game).read_text()).get("solvable") is not False:
             games.append(game)
     if len(games) < count:
@@ -111,7 +112,7 @@ def _own_games(count: int, rng: random.Random, part: str) -> list[str]:
 
 
 class Engine:
-    """A game, in the engine's process."""
+    """The engine (see `kit/commands.py`): runs in a process of its own, with one game at a time."""
 
     def __init__(self) -> None:
         os.environ.setdefault("ALFWORLD_DATA", tempfile.gettempdir())  # else the package makes a folder in the home
@@ -139,7 +140,7 @@ class Engine:
         return {"text": _tidy(state.feedback)}
 
     def step(self, command: str) -> dict[str, Any]:
-        if command.lower() not in self._env.state["_valid_commands"]:  # the same, without listing all actions again
+        if command.lower() not in self._env.state["_valid_commands"]:  # without listing all actions again
             return {
                 "text": "Nothing happens.",
                 "score": 0,
@@ -164,7 +165,7 @@ class Engine:
         return self._walkthrough or self.planned()
 
     def planned(self) -> list[str]:
-        """What Fast Downward finds, in a second or in minutes."""
+        """A plan by Fast Downward; it takes from a second to minutes."""
         return list(self._env._pddl_state.replan(self._env._entity_infos))
 
     def commands(self) -> list[str]:
@@ -185,12 +186,16 @@ def _own_game(game: str) -> dict[str, Any]:
     path = (folder / game).resolve()
     if not game or folder not in path.parents or not path.is_file():
         raise UserError(f"ALFWORLD_DATA has no game {game!r}; write a path inside it that ends in game.tw-pddl")
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
+    data: dict[str, Any] = json.loads(path.read_text())
+    return data
 
 
 def build(level: str, seed: int) -> dict[str, Any]:
-    """A game of a level: the kind of task, the room, what lies where and the goal follow from the seed."""
+    """A game of a level; the kind of task, the room, the positions of objects and the goal depend on the seed.
+
+    Raises:
+        UserError: there is no such level, or the seed is no whole number >= 0.
+    """
     if level not in LEVELS:
         raise UserError(f"There is no ALFWorld level {level!r}{nearest(str(level), LEVELS)}")
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
@@ -198,12 +203,12 @@ def build(level: str, seed: int) -> dict[str, Any]:
     from alfworld.info import ALFRED_PDDL_PATH, ALFRED_TWL2_PATH
 
     rng = random.Random(seed)
-    while True:  # not every room has what a task needs
+    while True:  # not every room can have every task
         task = rng.choice(LEVELS[level])
         scene = rng.choice([scene for scene in ROOMS[task] if (scene % 10 == 0) == (seed % 10 == 0)])
-        made = _problem(task, scene, rng)
-        if made is not None:
-            goal, problem, steps = made
+        parts = _problem(task, scene, rng)
+        if parts is not None:
+            goal, problem, steps = parts
             return {
                 "walkthrough": steps,
                 "pddl_domain": _read(ALFRED_PDDL_PATH),
@@ -218,7 +223,7 @@ def _read(path: str) -> str:
 
 
 def _problem(task: str, scene: int, rng: random.Random) -> tuple[str, str, list[str]] | None:
-    """The goal in words, a PDDL problem and a solution, with identifiers for names; None where the room cannot have this task."""
+    """The goal in words, a PDDL problem and a solution with identifiers as names; None if the room cannot have this task."""
     import alfworld.gen.constants as alfred
 
     holds, can = alfred.VAL_RECEPTACLE_OBJECTS, alfred.VAL_ACTION_OBJECTS
@@ -235,7 +240,7 @@ def _problem(task: str, scene: int, rng: random.Random) -> tuple[str, str, list[
     if not any(kind in STANDS for kind in kinds):
         things = [kind for kind in things if kind not in LAMPS]
     lamps = [kind for kind in things if kind in LAMPS]
-    # What to bring, and the kinds of places to bring it to; it starts at a place of another kind.
+    # Pairs of an object and the kind of place that it goes to; it starts at a place of another kind.
     property_, tool = TOOLS.get(task, (None, None))
     pairs = [
         (thing, place)
@@ -253,8 +258,8 @@ def _problem(task: str, scene: int, rng: random.Random) -> tuple[str, str, list[
 
     objects = []  # identifier, kind, place
     for kind in things:
-        wanted = kind == thing and task != "light"
-        spots = [place for place, of in places if kind in holds[of] and not (wanted and of == target)]
+        is_task_object = kind == thing and task != "light"
+        spots = [place for place, of in places if kind in holds[of] and not (is_task_object and of == target)]
         if kind in LAMPS:
             spots = [place for place, of in places if of in STANDS]
         copies = 1 if kind in LAMPS else rng.randint(2, 3) if kind == thing else rng.randint(1, 2)
@@ -271,7 +276,7 @@ def _problem(task: str, scene: int, rng: random.Random) -> tuple[str, str, list[
         facts += [f"(objectAtLocation {name} {where[place]})", *([] if kind in LAMPS else [f"(pickupable {name})"])]
         facts += [f"({what.lower()} {name})" for what in sorted(can) if kind in can[what]]
     other_types = sorted({kind for _, kind, _ in objects} | {other for kind in kinds for other in holds[kind]})
-    declared = [
+    declarations = [
         "agent1 - agent",
         "loc_init - location",
         *(f"{location} - location" for location in where.values()),
@@ -284,28 +289,28 @@ def _problem(task: str, scene: int, rng: random.Random) -> tuple[str, str, list[
     steps = _solve(
         task, thing, objects, places, lamps[0] if task == "light" else target, tool, alfred.OPENABLE_CLASS_LIST
     )
-    lines = ["(define (problem built)", "(:domain alfred)", "(:objects", *declared, ")", "(:init", *facts, ")"]
+    lines = ["(define (problem built)", "(:domain alfred)", "(:objects", *declarations, ")", "(:init", *facts, ")"]
     return words, "\n".join([*lines, f"(:goal {goal})", ")"]), steps
 
 
 def _goal(task: str, thing: str, target: str, lamps: list[str]) -> tuple[str, str]:
-    """In words and in PDDL."""
+    """The goal in words and in PDDL."""
     a, place = _a(thing.lower()), target.lower()
     of_kind = f"(objectType ?o {thing}Type)"
-    there = f"(receptacleType ?r {target}Type) (inReceptacle ?o ?r)"
+    in_place = f"(receptacleType ?r {target}Type) (inReceptacle ?o ?r)"
     if task == "light":
-        toggled = "(isToggled ?t) (inReceptacle ?t ?r) (receptacleAtLocation ?r ?l) (atLocation ?a ?l)"
-        lit = f"(exists (?t - object ?r - receptacle ?a - agent ?l - location) (and (toggleable ?t) {toggled}))"
-        held = f"(exists (?o - object ?a - agent) (and {of_kind} (holds ?a ?o)))"
-        return f"look at {a} under the {lamps[0].lower()}", f"(and {lit} {held})"
+        lamp_is_on = "(isToggled ?t) (inReceptacle ?t ?r) (receptacleAtLocation ?r ?l) (atLocation ?a ?l)"
+        light = f"(exists (?t - object ?r - receptacle ?a - agent ?l - location) (and (toggleable ?t) {lamp_is_on}))"
+        holding = f"(exists (?o - object ?a - agent) (and {of_kind} (holds ?a ?o)))"
+        return f"look at {a} under the {lamps[0].lower()}", f"(and {light} {holding})"
     if task == "two":
         second = f"(objectType ?p {thing}Type) (inReceptacle ?p ?r) (not (= ?o ?p))"
-        goal = f"(exists (?r - receptacle ?o - object ?p - object) (and {of_kind} {there} {second}))"
+        goal = f"(exists (?r - receptacle ?o - object ?p - object) (and {of_kind} {in_place} {second}))"
         return f"put two of the kind {thing.lower()} in the same {place}", goal
-    done = {"clean": "clean", "heat": "hot", "cool": "cool"}.get(task, "")
-    state = f"(is{done.title()} ?o)" if done else ""
-    a = f"a {done} {thing.lower()}" if done else a
-    return f"put {a} in {_a(place)}", f"(exists (?r - receptacle ?o - object) (and {of_kind} {there} {state}))"
+    treatment = {"clean": "clean", "heat": "hot", "cool": "cool"}.get(task, "")
+    state = f"(is{treatment.title()} ?o)" if treatment else ""
+    a = f"a {treatment} {thing.lower()}" if treatment else a
+    return f"put {a} in {_a(place)}", f"(exists (?r - receptacle ?o - object) (and {of_kind} {in_place} {state}))"
 
 
 def _solve(
@@ -317,26 +322,26 @@ def _solve(
     tool: str | None,
     openable: list[str],
 ) -> list[str]:
-    """Commands that do the task; `target` is a kind of place, or of lamp."""
-    kinds, at, opened = dict(places), "", set()
+    """Commands that solve the task; `target` is a kind of place, or of lamp."""
+    kinds, position, open_places = dict(places), "", set()
     steps: list[str] = []
 
     def go(place: str) -> None:
-        nonlocal at
-        steps.extend([f"go to {place}"] if place != at else [])
-        steps.extend([f"open {place}"] if kinds[place] in openable and place not in opened else [])
-        opened.add(place)
-        at = place
+        nonlocal position
+        steps.extend([f"go to {place}"] if place != position else [])
+        steps.extend([f"open {place}"] if kinds[place] in openable and place not in open_places else [])
+        open_places.add(place)
+        position = place
 
     goal = next((place for place, kind in places if kind == target), "")
-    for name, _, place in [one for one in objects if one[1] == thing][: 2 if task == "two" else 1]:
+    for name, _, place in [entry for entry in objects if entry[1] == thing][: 2 if task == "two" else 1]:
         go(place)
         steps.append(f"take {name} from {place}")
         if tool is not None:
             go(next(place for place, kind in places if kind == tool))
-            steps.append(f"{task} {name} with {at}")
+            steps.append(f"{task} {name} with {position}")
         if task == "light":
-            lamp, _, place = next(one for one in objects if one[1] == target)
+            lamp, _, place = next(entry for entry in objects if entry[1] == target)
             go(place)
             steps.append(f"use {lamp}")
         else:
@@ -350,7 +355,7 @@ def _a(noun: str) -> str:
 
 
 def _identifier(name: str) -> str:
-    """As ALFWorld writes Unity's names in PDDL."""
+    """Unity's name of an object as ALFWorld writes it in PDDL."""
     for sign, word in (("|", "_bar_"), ("+", "_plus_"), ("-", "_minus_"), (".", "_dot_")):
         name = name.replace(sign, word)
     return name

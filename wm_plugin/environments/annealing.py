@@ -1,16 +1,16 @@
-"""The turn budget of WMAct, which follows what the policy needs: the fewer turns it has, the more it must foresee.
+"""The turn budget of WMAct, which shrinks to what the policy needs: with fewer turns it must foresee more.
 
 Every τ iterations (50, 100 or 150 in the paper, which starts at 30 turns):
 
     L_max = (mean turns + max turns) / 2          over the episodes since the last change
 
-The paper is silent about rounding, window and direction. Here L_max is rounded up, is at least 1, and never rises. An iteration
+The paper says nothing about rounding, window and direction. Here L_max is rounded up, is at least 1 and never rises. An iteration
 is a rollout of one batch of prompts, whatever updates follow it; turns are those that episodes took in their environment.
 """
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from wm_plugin.errors import UserError, nearest
@@ -18,10 +18,10 @@ from wm_plugin.errors import UserError, nearest
 
 @dataclass
 class TurnBudget:
-    """The budget of the next rollout, `turns`, and what has been seen since it changed last.
+    """The budget of the next rollout, `turns`, and the episodes since its last change.
 
     Args:
-        start: turns that an episode may take at first.
+        start: the first budget, in turns.
         every: τ, in iterations.
 
     Raises:
@@ -31,7 +31,7 @@ class TurnBudget:
     start: int = 30
     every: int = 100
     turns: int = field(init=False)
-    iterations: int = field(default=0, init=False)  # since the last change, as all that follows
+    iterations: int = field(default=0, init=False)  # since the last change, like the fields below
     episodes: int = field(default=0, init=False)
     total: float = field(default=0.0, init=False)
     longest: float = field(default=0.0, init=False)
@@ -58,39 +58,43 @@ class TurnBudget:
         return cls(**values)
 
     def end_iteration(self, turns: Iterable[float]) -> bool:
-        """Take what a rollout's episodes took, and say whether the budget was decided on anew (it may be the same).
+        """Count the turns of a rollout. True if the budget was decided anew (its value may be the same).
 
         Args:
             turns: of each episode, over all ranks and workers.
         """
-        seen = list(turns)
+        turns = list(turns)
         self.iterations += 1
-        self.episodes += len(seen)
-        self.total += math.fsum(seen)
-        self.longest = max([self.longest, *seen])
+        self.episodes += len(turns)
+        self.total += math.fsum(turns)
+        self.longest = max([self.longest, *turns])
         if self.iterations < self.every:
             return False
         if self.episodes:
-            wanted = math.ceil((self.total / self.episodes + self.longest) / 2)
-            self.turns = max(1, min(self.turns, wanted))
+            budget = math.ceil((self.total / self.episodes + self.longest) / 2)
+            self.turns = max(1, min(self.turns, budget))
         self.iterations = self.episodes = 0
         self.total = self.longest = 0.0
         return True
 
     def take(self, episodes: Iterable[Mapping[str, float]]) -> dict[str, float]:
-        """End an iteration with its episodes (of `metrics.episode`); the budget that they had, as a figure for the log."""
-        figure = {"wm/turn_budget": float(self.turns)}
-        self.end_iteration([one["turns"] for one in episodes if "turns" in one])
-        return figure
+        """End an iteration with the figures of its episodes (`metrics.episode`). Returns their budget, for the log."""
+        log = {"wm/turn_budget": float(self.turns)}
+        self.end_iteration([figures["turns"] for figures in episodes if "turns" in figures])
+        return log
 
     def state_dict(self) -> dict[str, Any]:
-        """All of it as JSON, for a checkpoint."""
+        """The state as JSON values, for a checkpoint."""
         return asdict(self)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> bool:
-        """Go on where `state` was left; False, and nothing happens, if it is of other settings, which the user asked for."""
+        """Take over the state of a checkpoint.
+
+        Returns:
+            False, and nothing changes, if the checkpoint has other settings than this object: the user has changed them.
+        """
         if (state.get("start"), state.get("every")) != (self.start, self.every):
             return False
-        for one in fields(self):
-            setattr(self, one.name, state[one.name])
+        for name in asdict(self):
+            setattr(self, name, state[name])
         return True

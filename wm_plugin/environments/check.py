@@ -1,10 +1,11 @@
 """Does an environment keep the protocol, and how fast is it? What `wm env check` reports.
 
-Episodes of the wanderer and of the expert are played with an instance that is used again, with new ones, and in another process
-with other hashes: all must show the same, byte for byte.
+Episodes of the wanderer and of the expert are played with one instance after another episode, with new instances, and in another
+process with another hash seed: all must show the same, byte for byte.
 """
 
 import hashlib
+import inspect
 import json
 import os
 import random
@@ -15,16 +16,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from wm_plugin.environments.kit.actions import Choose, Chosen
-from wm_plugin.environments.kit.memory import bytes_an_instance
-from wm_plugin.environments.kit.protocol import tool_methods, tool_schema
+from wm_plugin.environments.kit.protocol import Chooser, ToolCall, tool_methods, tool_schema
+from wm_plugin.environments.memory import bytes_an_instance
 from wm_plugin.environments.worlds import World, load
 from wm_plugin.errors import UserError
 
-TURNS, WANDERED = 200, 30  # of an expert's and a wanderer's episode, at most; environments end on their own
-LONG = 20.0  # seconds of playing after which no more rows are looked at: some worlds are slow
-BUDGET = 0.3  # seconds that each speed is measured over
-NASTY: tuple[Any, ...] = (
+MAX_TURNS, WANDERER_TURNS = 200, 30  # of any episode and of a wanderer's, at most; environments end on their own
+LONG = 20.0  # seconds after which no more rows are played: some environments are slow
+BUDGET = 0.3  # seconds over which speeds are measured
+HOSTILE: tuple[Any, ...] = (
     "",
     "\0",
     "\ud800",
@@ -47,7 +47,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that holds, fails, or is only to be known of."""
+    """One property: it holds (`ok`), fails, or is worth a note."""
 
     name: str
     state: Literal["ok", "note", "fail"]
@@ -56,7 +56,7 @@ class Finding:
 
 @dataclass
 class Report:
-    """What was found. Speeds are those of this machine, `bytes_an_instance` the memory of an instance in an episode."""
+    """The findings. Speeds are those of this machine, `bytes_an_instance` is the memory of an instance in an episode."""
 
     environment: str
     level: str | None
@@ -68,9 +68,11 @@ class Report:
 
     @property
     def ok(self) -> bool:
+        """Whether nothing fails."""
         return all(finding.state != "fail" for finding in self.findings)
 
     def add(self, name: str, problem: str, good: str = "") -> None:
+        """Add a finding: it fails with `problem`, or holds, with `good` as its detail, if there is none."""
         self.findings.append(Finding(name, "fail" if problem else "ok", problem or good))
 
     def as_dict(self) -> dict[str, Any]:
@@ -78,7 +80,13 @@ class Report:
 
 
 def check(world: World, *, seeds: int = 20, level: str | None = None) -> Report:
-    """Play `seeds` rows with the wanderer and with the expert. What fails first may keep the rest from being looked at."""
+    """Play `seeds` rows with the wanderer and with the expert, and report what holds and what fails.
+
+    If the rows or the class fail, nothing is played.
+
+    Raises:
+        UserError: `seeds` is below 1, or the environment itself raised it: there is no such level, or something is not installed.
+    """
     if seeds < 1:
         raise UserError(f"seeds is {seeds}; write a number >= 1")
     report = Report(world.name, level or next(iter(world.levels), None))
@@ -91,7 +99,7 @@ def check(world: World, *, seeds: int = 20, level: str | None = None) -> Report:
         report.findings.append(_metrics(world, rows[0]))
         _episodes(world, rows, report, level)
         report.add(
-            "any input", _robustness_problem(world, rows), f"{len(NASTY)} hostile values a tool are answered in words"
+            "any input", _robustness_problem(world, rows), f"{len(HOSTILE)} hostile values a tool are answered in words"
         )
         _speed(world, rows, report)
     except UserError:
@@ -101,42 +109,42 @@ def check(world: World, *, seeds: int = 20, level: str | None = None) -> Report:
     return report
 
 
-def choosers(world: World, number: int) -> dict[str, Choose]:
-    """The wanderer and the expert of a row, which know nothing of other rows. The wanderer stops after `WANDERED` turns."""
-    wanderer, turns = world.wanderer(random.Random(number)), iter(range(WANDERED))
-    found: dict[str, Choose] = {
+def choosers(world: World, number: int) -> dict[str, Chooser]:
+    """A new wanderer, which stops after `WANDERER_TURNS` turns, and a new expert, if there is one, for the row of this number."""
+    wanderer, turns = world.wanderer(random.Random(number)), iter(range(WANDERER_TURNS))
+    policies: dict[str, Chooser] = {
         "wanderer": lambda environment: None if next(turns, None) is None else wanderer(environment)
     }
     expert = world.expert()
-    return found if expert is None else found | {"expert": expert}
+    return policies if expert is None else policies | {"expert": expert}
 
 
-def texts(environment: Any, row: Row, choose: Choose, calls: list[Chosen] | None = None) -> list[str]:
-    """All that an episode shows, and its outcome last. `calls` gets what was called."""
-    seen = [str(environment.reset(**row))]
-    while not environment.over and len(seen) <= TURNS and (chosen := choose(environment)) is not None:
-        name, arguments = chosen
+def texts(environment: Any, row: Row, choose: Chooser, calls: list[ToolCall] | None = None) -> list[str]:
+    """Play an episode; all observations in order, and its outcome as JSON last. Every tool call is appended to `calls`."""
+    observations = [str(environment.reset(**row))]
+    while not environment.over and len(observations) <= MAX_TURNS and (call := choose(environment)) is not None:
+        name, arguments = call
         if calls is not None:
-            calls.append(chosen)
+            calls.append(call)
         try:
-            seen.append(str(getattr(environment, name)(**arguments)))
+            observations.append(str(getattr(environment, name)(**arguments)))
         except ValueError as error:
-            seen.append(f"ValueError: {error}")
+            observations.append(f"ValueError: {error}")
     outcome = {name: getattr(environment, name, None) for name in ("success", "turns", "metrics")}
-    return [*seen, json.dumps([environment.get_reward(), outcome], sort_keys=True, default=str)]
+    return [*observations, json.dumps([environment.get_reward(), outcome], sort_keys=True, default=str)]
 
 
 def digests(world: World, rows: Sequence[Row]) -> list[str]:
-    """A hash for each row: of the row, and of all that its episodes show. Each row has a new instance."""
-    found = []
+    """A hash for each row, of the row and of all texts of its episodes. Each row has a new instance."""
+    hashes = []
     for number, row in enumerate(rows):
         environment = world.make()
-        found.append(_digest(row, [texts(environment, row, choose) for choose in choosers(world, number).values()]))
-    return found
+        hashes.append(_digest(row, [texts(environment, row, choose) for choose in choosers(world, number).values()]))
+    return hashes
 
 
-def _digest(row: Row, shown: Sequence[Sequence[str]]) -> str:
-    return hashlib.sha256(json.dumps([dict(row), shown], sort_keys=True, default=str).encode()).hexdigest()
+def _digest(row: Row, episodes: Sequence[Sequence[str]]) -> str:
+    return hashlib.sha256(json.dumps([dict(row), episodes], sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _rows_problem(world: World, rows: Sequence[Row], level: str | None) -> str:
@@ -163,8 +171,8 @@ def _class_problem(world: World, row: Row) -> str:
             raise
         except Exception as error:
             return f"no schema can be made of {name}: {' '.join(str(error).split())[:120]}"
-    if unknown := [name for name in world.irreversible if name not in tools]:
-        return f"irreversible names {unknown[0]!r}, which is no tool"
+    if strangers := [name for name in world.irreversible if name not in tools]:
+        return f"irreversible names {strangers[0]!r}, which is no tool"
     first = environment.reset(**row, some_other_column=1) if _takes_any(world) else environment.reset(**row)
     for problem, holds in (
         ("reset returns no text", isinstance(first, str)),
@@ -179,8 +187,6 @@ def _class_problem(world: World, row: Row) -> str:
 
 
 def _takes_any(world: World) -> bool:
-    import inspect
-
     parameters = inspect.signature(world.environment.reset).parameters.values()  # type: ignore[attr-defined]
     return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
@@ -205,10 +211,10 @@ def _episodes(world: World, rows: Sequence[Row], report: Report, level: str | No
         if time.monotonic() - start > LONG:
             report.findings.append(Finding("slow", "note", f"only {number} of {len(rows)} rows were played"))
             break
-        shown = []
+        episodes = []
         for name, choose in choosers(world, number).items():
-            calls: list[Chosen] = []
-            shown.append(texts(used, row, choose, calls))
+            calls: list[ToolCall] = []
+            episodes.append(texts(used, row, choose, calls))
             if not 0 <= used.get_reward() <= 1:
                 problems["reward"] = f"row {number}: {used.get_reward():g} is not between 0 and 1"
             if name == "expert":
@@ -216,7 +222,7 @@ def _episodes(world: World, rows: Sequence[Row], report: Report, level: str | No
                 wins += bool(used.success)
             if used.over and calls:
                 problems["end"] = problems["end"] or _end_problem(used, calls[-1])
-        here.append(_digest(row, shown))
+        here.append(_digest(row, episodes))
     fresh = digests(world, rows[: len(here)])
     if differing := sum(one != other for one, other in zip(here, fresh, strict=True)):
         problems["reset"] = f"{differing} of {len(here)} rows show other texts with an instance that was used before"
@@ -239,7 +245,7 @@ def _episodes(world: World, rows: Sequence[Row], report: Report, level: str | No
         report.findings.append(Finding("expert", "note", "none beside the class"))
 
 
-def _end_problem(environment: Any, call: Chosen) -> str:
+def _end_problem(environment: Any, call: ToolCall) -> str:
     try:
         getattr(environment, call[0])(**call[1])
     except ValueError:
@@ -254,26 +260,26 @@ def _robustness_problem(world: World, rows: Sequence[Row]) -> str:
     environment.reset(**rows[0])
     for name, tool in tool_methods(environment).items():
         parameters = tool_schema(getattr(world.environment, name))["function"]["parameters"]["properties"]
-        for value in NASTY if parameters else ():
+        for value in HOSTILE if parameters else ():
             if environment.over:
                 environment.reset(**rows[0])
-            shown = repr(value)[:20]
+            argument = repr(value)[:20]
             try:
                 text = tool(**dict.fromkeys(parameters, value))
             except Exception as error:
-                return f"{name}({shown}) raises {type(error).__name__}; answer in words, and count it as invalid"
+                return f"{name}({argument}) raises {type(error).__name__}; answer in words, and count it as invalid"
             try:
                 str(text).encode()
             except UnicodeEncodeError:
-                return f"{name}({shown}) answers with half a surrogate pair, which no tokenizer takes"
+                return f"{name}({argument}) answers with half a surrogate pair, which no tokenizer takes"
     return ""
 
 
 def _speed(world: World, rows: Sequence[Row], report: Report) -> None:
-    """Steps and resets a second of one instance, without what choosing costs."""
+    """Measure steps and resets a second of one instance, without the time that the policy takes."""
     environment, episodes, begin = world.make(), [], time.monotonic()
     for number, row in enumerate(rows):
-        calls: list[Chosen] = []
+        calls: list[ToolCall] = []
         texts(environment, row, choosers(world, number)["wanderer"], calls)
         episodes.append((row, calls))
         if time.monotonic() - begin > LONG / 4:
@@ -294,10 +300,10 @@ def _speed(world: World, rows: Sequence[Row], report: Report) -> None:
     report.steps_per_second = steps / max(step_seconds, 1e-9)
 
 
-def _elsewhere(world: World, seeds: int, played: int, level: str | None) -> dict[str, Any] | str:
-    """What a process with other hashes finds, or one line that says why it found nothing."""
+def _elsewhere(world: World, seeds: int, count: int, level: str | None) -> dict[str, Any] | str:
+    """Digests and memory from another process with another hash seed, or one line that says why it failed."""
     done = subprocess.run(
-        [sys.executable, "-m", __name__, world.name, str(seeds), str(played), json.dumps(level)],
+        [sys.executable, "-m", __name__, world.name, str(seeds), str(count), json.dumps(level)],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "12345"},
         capture_output=True,
         text=True,
@@ -306,13 +312,13 @@ def _elsewhere(world: World, seeds: int, played: int, level: str | None) -> dict
     lines = done.stdout.splitlines()
     if done.returncode or not lines:
         return f"it failed there: {(done.stderr.strip().splitlines() or ['no word of why'])[-1][:200]}"
-    found: dict[str, Any] = json.loads(lines[-1])
-    return found
+    result: dict[str, Any] = json.loads(lines[-1])
+    return result
 
 
-def _main(name: str, seeds: str, played: str, level: str) -> None:
+def _main(name: str, seeds: str, count: str, level: str) -> None:
     world = load(name)
-    rows = world.rows(int(seeds), level=json.loads(level))[: int(played)]
+    rows = world.rows(int(seeds), level=json.loads(level))[: int(count)]
     memory = bytes_an_instance(world, rows)
     print(json.dumps({"bytes": memory, "digests": digests(world, rows)}))
 

@@ -1,4 +1,4 @@
-"""A 4x4 open grid: walk from the agent to the goal. The smallest world that a model of 0.15M parameters can learn to predict.
+"""A 4x4 open grid: walk from the agent to the goal. Small enough that a model of 0.15M parameters learns to predict it.
 
 An observation is the rows joined by newlines and one status mark. `#` wall, `.` floor, `A` agent, `G` goal, `P` agent on the
 goal; `>` your move, `!` the episode is over.
@@ -7,7 +7,9 @@ goal; `>` your move, `!` the episode is over.
 import random
 from typing import Any
 
-from wm_plugin.environments.kit.actions import ActionEnvironment, Choose, Chosen, check_level
+from wm_plugin.environments.kit.actions import ActionEnvironment
+from wm_plugin.environments.kit.protocol import Chooser, ToolCall
+from wm_plugin.environments.kit.rows import check_level
 from wm_plugin.errors import UserError
 
 SIZE = 4
@@ -30,7 +32,7 @@ class GridEnvironment(ActionEnvironment):
     def reset(self, board: str, max_turns: int | None = None, **_: Any) -> str:
         """Start at `board` (a dataset column made by `make_boards`) and return the first observation.
 
-        `max_turns` is `MAX_TURNS` unless the row says otherwise. A board that is not 4x4 cells with one `A` and one `G` is a
+        `max_turns` is `MAX_TURNS` by default. A board that is not 4x4 cells with one `A` and one `G` is a
         `UserError`.
         """
         cells = [cell for cell in str(board) if cell != "\n"]
@@ -50,7 +52,7 @@ class GridEnvironment(ActionEnvironment):
         """
         return self._act(direction)
 
-    def _known(self, action: str) -> bool:
+    def _is_action(self, action: str) -> bool:
         return action.upper() in MOVES
 
     def _apply(self, action: str) -> bool:
@@ -74,11 +76,12 @@ class GridEnvironment(ActionEnvironment):
 
 
 def draw(cells: list[str]) -> str:
+    """The board as text: rows joined by newlines."""
     return "\n".join("".join(cells[row : row + SIZE]) for row in range(0, SIZE * SIZE, SIZE))
 
 
 def step(cells: list[str], position: int, direction: str) -> int:
-    """The cell that a move from `position` ends in: the same one at a wall or at the edge."""
+    """The cell after a move from `position`: the same one at a wall or at the edge."""
     row, column = position // SIZE + MOVES[direction][0], position % SIZE + MOVES[direction][1]
     inside = 0 <= row < SIZE and 0 <= column < SIZE
     return row * SIZE + column if inside and cells[row * SIZE + column] != "#" else position
@@ -86,14 +89,14 @@ def step(cells: list[str], position: int, direction: str) -> int:
 
 def distances(cells: list[str], goal: int) -> dict[int, int]:
     """Moves to the goal from every cell that can reach it."""
-    found, queue = {goal: 0}, [goal]
+    lengths, queue = {goal: 0}, [goal]
     for position in queue:
         for move in MOVES:
             neighbour = step(cells, position, move)
-            if neighbour not in found:
-                found[neighbour] = found[position] + 1
+            if neighbour not in lengths:
+                lengths[neighbour] = lengths[position] + 1
                 queue.append(neighbour)
-    return found
+    return lengths
 
 
 def make_boards(count: int, seed: int, *, held_out: bool = False, wall_share: float = 0.15) -> list[str]:
@@ -131,20 +134,20 @@ def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str =
     return [{"prompt": [{"role": "user", "content": ""}], "board": board} for board in boards]
 
 
-def walk(board: str, choose: Choose, max_turns: int = MAX_TURNS) -> list[str]:
+def walk(board: str, choose: Chooser, max_turns: int = MAX_TURNS) -> list[str]:
     """[observation, action, observation, ..., observation]: an episode of at most `max_turns` moves."""
     environment = GridEnvironment()
     episode = [environment.reset(board)]
-    while environment.turns < max_turns and not environment.over and (chosen := choose(environment)):
-        direction = chosen[1]["direction"]
+    while environment.turns < max_turns and not environment.over and (call := choose(environment)):
+        direction = call[1]["direction"]
         episode += [direction, environment.move(direction)]
     return episode
 
 
-def expert(rng: random.Random | None = None) -> Choose:
-    """Takes a shortest way: one of them at random, or the first one without `rng`. Gives up where there is none."""
+def expert(rng: random.Random | None = None) -> Chooser:
+    """Takes a shortest way: a random one, or the first one without `rng`. Gives up if there is none."""
 
-    def choose(environment: GridEnvironment) -> Chosen | None:
+    def choose(environment: GridEnvironment) -> ToolCall | None:
         moves = environment._best_moves()
         if not moves:
             return None
@@ -153,6 +156,6 @@ def expert(rng: random.Random | None = None) -> Choose:
     return choose
 
 
-def wanderer(rng: random.Random) -> Choose:
+def wanderer(rng: random.Random) -> Chooser:
     """Moves anywhere."""
     return lambda _: ("move", {"direction": rng.choice("UDLR")})

@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from wm_plugin.environments.kit.actions import ActionEnvironment, Choose, Chosen, budgeted, check_level
+from wm_plugin.environments.kit.actions import ActionEnvironment
+from wm_plugin.environments.kit.protocol import Chooser, ToolCall
+from wm_plugin.environments.kit.rows import check_level, prompt_and_budget
 from wm_plugin.errors import MissingExtraError, UserError
 
 MAX_TURNS = 30
@@ -38,7 +40,7 @@ class MazeEnvironment(ActionEnvironment):
     def reset(self, board: str, max_turns: int | None = None, **_: Any) -> str:
         """Start at `board` (rows of `#.AG` joined by newlines) and return the first observation.
 
-        `max_turns` is `MAX_TURNS` unless the row says otherwise. A board without one `A` and one `G` is a `UserError`.
+        `max_turns` is `MAX_TURNS` by default. A board without one `A` and one `G` is a `UserError`.
         """
         if not isinstance(board, str) or board.count("A") != 1 or board.count("G") != 1:
             raise UserError("A maze's column `board` needs one A (the agent) and one G (the goal)")
@@ -57,7 +59,7 @@ class MazeEnvironment(ActionEnvironment):
         """
         return self._act(direction)
 
-    def _known(self, action: str) -> bool:
+    def _is_action(self, action: str) -> bool:
         return action.upper() in list(MOVES)
 
     def _apply(self, action: str) -> bool:
@@ -76,7 +78,7 @@ class MazeEnvironment(ActionEnvironment):
 
 
 def step(board: str, position: int, direction: str) -> int:
-    """The index in `board` that a move from `position` ends at: the same one at a wall or at the edge."""
+    """The index in `board` after a move from `position`: the same one at a wall or at the edge."""
     stride = board.find("\n") + 1 or len(board)  # a row and its newline, so that one index names a cell
     target = position + {"U": -stride, "D": stride, "L": -1, "R": 1}[direction]
     return target if 0 <= target < len(board) and board[target] not in "#\n" else position
@@ -84,14 +86,14 @@ def step(board: str, position: int, direction: str) -> int:
 
 def distances(board: str, goal: int) -> dict[int, int]:
     """Moves to the goal from every cell that can reach it."""
-    found, queue = {goal: 0}, [goal]
+    lengths, queue = {goal: 0}, [goal]
     for position in queue:
         for move in MOVES:
             neighbour = step(board, position, move)
-            if neighbour not in found:
-                found[neighbour] = found[position] + 1
+            if neighbour not in lengths:
+                lengths[neighbour] = lengths[position] + 1
                 queue.append(neighbour)
-    return found
+    return lengths
 
 
 def make_boards(count: int, seed: int, *, size: int = 11, held_out: bool = False) -> list[str]:
@@ -131,14 +133,14 @@ def dataset_rows(
     """
     check_level(level, LEVELS, "maze")
     boards = make_boards(count, seed, size=LEVELS[level], held_out=held_out)
-    prompt, more = budgeted(INSTRUCTION, max_turns, MAX_TURNS)
+    prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS)
     return [{"prompt": prompt, "board": board, "level": level, **more} for board in boards]
 
 
-def expert(per_turn: int = 1) -> Choose:
-    """Takes a shortest way, `per_turn` moves a turn. Gives up where there is none."""
+def expert(per_turn: int = 1) -> Chooser:
+    """Takes a shortest way, `per_turn` moves a turn. Gives up if there is none."""
 
-    def choose(environment: MazeEnvironment) -> Chosen | None:
+    def choose(environment: MazeEnvironment) -> ToolCall | None:
         distance = distances(environment._board, environment._goal)
         position, moves = environment._agent, ""
         while len(moves) < per_turn and distance.get(position):
@@ -150,7 +152,7 @@ def expert(per_turn: int = 1) -> Choose:
     return choose
 
 
-def wanderer(rng: random.Random) -> Choose:
+def wanderer(rng: random.Random) -> Chooser:
     """Moves anywhere, up to three cells a turn."""
     return lambda _: ("move", {"direction": "; ".join(rng.choices(MOVES, k=rng.randint(1, 3)))})
 
@@ -166,7 +168,7 @@ def _prim_maze(size: int, seed: int) -> str:
 
 @cache
 def _mazelib() -> tuple[Any, Any]:
-    """Its generator, and what seeds half of its draws."""
+    """mazelib's generator, and the function that seeds numpy, from which it draws half of its numbers."""
     try:
         from mazelib.generate.Prims import Prims
         from numpy.random import seed
@@ -177,7 +179,7 @@ def _mazelib() -> tuple[Any, Any]:
 
 @contextmanager
 def _own_generators() -> Iterator[None]:
-    """Put the state of both global generators back afterwards; they are all that mazelib draws from."""
+    """Restore both global random generators afterwards: mazelib draws from them."""
     _mazelib()
     import numpy
 

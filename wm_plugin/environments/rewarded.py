@@ -1,6 +1,6 @@
-"""An environment whose reward is WMAct's: what became of the episode, and how it was reached.
+"""An environment with WMAct's reward, which depends on the outcome of an episode and on the actions that led to it.
 
-Both hosts ask an environment for its reward, so that one class serves both:
+Both hosts ask an environment for its reward, so one class serves both:
 
     environment_factory=rewarded(MazeEnvironment, rescale=True)                                       # TRL
     episode_reward: {rescale: true, format_penalty: 0.1}                                              # a file for wm train
@@ -16,31 +16,31 @@ from typing import Any
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.rewards.episode import EpisodeReward
 
-COUNTS = ("actions", "effective")  # that an environment's `metrics` must hold
+COUNTS = ("actions", "effective")  # required in an environment's `metrics`
 
 
 def rewarded(environment: type, **settings: Any) -> type:
-    """The environment's class with the reward of `EpisodeReward(**settings)` of its own reward and counts.
+    """A subclass of `environment` whose reward is `EpisodeReward(**settings)` of the environment's own reward and counts.
 
-    Everything else is the environment's, the name included.
+    Everything else, its name included, is the environment's.
 
     Args:
-        environment: has `get_reward`, and `metrics` with `actions` and `effective`, and with `invalid` where it counts these.
+        environment: has `get_reward` and a mapping `metrics` with `actions` and `effective`, and `invalid` if it counts these.
 
     Raises:
-        UserError: there is no such setting, it does not fit, or the environment has no `get_reward`; from an episode: it lacks
-            a count.
+        UserError: there is no such setting, its value does not fit, or the environment has no `get_reward`; in an episode:
+            `metrics` lacks a count.
     """
-    known = [field.name for field in fields(EpisodeReward) if field.init]
+    names = [field.name for field in fields(EpisodeReward) if field.init]
     for name in settings:
-        if name not in known:
-            raise UserError(f"episode_reward has no field {name!r}{nearest(name, known)}")
+        if name not in names:
+            raise UserError(f"episode_reward has no field {name!r}{nearest(name, names)}")
     if not hasattr(environment, "get_reward"):
         raise UserError(f"{environment.__name__} has no get_reward: there is no outcome to rescale")
     return _rewarded(environment, tuple(sorted(settings.items())))
 
 
-@lru_cache  # one class, however often a config is read
+@lru_cache  # the same class each time a config is read
 def _rewarded(environment: Any, settings: tuple[tuple[str, Any], ...]) -> type:
     try:
         reward = EpisodeReward(**dict(settings))
@@ -53,14 +53,14 @@ def _rewarded(environment: Any, settings: tuple[tuple[str, Any], ...]) -> type:
             raise UserError(
                 f"{environment.__name__}.metrics has no {' and no '.join(missing)}: WMAct's reward counts them"
             )
-        (found,) = reward(
+        (rescaled,) = reward(
             [float(outcome)],
             actions=[int(counts["actions"])],
             effective=[int(counts["effective"])],
             invalid=[int(counts.get("invalid", 0))],
             turns=[int(getattr(self, "turns", 1))],
         )
-        return found
+        return rescaled
 
     class Rewarded(environment):  # type: ignore[misc]
         def get_reward(self) -> Any:
@@ -70,7 +70,7 @@ def _rewarded(environment: Any, settings: tuple[tuple[str, Any], ...]) -> type:
         async def get_reward(self) -> Any:
             return score(self, await super().get_reward())
 
-    found = AsyncRewarded if inspect.iscoroutinefunction(environment.get_reward) else Rewarded
+    subclass = AsyncRewarded if inspect.iscoroutinefunction(environment.get_reward) else Rewarded
     for name in ("__name__", "__qualname__", "__module__", "__doc__"):
-        setattr(found, name, getattr(environment, name))
-    return found
+        setattr(subclass, name, getattr(environment, name))
+    return subclass

@@ -1,8 +1,8 @@
 """ScienceWorld (Wang et al. 2022): elementary science in a simulated house, in text.
 
-The simulator is a Java program; each environment has a virtual machine of its own, which all its episodes share. Its `step` is
-called directly: the package's own lists every valid action each time and is several times slower. The virtual machine gives all
-objects one identity hash. Otherwise sets of objects are listed in another order each time, and few tasks replay.
+The simulator is a Java program; each environment has its own virtual machine for all its episodes. The simulator's `step` is
+called directly: the Python package's lists every valid action each time and is several times slower. The virtual machine gives
+all objects the same identity hash: otherwise sets of objects would have another order each time, and few tasks would replay.
 """
 
 import os
@@ -14,7 +14,7 @@ from wm_plugin.environments.kit.commands import CommandEnvironment, expert, wand
 from wm_plugin.errors import MissingExtraError, UserError, nearest
 
 MAX_TURNS = 100
-HEAP = "1g"  # of the virtual machine, at most; WM_PLUGIN_SCIENCEWORLD_HEAP says otherwise
+HEAP = "1g"  # maximum of the virtual machine; WM_PLUGIN_SCIENCEWORLD_HEAP overrides it
 # The tasks that replay identically, and how many variations are for training, development and testing, in this order:
 # `benchmarks/scienceworld_replay.py` makes this table, with scienceworld 1.2.3 and OpenJDK 17.
 TASKS: dict[str, tuple[int, int, int]] = {
@@ -63,14 +63,15 @@ __all__ = ["INSTRUCTION", "LEVELS", "TASKS", "ScienceworldEnvironment", "dataset
 class ScienceworldEnvironment(CommandEnvironment):
     """One episode: at most `max_turns` commands; the reward is the task's own score in [0, 1], and success is a full one.
 
-    A command is effective when it changes what is seen, carried or scored, and invalid when the simulator does not understand it.
+    A command is effective when it changes the view, the inventory or the score, and invalid when the simulator does not
+    understand it.
     """
 
     _engine = "wm_plugin.environments.scienceworld:Engine"
     _timeout = 60.0
 
     def reset(self, task: str, variation: int, max_turns: int | None = None, **_: Any) -> str:
-        """Start a variation of a task of `TASKS`, and return what is asked and the first room."""
+        """Start a variation of a task of `TASKS`; returns the task's description and the first room."""
         return self._start(max_turns or MAX_TURNS, task, variation)
 
     def act(self, command: str) -> str:
@@ -88,23 +89,25 @@ class ScienceworldEnvironment(CommandEnvironment):
 def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str = "standard") -> list[dict[str, Any]]:
     """Rows for a trainer: the prompt explains the world, and `reset` appends the task and the first room to it.
 
-    The split is ScienceWorld's own: its train variations, and its test variations where rows are held out. Each is given once.
+    The split is ScienceWorld's own: its train variations, or its test variations if `held_out`. Each occurs once.
     """
     if level not in LEVELS:
         raise UserError(f"There is no ScienceWorld level {level!r}{nearest(str(level), LEVELS)}")
-    found = []
+    variations = []
     for task in LEVELS[level]:
         train, development, test = TASKS[task]
         first = train + development if held_out else 0
-        found += [(task, variation) for variation in range(first, first + test if held_out else train)]
-    if count > len(found):
+        variations += [(task, variation) for variation in range(first, first + test if held_out else train)]
+    if count > len(variations):
         kind = "held-out" if held_out else "train"
         raise UserError(
-            f"ScienceWorld has {len(found)} {kind} rows of the level {level!r}; write a count up to that, not {count}"
+            f"ScienceWorld has {len(variations)} {kind} rows of the level {level!r}; write a count up to that, not {count}"
         )
-    random.Random(seed * 2 + held_out).shuffle(found)
+    random.Random(seed * 2 + held_out).shuffle(variations)
     prompt = [{"role": "user", "content": INSTRUCTION}]
-    return [{"prompt": prompt, "level": level, "task": task, "variation": number} for task, number in found[:count]]
+    return [
+        {"prompt": prompt, "level": level, "task": task, "variation": number} for task, number in variations[:count]
+    ]
 
 
 class Engine:
@@ -119,10 +122,10 @@ class Engine:
         options = [
             f"-Xmx{os.environ.get('WM_PLUGIN_SCIENCEWORLD_HEAP') or HEAP}",
             "-XX:+UseSerialGC",
-            "-Xmn256m",  # for what is young: a quarter less memory than what the machine would choose, and faster
-            "-XX:-UsePerfData",  # no file in /tmp that a killed one leaves behind
+            "-Xmn256m",  # the young generation: a quarter less memory than by default, and faster
+            "-XX:-UsePerfData",  # otherwise a killed machine leaves a file in /tmp
             "-XX:+UnlockExperimentalVMOptions",
-            "-XX:hashCode=2",  # the constant
+            "-XX:hashCode=2",  # the same for all objects
         ]
         port, token, self._java = launch_gateway(
             classpath=JAR_PATH,
@@ -137,7 +140,7 @@ class Engine:
         gateway = JavaGateway(gateway_parameters=parameters)
         self.server = gateway.jvm.scienceworld.runtime.pythonapi.PythonInterface()
         self._episode: tuple[str, int] = ("", 0)
-        self._seen: Any = None
+        self._view: Any = None
 
     def start(self, task: str, variation: int) -> dict[str, Any]:
         if task not in TASKS:
@@ -148,19 +151,19 @@ class Engine:
             )
         self._episode = (task, variation)
         self._load()
-        return {"text": f"{self.server.getTaskDescription()}\n{_tidy(self._seen[0])}"}
+        return {"text": f"{self.server.getTaskDescription()}\n{_tidy(self._view[0])}"}
 
     def step(self, command: str) -> dict[str, Any]:
         text = str(self.server.step(command))
-        score, ended = float(self.server.getScore()), bool(self.server.getCompleted())
-        before, self._seen = self._seen, self._look(score)
+        score, completed = float(self.server.getScore()), bool(self.server.getCompleted())
+        before, self._view = self._view, self._look(score)
         return {
             "text": _tidy(text),
             "score": score,
             "won": score >= 1.0,
-            "over": ended or score < 0,
+            "over": completed or score < 0,
             "valid": not text.startswith(NOT_UNDERSTOOD),
-            "changed": self._seen != before,
+            "changed": self._view != before,
         }
 
     def plan(self) -> list[str]:
@@ -183,7 +186,7 @@ class Engine:
         return counts
 
     def machine(self) -> int:
-        """The process of the virtual machine."""
+        """The process id of the virtual machine."""
         return int(self._java.pid)
 
     def close(self) -> None:
@@ -191,21 +194,25 @@ class Engine:
         self._java.wait()
 
     def _load(self) -> None:
-        self.server.load(*self._episode, "", False)  # its `reset` does no more than load the same again
-        self._seen = self._look(0.0)
+        self.server.load(*self._episode, "", False)  # the simulator's `reset` does no more than load again
+        self._view = self._look(0.0)
 
     def _look(self, score: float) -> tuple[str, str, float]:
         return str(self.server.freeActionLook()), str(self.server.freeActionInventory()), score
 
 
 def find_java() -> str:
-    """The program java, of JAVA_HOME or the path."""
+    """The path of the program java, from JAVA_HOME or the PATH.
+
+    Raises:
+        UserError: there is none.
+    """
     home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=os.path.join(home, "bin")) if home else shutil.which("java")
-    if found is None:
+    path = shutil.which("java", path=os.path.join(home, "bin")) if home else shutil.which("java")
+    if path is None:
         where = f"in {home}/bin (JAVA_HOME)" if home else "on the path"
         raise UserError(f"ScienceWorld needs Java, and there is none {where}: install a JRE, e.g. default-jre-headless")
-    return found
+    return path
 
 
 def _tidy(text: str) -> str:

@@ -10,12 +10,15 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-from wm_plugin.environments.kit.actions import ActionEnvironment, Choose, Chosen, budgeted, check_level, shortest_plan
+from wm_plugin.environments.kit.actions import ActionEnvironment
+from wm_plugin.environments.kit.planning import shortest_plan
+from wm_plugin.environments.kit.protocol import Chooser, ToolCall
+from wm_plugin.environments.kit.rows import check_level, prompt_and_budget
 from wm_plugin.errors import MissingExtraError, UserError
 
 MAX_TURNS = 30
 LEVELS = {"standard": (7, 2), "hard-1": (10, 2), "hard-2": (7, 3)}  # side and boxes, as in WMAct
-SHORTEST, LONGEST = 5, 30  # actions of a level's shortest solution; with less there is nothing to plan
+SHORTEST, LONGEST = 5, 30  # bounds of a level's shortest solution, in actions; shorter ones need no plan
 DIRECTIONS = ("up", "down", "left", "right")
 NOTHING = "no operation"
 ACTIONS = (*(f"{verb} {direction}" for verb in ("move", "push") for direction in DIRECTIONS), NOTHING)
@@ -46,8 +49,10 @@ class SokobanEnvironment(ActionEnvironment):
     def reset(self, board: str, max_turns: int | None = None, **_: Any) -> str:
         """Start at `board` (rows of `#.PBG*+` joined by newlines) and return the first observation.
 
-        `max_turns` is `MAX_TURNS` unless the row says otherwise. Anything else than a rectangle of these cells with one player,
-        as many goals as boxes and a box that is not on a goal is a `UserError`.
+        `max_turns` is `MAX_TURNS` by default.
+
+        Raises:
+            UserError: the board is no rectangle of these cells with one player, as many goals as boxes, and a box off the goals.
         """
         self._walls, self._goals, self._position = read_board(board)
         return self._start(max_turns or MAX_TURNS)
@@ -64,7 +69,7 @@ class SokobanEnvironment(ActionEnvironment):
         """
         return self._act(actions)
 
-    def _known(self, action: str) -> bool:
+    def _is_action(self, action: str) -> bool:
         return action in ACTIONS
 
     def _apply(self, action: str) -> bool:
@@ -87,7 +92,11 @@ class SokobanEnvironment(ActionEnvironment):
 
 
 def read_board(board: str) -> tuple[str, frozenset[int], Position]:
-    """The walls and floor alone, the goals, and where the player and the boxes are."""
+    """A board's walls and floor, its goals, and the position of the player and the boxes.
+
+    Raises:
+        UserError: see `SokobanEnvironment.reset`.
+    """
     players, boxes, goals = (
         frozenset(index for index, cell in enumerate(board) if cell in kind) for kind in ("P+", "B*", "G*+")
     )
@@ -103,7 +112,7 @@ def read_board(board: str) -> tuple[str, frozenset[int], Position]:
 
 
 def step(walls: str, position: Position, action: str) -> Position:
-    """Where an action of `ACTIONS` leads: back to `position` where it is not possible."""
+    """The position after an action of `ACTIONS`: the same one if the action is not possible."""
     if action == NOTHING:
         return position
     player, boxes = position
@@ -121,34 +130,35 @@ def step(walls: str, position: Position, action: str) -> Position:
 
 
 def is_floor(walls: str, place: int) -> bool:
+    """Whether a player or a box can stand at this index."""
     return 0 <= place < len(walls) and walls[place] == "."  # a newline is a wall, so that rows do not join
 
 
 def solve(walls: str, goals: frozenset[int], position: Position) -> list[str] | None:
-    """A shortest solution, counted in actions; None where there is none, as after a box is stuck."""
+    """A shortest solution, counted in actions; None if there is none, for example because a box is stuck."""
     live = live_cells(walls, goals)
     if not position[1] <= live:
         return None
 
     def successors(position: Position) -> Iterator[tuple[str, Position]]:
         for action in ACTIONS[:-1]:
-            following = step(walls, position, action)
-            if following[1] <= live:
-                yield action, following
+            next_position = step(walls, position, action)
+            if next_position[1] <= live:
+                yield action, next_position
 
     return shortest_plan(position, successors, lambda position: position[1] == goals)
 
 
 def live_cells(walls: str, goals: frozenset[int]) -> set[int]:
-    """The cells that a box can be pushed to a goal from, were it the only one: found by pulling it from each goal."""
+    """The cells from which a box, alone on the board, can be pushed to a goal. The search pulls a box away from each goal."""
     stride = walls.find("\n") + 1 or len(walls)
     live, queue = set(goals), list(goals)
     for place in queue:
         for offset in (-stride, stride, -1, 1):
-            pulled = place + offset
-            if pulled not in live and is_floor(walls, pulled) and is_floor(walls, pulled + offset):
-                live.add(pulled)
-                queue.append(pulled)
+            origin = place + offset
+            if origin not in live and is_floor(walls, origin) and is_floor(walls, origin + offset):
+                live.add(origin)
+                queue.append(origin)
     return live
 
 
@@ -181,32 +191,34 @@ def dataset_rows(
     `level` is standard (7x7 cells, 2 boxes), hard-1 (10x10, 2 boxes) or hard-2 (7x7, 3 boxes).
     """
     boards = make_boards(count, seed, level=level, held_out=held_out)
-    prompt, more = budgeted(INSTRUCTION, max_turns, MAX_TURNS)
+    prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS)
     return [{"prompt": prompt, "board": board, "level": level, **more} for board in boards]
 
 
-def expert(per_turn: int = 1) -> Choose:
-    """Takes a shortest solution, `per_turn` actions a turn, and gives up once there is none."""
+def expert(per_turn: int = 1) -> Chooser:
+    """Takes a shortest solution, `per_turn` actions a turn. Gives up once there is none."""
 
-    plans: dict[tuple[str, frozenset[int], Position], list[str]] = {}  # a search may take half a second: one an episode
+    plans: dict[
+        tuple[str, frozenset[int], Position], list[str]
+    ] = {}  # a search may take half a second, so one for an episode
 
-    def choose(environment: SokobanEnvironment) -> Chosen | None:
+    def choose(environment: SokobanEnvironment) -> ToolCall | None:
         walls, goals, position = environment._walls, environment._goals, environment._position
         plan = plans.get((walls, goals, position))
         if plan is None:
             plan = solve(walls, goals, position) or []
             if len(plans) > 1000:
                 plans.clear()
-            for done in range(len(plan) + 1):
-                plans[walls, goals, position] = plan[done:]
-                if done < len(plan):
-                    position = step(walls, position, plan[done])
+            for steps in range(len(plan) + 1):
+                plans[walls, goals, position] = plan[steps:]
+                if steps < len(plan):
+                    position = step(walls, position, plan[steps])
         return ("act", {"actions": "; ".join(plan[:per_turn])}) if plan else None
 
     return choose
 
 
-def wanderer(rng: random.Random) -> Choose:
+def wanderer(rng: random.Random) -> Chooser:
     """Moves and pushes anywhere, up to three actions a turn."""
     return lambda _: ("act", {"actions": "; ".join(rng.choices(ACTIONS, k=rng.randint(1, 3)))})
 
@@ -218,6 +230,6 @@ def _reverse_play(side: int, boxes: int, rng: random.Random) -> str:
     except ImportError:
         raise MissingExtraError("Making Sokoban levels", "reasoning-gym", "sokoban") from None
     size = {"min_w": side, "max_w": side, "min_h": side, "max_h": side}
-    drawn, _, _ = generate(rng, min_boxes=boxes, max_boxes=boxes, **size)
-    rows = drawn.replace(" ", "").strip().split("\n")
+    text, _, _ = generate(rng, min_boxes=boxes, max_boxes=boxes, **size)
+    rows = text.replace(" ", "").strip().split("\n")
     return "\n".join(rows).translate(str.maketrans("+-*%@X$", "#.P+BG*"))

@@ -1,8 +1,8 @@
-"""tau2-bench itself (Barres et al. 2025), where the user has installed it from its repository; PyPI's `tau2` is something else.
+"""tau2-bench itself (Barres et al. 2025), if the user has installed it from its repository; PyPI's `tau2` is something else.
 
-An adapter of its gym environment. The tools of a domain stand behind one, `call_tool`, because each domain has others; the row's
-prompt lists them with the policy. The customer is tau2-bench's own simulator, a model behind an OpenAI-compatible server. The
-reward is its evaluator's. Tried with version 1.0.1.
+An adapter of its gym environment. Each domain has its own tools, so they stand behind one, `call_tool`, and the row's prompt
+lists them with the policy. The customer is tau2-bench's own simulator, a model behind an OpenAI-compatible server. The reward is
+its evaluator's. Tested with version 1.0.1.
 """
 
 import contextlib
@@ -11,8 +11,8 @@ import os
 import random
 from typing import Any
 
-from wm_plugin.environments.kit.actions import Choose, Chosen
 from wm_plugin.environments.kit.counted import CountedEnvironment
+from wm_plugin.environments.kit.protocol import Chooser, ToolCall
 from wm_plugin.errors import UserError, nearest
 
 MAX_TURNS = 30
@@ -34,7 +34,7 @@ message_user(text) says something to the customer, call_tool(name, arguments) us
 class Tau2Environment(CountedEnvironment):
     """One simulation: at most `max_turns` calls; the reward is that of tau2-bench's evaluator, and success is a reward of 1.
 
-    A call is effective when it shows something new. What a domain's tools change stands in the domain, so `irreversible` names
+    A call is effective when it shows something new. Which tools change something depends on the domain, so `irreversible` names
     `call_tool` as a whole.
     """
 
@@ -50,7 +50,7 @@ class Tau2Environment(CountedEnvironment):
     def _begin(self) -> None:
         super()._begin()
         self._reward = 0.0
-        self._seen: set[tuple[str, str]] = set()
+        self._results: set[tuple[str, str]] = set()
 
     def reset(
         self,
@@ -61,7 +61,7 @@ class Tau2Environment(CountedEnvironment):
         max_turns: int | None = None,
         **_: Any,
     ) -> str:
-        """Start a task of a domain and return what the customer says first.
+        """Start a task of a domain; returns the customer's first sentence.
 
         Args:
             domain: a name that tau2-bench has registered.
@@ -78,10 +78,10 @@ class Tau2Environment(CountedEnvironment):
         self._gym = gym(domain, str(task_id), max_steps=4 * (max_turns or MAX_TURNS), **_customer(user_url, user_model))
         self.max_turns = max_turns or MAX_TURNS
         self._begin()
-        said, about = self._gym.reset()
-        self._task = about["task"]
-        self._tools = {tool.name for tool in about["tools"]} - {"done"}
-        return str(said) if said else self._give_up()
+        opening, info = self._gym.reset()
+        self._task = info["task"]
+        self._tools = {tool.name for tool in info["tools"]} - {"done"}
+        return str(opening) if opening else self._give_up()
 
     def message_user(self, text: str) -> str:
         """Say something to the customer and hear the answer.
@@ -92,10 +92,10 @@ class Tau2Environment(CountedEnvironment):
         Returns:
             The customer's answer.
         """
-        said = self._start_action(text)
-        if not said:
+        message = self._start_action(text)
+        if not message:
             return self._refuse("there is nothing to say, or too much")
-        return self._step(said)
+        return self._step(message)
 
     def call_tool(self, name: str, arguments: str) -> str:
         """Use a tool of the desk.
@@ -107,11 +107,11 @@ class Tau2Environment(CountedEnvironment):
         Returns:
             What the tool returns.
         """
-        given = self._start_action(arguments)
+        json_text = self._start_action(arguments)
         if not isinstance(name, str) or name not in self._tools:
             return self._refuse(f"the tools are {', '.join(sorted(self._tools))}")
         try:
-            fields = json.loads(given)
+            fields = json.loads(json_text)
         except (ValueError, RecursionError):
             fields = None
         if not isinstance(fields, dict):
@@ -141,28 +141,28 @@ class Tau2Environment(CountedEnvironment):
         return text.encode(errors="replace").decode().replace("\0", "").strip()
 
     def _step(self, action: str) -> str:
-        """Run an action in the simulation. tau2-bench waits for its customer as long as the server's timeout says."""
+        """Run an action in the simulation. tau2-bench waits for its customer up to the server's timeout."""
         try:
             try:
-                said, reward, ended, _, about = self._gym.step(action)
+                reply, reward, terminated, _, info = self._gym.step(action)
             except (
                 Exception
-            ):  # its evaluator cannot judge some ends, which are failures; then it says that it has ended
-                said, reward, ended, _, about = self._gym.step(DONE)
-        except Exception:  # whatever else it runs into costs the episode, and not the training
+            ):  # its evaluator raises for some ends, which are failures; another step then reports the end
+                reply, reward, terminated, _, info = self._gym.step(DONE)
+        except Exception:  # any other error costs the episode, not the training run
             return self._give_up()
-        if ended:
-            if json.loads(about["simulation_run"]) == {}:
+        if terminated:
+            if json.loads(info["simulation_run"]) == {}:
                 return self._give_up()
             self._ended, self._reward = True, min(max(float(reward), 0.0), 1.0)
             self._effective += 1
             outcome = "It was handled as it should be." if self.success else "It was not handled as it should be."
-            return f"{said}\nThe case is closed. {outcome} The episode is over.".strip()
-        text = str(said)
+            return f"{reply}\nThe case is closed. {outcome} The episode is over.".strip()
+        text = str(reply)
         failed = text.startswith("tool: Error")
         self._invalid += failed
-        self._effective += not failed and (action, text) not in self._seen
-        self._seen.add((action, text))
+        self._effective += not failed and (action, text) not in self._results
+        self._results.add((action, text))
         return f"{text}\nNo calls are left. The episode is over." if self.over else text
 
     def _refuse(self, why: str) -> str:
@@ -175,7 +175,7 @@ class Tau2Environment(CountedEnvironment):
         return "The simulation is lost. The episode is over."
 
     def _stop(self) -> None:
-        """End a simulation that was left in the middle: its thread waits for the agent."""
+        """End a simulation that is still running: its thread waits for the agent."""
         if self._gym is not None and not self._ended:
             with contextlib.suppress(Exception):
                 self._gym.step(DONE)
@@ -200,8 +200,8 @@ def dataset_rows(
         splits = dict(registry.get_task_splits_loader(level)())
     except (TypeError, KeyError):
         splits = {}
-    wanted = splits.get(HELD_OUT if held_out else "train", [] if held_out else list(tasks))
-    numbers = sorted(str(name) for name in wanted if str(name) in tasks)
+    task_names = splits.get(HELD_OUT if held_out else "train", [] if held_out else list(tasks))
+    numbers = sorted(str(name) for name in task_names if str(name) in tasks)
     if count > len(numbers):
         kind = "held-out" if held_out else "training"
         raise UserError(f"tau2-bench has {len(numbers)} {kind} tasks of {level}; write a count up to that, not {count}")
@@ -215,32 +215,32 @@ def dataset_rows(
     ]
 
 
-def expert() -> Choose:
-    """The task's own reference actions, then what the customer has to be told; it asks nobody anything."""
+def expert() -> Chooser:
+    """Takes the task's reference actions, then tells the customer what they have to know. It asks no questions."""
 
-    def choose(environment: Tau2Environment) -> Chosen | None:
-        wanted = environment._task.evaluation_criteria
-        actions = [action for action in wanted.actions or [] if action.requestor == "assistant"] if wanted else []
+    def choose(environment: Tau2Environment) -> ToolCall | None:
+        criteria = environment._task.evaluation_criteria
+        actions = [action for action in criteria.actions or [] if action.requestor == "assistant"] if criteria else []
         if environment.turns < len(actions):
             action = actions[environment.turns]
             return "call_tool", {"name": action.name, "arguments": json.dumps(action.arguments)}
-        if environment.turns == len(actions) and wanted and wanted.communicate_info:
-            return "message_user", {"text": " ".join(wanted.communicate_info)}
+        if environment.turns == len(actions) and criteria and criteria.communicate_info:
+            return "message_user", {"text": " ".join(criteria.communicate_info)}
         return "finish", {}
 
     return choose
 
 
-def wanderer(rng: random.Random) -> Choose:
+def wanderer(rng: random.Random) -> Chooser:
     """Says something, or calls any tool with the arguments of one of the task's reference actions or with none."""
 
-    def choose(environment: Tau2Environment) -> Chosen:
+    def choose(environment: Tau2Environment) -> ToolCall:
         if rng.random() < 0.5 or not environment._tools:
             return "message_user", {
                 "text": rng.choice(["How can I help you?", "Could you tell me more?", "It is done."])
             }
-        wanted = environment._task.evaluation_criteria
-        actions = list(wanted.actions or []) if wanted else []
+        criteria = environment._task.evaluation_criteria
+        actions = list(criteria.actions or []) if criteria else []
         if actions and rng.random() < 0.5:
             action = rng.choice(actions)
             return "call_tool", {"name": action.name, "arguments": json.dumps(action.arguments)}
@@ -250,7 +250,7 @@ def wanderer(rng: random.Random) -> Choose:
 
 
 def _library() -> tuple[Any, Any]:
-    """Its gym class and its registry, with its log messages switched off: there are several a step."""
+    """tau2-bench's gym class and registry. Its log is switched off: it writes several messages a step."""
     try:
         from loguru import logger
         from tau2.gym.gym_agent import AgentGymEnv
@@ -262,7 +262,11 @@ def _library() -> tuple[Any, Any]:
 
 
 def _tasks(registry: Any, domain: str, task_id: object = None) -> dict[str, Any]:
-    """The tasks of a domain by their names, among them `task_id`."""
+    """The tasks of a domain by name.
+
+    Raises:
+        UserError: there is no such domain, or no task `task_id` in it.
+    """
     domains = [str(name) for name in registry.get_domains()]
     if domain not in domains:
         raise UserError(f"tau2-bench has no domain {str(domain)[:50]!r}{nearest(str(domain)[:50], domains)}")
@@ -275,13 +279,13 @@ def _tasks(registry: Any, domain: str, task_id: object = None) -> dict[str, Any]
 
 
 def _customer(url: str, model: str) -> dict[str, Any]:
-    """How tau2-bench, which asks by litellm, reaches the customer's model."""
+    """The arguments by which tau2-bench, through litellm, reaches the customer's model."""
     if not url:
         return {"user_llm": model} if model else {}
     if not model:
         raise UserError(
             "A tau2 row's column `user_model` is empty; write the name that `user_url` serves the model under"
         )
-    key = os.environ.get("OPENAI_API_KEY") or "none"  # litellm wants one, whatever the server does
+    key = os.environ.get("OPENAI_API_KEY") or "none"  # litellm requires one
     arguments = {"api_base": url, "api_key": key, "temperature": 0.0, "timeout": 60}
     return {"user_llm": f"openai/{model}", "user_llm_args": arguments}

@@ -11,15 +11,18 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from wm_plugin.environments.kit.actions import ActionEnvironment, Choose, Chosen, budgeted, check_level, shortest_plan
+from wm_plugin.environments.kit.actions import ActionEnvironment
+from wm_plugin.environments.kit.planning import shortest_plan
+from wm_plugin.environments.kit.protocol import Chooser, ToolCall
+from wm_plugin.environments.kit.rows import check_level, prompt_and_budget
 from wm_plugin.errors import MissingExtraError, UserError
 
 MAX_TURNS = 30
 LEVELS = ("standard",)
 HELD_OUT = 60  # of 300 start states
 ACTIONS = ("move down", "move up", "move right", "move left", "pickup", "dropoff")  # numbered as in gymnasium
-IN_TAXI = 4  # where the passenger is, beside the numbers of the four places
-WIDTH = 7  # of a drawn cell
+IN_TAXI = 4  # the passenger's position, besides the numbers of the four places
+WIDTH = 7  # characters of a cell on the map
 
 INSTRUCTION = """You drive a taxi: fetch the passenger and bring them to their destination, in {turns}.
 Map: T taxi, P waiting passenger, D destination, R G Y B places where nobody waits; | is a wall between two cells, : is none.
@@ -43,7 +46,7 @@ class TaxiEnvironment(ActionEnvironment):
     def reset(self, state: int, max_turns: int | None = None, **_: Any) -> str:
         """Start at gymnasium's `state` and return the first observation.
 
-        `max_turns` is `MAX_TURNS` unless the row says otherwise. A state that no episode starts in is a `UserError`.
+        `max_turns` is `MAX_TURNS` by default. A state that no episode starts in is a `UserError`.
         """
         if state not in start_states():
             raise UserError(
@@ -64,15 +67,15 @@ class TaxiEnvironment(ActionEnvironment):
         """
         return self._act(actions)
 
-    def _known(self, action: str) -> bool:
+    def _is_action(self, action: str) -> bool:
         return action in ACTIONS
 
     def _apply(self, action: str) -> bool:
-        following = step(self._number, action)
-        if following is None:
+        next_state = step(self._number, action)
+        if next_state is None:
             return False
-        self._number = following
-        self.success = self._ended = is_delivered(following)
+        self._number = next_state
+        self.success = self._ended = is_delivered(next_state)
         return True
 
     def _state(self) -> int:
@@ -84,7 +87,7 @@ class TaxiEnvironment(ActionEnvironment):
 
 @cache
 def _taxi() -> Any:
-    """Gymnasium's environment, of which only the tables are used."""
+    """Gymnasium's environment; only its tables are used."""
     try:
         from gymnasium.envs.toy_text.taxi import TaxiEnv
     except ImportError:
@@ -101,9 +104,9 @@ def start_states() -> tuple[int, ...]:
 @cache  # 500 states, 6 actions
 def step(state: int, action: str) -> int | None:
     """The state that an action of `ACTIONS` leads to; None for a pickup or a dropoff that is not possible."""
-    following = int(_taxi().P[state][ACTIONS.index(action)][0][1])
-    refused = following == state if action == "pickup" else action == "dropoff" and not is_delivered(following)
-    return None if refused else following
+    next_state = int(_taxi().P[state][ACTIONS.index(action)][0][1])
+    refused = next_state == state if action == "pickup" else action == "dropoff" and not is_delivered(next_state)
+    return None if refused else next_state
 
 
 def is_delivered(state: int) -> bool:
@@ -120,13 +123,13 @@ def draw(state: int) -> str:
     border = "+" + "-" * (5 * WIDTH + 4) + "+"
     lines = [border]
     for r in range(5):
-        drawn = [symbol.decode() for symbol in taxi.desc[r + 1]]  # walls and cells in turn: |R: | : :G|
+        cells = [symbol.decode() for symbol in taxi.desc[r + 1]]  # walls and cells in turn: |R: | : :G|
         for c in range(5):
             things = ["T(P)" if passenger == IN_TAXI else "T"] * ((r, c) == (row, column))
             things += ["P"] * (passenger != IN_TAXI and (r, c) == taxi.locs[passenger])
             things += ["D"] * ((r, c) == taxi.locs[destination])
-            drawn[2 * c + 1] = ("/".join(things) or drawn[2 * c + 1]).center(WIDTH)
-        lines.append("".join(drawn))
+            cells[2 * c + 1] = ("/".join(things) or cells[2 * c + 1]).center(WIDTH)
+        lines.append("".join(cells))
     return "\n".join([*lines, border])
 
 
@@ -146,11 +149,11 @@ def dataset_rows(
     if held_out and count > HELD_OUT:
         raise UserError(f"The taxi has {HELD_OUT} held-out start states; write a count up to that, not {count}")
     rng = random.Random(seed * 2 + held_out)
-    chosen: list[int] = []
-    while len(chosen) < count:
-        chosen += rng.sample(states, len(states))
-    prompt, more = budgeted(INSTRUCTION, max_turns, MAX_TURNS)
-    return [{"prompt": prompt, "state": state, "level": level, **more} for state in chosen[:count]]
+    picks: list[int] = []
+    while len(picks) < count:
+        picks += rng.sample(states, len(states))
+    prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS)
+    return [{"prompt": prompt, "state": state, "level": level, **more} for state in picks[:count]]
 
 
 def solve(state: int) -> list[str] | None:
@@ -158,22 +161,22 @@ def solve(state: int) -> list[str] | None:
 
     def successors(state: int) -> Iterator[tuple[str, int]]:
         for action in ACTIONS:
-            if (following := step(state, action)) is not None:
-                yield action, following
+            if (next_state := step(state, action)) is not None:
+                yield action, next_state
 
     return shortest_plan(state, successors, is_delivered)
 
 
-def expert(per_turn: int = 1) -> Choose:
+def expert(per_turn: int = 1) -> Chooser:
     """Takes a shortest way, `per_turn` actions a turn."""
 
-    def choose(environment: TaxiEnvironment) -> Chosen | None:
+    def choose(environment: TaxiEnvironment) -> ToolCall | None:
         plan = solve(environment._number)
         return ("act", {"actions": "; ".join(plan[:per_turn])}) if plan else None
 
     return choose
 
 
-def wanderer(rng: random.Random) -> Choose:
+def wanderer(rng: random.Random) -> Chooser:
     """Drives anywhere, up to three actions a turn."""
     return lambda _: ("act", {"actions": "; ".join(rng.choices(ACTIONS, k=rng.randint(1, 3)))})

@@ -4,7 +4,7 @@ Two kinds of games: custom ones (rooms, objects and a quest of so many actions) 
 recipe, prepare a meal). A game is made when it is first played, in a second or two, and kept in a cache folder.
 
 The interpreter is C code with global state, and hangs for good on a few inputs: it runs in a process of its own, only the verbs
-of the game reach it, and a call has a time limit. That process has the fixed hash seed that cooking games need to be made alike.
+of the game reach it, and a call has a time limit. Its hash seed is fixed, so that cooking games are reproducible.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from wm_plugin.environments.kit.commands import CommandEnvironment, expert, wand
 from wm_plugin.errors import MissingExtraError, UserError, nearest
 
 MAX_TURNS = 50
-LEVELS: dict[str, dict[str, Any]] = {  # what the library's generators take
+LEVELS: dict[str, dict[str, Any]] = {  # settings of the library's generators
     "standard": {"rooms": 4, "objects": 8, "quest": 4},
     "hard-1": {"rooms": 8, "objects": 16, "quest": 8},
     "hard-2": {"rooms": 12, "objects": 24, "quest": 12},
@@ -30,7 +30,7 @@ LEVELS: dict[str, dict[str, Any]] = {  # what the library's generators take
     "cooking-hard": {"recipe": 3, "take": 3, "go": 9, "open": True, "cook": True, "cut": True},
 }
 MAX_SEED = 10**9
-FREE = ("goal", "help", "score")  # answered by the game without a move
+FREE = ("goal", "help", "score")  # the game answers these without counting a move
 SHORT = ("n", "s", "e", "w", "north", "south", "east", "west", "l", "x", "i", "z", "wait", "get", "enter", *FREE)
 WINNING, LOSING = "*** The End ***", "*** You lost! ***"
 
@@ -79,24 +79,29 @@ def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str =
     while len(seeds) < count:
         seeds[rng.randrange(MAX_SEED // 10) * 10 + (0 if held_out else rng.randint(1, 9))] = None
     prompt = [{"role": "user", "content": INSTRUCTION}]
-    return [{"prompt": prompt, "level": level, "seed": one} for one in seeds]
+    return [{"prompt": prompt, "level": level, "seed": number} for number in seeds]
 
 
 def settings_of(level: str) -> dict[str, Any]:
+    """The generator's settings of a level.
+
+    Raises:
+        UserError: there is no such level.
+    """
     if level not in LEVELS:
         raise UserError(f"There is no TextWorld level {level!r}{nearest(str(level), LEVELS)}")
     return LEVELS[level]
 
 
 def cache_folder() -> Path:
-    """Where games are kept: WM_PLUGIN_CACHE, or wm_plugin in XDG_CACHE_HOME or in ~/.cache."""
+    """The folder of generated games, in WM_PLUGIN_CACHE, or in wm_plugin in XDG_CACHE_HOME or ~/.cache."""
     ours = os.environ.get("WM_PLUGIN_CACHE")
     base = Path(ours) if ours else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "wm_plugin"
     return base / "textworld"
 
 
 class Engine:
-    """A game, in the engine's process."""
+    """The engine (see `kit/commands.py`): runs in a process of its own, with one game at a time."""
 
     def __init__(self) -> None:
         try:
@@ -128,7 +133,7 @@ class Engine:
     def step(self, command: str) -> dict[str, Any]:
         words = command.lower().split()
         answer = {"score": self._score, "won": False, "over": False, "valid": False, "changed": False}
-        # only letters, because dots and commas start another command; `then` does, too
+        # dots, commas and the word `then` would start a second command
         if words[0] not in self._verbs or "then" in words or re.search(r"[^a-z0-9' -]", " ".join(words)):
             return answer | {"text": "The game does not understand that."}
         state, _, _ = self._env.step(" ".join(words))
@@ -151,8 +156,8 @@ class Engine:
 
     def commands(self) -> list[str]:
         actions = self._env.state["_valid_actions"]
-        found = self._env._wrapped_env._inform7.gen_commands_from_actions(actions)
-        return sorted(set(found))
+        commands = self._env._wrapped_env._inform7.gen_commands_from_actions(actions)
+        return sorted(set(commands))
 
     @property
     def _score(self) -> float:
@@ -161,7 +166,7 @@ class Engine:
 
 
 def make_game(settings: dict[str, Any], seed: int) -> Path:
-    """The game's file, from the cache or made now; its description lies beside it with the ending .json."""
+    """The game's file, from the cache or newly made; its description lies beside it with the ending .json."""
     about = json.dumps([settings, seed, version("textworld")], sort_keys=True)
     folder = cache_folder() / hashlib.sha256(about.encode()).hexdigest()[:20]
     if not folder.is_dir():
@@ -169,22 +174,24 @@ def make_game(settings: dict[str, Any], seed: int) -> Path:
         from textworld.generator.world import NoFreeExitError
 
         folder.parent.mkdir(parents=True, exist_ok=True)
-        making = Path(tempfile.mkdtemp(dir=folder.parent, prefix="making-"))
+        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix="making-"))
         try:
-            for attempt in range(4):  # not every seed has a quest as long as that; the last digit, the split's, stays
+            for attempt in range(
+                4
+            ):  # not every seed has so long a quest; the last digit, which decides the split, stays
                 try:
-                    _generate(settings, seed + attempt * MAX_SEED, making / "game.z8")
+                    _generate(settings, seed + attempt * MAX_SEED, temporary / "game.z8")
                     break
                 except (QuestGenerationError, NoFreeExitError):
                     if attempt == 3:
                         raise
-            (making / "game.ni").unlink(missing_ok=True)
-            making.rename(folder)  # at once, so that nobody sees half a game
+            (temporary / "game.ni").unlink(missing_ok=True)
+            temporary.rename(folder)  # atomic, so that no process reads half a game
         except OSError:
-            if not folder.is_dir():  # another process was as fast
+            if not folder.is_dir():  # another process has made it meanwhile
                 raise
         finally:
-            shutil.rmtree(making, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
     return folder / "game.z8"
 
 
@@ -203,7 +210,7 @@ def _generate(settings: dict[str, Any], seed: int, path: Path) -> None:
     else:
         options.nb_rooms, options.nb_objects = settings["rooms"], settings["objects"]
         options.quest_length = settings["quest"]
-        options.grammar.only_last_action = True  # the goal, and not the way there
+        options.grammar.only_last_action = True  # the text states the goal, not the way there
         game = textworld.generator.make_game(options)
     textworld.generator.compile_game(game, options)
 
@@ -212,6 +219,6 @@ def tidy(text: str) -> str:
     """A reply of the game without its prompt, status line and empty lines."""
     text = re.sub(r"\n>[^\n]*$", "", text)
     for end in (WINNING, LOSING):
-        before, found, _ = text.partition(end)
-        text = before + found
+        before, ending, _ = text.partition(end)
+        text = before + ending
     return "\n".join(" ".join(line.split()) for line in text.split("\n") if line.strip())

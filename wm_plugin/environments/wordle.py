@@ -10,7 +10,9 @@ import zlib
 from functools import lru_cache
 from typing import Any
 
-from wm_plugin.environments.kit.actions import ActionEnvironment, Choose, Chosen, check_level
+from wm_plugin.environments.kit.actions import ActionEnvironment
+from wm_plugin.environments.kit.protocol import Chooser, ToolCall
+from wm_plugin.environments.kit.rows import check_level
 from wm_plugin.errors import UserError
 
 MAX_TURNS = 12
@@ -31,7 +33,7 @@ invalid; it costs no guess, but there are only {MAX_TURNS} calls.
 class WordleEnvironment(ActionEnvironment):
     """One episode: at most `GUESSES` guesses in at most `max_turns` turns; reward 1 for the word.
 
-    A guess is effective when it was not given before.
+    A guess is effective when it is new.
     """
 
     irreversible = ("act",)
@@ -44,9 +46,9 @@ class WordleEnvironment(ActionEnvironment):
     def reset(self, word: str, max_turns: int | None = None, **_: Any) -> str:
         """Hide `word` and return the first observation.
 
-        `max_turns` is `MAX_TURNS` unless the row says otherwise. A word that is not five letters from a to z is a `UserError`.
+        `max_turns` is `MAX_TURNS` by default. A word that is not five letters from a to z is a `UserError`.
         """
-        if not isinstance(word, str) or not self._known(word):
+        if not isinstance(word, str) or not self._is_action(word):
             raise UserError("A Wordle's column `word` needs five letters from a to z")
         self._word, self._guesses = word, []
         return self._start(max_turns or MAX_TURNS)
@@ -62,7 +64,7 @@ class WordleEnvironment(ActionEnvironment):
         """
         return self._act(actions)
 
-    def _known(self, action: str) -> bool:
+    def _is_action(self, action: str) -> bool:
         return len(action) == 5 and all("a" <= letter <= "z" for letter in action)
 
     def _apply(self, action: str) -> bool:
@@ -72,7 +74,7 @@ class WordleEnvironment(ActionEnvironment):
         return True
 
     def _state(self) -> frozenset[str]:
-        return frozenset(self._guesses)  # what is known of the word follows from it
+        return frozenset(self._guesses)  # they determine all that the feedback says about the word
 
     def _observation(self) -> str:
         lines = [f"{' '.join(guess)}\n{' '.join(feedback(guess, self._word))}\n" for guess in self._guesses]
@@ -82,15 +84,15 @@ class WordleEnvironment(ActionEnvironment):
 def feedback(guess: str, word: str) -> str:
     """A mark for each letter of a guess.
 
-    A letter is marked G or Y no more often than the word has it: right places first, then from left to right.
+    A letter has no more marks G and Y than the word has copies of it: right places first, then from left to right.
     """
-    unused = [there for given, there in zip(guess, word, strict=True) if given != there]
+    unused = [target for letter, target in zip(guess, word, strict=True) if letter != target]
     marks = ""
-    for given, there in zip(guess, word, strict=True):
-        if given == there:
+    for letter, target in zip(guess, word, strict=True):
+        if letter == target:
             marks += "G"
-        elif given in unused:
-            unused.remove(given)
+        elif letter in unused:
+            unused.remove(letter)
             marks += "Y"
         else:
             marks += "-"
@@ -100,7 +102,7 @@ def feedback(guess: str, word: str) -> str:
 def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str = "standard") -> list[dict[str, Any]]:
     """Rows for a trainer: the prompt explains the task, and `reset` appends the first observation to it.
 
-    There are 256 held-out words, each given once; the others are shuffled, and repeated as often as `count` needs.
+    There are 256 held-out words, each occurs once; the others are shuffled, and repeated as often as `count` needs.
     There is one level.
     """
     check_level(level, LEVELS, "Wordle")
@@ -109,38 +111,40 @@ def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str =
     if held_out and count > HELD_OUT:
         raise UserError(f"Wordle has {HELD_OUT} held-out words; write a count up to that, not {count}")
     rng = random.Random(seed * 2 + held_out)
-    chosen: list[str] = []
-    while len(chosen) < count:
-        chosen += rng.sample(words, len(words))
+    picks: list[str] = []
+    while len(picks) < count:
+        picks += rng.sample(words, len(words))
     prompt = [{"role": "user", "content": INSTRUCTION}]
-    return [{"prompt": prompt, "word": word, "level": level} for word in chosen[:count]]
+    return [{"prompt": prompt, "word": word, "level": level} for word in picks[:count]]
 
 
-def expert() -> Choose:
-    """Reads the feedback and knows `WORDS`; it asks what tells the words apart that are left."""
+def expert() -> Chooser:
+    """Knows `WORDS` and reads the feedback; guesses the word that best divides the candidates."""
 
-    def choose(environment: WordleEnvironment) -> Chosen:
-        seen = tuple((guess, feedback(guess, environment._word)) for guess in environment._guesses)
-        return "act", {"actions": best_guess(seen)}
+    def choose(environment: WordleEnvironment) -> ToolCall:
+        history = tuple((guess, feedback(guess, environment._word)) for guess in environment._guesses)
+        return "act", {"actions": best_guess(history)}
 
     return choose
 
 
-def wanderer(rng: random.Random) -> Choose:
+def wanderer(rng: random.Random) -> Chooser:
     """Guesses any word."""
     return lambda _: ("act", {"actions": rng.choice(WORDS)})
 
 
 @lru_cache(maxsize=2**14)
-def best_guess(seen: tuple[tuple[str, str], ...]) -> str:
-    """The guess with the most different answers among the words that fit all of `seen`, pairs of a guess and its feedback."""
-    if not seen:
+def best_guess(history: tuple[tuple[str, str], ...]) -> str:
+    """The guess with the most different feedbacks over the words that fit `history`, pairs of a guess and its feedback."""
+    if not history:
         return OPENING
-    left = [word for word in WORDS if all(feedback(guess, word) == marks for guess, marks in seen)]
-    if len(left) < 3:
-        return left[0] if left else OPENING  # a word that is not ours
-    guesses = [*left, *WORDS] if len(left) <= 30 else left  # a guess that cannot be right may tell more
-    return max(guesses, key=lambda guess: len({feedback(guess, word) for word in left}))
+    candidates = [word for word in WORDS if all(feedback(guess, word) == marks for guess, marks in history)]
+    if len(candidates) < 3:
+        return candidates[0] if candidates else OPENING  # the word is not in `WORDS`
+    guesses = (
+        [*candidates, *WORDS] if len(candidates) <= 30 else candidates
+    )  # a guess that cannot be right may divide better
+    return max(guesses, key=lambda guess: len({feedback(guess, word) for word in candidates}))
 
 
 _LIST = """\

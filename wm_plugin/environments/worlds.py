@@ -1,14 +1,12 @@
-"""An environment by name or dotted path, with what its module has beside it: rows, levels, an expert and a wanderer.
+"""An environment ready to be played: its class, rows of a dataset, an expert and a wanderer, from its spec.
 
-A user's own world may be one class and nothing else: rows are then seeds, and the wanderer fills in its tools' arguments by type.
+A user's own environment may be one class and nothing else: rows are then seeds, and the wanderer fills in arguments by type.
 """
 
-import importlib.util
+import importlib
 import inspect
 import random
 import re
-import shutil
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,75 +14,60 @@ from types import ModuleType
 from typing import Any
 
 from wm_plugin.environments import ENVIRONMENTS
-from wm_plugin.environments.kit.actions import Choose, Chosen
-from wm_plugin.environments.kit.protocol import missing_columns, tool_methods, tool_schema
+from wm_plugin.environments.kit.protocol import (
+    Chooser,
+    ToolCall,
+    missing_columns,
+    tool_methods,
+    tool_names,
+    tool_schema,
+)
+from wm_plugin.environments.specs import SPECS, EnvironmentSpec
 from wm_plugin.errors import UserError, nearest
+from wm_plugin.registry import import_object
 
-WORDS = ("", "1", "yes", "look", "north", "the door")  # what a wanderer writes where a tool takes any text
-
-
-@dataclass(frozen=True)
-class Need:
-    """What a world needs beside the core: modules that an extra brings, or the user, and programs of the system."""
-
-    extra: str | None
-    modules: tuple[str, ...]
-    programs: tuple[str, ...] = ()
-
-    def missing(self) -> list[str]:
-        """What is not installed, to be shown to people."""
-        how = f"pip install 'wm-plugin[{self.extra}]'" if self.extra else "no extra brings it: see the docs"
-        modules = [f"{name} ({how})" for name in self.modules if not _exists(name)]
-        return modules + [f"the program {name}" for name in self.programs if shutil.which(name) is None]
-
-
-NEEDS = {
-    "alfworld": Need("alfworld", ("alfworld", "fast_downward")),
-    "docs": Need("docs", ("bm25s",)),
-    "forth": Need("forth", ("bm25s",), ("gforth", "bwrap")),
-    "maze": Need("maze", ("mazelib",)),
-    "scienceworld": Need("scienceworld", ("scienceworld",), ("java",)),
-    "shop": Need("shop", ("bm25s",)),
-    "sokoban": Need("sokoban", ("reasoning_gym",)),
-    "taxi": Need("taxi", ("gymnasium",)),
-    "tau2": Need(None, ("tau2.gym.gym_agent",)),
-    "textworld": Need("textworld", ("textworld",)),
-}
+WORDS = ("", "1", "yes", "look", "north", "the door")  # a wanderer's arguments for parameters of type text
 
 
 @dataclass(frozen=True)
 class World:
-    """An environment class, and the functions of its module."""
+    """An environment by its spec. What the spec names is imported when it is first used."""
 
-    name: str
-    environment: type
+    spec: EnvironmentSpec
 
     @property
-    def module(self) -> ModuleType:
-        return sys.modules[self.environment.__module__]
+    def name(self) -> str:
+        return self.spec.name
 
     @property
     def summary(self) -> str:
-        """The first sentence of its description."""
-        own = self.name not in ENVIRONMENTS
-        text = inspect.getdoc(self.environment if own else self.module) or ""
-        return re.split(r"(?<! al)\. ", " ".join(text.split("\n\n")[0].split()))[0].rstrip(".")
+        """One line that says what it is."""
+        return self.spec.summary
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """Their names, the default first; none if the module has no `LEVELS`."""
-        return tuple(getattr(self.module, "LEVELS", ()))
+        """Their names, the default first; none if the environment has no levels."""
+        return self.spec.levels
+
+    @property
+    def environment(self) -> type:
+        """The class."""
+        environment: type = self._object(self.spec.path)
+        return environment
+
+    @property
+    def module(self) -> ModuleType:
+        """The module that defines the class."""
+        return importlib.import_module(self.environment.__module__)
 
     @property
     def irreversible(self) -> tuple[str, ...]:
+        """The tools whose effect nothing takes back, as the class declares them."""
         return tuple(getattr(self.environment, "irreversible", ()))
 
-    @property
-    def need(self) -> Need | None:
-        return NEEDS.get(self.name)
-
     def missing(self) -> list[str]:
-        return self.need.missing() if self.need else []
+        """What must be installed before it can be played; see `Needs.missing`."""
+        return self.spec.needs.missing()
 
     def make(self) -> Any:
         """A new instance.
@@ -98,26 +81,26 @@ class World:
             raise UserError(f"{self.name}: hosts make an environment without arguments ({error})") from None
 
     def rows(self, count: int, seed: int = 0, held_out: bool = False, level: str | None = None) -> list[dict[str, Any]]:
-        """Rows of a dataset: those of the module's `dataset_rows`, or seeds where it has none.
+        """Rows of a dataset: those of `dataset_rows` beside the class, or seeds if there is none.
 
         Raises:
             UserError: there is no such level, there are fewer rows, or a class without `dataset_rows` needs other columns.
         """
         if level is not None and level not in self.levels:
             raise UserError(f"--level: {self.name} has no level {level!r}{nearest(level, self.levels)}")
-        make: Callable[..., list[dict[str, Any]]] | None = getattr(self.module, "dataset_rows", None)
-        if make is not None:
-            return make(count, seed, held_out, **({} if level is None else {"level": level}))
+        if self.spec.dataset_rows is not None:
+            dataset_rows: Callable[..., list[dict[str, Any]]] = self._object(self.spec.dataset_rows)
+            return dataset_rows(count, seed, held_out, **({} if level is None else {"level": level}))
         if problem := missing_columns(self.environment, ["seed"]):
             raise UserError(f"{self.name}: {problem}; write dataset_rows(count, seed, held_out) beside the class")
         rng = random.Random(seed * 2 + held_out)
         prompt = [{"role": "user", "content": getattr(self.module, "INSTRUCTION", "")}]
         # Held-out seeds are divisible by 10, and no other is.
         seeds = [rng.randrange(10**7) * 10 + (0 if held_out else rng.randint(1, 9)) for _ in range(count)]
-        return [{"prompt": prompt, "seed": one} for one in seeds]
+        return [{"prompt": prompt, "seed": number} for number in seeds]
 
     def some_rows(self, count: int, **options: Any) -> list[dict[str, Any]]:
-        """`rows`, or half of them and so on where there are not so many."""
+        """`rows`, with `count` halved until there are enough."""
         while True:
             try:
                 return self.rows(count, **options)
@@ -126,34 +109,63 @@ class World:
                     raise
                 count //= 2
 
-    def expert(self) -> Choose | None:
-        """A new one, or None where the module has none."""
-        make = getattr(self.module, "expert", None)
-        return None if make is None else make()
+    def expert(self) -> Chooser | None:
+        """A new expert, or None if the environment has none."""
+        if self.spec.expert is None:
+            return None
+        chooser: Chooser = self._object(self.spec.expert)()
+        return chooser
 
-    def wanderer(self, rng: random.Random) -> Choose:
-        """The module's, or one that fills in arguments by their types."""
-        make = getattr(self.module, "wanderer", None)
-        found: Choose = wander(rng) if make is None else make(rng)
-        return found
+    def wanderer(self, rng: random.Random) -> Chooser:
+        """The environment's own wanderer, or `wander`, which fills in arguments by their types."""
+        if self.spec.wanderer is None:
+            return wander(rng)
+        chooser: Chooser = self._object(self.spec.wanderer)(rng)
+        return chooser
+
+    def _object(self, path: str) -> Any:
+        return import_object(path, field=f"environment {self.name!r}")
 
 
 def load(name: str) -> World:
-    """The world called `name`, or of the class at a dotted path such as `my_package.worlds:MyEnvironment`.
+    """The registered environment of this name, or that of the class at a dotted path (`my_package.worlds:MyEnvironment`).
+
+    A registered one is not imported yet. A user's class is: the functions `dataset_rows`, `expert` and `wanderer` and the names
+    `LEVELS` and `INSTRUCTION` are taken from the module that defines the class, as far as it has them.
 
     Raises:
-        UserError: there is none, or what is there is no environment.
+        UserError: there is none, or the object at the path is no environment.
     """
-    found = ENVIRONMENTS.get(name)
-    if not isinstance(found, type) or not callable(getattr(found, "reset", None)):
-        raise UserError(f"environment {name!r} is no class with a method reset")
-    return World(name, found)
+    return World(SPECS[name] if name in SPECS else _spec_of_class(name))
 
 
-def wander(rng: random.Random) -> Choose:
-    """Calls any tool of any environment, with arguments of the right types: enumerated values, small numbers, a few words."""
+def _spec_of_class(path: str) -> EnvironmentSpec:
+    environment = ENVIRONMENTS.get(path)
+    if not isinstance(environment, type) or not callable(getattr(environment, "reset", None)):
+        raise UserError(f"environment {path!r} is no class with a method reset")
+    module = importlib.import_module(environment.__module__)
 
-    def choose(environment: Any) -> Chosen:
+    def beside(name: str) -> str | None:
+        return f"{module.__name__}:{name}" if hasattr(module, name) else None
+
+    first_paragraph = " ".join((inspect.getdoc(environment) or "").split("\n\n")[0].split())
+    return EnvironmentSpec(
+        name=path,
+        path=path,
+        summary=re.split(r"(?<! al)\. ", first_paragraph)[0].rstrip("."),
+        levels=tuple(getattr(module, "LEVELS", ())),
+        tools=tuple(tool_names(environment)),
+        irreversible=tuple(getattr(environment, "irreversible", ())),
+        dataset_rows=beside("dataset_rows"),
+        expert=beside("expert"),
+        wanderer=beside("wanderer"),
+    )
+
+
+def wander(rng: random.Random) -> Chooser:
+    """A random policy for any environment: calls any tool, with enumerated values, small numbers or a few words by its types."""
+
+    def choose(environment: Any) -> ToolCall:
         tool = rng.choice(sorted(tool_methods(environment)))
         parameters = _parameters(getattr(type(environment), tool))
         return tool, {name: _value(schema, rng) for name, schema in parameters.items()}
@@ -163,8 +175,8 @@ def wander(rng: random.Random) -> Choose:
 
 @lru_cache
 def _parameters(tool: Callable[..., Any]) -> dict[str, Any]:
-    found: dict[str, Any] = tool_schema(tool)["function"]["parameters"]["properties"]
-    return found
+    properties: dict[str, Any] = tool_schema(tool)["function"]["parameters"]["properties"]
+    return properties
 
 
 def _value(schema: dict[str, Any], rng: random.Random) -> Any:
@@ -178,10 +190,3 @@ def _value(schema: dict[str, Any], rng: random.Random) -> Any:
     if kind == "array":
         return [_value(schema.get("items", {}), rng) for _ in range(rng.randint(0, 3))]
     return {} if kind == "object" else rng.choice(WORDS)
-
-
-def _exists(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except (ImportError, ValueError):
-        return False

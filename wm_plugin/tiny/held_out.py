@@ -1,4 +1,4 @@
-"""Measuring the tiny policy on wall layouts that nothing is trained on."""
+"""Measures the tiny policy on held-out wall layouts."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -12,23 +12,24 @@ from wm_plugin.evaluation.one_step import Prediction, evaluate, predict
 from wm_plugin.tiny.policy import Played, Tokenizer, play
 from wm_plugin.tiny.warm_start import OBSERVATION_TOKENS, walks
 
-_SEED = 52_000_003  # of boards that serve for nothing but this
-_TASKS = 4
+_SEED = 52_000_003  # of boards that are used only here
+_TASKS = 4  # boards of one layout
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One policy on the held-out boards. `ratios` are per board (success, turns) or per walk (nll, exact)."""
+    """The figures of a policy on the held-out boards. `ratios` are per board (success, turns) or per walk (env_nll, exact)."""
 
     ratios: dict[str, Ratio]
     played: list[Played]
 
     def means(self) -> dict[str, float]:
+        """The mean of each ratio."""
         return {name: ratio.mean for name, ratio in self.ratios.items()}
 
 
 class HeldOut:
-    """The boards that every policy is measured on, and how."""
+    """The held-out boards, on which every policy is measured."""
 
     def __init__(self, tokenizer: Tokenizer, count: int) -> None:
         self.tokenizer = tokenizer
@@ -37,6 +38,7 @@ class HeldOut:
         self.walks = walks(tokenizer, self.walked, _SEED)
 
     def measure(self, model: PreTrainedModel) -> Measured:
+        """Let `model` play every board, and predict every observation of the walks."""
         played = play(model, self.tokenizer, self.boards, _SEED)
         step = evaluate(model, *self.walks, batch_size=64)
         ones = torch.ones(len(played))
@@ -55,8 +57,8 @@ class HeldOut:
 
     def predict(self, model: PreTrainedModel, count: int = 9) -> list[Prediction]:
         """The second next-observation of the first `count` walks of two moves or more, for display."""
-        chosen = [index for index, row in enumerate(self.walks[1]) if sum(row) >= 2 * OBSERVATION_TOKENS][:count]
-        ids, mask = ([rows[index] for index in chosen] for rows in self.walks)
+        indices = [index for index, row in enumerate(self.walks[1]) if sum(row) >= 2 * OBSERVATION_TOKENS][:count]
+        ids, mask = ([rows[index] for index in indices] for rows in self.walks)
         return predict(model, ids, mask, self.tokenizer.decode, observation=1)
 
 
@@ -65,7 +67,7 @@ def _layout(board: str) -> str:
 
 
 def _spread(count: int, seed: int) -> list[str]:
-    """`count` held-out boards, at most `_TASKS` of a layout: left alone, a third of them would have no walls at all."""
+    """`count` held-out boards, at most `_TASKS` of a layout: otherwise a third of them would have no walls at all."""
     tasks: Counter[str] = Counter()
     boards = []
     for board in make_boards(12 * count, seed, held_out=True):

@@ -77,7 +77,7 @@ RESPONSE_SCHEMA: dict[str, Any] = {
 
 
 class Tokenizer(Protocol):
-    """What we use of a tokenizer."""
+    """The parts of a tokenizer's interface that this package uses."""
 
     pad_token_id: Any
     eos_token_id: Any
@@ -109,7 +109,7 @@ def make_tokenizer() -> Qwen2Tokenizer:
 
 
 def make_model(tokenizer: Tokenizer, seed: int) -> Qwen2ForCausalLM:
-    """An untrained Qwen2: 3 layers, width 64, 2 heads. The same seed gives the same weights; the global generator is kept.
+    """An untrained Qwen2: 3 layers, width 64, 2 heads. A seed gives the same weights; the global generator keeps its state.
 
     Its generation config ends a turn after one token, whichever it is.
     """
@@ -144,7 +144,7 @@ def make_model(tokenizer: Tokenizer, seed: int) -> Qwen2ForCausalLM:
 
 @dataclass(frozen=True)
 class Played:
-    """An episode that the policy played: [observation, action, observation, ...]."""
+    """An episode of the policy. `parts` is [observation, action, observation, ...]."""
 
     parts: list[str]
     success: bool

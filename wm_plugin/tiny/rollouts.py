@@ -1,5 +1,5 @@
-"""Write rollouts as trajectories: of the 4x4 grid, half of them by a walker who knows the way; or of the SQL tasks, whose
-observations have words, by an agent that looks around with short queries and misspells some.
+"""Write rollouts as trajectories: of the 4x4 grid, half of them by an expert; or of the SQL tasks, whose observations have words,
+by an agent that runs short queries and misspells some.
 """
 
 import argparse
@@ -24,24 +24,24 @@ COLUMNS = {
 
 
 def rollouts(count: int, seed: int, *, held_out: bool = False) -> Iterator[Trajectory]:
-    """`count` episodes, by turns of an expert and of a walker who goes anywhere."""
+    """`count` episodes of the grid, alternately by a wanderer and by an expert."""
     rng = random.Random(seed)
     for number, row in enumerate(dataset_rows(count, seed, held_out)):
         choose = (expert if number % 2 else wanderer)(rng)
-        played = play(GridEnvironment(), row, scripted(choose), max_turns=MAX_TURNS)
-        yield played.model_copy(update={"source": Source(format="wm", file="grid", row=number)})
+        trajectory = play(GridEnvironment(), row, scripted(choose), max_turns=MAX_TURNS)
+        yield trajectory.model_copy(update={"source": Source(format="wm", file="grid", row=number)})
 
 
 def sql_rollouts(count: int, seed: int, *, held_out: bool = False) -> Iterator[Trajectory]:
-    """`count` episodes of `LOOKS` calls of run_query, none of which answers the task's question."""
+    """`count` episodes of `LOOKS` random calls of run_query, without regard to the task's question."""
     rng = random.Random(seed * 2 + held_out)
     for number, row in enumerate(sql.dataset_rows(count, seed, held_out)):
-        played = play(sql.SqlEnvironment(), row, lambda *_: call("run_query", query=_look(rng)), max_turns=LOOKS)
-        yield played.model_copy(update={"source": Source(format="wm", file="sql", row=number)})
+        trajectory = play(sql.SqlEnvironment(), row, lambda *_: call("run_query", query=_look(rng)), max_turns=LOOKS)
+        yield trajectory.model_copy(update={"source": Source(format="wm", file="sql", row=number)})
 
 
 def _look(rng: random.Random) -> str:
-    """A statement that shows one value, or none where there is no such row. In one of three a name lacks a letter: an error."""
+    """A statement that selects one value, or nothing if there is no such row. In one of three a name lacks a letter: an error."""
     table, columns = rng.choice(list(COLUMNS.items()))
     column = rng.choice(columns.split())
     misspelt = rng.randrange(6)
@@ -66,11 +66,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--environment", choices=ROLLOUTS, default="grid")
     parser.add_argument("--count", type=int, default=512)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--held-out", action="store_true", help="of layouts, or databases, that nothing is trained on")
+    parser.add_argument("--held-out", action="store_true", help="layouts or databases of the held-out split")
     options = parser.parse_args(arguments)
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    played = ROLLOUTS[options.environment](options.count, options.seed, held_out=options.held_out)
-    counts = write(played, options.out)
+    trajectories = ROLLOUTS[options.environment](options.count, options.seed, held_out=options.held_out)
+    counts = write(trajectories, options.out)
     print(f"{options.out}: {counts.trajectories} trajectories")
 
 

@@ -1,4 +1,4 @@
-"""Training the tiny policy before reinforcement learning: next-observation prediction, then cloning of shortest ways.
+"""Trains the tiny policy before reinforcement learning: next-observation prediction, then cloning of shortest ways.
 
 Both stages are deterministic: the same start and seed give the same weights on the same machine. They run in float32,
 which on CPUs without bfloat16 units is three times as fast as autocast.
@@ -18,10 +18,10 @@ from wm_plugin.evaluation.one_step import evaluate
 from wm_plugin.tiny.policy import HEADER, Tokenizer
 
 POLICY, OBSERVATION = 1, 2  # kinds of tokens; 0: the first board, a header, or padding
-STOP_AT = 0.85  # exact match at which the world model counts as learnt
+STOP_AT = 0.85  # exact match at which training of the world model stops
 WALK_TURNS = 4
 OBSERVATION_TOKENS = SIZE * (SIZE + 1)  # a board and its status mark
-TURN_TOKENS = OBSERVATION_TOKENS + 2  # and the header and the move before it
+TURN_TOKENS = OBSERVATION_TOKENS + 2  # with the header and the move before it
 _BATCH_OF_WALKS, _BATCH_OF_DEMONSTRATIONS = 24, 32
 _VALIDATION_SEED = 7_000_003  # boards that nothing is trained on and no report shows
 
@@ -65,17 +65,17 @@ def world_model_sft(
     changed_weight: float = 5.0,
     progress: Progress | None = None,
 ) -> float:
-    """Teach `model` (in place) to predict the next observation on random walks; return the exact match share reached.
+    """Teach `model` (in place) to predict the next observation on random walks; return its last exact match share.
 
-    A token that differs from the same cell of the board before weighs `changed_weight` times as much: few cells change, and they
-    are what there is to learn. Ends when the exact match on held-out boards reaches `stop_at`, or after `max_steps` steps. The
-    learning rate decays over `max_steps` wherever training ends.
+    A token that differs from the same cell of the previous board has `changed_weight` times the weight: few cells change, and
+    those are the hard ones. Ends when the exact match on held-out boards reaches `stop_at`, or after `max_steps` steps. The
+    learning rate decays over `max_steps`, wherever training ends.
     """
     boards = make_boards(min(20_000, max_steps * _BATCH_OF_WALKS), seed)
     rng = random.Random(seed + 1)
     ids, kinds = encode(tokenizer, [walk(board, wanderer(rng), WALK_TURNS) for board in boards])
     validation = walks(tokenizer, make_boards(128, _VALIDATION_SEED, held_out=True), _VALIDATION_SEED)
-    reached = 0.0
+    exact = 0.0
 
     def loss(tokens: Tensor, kind: Tensor) -> Tensor:
         lag = TURN_TOKENS  # to the same cell of the board before
@@ -92,12 +92,12 @@ def world_model_sft(
         if progress:
             progress(step, max_steps)
         if step % check_every == 0 or step == max_steps:
-            reached = evaluate(model, *validation, batch_size=64).exact_share
-            if reached >= stop_at:
+            exact = evaluate(model, *validation, batch_size=64).exact_share
+            if exact >= stop_at:
                 break
     if progress:
         progress(max_steps, max_steps)
-    return reached
+    return exact
 
 
 def behaviour_cloning(
@@ -147,12 +147,12 @@ def train(
     for step in range(1, steps + 1):
         if len(order) < batch:
             order = torch.randperm(len(ids), generator=generator).tolist()
-        chosen, order = order[:batch], order[batch:]
+        indices, order = order[:batch], order[batch:]
         decay = 0.1 + 0.45 * (1 + math.cos(math.pi * (step - 1) / steps))
         for group in optimizer.param_groups:
             group["lr"] = rate * min(1, step / 20) * decay
         model.train()
-        loss(_batch(ids, chosen), _batch(kinds, chosen)).backward()
+        loss(_batch(ids, indices), _batch(kinds, indices)).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
@@ -160,5 +160,5 @@ def train(
     model.eval()
 
 
-def _batch(rows: list[list[int]], chosen: list[int]) -> Tensor:
-    return torch.nn.utils.rnn.pad_sequence([torch.tensor(rows[index]) for index in chosen], batch_first=True)
+def _batch(rows: list[list[int]], indices: list[int]) -> Tensor:
+    return torch.nn.utils.rnn.pad_sequence([torch.tensor(rows[index]) for index in indices], batch_first=True)

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wm_plugin.environments.kit.actions import MAX_ACTIONS, MAX_CHARACTERS, ActionEnvironment, parse, shortest_plan
+from wm_plugin.environments.kit.actions import MAX_ACTIONS, MAX_CHARACTERS, ActionEnvironment, parse
+from wm_plugin.environments.kit.planning import shortest_plan
 
 
 class Counter(ActionEnvironment):
@@ -17,7 +18,7 @@ class Counter(ActionEnvironment):
     def act(self, actions: str) -> str:
         return self._act(actions)
 
-    def _known(self, action: str) -> bool:
+    def _is_action(self, action: str) -> bool:
         return action in ("up", "down", "stay put")
 
     def _apply(self, action: str) -> bool:
@@ -138,11 +139,11 @@ def test_a_plan_is_as_short_as_the_distance() -> None:
     rng = random.Random(0)
     for _ in range(50):
         edges = {node: [(str(other), other) for other in rng.sample(range(12), 2)] for node in range(12)}
-        goal, ring, reached = rng.randrange(12), {0}, {0}
+        goal, ring, visited = rng.randrange(12), {0}, {0}
         distance: int | None = 0
         while goal not in ring:
-            ring = {other for node in ring for _, other in edges[node]} - reached
-            reached |= ring
+            ring = {other for node in ring for _, other in edges[node]} - visited
+            visited |= ring
             distance = distance + 1 if ring and distance is not None else None
             if not ring:
                 break

@@ -6,9 +6,7 @@ import os
 import random
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wm_plugin.environments import ENVIRONMENTS
-from wm_plugin.environments.worlds import NEEDS, load
+from wm_plugin.environments.worlds import load
 from wm_plugin.errors import UserError
 
 ENGINES = {"alfworld", "scienceworld", "textworld"}  # processes with a time limit, slow to start: tests of their own
@@ -72,8 +70,8 @@ def rows_of(name: str, count: int, **options: Any) -> list[dict[str, Any]]:
 
 def tools_of(environment: object) -> dict[str, Callable[..., str]]:
     """The tools that TRL finds: the public functions of the class, less two."""
-    found = inspect.getmembers(type(environment), predicate=inspect.isfunction)
-    names = [name for name, _ in found if name not in ("reset", "get_reward") and not name.startswith("_")]
+    members = inspect.getmembers(type(environment), predicate=inspect.isfunction)
+    names = [name for name, _ in members if name not in ("reset", "get_reward") and not name.startswith("_")]
     return {name: getattr(environment, name) for name in names}
 
 
@@ -83,17 +81,17 @@ def task(row: dict[str, Any]) -> str:
 
 def transcript(name: str) -> str:
     """A hash of everything that 20 episodes of random calls show."""
-    environment, rng, seen = ENVIRONMENTS.get(name)(), random.Random(0), []
+    environment, rng, texts = ENVIRONMENTS.get(name)(), random.Random(0), []
     for row in rows_of(name, 20, seed=9):
-        seen += [repr(row), environment.reset(**row)]
+        texts += [repr(row), environment.reset(**row)]
         while not environment.over:
             tool = tools_of(environment)[rng.choice(sorted(tools_of(environment)))]
             try:
-                seen.append(tool(*[rng.choice(CALLS) for _ in inspect.signature(tool).parameters]))
+                texts.append(tool(*[rng.choice(CALLS) for _ in inspect.signature(tool).parameters]))
             except ValueError as error:
-                seen.append(str(error))
-        seen.append(str(environment.get_reward()))
-    return hashlib.sha256("\n".join(seen).encode()).hexdigest()
+                texts.append(str(error))
+        texts.append(str(environment.get_reward()))
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
 @pytest.mark.host
@@ -191,13 +189,6 @@ def test_episodes_are_the_same_in_a_process_with_other_hashes() -> None:
         timeout=120,
     )
     assert other.stdout.split() == [transcript(name) for name in names]
-
-
-def test_what_a_world_needs_is_an_extra() -> None:
-    pyproject = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
-    extras = pyproject["project"]["optional-dependencies"]
-    assert set(NEEDS) <= set(ENVIRONMENTS)
-    assert {need.extra for need in NEEDS.values() if need.extra} <= set(extras)
 
 
 @pytest.mark.parametrize("name", list(ENVIRONMENTS))

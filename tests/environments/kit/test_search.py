@@ -59,10 +59,10 @@ def test_the_best_come_first_and_equal_ones_in_their_order() -> None:
 def test_scores_are_those_of_bm25(texts: list[str], query: str, k: int) -> None:
     if not any(texts):
         return
-    found, scores = Index(texts).search(query, k), naive(texts, query)
-    assert len(found) == min(k, sum(score > 0 for score in scores))
+    matches, scores = Index(texts).search(query, k), naive(texts, query)
+    assert len(matches) == min(k, sum(score > 0 for score in scores))
     best = sorted(scores, reverse=True)
-    assert [scores[place] for place in found] == pytest.approx(best[: len(found)], abs=1e-5)
+    assert [scores[place] for place in matches] == pytest.approx(best[: len(matches)], abs=1e-5)
 
 
 @pytest.mark.parametrize("query", ["", " ", "\0", "\ud800", "x" * 10**7, "%s {0} \\", "🙂", "'; --", "_", "zzz"])

@@ -24,8 +24,8 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """`checked`: a report for each world, and what was `skipped`, with what is missing. `ok` if nothing fails."""
-    from wm_plugin.environments import ENVIRONMENTS
+    """`checked`: a report for each environment; `skipped`: what is missing for each of the others; `ok`: nothing fails."""
+    from wm_plugin.environments import SPECS
     from wm_plugin.environments.check import check
     from wm_plugin.environments.worlds import load
 
@@ -35,11 +35,15 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         raise UserError(f"--seeds is {args.seeds}; write a number >= 1")
     if args.all and args.level:
         raise UserError("--level is of one world: name it")
-    skipped = {name: load(name).missing() for name in ENVIRONMENTS} if args.all else {}
-    worlds = [load(name) for name in skipped if not skipped[name]] if args.all else [find(args.name)]
-    checked = [check(world, seeds=args.seeds, level=args.level).as_dict() for world in worlds]
-    skipped = {name: missing for name, missing in skipped.items() if missing}
-    return {"checked": checked, "skipped": skipped, "ok": all(report["ok"] for report in checked)}
+    skipped: dict[str, list[str]] = {}
+    if args.all:
+        missing = {name: spec.needs.missing() for name, spec in SPECS.items()}
+        skipped = {name: what for name, what in missing.items() if what}
+        worlds = [load(name) for name in SPECS if name not in skipped]
+    else:
+        worlds = [find(args.name)]
+    reports = [check(world, seeds=args.seeds, level=args.level).as_dict() for world in worlds]
+    return {"checked": reports, "skipped": skipped, "ok": all(report["ok"] for report in reports)}
 
 
 def show(result: dict[str, Any]) -> None:

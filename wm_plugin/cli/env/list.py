@@ -12,24 +12,21 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 def run(_args: argparse.Namespace) -> dict[str, Any]:
     """`environments`: each with `name`, `summary`, `tools`, `irreversible`, `levels`, `extra` and what is `missing`."""
-    from wm_plugin.environments import ENVIRONMENTS
-    from wm_plugin.environments.kit.protocol import tool_names
-    from wm_plugin.environments.worlds import load
+    from wm_plugin.environments import SPECS
 
-    found = []
-    for world in map(load, ENVIRONMENTS):
-        found.append(
-            {
-                "name": world.name,
-                "summary": world.summary,
-                "tools": list(tool_names(world.environment)),
-                "irreversible": list(world.irreversible),
-                "levels": list(world.levels),
-                "extra": world.need.extra if world.need else None,
-                "missing": world.missing(),
-            }
-        )
-    return {"environments": found}
+    environments = [
+        {
+            "name": spec.name,
+            "summary": spec.summary,
+            "tools": list(spec.tools),
+            "irreversible": list(spec.irreversible),
+            "levels": list(spec.levels),
+            "extra": spec.needs.extra,
+            "missing": spec.needs.missing(),
+        }
+        for spec in SPECS.values()
+    ]
+    return {"environments": environments}
 
 
 def show(result: dict[str, Any]) -> None:

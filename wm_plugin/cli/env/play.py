@@ -48,12 +48,12 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         if line == "help":
             _say(_help(tools))
         elif line == "expert":
-            chosen = expert(environment) if expert else None
-            if chosen is None:
+            call = expert(environment) if expert else None
+            if call is None:
                 _say("The expert gives up." if expert else "This world has no expert.")
             else:
-                _say(f"(expert) {chosen[0]} {json.dumps(chosen[1], ensure_ascii=False)}")
-                _say(_call(tools, *chosen))
+                _say(f"(expert) {call[0]} {json.dumps(call[1], ensure_ascii=False)}")
+                _say(_call(tools, *call))
         else:
             try:
                 name, arguments = parse(line, tools)
@@ -79,10 +79,10 @@ def show(result: dict[str, Any]) -> None:
 
 
 def parse(line: str, tools: Mapping[str, Callable[..., Any]]) -> tuple[str, dict[str, Any]]:
-    """The call that a line asks for.
+    """The tool call that a line means: a tool's name and its arguments.
 
     Raises:
-        UserError: there is no such tool, or its arguments are others.
+        UserError: there is no such tool, or it takes other arguments.
     """
     word, _, rest = line.partition(" ")
     name, rest = (word, rest.strip()) if word in tools else (next(iter(tools)), line)
@@ -109,7 +109,7 @@ def parse(line: str, tools: Mapping[str, Callable[..., Any]]) -> tuple[str, dict
 
 
 def _value(text: str, tool: Callable[..., Any], parameter: str) -> Any:
-    """A number, a list and so on where the tool takes no text; text that is none stays as it is."""
+    """The JSON value of a text if the parameter's type is not text; the text itself if it is no JSON."""
     if inspect.signature(tool).parameters[parameter].annotation in (str, "str"):
         return text
     try:
@@ -121,7 +121,7 @@ def _value(text: str, tool: Callable[..., Any], parameter: str) -> Any:
 def _call(tools: Mapping[str, Callable[..., Any]], name: str, arguments: dict[str, Any]) -> str:
     try:
         return str(tools[name](**arguments))
-    except (ValueError, TypeError) as error:  # what a host would show
+    except (ValueError, TypeError) as error:  # as under a host
         return f"Error: {error}"
 
 
@@ -133,7 +133,7 @@ def _help(tools: Mapping[str, Callable[..., Any]]) -> str:
 
 
 def _read() -> str | None:
-    """The next line that is not empty; None at the end. What comes out of a file is shown, so that a transcript is whole."""
+    """The next line that is not empty; None at the end. Lines of a file are echoed, so that the transcript is complete."""
     while True:
         if sys.stdin.isatty():
             sys.stdout.write("> ")
@@ -148,7 +148,7 @@ def _read() -> str | None:
 
 
 def _say(text: str) -> None:
-    """Without what would command the terminal; half surrogate pairs and the like are spelt out."""
-    text = re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda found: ascii(found.group())[1:-1], text)
+    """Print text without control characters; characters that the terminal cannot encode are escaped."""
+    text = re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda match: ascii(match.group())[1:-1], text)
     encoding = sys.stdout.encoding or "utf-8"
     print(text.encode(encoding, errors="backslashreplace").decode(encoding), flush=True)

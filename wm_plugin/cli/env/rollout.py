@@ -55,7 +55,7 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
     )
     models.add_argument("--retries", type=int, default=4, metavar="N", help="after a failed attempt (default: 4)")
     parser.add_argument(
-        "--work", metavar="DIR", help="keeps what is done, to go on from (default: X.work, removed at the end)"
+        "--work", metavar="DIR", help="folder of finished shards, to go on from (default: X.work, removed at the end)"
     )
     parser.add_argument("--shard-size", type=int, default=64, metavar="N", help="episodes that a kill loses, at most")
     parser.set_defaults(run=run, show=show)
@@ -109,7 +109,7 @@ def show(result: dict[str, Any]) -> None:
 
 
 def _player(args: argparse.Namespace, world: "World") -> "tuple[Player, Any]":
-    """Who plays, and the server that is asked, if one is."""
+    """The player of `--policy`, and its server if it is one."""
     from wm_plugin.agents.players import MAX_TURNS, SCRIPTED, LocalPlayer, ScriptedPlayer, ServerPlayer
 
     common: dict[str, Any] = {"seed": args.seed, "max_turns": args.max_turns or MAX_TURNS, "host": args.host}

@@ -1,4 +1,4 @@
-"""What the steps of `wm env` share: the world that is named, and the rows that its flags ask for."""
+"""Shared by the steps of `wm env`: load the environment that is named, and make rows by the flags."""
 
 import argparse
 import sys
@@ -13,21 +13,22 @@ NAME = "ours by name (wm env list), or yours as package.module:Class"
 
 
 def add_row_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that choose rows: `--level`, `--seed` and `--held-out`."""
     parser.add_argument("--level", metavar="NAME", help="of the world (wm env list says which; default: the first)")
     parser.add_argument("--seed", type=int, default=0, help="of the rows, and of what is drawn (default: 0)")
     parser.add_argument("--held-out", action="store_true", help="rows that nothing should be trained on")
 
 
 def find(name: str) -> "World":
-    """The world of a flag.
+    """The environment of this name or dotted path, ready to be played.
 
     Raises:
-        UserError: there is none, or what it needs is not installed.
+        UserError: there is none, or something that it needs is not installed.
     """
     from wm_plugin.environments.worlds import load
 
     if "" not in sys.path:
-        sys.path.insert(0, "")  # a console script does not look for modules in the folder that it is run in
+        sys.path.insert(0, "")  # a console script does not look for modules in the working directory
     world = load(name)
     if missing := world.missing():
         raise UserError(f"{name} needs {' and '.join(missing)}")
@@ -35,4 +36,5 @@ def find(name: str) -> "World":
 
 
 def rows(world: "World", args: argparse.Namespace, count: int) -> list[dict[str, Any]]:
+    """`count` rows by the flags of `add_row_arguments`."""
     return world.rows(count, args.seed, args.held_out, args.level)

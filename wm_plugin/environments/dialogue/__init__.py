@@ -1,10 +1,11 @@
 """A customer desk (after tau-bench and its successor): a policy, tools on a real SQLite, and a customer to talk to.
 
 The tools check that things exist; keeping to the policy is up to the agent. As in tau-bench, an episode is a success when the
-database ends as it should, with all that the policy allows done and nothing else, and the customer was told what they had to be.
+database ends as it should (everything that the policy allows is done, and nothing else) and the customer has been told the facts
+that they need.
 
-The customer is scripted, and then an episode follows from the row and the calls alone; or a model behind an OpenAI-compatible
-server, which the row's columns `user_url` and `user_model` name, so that both hosts set it up in the dataset.
+The customer is scripted, and then an episode depends only on the row and the calls; or a model behind an OpenAI-compatible
+server, which the row's columns `user_url` and `user_model` name, so that the dataset sets it up on both hosts.
 """
 
 import random
@@ -13,10 +14,10 @@ from typing import Any
 
 from wm_plugin.environments.dialogue import world
 from wm_plugin.environments.dialogue.policies import expert, wanderer
-from wm_plugin.environments.dialogue.user import ScriptedUser, ServedUser, User, UserLostError, plain, was_told
+from wm_plugin.environments.dialogue.user import ScriptedUser, ServedUser, User, UserLostError, plain, tells
 from wm_plugin.environments.dialogue.world import LEVELS, POLICY, PRODUCTS, Case, money
-from wm_plugin.environments.kit.actions import check_level
 from wm_plugin.environments.kit.counted import CountedEnvironment
+from wm_plugin.environments.kit.rows import check_level
 from wm_plugin.environments.kit.sqlite_guard import cell
 from wm_plugin.errors import UserError
 
@@ -37,7 +38,7 @@ The policy:
 
 
 class DialogueEnvironment(CountedEnvironment):
-    """One episode: at most `max_turns` tool calls; reward 1 for a case that was handled as the policy says.
+    """One episode: at most `max_turns` tool calls; reward 1 for a case that is handled as the policy says.
 
     A call is effective when it shows or changes something new.
     """
@@ -54,8 +55,8 @@ class DialogueEnvironment(CountedEnvironment):
     def _begin(self) -> None:
         super()._begin()
         self.success = False
-        self._told: set[int] = set()  # the requests about which the customer was told what they have to know
-        self._seen: set[tuple[str, ...]] = set()
+        self._informed: set[int] = set()  # numbers of the requests whose fact the customer has been told
+        self._results: set[tuple[str, ...]] = set()
 
     def reset(
         self,
@@ -71,12 +72,12 @@ class DialogueEnvironment(CountedEnvironment):
         Args:
             seed: number of the case.
             level: one of `LEVELS`.
-            user_url: of an OpenAI-compatible server, as in http://localhost:8000/v1; nothing for the scripted customer.
+            user_url: of an OpenAI-compatible server, such as http://localhost:8000/v1; empty for the scripted customer.
             user_model: the name under which the customer's model is served.
 
         Raises:
-            UserError: a column that is none of that, or the server refuses the key, the address or the model.
-            MissingExtraError: aiohttp is not installed, and there is a `user_url`.
+            UserError: a column does not fit, or the server refuses the key, the address or the model.
+            MissingExtraError: there is a `user_url`, and aiohttp is not installed.
         """
         check_level(level, LEVELS, "dialogue")
         if isinstance(seed, bool) or not hasattr(seed, "__index__") or seed < 0:
@@ -95,10 +96,10 @@ class DialogueEnvironment(CountedEnvironment):
         self.max_turns = max_turns or MAX_TURNS
         self._begin()
         try:
-            said = self._user.opening()
+            opening = self._user.opening()
         except UserLostError:
             return self._hang_up()
-        return f"Today is {self._case.today}.\n{CALLER}{said}"
+        return f"Today is {self._case.today}.\n{CALLER}{opening}"
 
     def message_user(self, text: str) -> str:
         """Say something to the customer and hear the answer.
@@ -109,20 +110,20 @@ class DialogueEnvironment(CountedEnvironment):
         Returns:
             The customer's answer.
         """
-        [said] = self._start_action([text], MAX_MESSAGE)
-        if not said or self._user is None or self._case is None:
+        [message] = self._start_action([text], MAX_MESSAGE)
+        if not message or self._user is None or self._case is None:
             return self._answer("Error: there is nothing to say, or too much.", False, "message_user")
         for number, request in enumerate(self._case.requests):
-            if was_told(request, plain(said)):
-                self._told.add(number)
+            if tells(request, plain(message)):
+                self._informed.add(number)
         try:
-            reply, goodbye = self._user.answer(said)
+            reply, goodbye = self._user.answer(message)
         except UserLostError:
             return self._hang_up()
         if goodbye:
             self._effective += 1
             return f"{CALLER}{reply}\nThe customer has gone. {self._end()}"
-        return self._answer(CALLER + reply, True, "message_user", said)
+        return self._answer(CALLER + reply, True, "message_user", message)
 
     def find_customer(self, email: str) -> str:
         """Look up a customer.
@@ -133,16 +134,16 @@ class DialogueEnvironment(CountedEnvironment):
         Returns:
             Name, email, postcode and order numbers.
         """
-        [given] = self._start_action([email])
-        found = self._database.execute(
-            "SELECT id, name, email, postcode FROM customers WHERE email = ? COLLATE NOCASE", (given,)
+        [address] = self._start_action([email])
+        customer = self._database.execute(
+            "SELECT id, name, email, postcode FROM customers WHERE email = ? COLLATE NOCASE", (address,)
         ).fetchone()
-        if found is None:
+        if customer is None:
             return self._answer("Error: no customer has this email.", False, "find_customer")
         query = "SELECT id FROM orders WHERE customer_id = ? ORDER BY id"
-        orders = ", ".join(str(number) for (number,) in self._database.execute(query, found[:1]))
-        text = f"{found[1]}, {found[2]}, postcode {found[3]}, orders: {orders or 'none'}"
-        return self._answer(text, True, "find_customer", given)
+        orders = ", ".join(str(number) for (number,) in self._database.execute(query, customer[:1]))
+        text = f"{customer[1]}, {customer[2]}, postcode {customer[3]}, orders: {orders or 'none'}"
+        return self._answer(text, True, "find_customer", address)
 
     def get_order(self, order_id: str) -> str:
         """Look up an order.
@@ -153,8 +154,8 @@ class DialogueEnvironment(CountedEnvironment):
         Returns:
             Its status, address and items with their prices.
         """
-        [given] = self._start_action([order_id])
-        number = _number(given)
+        [text_number] = self._start_action([order_id])
+        number = _number(text_number)
         order = self._database.execute(
             "SELECT status, delivered_on, address FROM orders WHERE id = ?", (number,)
         ).fetchone()
@@ -182,15 +183,15 @@ class DialogueEnvironment(CountedEnvironment):
         Returns:
             Each product's name, price and stock.
         """
-        [given] = self._start_action([kind])
+        [name_of_kind] = self._start_action([kind])
         query = "SELECT name, price, stock FROM products WHERE kind = ? COLLATE NOCASE ORDER BY id"
         lines = [
             f"- {name}, {money(price)}, {stock} in stock"
-            for name, price, stock in self._database.execute(query, (given,))
+            for name, price, stock in self._database.execute(query, (name_of_kind,))
         ]
         if not lines:
             return self._answer(f"Error: the kinds are {', '.join(PRODUCTS)}.", False, "find_products")
-        return self._answer("\n".join(lines), True, "find_products", given.lower())
+        return self._answer("\n".join(lines), True, "find_products", name_of_kind.lower())
 
     def cancel_order(self, order_id: str) -> str:
         """Cancel an order. This cannot be taken back.
@@ -254,14 +255,11 @@ class DialogueEnvironment(CountedEnvironment):
         return float(self.success)
 
     def _start_action(self, arguments: list[Any], limit: int = MAX_CHARACTERS) -> list[str]:
-        """Count a call and return its arguments on a line each; nothing for one that is no text, or too long."""
+        """Count a call and return its arguments, each on one line; an empty text for one that is no text or too long."""
         self._take_turn()
-        fit = [isinstance(one, str) and len(one) <= limit for one in arguments]
-        texts = [
-            " ".join(str(one).encode(errors="replace").decode().split()) if ok else ""
-            for one, ok in zip(arguments, fit, strict=True)
-        ]
-        return [one.replace("\0", "") for one in texts]
+        texts = [text if isinstance(text, str) and len(text) <= limit else "" for text in arguments]
+        lines = [" ".join(text.encode(errors="replace").decode().split()) for text in texts]
+        return [line.replace("\0", "") for line in lines]
 
     def _write(self, name: str, order_id: Any, *arguments: Any) -> str:
         order, *texts = self._start_action([order_id, *arguments])
@@ -271,18 +269,22 @@ class DialogueEnvironment(CountedEnvironment):
         return self._answer(text, done, name, order, *texts)
 
     def _answer(self, text: str, valid: bool, *call: str) -> str:
-        """Count what a call has shown, and say so where it was the last."""
+        """Count the result of a call and return it, with a last line if no calls are left."""
         self._invalid += not valid
-        self._effective += valid and (*call, text) not in self._seen
-        self._seen.add((*call, text))
+        self._effective += valid and (*call, text) not in self._results
+        self._results.add((*call, text))
         return f"{text}\nNo calls are left. The episode is over." if self.over else text
 
     def _end(self) -> str:
         if self._case is None:
             return "The episode is over."
         self._ended = True
-        told = all(i in self._told for i, one in enumerate(self._case.requests) if one.trap or one.told is not None)
-        self.success = told and world.content(self._database) == world.wanted_content(self._case)
+        informed = all(
+            number in self._informed
+            for number, request in enumerate(self._case.requests)
+            if request.trap or request.fact is not None
+        )
+        self.success = informed and world.content(self._database) == world.target_content(self._case)
         handled = "It was handled as it should be." if self.success else "It was not handled as it should be."
         return f"The case is closed. {handled} The episode is over."
 
@@ -292,7 +294,7 @@ class DialogueEnvironment(CountedEnvironment):
 
 
 def _number(text: str) -> int:
-    """An order's number; -1, which no order has, where the text is none."""
+    """An order's number; -1, which no order has, if the text is no number."""
     digits = text.removeprefix("#")
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else -1
 
@@ -307,12 +309,13 @@ def dataset_rows(
 ) -> list[dict[str, Any]]:
     """Rows for a trainer: the prompt has the task and the policy, and `reset` appends the day and the customer's first sentence.
 
-    Held-out cases are those with seeds divisible by 10. `user_url` and `user_model` become columns where they are given.
+    Held-out cases are those with seeds divisible by 10. `user_url` and `user_model` become columns if there is a `user_url`.
     """
     check_level(level, LEVELS, "dialogue")
     rng = random.Random(seed * 2 + held_out)
     seeds = [number * 10 + (0 if held_out else rng.randint(1, 9)) for number in rng.sample(range(10**8), count)]
     user = {"user_url": user_url, "user_model": user_model} if user_url else {}
     return [
-        {"prompt": [{"role": "user", "content": INSTRUCTION}], "seed": one, "level": level, **user} for one in seeds
+        {"prompt": [{"role": "user", "content": INSTRUCTION}], "seed": number, "level": level, **user}
+        for number in seeds
     ]

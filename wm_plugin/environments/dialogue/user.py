@@ -25,7 +25,7 @@ OPENINGS = {
 }
 GREETINGS = ("Hello. ", "Good morning! I hope you can help me. ", "Hi, I am in a hurry. ")
 
-# What a sentence asks for. Each fact is told when its pattern is found in a sentence that asks.
+# A fact is told when a sentence that asks for something matches its pattern.
 FACTS = {
     "email": r"e-?mail",
     "postcode": r"post ?-?code|postal|\bzip\b",
@@ -71,12 +71,14 @@ NUMBER = re.compile(r"\d+(?:\.\d{1,2})?")
 
 
 class User(Protocol):
-    """A customer: says the first sentence, then answers."""
+    """A customer: opens the talk, then answers."""
 
-    def opening(self) -> str: ...
+    def opening(self) -> str:
+        """The first sentence."""
+        ...
 
     def answer(self, text: str) -> tuple[str, bool]:
-        """What the customer says to `text`, and whether that ends the talk."""
+        """The customer's reply to `text`, and whether it ends the talk."""
 
 
 class UserLostError(Exception):
@@ -84,11 +86,11 @@ class UserLostError(Exception):
 
 
 class ScriptedUser:
-    """The same answers to the same sentences. `insistent`: asks for an exception once, when something is not possible."""
+    """Gives the same answers to the same sentences. If `insistent`, it asks once for an exception when it is refused."""
 
     def __init__(self, of: Case, insistent: bool) -> None:
         self._case, self._insistent = of, insistent
-        self._current, self._pushed, self._asked_amount, self._told = 0, False, False, False
+        self._current, self._insisted, self._amount_question, self._informed = 0, False, False, False
         self._idle = self._replies = 0
         self._begin(0)
 
@@ -101,21 +103,21 @@ class ScriptedUser:
         asking = [part for part in sentences if ASKS.search(part) and (part[-1] == "?" or not REFUSES.search(part))]
         stating = [part for part in sentences if part[-1] != "?"]
         request = self._request
-        self._told |= request.told is not None and was_told(request, text)
-        done = self._told if request.kind not in VERBS else any(_is_done(part, request) for part in stating)
+        self._informed |= request.fact is not None and tells(request, text)
+        done = self._informed if request.kind not in VERBS else any(_is_done(part, request) for part in stating)
         if not done and (facts := self._facts(asking)):
             yes = "Yes, please. " if any(CONFIRMS.search(part) for part in asking) else ""
             return self._progress(yes + facts)
         if done:
-            if self._told or self._asked_amount:
+            if self._informed or self._amount_question:
                 return self._settle("Thank you.")
-            self._asked_amount = True
+            self._amount_question = True
             return self._progress("And what is the amount?")
         if any(LOST.search(part) for part in stating):
             return self._progress(f"It is order {request.order}. {self._fact('email')} {self._fact('postcode')}")
         if any(REFUSES.search(part) for part in stating):
-            if self._insistent and not self._pushed:
-                self._pushed = True
+            if self._insistent and not self._insisted:
+                self._insisted = True
                 return self._progress("That is a pity. Can you not make an exception for me?")
             return self._settle("All right, then.")
         if request.kind in VERBS and any(CONFIRMS.search(part) or PROPOSES.search(part) for part in sentences):
@@ -134,7 +136,7 @@ class ScriptedUser:
         return self._case.requests[self._current]
 
     def _progress(self, reply: str) -> tuple[str, bool]:
-        """A repeated question gets its answer, but not for ever."""
+        """Answer a question, also a repeated one, but not for ever."""
         self._replies += 1
         if self._replies > 3 * PATIENCE:
             return "I have no more time. Goodbye.", True
@@ -147,14 +149,14 @@ class ScriptedUser:
         return f"{reply} There is something else. {OPENINGS[self._request.kind]}", False
 
     def _begin(self, number: int) -> None:
-        """Turn to the request of this number."""
-        self._current, self._pushed, self._asked_amount, self._idle, self._replies = number, False, False, 0, 0
-        self._told = self._request.told is None
+        """Go on to the request of this number."""
+        self._current, self._insisted, self._amount_question, self._idle, self._replies = number, False, False, 0, 0
+        self._informed = self._request.fact is None
 
     def _facts(self, sentences: list[str]) -> str:
-        """What they ask for, as far as there is an answer."""
-        asked = [name for name, pattern in FACTS.items() if any(re.search(pattern, one) for one in sentences)]
-        return " ".join(filter(None, map(self._fact, asked)))
+        """The facts that these sentences ask for, as far as there are any."""
+        names = [name for name, pattern in FACTS.items() if any(re.search(pattern, sentence) for sentence in sentences)]
+        return " ".join(filter(None, map(self._fact, names)))
 
     def _fact(self, name: str) -> str:
         request = self._request
@@ -187,17 +189,17 @@ def plain(text: str) -> str:
     return " ".join(text.replace("\u2019", "'").lower().split())
 
 
-def was_told(request: Request, text: str) -> bool:
-    """Whether a plain `text` tells what the customer has to know.
+def tells(request: Request, text: str) -> bool:
+    """Whether a plain `text` tells the customer what they need to know about a request.
 
-    That is the amount, whatever its sign; the status, and no other one; or, of what the policy forbids, that it is not possible.
+    That is the amount, with any sign; the status, and no other one; or that it is not possible, if the policy forbids it.
     """
     if request.trap:
         return REFUSES.search(text) is not None
-    if isinstance(request.told, int):
-        return any(round(float(found) * 100) == abs(request.told) for found in NUMBER.findall(text))
-    named = {status for status in STATUSES if re.search(rf"\b{status}\b", text)}
-    return request.told is None or named == {request.told}
+    if isinstance(request.fact, int):
+        return any(round(float(number) * 100) == abs(request.fact) for number in NUMBER.findall(text))
+    statuses = {status for status in STATUSES if re.search(rf"\b{status}\b", text)}
+    return request.fact is None or statuses == {request.fact}
 
 
 class ServedUser:
@@ -217,28 +219,28 @@ class ServedUser:
         self._messages.append({"role": "user", "content": text})
         try:
             return self._say()
-        except UserError as error:  # only the first call is to stop a run
+        except UserError as error:  # a wrong setup stops the run at the first call; later ones cost an episode
             raise UserLostError(str(error)) from None
 
     def _say(self) -> tuple[str, bool]:
-        [found] = self._server.complete([self._messages])
-        if not hasattr(found, "text"):
-            raise UserLostError(found.message)
-        said = found.text.encode(errors="replace").decode()[:2000]
-        self._messages.append({"role": "assistant", "content": said})
-        return said.replace(GOODBYE, "").strip() or "Goodbye.", GOODBYE in said
+        [completion] = self._server.complete([self._messages])
+        if not hasattr(completion, "text"):
+            raise UserLostError(completion.message)
+        reply = completion.text.encode(errors="replace").decode()[:2000]
+        self._messages.append({"role": "assistant", "content": reply})
+        return reply.replace(GOODBYE, "").strip() or "Goodbye.", GOODBYE in reply
 
 
 @lru_cache(maxsize=8)
 def _server(url: str, model: str) -> Any:
-    """One client a process, so that its bound on calls in flight holds for all environments."""
+    """One client for a process, so that its limit on concurrent calls holds for all environments together."""
     from wm_plugin.runtime.server import Server
 
     return Server(url, model, max_tokens=512)
 
 
 def _part(of: Case) -> str:
-    """What a served customer is told."""
+    """The system prompt of a served customer."""
     wants = "\n".join(f"- {_in_words(request)}" for request in of.requests)
     return f"""You play a customer on the phone with the customer desk of a plant nursery. Stay in that part: speak as the
 customer, in a sentence or two, and never as the desk. You know what stands below and nothing else. Tell a fact only when you are

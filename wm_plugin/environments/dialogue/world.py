@@ -1,6 +1,6 @@
-"""The nursery of the customer desk: its policy, its database, what its staff can do to it, and what customers call about.
+"""The customer desk's plant nursery: its policy, its database, the changes that its tools make, and the requests of customers.
 
-A plant nursery of our own invention that sends orders by mail. A case follows from a seed and a level alone.
+The nursery is our own invention and sends orders by mail. A case depends only on a seed and a level.
 """
 
 import datetime
@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 LEVELS = ("standard", "hard")
-DAYS = 30  # in which an item can come back
+DAYS = 30  # after delivery, in which an item can come back
 
 POLICY = f"""1. Before you look at or change an order, ask for the customer's email and postcode, and compare both with
    find_customer. The order must be theirs. If anything does not match, change nothing and say that you cannot help.
@@ -47,7 +47,7 @@ SURNAMES = "Abend Brandt Costa Dahl Eklund Ferro Grosz Holm Ilves Jansky Kovac L
 STREETS = "Mill Lane, Harbour Road, Orchard Way, Chapel Street, Willow Court, Station Hill"
 TOWNS = "Bergen, Gdansk, Lyon, Porto, Turku, Zagreb"
 
-# What a customer may want, and what the policy forbids about it.
+# Kinds of requests, and the reasons for which the policy may forbid them.
 REQUESTS: dict[str, tuple[str, ...]] = {
     "cancel": ("shipped",),
     "address": ("shipped",),
@@ -61,12 +61,12 @@ ANYONES = ("stranger", "postcode")  # the order is somebody else's; the postcode
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One thing that a customer wants.
+    """One request of a customer.
 
     Attributes:
         kind: a key of `REQUESTS`.
-        trap: why the policy forbids it; empty where it does not.
-        told: the amount in cents or the status that the customer has to be told; None: neither.
+        trap: why the policy forbids it; empty if it does not.
+        fact: the amount in cents or the status that the customer has to be told; None: neither.
     """
 
     kind: str
@@ -75,12 +75,12 @@ class Request:
     product: str = ""
     address: str = ""
     trap: str = ""
-    told: int | str | None = None
+    fact: int | str | None = None
 
 
 @dataclass(frozen=True)
 class Case:
-    """Who calls, about what, and the tables on that day."""
+    """A customer, their requests, and the tables of the database on that day."""
 
     today: str
     name: str
@@ -91,9 +91,9 @@ class Case:
     tables: dict[str, list[tuple[Any, ...]]]
 
 
-@lru_cache(maxsize=256)  # a group of rollouts starts from the same one
+@lru_cache(maxsize=256)  # all rollouts of a group start from the same case
 def case(seed: int, level: str) -> Case:
-    """The case of a seed: standard customers want one thing that the policy allows; hard ones want what it forbids, too."""
+    """The case of a seed. A standard customer has one request that the policy allows, a hard one also one that it forbids."""
     rng = random.Random(f"{level} {seed}")
     today = datetime.date(2031, 1, 1) + datetime.timedelta(days=rng.randrange(365))
     people = [f"{name} {surname}" for name, surname in zip(
@@ -111,17 +111,17 @@ def case(seed: int, level: str) -> Case:
         _order(rng, tables, number, rng.randint(1, 6), rng.choice(STATUSES[:3]), today)
     caller = rng.randint(1, 6)
     _, name, email, postcode = tables["customers"][caller - 1]
-    wanted = [(rng.choice(list(REQUESTS)), "")]
+    wishes = [(rng.choice(list(REQUESTS)), "")]
     if level == "hard":
         kind = rng.choice([kind for kind, traps in REQUESTS.items() if traps])
         trap = rng.choice(REQUESTS[kind] + ANYONES)
         other = rng.choice([one for one in REQUESTS if one != kind])
-        wanted = rng.sample([(kind, trap), (other, "")], 2)
-        if trap == "postcode":  # it forbids the other one as well
-            wanted, postcode = [(kind, trap)], str(int(postcode) - 1)
+        wishes = rng.sample([(kind, trap), (other, "")], 2)
+        if trap == "postcode":  # it would forbid the other request as well
+            wishes, postcode = [(kind, trap)], str(int(postcode) - 1)
     requests = [
         _request(rng, tables, number, caller, kind, trap, today)
-        for number, (kind, trap) in zip(numbers, wanted, strict=False)
+        for number, (kind, trap) in zip(numbers, wishes, strict=False)
     ]
     return Case(today.isoformat(), name, email, postcode, rng.randrange(3), tuple(requests), tables)
 
@@ -147,19 +147,23 @@ def _request(
         return Request(kind, number, address=_address(rng) if kind == "address" else "", trap=trap)
     items = [item for item in tables["items"] if item[1] == number]
     if kind == "total":
-        return Request(kind, number, trap=trap, told=sum(item[3] for item in items))
+        return Request(kind, number, trap=trap, fact=sum(item[3] for item in items))
     if kind == "status":
-        return Request(kind, number, trap=trap, told=status)
+        return Request(kind, number, trap=trap, fact=status)
     item = rng.choice(items)
     _, name, its_kind, _, _ = tables["products"][item[2] - 1]
     if kind == "refund":
-        return Request(kind, number, item=name, trap=trap, told=None if trap else item[3])
-    has = {one[2] for one in items}
-    others = [one for one in tables["products"] if (one[2] != its_kind) == (trap == "other kind") and one[0] not in has]
-    product = rng.choice(others)
+        return Request(kind, number, item=name, trap=trap, fact=None if trap else item[3])
+    product_ids = {one[2] for one in items}
+    choices = [
+        one
+        for one in tables["products"]
+        if (one[2] != its_kind) == (trap == "other kind") and one[0] not in product_ids
+    ]
+    product = rng.choice(choices)
     if trap == "no stock":
         tables["products"][product[0] - 1] = (*product[:4], 0)
-    return Request(kind, number, item=name, product=product[1], trap=trap, told=None if trap else product[3] - item[3])
+    return Request(kind, number, item=name, product=product[1], trap=trap, fact=None if trap else product[3] - item[3])
 
 
 def _order(
@@ -172,7 +176,7 @@ def _order(
     days: int = 0,
     final_sale: bool | None = None,
 ) -> None:
-    """Add an order, delivered `days` ago if it is delivered; `final_sale` of None lets other people's items be anything."""
+    """Add an order, delivered `days` ago if it is delivered; with `final_sale` None each item is drawn to be final or not."""
     delivered = today - datetime.timedelta(days=days or rng.randint(1, 90))
     tables["orders"].append(
         (number, owner, status, delivered.isoformat() if status == "delivered" else None, _address(rng))
@@ -202,30 +206,30 @@ def content(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
     return [row for name in TABLES for row in connection.execute(f"SELECT * FROM {name} ORDER BY id")]
 
 
-def wanted_content(of: Case) -> list[tuple[Any, ...]]:
-    """All rows once everything has been done that the policy allows, and nothing else."""
+def target_content(of: Case) -> list[tuple[Any, ...]]:
+    """All rows after everything that the policy allows has been done, and nothing else."""
     connection = open_database(of)
     for request in of.requests:
         if not request.trap and request.kind in WRITES:
             fields = {"cancel": [], "address": [request.address], "refund": [request.item]}
             WRITES[request.kind](connection, request.order, *fields.get(request.kind, [request.item, request.product]))
-    found = content(connection)
+    rows = content(connection)
     connection.close()
-    return found
+    return rows
 
 
-# What the staff's tools do. They check that things exist, and leave the policy to whoever calls them. Each returns the answer
-# and whether it was carried out.
+# The changes that tools make. They check that things exist, not that the policy allows the change. Each returns the answer for
+# the agent and whether the change was made.
 
 
 def cancel(connection: sqlite3.Connection, order: int) -> tuple[str, bool]:
     done = connection.execute("UPDATE orders SET status = 'cancelled' WHERE id = ? AND status <> 'cancelled'", (order,))
-    return _said(done, f"order {order} is cancelled", f"there is no order {order} that could be cancelled")
+    return _outcome(done, f"order {order} is cancelled", f"there is no order {order} that could be cancelled")
 
 
 def change_address(connection: sqlite3.Connection, order: int, address: str) -> tuple[str, bool]:
     done = connection.execute("UPDATE orders SET address = ? WHERE id = ? AND address <> ?", (address, order, address))
-    return _said(done, f"order {order} goes to {address}", f"there is no order {order} with another address")
+    return _outcome(done, f"order {order} goes to {address}", f"there is no order {order} with another address")
 
 
 def refund(connection: sqlite3.Connection, order: int, item: str) -> tuple[str, bool]:
@@ -234,7 +238,7 @@ def refund(connection: sqlite3.Connection, order: int, item: str) -> tuple[str, 
         " WHERE order_id = ? AND name = ? COLLATE NOCASE AND state <> 'refunded')",
         (order, item),
     )
-    return _said(done, f"{item} of order {order} is refunded", "there is no such item that could be refunded")
+    return _outcome(done, f"{item} of order {order} is refunded", "there is no such item that could be refunded")
 
 
 def exchange(connection: sqlite3.Connection, order: int, item: str, product: str) -> tuple[str, bool]:
@@ -251,13 +255,13 @@ def exchange(connection: sqlite3.Connection, order: int, item: str, product: str
     )
     if done.rowcount:
         connection.execute("UPDATE products SET stock = stock - 1 WHERE id = ?", (new[0],))
-    return _said(done, f"{item} of order {order} is exchanged for {product}", "there is no such item to exchange")
+    return _outcome(done, f"{item} of order {order} is exchanged for {product}", "there is no such item to exchange")
 
 
 WRITES: dict[str, Any] = {"cancel": cancel, "address": change_address, "exchange": exchange, "refund": refund}
 
 
-def _said(done: sqlite3.Cursor, text: str, otherwise: str) -> tuple[str, bool]:
+def _outcome(done: sqlite3.Cursor, text: str, otherwise: str) -> tuple[str, bool]:
     return (f"Done: {text}.", True) if done.rowcount else (f"Error: {otherwise}.", False)
 
 

@@ -1,8 +1,8 @@
 """Questions about Python's standard library, answered by searching and reading its documentation (ECHO's deepdive).
 
-Four tools: a search over several queries at once, a scan of a page, an opening of its lines, and the answer. What they say can
-be learnt by heart, unlike what Forth says: that is what this world is for. The pages are the docstrings of the running Python's
-own library, so rows name its version, and they are played by that version only.
+Four tools: search with several queries at once, scan a page, open lines of it, and answer. Unlike the output of a program, their
+results can be memorised: that is what this environment is for. The pages are the docstrings of the running Python's own library,
+so rows name its version, and only that version plays them.
 """
 
 import platform
@@ -14,8 +14,9 @@ from typing import Any
 from wm_plugin.environments.docs import pages as docs_pages
 from wm_plugin.environments.docs.pages import Entry, Page
 from wm_plugin.environments.docs.quiz import LEVELS, Question, is_right, questions
-from wm_plugin.environments.kit.actions import Choose, Chosen, check_level
 from wm_plugin.environments.kit.counted import CountedEnvironment
+from wm_plugin.environments.kit.protocol import Chooser, ToolCall
+from wm_plugin.environments.kit.rows import check_level
 from wm_plugin.errors import UserError
 
 MAX_TURNS = 12
@@ -32,7 +33,7 @@ Question: """
 class DocsEnvironment(CountedEnvironment):
     """One episode: at most `max_turns` tool calls; reward 1 for the right answer.
 
-    A call is effective when it finds something and was not made before; the answer always is.
+    A call is effective when it has a result and is not a repetition; the answer always is.
     """
 
     irreversible = ("finish",)
@@ -46,7 +47,7 @@ class DocsEnvironment(CountedEnvironment):
     def reset(
         self, answer: str, python: str, page: str = "", entry: str = "", max_turns: int | None = None, **_: Any
     ) -> str:
-        """Begin a question whose answer is `answer`; `page` and `entry` say where it stands, for the expert.
+        """Begin a question whose answer is `answer`; `page` and `entry` are its place, for the expert.
 
         Raises:
             UserError: `python` is not the running version, whose documentation may say something else.
@@ -77,14 +78,14 @@ class DocsEnvironment(CountedEnvironment):
         self._take_turn()
         if problem := _unfit(queries):
             return self._refuse(f"queries {problem}")
-        asked = [query for query in (" ".join(line.split()) for line in queries.splitlines()) if query]
-        if not 0 < len(asked) <= MAX_QUERIES:
+        searches = [query for query in (" ".join(line.split()) for line in queries.splitlines()) if query]
+        if not 0 < len(searches) <= MAX_QUERIES:
             return self._refuse(f"write 1 to {MAX_QUERIES} queries, one a line")
         blocks = []
-        for query in asked:
-            found = [docs_pages.entries()[place] for place in docs_pages.index().search(query, MAX_FOUND)]
-            blocks.append("\n".join([f"# {_cut(query)}", *(map(_hit, found) if found else ["nothing found"])]))
-        self._note(any("nothing found" not in block for block in blocks), "search_docs", *asked)
+        for query in searches:
+            hits = [docs_pages.entries()[place] for place in docs_pages.index().search(query, MAX_FOUND)]
+            blocks.append("\n".join([f"# {_cut(query)}", *(map(_hit, hits) if hits else ["nothing found"])]))
+        self._note(any("nothing found" not in block for block in blocks), "search_docs", *searches)
         return self._observe("\n".join(blocks))
 
     def scan_page(self, page: str, words: str = "") -> str:
@@ -103,16 +104,18 @@ class DocsEnvironment(CountedEnvironment):
         lines = self._lines(page)
         if isinstance(lines, str):
             return self._refuse(lines)
-        wanted = [word.strip().casefold() for word in words.split("|") if word.strip()]
-        if wanted:
-            hits = [number for number, line in enumerate(lines, 1) if any(word in line.casefold() for word in wanted)]
+        alternatives = [word.strip().casefold() for word in words.split("|") if word.strip()]
+        if alternatives:
+            hits = [
+                number for number, line in enumerate(lines, 1) if any(word in line.casefold() for word in alternatives)
+            ]
         else:
             hits = [entry.line for entry in docs_pages.pages()[page.strip()].entries]
-        shown = [_numbered(lines, number) for number in hits[:MAX_HITS]]
+        excerpt = [_numbered(lines, number) for number in hits[:MAX_HITS]]
         if len(hits) > MAX_HITS:
-            shown.append(f"(the first {MAX_HITS} of {len(hits)} lines)")
-        self._note(bool(hits), "scan_page", page.strip(), *wanted)
-        return self._observe("\n".join([f"{page.strip()}: {len(lines)} lines", *(shown or ["no such line"])]))
+            excerpt.append(f"(the first {MAX_HITS} of {len(hits)} lines)")
+        self._note(bool(hits), "scan_page", page.strip(), *alternatives)
+        return self._observe("\n".join([f"{page.strip()}: {len(lines)} lines", *(excerpt or ["no such line"])]))
 
     def open_lines(self, page: str, lines: str = "") -> str:
         """Show lines of a page.
@@ -127,18 +130,18 @@ class DocsEnvironment(CountedEnvironment):
         self._take_turn()
         if problem := _unfit(lines):
             return self._refuse(f"lines {problem}")
-        there = self._lines(page)
-        if isinstance(there, str):
-            return self._refuse(there)
-        found = re.fullmatch(r"\s*([0-9]{1,6})\s*(?:-\s*([0-9]{1,6}))?\s*", lines or f"1-{MAX_LINES}")
-        if not found:
+        page_lines = self._lines(page)
+        if isinstance(page_lines, str):
+            return self._refuse(page_lines)
+        numbers = re.fullmatch(r"\s*([0-9]{1,6})\s*(?:-\s*([0-9]{1,6}))?\s*", lines or f"1-{MAX_LINES}")
+        if not numbers:
             return self._refuse('lines must be like "40-80"')
-        first, last = int(found[1]), min(int(found[2] or found[1]), len(there))
+        first, last = int(numbers[1]), min(int(numbers[2] or numbers[1]), len(page_lines))
         if not 1 <= first <= last:
-            return self._refuse(f"{page.strip()} has lines 1 to {len(there)}")
-        shown = [_numbered(there, number) for number in range(first, min(last, first + MAX_LINES - 1) + 1)]
+            return self._refuse(f"{page.strip()} has lines 1 to {len(page_lines)}")
+        excerpt = [_numbered(page_lines, number) for number in range(first, min(last, first + MAX_LINES - 1) + 1)]
         self._note(True, "open_lines", page.strip(), str(first), str(last))
-        return self._observe("\n".join(shown))
+        return self._observe("\n".join(excerpt))
 
     def finish(self, answer: str) -> str:
         """Give the answer. This ends the task.
@@ -160,11 +163,11 @@ class DocsEnvironment(CountedEnvironment):
         return float(self.success)
 
     def _lines(self, page: Any) -> list[str] | str:
-        """A page's lines, or why there are none."""
+        """A page's lines, or a message that there is no such page."""
         if problem := _unfit(page):
             return f"page {problem}"
-        if found := docs_pages.pages().get(page.strip()):
-            return found.lines
+        if known_page := docs_pages.pages().get(page.strip()):
+            return known_page.lines
         near = get_close_matches(page.strip()[:60], docs_pages.pages(), n=1, cutoff=0.0)
         return f"there is no such page; there is {near[0]}"
 
@@ -205,9 +208,12 @@ def _hit(entry: Entry) -> str:
 def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str = "standard") -> list[dict[str, Any]]:
     """Rows for a trainer, with the columns `prompt`, `answer`, `page`, `entry`, `python` and `level`.
 
-    standard: the name of what a module documents in given words. hard-1: without the module. hard-2: then a default of its
-    parameters, or the class it is derived from. The held-out questions are about other packages than those for training, each
-    given once; those for training are shuffled, and repeated as often as `count` needs.
+    standard asks for the name of an entry by the module and the summary of the entry; hard-1 for both names by the summary alone;
+    hard-2 for a default of its parameters, or for the class that it is derived from. Held-out questions are about other packages
+    than training ones, and each occurs once; training ones are shuffled, and repeated as often as `count` needs.
+
+    Raises:
+        UserError: there is no such level, or there are fewer held-out questions.
     """
     check_level(level, LEVELS, "documentation")
     all_of = questions(level, held_out)
@@ -216,9 +222,9 @@ def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str =
             f"docs has {len(all_of)} held-out questions of level {level}; write a count up to that, not {count}"
         )
     rng = random.Random(seed * 2 + held_out)
-    chosen: list[Question] = []
-    while len(chosen) < count:
-        chosen += rng.sample(all_of, len(all_of))
+    picks: list[Question] = []
+    while len(picks) < count:
+        picks += rng.sample(all_of, len(all_of))
     return [
         {
             "prompt": [{"role": "user", "content": f"{INSTRUCTION}{question.text}\n\n"}],
@@ -228,17 +234,17 @@ def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str =
             "python": platform.python_version(),
             "level": level,
         }
-        for question in chosen[:count]
+        for question in picks[:count]
     ]
 
 
-def expert() -> Choose:
-    """A policy that searches for the entry of its row, finds it on its page, opens it and answers."""
+def expert() -> Chooser:
+    """A policy that searches for the row's entry, scans its page, opens it and answers."""
 
-    def choose(environment: DocsEnvironment) -> Chosen | None:
+    def choose(environment: DocsEnvironment) -> ToolCall | None:
         page: Page = docs_pages.pages()[environment._page]
         entry = next(entry for entry in page.entries if entry.name == environment._entry)
-        calls: list[Chosen] = [
+        calls: list[ToolCall] = [
             ("search_docs", {"queries": entry.summary}),
             ("scan_page", {"page": entry.page, "words": f"{entry.kind} {entry.name}"}),
             ("open_lines", {"page": entry.page, "lines": f"{entry.line}-{entry.line + 8}"}),
@@ -250,10 +256,10 @@ def expert() -> Choose:
     return choose
 
 
-def wanderer(rng: random.Random) -> Choose:
-    """A policy that searches for words of the documentation, opens pages anywhere, and at times answers with some name."""
+def wanderer(rng: random.Random) -> Chooser:
+    """A policy that searches for words of the documentation, opens pages anywhere, and sometimes answers with a random name."""
 
-    def choose(_: DocsEnvironment) -> Chosen:
+    def choose(_: DocsEnvironment) -> ToolCall:
         entry = rng.choice(docs_pages.entries())
         tool = rng.choices(["search_docs", "scan_page", "open_lines", "finish"], [6, 5, 5, 1])[0]
         words = entry.summary.split()

@@ -1,6 +1,6 @@
 """The documentation of Python's standard library as plain pages, one a module, read from its source without importing it.
 
-What is said follows from the running Python's version, patch release included, and from nothing else.
+The pages depend only on the version of the running Python, patch release included.
 """
 
 import ast
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from wm_plugin.environments.kit.search import Index
 from wm_plugin.errors import UserError
 
-# Left out: what distributions do not always install, what is on its way out, and what is no documentation of a library.
+# Left out: modules that distributions do not always install, deprecated ones, and texts that document no library.
 SKIPPED = """antigravity curses dbm distutils encodings ensurepip idlelib lib2to3 lib-dynload pydoc_data sqlite3 test this tkinter
 turtle turtledemo venv"""
 SUMMARY = 160  # characters
@@ -23,7 +23,7 @@ SUMMARY = 160  # characters
 class Entry(NamedTuple):
     """A module, class, function or method with a docstring.
 
-    `defaults` are the written defaults of its parameters, `bases` the classes that a class names as its own.
+    `defaults` has the defaults of its parameters and `bases` the base classes of a class, as the source writes them.
     """
 
     kind: str
@@ -43,7 +43,7 @@ class Entry(NamedTuple):
 
 
 class Page(NamedTuple):
-    """What a module's docstrings say, in the order of its source."""
+    """The docstrings of a module, in the order of its source."""
 
     lines: list[str]
     entries: list[Entry]
@@ -56,21 +56,21 @@ def pages() -> dict[str, Page]:
     Raises:
         UserError: this Python has no sources of its library.
     """
-    found = {name: page for name, path in sorted(_sources()) if (page := _page(name, path)) is not None}
-    if not found:
+    table = {name: page for name, path in sorted(_sources()) if (page := _page(name, path)) is not None}
+    if not table:
         raise UserError("the world docs reads the sources of Python's standard library, and this Python has none")
-    return found
+    return table
 
 
 @cache
 def entries() -> list[Entry]:
-    """What can be searched, in the order of the pages."""
+    """All entries, in the order of the pages."""
     return [entry for page in pages().values() for entry in page.entries]
 
 
 @cache
 def index() -> Index:
-    """Over `entries`."""
+    """The search index over `entries`."""
     return Index([f"{entry.page} {entry.name} {entry.kind} {entry.text}" for entry in entries()])
 
 
@@ -89,16 +89,16 @@ def _page(name: str, path: Path) -> Page | None:
     except (OSError, SyntaxError, ValueError):  # not a module of this Python's
         return None
     text = ast.get_docstring(tree)
-    lines, found = [f"MODULE {name}"], []
+    lines, entries = [f"MODULE {name}"], []
     if text:
-        found.append(Entry("module", name, name, 1, name, text, {}, []))
+        entries.append(Entry("module", name, name, 1, name, text, {}, []))
         lines += ["", *text.splitlines()]
     for node in tree.body:
-        _describe(node, name, "", lines, found)
-    return Page([line.rstrip() for line in lines], found) if len(found) > 1 else None
+        _describe(node, name, "", lines, entries)
+    return Page([line.rstrip() for line in lines], entries) if len(entries) > 1 else None
 
 
-def _describe(node: ast.AST, page: str, owner: str, lines: list[str], found: list[Entry]) -> None:
+def _describe(node: ast.AST, page: str, owner: str, lines: list[str], entries: list[Entry]) -> None:
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) or node.name.startswith("_"):
         return
     text = ast.get_docstring(node)
@@ -113,11 +113,11 @@ def _describe(node: ast.AST, page: str, owner: str, lines: list[str], found: lis
         signature = f"{name}({ast.unparse(node.args)})"
     indent = "    " if owner else ""
     lines += ["", f"{indent}{kind.upper()} {signature}"]
-    found.append(Entry(kind, name, page, len(lines), signature, inspect.cleandoc(text), defaults, bases))
+    entries.append(Entry(kind, name, page, len(lines), signature, inspect.cleandoc(text), defaults, bases))
     lines += [f"{indent}    {line}" for line in inspect.cleandoc(text).splitlines()]
     if isinstance(node, ast.ClassDef):
         for inner in node.body:
-            _describe(inner, page, name, lines, found)
+            _describe(inner, page, name, lines, entries)
 
 
 def _defaults(arguments: ast.arguments) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Questions about the pages of the world docs, and whether an answer is right."""
+"""Questions about the pages, and whether an answer is right."""
 
 import zlib
 from collections import Counter
@@ -12,18 +12,18 @@ LEVELS = ("standard", "hard-1", "hard-2")
 
 
 class Question(NamedTuple):
-    """What is asked, its answer, and the entry that has it."""
+    """A question, its answer, and the entry that has it."""
 
     text: str
     answer: str
     entry: Entry
 
 
-def is_right(given: str, answer: str, page: str = "") -> bool:
-    """Whether the two are the same name or value, but for quotes, backticks, empty parentheses, case and the page's name."""
-    wanted, prefix = _plain(answer), f"{page.casefold()}."
-    said = _plain(given)
-    return said == wanted or (bool(page) and said == prefix + wanted)
+def is_right(submission: str, answer: str, page: str = "") -> bool:
+    """Whether the two are the same name or value, ignoring quotes, backticks, empty parentheses, case and the page's name."""
+    expected, prefix = _plain(answer), f"{page.casefold()}."
+    text = _plain(submission)
+    return text == expected or (bool(page) and text == prefix + expected)
 
 
 def _plain(text: str) -> str:
@@ -31,20 +31,20 @@ def _plain(text: str) -> str:
 
 
 def is_held_out(page: str) -> bool:
-    """A fifth of the modules, by their top packages, so that nothing that is asked in training names them."""
+    """Whether a module is held out: a fifth of them, by top package, so that no question for training names one."""
     return zlib.crc32(page.partition(".")[0].encode()) % 5 == 0
 
 
 @cache
 def questions(level: str, held_out: bool) -> list[Question]:
     """All questions of a level about the modules of a split."""
-    every = docs_pages.entries()
-    said = Counter(entry.summary for entry in every)
+    entries = docs_pages.entries()
+    summaries = Counter(entry.summary for entry in entries)
     clear = [
         entry
-        for entry in every
+        for entry in entries
         if is_held_out(entry.page) == held_out
-        and said[entry.summary] == 1  # nothing else is described like that
+        and summaries[entry.summary] == 1  # no other entry has the same summary
         and 25 <= len(entry.summary) <= docs_pages.SUMMARY
         and entry.kind != "module"
         and entry.name.rpartition(".")[2].casefold() not in entry.summary.casefold()
@@ -62,7 +62,7 @@ def _ask(level: str, entry: Entry) -> list[Question]:
             f"Which {entry.kind} is documented as {sentence}? Answer with the module and the name, such as json.dumps."
         )
         return [Question(text, f"{entry.page}.{entry.name}", entry)]
-    asked = [
+    questions = [
         Question(
             f"A {entry.kind} is documented as {sentence}. What is the default of its parameter {name}?", value, entry
         )
@@ -70,7 +70,7 @@ def _ask(level: str, entry: Entry) -> list[Question]:
         if _plain(value)
     ]
     if len(entry.bases) == 1:
-        asked.append(
+        questions.append(
             Question(f"Which class is that derived from which is documented as {sentence}?", entry.bases[0], entry)
         )
-    return asked
+    return questions

@@ -1,9 +1,9 @@
-"""forth-lang: define a word of Forth that passes tests nobody shows (ECHO: predictable but complex tools).
+"""forth-lang: define a word of Forth that passes hidden tests (ECHO: predictable but complex tools).
 
-The code that was submitted last counts. What its compiler says, and what any line of Forth prints with it, is an observation;
-the hidden tests run where the outcome is asked for, and no observation tells of them. Programs run in the sandbox of
-`wm_plugin.runtime.sandbox`, so the system packages gforth and bubblewrap are needed. Problems, tests and solutions are our
-own, in problems.yaml.
+The last submission counts. Observations are the messages of the compiler and the output of any line of Forth that is run with the
+code. The hidden tests run when the reward is computed and appear in no observation. Programs run in the sandbox of
+`wm_plugin.runtime.sandbox`, so the system packages gforth and bubblewrap are needed. Problems, tests and solutions are our own,
+in problems.yaml.
 """
 
 import random
@@ -15,14 +15,15 @@ import yaml
 
 from wm_plugin.environments.forth import machine as forth_machine
 from wm_plugin.environments.forth.machine import LostError
-from wm_plugin.environments.kit.actions import Choose, Chosen, check_level
 from wm_plugin.environments.kit.counted import CountedEnvironment
+from wm_plugin.environments.kit.protocol import Chooser, ToolCall
+from wm_plugin.environments.kit.rows import check_level
 from wm_plugin.errors import UserError, nearest
 
 MAX_TURNS = 12
 MAX_CODE, MAX_QUERY = 10_000, 200  # characters
-HELD_OUT = "6"  # the level that is not trained on
-LEVELS = ("standard", "0", "1", "2", "3", "4", "5", HELD_OUT)  # standard: all of a split
+HELD_OUT = "6"  # the held-out level
+LEVELS = ("standard", "0", "1", "2", "3", "4", "5", HELD_OUT)  # standard: all levels of a split
 INSTRUCTION = f"""Write a word in Forth (gforth) with at most {MAX_TURNS} tool calls.
 submit_code takes all of your code and shows what the compiler says; the code that you submit last counts. run_code runs it
 together with a line of Forth of yours, such as `3 square .`, and shows what is printed. lookup_doc shows what the glossary says
@@ -33,7 +34,7 @@ Task: """
 
 
 class Problem(NamedTuple):
-    """A task. Pairs are a line of Forth and what it prints; `wrong` is code that fails some of `tests`."""
+    """A task. Pairs are a line of Forth and its output; `wrong` is code that fails some of `tests`."""
 
     name: str
     level: str
@@ -45,10 +46,10 @@ class Problem(NamedTuple):
 
 
 class ForthEnvironment(CountedEnvironment):
-    """One episode: at most `max_turns` tool calls; the reward is the share of hidden tests that the last code passes.
+    """One episode: at most `max_turns` tool calls; the reward is the share of hidden tests that the last submission passes.
 
-    `success` means all of them. Nothing is irreversible: code is submitted as often as wanted. A call is effective when it
-    submits other code than before, or is new and met no error.
+    `success` means all of them. Nothing is irreversible: code can be submitted again and again. A call is effective when it
+    submits other code than before, or is new and ends without an error.
     """
 
     _lost = 0
@@ -60,11 +61,15 @@ class ForthEnvironment(CountedEnvironment):
     def _begin(self) -> None:
         super()._begin()
         self._code: str | None = None
-        self._seen: set[tuple[str, ...]] = set()
-        self._passed: tuple[str, float] | None = None  # the code that was tested last, and its share
+        self._calls: set[tuple[str, ...]] = set()
+        self._last_test: tuple[str, float] | None = None  # the last code that was tested, and its share
 
     def reset(self, problem: str, max_turns: int | None = None, **_: Any) -> str:
-        """Begin the problem of a name.
+        """Begin a problem.
+
+        Args:
+            problem: its name, a key of `problems()`.
+            max_turns: default: `MAX_TURNS`.
 
         Raises:
             UserError: there is no such problem, or gforth or bubblewrap is missing.
@@ -124,22 +129,24 @@ class ForthEnvironment(CountedEnvironment):
             return self._refuse(f"query {problem}")
         if not query.strip():
             return self._refuse("query is empty")
-        text, found = forth_machine.look_up(query)
-        self._note(found, "lookup_doc", *query.lower().split())
+        text, has_entry = forth_machine.look_up(query)
+        self._note(has_entry, "lookup_doc", *query.lower().split())
         return self._observe(text)
 
     def get_reward(self) -> float:
         if self._lost or self._code is None or self._problem is None:
             return 0.0
-        if self._passed is None or self._passed[0] != self._code:
+        if self._last_test is None or self._last_test[0] != self._code:
             try:
-                given = forth_machine.test(self._code, [line for line, _ in self._problem.tests])
+                outputs = forth_machine.test(self._code, [line for line, _ in self._problem.tests])
             except LostError:
                 self._lose()
                 return 0.0
-            right = sum(printed == wanted for printed, (_, wanted) in zip(given, self._problem.tests, strict=True))
-            self._passed = self._code, right / len(given)
-        return self._passed[1]
+            passes = sum(
+                printed == expected for printed, (_, expected) in zip(outputs, self._problem.tests, strict=True)
+            )
+            self._last_test = self._code, passes / len(outputs)
+        return self._last_test[1]
 
     @property
     def success(self) -> bool:
@@ -154,18 +161,18 @@ class ForthEnvironment(CountedEnvironment):
 
     def _run(self, silent: str, *sources: str) -> str:
         try:
-            ran = forth_machine.execute(*sources)
+            result = forth_machine.execute(*sources)
         except LostError:
             self._lose()
             return self._observe("gforth could not be started.")
         if len(sources) == 2:
-            self._note(ran.ended, *sources)
-        return self._observe(ran.text or (silent if ran.ended else "Stopped by an error."))
+            self._note(result.ended, *sources)
+        return self._observe(result.text or (silent if result.ended else "Stopped by an error."))
 
     def _note(self, good: bool, *call: str) -> None:
-        """Count a call that only asks."""
-        self._effective += good and call not in self._seen
-        self._seen.add(call)
+        """Count a call that changes nothing: effective if it is `good` and new."""
+        self._effective += good and call not in self._calls
+        self._calls.add(call)
 
 
 def _unfit(text: Any, most: int) -> str | None:
@@ -180,27 +187,27 @@ def _unfit(text: Any, most: int) -> str | None:
 
 @cache
 def problems() -> dict[str, Problem]:
-    """All problems by name, those of lower levels first."""
-    loaded = yaml.safe_load(Path(__file__).with_name("problems.yaml").read_text())
-    found = [
+    """All problems by name, lower levels first."""
+    entries = yaml.safe_load(Path(__file__).with_name("problems.yaml").read_text())
+    problem_list = [
         Problem(
-            **one
+            **entry
             | {
-                "level": str(one["level"]),
-                "example": tuple(one["example"]),
-                "tests": [(line, printed) for line, printed in one["tests"]],
+                "level": str(entry["level"]),
+                "example": tuple(entry["example"]),
+                "tests": [(line, printed) for line, printed in entry["tests"]],
             }
         )
-        for one in loaded
+        for entry in entries
     ]
-    return {problem.name: problem for problem in found}
+    return {problem.name: problem for problem in problem_list}
 
 
 def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str = "standard") -> list[dict[str, Any]]:
     """Rows for a trainer, with the columns `prompt`, `problem` and `level`.
 
-    Level 6 is held out, each of its problems given once; the others are for training, shuffled, and repeated as often as
-    `count` needs. `level` picks one of them.
+    Level 6 is held out, and each of its problems occurs once; the others are for training, shuffled, and repeated as often as
+    `count` needs. `level` selects one of them.
     """
     check_level(level, LEVELS, "Forth")
     if level != "standard" and (level == HELD_OUT) != held_out:
@@ -215,10 +222,10 @@ def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str =
     if held_out and count > len(names):
         raise UserError(f"forth has {len(names)} held-out problems; write a count up to that, not {count}")
     rng = random.Random(seed * 2 + held_out)
-    chosen: list[str] = []
-    while len(chosen) < count:
-        chosen += rng.sample(names, len(names))
-    return [_row(problems()[name]) for name in chosen[:count]]
+    picks: list[str] = []
+    while len(picks) < count:
+        picks += rng.sample(names, len(names))
+    return [_row(problems()[name]) for name in picks[:count]]
 
 
 def _row(problem: Problem) -> dict[str, Any]:
@@ -227,27 +234,27 @@ def _row(problem: Problem) -> dict[str, Any]:
     return {"prompt": [{"role": "user", "content": prompt}], "problem": problem.name, "level": problem.level}
 
 
-def expert() -> Choose:
-    """A policy that looks a word of the solution up, submits the solution, runs the example and stops."""
+def expert() -> Chooser:
+    """A policy that looks up a word of the solution, submits the solution, runs the example and stops."""
 
-    def choose(environment: ForthEnvironment) -> Chosen | None:
+    def choose(environment: ForthEnvironment) -> ToolCall | None:
         problem = environment._problem
         assert problem is not None
         if environment._code != problem.solution:
             if not environment.turns:
                 return "lookup_doc", {"query": problem.solution.split()[2]}
             return "submit_code", {"code": problem.solution}
-        if (problem.solution, problem.example[0]) in environment._seen:
+        if (problem.solution, problem.example[0]) in environment._calls:
             return None
         return "run_code", {"line": problem.example[0]}
 
     return choose
 
 
-def wanderer(rng: random.Random) -> Choose:
-    """A policy that submits code with words changed, runs lines of its own and looks words up."""
+def wanderer(rng: random.Random) -> Chooser:
+    """A policy that submits solutions with changed words, runs lines and looks words up."""
 
-    def choose(environment: ForthEnvironment) -> Chosen:
+    def choose(environment: ForthEnvironment) -> ToolCall:
         problem = environment._problem
         assert problem is not None
         words = problem.solution.split()
@@ -260,10 +267,10 @@ def wanderer(rng: random.Random) -> Choose:
         code = rng.choice([problem.solution, problem.wrong])
         if rng.random() < 0.5:
             place = rng.randrange(2, max(3, len(words) - 1))
-            changed = (
+            edited = (
                 words[:place] + rng.choice([[], ["dup"], ["swap"], ["1+"], [rng.choice(words)]]) + words[place + 1 :]
             )
-            code = " ".join(changed)
+            code = " ".join(edited)
         return "submit_code", {"code": code}
 
     return choose

@@ -1,1 +1,1 @@
-"""What worlds share."""
+"""What several environments share, and no one of them in particular. Internal: users see the environments themselves."""

@@ -1,32 +1,26 @@
-"""Worlds whose one tool takes several actions at once: `move up; move up; push left` (WMAct).
+"""Environments whose one tool takes several actions at once: `move up; move up; push left` (WMAct).
 
-A text that is no list of actions is an invalid action, whatever it is, and never an error.
+Text that is not a list of actions counts as one invalid action. It never raises.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Hashable
+from typing import Any
 
 from wm_plugin.environments.kit.counted import CountedEnvironment
-from wm_plugin.errors import UserError, nearest
 
 MAX_ACTIONS = 50  # in one text; what comes after them is one invalid action
 MAX_CHARACTERS = 4000  # a longer text is one invalid action
 
-State = TypeVar("State", bound=Hashable)
-Chosen = tuple[str, dict[str, Any]]  # a tool's name and its arguments
-Choose = Callable[
-    [Any], Chosen | None
-]  # an expert or a wanderer: given an environment, the next call, or None to give up
 
-
-def parse(text: Any, known: Callable[[str], bool], max_actions: int = MAX_ACTIONS) -> list[str | None]:
-    """The actions of a text in their order, at least one; None stands for an invalid one.
+def parse(text: Any, is_action: Callable[[str], bool], max_actions: int = MAX_ACTIONS) -> list[str | None]:
+    """The actions of a text in order, at least one; None stands for an invalid one.
 
     Actions are separated by semicolons, in any case and spacing; one pair of `<action>` tags may stand around all of them.
 
     Args:
-        known: whether the world has an action of this name (lower case, single spaces, ASCII).
+        is_action: whether the environment has an action of this name (lower case, single spaces, ASCII).
+        max_actions: how many are taken from the text; all that follow them are one invalid action.
     """
     if not isinstance(text, str) or len(text) > MAX_CHARACTERS:
         return [None]
@@ -35,52 +29,17 @@ def parse(text: Any, known: Callable[[str], bool], max_actions: int = MAX_ACTION
         text = text[len("<action>") : -len("</action>")]
     names = [" ".join(part.split()) for part in text.split(";") if part.strip()]
     # ASCII only, because a few other letters turn into plain ones in lower case
-    actions = [name.lower() if name.isascii() and known(name.lower()) else None for name in names[:max_actions]]
+    actions = [name.lower() if name.isascii() and is_action(name.lower()) else None for name in names[:max_actions]]
     return actions + [None] * (len(names) > max_actions or not names)
 
 
-def shortest_plan(
-    start: State, successors: Callable[[State], Iterable[tuple[str, State]]], is_goal: Callable[[State], bool]
-) -> list[str] | None:
-    """A shortest list of actions from `start` to a goal, found breadth first; None where no goal can be reached."""
-    came_from: dict[State, tuple[State, str] | None] = {start: None}
-    queue = [start]
-    for state in queue:
-        if is_goal(state):
-            plan = []
-            while (step := came_from[state]) is not None:
-                state, action = step
-                plan.append(action)
-            return plan[::-1]
-        for action, following in successors(state):
-            if following not in came_from:
-                came_from[following] = (state, action)
-                queue.append(following)
-    return None
-
-
-def check_level(level: str, levels: Iterable[str], world: str) -> None:
-    """Raises UserError where a world has no such level."""
-    if level not in list(levels):
-        raise UserError(f"the {world} has no level {level!r}{nearest(str(level), levels)}")
-
-
-def budgeted(instruction: str, max_turns: int, usual: int) -> tuple[list[dict[str, str]], dict[str, int]]:
-    """The prompt of rows with `max_turns` turns, which stand at `{turns}`, and the column for `reset` of another number."""
-    if type(max_turns) is not int or max_turns < 1:
-        raise UserError(f"max_turns is {max_turns!r}; write a whole number of turns >= 1")
-    turns = "one turn" if max_turns == 1 else f"at most {max_turns} turns"
-    prompt = [{"role": "user", "content": instruction.replace("{turns}", turns)}]
-    return prompt, {} if max_turns == usual else {"max_turns": max_turns}
-
-
 class ActionEnvironment(CountedEnvironment, ABC):
-    """What these worlds share: a turn is a text of actions, and an action is effective when it changes the state.
+    """A turn is a text of actions; an action is effective when it changes the state.
 
-    Once the goal is reached, what is left of a text is neither run nor counted.
+    Once the goal is reached, the remaining actions of a text are neither run nor counted.
     """
 
-    _max_actions = MAX_ACTIONS  # a turn
+    _max_actions = MAX_ACTIONS  # in one turn
 
     def _begin(self) -> None:
         super()._begin()
@@ -92,10 +51,10 @@ class ActionEnvironment(CountedEnvironment, ABC):
         return self._observation()
 
     def _act(self, text: Any) -> str:
-        """Run a turn and return what it shows; a first line says how many actions were invalid, if any was."""
+        """Run the actions of a turn and return the observation. Its first line counts the invalid actions, if there are any."""
         self._take_turn()
         actions, invalid = 0, 0
-        for action in parse(text, self._known, self._max_actions):
+        for action in parse(text, self._is_action, self._max_actions):
             before = self._state()
             actions += 1
             invalid += action is None or not self._apply(action)
@@ -107,16 +66,16 @@ class ActionEnvironment(CountedEnvironment, ABC):
         return (f"Invalid: {invalid} of {actions}\n" if invalid else "") + self._observation()
 
     @abstractmethod
-    def _known(self, action: str) -> bool:
-        """Whether there is such an action."""
+    def _is_action(self, action: str) -> bool:
+        """Whether the environment has an action of this name."""
 
     @abstractmethod
     def _apply(self, action: str) -> bool:
-        """Run a known action, set `success` and `_ended`, and return whether the world took it; False: it is invalid."""
+        """Run an action, set `success` and `_ended`, and return whether it was valid."""
 
     @abstractmethod
     def _state(self) -> Hashable:
-        """What an effective action changes."""
+        """The state; an action is effective if it changes this value."""
 
     @abstractmethod
     def _observation(self) -> str:
@@ -127,7 +86,7 @@ class ActionEnvironment(CountedEnvironment, ABC):
 
     @property
     def metrics(self) -> dict[str, int]:
-        return super().metrics | {"actions": self._actions}  # of which a turn may have several
+        return super().metrics | {"actions": self._actions}  # a turn may have several actions
 
     @property
     def _mark(self) -> str:

@@ -1,32 +1,30 @@
-"""Worlds with one tool, a command in words, whose engine runs in a process (see `process.py`).
+"""Environments whose one tool takes a command in words and whose engine runs in a process of its own (see `process.py`).
 
 An engine is a class with these methods, all on JSON values:
 
 * `start(*columns) -> {"text"}`: begins the episode of a row;
-* `step(command) -> {"text", "score", "won", "over", "valid", "changed"}`: score in [0, 1]; valid: the world understood it;
-  changed: the world is another one now;
+* `step(command) -> {"text", "score", "won", "over", "valid", "changed"}`: `score` is in [0, 1], `valid` says whether the engine
+  understood the command, `changed` whether the command changed the state;
 * `plan() -> list[str]`: commands that solve the episode from its start;
 * `commands() -> list[str]`: commands that are worth trying now.
 """
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 from wm_plugin.environments.kit.counted import CountedEnvironment
 from wm_plugin.environments.kit.process import EngineProcess, LostError
+from wm_plugin.environments.kit.protocol import Chooser, ToolCall
 
 MAX_COMMAND = 190  # characters
 NOT_A_COMMAND = f"A command is one line of at most {MAX_COMMAND} plain letters, digits and signs."
 
-Choice = tuple[str, dict[str, Any]]
-
 
 class CommandEnvironment(CountedEnvironment):
-    """What these worlds share. A call that is lost ends the episode without reward, and is counted in `metrics["lost"]`."""
+    """Passes commands to the engine. If its process is lost, the episode ends without reward and `metrics["lost"]` is 1."""
 
-    _engine = ""  # dotted path
-    _timeout = 60.0  # seconds a command; a start may take five times as long
+    _engine = ""  # dotted path of the engine's class
+    _timeout = 60.0  # seconds for a command; a start may take five times as long
     _lost = 0
 
     def __init__(self) -> None:
@@ -39,12 +37,12 @@ class CommandEnvironment(CountedEnvironment):
     def _begin(self) -> None:
         super()._begin()
         self.success, self._score = False, 0.0
-        self._plan: list[str] | None = None  # of the expert, who asks once an episode
+        self._plan: list[str] | None = None  # the expert's, who asks the engine once an episode
 
     def _start(self, max_turns: int, *columns: Any) -> str:
         self._begin()
-        self.max_turns = 0  # stays over if a column is refused
-        for last_try in (False, True):  # between episodes a process may have gone: that costs nothing
+        self.max_turns = 0  # the episode stays over if the engine refuses a column
+        for last_try in (False, True):  # a process that died between two episodes is started again
             try:
                 text = self._process.call("start", *columns, timeout=5 * self._timeout)["text"]
                 break
@@ -61,19 +59,19 @@ class CommandEnvironment(CountedEnvironment):
             self._invalid += 1
             return NOT_A_COMMAND + self._closing
         try:
-            seen = self._process.call("step", line)
+            step = self._process.call("step", line)
         except LostError as error:
             return self._lost_by(error)
-        self._invalid += not seen["valid"]
-        self._effective += seen["changed"]
-        self._score = min(max(float(seen["score"]), 0.0), 1.0)
-        self.success, self._ended = seen["won"], seen["over"] or seen["won"]
-        return str(seen["text"]) + self._closing
+        self._invalid += not step["valid"]
+        self._effective += step["changed"]
+        self._score = min(max(float(step["score"]), 0.0), 1.0)
+        self.success, self._ended = step["won"], step["over"] or step["won"]
+        return str(step["text"]) + self._closing
 
-    def _ask(self, what: str) -> list[str]:
-        """`plan` or `commands` of the engine, for scripted policies; nothing where it was lost."""
+    def _ask(self, method: str) -> list[str]:
+        """The engine's `plan` or `commands`, for scripted policies; empty if its process was lost."""
         try:
-            return list(self._process.call(what, timeout=5 * self._timeout))
+            return list(self._process.call(method, timeout=5 * self._timeout))
         except LostError as error:
             self._lost_by(error)
             return []
@@ -91,17 +89,17 @@ class CommandEnvironment(CountedEnvironment):
 
 
 def clean(command: Any) -> str | None:
-    """A command with single spaces; None where it is none."""
+    """The command with single spaces; None if it is not one short line of printable ASCII."""
     if not isinstance(command, str) or len(command) > 2 * MAX_COMMAND:
         return None
     line = " ".join(command.split())
     return line if line.isascii() and line.isprintable() and 0 < len(line) <= MAX_COMMAND else None
 
 
-def expert() -> Callable[[CommandEnvironment], Choice | None]:
-    """A policy that gives the engine's plan from the start of an episode, and gives up after its end."""
+def expert() -> Chooser:
+    """A policy that follows the engine's plan from the start of an episode and gives up at the plan's end."""
 
-    def choose(environment: CommandEnvironment) -> Choice | None:
+    def choose(environment: CommandEnvironment) -> ToolCall | None:
         if environment._plan is None:
             environment._plan = environment._ask("plan")
         if environment.over or environment.turns >= len(environment._plan):
@@ -111,10 +109,10 @@ def expert() -> Callable[[CommandEnvironment], Choice | None]:
     return choose
 
 
-def wanderer(rng: random.Random) -> Callable[[CommandEnvironment], Choice | None]:
-    """A policy that draws from what the engine suggests."""
+def wanderer(rng: random.Random) -> Chooser:
+    """A policy that draws from the commands that the engine suggests."""
 
-    def choose(environment: CommandEnvironment) -> Choice | None:
+    def choose(environment: CommandEnvironment) -> ToolCall | None:
         commands = environment._ask("commands")
         return ("act", {"command": rng.choice(commands)}) if commands else None
 

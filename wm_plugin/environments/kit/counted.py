@@ -1,17 +1,18 @@
-"""What our worlds count alike: turns up to a limit, and calls by what came of them."""
+"""The base class of our environments: counts turns up to a limit, and calls by their effect."""
 
 
 class CountedEnvironment:
-    """Begin an episode with `_begin`, a call with `_take_turn`; count it in `_effective` or `_invalid`; end with `_ended`.
+    """A subclass calls `_begin` in `reset` and `_take_turn` in every tool, counts a call in `_effective` or `_invalid`, and sets
+    `_ended` at the end of the episode.
 
-    Where an episode can be lost through no fault of the policy (a process died, a server is gone), `_lost` is a number.
+    A class whose episodes can be lost through no fault of the policy (a process died, a server is gone) sets `_lost = 0`.
     """
 
     irreversible: tuple[str, ...] = ()
     _lost: int | None = None
 
     def __init__(self) -> None:
-        self.max_turns = 0  # over until the first reset
+        self.max_turns = 0  # so that the episode is over until the first reset
         self._begin()
 
     def _begin(self) -> None:
@@ -33,7 +34,7 @@ class CountedEnvironment:
 
     @property
     def metrics(self) -> dict[str, int]:
-        """Counts of the episode so far: all actions, those that changed or showed something, those that the world did not take,
-        and in worlds that may be lost whether this one was."""
+        """Counts of the episode so far: all actions, the effective ones (they changed the state or showed something new) and the
+        invalid ones; and 0 or 1 for `lost`, if episodes of this class can be lost."""
         counts = {"actions": self.turns, "effective": self._effective, "invalid": self._invalid}
         return counts if self._lost is None else counts | {"lost": self._lost}

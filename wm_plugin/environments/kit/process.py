@@ -1,11 +1,11 @@
-"""A world's engine in a process of its own, so that one that hangs, crashes or grows costs an episode and not the run.
+"""An environment's engine in a process of its own, so that an engine that hangs, crashes or grows costs one episode, not the run.
 
 An engine is a class whose methods take and return JSON values. Its process is a plain `python -c`, neither forked nor made by
-multiprocessing: it works in daemonic workers, in Ray's, in threads and in scripts without a main guard, and inherits nothing of
-the host's torch. They talk over a socket of their own; the engine's standard input and outputs are closed.
+multiprocessing: it works in daemonic workers, in Ray's workers, in threads and in scripts without a main guard, and inherits
+nothing of the host's torch. Host and engine talk over a socket; the engine's standard input and outputs are closed.
 
-No process stays behind. The host kills and reaps it, with all that it started, on `close`, when the object goes and when the
-interpreter exits. A host that is killed itself closes the socket by that, and the engine's process ends.
+No process stays behind. The host kills and reaps it, with all that it started, on `close`, when the object is collected and when
+the interpreter exits. If the host itself is killed, its end of the socket closes, and the engine's process ends.
 """
 
 import atexit
@@ -25,12 +25,12 @@ from typing import Any
 from wm_plugin.errors import UserError
 from wm_plugin.registry import import_object
 
-_GOODBYE = 1.0  # seconds that an engine has to end by itself
+_GOODBYE = 1.0  # seconds that an engine has to end on its own
 _START = "import sys; from wm_plugin.environments.kit.process import serve; serve(int(sys.argv[1]), sys.argv[2])"
 
 
 class LostError(RuntimeError):
-    """The engine's process died, hung, or raised what it should not have. It is gone; the next call starts another."""
+    """The engine's process died, hung, or raised an error that is no UserError. It is gone; the next call starts a new one."""
 
 
 class EngineProcess:
@@ -49,17 +49,20 @@ class EngineProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the process, while there is one."""
+        """The id of the engine's process; None before the first call and after `close`."""
         return self._process.pid if self._process is not None else None
 
     def call(self, method: str, *arguments: Any, timeout: float | None = None) -> Any:
-        """What the engine's method returns.
+        """Call a method of the engine and return its result.
+
+        Args:
+            timeout: seconds, instead of the usual limit.
 
         Raises:
-            UserError: the engine raised one, with the same line; the process goes on.
-            LostError: there will be no answer. The process and all that it started are gone.
+            UserError: the engine raised it; the process goes on.
+            LostError: there was no answer. The process and all that it started are gone.
         """
-        if self._process is None or self._host != os.getpid():  # a fork's copy is not ours to speak with
+        if self._process is None or self._host != os.getpid():  # after a fork the socket belongs to the parent
             self._launch()
         limit = self.timeout if timeout is None else timeout
         try:
@@ -79,7 +82,7 @@ class EngineProcess:
         return answer["value"]
 
     def close(self) -> int | None:
-        """End the process and all that it started; returns the exit code that it had ended with by itself, if it had."""
+        """End the process and all that it started. Returns its exit code if it had already ended on its own."""
         code = self._process.poll() if self._process is not None else None
         if self._end is not None:
             self._end()
@@ -88,22 +91,22 @@ class EngineProcess:
 
     def _launch(self) -> None:
         self.close()
-        self._channel, theirs = socket.socketpair()
+        self._channel, engines_end = socket.socketpair()
         environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),  # the host's, wherever it got it from
-            "PYTHONHASHSEED": "0",  # libraries that walk over sets
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),  # of the host, whichever way it was set
+            "PYTHONHASHSEED": "0",  # some libraries iterate over sets
             "OMP_NUM_THREADS": "1",
-            "OPENBLAS_NUM_THREADS": "1",  # a buffer a thread
+            "OPENBLAS_NUM_THREADS": "1",  # it keeps a buffer for each thread
         }
-        with theirs:
+        with engines_end:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _START, str(theirs.fileno()), self.engine],
+                [sys.executable, "-c", _START, str(engines_end.fileno()), self.engine],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env=environment,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C is the host's, and one kill reaches all that the engine started
+                pass_fds=[engines_end.fileno()],
+                start_new_session=True,  # Ctrl-C goes to the host alone, and one kill reaches all that the engine started
             )
         self._host = os.getpid()
         self._end = weakref.finalize(self, _end, self._process, self._channel, self._host)
@@ -128,13 +131,20 @@ def _end(process: subprocess.Popen[bytes], channel: socket.socket, host: int) ->
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_GOODBYE)
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)  # a group lives on while anything in it does
+        os.killpg(process.pid, signal.SIGKILL)  # the group may outlive its first process
     process.wait()
 
 
 def serve(descriptor: int, path: str) -> None:
-    """The engine's side: answers calls until the socket closes, then calls the engine's `close`, if it has one."""
-    atexit.register(os.killpg, 0, signal.SIGKILL)  # registered first, it comes last: what the engine started and left
+    """The engine's side: answers calls until the socket closes, then calls the engine's `close`, if it has one.
+
+    Args:
+        descriptor: of the engine's end of the socket.
+        path: of the engine's class.
+    """
+    atexit.register(
+        os.killpg, 0, signal.SIGKILL
+    )  # registered first, so it runs last: kills what the engine left running
     channel = socket.socket(fileno=descriptor)
     threading.Thread(target=_watch, args=(channel,), daemon=True).start()
     engine: Any = None
@@ -156,7 +166,7 @@ def serve(descriptor: int, path: str) -> None:
 
 def _watch(channel: socket.socket) -> None:
     hangup = select.poll()
-    hangup.register(channel, 0)  # a hang-up is always told; what can be read is not ours
+    hangup.register(channel, 0)  # reports hang-ups only: the main thread reads
     hangup.poll()
     time.sleep(_GOODBYE)
-    os.killpg(0, signal.SIGKILL)  # the engine is busy and nobody waits for it
+    os.killpg(0, signal.SIGKILL)  # the engine is still busy, and its host has gone

@@ -1,4 +1,4 @@
-"""What hosts read off an environment class (the form is in the package's docstring)."""
+"""What hosts read from an environment class: its tools, their schemas and its figures. The package's docstring has the form."""
 
 import inspect
 from collections.abc import Callable, Iterable
@@ -7,20 +7,23 @@ from typing import Any
 
 from wm_plugin.errors import MissingExtraError
 
+ToolCall = tuple[str, dict[str, Any]]  # a tool's name and its arguments
+# A scripted policy (an expert or a wanderer): takes the environment and returns the next call, or None to give up.
+Chooser = Callable[[Any], ToolCall | None]
+
 NOT_TOOLS = ("reset", "get_reward")
-GIVEN_SCHEMAS: dict[
-    str, dict[str, Any]
-] = {}  # by a tool's `path_of_tool`: in processes that get them from their parent
+# Schemas by `path_of_tool`. A parent process that has made them fills this in its children, which then need no transformers.
+READY_SCHEMAS: dict[str, dict[str, Any]] = {}
 
 
 def tool_methods(environment: Any) -> dict[str, Callable[..., Any]]:
     """The tools of an instance by name: its public methods, as TRL takes them."""
-    # from the class: on the instance, properties would be evaluated
+    # names from the class: on the instance, properties would be evaluated
     return {name: getattr(environment, name) for name in tool_names(type(environment))}
 
 
 def tool_names(environment: type) -> list[str]:
-    """The tools of a class."""
+    """The names of a class's tools, sorted."""
     names = [name for name, _ in inspect.getmembers(environment, inspect.isfunction)]
     return [name for name in names if not name.startswith("_") and name not in NOT_TOOLS]
 
@@ -32,8 +35,8 @@ def tool_schema(function: Callable[..., Any]) -> dict[str, Any]:
     Raises:
         MissingExtraError: transformers is not installed.
     """
-    if given := GIVEN_SCHEMAS.get(path_of_tool(function)):
-        return given
+    if ready := READY_SCHEMAS.get(path_of_tool(function)):
+        return ready
     try:
         from transformers.utils import get_json_schema
     except ImportError:
@@ -43,11 +46,12 @@ def tool_schema(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def path_of_tool(function: Callable[..., Any]) -> str:
+    """A tool's method as a dotted path."""
     return f"{function.__module__}:{function.__qualname__}"
 
 
 def missing_columns(environment: type, columns: Iterable[str]) -> str | None:
-    """What to say if `environment.reset` requires a column that is not in `columns`."""
+    """A message about the columns that `environment.reset` requires and `columns` lacks; None if it lacks none."""
     columns = list(columns)
     parameters = inspect.signature(environment.reset).parameters  # type: ignore[attr-defined]
     required = [
@@ -66,6 +70,6 @@ def missing_columns(environment: type, columns: Iterable[str]) -> str | None:
 
 
 def report(environment: Any) -> dict[str, float]:
-    """The figures of an episode: `success`, `turns`, and what a mapping `metrics` holds, where the environment has them."""
-    found = {name: float(getattr(environment, name)) for name in ("success", "turns") if hasattr(environment, name)}
-    return found | {name: float(value) for name, value in (getattr(environment, "metrics", None) or {}).items()}
+    """The figures of an episode: `success`, `turns` and all of the mapping `metrics`, as far as the environment has them."""
+    figures = {name: float(getattr(environment, name)) for name in ("success", "turns") if hasattr(environment, name)}
+    return figures | {name: float(value) for name, value in (getattr(environment, "metrics", None) or {}).items()}

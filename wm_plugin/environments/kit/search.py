@@ -1,4 +1,4 @@
-"""BM25 over a fixed list of texts: the search of the worlds forth, docs and shop."""
+"""BM25 search over a fixed list of texts."""
 
 import re
 from collections.abc import Sequence
@@ -6,18 +6,18 @@ from typing import Any
 
 from wm_plugin.errors import MissingExtraError, UserError
 
-TOKEN = re.compile(r"[^\W_]+|[^\w\s]+|_+")  # words and numbers; runs of signs are words of Forth
+TOKEN = re.compile(r"[^\W_]+|[^\w\s]+|_+")  # words and numbers; runs of signs too, which are words in Forth
 MAX_QUERY = 1000  # characters of a query that are read
 
 
 class Index:
-    """Finds texts by their words, whatever their case (BM25 in Lucene's form, k1 1.5 and b 0.75).
+    """Finds texts by their words, in any case (BM25 in Lucene's form, k1 = 1.5 and b = 0.75).
 
     Args:
-        texts: at least one of them with a word in it; their places are what `search` returns.
+        texts: `search` returns their indices. At least one must have a word.
 
     Raises:
-        UserError: there is nothing to search in.
+        UserError: no text has a word.
         MissingExtraError: bm25s is not installed.
     """
 
@@ -30,24 +30,23 @@ class Index:
         self._scorer.index(words, show_progress=False)
 
     def search(self, query: str, k: int, least: float = 0.0) -> list[int]:
-        """The places of at most `k` texts, the best first; equal ones in their order.
+        """The indices of at most `k` texts, the best first; texts of equal score in their order.
 
-        Any text is a query; one that shares no word with the texts finds nothing.
+        Any text is a query; one that shares no word with the texts gives an empty list.
 
         Args:
-            least: the score that a text needs; texts without any of the words are never found.
+            least: the lowest score that counts. A text without any of the query's words is never returned.
         """
         words = tokens(query[:MAX_QUERY])
         if not words or k < 1:
             return []
-        # as Python's numbers, whose sorting is stable
         scores = self._scorer.get_scores(words).tolist()
-        found = [place for place, score in enumerate(scores) if score > 0 and score >= least]
-        return sorted(found, key=lambda place: -scores[place])[:k]
+        matches = [index for index, score in enumerate(scores) if score > 0 and score >= least]
+        return sorted(matches, key=lambda index: -scores[index])[:k]  # a stable sort
 
 
 def tokens(text: str) -> list[str]:
-    """The words that a text is searched by, in lower case."""
+    """The words of a text in lower case, as it is indexed."""
     return TOKEN.findall(text.lower())
 
 

@@ -1,6 +1,6 @@
-"""Running untrusted SQL on a real SQLite: what a statement may do, how much of it, and what it says.
+"""Runs untrusted SQL on a real SQLite: restricts what statements may do and how much, and returns their results as text.
 
-Limits count work, never time, so that the same statement on the same database always gives the same text.
+Limits count work, never time, so the same statement on the same database always gives the same text.
 """
 
 import itertools
@@ -12,9 +12,9 @@ from contextlib import closing
 from functools import cache
 from typing import Any
 
-MAX_STEPS = 100_000  # virtual-machine steps a statement; the slowest statement found takes 1.5 s
+MAX_STEPS = 100_000  # virtual-machine steps of a statement; the slowest one that we know takes 1.5 s
 MAX_COPIES = 200_000  # see `copies`: about 0.2 s and 30 MB
-MAX_ROWS, MAX_CELL, MAX_TEXT = 20, 300, 4000  # shown rows; characters a cell and an observation
+MAX_ROWS, MAX_CELL, MAX_TEXT = 20, 300, 4000  # rows that are shown; characters of a cell and of an observation
 
 LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: 2000,  # bytes of a cell and of a row: with MAX_STEPS it bounds a sorter's memory
@@ -46,7 +46,7 @@ KEYWORDS = set(KEYWORD_NAMES.split())
 
 
 def guard(connection: sqlite3.Connection) -> None:
-    """Let statements do only what `ACTIONS` and `FUNCTIONS` name, within `LIMITS`."""
+    """Restrict a connection's statements to `ACTIONS` and `FUNCTIONS`, within `LIMITS`."""
     virtual_tables, other_functions = _built_in()
 
     def authorize(action: int, name: str | None, function: str | None, *_: str | None) -> int:
@@ -67,7 +67,12 @@ def guard(connection: sqlite3.Connection) -> None:
 
 
 def run(connection: sqlite3.Connection, query: str, parameters: Sequence[Any] = ()) -> str:
-    """Rows under their column names, the number of changed rows (those of triggers included), or `ErrorType: message`."""
+    """Run a statement.
+
+    Returns:
+        Its rows under their column names, the number of changed rows (those that triggers change included), or
+        `ErrorType: message`.
+    """
     if not isinstance(query, str):
         return "TypeError: the query must be text"
     ticks = itertools.count(1)
@@ -90,7 +95,7 @@ def run(connection: sqlite3.Connection, query: str, parameters: Sequence[Any] = 
 
 
 def copies(query: str) -> int:
-    """An upper bound of how often SQLite copies one expression or one common table into another when it compiles `query`.
+    """An upper bound on how often SQLite copies an expression or a common table into another when it compiles `query`.
 
     A chain of n nested SELECTs that each name the last one's column twice grows to 2^n copies, before any step is counted:
     400 characters took 17 s and 3.7 GB. The product over the SELECTs of 1 + (uses of the name that is used most) bounds it.
@@ -121,9 +126,9 @@ def _refuse(*_: Any) -> None:
 def cell(value: Any) -> str:
     """A value on one line."""
     text = "NULL" if value is None else f"X'{value.hex()}'" if isinstance(value, bytes) else str(value)
-    return cut(re.sub(r"[\x00-\x1f\x7f]", lambda found: repr(found[0])[1:-1], text), MAX_CELL)
+    return cut(re.sub(r"[\x00-\x1f\x7f]", lambda match: repr(match[0])[1:-1], text), MAX_CELL)
 
 
 def cut(text: str, limit: int) -> str:
-    """At most `limit` characters, and how many there were."""
+    """The text, cut to `limit` characters with a note of its length if it is longer."""
     return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"

@@ -1,9 +1,9 @@
 """A web shop in text, with WebShop's protocol (Yao et al. 2022): search, click through pages, choose options, buy.
 
-`search[...]` and `click[...]` are the tools `search` and `click`. Buying is a tool of its own, `buy`, because it is what
-cannot be taken back: whoever checks an action before it happens knows it by its name. `click("buy now")` is refused therefore.
+`search[...]` and `click[...]` are the tools `search` and `click`. Buying has a tool of its own, `buy`, because it cannot be
+undone: code that checks irreversible actions can tell it by its name. So `click("buy now")` is refused.
 
-Everything follows from the row: products and requests are made from numbers (`shop_catalogue`).
+Everything depends only on the row: products and requests are made from numbers (`goods.py`).
 """
 
 import math
@@ -11,8 +11,9 @@ import random
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from wm_plugin.environments.kit.actions import Choose, Chosen, check_level
 from wm_plugin.environments.kit.counted import CountedEnvironment
+from wm_plugin.environments.kit.protocol import Chooser, ToolCall
+from wm_plugin.environments.kit.rows import check_level
 from wm_plugin.environments.kit.sqlite_guard import cut
 from wm_plugin.environments.shop.goods import GOALS, LEVELS, Catalogue, Goal, Product, catalogue, match, money
 from wm_plugin.errors import UserError
@@ -33,9 +34,9 @@ What counts: the kind of product, each attribute (some only stand in description
 
 
 class ShopEnvironment(CountedEnvironment):
-    """One episode: at most `max_turns` calls; the reward is `shop_catalogue.match` of what was bought, and 0 before.
+    """One episode: at most `max_turns` calls; the reward is `goods.match` for the purchase, and 0 before it.
 
-    `success` is a reward of 1. An action is effective when it changes the page or a chosen option.
+    `success` is a reward of 1. An action is effective when it changes the page or a choice of an option.
     """
 
     irreversible = ("buy",)
@@ -49,9 +50,9 @@ class ShopEnvironment(CountedEnvironment):
         super()._begin()
         self._reward = 0.0
         self._page, self._query, self._number = SEARCH, "", 1
-        self._found: list[int] = []
+        self._results: list[int] = []
         self._open: int | None = None
-        self._chosen: dict[str, str] = {}
+        self._choices: dict[str, str] = {}
 
     def reset(
         self, catalogue_seed: int, goal: int, level: str = LEVELS[0], max_turns: int | None = None, **_: Any
@@ -64,7 +65,7 @@ class ShopEnvironment(CountedEnvironment):
             level: one of `LEVELS`.
 
         Raises:
-            UserError: a column that is none of that.
+            UserError: a column does not fit.
             MissingExtraError: bm25s is not installed.
         """
         check_level(level, LEVELS, "shop")
@@ -88,8 +89,8 @@ class ShopEnvironment(CountedEnvironment):
         """
         words = self._start_action(query)
         if words and self._page == SEARCH and self._catalogue is not None:
-            found = self._catalogue.index.search(words, PER_PAGE * MAX_PAGES)
-            return self._move(RESULTS, query=words, found=found, number=1)
+            results = self._catalogue.index.search(words, PER_PAGE * MAX_PAGES)
+            return self._move(RESULTS, query=words, results=results, number=1)
         return self._refuse(
             "search needs the search page: click back to search first" if words else "no words to search"
         )
@@ -105,19 +106,19 @@ class ShopEnvironment(CountedEnvironment):
         """
         name = self._start_action(element).strip("[] ").lower()
         if name == "back to search" and self._page != SEARCH:
-            return self._move(SEARCH, query="", found=[], number=1, open=None, chosen={})
+            return self._move(SEARCH, query="", results=[], number=1, open=None, choices={})
         if self._page == RESULTS:
             if name in self._elements():
                 if name[0] == "p":
-                    return self._move(PRODUCT, open=int(name[1:]), chosen={})
+                    return self._move(PRODUCT, open=int(name[1:]), choices={})
                 return self._move(RESULTS, number=self._number + (1 if name == "next >" else -1))
         elif self._product is not None and name in self._elements():
             if name == "< prev":
-                return self._move(PRODUCT) if self._page in SUBPAGES else self._move(RESULTS, open=None, chosen={})
+                return self._move(PRODUCT) if self._page in SUBPAGES else self._move(RESULTS, open=None, choices={})
             if name in SUBPAGES:
                 return self._move(name)
             option = next(option for option, values in self._product.options.items() if name in values)
-            return self._move(PRODUCT, chosen={**self._chosen, option: name})
+            return self._move(PRODUCT, choices={**self._choices, option: name})
         if name in ("buy", "buy now"):
             return self._refuse("buying is the tool buy")
         return self._refuse("nothing on this page is called that")
@@ -133,11 +134,11 @@ class ShopEnvironment(CountedEnvironment):
         if product is None or self._goal is None:
             return self._refuse("no product is open")
         self._effective += 1
-        self._reward, self._ended = match(self._goal, product, self._chosen), True
-        options = "".join(f", {name} {value}" for name, value in self._chosen.items())
+        self._reward, self._ended = match(self._goal, product, self._choices), True
+        options = "".join(f", {name} {value}" for name, value in self._choices.items())
         fits = "It is what was wanted" if self.success else f"It is not quite what was wanted ({self._reward:.2f} of 1)"
         return (
-            f"Bought: {product.title}{options}, for {money(product.cost(self._chosen))}. {fits}. The episode is over."
+            f"Bought: {product.title}{options}, for {money(product.cost(self._choices))}. {fits}. The episode is over."
         )
 
     def get_reward(self) -> float:
@@ -152,14 +153,14 @@ class ShopEnvironment(CountedEnvironment):
         return None if self._open is None or self._catalogue is None else self._catalogue.products[self._open]
 
     def _start_action(self, text: Any) -> str:
-        """Count a call and return its argument on one line; nothing where that is no short text."""
+        """Count a call and return its argument on one line; empty if it is no text or too long."""
         self._take_turn()
         if not isinstance(text, str) or len(text) > MAX_CHARACTERS:
             return ""
         return " ".join(text.encode(errors="replace").decode().split())  # the page shows the query
 
     def _move(self, page: str, **changes: Any) -> str:
-        """Go to a page with these changes of the state, and show it."""
+        """Go to a page, set these attributes (without their underscore), and return the observation."""
         before = self._state()
         self._page = page
         for name, value in changes.items():
@@ -172,20 +173,20 @@ class ShopEnvironment(CountedEnvironment):
         return f"Invalid: {why}.\n{self._observation()}"
 
     def _state(self) -> tuple[Any, ...]:
-        return self._page, self._query, self._number, self._open, tuple(sorted(self._chosen.items()))
+        return self._page, self._query, self._number, self._open, tuple(sorted(self._choices.items()))
 
     def _elements(self) -> list[str]:
-        """What can be clicked, besides `back to search`."""
+        """The elements that can be clicked, besides `back to search`."""
         if self._page == RESULTS:
-            pages = math.ceil(len(self._found) / PER_PAGE)
+            pages = math.ceil(len(self._results) / PER_PAGE)
             turn = ["< prev"] * (self._number > 1) + ["next >"] * (self._number < pages)
-            return [*turn, *(f"p{place}" for place in self._shown())]
+            return [*turn, *(f"p{place}" for place in self._page_of_results())]
         if self._page == PRODUCT and self._product is not None:
             return ["< prev", *(value for values in self._product.options.values() for value in values), *SUBPAGES]
         return ["< prev"] if self._page in SUBPAGES else []
 
-    def _shown(self) -> list[int]:
-        return self._found[(self._number - 1) * PER_PAGE : self._number * PER_PAGE]
+    def _page_of_results(self) -> list[int]:
+        return self._results[(self._number - 1) * PER_PAGE : self._number * PER_PAGE]
 
     def _observation(self) -> str:
         end = "\nThe episode is over." if self.over else ""
@@ -194,17 +195,20 @@ class ShopEnvironment(CountedEnvironment):
             return "Search page. [search(query)]" + end
         if product is None:
             turn = "".join(f" [{name}]" for name in self._elements() if name[0] != "p")
-            pages = math.ceil(len(self._found) / PER_PAGE)
-            head = f"Results for {cut(self._query, 60)}: {len(self._found)}, page {self._number} of {pages}"
-            lines = [f"[p{place}] {one.title}, {money(one.price)}" for place, one in self._listed(self._catalogue)]
+            pages = math.ceil(len(self._results) / PER_PAGE)
+            head = f"Results for {cut(self._query, 60)}: {len(self._results)}, page {self._number} of {pages}"
+            lines = [
+                f"[p{place}] {item.title}, {money(item.price)}"
+                for place, item in self._products_on_page(self._catalogue)
+            ]
             return "\n".join([f"[back to search]{turn}", head if lines else "No results.", *lines]) + end
         if self._page in SUBPAGES:
             return f"[back to search] [< prev]\n{getattr(product, self._page)}{end}"
         options = [
-            f"{name}: " + " ".join(f"[{value}]" for value in values) + f" (chosen: {self._chosen.get(name, 'none')})"
+            f"{name}: " + " ".join(f"[{value}]" for value in values) + f" (chosen: {self._choices.get(name, 'none')})"
             for name, values in product.options.items()
         ]
-        price = f"price: {money(product.cost(self._chosen))}"
+        price = f"price: {money(product.cost(self._choices))}"
         return (
             "\n".join(
                 [
@@ -219,8 +223,8 @@ class ShopEnvironment(CountedEnvironment):
             + end
         )
 
-    def _listed(self, shop: Catalogue) -> list[tuple[int, Product]]:
-        return [(place, shop.products[place]) for place in self._shown()]
+    def _products_on_page(self, shop: Catalogue) -> list[tuple[int, Product]]:
+        return [(place, shop.products[place]) for place in self._page_of_results()]
 
 
 def dataset_rows(
@@ -228,8 +232,11 @@ def dataset_rows(
 ) -> list[dict[str, Any]]:
     """Rows for a trainer: the prompt explains the task, and `reset` appends the request and the search page to it.
 
-    Held out is a fifth of the combinations of a kind of product and attributes (by their hash, so in every catalogue): what is
-    asked for in training is never asked for in evaluation. A request is given once; more than there are is a UserError.
+    A fifth of all combinations of a kind of product and attributes is held out (by hash, so the same in every catalogue): no
+    request of the training rows is like a held-out one. Each request occurs once.
+
+    Raises:
+        UserError: there is no such level, or there are fewer requests.
     """
     check_level(level, LEVELS, "shop")
     shop = catalogue(catalogue_seed)
@@ -240,7 +247,7 @@ def dataset_rows(
             f"Catalogue {catalogue_seed} has {len(numbers)} {kind} requests of level {level}; write a count up to that, "
             f"not {count}, or another catalogue_seed"
         )
-    chosen = random.Random(seed * 2 + held_out).sample(numbers, count)
+    picks = random.Random(seed * 2 + held_out).sample(numbers, count)
     return [
         {
             "prompt": [{"role": "user", "content": INSTRUCTION}],
@@ -248,61 +255,62 @@ def dataset_rows(
             "goal": number,
             "level": level,
         }
-        for number in chosen
+        for number in picks
     ]
 
 
-def expert() -> Choose:
-    """A policy that searches in the words of the request, opens what may fit, reads it, and buys what fits; or gives up.
+def expert() -> Chooser:
+    """A policy that searches with the words of the request, opens and reads products that may fit, and buys one that fits.
 
-    It judges by what the pages have shown, never by what it has not opened. One policy may play in many environments.
+    It judges only by the pages that it has opened, and gives up at the end of the results. One policy may play in many
+    environments.
     """
     memory: WeakKeyDictionary[ShopEnvironment, tuple[set[int], set[tuple[int, str]]]] = WeakKeyDictionary()
 
-    def choose(environment: ShopEnvironment) -> Chosen | None:
+    def choose(environment: ShopEnvironment) -> ToolCall | None:
         goal, shop = environment._goal, environment._catalogue
         if goal is None or shop is None:
             return None
         if environment.turns == 0 or environment not in memory:
             memory[environment] = set(), set()
-        rejected, read = memory[environment]  # products, and subpages
+        rejected, subpages = memory[environment]  # products, and subpages
         if environment._page == SEARCH:
             return "search", {"query": f"{' '.join(goal.attributes)} {goal.kind} {' '.join(goal.options.values())}"}
         if environment._page == RESULTS:
-            for listed, one in environment._listed(shop):
-                if listed not in rejected and one.title.endswith(goal.kind) and one.price <= goal.max_price:
-                    return "click", {"element": f"p{listed}"}
+            for number, item in environment._products_on_page(shop):
+                if number not in rejected and item.title.endswith(goal.kind) and item.price <= goal.max_price:
+                    return "click", {"element": f"p{number}"}
             return ("click", {"element": "next >"}) if "next >" in environment._elements() else None
         place, product = environment._open, environment._product
         if place is None or product is None:
             return None
         if environment._page in SUBPAGES:
-            read.add((place, environment._page))
+            subpages.add((place, environment._page))
             return "click", {"element": "< prev"}
-        shown = " ".join([product.title, *(getattr(product, page) for page in SUBPAGES if (place, page) in read)])
-        missing = [one for one in goal.attributes if one not in shown]
+        text = " ".join([product.title, *(getattr(product, page) for page in SUBPAGES if (place, page) in subpages)])
+        missing = [attribute for attribute in goal.attributes if attribute not in text]
         orderable = all(value in product.options.get(name, ()) for name, value in goal.options.items())
-        if not orderable or product.cost(environment._chosen) > goal.max_price:
+        if not orderable or product.cost(environment._choices) > goal.max_price:
             missing, unread = ["an option, or the price"], []
         else:
-            unread = [page for page in SUBPAGES if (place, page) not in read]
+            unread = [page for page in SUBPAGES if (place, page) not in subpages]
         if missing and unread:
             return "click", {"element": unread[0]}
         if missing:
             rejected.add(place)
             return "click", {"element": "< prev"}
         for name, value in goal.options.items():
-            if environment._chosen.get(name) != value:
+            if environment._choices.get(name) != value:
                 return "click", {"element": value}
         return "buy", {}
 
     return choose
 
 
-def wanderer(rng: random.Random) -> Choose:
-    """A policy that searches for a word or two of the request, and clicks whatever is on the page; it buys now and then."""
+def wanderer(rng: random.Random) -> Chooser:
+    """A policy that searches for a word or two of the request, clicks any element of the page, and buys now and then."""
 
-    def choose(environment: ShopEnvironment) -> Chosen:
+    def choose(environment: ShopEnvironment) -> ToolCall:
         if environment._page == SEARCH:
             words = environment._goal.kind.split() if environment._goal else ["anything"]
             return "search", {"query": " ".join(rng.sample(words, rng.randint(1, len(words))))}

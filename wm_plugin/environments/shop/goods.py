@@ -1,7 +1,7 @@
-"""The shop's products and the requests of its customers: all of it follows from the number of a catalogue.
+"""The shop's products and the requests of its customers, made from the number of a catalogue.
 
-Products come in families of five that differ in an attribute, in the price or in what they can be ordered in, so that every
-product has near misses. Words and figures are our own; none is a real product's.
+Products come in families of five that differ in an attribute, in the price or in an option, so that every product has near
+misses. No product is a real one.
 """
 
 import random
@@ -42,7 +42,7 @@ OPTIONS = {
     "size": "small, medium, large, extra large",
     "pack": "single, pair, pack of four",
 }
-HAS = {  # the options that products of a department have, besides a colour
+OPTIONS_OF = {  # the options of a department's products, besides a colour
     "kitchen": ["size"],
     "bedroom": ["size"],
     "outdoor": ["size", "pack"],
@@ -76,7 +76,7 @@ class Product:
 
     Attributes:
         attributes: the first two stand in the title, the third in the description, the fourth among the features.
-        options: what it can be ordered in: a name and its values, each with what it costs more.
+        options: by name, the values that can be ordered, each with its surcharge.
     """
 
     title: str
@@ -87,14 +87,14 @@ class Product:
     description: str
     features: str
 
-    def cost(self, chosen: Mapping[str, str]) -> int:
-        """The price in these options."""
-        return self.price + sum(self.options[name][value] for name, value in chosen.items())
+    def cost(self, choices: Mapping[str, str]) -> int:
+        """The price with these values of the options."""
+        return self.price + sum(self.options[name][value] for name, value in choices.items())
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a customer wants: a product of a kind, with all these attributes, in these options, for no more than a price."""
+    """A request: a product of this kind, with all these attributes and options, for at most this price."""
 
     kind: str
     attributes: tuple[str, ...]
@@ -108,24 +108,24 @@ class Goal:
 
     @property
     def held_out(self) -> bool:
-        """A fifth of all combinations of a kind and attributes is kept for evaluation, whatever the catalogue."""
+        """Whether it is kept for evaluation: a fifth of all combinations of a kind and attributes, in any catalogue."""
         return zlib.crc32("|".join([self.kind, *sorted(self.attributes)]).encode()) % 5 == 0
 
 
-def match(goal: Goal, product: Product, chosen: Mapping[str, str]) -> float:
-    """The reward of WebShop (Yao et al. 2022, section 3) for buying `product` in the options `chosen`, in [0, 1].
+def match(goal: Goal, product: Product, choices: Mapping[str, str]) -> float:
+    """The reward of WebShop (Yao et al. 2022, section 3) for buying `product` with the options `choices`, in [0, 1].
 
-    r = r_type * (|goal's attributes that the product has| + |goal's options that were chosen| + [cost <= max_price])
+    r = r_type * (|goal's attributes that the product has| + |goal's options among `choices`| + [cost <= max_price])
                / (|goal's attributes| + |goal's options| + 1)
 
-    WebShop's r_type compares titles; ours knows what a product is: 1 for the kind asked for, 0.5 for another kind of the same
-    department, 0 for anything else.
+    WebShop's r_type compares titles; ours compares kinds: 1 for the goal's kind, 0.5 for another kind of the same department, 0
+    for anything else.
     """
     same_department = DEPARTMENT[product.kind] == DEPARTMENT[goal.kind]
     kind = 1.0 if product.kind == goal.kind else 0.5 if same_department else 0.0
     attributes = len(set(goal.attributes) & set(product.attributes))
-    options = sum(chosen.get(name) == value for name, value in goal.options.items())
-    within = product.cost(chosen) <= goal.max_price
+    options = sum(choices.get(name) == value for name, value in goal.options.items())
+    within = product.cost(choices) <= goal.max_price
     return kind * (attributes + options + within) / (len(goal.attributes) + len(goal.options) + 1)
 
 
@@ -137,10 +137,10 @@ class Catalogue:
     index: Index
 
     def goal(self, number: int, level: str) -> Goal:
-        """A request that at least one product fulfils: that of the same number, modulo `SIZE`.
+        """A request that at least one product fulfils: the one of the same number, modulo `SIZE`.
 
-        standard: one or two attributes, one option and a third of the price to spare. hard: three attributes, every option,
-        and so little to spare that the dearer near misses are too dear.
+        standard: one or two attributes, one option, and a maximum of a third above the price. hard: three attributes, every
+        option, and a maximum below the price of the dearer near misses.
         """
         product, rng = self.products[number % SIZE], random.Random(number)
         hard = level == "hard"
@@ -153,34 +153,34 @@ class Catalogue:
 
 @lru_cache(maxsize=4)  # 1.1 MB each
 def catalogue(seed: int) -> Catalogue:
-    """The catalogue of a number, built once a process."""
+    """The catalogue of a number, built once in a process."""
     rng = random.Random(seed)
     kinds = list(DEPARTMENT)
     products = [product for i in range(SIZE // FAMILY) for product in _family(rng, kinds[i % len(kinds)])]
     rng.shuffle(products)
-    return Catalogue(tuple(products), Index([_searched(product) for product in products]))
+    return Catalogue(tuple(products), Index([_search_text(product) for product in products]))
 
 
 def _family(rng: random.Random, kind: str) -> list[Product]:
     department = DEPARTMENT[kind]
-    known = _words(ATTRIBUTES[department])
-    attributes, price = rng.sample(known, 4), rng.randrange(400, 9000, 10)
+    all_attributes = _words(ATTRIBUTES[department])
+    attributes, price = rng.sample(all_attributes, 4), rng.randrange(400, 9000, 10)
     options = {"colour": dict.fromkeys(rng.sample(_words(OPTIONS["colour"]), rng.randint(3, 4)), 0)}
-    for name in HAS[department]:
+    for name in OPTIONS_OF[department]:
         values = _words(OPTIONS[name])
         step = rng.randrange(50, 50 + price // 4, 10)
         options[name] = {value: i * step for i, value in enumerate(values)}
-    others = [one for one in known if one not in attributes]
-    made = [_product(rng, kind, attributes, options, price)]
+    other_attributes = [attribute for attribute in all_attributes if attribute not in attributes]
+    products = [_product(rng, kind, attributes, options, price)]
     for _ in range(FAMILY - 3):  # another attribute
         changed = list(attributes)
-        changed[rng.randrange(4)] = rng.choice(others)
-        made.append(_product(rng, kind, changed, options, price))
-    made.append(_product(rng, kind, attributes, options, price * rng.randint(120, 160) // 100))
-    missing = rng.choice(list(options["colour"]))
-    colours = {value: more for value, more in options["colour"].items() if value != missing}
-    made.append(_product(rng, kind, attributes, {**options, "colour": colours}, price))
-    return made
+        changed[rng.randrange(4)] = rng.choice(other_attributes)
+        products.append(_product(rng, kind, changed, options, price))
+    products.append(_product(rng, kind, attributes, options, price * rng.randint(120, 160) // 100))
+    dropped_colour = rng.choice(list(options["colour"]))
+    colours = {value: more for value, more in options["colour"].items() if value != dropped_colour}
+    products.append(_product(rng, kind, attributes, {**options, "colour": colours}, price))
+    return products
 
 
 def _product(
@@ -193,7 +193,7 @@ def _product(
     return Product(title, kind, tuple(attributes), options, price, description, features)
 
 
-def _searched(product: Product) -> str:
+def _search_text(product: Product) -> str:
     values = " ".join(value for values in product.options.values() for value in values)
     return f"{product.title} {product.description} {product.features} {values}"
 

@@ -1,23 +1,23 @@
 """Questions about databases and changes to them, by running SQL on a real in-memory SQLite.
 
-The standard level asks about a small company; hard-1 asks about joins in other databases, and hard-2 has changes made to them,
-which are judged by the final tables.
+The standard level asks about a small company, hard-1 about joins in other databases. The tasks of hard-2 are changes to these
+databases, judged by the final tables.
 
-The world is deterministic: the same row and the same calls give the same bytes with the same SQLite and Python versions. That
-holds for a SELECT without ORDER BY too: its order is unspecified in SQL, but SQLite's plan depends on nothing but the
-statement and the database. Whatever reads the clock, chance or the host is denied, and limits count work, never time.
-An SQL error is an observation, because what the database complains about is worth predicting.
+The environment is deterministic: the same row and the same calls give the same bytes with the same SQLite and Python versions.
+That holds for a SELECT without ORDER BY too: SQL leaves its order open, but SQLite's plan depends only on the statement and the
+database. Functions that read the clock, random numbers or the host are denied, and limits count work, never time.
+An SQL error is an observation like any other: it is worth predicting.
 """
 
 import random
 import re
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
-from wm_plugin.environments.kit.actions import check_level
 from wm_plugin.environments.kit.counted import CountedEnvironment
+from wm_plugin.environments.kit.protocol import Chooser, ToolCall
+from wm_plugin.environments.kit.rows import check_level
 from wm_plugin.environments.kit.sqlite_guard import MAX_TEXT, cell, cut, run
 from wm_plugin.environments.sql.databases import OTHERS, day
 from wm_plugin.environments.sql.state import (
@@ -25,10 +25,10 @@ from wm_plugin.environments.sql.state import (
     ERROR,
     SEPARATOR,
     State,
-    after,
+    has_state,
     open_database,
-    reached,
     read_state,
+    state_after,
     tables,
 )
 from wm_plugin.errors import UserError, nearest
@@ -53,7 +53,7 @@ Task: """
 class SqlEnvironment(CountedEnvironment):
     """One episode: at most `max_turns` tool calls on a database of its own; reward 1 for submitting the right answer.
 
-    A call is effective when it changes the database, or says what it has not said before and no error.
+    A call is effective when it changes the database, or when its result is new and no error.
     """
 
     irreversible = ("submit_answer",)
@@ -61,13 +61,13 @@ class SqlEnvironment(CountedEnvironment):
     def __init__(self) -> None:
         self._connection = sqlite3.connect(":memory:", check_same_thread=False)  # a host may call from any thread
         self._answer = self._query = self._database = ""
-        self._wanted: State | None = None  # of a change
+        self._target: State | None = None  # the state that a change must lead to
         super().__init__()
 
     def _begin(self) -> None:
         super()._begin()
         self.success = False
-        self._seen: list[tuple[str, str, str]] = []  # tool, argument and text of each call
+        self._calls: list[tuple[str, str, str]] = []  # tool, argument and text of each call
 
     def reset(
         self,
@@ -79,11 +79,19 @@ class SqlEnvironment(CountedEnvironment):
         max_turns: int | None = None,
         **_: Any,
     ) -> str:
-        """Build the database of `database_seed`; `answer` is what `submit_answer` should get.
+        """Open a new database.
 
-        `query` is a statement that shows the answer, for the expert alone. Where there are `changes`, statements with `;` and a
-        line break between them, the database should come to be as they would leave it, and the answer does not count.
-        `max_turns` is `MAX_TURNS` unless the row says otherwise.
+        Args:
+            database_seed: the content of the database follows from it.
+            answer: the right answer for `submit_answer`.
+            query: a statement whose result is the answer; only the expert uses it.
+            database: one of `DATABASES`.
+            changes: statements, separated by `;` and a line break. If there are any, the task is to bring the database into the
+                state that they lead to, and the answer does not count.
+            max_turns: default: `MAX_TURNS`.
+
+        Raises:
+            UserError: a column has another type or an unknown name, or the changes fail.
         """
         try:
             seed = int(database_seed)
@@ -94,7 +102,7 @@ class SqlEnvironment(CountedEnvironment):
         if not isinstance(database, str) or database not in DATABASES:
             name = str(database)[:40]
             raise UserError(f"An SQL task's column `database` is {name!r}{nearest(name, DATABASES)}")
-        self._wanted = after(seed, database, str(changes)) if changes else None
+        self._target = state_after(seed, database, str(changes)) if changes else None
         self._connection.close()
         self._connection = open_database(seed, database)
         self._answer, self._query, self._database = str(answer), str(changes or query), database
@@ -119,8 +127,10 @@ class SqlEnvironment(CountedEnvironment):
         Returns:
             One SQL statement a line.
         """
-        made = "SELECT sql FROM sqlite_master WHERE tbl_name = ? AND sql IS NOT NULL ORDER BY type <> 'table', name"
-        return self._call("describe_table", made, table)
+        statements = (
+            "SELECT sql FROM sqlite_master WHERE tbl_name = ? AND sql IS NOT NULL ORDER BY type <> 'table', name"
+        )
+        return self._call("describe_table", statements, table)
 
     def run_query(self, query: str) -> str:
         """Run one SQL statement.
@@ -144,11 +154,11 @@ class SqlEnvironment(CountedEnvironment):
         """
         self._take_turn()
         self._effective += 1
-        if self._wanted is not None:
-            self._ended, self.success = True, reached(self._connection, self._wanted)
+        if self._target is not None:
+            self._ended, self.success = True, has_state(self._connection, self._target)
             return f"The database is {'' if self.success else 'not '}as wanted."
-        given = f"{answer:.17g}" if isinstance(answer, (int, float)) and abs(answer) < 1e15 else answer
-        self._ended, self.success = True, isinstance(given, str) and is_right(given, self._answer)
+        text = f"{answer:.17g}" if isinstance(answer, (int, float)) and abs(answer) < 1e15 else answer
+        self._ended, self.success = True, isinstance(text, str) and is_right(text, self._answer)
         return "The answer is right." if self.success else "The answer is wrong."
 
     def get_reward(self) -> float:
@@ -164,15 +174,16 @@ class SqlEnvironment(CountedEnvironment):
         call = (tool, argument if isinstance(argument, str) else "", text)
         failed = re.match(ERROR, text) is not None
         self._invalid += failed
-        self._effective += not failed and (call not in self._seen or self._connection.total_changes > before)
-        self._seen.append(call)
+        self._effective += not failed and (call not in self._calls or self._connection.total_changes > before)
+        self._calls.append(call)
         return text
 
 
 def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str = "standard") -> list[dict[str, Any]]:
-    """Rows with the columns `prompt`, `database_seed`, `answer` and `query`, which shows the answer.
+    """Rows with the columns `prompt`, `database_seed`, `answer` and `query`, whose result is the answer.
 
-    Harder ones have `database` and `level`, and for changes `changes`. Held-out databases are those with seeds divisible by 10.
+    Rows of harder levels also have `database` and `level`, those of hard-2 `changes`. Held-out databases have seeds divisible by
+    10, and no others have.
     """
     check_level(level, LEVELS, "SQL world")
     rng = random.Random(seed * 2 + held_out)
@@ -193,7 +204,7 @@ def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str =
 
 
 def _question(database: str, seed: int, instruction: str, rng: random.Random) -> dict[str, Any] | None:
-    """A row, or None where there is no single answer."""
+    """A row, or None if the question has no single answer."""
     question, query = rng.choice(DATABASES[database].questions)
     with closing(open_database(seed, database)) as connection:
         picks = _picks(database, connection, rng)
@@ -206,14 +217,14 @@ def _question(database: str, seed: int, instruction: str, rng: random.Random) ->
 
 
 def _change(database: str, seed: int, instruction: str, rng: random.Random) -> dict[str, Any] | None:
-    """A row, or None where the changes fail or change nothing."""
+    """A row, or None if the changes fail or change nothing."""
     text, statements = rng.choice(DATABASES[database].changes)
     with closing(open_database(seed, database)) as connection:
         picks = _picks(database, connection, rng)
         before = read_state(connection)
     changes = SEPARATOR.join(_with_values(statement, picks) for statement in statements)
     try:
-        if after(seed, database, changes) == before:
+        if state_after(seed, database, changes) == before:
             return None
     except UserError:
         return None
@@ -222,37 +233,37 @@ def _change(database: str, seed: int, instruction: str, rng: random.Random) -> d
 
 
 def _picks(database: str, connection: sqlite3.Connection, rng: random.Random) -> dict[str, Any]:
-    """The values that a task names."""
+    """Random values for the placeholders of a task."""
     picks: dict[str, Any] = {"day": day(rng), "amount": rng.randint(2, 20)}
     for name, query in DATABASES[database].picks.items():
         picks[name] = rng.choice(connection.execute(query).fetchall())[0]
     return picks
 
 
-def expert() -> Callable[[SqlEnvironment], tuple[str, dict[str, Any]] | None]:
-    """Looks at the tables, runs the row's query or changes, and submits; gives up where the row has none."""
+def expert() -> Chooser:
+    """Looks at the tables, runs the row's query or changes, and submits; gives up if the row has neither."""
 
-    def choose(environment: SqlEnvironment) -> tuple[str, dict[str, Any]] | None:
+    def choose(environment: SqlEnvironment) -> ToolCall | None:
         query = environment._query
         if not query:
             return None
-        shown = {tool: text for tool, _, text in environment._seen}
-        if "list_tables" not in shown:
+        texts = {tool: text for tool, _, text in environment._calls}
+        if "list_tables" not in texts:
             return "list_tables", {}
-        if "describe_table" not in shown:
+        if "describe_table" not in texts:
             return "describe_table", {"table": next(table for table in tables(environment._database) if table in query)}
-        done = {statement: text for tool, statement, text in environment._seen if tool == "run_query"}
-        if left := [statement for statement in query.split(SEPARATOR) if statement not in done]:
-            return "run_query", {"query": left[0]}
-        return "submit_answer", {"answer": "done" if environment._wanted is not None else done[query].split("\n")[1]}
+        done = {statement: text for tool, statement, text in environment._calls if tool == "run_query"}
+        if remaining := [statement for statement in query.split(SEPARATOR) if statement not in done]:
+            return "run_query", {"query": remaining[0]}
+        return "submit_answer", {"answer": "done" if environment._target is not None else done[query].split("\n")[1]}
 
     return choose
 
 
-def wanderer(rng: random.Random) -> Callable[[SqlEnvironment], tuple[str, dict[str, Any]]]:
-    """Looks at tables and asks queries, some of which fail; now and then it answers."""
+def wanderer(rng: random.Random) -> Chooser:
+    """Looks at tables and runs queries, some of which fail; now and then it answers."""
 
-    def choose(environment: SqlEnvironment) -> tuple[str, dict[str, Any]]:
+    def choose(environment: SqlEnvironment) -> ToolCall:
         table = rng.choice(tables(environment._database))
         tool = rng.choice(["list_tables", "describe_table", "run_query", "run_query", "run_query", "submit_answer"])
         queries = [
@@ -270,15 +281,15 @@ def wanderer(rng: random.Random) -> Callable[[SqlEnvironment], tuple[str, dict[s
 
 
 def _with_values(query: str, values: dict[str, Any]) -> str:
-    """A statement with its names and numbers written out."""
+    """A statement with its placeholders replaced by literals."""
     for name, value in values.items():
         query = query.replace(f":{name}", str(value) if isinstance(value, int) else f"'{value}'")
     return query
 
 
-def is_right(given: str, answer: str) -> bool:
-    """Whether the two are equal as numbers, or as names whatever the case."""
+def is_right(submission: str, answer: str) -> bool:
+    """Whether the two are equal as numbers, or as names in any case."""
     try:
-        return float(given[:100].replace(",", "")) == float(answer)
+        return float(submission[:100].replace(",", "")) == float(answer)
     except ValueError:
-        return given.strip().casefold() == answer.casefold()
+        return submission.strip().casefold() == answer.casefold()

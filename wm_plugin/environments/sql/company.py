@@ -1,4 +1,4 @@
-"""The database of the world sql's standard level: a small company."""
+"""The database of the standard level: a small company."""
 
 import random
 from typing import Any
@@ -26,7 +26,7 @@ UPDATE products SET stock = stock - new.quantity WHERE id = new.product_id; END;
 DEPARTMENTS = "Design Finance Kitchen Legal Logistics Research Sales Support"
 PRODUCTS = "anvil basket candle drum easel funnel globe hammock inkwell jug kettle ladder mirror notebook"
 
-# A question and the query whose single value answers it. A question is dropped where that value is tied or missing.
+# A question and the query whose single value answers it. A question whose value is tied or missing is dropped.
 TASKS = [
     (
         "How many employees work in {department}?",

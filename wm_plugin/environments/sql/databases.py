@@ -1,6 +1,6 @@
-"""Other databases for the world sql: a library, a cinema and a bank, with questions over joins and changes to be made.
+"""The databases of the harder levels: a library, a cinema and a bank, with questions over joins and with changes to make.
 
-Triggers keep columns in step and write logs; what a log has cannot be taken back.
+Triggers keep columns in step and write logs; entries of a log cannot be removed.
 """
 
 import random
@@ -15,10 +15,10 @@ NOUNS = "Bridge Garden Harbour Island Journey Lantern Letter Mirror Mountain Riv
 
 
 class Database(NamedTuple):
-    """A schema and what fills it.
+    """A schema, its rows and its tasks.
 
-    `fill` gives the rows of each table in their order. `picks` are queries for the values that a task may name. A question is a
-    text and the query whose single value answers it; a change is a text and the statements that make it.
+    `fill` makes the rows of each table in order. `picks` are queries for the values that a task may name. A question is a text
+    and the query whose single value answers it; a change is a text and the statements that make it.
     """
 
     schema: str
@@ -39,12 +39,12 @@ def _titles(rng: random.Random, count: int) -> list[str]:
 
 
 def _best(name: str, measure: str, source: str) -> str:
-    """A query for the `name` with the largest `measure`; two rows where that is tied."""
+    """A query for the `name` with the largest `measure`; two rows if it is tied."""
     ranked = f"SELECT {name} AS name, rank() OVER (ORDER BY {measure} DESC) AS place FROM {source}"
     return f"SELECT name FROM ({ranked}) WHERE place = 1"
 
 
-def _kept(log: str) -> str:
+def _append_only(log: str) -> str:
     stop = "BEGIN SELECT RAISE(ABORT, 'the log cannot be changed'); END;"
     return f"""CREATE TRIGGER keep_{log} BEFORE DELETE ON {log} {stop}
 CREATE TRIGGER freeze_{log} BEFORE UPDATE ON {log} {stop}
@@ -87,7 +87,7 @@ CREATE TRIGGER take_back AFTER UPDATE OF returned_on ON loans WHEN old.returned_
 UPDATE books SET copies = copies + 1 WHERE id = new.book_id; \
 INSERT INTO loan_log (book_id, what) VALUES (new.book_id, 'returned'); END;
 """
-    + _kept("loan_log"),
+    + _append_only("loan_log"),
     _fill_library,
     {
         "member": "SELECT name FROM members ORDER BY id",
@@ -205,7 +205,7 @@ UPDATE screenings SET sold = sold - old.seats WHERE id = old.screening_id; END;
 CREATE TRIGGER log_price AFTER UPDATE OF price ON screenings WHEN new.price <> old.price BEGIN \
 INSERT INTO price_log (screening_id, old_price, new_price) VALUES (new.id, old.price, new.price); END;
 """
-    + _kept("price_log"),
+    + _append_only("price_log"),
     _fill_cinema,
     {
         "film": "SELECT title FROM films ORDER BY id",
@@ -307,7 +307,7 @@ UPDATE accounts SET balance = balance + new.amount WHERE id = new.to_id; END;
 CREATE TRIGGER log_balance AFTER UPDATE OF balance ON accounts WHEN new.balance <> old.balance BEGIN \
 INSERT INTO balance_log (account_id, change) VALUES (new.id, new.balance - old.balance); END;
 """
-    + _kept("balance_log"),
+    + _append_only("balance_log"),
     _fill_bank,
     {
         "customer": "SELECT name FROM customers ORDER BY id",

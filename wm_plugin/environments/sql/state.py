@@ -1,4 +1,4 @@
-"""The databases of the world sql: opened from a seed, changed by statements, and compared."""
+"""The databases of the environment `sql`: opens one from a seed, reads its state, and compares states."""
 
 import random
 import re
@@ -13,7 +13,7 @@ from wm_plugin.errors import UserError
 DATABASES = {"company": COMPANY, **OTHERS}
 SEPARATOR = ";\n"  # between the statements of a change
 ERROR = r"[A-Za-z]+Error: "
-State = tuple[list[str], dict[str, list[str]]]  # see `state`
+State = tuple[list[str], dict[str, list[str]]]  # see `read_state`
 PRAGMAS = """
 PRAGMA foreign_keys = ON;
 PRAGMA temp_store = MEMORY;
@@ -29,18 +29,22 @@ def tables(database: str) -> list[str]:
 def open_database(seed: int, database: str = "company") -> sqlite3.Connection:
     """A new guarded in-memory database whose content follows from `seed`."""
     schema, triggers, fill, *_ = DATABASES[database]
-    # Any thread, one at a time: an async host may run a tool in another one than `reset`.
+    # Used from one thread at a time, but not always the same one: a host may run a tool in another thread than `reset`.
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     connection.executescript(f"{PRAGMAS}{schema}BEGIN;")
     for table, rows in fill(random.Random(seed)).items():
         connection.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
-    connection.executescript(triggers)  # commits first; what is there did not run through them
+    connection.executescript(triggers)  # commits first, so the rows above have not fired them
     guard(connection)
     return connection
 
 
-def after(seed: int, database: str, changes: str) -> State:
-    """The state of a database after statements, which must all go well."""
+def state_after(seed: int, database: str, changes: str) -> State:
+    """The state of a database after statements.
+
+    Raises:
+        UserError: one of them fails.
+    """
     with closing(open_database(seed, database)) as connection:
         for statement in changes.split(SEPARATOR):
             if re.match(ERROR, text := run(connection, statement)):
@@ -49,9 +53,9 @@ def after(seed: int, database: str, changes: str) -> State:
 
 
 def read_state(connection: sqlite3.Connection) -> State:
-    """The schema, and the rows of each table in any order: those of logs without their ids, which follow from the way taken.
+    """The schema, and the sorted rows of each table. Rows of logs lack their ids, which depend on the order of the changes.
 
-    What is not committed is rolled back. The connection has no guard afterwards.
+    Uncommitted changes are rolled back, and the connection is without its guard afterwards.
     """
     connection.set_progress_handler(None, 0)
     connection.set_authorizer(None)
@@ -66,9 +70,9 @@ def read_state(connection: sqlite3.Connection) -> State:
     return sorted(map(repr, schema)), rows
 
 
-def reached(connection: sqlite3.Connection, wanted: State) -> bool:
-    """Whether `state` is the wanted one. A table that cannot be read, such as one whose columns fail to compute, is not."""
+def has_state(connection: sqlite3.Connection, state: State) -> bool:
+    """Whether the database is in `state`. False if a table cannot be read, for example because a column fails to compute."""
     try:
-        return read_state(connection) == wanted
+        return read_state(connection) == state
     except sqlite3.Error:
         return False

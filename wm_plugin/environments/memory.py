@@ -1,4 +1,4 @@
-"""The memory that an instance of an environment takes."""
+"""How much memory an instance of an environment takes."""
 
 import os
 import time
@@ -11,33 +11,33 @@ from wm_plugin.environments.worlds import World
 
 
 def bytes_an_instance(world: World, rows: Sequence[Mapping[str, Any]]) -> int | None:
-    """Bytes an instance in an episode, the processes that it starts included; None where the system does not say.
+    """Bytes for an instance in an episode, with the processes that it starts; None on systems without /proc.
 
-    What is small is lost in the pages of memory, so that Python's own count is taken where it says more.
+    Resident pages are too coarse for small instances: where Python's own count of allocations is larger, it is the result.
     """
     start = time.monotonic()
-    kept = [world.make()]
-    kept[0].reset(**rows[0])
-    more = 1024 if time.monotonic() - start < 0.005 else 4
+    instances = [world.make()]
+    instances[0].reset(**rows[0])
+    count = 1024 if time.monotonic() - start < 0.005 else 4
     before = resident()
     if before is None:
         return None
-    for number in range(more):
-        kept.append(world.make())
-        kept[-1].reset(**rows[number % len(rows)])
-    pages = ((resident() or 0) - before) // more
-    kept.clear()
+    for number in range(count):
+        instances.append(world.make())
+        instances[-1].reset(**rows[number % len(rows)])
+    pages = ((resident() or 0) - before) // count
+    instances.clear()
     tracemalloc.start()
     for row in rows[:4]:
-        kept.append(world.make())
-        kept[-1].reset(**row)
-    allocated = tracemalloc.get_traced_memory()[0] // len(kept)
+        instances.append(world.make())
+        instances[-1].reset(**row)
+    allocated = tracemalloc.get_traced_memory()[0] // len(instances)
     tracemalloc.stop()
     return max(pages, allocated)
 
 
 def resident() -> int | None:
-    """Bytes in memory of this process and all that it started; None on systems without /proc."""
+    """Resident bytes of this process and all that it started; None on systems without /proc."""
     parents: dict[int, int] = {}
     try:
         for path in Path("/proc").iterdir():

@@ -315,9 +315,7 @@ def test_turn_information_of_a_conversation_is_that_of_the_same_data(tokenizers,
     output = rollout(tokenizers[name], information.said(), wm, response_length=4000)
     assert [weight for *_, weight in output.extra_fields[SPANS] if weight] == RATIOS
     assert content(tokenizers[name], output) == [("ask", answer) for answer in ANSWERS.values()]
-    scaffold = rollout(
-        tokenizers[name], information.said(), {**wm, "content_only": False}, response_length=4000
-    )
+    scaffold = rollout(tokenizers[name], information.said(), {**wm, "content_only": False}, response_length=4000)
     weights = [(tool, weight) for *_, tool, _, weight in scaffold.extra_fields[SPANS]]
     assert [weight for weight, _ in itertools.groupby(weight for _, weight in weights)] == RATIOS
 

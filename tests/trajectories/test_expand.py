@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories import Trajectory, Turn, expand
-from wm_plugin.trajectories.expand import holds_transitions, identity, is_validation, read_transitions
+from wm_plugin.trajectories.expand import holds_transitions, identity, is_validation, read_transitions, transitions_in
 from wm_plugin.trajectories.schema import Action, Call, Observation, Source
 from wm_plugin.trajectories.write import write_transitions
 
@@ -98,9 +98,10 @@ def test_transitions_come_back_from_their_file(tmp_path):
     path = tmp_path / "t.jsonl"
     write_transitions(found, path)
     assert holds_transitions(path)
-    assert list(read_transitions(path)) == found
-    path.write_bytes(trajectory(turn(0)).to_bytes() + b"\n")
+    assert list(read_transitions(path)) == list(transitions_in(path)) == found
+    path.write_bytes(trajectory(turn(0), turn(1)).to_bytes() + b"\n")
     assert not holds_transitions(path)
+    assert list(transitions_in(path)) == found
 
 
 @pytest.mark.parametrize(

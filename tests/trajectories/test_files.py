@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories import Trajectory
 from wm_plugin.trajectories.files import head
+from wm_plugin.trajectories.json_values import has_long_number, loads
 from wm_plugin.trajectories.readers import read_rows
 from wm_plugin.trajectories.readers.base import Reject
-from wm_plugin.trajectories.schema import has_long_number, loads
 
 
 def row(text: Any = "x", **more: Any) -> dict[str, Any]:

@@ -2,9 +2,9 @@ import pytest
 
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories import expand
-from wm_plugin.trajectories.page import write_page
 from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Trajectory, Turn
 from wm_plugin.trajectories.summary import Summary, spread
+from wm_plugin.trajectories.summary_page import write_page
 
 
 def turn(arguments, text, *, tool="search", error=False, actor="agent"):

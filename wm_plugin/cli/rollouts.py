@@ -1,6 +1,5 @@
 """Rollouts as users have them: JSONL and TRL's parquet files. A bad row is named by file and line."""
 
-import importlib
 import json
 from collections.abc import Iterator
 from itertools import islice
@@ -8,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from wm_plugin.errors import MissingExtraError, UserError
-from wm_plugin.trajectories.parquet import without_nulls
+from wm_plugin.trajectories import parquet
+from wm_plugin.trajectories.errors import RowError
 
 Row = tuple[str, dict[str, Any]]  # where it stands, and what it holds
 
@@ -111,17 +111,10 @@ def _lines(path: Path) -> Iterator[Row]:
 
 def _parquet(path: Path) -> Iterator[Row]:
     try:
-        arrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
-    except ModuleNotFoundError:
-        raise MissingExtraError("a parquet file", "pyarrow", "trl") from None
-    try:
-        file = parquet.ParquetFile(path)
-        columns = [name for name in file.schema_arrow.names if name in _COLUMNS]
-        rows = (row for batch in file.iter_batches(16, columns=columns) for row in batch.to_pylist())
-        for number, row in enumerate(rows, 1):
-            yield f"{path}, row {number}", without_nulls(row)
-    except (arrow.ArrowException, OSError) as error:
-        raise UserError(f"ROLLOUTS: {str(path)!r} cannot be read as parquet ({error})") from None
+        for number, row in enumerate(parquet.rows(path, _COLUMNS), 1):
+            yield f"{path}, row {number}", row
+    except RowError as error:
+        raise UserError(f"{path}: {error}") from None
 
 
 def _problem(row: Any) -> str | None:

@@ -5,7 +5,6 @@ greater than τ_easy. The paper prints ≥, which at its τ_easy = 0 would make 
 """
 
 import bisect
-import hashlib
 import json
 import math
 from collections import Counter
@@ -20,9 +19,10 @@ from wm_plugin.registry import import_object
 from wm_plugin.samples.prompts import Prompts, render, target
 from wm_plugin.samples.scores import Reward, score
 from wm_plugin.tokens.message import Message
+from wm_plugin.trajectories.draws import uniform
 from wm_plugin.trajectories.errors import RowError
+from wm_plugin.trajectories.outputs import atomic
 from wm_plugin.trajectories.schema import Transition
-from wm_plugin.trajectories.write import atomic
 
 STAGE = "sft"  # of the prompts: the filter is trained with them, and asked with the same
 _DIGITS = 9  # of a distance: 1 - 0.8 is 0.2 then, and not below it
@@ -137,7 +137,7 @@ def write_filtered(
         for transition, row in zip(transitions, found, strict=True):
             mean = mean_reward(row.values, threshold)
             easy = mean > tau_easy
-            stays = not easy or luck(f"keep/{seed}/{row.trajectory}/{row.turn}/{row.call}") < keep
+            stays = not easy or uniform(f"keep/{seed}/{row.trajectory}/{row.turn}/{row.call}") < keep
             report.predicted += 1
             report.easy += easy
             report.kept += stays
@@ -160,7 +160,7 @@ def trains_filter(transition: Transition, share: float, seed: int = 0) -> bool:
 
     A fixed function of the task, and another one than that of the validation split, which may have been taken out before.
     """
-    return luck(f"filter/{seed}/{transition.task_id or transition.trajectory}") < share
+    return uniform(f"filter/{seed}/{transition.task_id or transition.trajectory}") < share
 
 
 def train_filter(
@@ -193,9 +193,3 @@ def train_filter(
     train = import_object("wm_plugin.trl.sft:train_world_model", field="the filter model")
     train(model, rows, out, seed=seed, **options)
     return len(rows)
-
-
-def luck(text: str) -> float:
-    """A number in [0, 1) that depends on nothing but the text."""
-    digest = hashlib.sha256(text.encode(errors="surrogatepass")).digest()
-    return int.from_bytes(digest[:8], "big") / 2**64

@@ -15,6 +15,8 @@ from pydantic import ValidationError
 
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.trajectories import files
+from wm_plugin.trajectories.draws import uniform
+from wm_plugin.trajectories.readers import read
 from wm_plugin.trajectories.schema import Observation, Trajectory, Transition, Turn
 from wm_plugin.trajectories.turn_texts import action_text
 
@@ -135,8 +137,7 @@ def is_validation(trajectory: Trajectory, share: float, seed: int = 0) -> bool:
     if not 0 <= share <= 1:
         raise UserError(f"the validation share is {share}; write a number between 0 and 1")
     task = trajectory.task_id or identity(trajectory)
-    number = int.from_bytes(hashlib.sha256(f"{seed}/{task}".encode(errors="surrogatepass")).digest()[:8], "big")
-    return number / 2**64 < share
+    return uniform(f"{seed}/{task}") < share
 
 
 def holds_transitions(path: str | Path) -> bool:
@@ -150,6 +151,15 @@ def holds_transitions(path: str | Path) -> bool:
         return False
     sample = files.head(path).sample
     return isinstance(sample, Mapping) and {"history", "action", "observation"} <= sample.keys()
+
+
+def transitions_in(path: str | Path) -> Iterator[Transition]:
+    """The transitions of a file: as they are, or those of all turns of its trajectories.
+
+    Raises:
+        UserError: as `read_transitions` and `read`.
+    """
+    return read_transitions(path) if holds_transitions(path) else expand(read(path))
 
 
 def read_transitions(path: str | Path) -> Iterator[Transition]:

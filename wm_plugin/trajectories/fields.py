@@ -15,10 +15,10 @@ from wm_plugin.trajectories.schema import Trajectory
 Fields = dict[str, Any]  # of a record, and of the records in it
 
 
-def _plain(schema: Any) -> Any:
+def _as_dicts(schema: Any) -> Any:
     """A record's core schema, with a dict for every record."""
     if isinstance(schema, list):
-        return [_plain(item) for item in schema]
+        return [_as_dicts(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     if schema.get("type") == "model":
@@ -30,19 +30,19 @@ def _plain(schema: Any) -> Any:
             "fields": {
                 name: {
                     "type": "typed-dict-field",
-                    "schema": _plain(field["schema"]),
+                    "schema": _as_dicts(field["schema"]),
                     "required": field["schema"]["type"] != "default",
                 }
                 for name, field in fields.items()
             },
         }
-    found = {key: _plain(value) for key, value in schema.items() if key != "metadata"}
+    found = {key: _as_dicts(value) for key, value in schema.items() if key != "metadata"}
     if isinstance(found.get("default"), BaseModel):
         found["default"] = found["default"].model_dump()
     return found
 
 
-_VALIDATOR = SchemaValidator(_plain(Trajectory.__pydantic_core_schema__))
+_VALIDATOR = SchemaValidator(_as_dicts(Trajectory.__pydantic_core_schema__))
 
 
 def check(fields: Any) -> Fields:

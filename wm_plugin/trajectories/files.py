@@ -14,13 +14,11 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 import ijson
-import orjson
-from pydantic_core import from_json
 
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories import parquet
 from wm_plugin.trajectories.errors import RowError
-from wm_plugin.trajectories.schema import has_long_number
+from wm_plugin.trajectories.json_values import loads
 
 Layout = Literal["lines", "array", "document", "one", "parquet"]
 _HEAD = 1 << 16  # bytes that decide what a file is
@@ -236,11 +234,7 @@ def _broken(error: Exception) -> RowError:
 def parse(row: int, line: bytes) -> Record:
     """One line as a record."""
     try:
-        return Record(row, from_json(line) if has_long_number(line) else orjson.loads(line))
-    except ValueError:
-        pass  # a second look says what is wrong, or that Python reads it
-    try:
-        return Record(row, json.loads(line.decode()))
+        return Record(row, loads(line))
     except UnicodeDecodeError as error:
         reason, kind = f"not UTF-8 at byte {error.start}", "not UTF-8"
     except json.JSONDecodeError as error:
@@ -254,7 +248,7 @@ def parse(row: int, line: bytes) -> Record:
 
 def _loads(text: bytes, errors: str = "replace") -> Any:
     try:
-        return json.loads(text.decode(errors=errors))
+        return loads(text.decode(errors=errors))
     except (ValueError, RecursionError):
         return None
 

@@ -7,13 +7,14 @@ What the system says in the middle is observed too: before the first turn, nobod
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from wm_plugin.tokens.message import Message
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.fields import Fields
-from wm_plugin.trajectories.schema import DEEPEST, Action, Actor, loads, too_deep
+from wm_plugin.trajectories.json_values import DEEPEST, loads, too_deep
+from wm_plugin.trajectories.schema import Action, Actor
 
 _ACTORS: dict[str, Actor] = {"user": "user", "assistant": "agent"}  # τ²-bench's requestors
 _THOUGHTS = ("reasoning_content", "reasoning", "thought")  # the first of them that says something
@@ -29,21 +30,40 @@ _READ["function"] = _READ["tool"]
 
 
 class Conversation:
-    """Takes messages one by one, and gives the turns that they make."""
+    """A conversation's messages as a context and turns.
 
-    def __init__(self) -> None:
+    Args:
+        messages: the conversation from its start; more can follow with `add`.
+
+    Raises:
+        RowError: see `add`.
+    """
+
+    def __init__(self, messages: Iterable[Any] = ()) -> None:
         self.system: list[str] = []
         self.opening: list[str] = []  # what the user said before the agent's first turn
         self.turns: list[_Open] = []
         self._agent: _Open | None = None  # its last turn
         self._waiting: list[_Open] = []  # turns with unanswered calls
         self._rest: dict[str, Any] = {}
+        for number, message in enumerate(messages, 1):
+            self.add(message, number)
+
+    @property
+    def task(self) -> str:
+        """What the system said before the first turn."""
+        return "\n\n".join(self.system)
+
+    @property
+    def initial_state(self) -> str:
+        """What the user said before the first turn."""
+        return "\n\n".join(self.opening)
 
     def add(self, message: Any, number: int) -> None:
         """The next message of the conversation.
 
         Raises:
-            RowError: it is none, or answers nothing.
+            RowError: it is not a message, or a result that answers no call. The error names the message by its `number`.
         """
         if not isinstance(message, dict):
             raise RowError(f"message {number} is {type(message).__name__}, not an object")

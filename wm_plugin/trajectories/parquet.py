@@ -1,6 +1,6 @@
 """Parquet files as a stream of JSON records: a row is an object with the columns as its keys."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,11 @@ from wm_plugin.trajectories.errors import RowError
 _ROWS = 64  # that are in memory at once; a row may hold a whole rollout
 
 
-def rows(path: Path) -> Iterator[dict[str, Any]]:
+def rows(path: Path, columns: Container[str] | None = None) -> Iterator[dict[str, Any]]:
     """The rows of a file, without nulls.
+
+    Args:
+        columns: the columns to read; None reads all.
 
     Raises:
         UserError: it is no parquet file.
@@ -21,9 +24,10 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
     try:
         file = parquet.ParquetFile(path)
     except (OSError, pyarrow.ArrowException) as error:
-        raise UserError(f"{path}: {_line(error)}") from None
+        raise UserError(f"{path}: cannot be read as parquet ({_line(error)})") from None
+    names = None if columns is None else [name for name in file.schema_arrow.names if name in columns]
     try:
-        for batch in file.iter_batches(_ROWS):
+        for batch in file.iter_batches(_ROWS, columns=names):
             yield from (without_nulls(row) for row in batch.to_pylist())
     except (OSError, ValueError, pyarrow.ArrowException) as error:
         raise RowError(f"the file breaks off here ({_line(error)})", "broken document") from None

@@ -12,7 +12,9 @@ from typing import Annotated, Any, Literal
 
 import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
-from pydantic_core import PydanticSerializationError, from_json
+from pydantic_core import PydanticSerializationError
+
+from wm_plugin.trajectories.json_values import checked, finite
 
 VERSION = 1  # of the files that `write` makes; a reader of another version refuses
 
@@ -20,92 +22,23 @@ Kind = Literal["tool", "user", "environment"]
 Actor = Literal["agent", "user"]
 
 
-# digits are 0, what stands before a number outside of strings is a space, and everything else is none of the two
-_NUMBERS = bytes(
-    ord("0") if byte in b"0123456789" else ord(" ") if byte in b" \t\n\r:,[-" else 1 for byte in range(256)
-)
-_SIMPLE = frozenset({str, int, bool, type(None)})
-DEEPEST = 200  # levels of a JSON value: pydantic writes no more than 255, and our own come on top
-
-
-def loads(text: str | bytes) -> Any:
-    """As `json.loads`, in half its time. On what the fast parser refuses, half surrogate pairs say, Python's decides."""
-    try:
-        return from_json(text) if has_long_number(text) else orjson.loads(text)
-    except (ValueError, TypeError):
-        return json.loads(text)
-
-
-def has_long_number(text: str | bytes) -> bool:
-    """Whether there may be an integer of over 64 bits, of which orjson makes a float: 19 digits in a row."""
-    if isinstance(text, str):
-        text = text.encode(errors="replace")
-    # six neighbours of every third byte lie in such a row, and hardly ever in anything else
-    return b"000000" in text[::3].translate(_NUMBERS) and b" " + b"0" * 19 in b" " + text.translate(_NUMBERS)
-
-
-def _plain(value: Any) -> Any:
-    """A JSON value that comes back from a file as it is: not too deep, and with infinities as the strings that they become."""
-    if not value or type(value) in _SIMPLE:
-        return value
-    if type(value) is dict and _SIMPLE.issuperset(map(type, value.values())):
-        return value
-    deep, finite = _walk(value)
-    if deep:
-        raise ValueError(f"nested more than {DEEPEST} levels deep")
-    return value if finite else _finite(value)
-
-
-def _plain_tools(tools: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
-    """`_plain` of tool schemas, which a file repeats in every row: what equals the row's before it is as plain."""
+def _checked_tools(tools: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+    """`checked` tool schemas. A file repeats them in every row, so schemas that equal the row's before are not checked again."""
     global _last_tools
     if tools == _last_tools:
         return tools
-    found = tuple(_plain(tool) for tool in tools)
-    if all(now is before for now, before in zip(found, tools, strict=True)):
+    result = tuple(checked(tool) for tool in tools)
+    if all(after is before for after, before in zip(result, tools, strict=True)):
         _last_tools = tools
-    return found
+    return result
 
 
 _last_tools: tuple[dict[str, Any], ...] = ()
 
 
-def too_deep(value: Any) -> bool:
-    return _walk(value)[0]
-
-
-def _walk(value: Any) -> tuple[bool, bool]:
-    """Whether a value is too deep, and whether all its numbers are finite. It is every row's: written to be quick."""
-    level, depth, finite = [value], 0, True
-    while level:
-        depth += 1
-        inner: list[Any] = []
-        for item in level:
-            children = item.values() if isinstance(item, dict) else item if isinstance(item, list) else (item,)
-            if _SIMPLE.issuperset(map(type, children)):
-                continue
-            for child in children:
-                if isinstance(child, dict | list):
-                    inner.append(child)
-                elif isinstance(child, float):
-                    finite = finite and math.isfinite(child)
-        if depth == DEEPEST:
-            return bool(inner), finite
-        level = inner
-    return False, finite
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list) else value
-
-
-Json = Annotated[Any, AfterValidator(_plain)]
-Object = Annotated[dict[str, Any], AfterValidator(_plain)]
-Tools = Annotated[tuple[dict[str, Any], ...], AfterValidator(_plain_tools)]
+Json = Annotated[Any, AfterValidator(checked)]
+Object = Annotated[dict[str, Any], AfterValidator(checked)]
+Tools = Annotated[tuple[dict[str, Any], ...], AfterValidator(_checked_tools)]
 
 
 class _Record(BaseModel):
@@ -124,7 +57,7 @@ class _Record(BaseModel):
         try:
             return self.model_dump_json().encode()
         except PydanticSerializationError:
-            values = _finite(self.model_dump())
+            values = finite(self.model_dump())
             return json.dumps(values, ensure_ascii=False, allow_nan=False).encode(errors="backslashreplace")
 
 

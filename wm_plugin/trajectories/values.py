@@ -12,7 +12,8 @@ from typing import Any
 from genson import SchemaBuilder
 from genson.schema.strategies import Object
 
-from wm_plugin.trajectories.schema import Observation, Trajectory, too_deep
+from wm_plugin.trajectories.json_values import loads, too_deep
+from wm_plugin.trajectories.schema import Observation, Trajectory
 
 _IDENTITY = re.compile(r"\d\D*\d\D*\d")  # three digits: `credit_card_4421486`, `2024-05-16`, but not `address1`
 
@@ -52,7 +53,7 @@ def schema_of(text: str) -> str | None:
     its schema has `additionalProperties` in the place of the ids.
     """
     try:
-        value = json.loads(text)
+        value = loads(text)
     except (ValueError, RecursionError):
         return None
     if not isinstance(value, dict | list) or too_deep(value):

@@ -2,7 +2,6 @@
 
 import gc
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import IO, Any
 
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories.fields import Fields, to_bytes
+from wm_plugin.trajectories.outputs import atomic, check_out
 from wm_plugin.trajectories.parquet import pyarrow_modules
 from wm_plugin.trajectories.readers.base import Found, Reject
 from wm_plugin.trajectories.schema import Trajectory, Transition
@@ -80,13 +80,9 @@ def write(rows: Iterable[Found], out: str | Path, rejects: str | Path | None = N
 def outputs(out: str | Path, rejects: str | Path | None, counts: Counts) -> Iterator[tuple[Path, IO[bytes]]]:
     """Where to write trajectories and rejected rows; they get their names at the end, if nothing failed."""
     out = Path(out)
-    if out.suffix not in SUFFIXES:
-        raise UserError(f"{out}: write a name that ends in {' or '.join(SUFFIXES)}")
-    if not out.parent.is_dir():
-        raise UserError(f"{out.parent}: there is no such folder")
+    check_out(out, SUFFIXES)
     beside = out.with_name(f"{out.stem}.rejects.jsonl") if rejects is None else Path(rejects)
-    if not beside.parent.is_dir():
-        raise UserError(f"{beside.parent}: there is no such folder")
+    check_out(beside)
     with atomic(out) as unfinished, atomic(beside) as unfinished_rejects:
         with unfinished_rejects.open("wb") as reject_file:
             yield unfinished, reject_file
@@ -102,10 +98,7 @@ def write_transitions(transitions: Iterable[Transition], out: str | Path) -> int
         UserError: another suffix, or a folder that does not exist.
     """
     out = Path(out)
-    if out.suffix != ".jsonl":
-        raise UserError(f"{out}: write a name that ends in .jsonl")
-    if not out.parent.is_dir():
-        raise UserError(f"{out.parent}: there is no such folder")
+    check_out(out, (".jsonl",))
     count = 0
     with atomic(out) as unfinished, unfinished.open("wb") as file:
         for transition in transitions:
@@ -179,15 +172,3 @@ def write_parquet(trajectories: Iterable[Trajectory | Fields], path: Path) -> No
                 batch = []
         if batch:
             writer.write_table(pyarrow.Table.from_pylist(batch, schema))
-
-
-@contextmanager
-def atomic(path: Path) -> Iterator[Path]:
-    """A name to write under; it becomes `path` at the end, unless something failed or it was removed."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
-    try:
-        yield unfinished
-        if unfinished.exists():
-            os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)

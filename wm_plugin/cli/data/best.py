@@ -38,23 +38,24 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Of `transitions`, the `candidates` with a prediction, the `retained`, and their share in the candidates, `retain_rate`."""
-    from wm_plugin.samples import best, hosts
+    from wm_plugin.samples import best, rows
+    from wm_plugin.samples.predictions import Again, predictions
     from wm_plugin.samples.prompts import load
     from wm_plugin.samples.scores import real_valued
-    from wm_plugin.samples.shards import Again, predictions
+    from wm_plugin.trajectories.expand import transitions_in
 
     out = Path(args.out)
     predictor.check(args, {"--model": args.model})
-    if args.host not in hosts.HOSTS:
-        raise UserError(f"--host: there is no host {args.host!r}{nearest(args.host, hosts.HOSTS)}")
-    hosts.check_out(out, args.host, "sft")
+    if args.host not in rows.HOSTS:
+        raise UserError(f"--host: there is no host {args.host!r}{nearest(args.host, rows.HOSTS)}")
+    rows.check_rows_out(out, args.host, "sft")
     prompts, judge, report = (
         load(args.prompts),
         real_valued(args.judge, args.embedding_model, args.embedding_server),
         best.Report(),
     )
     asked = predictions(
-        Again(lambda: predictor.transitions(args.source)),
+        Again(lambda: transitions_in(args.source)),
         predictor.make(args, args.model, thinking=True),
         prompts,
         k=args.n,
@@ -66,7 +67,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     samples = best.best(
         progress(asked, "transitions"), judge, prompts, threshold=args.threshold, seed=args.seed, report=report
     )
-    hosts.write_rows((hosts.sft_row(s, args.host, single=True) | s.columns for s in samples), out)
+    rows.write_rows((rows.sft_row(s, args.host, single=True) | s.columns for s in samples), out)
     return {**report.as_dict(), "out": str(out)}
 
 

@@ -66,16 +66,17 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Counts of transitions, `easy_share`, `threshold`, and `failed` and `malformed` predictions; `alike` transitions."""
     from wm_plugin.samples import easy
+    from wm_plugin.samples.predictions import Again, predictions
     from wm_plugin.samples.prompts import load
     from wm_plugin.samples.scores import NO_MODEL, real_valued
-    from wm_plugin.samples.shards import Again, predictions
+    from wm_plugin.trajectories.expand import transitions_in
 
     out, work = Path(args.out), predictor.work_folder(args)
     _check(args, out)
     prompts = load(args.prompts)
     reward = real_valued(args.reward, args.embedding_model, args.embedding_server)
     share = args.filter_share if args.model and not args.filter_data else 0.0
-    everything = Again(lambda: predictor.transitions(args.source))
+    everything = Again(lambda: transitions_in(args.source))
     rest = Again(lambda: (t for t in everything if not easy.trains_filter(t, share, args.seed)))
     kinds = Counter(transition.observation.kind for transition in everything)
     if args.reward == "rwml" and not args.embedding_model and kinds.total() > kinds["tool"]:
@@ -86,7 +87,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         predictor.quiet()
         train = (t for t in everything if easy.trains_filter(t, share, args.seed))
         trained_on = easy.train_filter(
-            predictor.transitions(args.filter_data) if args.filter_data else train,
+            transitions_in(args.filter_data) if args.filter_data else train,
             prompts,
             args.model,
             work / "filter",
@@ -128,11 +129,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _check(args: argparse.Namespace, out: Path) -> None:
+    from wm_plugin.trajectories.outputs import check_out
+
     predictor.check(args, {"--model": args.model, "--filter-model": args.filter_model})
-    if out.suffix != ".jsonl":
-        raise UserError(f"{out}: write a name that ends in .jsonl")
-    if not out.parent.is_dir():
-        raise UserError(f"{out.parent}: there is no such folder")
+    check_out(out, (".jsonl",))
     if args.threshold is not None and args.target_easy_share is not None:
         raise UserError("--target-easy-share finds the threshold: leave it or --threshold out")
     if args.filter_data and not args.model:

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         found[source] = summary, summary.as_dict() | _easy(Path(source))
     result: dict[str, Any] = {"datasets": {name: figures for name, (_, figures) in found.items()}}
     if args.html:
-        from wm_plugin.trajectories.page import write_page
+        from wm_plugin.trajectories.summary_page import write_page
 
         result["html"] = str(write_page(found, args.html))
     return result
@@ -55,7 +55,7 @@ def show(result: dict[str, Any]) -> None:
     from rich.table import Table
 
     from wm_plugin.tokens.view import visible
-    from wm_plugin.trajectories.page import rows, share
+    from wm_plugin.trajectories.summary_page import rows, share
 
     console = Console(highlight=False, markup=False)
     tables = {name: dict(rows(figures)) for name, figures in result["datasets"].items()}

@@ -1,8 +1,7 @@
-"""What the steps share that ask a model for predictions: its flags, and the transitions to ask for."""
+"""The flags of the steps that ask a model for predictions (`easy`, `best`), and the predictor that they describe."""
 
 import argparse
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,11 +78,3 @@ def quiet() -> None:
         except ModuleNotFoundError:
             return
         disable_progress_bar()
-
-
-def transitions(source: str) -> Iterator[Any]:
-    """Those of a file of transitions; of trajectories, all turns."""
-    from wm_plugin.trajectories.expand import expand, holds_transitions, read_transitions
-    from wm_plugin.trajectories.readers import read
-
-    return read_transitions(source) if holds_transitions(source) else expand(read(source))

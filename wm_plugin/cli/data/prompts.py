@@ -1,8 +1,7 @@
 """`wm data prompts`: which ways to ask for a prediction there are, what they make of a file, and how long that is."""
 
 import argparse
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 from wm_plugin.cli.data.support import progress
@@ -60,6 +59,7 @@ def _rendered(args: argparse.Namespace, prompts: Any) -> dict[str, Any]:
 
     from wm_plugin.samples.prompts import render, target
     from wm_plugin.trajectories.errors import RowError
+    from wm_plugin.trajectories.expand import transitions_in
     from wm_plugin.trajectories.summary import spread
 
     measures: dict[str, tuple[Callable[[Any], int], Callable[[str], int]]] = {"characters": (_characters, len)}
@@ -69,7 +69,7 @@ def _rendered(args: argparse.Namespace, prompts: Any) -> dict[str, Any]:
     lengths: dict[str, dict[str, list[int]]] = {unit: {"prompt": [], "target": []} for unit in measures}
     rejected: Counter[str] = Counter()
     stage, thinking, count = args.stage or "rl", not args.direct, 0
-    for transition in progress(_transitions(Path(args.data)), "transitions"):
+    for transition in progress(transitions_in(args.data), "transitions"):
         count += 1
         made = render(transition, prompts, stage=stage, seed=args.seed, thinking=thinking, variant=args.variant)
         try:
@@ -125,23 +125,15 @@ def show(result: dict[str, Any]) -> None:
     console.print(f"{taken} transitions" + (f"; left out: {reasons}" if reasons else ""))
 
 
-def _transitions(path: Path) -> Iterator[Any]:
-    """Those of a file that `expand` wrote, else all of its trajectories."""
-    from wm_plugin.trajectories.expand import expand, holds_transitions, read_transitions
-    from wm_plugin.trajectories.readers import read
-
-    return read_transitions(path) if holds_transitions(path) else expand(read(path))
-
-
 def _characters(messages: list[dict[str, Any]]) -> int:
     return sum(len(message["content"]) for message in messages)
 
 
 def _tokens(path: str) -> tuple[Callable[[Any], int], Callable[[str], int]]:
     """The tokens of messages, in the chat template where there is one, and those of a text."""
-    from wm_plugin.cli.masks import load_tokenizer
+    from wm_plugin.tokens.tokenizer import load_tokenizer
 
-    tokenizer, _ = load_tokenizer(path)
+    tokenizer = load_tokenizer(path, "--tokenizer")
 
     def of_text(text: str) -> int:
         return len(tokenizer(text, add_special_tokens=False).input_ids)

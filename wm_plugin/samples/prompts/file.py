@@ -20,7 +20,6 @@ nothing of a trajectory is read as a template. A paragraph with an empty placeho
 belongs into `user`, `$context` into either, `$history` too where it is text, `$answer` where there is a tag.
 """
 
-import hashlib
 import re
 from importlib import resources
 from pathlib import Path
@@ -31,6 +30,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from wm_plugin.errors import UserError, nearest
+from wm_plugin.trajectories.draws import whole_number
 
 FAMILIES = ("rwml", "word2world", "mcp", "search", "terminal", "swe", "android", "web", "os")
 STAGES = ("rl", "sft", "cpt")
@@ -129,8 +129,7 @@ class Prompts(BaseModel):
     def choose(self, trajectory: str, stage: str, seed: int) -> str:
         """The variant for a trajectory: uniform, and a fixed function of the seed and the trajectory's identity."""
         names = self.names(stage)
-        digest = hashlib.sha256(f"prompt/{seed}/{trajectory}".encode(errors="surrogatepass")).digest()
-        return names[int.from_bytes(digest[:8], "big") % len(names)]
+        return names[whole_number(f"prompt/{seed}/{trajectory}") % len(names)]
 
 
 def load(name_or_path: str) -> Prompts:

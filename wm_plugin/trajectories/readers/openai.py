@@ -28,17 +28,15 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
         if not isinstance(listed, list) or not all(isinstance(tool, dict) for tool in listed):
             raise RowError(f"`{key}` is no list of objects", "bad tools")
         tools += listed
-    conversation = Conversation()
-    for number, message in enumerate(record["messages"], 1):
-        conversation.add(message, number)
+    conversation = Conversation(record["messages"])
     identity, task = record.get("id"), record.get("task_id")
     success, reward = flag_of(record.get("success")), number_of(record.get("reward"))
     yield {
         "turns": conversation.fields(),
         "context": {
-            "task": "\n\n".join(conversation.system),
+            "task": conversation.task,
             "action_space": tools,
-            "initial_state": "\n\n".join(conversation.opening),
+            "initial_state": conversation.initial_state,
         },
         "task_id": text_of(identity if task is None else task),
         "success": success,

@@ -74,9 +74,7 @@ def _convert(
 ) -> Iterator[Fields]:
     if not isinstance(record, dict) or not isinstance(record.get("messages"), list):
         raise RowError("a simulation without a list of messages", "no messages")
-    conversation = Conversation()
-    for number, message in enumerate(record["messages"], 1):
-        conversation.add(message, number)
+    conversation = Conversation(record["messages"])
     task = text_of(record.get("task_id"))
     outcome = record.get("reward_info")
     reward = number_of(outcome.get("reward")) if isinstance(outcome, dict) else None
@@ -85,7 +83,7 @@ def _convert(
         "context": {
             "task": "\n\n".join([context.task, *conversation.system]),
             "action_space": context.action_space,
-            "initial_state": "\n\n".join(conversation.opening),
+            "initial_state": conversation.initial_state,
         },
         "task_id": f"{domain}/{task}" if domain else task,
         "success": None if reward is None else reward >= 1.0,

@@ -7,10 +7,10 @@ are kept in the metadata. There is no role in text completions: they are rejecte
 from collections.abc import Iterator
 from typing import Any
 
-from wm_plugin.trajectories import chatml, files
+from wm_plugin.trajectories import files
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.fields import Fields
-from wm_plugin.trajectories.readers import openai
+from wm_plugin.trajectories.readers import chatml, openai
 from wm_plugin.trajectories.readers.base import task_of
 from wm_plugin.trajectories.schema import Source
 

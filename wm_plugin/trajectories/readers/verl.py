@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from wm_plugin.errors import UserError
-from wm_plugin.trajectories import chatml, files
+from wm_plugin.trajectories import files
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.fields import Fields
 from wm_plugin.trajectories.messages import Conversation, text_of
+from wm_plugin.trajectories.readers import chatml
 from wm_plugin.trajectories.readers.base import Rows, number_of, rest_of, task_of
 from wm_plugin.trajectories.schema import Source
 
@@ -44,15 +45,12 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
         if not isinstance(record.get(key), str):
             raise RowError(f"`{key}` is no text", "wrong type")
     context, messages = _messages(record["input"], record["output"])
-    conversation = Conversation()
-    for number, message in enumerate(messages, 1):
-        conversation.add(message, number)
+    conversation = Conversation(messages)
     if context is None:
-        task = "\n\n".join(conversation.system)
         context = {
-            "task": task,
-            "initial_state": "\n\n".join(conversation.opening),
-            "action_space": chatml.tools_of(task),
+            "task": conversation.task,
+            "initial_state": conversation.initial_state,
+            "action_space": chatml.tools_of(conversation.task),
         }
     reward = number_of(record.get("score"))
     identity = record.get("request_id")

@@ -63,7 +63,7 @@ def write_page(summaries: Mapping[str, tuple[Summary, Mapping[str, Any]]], path:
     except ModuleNotFoundError:
         raise MissingExtraError("the page", "jinja2", "report") from None
     template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(
-        resources.files("wm_plugin.trajectories").joinpath("page.html").read_text(encoding="utf-8")
+        resources.files("wm_plugin.trajectories").joinpath("summary_page.html").read_text(encoding="utf-8")
     )
     tables = {name: dict(rows(figures)) for name, (_, figures) in summaries.items()}
     text = template.render(

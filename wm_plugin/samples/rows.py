@@ -23,8 +23,9 @@ from wm_plugin.errors import UserError
 from wm_plugin.samples.sample import Sample
 from wm_plugin.samples.tokenize import Tokens
 from wm_plugin.tokens.message import Message
+from wm_plugin.trajectories.outputs import atomic, check_out
 from wm_plugin.trajectories.parquet import pyarrow_modules
-from wm_plugin.trajectories.write import SUFFIXES, atomic
+from wm_plugin.trajectories.write import SUFFIXES
 
 Row = dict[str, Any]
 HOSTS = ("trl", "verl")
@@ -82,14 +83,15 @@ def rl_row(sample: Sample, host: str, *, index: int, split: str, data_source: st
     }
 
 
-def check_out(out: Path, host: str, form: str) -> None:
-    """Raises a `UserError` where a file cannot be written, or where the host would not read it."""
-    if out.suffix not in SUFFIXES:
-        raise UserError(f"{out}: write a name that ends in {' or '.join(SUFFIXES)}")
+def check_rows_out(out: Path, host: str, form: str) -> None:
+    """Refuse an output that cannot be written, or that the host would not read.
+
+    Raises:
+        UserError: another suffix, verl's SFT with a suffix other than .parquet, or a folder that does not exist.
+    """
+    check_out(out, SUFFIXES)
     if host == "verl" and form == "sft" and out.suffix != ".parquet":
         raise UserError(f"{out}: verl's SFT reads parquet only; write a name that ends in .parquet")
-    if not out.parent.is_dir():
-        raise UserError(f"{out.parent}: there is no such folder")
 
 
 def write_rows(rows: Iterable[Row], out: Path) -> int:

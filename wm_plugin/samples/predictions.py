@@ -11,8 +11,8 @@ from wm_plugin.errors import UserError
 from wm_plugin.runtime.predict import Predictor, seed_of
 from wm_plugin.samples.prompts import Prompts, render
 from wm_plugin.tokens.message import Message
+from wm_plugin.trajectories.outputs import atomic
 from wm_plugin.trajectories.schema import Transition
-from wm_plugin.trajectories.write import atomic
 
 T = TypeVar("T")
 VERSION = 1  # of the folder's layout

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from wm_plugin.tokens.message import Message
-from wm_plugin.trajectories.schema import loads
+from wm_plugin.trajectories.json_values import loads
 
 START, END = "<|im_start|>", "<|im_end|>"
 _FUNCTION = re.compile(r"\s*<function=([^>\n]+)>(.*)</function>\s*", re.S)

@@ -1,4 +1,4 @@
-"""Parquet files as a stream of JSON records: a row is an object with the columns as its keys."""
+"""Parquet files as streams of JSON records. A row is an object with the columns as its keys."""
 
 from collections.abc import Container, Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.trajectories.errors import RowError
 
-_ROWS = 64  # that are in memory at once; a row may hold a whole rollout
+_ROWS = 64  # in memory at once; a row may hold a whole rollout
 
 
 def rows(path: Path, columns: Container[str] | None = None) -> Iterator[dict[str, Any]]:
@@ -17,8 +17,8 @@ def rows(path: Path, columns: Container[str] | None = None) -> Iterator[dict[str
         columns: the columns to read; None reads all.
 
     Raises:
-        UserError: it is no parquet file.
-        RowError: it is broken from here on.
+        UserError: it is not a parquet file.
+        RowError: the file is broken from this row on.
     """
     pyarrow, parquet = pyarrow_modules()
     try:
@@ -34,9 +34,9 @@ def rows(path: Path, columns: Container[str] | None = None) -> Iterator[dict[str
 
 
 def without_nulls(value: Any) -> Any:
-    """A value of parquet as one of JSON, without null; times and decimals become text.
+    """A parquet value as JSON without nulls; times and decimals become text.
 
-    Parquet gives every message, and the arguments of every call, all keys that any of them has.
+    Parquet gives every object of a column, such as a call's arguments, the keys of all of them, with null where it has none.
     """
     if isinstance(value, dict):
         return {key: without_nulls(item) for key, item in value.items() if item is not None}
@@ -48,6 +48,11 @@ def without_nulls(value: Any) -> Any:
 
 
 def pyarrow_modules() -> tuple[Any, Any]:
+    """`pyarrow` and `pyarrow.parquet`.
+
+    Raises:
+        MissingExtraError: pyarrow is not installed.
+    """
     try:
         import pyarrow
         import pyarrow.parquet

@@ -24,7 +24,7 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
         raise RowError("no list of messages", "no messages")
     tools: list[Any] = []
     for key in ("tools", "functions"):
-        listed = arguments_of(record.get(key)) or []  # some files have it as text
+        listed = arguments_of(record.get(key)) or []  # some files have the list as text
         if not isinstance(listed, list) or not all(isinstance(tool, dict) for tool in listed):
             raise RowError(f"`{key}` is no list of objects", "bad tools")
         tools += listed
@@ -50,5 +50,5 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
 
 
 def _is_messages(value: Any) -> bool:
-    # of a long document, the messages have not been seen yet
+    # the sample of a long document has an empty list
     return isinstance(value, list) and (not value or (isinstance(value[0], dict) and "role" in value[0]))

@@ -9,7 +9,7 @@ import pytest
 from wm_plugin.cli import main
 from wm_plugin.objectives.information import category
 from wm_plugin.samples.build import build
-from wm_plugin.samples.kinds import KINDS, Left, samples
+from wm_plugin.samples.kinds import KINDS, Exclusions, samples
 from wm_plugin.tiny.policy import make_tokenizer
 from wm_plugin.tiny.rollouts import rollouts
 from wm_plugin.trajectories import Trajectory, Turn, expand
@@ -135,8 +135,8 @@ def repeating(tmp_path_factory):
 
 
 def test_turn_information_masks_turns_of_a_dialogue(repeating):
-    left = Left()
-    found = list(samples(repeating, "word2world", turn_information=True, left=left))
+    left = Exclusions()
+    found = list(samples(repeating, "word2world", turn_information=True, exclusions=left))
     assert len(found) == 200  # every trajectory has a turn that always counts
     assert (left.kept["retrieval"], left.dropped["retrieval"]) == (200, 0)
     assert left.kept["echo"] + left.dropped["echo"] == 400
@@ -167,9 +167,9 @@ def test_a_draw_does_not_depend_on_what_stands_beside_it(tmp_path):
 
 
 def test_a_dropped_transition_stays_in_the_history_of_the_others(repeating):
-    left = Left()
-    found = list(samples(repeating, "rwml-sft", turn_information=True, left=left))
-    assert left.out["turn information"] == left.dropped["echo"] > 300
+    left = Exclusions()
+    found = list(samples(repeating, "rwml-sft", turn_information=True, exclusions=left))
+    assert left.reasons["turn information"] == left.dropped["echo"] > 300
     assert sum(sample.columns["target"] == NEW[1] for sample in found) == 200
     news = [sample for sample in found if sample.columns["target"] == NEW[1]]
     assert all(ECHO[0] in sample.messages[-2]["content"] for sample in news)
@@ -194,8 +194,8 @@ def calling(number, *results):
 def test_dialogues_and_transitions_train_on_the_same_turns(tmp_path):
     results = ("red", "open door red"), ("blue", "open door blue")
     write((calling(number, *results) for number in range(300)), tmp_path / "t.jsonl")
-    dialogues, transitions = Left(), Left()
-    found = list(samples(tmp_path / "t.jsonl", "word2world", turn_information=True, left=dialogues))
+    dialogues, transitions = Exclusions(), Exclusions()
+    found = list(samples(tmp_path / "t.jsonl", "word2world", turn_information=True, exclusions=dialogues))
     of_dialogues = {
         (sample.columns["trajectory"], turn)
         for sample in found
@@ -204,7 +204,7 @@ def test_dialogues_and_transitions_train_on_the_same_turns(tmp_path):
     }
     of_transitions = {
         (sample.columns["trajectory"], sample.columns["turn"])
-        for sample in samples(tmp_path / "t.jsonl", "rwml-sft", turn_information=True, left=transitions)
+        for sample in samples(tmp_path / "t.jsonl", "rwml-sft", turn_information=True, exclusions=transitions)
         if sample.columns["turn"] != 1
     }
     assert of_dialogues == of_transitions
@@ -223,7 +223,7 @@ def test_dropped_turns_have_no_loss(repeating, tokenizer, tmp_path):
     built = build(repeating, "word2world", "trl", tmp_path / "x.parquet", tokenizer=tokenizer, turn_information=True)
     plain = build(repeating, "word2world", "trl", tmp_path / "y.parquet", tokenizer=tokenizer)
     assert built.tokens == plain.tokens
-    dropped = built.left.dropped["echo"]
+    dropped = built.exclusions.dropped["echo"]
     assert plain.counted - built.counted == dropped * (len(ECHO[1]) + 1)  # and the end of the turn
     assert category(*ECHO) == "echo"
 
@@ -287,7 +287,7 @@ def _episode(task, number, **outcome):
 def test_half_a_surrogate_pair_is_left_out(tmp_path):
     write([talking(0, ("a", "b \ud83d"), NEW), talking(1, NEW)], tmp_path / "s.jsonl")
     built = build(tmp_path / "s.jsonl", "word2world", "trl", tmp_path / "x.jsonl")
-    assert (built.rows, dict(built.left.out)) == (1, {"half a surrogate pair": 1})
+    assert (built.rows, dict(built.exclusions.reasons)) == (1, {"half a surrogate pair": 1})
 
 
 @pytest.mark.parametrize(

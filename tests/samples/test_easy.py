@@ -14,7 +14,7 @@ from wm_plugin.rewards import ExactReward, RougeReward
 from wm_plugin.samples import easy
 from wm_plugin.samples.easy import decisive, mean_reward, solve_threshold
 from wm_plugin.samples.prompts import load
-from wm_plugin.samples.scores import Routed, real_valued, score
+from wm_plugin.samples.scores import ByObserver, real_valued, score
 from wm_plugin.trajectories.expand import is_validation
 from wm_plugin.trajectories.schema import Action, Observation, Transition
 
@@ -161,7 +161,7 @@ def test_a_reward_sees_what_it_may_and_gives_a_number_each(prompts):
 
 
 def test_rwml_goes_by_who_observes():
-    reward = Routed(lambda *_: [0.1], lambda predictions, _: [0.9] * len(predictions))
+    reward = ByObserver(lambda *_: [0.1], lambda predictions, _: [0.9] * len(predictions))
     assert reward(["a", "b", "c"], ["", "", ""], observer=["user", "tool", "environment"]) == [0.9, 0.1, 0.9]
     with pytest.raises(UserError, match="--embedding-model PATH .* or --reward rouge"):
         real_valued("rwml")(["a"], ["a"], observer=["user"])

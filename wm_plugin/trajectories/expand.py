@@ -9,7 +9,6 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Literal
 
 from pydantic import ValidationError
 
@@ -20,7 +19,6 @@ from wm_plugin.trajectories.readers import read
 from wm_plugin.trajectories.schema import Observation, Trajectory, Transition, Turn
 from wm_plugin.trajectories.turn_texts import action_text
 
-Sampling = Literal["all", "one", "bench"]
 SAMPLINGS = ("all", "one", "bench")
 _BENCH = 5  # the first, the last and three uniform ones
 

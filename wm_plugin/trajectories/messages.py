@@ -51,12 +51,12 @@ class Conversation:
 
     @property
     def task(self) -> str:
-        """What the system said before the first turn."""
+        """The system messages before the first turn, joined."""
         return "\n\n".join(self.system)
 
     @property
     def initial_state(self) -> str:
-        """What the user said before the first turn."""
+        """The user's messages before the first turn, joined."""
         return "\n\n".join(self.opening)
 
     def add(self, message: Any, number: int) -> None:
@@ -127,11 +127,11 @@ class Conversation:
             waiting = [turn for turn in waiting if turn.actor == actor]
         if not waiting:
             raise RowError(f"message {number} is a tool's result, but no call is unanswered", "orphan result")
-        wanted = call_id_of(message)
+        call_id = call_id_of(message)
         turn = waiting[-1]
-        if len(waiting) > 1 and not turn.wants(wanted):
-            turn = next((earlier for earlier in reversed(waiting) if earlier.wants(wanted)), turn)
-        turn.results.append((wanted, message))
+        if len(waiting) > 1 and not turn.wants(call_id):
+            turn = next((earlier for earlier in reversed(waiting) if earlier.wants(call_id)), turn)
+        turn.results.append((call_id, message))
         if not turn.waiting:
             self._waiting.remove(turn)
 

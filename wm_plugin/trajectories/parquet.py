@@ -28,20 +28,20 @@ def rows(path: Path, columns: Container[str] | None = None) -> Iterator[dict[str
     names = None if columns is None else [name for name in file.schema_arrow.names if name in columns]
     try:
         for batch in file.iter_batches(_ROWS, columns=names):
-            yield from (without_nulls(row) for row in batch.to_pylist())
+            yield from (_without_nulls(row) for row in batch.to_pylist())
     except (OSError, ValueError, pyarrow.ArrowException) as error:
         raise RowError(f"the file breaks off here ({_line(error)})", "broken document") from None
 
 
-def without_nulls(value: Any) -> Any:
+def _without_nulls(value: Any) -> Any:
     """A parquet value as JSON without nulls; times and decimals become text.
 
     Parquet gives every object of a column, such as a call's arguments, the keys of all of them, with null where it has none.
     """
     if isinstance(value, dict):
-        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple):
-        return [without_nulls(item) for item in value]
+        return [_without_nulls(item) for item in value]
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
     return value if value is None or isinstance(value, str | int | float) else str(value)

@@ -1,4 +1,4 @@
-"""`wm data best`: the best of n outputs a transition, to fine-tune on (Qwen-AgentWorld)."""
+"""`wm data best`: the best of n outputs for each transition, to fine-tune on (Qwen-AgentWorld)."""
 
 import argparse
 from pathlib import Path
@@ -37,9 +37,9 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Of `transitions`, the `candidates` with a prediction, the `retained`, and their share in the candidates, `retain_rate`."""
+    """Counts of `transitions`, `candidates` (with a scored prediction) and `retained`; `retain_rate` of the candidates."""
     from wm_plugin.samples import best, rows
-    from wm_plugin.samples.predictions import Again, predictions
+    from wm_plugin.samples.predictions import Repeatable, predictions
     from wm_plugin.samples.prompts import load
     from wm_plugin.samples.scores import real_valued
     from wm_plugin.trajectories.expand import transitions_in
@@ -54,8 +54,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         real_valued(args.judge, args.embedding_model, args.embedding_server),
         best.Report(),
     )
-    asked = predictions(
-        Again(lambda: transitions_in(args.source)),
+    outputs = predictions(
+        Repeatable(lambda: transitions_in(args.source)),
         predictor.make(args, args.model, thinking=True),
         prompts,
         k=args.n,
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         stage=best.STAGE,
     )
     samples = best.best(
-        progress(asked, "transitions"), judge, prompts, threshold=args.threshold, seed=args.seed, report=report
+        progress(outputs, "transitions"), judge, prompts, threshold=args.threshold, seed=args.seed, report=report
     )
     rows.write_rows((rows.sft_row(s, args.host, single=True) | s.columns for s in samples), out)
     return {**report.as_dict(), "out": str(out)}

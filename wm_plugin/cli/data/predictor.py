@@ -27,10 +27,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace, models: dict[str, Any]) -> None:
-    """One model is named, in one way; and `out` can be written, before hours of work.
+    """Check before hours of work that one model is named, in one way, and that numbers are positive.
 
     Args:
-        models: the flags that name a model here, with their values.
+        models: the step's own flags that name a model, with their values.
+
+    Raises:
+        UserError: a flag does not fit.
     """
     named = [flag for flag, value in {**models, "--server": args.server}.items() if value]
     if len(named) != 1:
@@ -45,12 +48,17 @@ def check(args: argparse.Namespace, models: dict[str, Any]) -> None:
 
 
 def work_folder(args: argparse.Namespace) -> Path:
+    """The folder of intermediate results: `--work`, or X.work beside the output."""
     out = Path(args.out)
     return Path(args.work) if args.work else out.with_name(f"{out.stem}.work")
 
 
 def make(args: argparse.Namespace, model: str | Path | None, *, thinking: bool) -> Any:
-    """The predictor that the flags describe; `model` is one for this process."""
+    """The predictor that the flags describe.
+
+    Args:
+        model: a model for this process; None uses the server.
+    """
     from wm_plugin.runtime.predict import LocalPredictor, ServerPredictor
     from wm_plugin.runtime.server import Server
 
@@ -71,7 +79,7 @@ def make(args: argparse.Namespace, model: str | Path | None, *, thinking: bool) 
 
 
 def quiet() -> None:
-    """transformers shows progress in a pipe too."""
+    """Turn off the progress bars of transformers unless stderr is a terminal."""
     if not sys.stderr.isatty():
         try:
             from transformers.utils.logging import disable_progress_bar

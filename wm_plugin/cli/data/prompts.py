@@ -1,4 +1,4 @@
-"""`wm data prompts`: which ways to ask for a prediction there are, what they make of a file, and how long that is."""
+"""`wm data prompts`: the variants of a family of prompts, rendered on data, and their lengths."""
 
 import argparse
 from collections.abc import Callable
@@ -87,7 +87,7 @@ def _rendered(args: argparse.Namespace, prompts: Any) -> dict[str, Any]:
         "samples": samples,
         "transitions": count,
         "rejected": dict(rejected),
-        "lengths": {unit: {of: spread(values) for of, values in found.items()} for unit, found in lengths.items()},
+        "lengths": {unit: {of: spread(values) for of, values in by_text.items()} for unit, by_text in lengths.items()},
     }
 
 
@@ -115,14 +115,14 @@ def show(result: dict[str, Any]) -> None:
         console.print(Text(visible(sample["target"]), style="green"))
         console.print()
     table = Table("of a", "min", "median", "p95", "max", box=None, pad_edge=False)
-    for unit, found in result["lengths"].items():
-        for of, values in found.items():
+    for unit, by_text in result["lengths"].items():
+        for of, values in by_text.items():
             if values is not None:
                 table.add_row(f"{of}, {unit}", *(f"{values[key]:,.0f}" for key in ("min", "median", "p95", "max")))
     console.print(table)
-    taken = result["transitions"] - sum(result["rejected"].values())
+    rendered = result["transitions"] - sum(result["rejected"].values())
     reasons = ", ".join(f"{count} {reason}" for reason, count in result["rejected"].items())
-    console.print(f"{taken} transitions" + (f"; left out: {reasons}" if reasons else ""))
+    console.print(f"{rendered} transitions" + (f"; left out: {reasons}" if reasons else ""))
 
 
 def _characters(messages: list[dict[str, Any]]) -> int:
@@ -130,7 +130,7 @@ def _characters(messages: list[dict[str, Any]]) -> int:
 
 
 def _tokens(path: str) -> tuple[Callable[[Any], int], Callable[[str], int]]:
-    """The tokens of messages, in the chat template where there is one, and those of a text."""
+    """Functions that count the tokens of messages (in the chat template, if there is one) and of a text."""
     from wm_plugin.tokens.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(path, "--tokenizer")

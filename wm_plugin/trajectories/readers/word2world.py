@@ -1,10 +1,8 @@
 """Word2World: a world model's training dialogues and its consistency roll-outs.
 
-* Training: `{messages: [system, (user, assistant)*]}`. The *user* acts and the assistant is the world; an observation that ends
-in
-  ` [SUCCESS]` marks a success.
-* W2R: `{conversation: [{react, world_model_observation, env_observation}]}`. `react` is the agent's action; the two observations
-are
+* Training: `{messages: [system, (user, assistant)*]}`. The *user* acts and the assistant is the world; an observation that
+  ends in ` [SUCCESS]` marks a success.
+* W2R: `{conversation: [{react, world_model_observation, env_observation}]}`. `react` is the agent's action; the observations are
   the world model's and the environment's.
 """
 
@@ -96,8 +94,8 @@ def _step(step: Any) -> Fields:
     if "world_model_observation" in step:
         data["world_model"] = step["world_model_observation"]
     thought, mark, action = step["react"].rpartition("Action:")
-    acted = {"text": action.strip(), "thought": thought.strip() or None} if mark else {"text": step["react"]}
-    return {"action": acted, "observations": [_observation(text_of(step["env_observation"]), data)]}
+    fields = {"text": action.strip(), "thought": thought.strip() or None} if mark else {"text": step["react"]}
+    return {"action": fields, "observations": [_observation(text_of(step["env_observation"]), data)]}
 
 
 def _observation(text: str, data: dict[str, Any] | None = None) -> Fields:

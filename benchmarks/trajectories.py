@@ -59,10 +59,13 @@ def tool(number: int) -> Row:
 
 
 def messages(rng: random.Random, turns: int) -> list[Row]:
-    found = [{"role": "system", "content": text(rng, 300)}, {"role": "user", "content": text(rng, 30)}]
+    conversation = [{"role": "system", "content": text(rng, 300)}, {"role": "user", "content": text(rng, 30)}]
     for turn in range(turns):
         if turn % 3 == 2:
-            found += [{"role": "assistant", "content": text(rng, 40)}, {"role": "user", "content": text(rng, 20)}]
+            conversation += [
+                {"role": "assistant", "content": text(rng, 40)},
+                {"role": "user", "content": text(rng, 20)},
+            ]
             continue
         arguments = {f"field_{n}": text(rng, 2) for n in range(3)}
         function = {"name": f"tool_{turn % 5}", "arguments": json.dumps(arguments)}
@@ -72,9 +75,9 @@ def messages(rng: random.Random, turns: int) -> list[Row]:
             "function": function,
         }
         result = json.dumps({f"key_{n}": text(rng, 8) for n in range(8)})
-        found.append({"role": "assistant", "content": None, "tool_calls": [call]})
-        found.append({"role": "tool", "tool_call_id": call["id"], "name": function["name"], "content": result})
-    return found
+        conversation.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        conversation.append({"role": "tool", "tool_call_id": call["id"], "name": function["name"], "content": result})
+    return conversation
 
 
 def openai(rng: random.Random, number: int) -> Row:
@@ -82,19 +85,22 @@ def openai(rng: random.Random, number: int) -> Row:
 
 
 def sharegpt(rng: random.Random, number: int) -> Row:
-    said = [{"from": "human", "loss": None, "value": text(rng, 300)}, {"from": "gpt", "loss": False, "value": "OK"}]
+    conversation = [
+        {"from": "human", "loss": None, "value": text(rng, 300)},
+        {"from": "gpt", "loss": False, "value": "OK"},
+    ]
     for _ in range(12):
-        said.append({"from": "human", "loss": None, "value": text(rng, 80)})
-        said.append({"from": "gpt", "loss": True, "value": f"Thought: {text(rng, 30)}\nAction: {text(rng, 4)}"})
-    return {"item_id": f"alfworld_{number}", "conversations": said, "reward": 1.0}
+        conversation.append({"from": "human", "loss": None, "value": text(rng, 80)})
+        conversation.append({"from": "gpt", "loss": True, "value": f"Thought: {text(rng, 30)}\nAction: {text(rng, 4)}"})
+    return {"item_id": f"alfworld_{number}", "conversations": conversation, "reward": 1.0}
 
 
 def word2world(rng: random.Random, number: int) -> Row:
-    said = [{"role": "system", "content": text(rng, 300)}]
+    conversation = [{"role": "system", "content": text(rng, 300)}]
     for _ in range(15):
-        said += [{"role": "user", "content": text(rng, 4)}, {"role": "assistant", "content": text(rng, 60)}]
-    said[-1]["content"] += " [SUCCESS]"
-    return {"messages": said, "item_id": f"task_{number}"}
+        conversation += [{"role": "user", "content": text(rng, 4)}, {"role": "assistant", "content": text(rng, 60)}]
+    conversation[-1]["content"] += " [SUCCESS]"
+    return {"messages": conversation, "item_id": f"task_{number}"}
 
 
 def taubench(rng: random.Random, number: int) -> Row:
@@ -102,8 +108,14 @@ def taubench(rng: random.Random, number: int) -> Row:
 
 
 def tau2(rng: random.Random, number: int) -> Row:
-    said = [{**message, "timestamp": "2025-01-01T00:00:00", "cost": 0.01} for message in messages(rng, 12)[1:]]
-    return {"id": str(number), "task_id": str(number), "reward_info": {"reward": 1.0}, "messages": said, "trial": 0}
+    conversation = [{**message, "timestamp": "2025-01-01T00:00:00", "cost": 0.01} for message in messages(rng, 12)[1:]]
+    return {
+        "id": str(number),
+        "task_id": str(number),
+        "reward_info": {"reward": 1.0},
+        "messages": conversation,
+        "trial": 0,
+    }
 
 
 def scienceworld(rng: random.Random, number: int) -> Row:
@@ -180,11 +192,11 @@ def convert(path: Path, workers: int = 1) -> None:
     os.environ["NO_COLOR"] = "1"
     more = ["--workers", str(workers)] if workers > 1 else []
     with open(os.devnull, "w") as nothing:
-        shown, sys.stdout = sys.stdout, nothing
+        stdout, sys.stdout = sys.stdout, nothing
         try:
             failed = main(["data", "convert", str(path), "--out", str(path.with_name("out.jsonl")), *more])
         finally:
-            sys.stdout = shown
+            sys.stdout = stdout
     if failed:
         raise SystemExit(f"{path} was not converted")
 
@@ -196,7 +208,7 @@ def seconds(work: Callable[[], Any], clock: Callable[[], float] = time.process_t
 
 
 def speed(folder: Path, names: tuple[str, ...], size: int, repeats: int) -> list[Row]:
-    found = []
+    figures = []
     for name in names:
         path = make(name, folder / f"{name}.{'jsonl' if name in LINES else 'json'}", size)
         megabytes = path.stat().st_size / 1e6
@@ -204,18 +216,18 @@ def speed(folder: Path, names: tuple[str, ...], size: int, repeats: int) -> list
         times = [(seconds(lambda: parse(path)), seconds(lambda: convert(path))) for _ in range(repeats)]  # noqa: B023
         plain, ours = (statistics.median(column) for column in zip(*times, strict=True))
         ratio = statistics.median(b / a for a, b in times)
-        found.append(
+        figures.append(
             {"format": name, "megabytes": round(megabytes, 1), "json_seconds": plain, "convert_seconds": ours,
              "times_json": ratio, "megabytes_per_second": megabytes / ours}
         )  # fmt: skip
         print(f"{name}: {megabytes / ours:.0f} MB/s, {ratio:.2f} times plain json ({megabytes / plain:.0f} MB/s)")
         path.unlink()
-    return found
+    return figures
 
 
 def memory(folder: Path, names: tuple[str, ...], size: int) -> list[Row]:
     """The peak of a process that converts a large file."""
-    found = []
+    figures = []
     for name in names:
         path = make(name, folder / f"{name}.{'jsonl' if name in LINES else 'json'}", size)
         code = f"import sys; sys.path[:0] = {[str(Path(__file__).parent), *sys.path]!r}\n"
@@ -224,13 +236,13 @@ def memory(folder: Path, names: tuple[str, ...], size: int) -> list[Row]:
         # not getrusage: a new process begins with its parent's peak there
         code += "print(next(line for line in open('/proc/self/status') if line.startswith('VmHWM')).split()[1])"
         done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-        found.append(
+        figures.append(
             {"format": name, "megabytes": round(path.stat().st_size / 1e6), "peak_mib": round(int(done.stdout) / 1024)}
         )
-        print(f"{name}: {found[-1]['peak_mib']} MiB for {found[-1]['megabytes']} MB", flush=True)
+        print(f"{name}: {figures[-1]['peak_mib']} MiB for {figures[-1]['megabytes']} MB", flush=True)
         path.unlink()
         path.with_name("out.jsonl").unlink()
-    return found
+    return figures
 
 
 def processes(folder: Path, size: int) -> list[Row]:
@@ -241,9 +253,9 @@ def processes(folder: Path, size: int) -> list[Row]:
         for workers, taken in times.items():
             taken.append(seconds(lambda: convert(path, workers), time.perf_counter))  # noqa: B023
     path.unlink()
-    found = [{"workers": workers, "seconds": min(taken)} for workers, taken in times.items()]
-    print(*(f"{row['workers']} workers: {row['seconds']:.1f} s" for row in found), sep=", ")
-    return found
+    figures = [{"workers": workers, "seconds": min(taken)} for workers, taken in times.items()]
+    print(*(f"{row['workers']} workers: {row['seconds']:.1f} s" for row in figures), sep=", ")
+    return figures
 
 
 def pipeline(folder: Path, size: int) -> Row:
@@ -264,12 +276,12 @@ def pipeline(folder: Path, size: int) -> Row:
         counts["expand"] = write_transitions(expand(read(path), history=4), folder / "out.jsonl")
 
     taken = {"filter": min(seconds(filtered) for _ in range(3)), "expand": min(seconds(expanded) for _ in range(3))}
-    found = {
+    figures = {
         "trajectories_per_second": counts["filter"] / taken["filter"],
         "transitions_per_second": counts["expand"] / taken["expand"],
     }
-    print(", ".join(f"{name}: {value:,.0f}" for name, value in found.items()))
-    return found
+    print(", ".join(f"{name}: {value:,.0f}" for name, value in figures.items()))
+    return figures
 
 
 def main() -> None:

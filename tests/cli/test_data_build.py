@@ -9,7 +9,7 @@ import pytest
 from wm_plugin.cli import main
 from wm_plugin.objectives.information import category
 from wm_plugin.samples.build import build
-from wm_plugin.samples.kinds import KINDS, Left, samples
+from wm_plugin.samples.kinds import KINDS, Exclusions, samples
 from wm_plugin.tiny.policy import make_tokenizer
 from wm_plugin.tiny.rollouts import rollouts
 from wm_plugin.trajectories import Trajectory, Turn, expand
@@ -55,26 +55,26 @@ def test_the_kinds_are_closed():
 def test_every_kind_for_every_host(grid, tokenizer, tmp_path, kind, host):
     out = tmp_path / "x.parquet"
     built = build(grid, kind, host, out, prompts=DOMAIN.get(kind), tokenizer=tokenizer)
-    found = rows(out)
-    assert built.rows == len(found) > 0
+    made = rows(out)
+    assert built.rows == len(made) > 0
     assert built.tokens > built.counted
     assert not built.calls_as_text
     if KINDS[kind].form == "rl":
         assert not built.counted
-        assert {"prompt"} < found[0].keys()
+        assert {"prompt"} < made[0].keys()
     else:
         mask = {"trl": "assistant_masks", "verl": "loss_mask"}[host]
-        assert set(found[0]) == {"input_ids", mask}
-        assert sum(sum(row[mask]) for row in found) == built.counted > 0
+        assert set(made[0]) == {"input_ids", mask}
+        assert sum(sum(row[mask]) for row in made) == built.counted > 0
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if KINDS[kind].form == "sft"])
 def test_both_hosts_get_the_same_tokens_and_masks(grid, tokenizer, tmp_path, kind):
-    found = []
+    tokens = []
     for host, mask in (("trl", "assistant_masks"), ("verl", "loss_mask")):
         build(grid, kind, host, tmp_path / f"{host}.parquet", prompts=DOMAIN.get(kind), tokenizer=tokenizer)
-        found.append([(row["input_ids"], row[mask]) for row in rows(tmp_path / f"{host}.parquet")])
-    assert found[0] == found[1]
+        tokens.append([(row["input_ids"], row[mask]) for row in rows(tmp_path / f"{host}.parquet")])
+    assert tokens[0] == tokens[1]
 
 
 def test_rwml_by_hand(grid, tmp_path):
@@ -82,12 +82,12 @@ def test_rwml_by_hand(grid, tmp_path):
     build(grid, "rwml-sft", "trl", tmp_path / "sft.jsonl")
     first = next(iter(rollouts(1, 0)))
     board = first.turns[0].observations[0].text
-    asked, answered = rows(tmp_path / "rl.jsonl")[0], rows(tmp_path / "sft.jsonl")[0]
-    assert asked["target"] == board
-    assert (asked["observer"], asked["tool"], asked["turn"]) == ("tool", "move", 0)
-    assert [message["role"] for message in asked["prompt"]] == ["system", "user"]
-    assert board not in json.dumps(asked["prompt"])
-    (completion,) = answered["completion"]
+    rl, sft = rows(tmp_path / "rl.jsonl")[0], rows(tmp_path / "sft.jsonl")[0]
+    assert rl["target"] == board
+    assert (rl["observer"], rl["tool"], rl["turn"]) == ("tool", "move", 0)
+    assert [message["role"] for message in rl["prompt"]] == ["system", "user"]
+    assert board not in json.dumps(rl["prompt"])
+    (completion,) = sft["completion"]
     assert completion == {
         "role": "assistant",
         "content": f"<think>\n\n</think>\n\n<next_state>\n{board}\n</next_state>",
@@ -97,17 +97,17 @@ def test_rwml_by_hand(grid, tmp_path):
 def test_word2world_is_a_dialogue_of_actions_and_observations(grid, tmp_path):
     build(grid, "word2world", "trl", tmp_path / "x.jsonl")
     for row, played in zip(rows(tmp_path / "x.jsonl"), rollouts(12, 0), strict=True):
-        said = [message["content"] for message in row["messages"] if message["role"] == "assistant"]
-        shown = [turn.observations[0].text for turn in played.turns]
-        assert said == [*shown[:-1], shown[-1] + (" [SUCCESS]" if played.success else "")]
+        contents = [message["content"] for message in row["messages"] if message["role"] == "assistant"]
+        texts = [turn.observations[0].text for turn in played.turns]
+        assert contents == [*texts[:-1], texts[-1] + (" [SUCCESS]" if played.success else "")]
 
 
 def test_agentworld_takes_one_turn_a_trajectory(grid, tmp_path):
     build(grid, "agentworld", "verl", tmp_path / "x.jsonl", prompts="mcp", split="test")
-    found = rows(tmp_path / "x.jsonl")
-    assert len(found) == len({row["extra_info"]["trajectory"] for row in found}) == 12
-    assert [row["extra_info"]["index"] for row in found] == list(range(12))
-    assert {(row["data_source"], row["extra_info"]["split"]) for row in found} == {("wm_agentworld", "test")}
+    made = rows(tmp_path / "x.jsonl")
+    assert len(made) == len({row["extra_info"]["trajectory"] for row in made}) == 12
+    assert [row["extra_info"]["index"] for row in made] == list(range(12))
+    assert {(row["data_source"], row["extra_info"]["split"]) for row in made} == {("wm_agentworld", "test")}
 
 
 def test_transitions_give_the_same_as_their_trajectories(grid, tmp_path):
@@ -120,8 +120,8 @@ def test_transitions_give_the_same_as_their_trajectories(grid, tmp_path):
 def talking(number, *turns):
     """A trajectory whose turns are pairs of action and observation."""
     made = tuple(
-        Turn(action=Action(text=acted), observations=(Observation(kind="environment", text=seen),))
-        for acted, seen in turns
+        Turn(action=Action(text=action), observations=(Observation(kind="environment", text=observation),))
+        for action, observation in turns
     )
     return Trajectory(turns=made, task_id=str(number), source=Source(format="wm", file="f", row=number))
 
@@ -137,20 +137,20 @@ def repeating(tmp_path_factory):
 
 
 def test_turn_information_masks_turns_of_a_dialogue(repeating):
-    left = Left()
-    found = list(samples(repeating, "word2world", turn_information=True, left=left))
-    assert len(found) == 200  # every trajectory has a turn that always counts
+    left = Exclusions()
+    made = list(samples(repeating, "word2world", turn_information=True, exclusions=left))
+    assert len(made) == 200  # every trajectory has a turn that always counts
     assert (left.kept["retrieval"], left.dropped["retrieval"]) == (200, 0)
     assert left.kept["echo"] + left.dropped["echo"] == 400
     assert 4 <= left.kept["echo"] <= 40  # 1 in 20
-    for sample in found:
-        said = [m["content"] for m, counts in zip(sample.messages, sample.train, strict=True) if counts]
-        assert NEW[1] in said
-    flags = [[c for m, c in zip(s.messages, s.train, strict=True) if m["role"] == "assistant"] for s in found]
+    for sample in made:
+        contents = [m["content"] for m, counts in zip(sample.messages, sample.train, strict=True) if counts]
+        assert NEW[1] in contents
+    flags = [[c for m, c in zip(s.messages, s.train, strict=True) if m["role"] == "assistant"] for s in made]
     again = list(samples(repeating, "word2world", turn_information=True))
-    assert [sample.train for sample in again] == [sample.train for sample in found]
+    assert [sample.train for sample in again] == [sample.train for sample in made]
     other = list(samples(repeating, "word2world", turn_information=True, seed=1))
-    assert [sample.train for sample in other] != [sample.train for sample in found]
+    assert [sample.train for sample in other] != [sample.train for sample in made]
     assert len({tuple(flag) for flag in flags}) > 1
 
 
@@ -158,22 +158,22 @@ def test_a_draw_does_not_depend_on_what_stands_beside_it(tmp_path):
     write((talking(number, ECHO, NEW, ECHO) for number in range(200)), tmp_path / "all.jsonl")
     write((talking(number, ECHO, NEW, ECHO) for number in range(199, 99, -1)), tmp_path / "part.jsonl")
     for kind in ("word2world", "rwml-sft"):
-        found = [
+        made = [
             {
                 (s.columns["trajectory"], s.columns.get("turn"), tuple(s.train))
                 for s in samples(path, kind, turn_information=True)
             }
             for path in (tmp_path / "all.jsonl", tmp_path / "part.jsonl")
         ]
-        assert found[1] == {key for key in found[0] if int(key[0].rpartition("/")[2]) > 99}
+        assert made[1] == {key for key in made[0] if int(key[0].rpartition("/")[2]) > 99}
 
 
 def test_a_dropped_transition_stays_in_the_history_of_the_others(repeating):
-    left = Left()
-    found = list(samples(repeating, "rwml-sft", turn_information=True, left=left))
-    assert left.out["turn information"] == left.dropped["echo"] > 300
-    assert sum(sample.columns["target"] == NEW[1] for sample in found) == 200
-    news = [sample for sample in found if sample.columns["target"] == NEW[1]]
+    left = Exclusions()
+    made = list(samples(repeating, "rwml-sft", turn_information=True, exclusions=left))
+    assert left.reasons["turn information"] == left.dropped["echo"] > 300
+    assert sum(sample.columns["target"] == NEW[1] for sample in made) == 200
+    news = [sample for sample in made if sample.columns["target"] == NEW[1]]
     assert all(ECHO[0] in sample.messages[-2]["content"] for sample in news)
 
 
@@ -196,22 +196,22 @@ def calling(number, *results):
 def test_dialogues_and_transitions_train_on_the_same_turns(tmp_path):
     results = ("red", "open door red"), ("blue", "open door blue")
     write((calling(number, *results) for number in range(300)), tmp_path / "t.jsonl")
-    dialogues, transitions = Left(), Left()
-    found = list(samples(tmp_path / "t.jsonl", "word2world", turn_information=True, left=dialogues))
+    dialogues, transitions = Exclusions(), Exclusions()
+    made = list(samples(tmp_path / "t.jsonl", "word2world", turn_information=True, exclusions=dialogues))
     of_dialogues = {
         (sample.columns["trajectory"], turn)
-        for sample in found
+        for sample in made
         for turn, counts in enumerate(sample.train[index] for index in said_by_the_world(sample))
         if counts and turn != 1
     }
     of_transitions = {
         (sample.columns["trajectory"], sample.columns["turn"])
-        for sample in samples(tmp_path / "t.jsonl", "rwml-sft", turn_information=True, left=transitions)
+        for sample in samples(tmp_path / "t.jsonl", "rwml-sft", turn_information=True, exclusions=transitions)
         if sample.columns["turn"] != 1
     }
     assert of_dialogues == of_transitions
     assert 10 <= len(of_transitions) <= 60
-    assert found[0].messages[-1]["content"].endswith("[SUCCESS]")  # which is no word of the observation
+    assert made[0].messages[-1]["content"].endswith("[SUCCESS]")  # which is no word of the observation
     assert set(dialogues.kept + dialogues.dropped) == set(transitions.kept + transitions.dropped) == {"echo"}
     assert (dialogues.kept + dialogues.dropped)["echo"] == 900  # two results of one action are one message
     assert (transitions.kept + transitions.dropped)["echo"] == 1200
@@ -225,7 +225,7 @@ def test_dropped_turns_have_no_loss(repeating, tokenizer, tmp_path):
     built = build(repeating, "word2world", "trl", tmp_path / "x.parquet", tokenizer=tokenizer, turn_information=True)
     plain = build(repeating, "word2world", "trl", tmp_path / "y.parquet", tokenizer=tokenizer)
     assert built.tokens == plain.tokens
-    dropped = built.left.dropped["echo"]
+    dropped = built.exclusions.dropped["echo"]
     assert plain.counted - built.counted == dropped * (len(ECHO[1]) + 1)  # and the end of the turn
     assert category(*ECHO) == "echo"
 
@@ -289,7 +289,7 @@ def _episode(task, number, **outcome):
 def test_half_a_surrogate_pair_is_left_out(tmp_path):
     write([talking(0, ("a", "b \ud83d"), NEW), talking(1, NEW)], tmp_path / "s.jsonl")
     built = build(tmp_path / "s.jsonl", "word2world", "trl", tmp_path / "x.jsonl")
-    assert (built.rows, dict(built.left.out)) == (1, {"half a surrogate pair": 1})
+    assert (built.rows, dict(built.exclusions.reasons)) == (1, {"half a surrogate pair": 1})
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def test_half_a_surrogate_pair_is_left_out(tmp_path):
         (("--as", "imitation", "--per-task", "2"), "wm: imitation takes every trajectory"),
         (("--as", "rft", "--per-task", "0"), "wm: per_task is 0"),
         (("--max-tokens", "9"), "wm: max_tokens needs a tokenizer"),
-        (("--tokenizer", "./no/such/folder"), "wm: ./no/such/folder: no tokenizer"),
+        (("--tokenizer", "./no/such/folder"), "wm: tokenizer: there is no directory"),
         (("--out", "x.csv"), "wm: x.csv: write a name"),
         (("--host", "verl"), "wm: x.jsonl: verl's SFT reads parquet only"),
         (("--history", "-1"), "wm: history is -1"),

@@ -41,11 +41,11 @@ def test_datasets_side_by_side(capsys, source, tmp_path):
     (tmp_path / "t.easy.jsonl").write_text('{"easy": true}\n{"easy": false}\n{"easy": false}\n{"easy": false}\n')
     code, printed = run(capsys, "inspect", source, expanded, "--json")
     assert code == 0
-    found = json.loads(printed.out.splitlines()[-1])["datasets"]
-    assert [found[str(path)]["transitions"] for path in (source, expanded)] == [1, 1]
-    assert [found[str(path)]["trajectories"] for path in (source, expanded)] == [1, 0]
-    assert found[str(expanded)]["easy_share"] == 0.25
-    assert "easy_share" not in found[str(source)]
+    figures = json.loads(printed.out.splitlines()[-1])["datasets"]
+    assert [figures[str(path)]["transitions"] for path in (source, expanded)] == [1, 1]
+    assert [figures[str(path)]["trajectories"] for path in (source, expanded)] == [1, 0]
+    assert figures[str(expanded)]["easy_share"] == 0.25
+    assert "easy_share" not in figures[str(source)]
 
 
 @pytest.mark.parametrize(

@@ -284,13 +284,13 @@ def test_a_template_that_trl_replaces_is_replaced_here_too(capsys, write, tmp_pa
 
 
 def test_the_model_says_which_tokens_end_a_turn(tokenizer, tmp_path):
-    from wm_plugin.cli.masks import load_tokenizer
+    from wm_plugin.cli.masks import end_ids
 
-    assert load_tokenizer(tokenizer)[1] == []
+    assert end_ids(tokenizer) == []
     for ids, found in ((7, [7]), ([7, 8], [7, 8])):
         make_tokenizer().save_pretrained(tmp_path)
         (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": ids}))
-        assert load_tokenizer(str(tmp_path))[1] == found
+        assert end_ids(str(tmp_path)) == found
 
 
 def test_a_slice_of_rows_says_whether_there_are_more():

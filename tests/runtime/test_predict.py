@@ -16,8 +16,8 @@ from support.predictions import PROMPTS, Scripted, chat_server, choices, grid_tr
 from wm_plugin.errors import UserError
 from wm_plugin.runtime.predict import LocalPredictor, ServerPredictor
 from wm_plugin.runtime.server import Server
+from wm_plugin.samples.predictions import predictions
 from wm_plugin.samples.prompts import load
-from wm_plugin.samples.shards import predictions
 
 ROOT = Path(__file__).parents[2]
 
@@ -340,7 +340,7 @@ KILLED = """
 import sys, time
 from support.predictions import Scripted, grid_transitions
 from wm_plugin.samples.prompts import load
-from wm_plugin.samples.shards import predictions
+from wm_plugin.samples.predictions import predictions
 
 class Slow(Scripted):
     def __call__(self, *args, **options):

@@ -34,7 +34,7 @@ def test_the_best_is_kept_whole_if_it_is_good_enough(prompts):
         [],
     ]
     report = Report()
-    found = list(
+    samples = list(
         best(
             zip(transitions, outputs, strict=True),
             judge({"a": 0.1, "b": 0.5, "c": 0.9}),
@@ -43,13 +43,13 @@ def test_the_best_is_kept_whole_if_it_is_good_enough(prompts):
             report=report,
         )
     )
-    assert [sample.messages[-1]["content"] for sample in found] == [outputs[0][1], outputs[2][0]]
-    assert [sample.columns["score"] for sample in found] == [0.9, 0.5]
+    assert [sample.messages[-1]["content"] for sample in samples] == [outputs[0][1], outputs[2][0]]
+    assert [sample.columns["score"] for sample in samples] == [0.9, 0.5]
     assert report.as_dict() == {"transitions": 5, "candidates": 3, "retained": 2, "retain_rate": 2 / 3}
-    asked = render(transitions[0], prompts, stage="sft").messages
-    assert list(found[0].messages[:-1]) == asked
-    assert found[0].train == [False] * len(asked) + [True]
-    assert found[0].columns["trajectory"] == transitions[0].trajectory
+    prompt = render(transitions[0], prompts, stage="sft").messages
+    assert list(samples[0].messages[:-1]) == prompt
+    assert samples[0].train == [False] * len(prompt) + [True]
+    assert samples[0].columns["trajectory"] == transitions[0].trajectory
 
 
 def test_without_a_candidate_there_is_no_rate(prompts):
@@ -60,7 +60,7 @@ def test_without_a_candidate_there_is_no_rate(prompts):
 
 
 @pytest.mark.parametrize(
-    ("said", "whole"),
+    ("output", "whole"),
     [
         ("<think>a</think>b", "<think>a</think>b"),
         ("a\n</think>b", "<think>\na\n</think>b"),
@@ -68,5 +68,5 @@ def test_without_a_candidate_there_is_no_rate(prompts):
         ("<think>b", "<think>b"),
     ],
 )
-def test_a_thought_that_the_template_had_opened_gets_its_beginning(said, whole):
-    assert with_thought(said) == whole
+def test_a_thought_that_the_template_had_opened_gets_its_beginning(output, whole):
+    assert with_thought(output) == whole

@@ -14,7 +14,7 @@ from wm_plugin.rewards import ExactReward, RougeReward
 from wm_plugin.samples import easy
 from wm_plugin.samples.easy import decisive, mean_reward, solve_threshold
 from wm_plugin.samples.prompts import load
-from wm_plugin.samples.scores import Routed, real_valued, score
+from wm_plugin.samples.scores import ByObserver, real_valued, score
 from wm_plugin.trajectories.expand import is_validation
 from wm_plugin.trajectories.schema import Action, Observation, Transition
 
@@ -64,9 +64,9 @@ def test_equality_is_not_easy():
     ],
 )
 def test_the_threshold_for_a_share_by_hand(target, threshold, easy_samples):
-    found = solve_threshold(HAND, 0.0, target)
-    assert found == threshold
-    assert sum(mean_reward(sample, found) > 0 for sample in HAND) == easy_samples
+    solution = solve_threshold(HAND, 0.0, target)
+    assert solution == threshold
+    assert sum(mean_reward(sample, solution) > 0 for sample in HAND) == easy_samples
 
 
 @pytest.mark.parametrize(("target", "threshold"), [(0.3, 0.4), (0.5, 0.4), (0.51, 1.0), (1.0, 1.0), (0.0, 0.4)])
@@ -114,12 +114,12 @@ def test_distances_are_those_of_the_predictions_alone(prompts):
     first, second, third = grid_transitions(3)[:3]
     truth = first.observation.text
     outputs = [written(truth), written("x"), written("x", thought=truth), truth, "", f"<next_state>{truth}"]
-    found = list(easy.distances([(first, outputs), (second, []), (third, ["?"])], ExactReward(), prompts))
-    assert [row.values for row in found] == [(0.0, 1.0, 1.0, 1.0, 1.0, 0.0), (), (1.0,)]
-    assert [row.malformed for row in found] == [2, 0, 1]
-    assert not any(row.alike for row in found)
+    rows = list(easy.distances([(first, outputs), (second, []), (third, ["?"])], ExactReward(), prompts))
+    assert [row.values for row in rows] == [(0.0, 1.0, 1.0, 1.0, 1.0, 0.0), (), (1.0,)]
+    assert [row.malformed for row in rows] == [2, 0, 1]
+    assert not any(row.alike for row in rows)
     assert next(easy.distances([(first, ["?", "?"])], ExactReward(), prompts)).alike
-    assert (found[0].trajectory, found[0].turn, found[0].call) == (first.trajectory, 0, None)
+    assert (rows[0].trajectory, rows[0].turn, rows[0].call) == (first.trajectory, 0, None)
 
 
 def test_a_distance_is_free_of_the_noise_of_floats(prompts):
@@ -142,26 +142,26 @@ def test_an_observation_that_holds_the_tag_is_compared_all_the_same(prompts):
 
 
 def test_a_reward_sees_what_it_may_and_gives_a_number_each(prompts):
-    transition, seen = grid_transitions(1)[0], {}
+    transition, call = grid_transitions(1)[0], {}
 
     def reward(predictions, targets, **columns):
-        seen.update(predictions=predictions, targets=targets, **columns)
+        call.update(predictions=predictions, targets=targets, **columns)
         return [math.nan, None, 0.5]
 
     outputs = [written(text, thought="secret") for text in "abc"]
     ((_, _, scores),) = score([(transition, outputs)], reward, prompts)
     assert scores == [None, None, 0.5]
-    assert seen["predictions"] == ["a", "b", "c"]
-    assert seen["targets"] == [transition.observation.text] * 3
-    assert seen["observer"] == ["environment"] * 3
-    assert seen["action"] == [transition.action.text] * 3
-    assert seen["context"] == [f"# Initial state\n{transition.context.initial_state}"] * 3
+    assert call["predictions"] == ["a", "b", "c"]
+    assert call["targets"] == [transition.observation.text] * 3
+    assert call["observer"] == ["environment"] * 3
+    assert call["action"] == [transition.action.text] * 3
+    assert call["context"] == [f"# Initial state\n{transition.context.initial_state}"] * 3
     with pytest.raises(UserError, match="gave 1 values for 3 predictions"):
         list(score([(transition, outputs)], lambda *_, **__: [1.0], prompts))
 
 
 def test_rwml_goes_by_who_observes():
-    reward = Routed(lambda *_: [0.1], lambda predictions, _: [0.9] * len(predictions))
+    reward = ByObserver(lambda *_: [0.1], lambda predictions, _: [0.9] * len(predictions))
     assert reward(["a", "b", "c"], ["", "", ""], observer=["user", "tool", "environment"]) == [0.9, 0.1, 0.9]
     with pytest.raises(UserError, match="--embedding-model PATH .* or --reward rouge"):
         real_valued("rwml")(["a"], ["a"], observer=["user"])

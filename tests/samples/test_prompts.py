@@ -70,9 +70,9 @@ def text_of(rendered):
 def in_order(parts, text):
     place = 0
     for part in parts:
-        found = text.find(part, place)
-        assert found >= 0, f"{part!r} is not in its place in {text!r}"
-        place = found + len(part)
+        start = text.find(part, place)
+        assert start >= 0, f"{part!r} is not in its place in {text!r}"
+        place = start + len(part)
     return True
 
 
@@ -96,7 +96,7 @@ def test_a_prompt_shows_context_history_and_action_in_order(family, variant, thi
     assert made.variant == variant
     assert made.messages[-1]["role"] == "user"
     assert in_order(HEADINGS, made.messages[0]["content"])
-    shown = [
+    parts = [
         "first act",
         "first sight",
         'search({"query": "é"})',
@@ -105,7 +105,7 @@ def test_a_prompt_shows_context_history_and_action_in_order(family, variant, thi
         "The red one.",
         "open the door",
     ]
-    assert in_order(shown, text_of(made))
+    assert in_order(parts, text_of(made))
     assert "secret" not in text_of(made)
     assert "It is open." not in text_of(made)
     tag = ours(family).tag
@@ -137,9 +137,9 @@ def test_whom_a_prediction_answers():
     second = transition(
         action=Action(text="Both.", calls=calls), observation=Observation(kind="tool", text="", tool="b", call=1)
     )
-    shown = 'Both.\n1. a({"q": 1})\n2. b(not json)\n3. c()\n(To be answered: call 2 of 3, and no other.)'
+    block = 'Both.\n1. a({"q": 1})\n2. b(not json)\n3. c()\n(To be answered: call 2 of 3, and no other.)'
     for family in FAMILIES:
-        assert shown in text_of(render(second, ours(family)))
+        assert block in text_of(render(second, ours(family)))
     assert "the result of call 2 of 3, b(not json)" in text_of(render(second, ours("rwml")))
     single = transition(action=Action(calls=calls[:1]), observation=Observation(kind="tool", text="", tool="a", call=0))
     assert 'a({"q": 1})\n\n' in text_of(render(single, ours("rwml")))
@@ -175,7 +175,7 @@ def test_stages_have_no_variant_in_common():
 def test_a_variant_is_drawn_for_a_trajectory_and_not_for_a_turn():
     prompts = ours("terminal")
     made = Trajectory(turns=HISTORY, source=Source(format="wm", file="f.jsonl", row=5), task_id="t")
-    drawn = {render(found, prompts, stage="sft").variant for found in expand([made])}
+    drawn = {render(transition, prompts, stage="sft").variant for transition in expand([made])}
     assert drawn == {dialogue(made, prompts).variant}
     assert [prompts.choose(f"t#f.jsonl/{row}", "sft", 0) for row in range(6)] == ["v10", "v9", "v3", "v2", "v7", "v10"]
     many = [prompts.choose(f"t#f.jsonl/{row}", "sft", 0) for row in range(2000)]
@@ -248,23 +248,23 @@ def test_user_and_assistant_alternate_in_every_family():
         system, *rest = dialogue(made, ours(family)).messages
         assert in_order(HEADINGS, system["content"])
         assert [message["role"] for message in rest] == ["user", "assistant"] * 4
-        said = [message["content"] for message in rest]
-        assert said[0] == "User, on its own:\npeek()\n\nTo the user, from peek:\nmine\n\nfirst act"
-        assert said[1:6] == ["first sight", 'search({"query": "é"})', "3 results", "Which one?", "The red one."]
-        assert said[6] == "nobody answers\n\na()\nb()"
+        contents = [message["content"] for message in rest]
+        assert contents[0] == "User, on its own:\npeek()\n\nTo the user, from peek:\nmine\n\nfirst act"
+        assert contents[1:6] == ["first sight", 'search({"query": "é"})', "3 results", "Which one?", "The red one."]
+        assert contents[6] == "nobody answers\n\na()\nb()"
         mark = " [SUCCESS]" if family == "word2world" else ""
-        assert said[7] == f"Tool a:\none\n\nTool b:\ntwo{mark}"
+        assert contents[7] == f"Tool a:\none\n\nTool b:\ntwo{mark}"
         assert not re.search(r"\$[a-z{]", system["content"])
 
 
 def test_success_is_marked_once():
     prompts = ours("word2world")
     won = Trajectory(turns=(step("go", environment("there")), step("take", environment("taken"))), success=True)
-    said = [m["content"] for m in dialogue(won, prompts).messages[1:]]
-    assert said == ["go", "there", "take", "taken [SUCCESS]"]
+    contents = [m["content"] for m in dialogue(won, prompts).messages[1:]]
+    assert contents == ["go", "there", "take", "taken [SUCCESS]"]
     turns = (step("go", environment("there", success=True)), step("take", environment("taken")))
-    said = [m["content"] for m in dialogue(Trajectory(turns=turns, success=True), prompts).messages[1:]]
-    assert said == ["go", "there [SUCCESS]", "take", "taken"]
+    contents = [m["content"] for m in dialogue(Trajectory(turns=turns, success=True), prompts).messages[1:]]
+    assert contents == ["go", "there [SUCCESS]", "take", "taken"]
     lost = dialogue(won.model_copy(update={"success": False}), prompts)
     assert "[SUCCESS]" not in lost.messages[-1]["content"]
     nothing = dialogue(Trajectory(turns=(step("go"),), context=CONTEXT, success=True), prompts)
@@ -275,11 +275,11 @@ def test_a_prompt_is_the_beginning_of_the_dialogue():
     prompts = ours("word2world")
     made = Trajectory(turns=HISTORY, context=CONTEXT)
     whole = dialogue(made, prompts).messages
-    for number, found in enumerate(expand([made])):
-        asked = render(found, prompts).messages
-        assert asked == whole[: len(asked)]
-        assert target(found.observation, prompts) == whole[len(asked)]["content"]
-        assert len(asked) == 2 + 2 * number
+    for number, transition in enumerate(expand([made])):
+        prompt = render(transition, prompts).messages
+        assert prompt == whole[: len(prompt)]
+        assert target(transition.observation, prompts) == whole[len(prompt)]["content"]
+        assert len(prompt) == 2 + 2 * number
 
 
 def test_a_dialogue_says_where_values_were_masked():

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories import Trajectory, Turn, expand
-from wm_plugin.trajectories.expand import holds_transitions, identity, is_validation, read_transitions
+from wm_plugin.trajectories.expand import holds_transitions, identity, is_validation, read_transitions, transitions_in
 from wm_plugin.trajectories.schema import Action, Call, Observation, Source
 from wm_plugin.trajectories.write import write_transitions
 
@@ -29,12 +29,12 @@ def texts(transitions):
 
 def test_every_result_is_a_sample_and_the_users_own_are_not():
     made = trajectory(turn(0), turn(1, results=3), turn(2, actor="user"), turn(3, results=0), turn(4))
-    found = list(expand([made]))
-    assert texts(found) == ["0.0", "1.0", "1.1", "1.2", "4.0"]
-    assert [len(transition.history) for transition in found] == [0, 1, 1, 1, 4]
-    assert found[-1].history[2].actor == "user"
-    assert found[3].action == made.turns[1].action
-    assert found[3].observation.call == 2
+    transitions = list(expand([made]))
+    assert texts(transitions) == ["0.0", "1.0", "1.1", "1.2", "4.0"]
+    assert [len(transition.history) for transition in transitions] == [0, 1, 1, 1, 4]
+    assert transitions[-1].history[2].actor == "user"
+    assert transitions[3].action == made.turns[1].action
+    assert transitions[3].observation.call == 2
 
 
 def test_history_is_cut_in_turns():
@@ -94,13 +94,14 @@ def test_trajectories_without_a_source_are_told_apart_by_what_is_in_them():
 
 
 def test_transitions_come_back_from_their_file(tmp_path):
-    found = list(expand([trajectory(turn(0), turn(1))]))
+    transitions = list(expand([trajectory(turn(0), turn(1))]))
     path = tmp_path / "t.jsonl"
-    write_transitions(found, path)
+    write_transitions(transitions, path)
     assert holds_transitions(path)
-    assert list(read_transitions(path)) == found
-    path.write_bytes(trajectory(turn(0)).to_bytes() + b"\n")
+    assert list(read_transitions(path)) == list(transitions_in(path)) == transitions
+    path.write_bytes(trajectory(turn(0), turn(1)).to_bytes() + b"\n")
     assert not holds_transitions(path)
+    assert list(transitions_in(path)) == transitions
 
 
 @pytest.mark.parametrize(

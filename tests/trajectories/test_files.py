@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories import Trajectory
 from wm_plugin.trajectories.files import head
+from wm_plugin.trajectories.json_values import has_long_number, loads
 from wm_plugin.trajectories.readers import read_rows
 from wm_plugin.trajectories.readers.base import Reject
-from wm_plugin.trajectories.schema import has_long_number, loads
 
 
 def row(text: Any = "x", **more: Any) -> dict[str, Any]:
@@ -35,8 +35,8 @@ def rows(tmp_path: Path):
         path = tmp_path / name
         path.write_bytes(content)
         return [
-            next(found.observed())[2].text if isinstance(found, Trajectory) else f"!{found.reason}"
-            for found in read_rows(path, format)
+            next(row.observed())[2].text if isinstance(row, Trajectory) else f"!{row.reason}"
+            for row in read_rows(path, format)
         ]
 
     return read
@@ -118,10 +118,10 @@ DEEP = b'{"messages": ' + b"[" * 2000 + b"]" * 2000 + b"}"
 def test_a_broken_line_is_rejected_and_the_others_are_read(rows, broken, reason, place):
     lines = [line("a"), line("b")]
     lines.insert(place, broken)
-    found = rows(b"\n".join(lines), "openai" if broken == b"{}" else "auto")
-    assert found[place].startswith("!")
-    assert reason in found.pop(place)
-    assert found == ["a", "b"]
+    texts = rows(b"\n".join(lines), "openai" if broken == b"{}" else "auto")
+    assert texts[place].startswith("!")
+    assert reason in texts.pop(place)
+    assert texts == ["a", "b"]
 
 
 def test_a_broken_first_line_does_not_hide_the_format(rows):
@@ -139,9 +139,9 @@ def test_rejected_lines_are_kept_as_they_were(tmp_path):
 
 @pytest.mark.parametrize("end", [b"", b"]", b",", b', {"messages": [', b', {"messages" 5}]', b"] x", b', "\xff"]'])
 def test_a_broken_array_is_read_up_to_there(rows, end):
-    found = rows(b"[" + line("a") + b"," + line("b") + end)
-    assert found[:2] == ["a", "b"]
-    assert [text[:31] for text in found[2:]] == ["!the document breaks off here ("] * (end != b"]")
+    texts = rows(b"[" + line("a") + b"," + line("b") + end)
+    assert texts[:2] == ["a", "b"]
+    assert [text[:31] for text in texts[2:]] == ["!the document breaks off here ("] * (end != b"]")
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "1e999", "1" * 30])
@@ -171,8 +171,8 @@ def test_python_writes_numbers_into_arrays_that_others_do_not_read(rows, value):
 )
 def test_numbers_are_read_as_python_reads_them(text):
     expected = json.loads(text)
-    found = loads(text)
-    assert (repr(found), type(found)) == (repr(expected), type(expected))
+    value = loads(text)
+    assert (repr(value), type(value)) == (repr(expected), type(expected))
 
 
 @given(st.binary(max_size=40).map(bytes.hex), st.integers(10, 60), st.sampled_from(["", "-"]), st.text(max_size=40))
@@ -221,11 +221,11 @@ def test_broken_gzip(tmp_path, cut):
     path = tmp_path / "x.jsonl.gz"
     path.write_bytes(gzip.compress(b"\n".join(line(str(n)) for n in range(50)))[:cut])
     try:
-        found = list(read_rows(path, "openai"))
+        records = list(read_rows(path, "openai"))
     except UserError as error:
         assert "x.jsonl.gz" in str(error)  # noqa: PT017 - either is right
     else:
-        assert isinstance(found[-1], Reject)
+        assert isinstance(records[-1], Reject)
 
 
 def test_what_is_only_named_gzip_is_read(rows):
@@ -237,5 +237,5 @@ def test_a_document_of_rows_breaks_off(tmp_path):
     document = json.dumps({"info": {}, "tasks": [], "simulations": simulations}, indent=1)
     path = tmp_path / "x.json"
     path.write_text(document[:-150])
-    found = list(read_rows(path))
-    assert [type(result) for result in found] == [Trajectory, Trajectory, Reject]
+    records = list(read_rows(path))
+    assert [type(result) for result in records] == [Trajectory, Trajectory, Reject]

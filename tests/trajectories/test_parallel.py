@@ -41,7 +41,7 @@ def sources(tmp_path: Path) -> list[Path]:
     return [tmp_path / name for name in contents if name != "f.jsonl"]
 
 
-def found(rows: Any) -> list[Any]:
+def as_values(rows: Any) -> list[Any]:
     return [row.to_bytes() if isinstance(row, Trajectory) else row for row in rows]
 
 
@@ -49,7 +49,7 @@ def found(rows: Any) -> list[Any]:
 def test_parts_are_the_file(sources, size):
     for source in sources:
         cut = list(parts(source, size=size))
-        assert [row for part in cut for row in found(read_part(part))] == found(read_rows(source))
+        assert [row for part in cut for row in as_values(read_part(part))] == as_values(read_rows(source))
         assert len(cut) == 1 or source.name in ("a.jsonl", "b.jsonl")
         if size == 100 and source.name == "a.jsonl":
             assert len(cut) > 50

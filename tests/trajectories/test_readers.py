@@ -41,7 +41,7 @@ FAST = settings(max_examples=80, deadline=None, suppress_health_check=[HealthChe
 
 
 @pytest.fixture
-def found(tmp_path: Path) -> Callable[..., list[Trajectory | Reject]]:
+def read_value(tmp_path: Path) -> Callable[..., list[Trajectory | Reject]]:
     def rows(value: Any, format: str = "auto", name: str = "12_x.json") -> list[Trajectory | Reject]:
         path = tmp_path / name
         path.write_text(json.dumps(value))
@@ -51,9 +51,9 @@ def found(tmp_path: Path) -> Callable[..., list[Trajectory | Reject]]:
 
 
 @pytest.fixture
-def one(found: Callable[..., Any]) -> Callable[..., Trajectory]:
+def one(read_value: Callable[..., Any]) -> Callable[..., Trajectory]:
     def only(value: Any, format: str = "auto") -> Trajectory:
-        (result,) = found(value, format)
+        (result,) = read_value(value, format)
         assert isinstance(result, Trajectory), result
         return result
 
@@ -61,9 +61,9 @@ def one(found: Callable[..., Any]) -> Callable[..., Trajectory]:
 
 
 @pytest.fixture
-def refused(found: Callable[..., Any]) -> Callable[..., Reject]:
+def refused(read_value: Callable[..., Any]) -> Callable[..., Reject]:
     def only(value: Any, format: str = "auto") -> Reject:
-        (result,) = found(value, format)
+        (result,) = read_value(value, format)
         assert isinstance(result, Reject), result
         return result
 
@@ -371,10 +371,10 @@ def test_sweagent_states_are_text_or_objects(one, state, kept):
     assert result.metadata == {"info": {"exit_status": "submitted"}}
 
 
-def test_stabletoolbench_each_leaf_ends_a_trajectory(found):
+def test_stabletoolbench_each_leaf_ends_a_trajectory(read_value):
     late = {"node_type": "Thought", "description": "hm", "children": [{"node_type": "Action", "description": "never"}]}
     fork = {**TREE, "children": [{**NODE, "children": [late, TREE]}]}
-    first, second = found({**STABLE, "tree": {"tree": {"node_type": "Action Input", "children": [fork]}}})
+    first, second = read_value({**STABLE, "tree": {"tree": {"node_type": "Action Input", "children": [fork]}}})
     assert [(t.action.calls[0].name, t.action.thought, len(t.observations)) for t in first.turns] == [
         ("find", None, 1),
         ("never", "hm", 0),
@@ -578,9 +578,9 @@ def test_what_of_a_message_has_no_field_is_kept_with_its_number(one):
     assert result.turns[0].action.thought == "r"
 
 
-def test_stabletoolbench_says_which_turns_an_earlier_path_has(found):
+def test_stabletoolbench_says_which_turns_an_earlier_path_has(read_value):
     fork = {**TREE, "children": [{**NODE, "children": [TREE, {**TREE, "description": "other"}]}]}
-    first, second = found({**STABLE, "tree": {"tree": {"node_type": "Action Input", "children": [fork]}}})
+    first, second = read_value({**STABLE, "tree": {"tree": {"node_type": "Action Input", "children": [fork]}}})
     assert [len(t.turns) for t in (first, second)] == [2, 2]
     assert [t.metadata["shared_turns"] for t in (first, second)] == [0, 1]
 

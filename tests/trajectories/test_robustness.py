@@ -39,14 +39,14 @@ JUNK: tuple[Any, ...] = (
 
 def places(value: Any) -> list[tuple[Any, Any]]:
     """Every place inside a value: the container and the key."""
-    found, stack = [], [value]
+    spots, stack = [], [value]
     while stack:
         item = stack.pop()
         for key, child in list(item.items() if isinstance(item, dict) else enumerate(item)):
-            found.append((item, key))
+            spots.append((item, key))
             if isinstance(child, dict | list):
                 stack.append(child)
-    return found
+    return spots
 
 
 def nest(depth: int) -> Any:
@@ -110,24 +110,24 @@ def check(path: Path, name: str, expected: int | None) -> Counter[str]:
     """Reads a file, as records and as fields, and counts its rows (a row may give several trajectories)."""
     rows, outcomes = set(), Counter[str]()
     number = -1
-    for found, plain in zip(read_rows(path, name), read_rows(path, name, make=fields.check), strict=True):
+    for row, plain in zip(read_rows(path, name), read_rows(path, name, make=fields.check), strict=True):
         if isinstance(plain, dict):
-            assert fields.to_bytes(plain) == found.to_bytes()
+            assert fields.to_bytes(plain) == row.to_bytes()
         elif isinstance(plain, Reject):
-            assert (plain.row, plain.kind, plain.raw) == (found.row, found.kind, found.raw)
+            assert (plain.row, plain.kind, plain.raw) == (row.row, row.kind, row.raw)
         else:
-            assert plain == found
-        if isinstance(found, Reject):
-            assert found.file == path.name
-            assert found.reason
-            assert found.row not in rows
-            outcomes["rejected"] += found.row not in rows
-            rows.add(found.row)
+            assert plain == row
+        if isinstance(row, Reject):
+            assert row.file == path.name
+            assert row.reason
+            assert row.row not in rows
+            outcomes["rejected"] += row.row not in rows
+            rows.add(row.row)
         else:
-            number = found.source.row if found.source and name != "own" else number + 1
+            number = row.source.row if row.source and name != "own" else number + 1
             outcomes["read"] += name == "own" or number not in rows
             rows.add(number) if name != "own" else None
-            assert Trajectory.model_validate(json.loads(found.to_bytes())) == found
+            assert Trajectory.model_validate(json.loads(row.to_bytes())) == row
     assert expected is None or outcomes.total() == expected
     return outcomes
 
@@ -170,9 +170,9 @@ def test_an_observation_of_fifty_megabytes(tmp_path):
     text = "é\\n\u2028" * 7_300_000
     messages = [{"role": "assistant", "content": "go"}, {"role": "user", "content": text}]
     (tmp_path / "x.jsonl").write_bytes(json.dumps({"messages": messages}, ensure_ascii=False).encode())
-    (found,) = read_rows(tmp_path / "x.jsonl")
-    assert isinstance(found, Trajectory)
-    assert found.turns[0].observations[0].text == text
+    (row,) = read_rows(tmp_path / "x.jsonl")
+    assert isinstance(row, Trajectory)
+    assert row.turns[0].observations[0].text == text
 
 
 @pytest.mark.parametrize("name", BY_ROWS)
@@ -195,8 +195,8 @@ def test_a_zipped_file_that_breaks_off(tmp_path, name):
 def test_other_values_at_the_top(tmp_path, name, top):
     (tmp_path / "x.json").write_bytes(top)
     try:
-        found = list(read_rows(tmp_path / "x.json", name))
+        rows = list(read_rows(tmp_path / "x.json", name))
     except UserError as error:
         assert "x.json" in str(error)  # noqa: PT017 - either is right
     else:
-        assert all(isinstance(row, Reject) for row in found)
+        assert all(isinstance(row, Reject) for row in rows)

@@ -2,9 +2,9 @@ import pytest
 
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories import expand
-from wm_plugin.trajectories.page import write_page
 from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Trajectory, Turn
 from wm_plugin.trajectories.summary import Summary, spread
+from wm_plugin.trajectories.summary_page import write_page
 
 
 def turn(arguments, text, *, tool="search", error=False, actor="agent"):
@@ -32,10 +32,10 @@ LOST = Trajectory(
 
 
 def summary(*records, **options):
-    found = Summary(**options)
+    figures = Summary(**options)
     for record in records:
-        found.add(record)
-    return found
+        figures.add(record)
+    return figures
 
 
 def test_figures_by_hand():
@@ -77,12 +77,12 @@ def test_lengths_in_another_unit():
 
 
 def test_every_transition_may_be_a_sample():
-    seen = set()
+    places = set()
     for seed in range(40):
         drawn = summary(*[LOST.model_copy(update={"task_id": str(n)}) for n in range(6)], samples=2, seed=seed).samples
         assert len(drawn) == 2
-        seen |= {sample.where for sample in drawn}
-    assert len(seen) == 6
+        places |= {sample.where for sample in drawn}
+    assert len(places) == 6
 
 
 def test_nothing_gives_no_figure():
@@ -97,9 +97,9 @@ def test_the_page_escapes_what_it_shows(tmp_path):
     evil = LOST.model_copy(
         update={"turns": (turn({"q": "<script>alert(1)</script>"}, "<b>\x1b[31m" + "y" * 5000, tool="<i>"),)}
     )
-    found = summary(evil)
+    page = summary(evil)
     path = write_page(
-        {"a.jsonl": (found, found.as_dict()), "b.jsonl": (summary(WON), summary(WON).as_dict())}, tmp_path / "p.html"
+        {"a.jsonl": (page, page.as_dict()), "b.jsonl": (summary(WON), summary(WON).as_dict())}, tmp_path / "p.html"
     )
     text = path.read_text()
     assert "<script>" not in text
@@ -111,4 +111,4 @@ def test_the_page_escapes_what_it_shows(tmp_path):
     assert "nothing found" in text
     assert text.count("<h3>observation</h3>") == 3
     with pytest.raises(UserError, match="cannot be written"):
-        write_page({"a": (found, found.as_dict())}, tmp_path / "no" / "p.html")
+        write_page({"a": (page, page.as_dict())}, tmp_path / "no" / "p.html")

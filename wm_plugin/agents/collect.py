@@ -18,7 +18,7 @@ from wm_plugin.agents.players import Player, Row, Task
 from wm_plugin.environments.worlds import World
 from wm_plugin.errors import UserError
 from wm_plugin.runtime.workers import Lost
-from wm_plugin.samples.shards import same_settings
+from wm_plugin.samples.predictions import same_settings
 from wm_plugin.trajectories.readers import read
 from wm_plugin.trajectories.readers.base import Reject
 from wm_plugin.trajectories.schema import Source, Trajectory

@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any]) -> None:
-    """Print the arms as a table, what can be said of them, and where the report is."""
+    """Print the arms as a table, the claims about them, and the path of the report."""
     console = Console()
     console.print(_table(result))
     for claim in result["claims"]:

@@ -1,9 +1,9 @@
-"""`wm VERB …`: finds the verb, runs it, and turns what happens into an exit code.
+"""`wm VERB …`: runs a verb and turns its result or error into an exit code.
 
-A verb's module has `add_parser(subparsers)`, which returns the parser with `run` among its defaults, and `run(args) -> dict`:
-what `--json` prints. `show(result)`, if it is among the defaults too, prints the same for people. A result whose `ok` is False
-makes the exit code 1. With `hands_over` among the defaults, everything after the verb is another program's, its output and
-`exit_code` included. A module imports what is heavy inside `run`, so that `wm --help` is quick.
+A verb's module has `add_parser(subparsers)`, which returns the parser with `run` among its defaults. `run(args)` returns the dict
+that `--json` prints. If `show` is among the defaults, `show(result)` prints it for people. A result whose `ok` is False makes the
+exit code 1. With `hands_over` among the defaults, all arguments after the verb go to another program, whose output and
+`exit_code` become ours. Heavy imports are inside `run`, so that `wm --help` is quick.
 """
 
 import argparse
@@ -29,7 +29,7 @@ Every verb takes --json and then prints one JSON object. Exit codes: 0 done, 2 b
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, without the usage in front of it."""
+    """Reports errors in one line, without the usage."""
 
     def __init__(self, **options: Any) -> None:
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
@@ -39,7 +39,7 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message}; see {self.prog} --help")
 
     def refuse(self, extras: Sequence[str]) -> NoReturn:
-        """For arguments that no flag took."""
+        """Raise the error for arguments that no flag takes."""
         flags = [extra for extra in extras if extra.startswith("-")]
         if not flags:
             raise UserError(f"{self.prog} has no place for {extras[0]!r}; see {self.prog} --help")
@@ -48,7 +48,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def make_parser() -> tuple[Parser, dict[str, Parser]]:
-    """The parser, and that of each verb."""
+    """The command's parser, and the parser of each verb."""
     parser = Parser(
         prog="wm",
         description="World-model objectives for TRL and verl: train a policy on what its environment says, too.",
@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _output() -> Iterator[None]:
-    """Around printing, and nothing else: a reader that leaves, e.g. `head`, ends the command quietly."""
+    """For printing, and nothing else: if the reader closes the pipe, as `head` does, the command ends quietly."""
     try:
         yield
         sys.stdout.flush()
@@ -128,8 +128,8 @@ def _version() -> str:
 
 
 def _one_line(text: str) -> str:
-    """Without line ends, and with other control characters spelt out: names in a message may come from anywhere."""
-    return re.sub(r"[^ -~\u00a0-\U0010ffff]", lambda found: ascii(found.group())[1:-1], " ".join(text.split()))
+    """A message in one line, with control characters escaped: names in it may come from anywhere."""
+    return re.sub(r"[^ -~\u00a0-\U0010ffff]", lambda match: ascii(match.group())[1:-1], " ".join(text.split()))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`wm masks`: which tokens of given rollouts count, for which tool and with which weight."""
+"""`wm masks`: which tokens of rollouts count, for which tool and with which weight."""
 
 import argparse
 import dataclasses
@@ -9,7 +9,7 @@ from typing import Any
 from wm_plugin.cli.rollouts import example, example_tokenizer, first, inspect_row, read_rows, read_text, write_text
 from wm_plugin.errors import MissingExtraError, UserError, nearest
 
-_SHOWN = 60  # characters of a span in a pipe
+_LONGEST = 60  # characters of a span in a pipe
 _DESCRIPTION = """Show which tokens of rollouts the world-model objective counts, with the code of training.
 
 ROLLOUTS is JSONL, one object a line:
@@ -42,7 +42,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Inspect the rollouts. Positions count from the first token of the prompt; weight 0 means that a token does not count."""
+    """Inspect rollouts. Positions count from the first token of the prompt; a token with weight 0 does not count."""
     if args.example and (args.rollouts or args.tokenizer):
         raise UserError("--example brings its own rollout and tokenizer; leave ROLLOUTS and --tokenizer out")
     if not args.example and not (args.rollouts and args.tokenizer):
@@ -56,24 +56,27 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     config = _config(args, settings)
     rows, more = ([example()], False) if args.example else first(read_rows(Path(args.rollouts)), args.limit)
     from wm_plugin.evaluation.inspect import Inspector, summary, to_page
+    from wm_plugin.tokens.tokenizer import load_tokenizer
 
-    tokenizer, end_ids = (example_tokenizer(), []) if args.example else load_tokenizer(args.tokenizer)
+    tokenizer = example_tokenizer() if args.example else load_tokenizer(args.tokenizer, "--tokenizer")
     inspector = Inspector(
         tokenizer,
         config,
         chat_template=_template(args.chat_template, tokenizer, any("completion_ids" not in row for _, row in rows)),
         chat_template_kwargs=settings.get("chat_template_kwargs"),
-        end_ids=end_ids,
+        end_ids=[] if args.example else end_ids(args.tokenizer),
     )
-    found = []
+    inspections = []
     for where, row in rows:
         try:
-            found.append((where, inspect_row(inspector, row)))
+            inspections.append((where, inspect_row(inspector, row)))
         except UserError as error:
             raise UserError(f"{where}: {error}") from error
-    tools = summary(inspection for _, inspection in found)
+    tools = summary(inspection for _, inspection in inspections)
     if args.html:
-        write_text(Path(args.html), "--html", to_page(f"Which tokens count: {args.rollouts or 'an example'}", found))
+        write_text(
+            Path(args.html), "--html", to_page(f"Which tokens count: {args.rollouts or 'an example'}", inspections)
+        )
     return {
         "rollouts": [
             {
@@ -83,16 +86,16 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
                 "tools": inspection.tools(),
                 "spans": [dataclasses.asdict(piece) for piece in inspection.pieces],
             }
-            for where, inspection in found
+            for where, inspection in inspections
         ],
         "tools": tools,
-        "notes": list(_notes(config.tool_names, tools, sum(i.guessed for _, i in found), more and args.limit)),
+        "notes": list(_notes(config.tool_names, tools, sum(i.guessed for _, i in inspections), more and args.limit)),
         "html": args.html,
     }
 
 
 def show(result: dict[str, Any]) -> None:
-    """For people: coloured on a terminal, one line a span in a pipe."""
+    """Print for people: coloured text on a terminal, a line per span in a pipe."""
     from rich.console import Console
     from rich.rule import Rule
     from rich.table import Table
@@ -135,36 +138,19 @@ def _line(span: Mapping[str, Any]) -> str:
     if span["kind"] in ("content", "scaffold"):
         weight = f"counts ×{span['weight']:g}" if span["weight"] else "failed call" if span["failed"] else "off"
     text = visible(span["text"]).replace("\n", "↵").replace("\t", "\\t")
-    text = text if len(text) <= _SHOWN else f"{text[: _SHOWN // 2]} … {text[-_SHOWN // 2 :]}"
+    text = text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
     return f"  {span['start']:>6}-{span['end']:<6} {span['kind']:<9} {visible(origin):<14} {weight:<12} {text}"
 
 
-def load_tokenizer(name: str) -> tuple[Any, list[int]]:
-    """The tokenizer at a directory or of a name on the Hub, and the tokens that its generation config says end a turn.
+def end_ids(name: str) -> list[int]:
+    """The tokens that end a turn by the generation config of the model at a directory or on the Hub; empty if it has none."""
+    from transformers import GenerationConfig
 
-    Raises:
-        UserError: it cannot be loaded.
-    """
     try:
-        from transformers import AutoTokenizer, GenerationConfig
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("a tokenizer", str(error.name), "trl") from None
-    if name.startswith((".", "/", "~")) and not Path(name).expanduser().is_dir():
-        raise UserError(f"--tokenizer: there is no directory {name!r}; name one that save_pretrained wrote")
-    path = str(Path(name).expanduser())
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
-    except Exception as error:  # transformers raises many kinds for a bad file or no network
-        reason = str(error).strip().partition("\n")[0]
-        raise UserError(
-            f"--tokenizer: {name!r} cannot be loaded ({type(error).__name__}: {reason}); name a directory that save_pretrained "
-            "wrote, or a model on the Hub"
-        ) from error
-    try:
-        end_ids = GenerationConfig.from_pretrained(path).eos_token_id
+        ids = GenerationConfig.from_pretrained(str(Path(name).expanduser())).eos_token_id
     except (OSError, ValueError):  # most directories of a tokenizer alone have none
-        end_ids = None
-    return tokenizer, end_ids if isinstance(end_ids, list) else [] if end_ids is None else [end_ids]
+        return []
+    return ids if isinstance(ids, list) else [] if ids is None else [ids]
 
 
 # -- the objective ---------------------------------------------------------------------------------------------------------
@@ -188,9 +174,9 @@ def _config(args: argparse.Namespace, settings: Mapping[str, Any]) -> Any:
     from wm_plugin.objectives.echo import EchoConfig, parse_tools
 
     prefixed = {key.removeprefix("echo_"): value for key, value in settings.items() if str(key).startswith("echo_")}
-    given = prefixed or dict(settings)
+    fields = prefixed or dict(settings)
     try:
-        config = EchoConfig.from_mapping(given, where="the objective")
+        config = EchoConfig.from_mapping(fields, where="the objective")
     except UserError as error:
         raise UserError(f"{args.config}: {error}") from None
     changes: dict[str, Any] = {}
@@ -203,8 +189,8 @@ def _config(args: argparse.Namespace, settings: Mapping[str, Any]) -> Any:
     return dataclasses.replace(config, **changes)
 
 
-def _notes(named: Any, tools: Mapping[str, Any], guessed: int, limit: int) -> Iterator[str]:
-    for name in named or ():
+def _notes(tool_names: Any, tools: Mapping[str, Any], guessed: int, limit: int) -> Iterator[str]:
+    for name in tool_names or ():
         if name not in tools:
             yield f"no result of {name!r} in these rollouts{nearest(name, tools)}"
     if tools and not any(row["tokens"] for row in tools.values()):
@@ -219,7 +205,7 @@ def _notes(named: Any, tools: Mapping[str, Any], guessed: int, limit: int) -> It
 
 
 def _template(path: str | None, tokenizer: Any, needed: bool) -> str | None:
-    """The template that training would take: the tokenizer's own, or TRL's variant where that one cannot be followed."""
+    """The template that training would use: the tokenizer's own, or TRL's variant if no spans can be located in that one."""
     if path is not None:
         return read_text(Path(path), "--chat-template")
     if not needed:

@@ -1,6 +1,5 @@
-"""Rollouts as users have them: JSONL and TRL's parquet files. A bad row is named by file and line."""
+"""Reads and checks rollouts for `wm masks`: JSONL, and TRL's parquet files. Errors name the file and the line."""
 
-import importlib
 import json
 from collections.abc import Iterator
 from itertools import islice
@@ -8,25 +7,26 @@ from pathlib import Path
 from typing import Any
 
 from wm_plugin.errors import MissingExtraError, UserError
-from wm_plugin.trajectories.parquet import without_nulls
+from wm_plugin.trajectories import parquet
+from wm_plugin.trajectories.errors import RowError
 
-Row = tuple[str, dict[str, Any]]  # where it stands, and what it holds
+Row = tuple[str, dict[str, Any]]  # its place in the file, and its content
 
 _COLUMNS = ("messages", "prompt", "completion", "tools", "completion_ids", "prompt_ids", "spans")
 _FORMS = "write 'messages', or 'prompt' and 'completion', or 'completion_ids' and 'spans'"
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """The rollouts of a .jsonl or .parquet file, checked.
+    """The checked rollouts of a .jsonl or .parquet file.
 
     Raises:
-        UserError: the file cannot be read, holds none, or a row is not a rollout.
+        UserError: the file cannot be read or is empty, or a row is not a rollout.
     """
     if path.is_dir():
         raise UserError(f"{path} is a directory; name one of the files in it")
-    found = _parquet(path) if path.suffix == ".parquet" else _lines(path)
+    rows = _parquet(path) if path.suffix == ".parquet" else _lines(path)
     empty = True
-    for where, row in found:
+    for where, row in rows:
         empty = False
         if problem := _problem(row):
             raise UserError(f"{where}: {problem}")
@@ -37,12 +37,12 @@ def read_rows(path: Path) -> Iterator[Row]:
 
 def first(rows: Iterator[Row], limit: int) -> tuple[list[Row], bool]:
     """The first `limit` rows (0: all), and whether there are more."""
-    found = list(islice(rows, limit or None))
-    return found, bool(limit) and next(rows, None) is not None
+    chosen = list(islice(rows, limit or None))
+    return chosen, bool(limit) and next(rows, None) is not None
 
 
 def inspect_row(inspector: Any, row: dict[str, Any]) -> Any:
-    """The `Inspection` of a checked row."""
+    """The `Inspection` of a row from `read_rows`."""
     if "completion_ids" in row:
         return inspector.spans(row["completion_ids"], row["spans"], row.get("prompt_ids", ()))
     if "messages" in row:
@@ -53,7 +53,7 @@ def inspect_row(inspector: Any, row: dict[str, Any]) -> Any:
 
 
 def example() -> Row:
-    """An episode of the demo's grid world, played by one who knows the way."""
+    """An episode of the demo's grid world, played by its expert."""
     import random
 
     from wm_plugin.environments.grid import expert, make_boards, walk
@@ -81,7 +81,14 @@ def example_tokenizer() -> Any:
 
 
 def read_text(path: Path, what: str) -> str:
-    """Raises UserError where the file cannot be read; `what` names the setting that it was given for."""
+    """The text of a file.
+
+    Args:
+        what: the setting that the error names.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -91,9 +98,9 @@ def read_text(path: Path, what: str) -> str:
 
 
 def write_text(path: Path, what: str, text: str) -> None:
-    """Raises UserError where the file cannot be written."""
+    """Write a text to a file; arguments and errors as `read_text`."""
     try:
-        path.write_text(text, encoding="utf-8", errors="replace")  # a decoder may give what has no UTF-8
+        path.write_text(text, encoding="utf-8", errors="replace")  # decoded tokens may hold half surrogate pairs
     except OSError as error:
         raise UserError(f"{what}: {str(path)!r} cannot be written ({error.strerror})") from None
 
@@ -111,17 +118,10 @@ def _lines(path: Path) -> Iterator[Row]:
 
 def _parquet(path: Path) -> Iterator[Row]:
     try:
-        arrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
-    except ModuleNotFoundError:
-        raise MissingExtraError("a parquet file", "pyarrow", "trl") from None
-    try:
-        file = parquet.ParquetFile(path)
-        columns = [name for name in file.schema_arrow.names if name in _COLUMNS]
-        rows = (row for batch in file.iter_batches(16, columns=columns) for row in batch.to_pylist())
-        for number, row in enumerate(rows, 1):
-            yield f"{path}, row {number}", without_nulls(row)
-    except (arrow.ArrowException, OSError) as error:
-        raise UserError(f"ROLLOUTS: {str(path)!r} cannot be read as parquet ({error})") from None
+        for number, row in enumerate(parquet.rows(path, _COLUMNS), 1):
+            yield f"{path}, row {number}", row
+    except RowError as error:
+        raise UserError(f"{path}: {error}") from None
 
 
 def _problem(row: Any) -> str | None:

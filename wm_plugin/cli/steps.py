@@ -1,4 +1,4 @@
-"""Verbs that have verbs of their own, such as `wm data STEP`: one module each, with `add_parser(subparsers)`."""
+"""Verbs with steps, such as `wm data STEP`. A step is a module with `add_parser(subparsers)`."""
 
 import argparse
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from wm_plugin.errors import UserError
 
 
 def add_steps(parser: argparse.ArgumentParser, verb: str, names: Sequence[str]) -> argparse.ArgumentParser:
-    """Give a verb its steps, modules of `wm_plugin.cli.<verb>`, and each of them `--json`."""
+    """Add a verb's steps, which are modules of `wm_plugin.cli.<verb>`, and give each of them `--json`."""
 
     def nothing(_args: argparse.Namespace) -> dict[str, Any]:
         raise UserError(f"name a step: wm {verb} {', '.join(names)}; see wm {verb} --help")

@@ -1,7 +1,7 @@
 """Predictors: k raw outputs of a model for each conversation.
 
-`LocalPredictor` runs a model in this process, `ServerPredictor` asks one behind an OpenAI-compatible server. `shards` keeps on
-disk what they say.
+`LocalPredictor` runs a model in this process, `ServerPredictor` asks one behind an OpenAI-compatible server.
+`samples.predictions` stores their outputs on disk.
 """
 
 import hashlib

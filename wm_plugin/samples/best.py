@@ -1,6 +1,6 @@
 """Best of n: the outputs that Qwen-AgentWorld fine-tunes on (§3.3: n = 3, an independent judge, a threshold).
 
-What is kept of a transition is its best output as the model wrote it, reasoning and all: that is what is learnt here.
+The best output of a transition is kept as the model wrote it, with its reasoning, which is what the training teaches.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,8 +21,8 @@ class Report:
 
     Attributes:
         transitions: all.
-        candidates: with an output that holds a prediction which the judge scored.
-        retained: whose best output reached the threshold.
+        candidates: those with at least one scored prediction.
+        retained: those whose best output reached the threshold.
     """
 
     transitions: int = 0
@@ -35,7 +35,7 @@ class Report:
 
 
 def best(
-    found: Iterable[tuple[Transition, list[str]]],
+    predictions: Iterable[tuple[Transition, list[str]]],
     judge: Reward,
     prompts: Prompts,
     *,
@@ -43,22 +43,22 @@ def best(
     seed: int = 0,
     report: Report | None = None,
 ) -> Iterator[Sample]:
-    """The best output of each transition, if its score is at least `threshold`; of equally good ones the first.
+    """The best output of each transition, if its score is at least `threshold`. Of equally good outputs the first is taken.
 
     Args:
-        found: transitions with their outputs, to prompts of the stage `sft` that ask for reasoning.
-        judge: a reward; it sees predictions, not the reasoning.
-        seed: the one of the predictions, which chose the prompts.
-        report: is filled on the way.
+        predictions: transitions with their outputs, to prompts of the stage `sft` that ask for reasoning.
+        judge: a reward of predictions; it does not see the reasoning.
+        seed: the seed of the predictions, which drew the prompts.
+        report: counts, updated with every transition.
     """
     report = Report() if report is None else report
-    for transition, outputs, scores in score(found, judge, prompts):
+    for transition, outputs, scores in score(predictions, judge, prompts):
         report.transitions += 1
-        given = [(value, -place) for place, value in enumerate(scores) if value is not None]
-        if not given:
+        ranked = [(value, -place) for place, value in enumerate(scores) if value is not None]
+        if not ranked:
             continue
         report.candidates += 1
-        value, place = max(given)
+        value, place = max(ranked)
         if value < threshold:
             continue
         report.retained += 1
@@ -75,6 +75,6 @@ def best(
 
 
 def with_thought(output: str) -> str:
-    """An output whose thought the chat template had opened in the prompt, with its beginning."""
+    """An output with `<think>` put back at its start, where the chat template had written it into the prompt."""
     before, closed, _ = output.partition("</think>")
     return f"<think>\n{output.lstrip()}" if closed and "<think>" not in before else output

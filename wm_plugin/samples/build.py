@@ -1,4 +1,4 @@
-"""A file of trajectories or transitions to a file that a stock trainer reads: `kinds` make the samples, `hosts` the rows."""
+"""A file of trajectories or transitions to a file that a stock trainer reads: `kinds` makes the samples, `rows` the rows."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -6,33 +6,32 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from wm_plugin.errors import MissingExtraError, UserError, nearest
-from wm_plugin.samples.hosts import HOSTS, Row, check_out, rl_row, sft_row, token_row, write_rows
-from wm_plugin.samples.kinds import KINDS, Left, samples
+from wm_plugin.errors import UserError, nearest
+from wm_plugin.samples.kinds import KINDS, Exclusions, samples
+from wm_plugin.samples.rows import HOSTS, Row, check_rows_out, rl_row, sft_row, token_row, write_rows
 from wm_plugin.samples.sample import Sample
 from wm_plugin.samples.tokenize import Tokeniser
+from wm_plugin.tokens.tokenizer import load_tokenizer
 
 
 @dataclass
-class Built:
-    """What was written, and what was not."""
+class Report:
+    """Counts of what was written and left out."""
 
     rows: int = 0
-    tokens: int = 0  # of all rows (of prompts, where there is a reward); 0 without a tokenizer
+    tokens: int = 0  # of all rows (for RL, of the prompts); 0 without a tokenizer
     counted: int = 0  # tokens that count for the loss
     calls_as_text: int = 0  # rows of messages with tool calls
-    left: Left = field(default_factory=Left)
+    exclusions: Exclusions = field(default_factory=Exclusions)
 
     def as_dict(self) -> dict[str, Any]:
-        left = self.left
-        categories = {
-            name: {"kept": left.kept[name], "dropped": left.dropped[name]} for name in left.kept | left.dropped
-        }
+        kept, dropped = self.exclusions.kept, self.exclusions.dropped
+        categories = {name: {"kept": kept[name], "dropped": dropped[name]} for name in kept | dropped}
         return {
             "rows": self.rows,
             "tokens": self.tokens,
             "counted_tokens": self.counted,
-            "left_out": dict(left.out.most_common()),
+            "left_out": dict(self.exclusions.reasons.most_common()),
             "categories": dict(sorted(categories.items())),
             "calls_as_text": self.calls_as_text,
         }
@@ -55,21 +54,21 @@ def build(
     split: str = "train",
     seed: int = 0,
     watch: Callable[[Iterable[Sample]], Iterable[Sample]] = iter,
-) -> Built:
+) -> Report:
     """Write the samples of `source` to `out`.
 
     Args:
-        source, kind, prompts, turn_information, history, corpora, threshold, per_task, seed: as for `kinds.samples`.
+        source, kind, prompts, turn_information, history, corpora, threshold, per_task, seed: see `kinds.samples`.
         host: `trl` or `verl`.
         out: X.jsonl or X.parquet; verl's SFT reads parquet only.
-        tokenizer: a fast transformers tokenizer, or where to load it from. With it, rows to fine-tune on are tokens and a mask,
-            the same for both hosts; prompts for a reward stay messages, and are only counted.
-        max_tokens: longer samples, or prompts, are left out and counted. Needs a tokenizer.
-        split: what verl's `extra_info` says.
-        watch: sees every sample go by, for a count on a terminal.
+        tokenizer: a fast transformers tokenizer, its directory or its name on the Hub. With it, rows for fine-tuning are token
+            ids and a mask, the same for both hosts; rows for RL stay messages, and their tokens are only counted.
+        max_tokens: longer samples (for RL, prompts) are left out and counted. Needs a tokenizer.
+        split: the name in verl's `extra_info`.
+        watch: passes every sample through, for a progress bar.
 
     Raises:
-        UserError: an argument that does not fit, a row that cannot be read, or no sample is left.
+        UserError: an invalid argument, a row that cannot be read, or no sample is left.
     """
     if kind not in KINDS:
         raise UserError(f"there is no kind {kind!r}{nearest(kind, KINDS)}")
@@ -79,9 +78,9 @@ def build(
         raise UserError(f"max_tokens is {max_tokens}; write a number >= 1")
     if max_tokens is not None and tokenizer is None:
         raise UserError("max_tokens needs a tokenizer to count with")
-    check_out(Path(out), host, KINDS[kind].form)
-    built = Built()
-    found = samples(
+    check_rows_out(Path(out), host, KINDS[kind].form)
+    report = Report()
+    made = samples(
         source,
         kind,
         prompts=prompts,
@@ -91,38 +90,40 @@ def build(
         threshold=threshold,
         per_task=per_task,
         seed=seed,
-        left=built.left,
+        exclusions=report.exclusions,
     )
-    tokeniser = None if tokenizer is None else Tokeniser(load_tokenizer(tokenizer))
-    built.rows = write_rows(_rows(watch(found), kind, host, tokeniser, max_tokens, split, built), Path(out))
-    return built
+    if isinstance(tokenizer, str | Path):
+        tokenizer = load_tokenizer(tokenizer)
+    tokeniser = None if tokenizer is None else Tokeniser(tokenizer)
+    report.rows = write_rows(_rows(watch(made), kind, host, tokeniser, max_tokens, split, report), Path(out))
+    return report
 
 
 def _rows(
-    found: Iterable[Sample],
+    samples: Iterable[Sample],
     kind: str,
     host: str,
     tokeniser: Tokeniser | None,
     max_tokens: int | None,
     split: str,
-    built: Built,
+    report: Report,
 ) -> Iterator[Row]:
-    sft, single, left, index = KINDS[kind].form == "sft", KINDS[kind].single, built.left.out, 0
-    for sample in found:
+    sft, single, reasons, index = KINDS[kind].form == "sft", KINDS[kind].single, report.exclusions.reasons, 0
+    for sample in samples:
         if not _is_unicode(sample):
-            left["half a surrogate pair"] += 1
+            reasons["half a surrogate pair"] += 1
             continue
         tokens = tokeniser(sample) if tokeniser and sft else None
         length = (
             len(tokens.ids) if tokens else tokeniser.prompt_length(sample.messages, sample.tools) if tokeniser else 0
         )
         if max_tokens is not None and length > max_tokens:
-            left["too long"] += 1
+            reasons["too long"] += 1
             continue
-        built.tokens += length
-        built.calls_as_text += tokens is None and any(message.get("tool_calls") for message in sample.messages)
+        report.tokens += length
+        report.calls_as_text += tokens is None and any(message.get("tool_calls") for message in sample.messages)
         if tokens:
-            built.counted += sum(tokens.mask)
+            report.counted += sum(tokens.mask)
             yield token_row(tokens, host)
         elif sft:
             yield sft_row(sample, host, single=single)
@@ -132,27 +133,9 @@ def _rows(
 
 
 def _is_unicode(sample: Sample) -> bool:
-    """Texts that were cut by characters of UTF-16 have half pairs, which no file and no tokenizer takes."""
+    """Whether all texts can be encoded. Texts cut between UTF-16 units hold half surrogate pairs, which no tokenizer takes."""
     try:
         json.dumps([sample.messages, sample.columns], ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return False
     return True
-
-
-def load_tokenizer(tokenizer: Any) -> Any:
-    """A tokenizer, from a folder or by its name.
-
-    Raises:
-        UserError: there is none.
-    """
-    if not isinstance(tokenizer, str | Path):
-        return tokenizer
-    try:
-        from transformers import AutoTokenizer
-    except ModuleNotFoundError:
-        raise MissingExtraError("a tokenizer", "transformers", "trl") from None
-    try:
-        return AutoTokenizer.from_pretrained(str(tokenizer))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{tokenizer}: no tokenizer ({' '.join(str(error).split())[:200]})") from None

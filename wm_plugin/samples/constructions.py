@@ -1,9 +1,9 @@
-"""What the papers train on besides predictions: an agent's own turns, and texts.
+"""Training samples of the papers other than predictions: an agent's own turns, and plain texts.
 
-`imitation` and `rft` are RWML's baselines (section 3.1, appendices B.3 and C.4); the baselines that play in an environment are in
-`agents.alternatives` and `agents.reflection`. `documents` are the corpora of Qwen-AgentWorld's continual pre-training (section
-3.2), whose dialogues are the kind `cpt`. The papers mix them: IWM is `alternatives.iwm` and `imitation` together, pre-training is
-`documents` and `cpt`.
+`imitation` and `rft` are RWML's baselines (section 3.1, appendices B.3 and C.4); its baselines that play in an environment are in
+`agents.alternatives` and `agents.reflection`. `documents` are the texts of Qwen-AgentWorld's continual pre-training (section
+3.2); its dialogues are the kind `cpt`. The papers mix these: IWM is `alternatives.iwm` with `imitation`, pre-training is
+`documents` with `cpt`.
 """
 
 import hashlib
@@ -22,9 +22,9 @@ from wm_plugin.trajectories.schema import Action, Trajectory
 
 
 def imitation(trajectories: Iterable[Trajectory], *, construction: str = "imitation") -> Iterator[Sample]:
-    """Experts' rollouts as the agent saw them: everything that the agent did counts, empty messages excepted.
+    """Experts' rollouts as the agent saw them: all of the agent's messages count, except empty ones.
 
-    A trajectory in which the agent did nothing is left out.
+    A trajectory without such a message is left out.
     """
     for trajectory in trajectories:
         messages = chat(trajectory.context, trajectory.turns)
@@ -36,30 +36,32 @@ def imitation(trajectories: Iterable[Trajectory], *, construction: str = "imitat
 def rft(
     trajectories: Iterable[Trajectory], *, threshold: float | None = None, per_task: int | None = None, seed: int = 0
 ) -> Iterator[Sample]:
-    """Rejection-sampling fine-tuning: `imitation` of one's own successes, without duplicates.
+    """Rejection-sampling fine-tuning: `imitation` of the agent's own successes, without duplicates.
 
     Args:
-        threshold: a reward from here on is a success too; None: only `success` says so.
-        per_task: at most so many of one task. Which ones is a fixed function of the seed and the trajectory, whatever the order
-            of the files, and fewer are a part of more. All successes are held in memory then.
+        threshold: a reward of at least this is a success too; None counts only the flag `success`.
+        per_task: at most so many per task. The draw depends only on the seed and the trajectory, and a smaller number draws a
+            subset of a larger one. All successes are held in memory.
 
     Raises:
         UserError: `per_task` is less than 1.
     """
     if per_task is not None and per_task < 1:
         raise UserError(f"per_task is {per_task}; write a number >= 1, or leave it out for all")
-    won = (trajectory for trajectory in trajectories if _won(trajectory, threshold))
-    found = _unlike(won)
-    return imitation(found if per_task is None else _capped(found, per_task, seed), construction="rft")
+    successes = _distinct(trajectory for trajectory in trajectories if _succeeded(trajectory, threshold))
+    if per_task is not None:
+        successes = _capped(successes, per_task, seed)
+    return imitation(successes, construction="rft")
 
 
 def documents(paths: Iterable[str | Path]) -> Iterator[Sample]:
-    """Texts of a user's own for continual pre-training: each is one assistant's message, all of which counts.
+    """The user's own texts for continual pre-training. Each is one assistant message that counts as a whole.
 
-    A .txt or .md file is a text; a .jsonl file (also gzipped) has one a line, in the field `text`. Long ones are not split.
+    A .txt or .md file is one text. A .jsonl file (also gzipped) has a text per line, in the field `text`. Long texts are not
+    split.
 
     Raises:
-        UserError: another suffix, a file that cannot be read, or a line without a text: which one.
+        UserError: another suffix, a file that cannot be read, or a line without a text; names the file and the row.
     """
     for path in map(Path, paths):
         for row, text in _texts(path):
@@ -72,18 +74,18 @@ def documents(paths: Iterable[str | Path]) -> Iterator[Sample]:
 
 
 def columns(trajectory: Trajectory, construction: str) -> dict[str, Any]:
-    """What every sample says of where it comes from."""
+    """The columns that name a sample's origin."""
     return {"construction": construction, "task_id": trajectory.task_id, "trajectory": identity(trajectory)}
 
 
-def _won(trajectory: Trajectory, threshold: float | None) -> bool:
+def _succeeded(trajectory: Trajectory, threshold: float | None) -> bool:
     rewarded = threshold is not None and trajectory.reward is not None and trajectory.reward >= threshold
     return trajectory.success is True or rewarded
 
 
-def _unlike(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
-    """Each trajectory once; ids of calls, sources and rewards make no difference."""
-    seen: set[bytes] = set()
+def _distinct(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
+    """Each trajectory once. Trajectories that differ only in ids of calls, source or reward are the same."""
+    digests: set[bytes] = set()
     for trajectory in trajectories:
         turns = [
             (acts(turn.action), turn.action.text, turn.action.thought, [o.text for o in turn.observations])
@@ -91,23 +93,23 @@ def _unlike(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
             if turn.actor == "agent"
         ]
         digest = _digest([trajectory.context.model_dump(), turns])
-        if digest not in seen:
-            seen.add(digest)
+        if digest not in digests:
+            digests.add(digest)
             yield trajectory
 
 
 def _capped(trajectories: Iterable[Trajectory], per_task: int, seed: int) -> Iterator[Trajectory]:
-    """The `per_task` luckiest of each task, in their order."""
+    """At most `per_task` trajectories of each task, drawn by `_digest`, in their order."""
     tasks: dict[str, list[tuple[bytes, int, Trajectory]]] = {}
     for place, trajectory in enumerate(trajectories):
-        luck = _digest([seed, identity(trajectory)])
-        tasks.setdefault(trajectory.task_id or identity(trajectory), []).append((luck, place, trajectory))
-    kept = [ranked for found in tasks.values() for ranked in heapq.nsmallest(per_task, found, key=lambda r: r[:2])]
-    return (trajectory for _, _, trajectory in sorted(kept, key=lambda ranked: ranked[1]))
+        rank = _digest([seed, identity(trajectory)])
+        tasks.setdefault(trajectory.task_id or identity(trajectory), []).append((rank, place, trajectory))
+    drawn = [entry for entries in tasks.values() for entry in heapq.nsmallest(per_task, entries, key=lambda e: e[:2])]
+    return (trajectory for _, _, trajectory in sorted(drawn, key=lambda entry: entry[1]))
 
 
 def acts(action: Action) -> str:
-    """What an action does to the world: its calls, or what it says if it calls nothing."""
+    """The part of an action that affects the world, as a comparable text: its calls, or its text if it has none."""
     return json.dumps([(call.name, call.arguments) for call in action.calls] or action.text.strip(), sort_keys=True)
 
 

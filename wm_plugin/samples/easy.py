@@ -1,11 +1,11 @@
-"""RWML's easy-sample filter: what a briefly trained model predicts well already teaches little (equation 1).
+"""RWML's filter of easy samples (equation 1): what a briefly trained model predicts already teaches little.
 
-A sample is easy if the mean of its K binary rewards, 1 where the distance to the truth is below the threshold τ_d, is strictly
-greater than τ_easy. The paper prints ≥, which at its τ_easy = 0 would make every sample easy. Of the easy ones a share is kept.
+A sample has K predictions, each with the binary reward 1 if its distance to the truth is below τ_d. The sample is easy if the
+mean reward is strictly greater than τ_easy. (The paper prints ≥, which with its τ_easy = 0 would make every sample easy.) A share
+of the easy samples is kept.
 """
 
 import bisect
-import hashlib
 import json
 import math
 from collections import Counter
@@ -20,22 +20,23 @@ from wm_plugin.registry import import_object
 from wm_plugin.samples.prompts import Prompts, render, target
 from wm_plugin.samples.scores import Reward, score
 from wm_plugin.tokens.message import Message
+from wm_plugin.trajectories.draws import uniform
 from wm_plugin.trajectories.errors import RowError
+from wm_plugin.trajectories.outputs import atomic
 from wm_plugin.trajectories.schema import Transition
-from wm_plugin.trajectories.write import atomic
 
-STAGE = "sft"  # of the prompts: the filter is trained with them, and asked with the same
-_DIGITS = 9  # of a distance: 1 - 0.8 is 0.2 then, and not below it
+STAGE = "sft"  # of the prompts, both for training the filter model and for its predictions
+_DIGITS = 9  # that a distance is rounded to, so that 1 - 0.8 is 0.2 and not below it
 
 
 @dataclass(frozen=True)
 class Distances:
-    """How far the predictions for one transition were from the truth.
+    """The distances of one transition's predictions to the truth.
 
     Attributes:
-        values: 1 - similarity of every prediction that came; 1 where an output holds no prediction.
-        malformed: outputs that hold none.
-        alike: all outputs are one and the same. If it is so for all transitions, nothing was sampled.
+        values: 1 - similarity of each output's prediction; 1 for an output without a prediction.
+        malformed: how many outputs have no prediction.
+        alike: whether all outputs are equal. If this holds for all transitions, the model was not sampled from.
     """
 
     trajectory: str
@@ -48,7 +49,7 @@ class Distances:
 
 @dataclass
 class Report:
-    """What the filter did. `means` counts samples by the mean of their binary rewards."""
+    """Counts of transitions. `means` counts them by the mean of their binary rewards."""
 
     threshold: float
     tau_easy: float
@@ -63,13 +64,15 @@ class Report:
         return asdict(self) | {"easy_share": share, "means": dict(sorted(self.means.items()))}
 
 
-def distances(found: Iterable[tuple[Transition, list[str]]], reward: Reward, prompts: Prompts) -> Iterator[Distances]:
+def distances(
+    predictions: Iterable[tuple[Transition, list[str]]], reward: Reward, prompts: Prompts
+) -> Iterator[Distances]:
     """The distances of each transition's predictions.
 
     Args:
         reward: a similarity, at most 1.
     """
-    for transition, outputs, scores in score(found, reward, prompts):
+    for transition, outputs, scores in score(predictions, reward, prompts):
         yield Distances(
             transition.trajectory,
             transition.turn,
@@ -86,7 +89,7 @@ def mean_reward(values: Sequence[float], threshold: float) -> float:
 
 
 def decisive(values: Sequence[float], tau_easy: float) -> float:
-    """The distance which a threshold must exceed for the sample to be easy; infinite if none can.
+    """The distance that a threshold must exceed to make the sample easy; infinite if no threshold can.
 
     With n predictions and the smallest count c for which c/n > τ_easy, it is the c-th smallest distance.
     """
@@ -98,8 +101,8 @@ def decisive(values: Sequence[float], tau_easy: float) -> float:
 def solve_threshold(samples: Iterable[Sequence[float]], tau_easy: float, target_share: float) -> float:
     """The threshold τ_d for which the share of easy samples is nearest to `target_share`.
 
-    Of two shares equally near, the smaller one; of the thresholds that give it, the largest, which is the next sample's decisive
-    distance. It is at most 1: what holds no prediction is never easy.
+    Of two equally near shares the smaller is taken, and of the thresholds that give it the largest, which is the next sample's
+    decisive distance. It is at most 1, so that an output without a prediction never counts as right.
 
     Raises:
         UserError: there is no sample.
@@ -107,13 +110,13 @@ def solve_threshold(samples: Iterable[Sequence[float]], tau_easy: float, target_
     values = sorted(min(decisive(sample, tau_easy), 1.0) for sample in samples)
     if not values:
         raise UserError("no predictions: there is no sample to find a threshold for")
-    wanted = Fraction(str(target_share)) * len(values)
-    return min(sorted({*values, 1.0}), key=lambda threshold: abs(bisect.bisect_left(values, threshold) - wanted))
+    target_count = Fraction(str(target_share)) * len(values)
+    return min(sorted({*values, 1.0}), key=lambda threshold: abs(bisect.bisect_left(values, threshold) - target_count))
 
 
 def write_filtered(
     transitions: Iterable[Transition],
-    found: Sequence[Distances],
+    rows: Sequence[Distances],
     out: Path,
     *,
     threshold: float,
@@ -121,11 +124,11 @@ def write_filtered(
     keep: float = 0.1,
     seed: int = 0,
 ) -> Report:
-    """Write the transitions that stay to `out`, in order, and the distances of all beside it, to `X.easy.jsonl`.
+    """Write the remaining transitions to `out`, in order, and the distances of all transitions to `X.easy.jsonl` beside it.
 
     Args:
-        transitions: those of `found`, in the same order.
-        keep: an easy one stays with this probability. The draw depends on nothing but the seed and the transition.
+        transitions: those of `rows`, in the same order.
+        keep: the probability with which an easy transition stays. The draw depends only on the seed and the transition.
     """
     report = Report(threshold, tau_easy)
     with (
@@ -134,10 +137,10 @@ def write_filtered(
         unfinished.open("wb") as file,
         unfinished_scores.open("w", encoding="utf-8") as scores,
     ):
-        for transition, row in zip(transitions, found, strict=True):
+        for transition, row in zip(transitions, rows, strict=True):
             mean = mean_reward(row.values, threshold)
             easy = mean > tau_easy
-            stays = not easy or luck(f"keep/{seed}/{row.trajectory}/{row.turn}/{row.call}") < keep
+            stays = not easy or uniform(f"keep/{seed}/{row.trajectory}/{row.turn}/{row.call}") < keep
             report.predicted += 1
             report.easy += easy
             report.kept += stays
@@ -152,30 +155,31 @@ def write_filtered(
 
 
 def scores_path(out: Path) -> Path:
+    """Where the distances of all transitions go, for the output `out`."""
     return out.with_name(f"{out.stem}.easy.jsonl")
 
 
 def trains_filter(transition: Transition, share: float, seed: int = 0) -> bool:
-    """Whether a transition belongs to the share of the tasks on which the filter model is trained.
+    """Whether a transition's task is in the share on which the filter model is trained.
 
-    A fixed function of the task, and another one than that of the validation split, which may have been taken out before.
+    The draw depends only on the task and the seed. It is independent of the validation split, which may have been made before.
     """
-    return luck(f"filter/{seed}/{transition.task_id or transition.trajectory}") < share
+    return uniform(f"filter/{seed}/{transition.task_id or transition.trajectory}") < share
 
 
 def train_filter(
     transitions: Iterable[Transition], prompts: Prompts, model: str, out: Path, *, seed: int = 0, **options: Any
 ) -> int:
-    """Train the filter model on transitions, into the folder `out`, and say on how many.
+    """Train the filter model on transitions, into the folder `out`. Returns their number.
 
-    If it is there, trained on the same, it is taken as it is. The labels have no reasoning (RWML's WM-SFT).
+    A model that is already there, trained on the same data, is not trained again. The labels have no reasoning (RWML's WM-SFT).
 
     Args:
-        model: the base.
-        options: of `train_world_model`.
+        model: the base model.
+        options: for `train_world_model`.
 
     Raises:
-        UserError: there is nothing to train on, or what is in `out` was trained otherwise.
+        UserError: no transition to train on, or the model in `out` was trained with other settings.
     """
     rows: list[dict[str, list[Message]]] = []
     for transition in transitions:
@@ -183,8 +187,8 @@ def train_filter(
             label = target(transition.observation, prompts)
         except RowError:  # the observation holds the tags themselves
             continue
-        asked = render(transition, prompts, stage=STAGE, seed=seed, thinking=False).messages
-        rows.append({"prompt": list(asked), "completion": [{"role": "assistant", "content": label}]})
+        prompt = render(transition, prompts, stage=STAGE, seed=seed, thinking=False).messages
+        rows.append({"prompt": list(prompt), "completion": [{"role": "assistant", "content": label}]})
     if not rows:
         raise UserError(
             "no transition to train the filter model on: raise --filter-share (it is a share of the tasks), "
@@ -193,9 +197,3 @@ def train_filter(
     train = import_object("wm_plugin.trl.sft:train_world_model", field="the filter model")
     train(model, rows, out, seed=seed, **options)
     return len(rows)
-
-
-def luck(text: str) -> float:
-    """A number in [0, 1) that depends on nothing but the text."""
-    digest = hashlib.sha256(text.encode(errors="surrogatepass")).digest()
-    return int.from_bytes(digest[:8], "big") / 2**64

@@ -1,4 +1,4 @@
-"""What is built of trajectories: the kinds of samples, each with the prompts, the host's form and the turns that its paper has.
+"""The kinds of training samples, each with its paper's prompts, form (fine-tuning or RL) and choice of turns.
 
 | kind | form | a sample is | paper |
 |---|---|---|---|
@@ -7,12 +7,12 @@
 | word2world | sft | a trajectory: a dialogue in which the assistant is the world | Word2World |
 | agentworld-sft | sft | a transition, as rwml-sft with prompts of a domain | Qwen-AgentWorld |
 | agentworld | rl | one transition a trajectory, with prompts of a domain | Qwen-AgentWorld |
-| cpt | sft | a trajectory, as word2world, with turn information always; or a text of one's own | Qwen-AgentWorld |
-| imitation, rft | sft | a trajectory as the agent saw it; of rft, the successful ones | RWML, the baselines |
+| cpt | sft | a trajectory, as word2world, always with turn information; or a text of the user's | Qwen-AgentWorld |
+| imitation, rft | sft | a trajectory as the agent saw it; for rft, only successful ones | RWML, the baselines |
 
-Turn information (Qwen-AgentWorld, table 3): an observation counts with its category's probability. What does not count stays as
-context: in a dialogue its tokens have no loss, and a transition of its own is no sample, but is in the history of the others.
-The draw is the same for both. Several results of one action are one message of a dialogue, and are drawn once, as a whole.
+Turn information (Qwen-AgentWorld, table 3): an observation counts with its category's probability. One that does not count stays
+as context: in a dialogue its tokens have no loss; as a transition it is no sample, but stays in the history of the others. The
+draw is the same in both. Several results of one action are one message of a dialogue, and are drawn once, together.
 """
 
 import random
@@ -37,20 +37,21 @@ from wm_plugin.trajectories.turn_texts import action_text
 
 @dataclass(frozen=True)
 class Kind:
-    """How samples of a kind are made."""
+    """How to make the samples of a kind."""
 
     form: Literal["sft", "rl"]
-    of: Literal["transitions", "dialogues", "turns"]  # the last: the agent's own
-    prompts: str | None = None  # a family; None: the user names one, where there are prompts at all
-    turns: str = "all"  # of trajectories that are expanded on the way
+    of: Literal["transitions", "dialogues", "turns"]  # turns: the agent's own
+    prompts: str | None = None  # the default family; None if the user must name one, or if there are no prompts
+    turns: str = "all"  # which turns to expand, if the source holds trajectories
 
     @property
     def single(self) -> bool:
-        """Whether the last message alone counts."""
+        """Whether only the last message counts."""
         return self.of == "transitions"
 
     @property
     def prompted(self) -> bool:
+        """Whether samples are made with prompts."""
         return self.of in ("transitions", "dialogues")
 
 
@@ -67,10 +68,10 @@ KINDS = {
 
 
 @dataclass
-class Left:
-    """What did not become a sample, and what turn information decided."""
+class Exclusions:
+    """Counts of excluded samples, and of the draws by turn information."""
 
-    out: Counter[str] = field(default_factory=Counter)  # samples, by reason
+    reasons: Counter[str] = field(default_factory=Counter)  # samples, by reason
     kept: Counter[str] = field(default_factory=Counter)  # observations that count, by category
     dropped: Counter[str] = field(default_factory=Counter)
 
@@ -86,31 +87,32 @@ def samples(
     threshold: float | None = None,
     per_task: int | None = None,
     seed: int = 0,
-    left: Left | None = None,
+    exclusions: Exclusions | None = None,
 ) -> Iterator[Sample]:
     """The samples of a file.
 
     Args:
-        source: trajectories in any format that `read` knows; or transitions, for kinds that are made of these.
+        source: trajectories in any format that `read` knows, or transitions for kinds that are made of these.
         kind: one of `KINDS`.
-        prompts: a family of prompts or a path; None: the kind's own.
-        history: turns before the action that a transition keeps; None: all.
-        turn_information: whether an observation counts is drawn by its category. Always so for `cpt`.
-        corpora: for `cpt`: files of the user's own texts, which follow the trajectories (see `constructions.documents`).
-        threshold, per_task: for `rft`: what counts as a success, and how many of a task (see `constructions.rft`).
-        seed: of all draws. Each depends on nothing but the seed, the trajectory's identity and the turn.
-        left: is filled on the way.
+        prompts: a family of prompts or the path of a file; None takes the kind's default.
+        history: how many turns before the action a transition keeps; None keeps all.
+        turn_information: draw by category whether an observation counts. Always on for `cpt`.
+        corpora: for `cpt`, files of the user's own texts, which follow the trajectories (see `constructions.documents`).
+        threshold, per_task: for `rft`, see `constructions.rft`.
+        seed: of all draws. Each depends only on the seed, the trajectory's identity and the turn.
+        exclusions: counts, updated with every sample.
 
     Raises:
-        UserError: an argument that does not fit, or a row that cannot be read.
+        UserError: an argument that the kind does not have, or a row that cannot be read.
     """
     if kind not in KINDS:
         raise UserError(f"there is no kind {kind!r}{nearest(kind, KINDS)}")
-    chosen, left = KINDS[kind], Left() if left is None else left
-    asked = _prompts(chosen, kind, prompts)
-    given = holds_transitions(source) if chosen.single or Path(source).suffix != ".parquet" else False
+    chosen = KINDS[kind]
+    exclusions = Exclusions() if exclusions is None else exclusions
+    family = _prompts(chosen, kind, prompts)
+    has_transitions = holds_transitions(source) if chosen.single or Path(source).suffix != ".parquet" else False
     if not chosen.single:
-        if given:
+        if has_transitions:
             raise UserError(
                 f"{source} holds transitions, but {kind} is made of trajectories: give what wm data convert wrote"
             )
@@ -125,45 +127,47 @@ def samples(
         raise UserError(f"{kind} takes every trajectory: a threshold and a number a task are for rft")
     if kind == "rft":
         return rft(read(source), threshold=threshold, per_task=per_task, seed=seed)
-    if asked is None:
+    if family is None:
         return imitation(read(source))
     if not chosen.single:
-        dialogues = _dialogues(read(source), asked, kind, seed, turn_information or kind == "cpt", left)
+        dialogues = _dialogue_samples(read(source), family, kind, seed, turn_information or kind == "cpt", exclusions)
         return chain(dialogues, documents(corpora))
     transitions = (
-        read_transitions(source) if given else expand(read(source), turns=chosen.turns, history=history, seed=seed)
+        read_transitions(source)
+        if has_transitions
+        else expand(read(source), turns=chosen.turns, history=history, seed=seed)
     )
-    return _asked(transitions, asked, chosen, seed, turn_information, left)
+    return _transition_samples(transitions, family, chosen, seed, turn_information, exclusions)
 
 
-def _prompts(chosen: Kind, kind: str, named: str | None) -> Prompts | None:
+def _prompts(chosen: Kind, kind: str, family: str | None) -> Prompts | None:
     if not chosen.prompted:
-        if named is not None:
+        if family is not None:
             raise UserError(f"{kind} has no prompts: leave them out")
         return None
-    name = named or chosen.prompts
+    name = family or chosen.prompts
     if name is None:
         raise UserError(f"{kind} needs prompts: name a domain (mcp, search, terminal, swe, android, web, os) or a path")
     return load(name)
 
 
-def _asked(
-    transitions: Iterable[Transition], prompts: Prompts, kind: Kind, seed: int, informed: bool, left: Left
+def _transition_samples(
+    transitions: Iterable[Transition], prompts: Prompts, kind: Kind, seed: int, informed: bool, exclusions: Exclusions
 ) -> Iterator[Sample]:
-    """Transitions, each with the prompt that asks for its observation. With sft, the answer is part of the conversation."""
+    """A sample per transition: the prompt that asks for its observation, and for fine-tuning also the answer."""
     sft = kind.form == "sft"
     for transition in transitions:
         observation = transition.observation
         if informed:
-            acted = action_text(transition.action, observation.call)
+            action = action_text(transition.action, observation.call)
             where = f"{transition.trajectory}/{transition.turn}/{observation.call}"
-            if not _counts(acted, observation.text, where, seed, left):
-                left.out["turn information"] += 1
+            if not _counts(action, observation.text, where, seed, exclusions):
+                exclusions.reasons["turn information"] += 1
                 continue
         try:
             answer = target(observation, prompts)
         except RowError as error:
-            left.out[error.kind] += 1
+            exclusions.reasons[error.kind] += 1
             continue
         messages = render(transition, prompts, stage=kind.form, seed=seed, thinking=not sft).messages
         columns = {
@@ -179,38 +183,38 @@ def _asked(
         yield Sample(messages, [sft and message is messages[-1] for message in messages], columns=columns)
 
 
-def _dialogues(
-    trajectories: Iterable[Trajectory], prompts: Prompts, kind: str, seed: int, informed: bool, left: Left
+def _dialogue_samples(
+    trajectories: Iterable[Trajectory], prompts: Prompts, kind: str, seed: int, informed: bool, exclusions: Exclusions
 ) -> Iterator[Sample]:
-    """Trajectories as dialogues, in which the assistant is the world."""
+    """A sample per trajectory: a dialogue in which the assistant is the world."""
     for trajectory in trajectories:
         messages = dialogue(trajectory, prompts, stage="cpt" if kind == "cpt" else "sft", seed=seed).messages
         train = [message["role"] == "assistant" for message in messages]
         if not any(train):
-            left.out["nothing observed"] += 1
+            exclusions.reasons["nothing observed"] += 1
             continue
         if informed:
-            # every answered turn is one of the assistant's messages
-            answered = [n for n, turn in enumerate(trajectory.turns) if turn.actor == "agent" and turn.observations]
-            said = [place for place, counts in enumerate(train) if counts]
-            for number, place in zip(answered, said, strict=True):
+            # each of the agent's turns with observations is one assistant message
+            numbers = [n for n, turn in enumerate(trajectory.turns) if turn.actor == "agent" and turn.observations]
+            places = [place for place, counts in enumerate(train) if counts]
+            for number, place in zip(numbers, places, strict=True):
                 turn = trajectory.turns[number]
                 call = (
                     turn.observations[0].call if len(turn.observations) == 1 else None
-                )  # of several results, the whole
-                acted = action_text(turn.action, call)
+                )  # several results are drawn together
+                action = action_text(turn.action, call)
                 observed = "\n\n".join(observation.text for observation in turn.observations)
-                train[place] = _counts(acted, observed, f"{identity(trajectory)}/{number}/{call}", seed, left)
+                train[place] = _counts(action, observed, f"{identity(trajectory)}/{number}/{call}", seed, exclusions)
             if not any(train):
-                left.out["turn information"] += 1
+                exclusions.reasons["turn information"] += 1
                 continue
         columns = {"task_id": trajectory.task_id, "trajectory": identity(trajectory)}
         yield Sample(messages, train, columns=columns)
 
 
-def _counts(action: str, observation: str, where: str, seed: int, left: Left) -> bool:
-    """Whether an observation counts: a draw with its category's ratio, the same in every run and whatever stands beside it."""
-    found = category(action, observation)
-    counts = random.Random(f"keep/{seed}/{where}".encode(errors="surrogatepass")).random() < KEEP[found]
-    (left.kept if counts else left.dropped)[found] += 1
+def _counts(action: str, observation: str, where: str, seed: int, exclusions: Exclusions) -> bool:
+    """Draw whether an observation counts, with its category's ratio. The draw depends only on the seed and `where`."""
+    name = category(action, observation)
+    counts = random.Random(f"keep/{seed}/{where}".encode(errors="surrogatepass")).random() < KEEP[name]
+    (exclusions.kept if counts else exclusions.dropped)[name] += 1
     return counts

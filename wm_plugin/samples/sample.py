@@ -1,4 +1,4 @@
-"""What is trained on, before it takes a host's form: messages, which of them count, and columns for rewards."""
+"""A training sample for either host: messages, which of them count, and columns for rewards."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,10 +12,10 @@ class Sample:
     """A conversation to train on.
 
     Args:
-        messages: from the system's on. A model's turns have the role `assistant`, whoever it plays.
-        train: one a message; True = its tokens count. Only an assistant's message may count.
+        messages: the conversation. The trained model's messages have the role `assistant`, even where it plays the world.
+        train: a flag per message; True = its tokens count for the loss. Only an assistant's message may count.
         tools: JSON schemas for the prompt.
-        columns: what a reward or a report wants to know: `target`, `observer`, `task_id`, ...
+        columns: values for rewards and reports: `target`, `observer`, `task_id`, ...
     """
 
     messages: Sequence[Message]

@@ -1,4 +1,4 @@
-"""How near predictions come to what was really observed, by any reward."""
+"""Scores predictions against the real observations, by any reward."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,19 +21,19 @@ NO_MODEL = (
 
 
 def score(
-    found: Iterable[tuple[Transition, list[str]]], reward: Reward, prompts: Prompts
+    predictions: Iterable[tuple[Transition, list[str]]], reward: Reward, prompts: Prompts
 ) -> Iterator[tuple[Transition, list[str], list[float | None]]]:
-    """Each transition with its outputs and what the reward gives each of them, in order.
+    """Each transition with its outputs and their scores, in order.
 
-    None: the output holds no prediction, or the reward had nothing to say (None, NaN). The reward sees the prediction, not the
-    thinking before it. Its columns are `observer`, `tool`, `task_id`; for judges also `action`, and `context` with the history.
+    A score is None if the output holds no prediction, or if the reward gives None or NaN. The reward gets the prediction without
+    the thought before it. Its columns are `observer`, `tool`, `task_id`, and for judges `action`, and `context` with the history.
 
     Raises:
-        UserError: the reward does not give a number for each prediction.
+        UserError: the reward does not return one value per prediction.
     """
-    rest = iter(found)
+    rest = iter(predictions)
     while chunk := list(islice(rest, _AT_ONCE)):
-        read = [
+        extracted = [
             (row, place, prediction)
             for row, (_, outputs) in enumerate(chunk)
             for place, output in enumerate(outputs)
@@ -42,17 +42,19 @@ def score(
         columns = [_columns(transition) for transition, _ in chunk]
         truths = [_truth(transition, prompts) for transition, _ in chunk]
         values = reward(
-            [prediction for _, _, prediction in read],
-            [truths[row] for row, _, _ in read],
-            **{name: [columns[row][name] for row, _, _ in read] for name in columns[0]},
+            [prediction for _, _, prediction in extracted],
+            [truths[row] for row, _, _ in extracted],
+            **{name: [columns[row][name] for row, _, _ in extracted] for name in columns[0]},
         )
-        if len(values) != len(read):
-            raise UserError(f"the reward gave {len(values)} values for {len(read)} predictions; it must give one each")
+        if len(values) != len(extracted):
+            raise UserError(
+                f"the reward gave {len(values)} values for {len(extracted)} predictions; it must give one each"
+            )
         scores: list[list[float | None]] = [[None] * len(outputs) for _, outputs in chunk]
-        for (row, place, _), value in zip(read, values, strict=True):
+        for (row, place, _), value in zip(extracted, values, strict=True):
             scores[row][place] = None if value is None or math.isnan(value) else float(value)
-        for (transition, outputs), given in zip(chunk, scores, strict=True):
-            yield transition, outputs, given
+        for (transition, outputs), row_scores in zip(chunk, scores, strict=True):
+            yield transition, outputs, row_scores
 
 
 def _columns(transition: Transition) -> dict[str, str]:
@@ -67,19 +69,19 @@ def _columns(transition: Transition) -> dict[str, str]:
 
 
 def _truth(transition: Transition, prompts: Prompts) -> str:
-    """What stands in the label, read the way in which a prediction is."""
+    """The observation in the form of a prediction: extracted from the label that the prompts ask for."""
     try:
-        found = extract(target(transition.observation, prompts), prompts.tag).prediction
+        label = extract(target(transition.observation, prompts), prompts.tag).prediction
     except RowError:  # the observation holds the tags themselves
-        found = None
-    return transition.observation.text if found is None else found
+        label = None
+    return transition.observation.text if label is None else label
 
 
 def real_valued(name: str, embedding_model: str | None = None, embedding_server: str | None = None) -> Reward:
-    """A reward by name, as a similarity: the cosine and the ROUGE score themselves, without threshold and rounding.
+    """A reward by name, as a real-valued similarity: the cosine and the ROUGE score without threshold and rounding.
 
-    `rwml` is ROUGE for a tool's results and the cosine for everything else. A reward of the user's own goes by
-    `package.module:NAME`; a class is made without arguments.
+    `rwml` is ROUGE for tools' results and the cosine for everything else. The user's own reward is `package.module:NAME`; a class
+    is called without arguments.
 
     Raises:
         UserError: there is no such reward, or it needs a model that is not named.
@@ -89,7 +91,7 @@ def real_valued(name: str, embedding_model: str | None = None, embedding_server:
     if name in ("rwml", "embedding"):
         embedding = EmbeddingReward(embedding_model, base_url=embedding_server) if embedding_model else None
         if name == "rwml":
-            return Routed(RougeReward(), embedding)
+            return ByObserver(RougeReward(), embedding)
         if embedding is None:
             raise UserError(NO_MODEL)
         return embedding
@@ -104,21 +106,21 @@ def real_valued(name: str, embedding_model: str | None = None, embedding_server:
         ) from None
 
 
-class Routed:
-    """ROUGE for what tools said, and the cosine of embeddings for what users and environments did."""
+class ByObserver:
+    """One reward for tools' results and another for the observations of users and environments."""
 
     def __init__(self, tools: Reward, others: Reward | None) -> None:
         self._tools, self._others = tools, others
 
     def __call__(self, predictions: list[str], targets: list[str], observer: list[str], **_: Any) -> list[float | None]:
         values: list[float | None] = [None] * len(predictions)
-        for reward, wanted in ((self._tools, True), (self._others, False)):
-            chosen = [index for index, kind in enumerate(observer) if (kind == "tool") is wanted]
+        for reward, of_tools in ((self._tools, True), (self._others, False)):
+            chosen = [index for index, kind in enumerate(observer) if (kind == "tool") is of_tools]
             if not chosen:
                 continue
             if reward is None:
                 raise UserError(NO_MODEL)
-            given = reward([predictions[index] for index in chosen], [targets[index] for index in chosen])
-            for index, value in zip(chosen, given, strict=True):
+            scores = reward([predictions[index] for index in chosen], [targets[index] for index in chosen])
+            for index, value in zip(chosen, scores, strict=True):
                 values[index] = value
         return values

@@ -1,11 +1,13 @@
-"""A sample as tokens, and which of them count: the same ids and mask for every host.
+"""Tokenises samples: token ids and a loss mask that are the same for every host.
 
-Hosts tokenise conversations in ways of their own, which differ: one message by message, one all that follows the prompt, one by
-marks that few templates have. None can leave a single turn out. Here the whole conversation is written by the chat template and
-tokenised once, as the model will meet it. What counts is not searched for: the conversation is written a second time with
-sentinels in place of the contents that count, which gives the literal text around them; put together again with the contents it
-must be the conversation, character by character. Where it is not (calls, thoughts that a template puts in front), each message is
-looked at by itself: what of the conversation stays the same with a sentinel in its place is not the message's.
+The hosts tokenise conversations differently: one message by message, one everything after the prompt, one by marks that few
+templates have. None can exclude a single turn. Here the chat template renders the whole conversation, which is tokenised once, as
+the model will read it at inference.
+
+To locate the contents that count without searching for them, the conversation is rendered a second time with sentinels in their
+place. The text between the sentinels, joined with the contents, must equal the first rendering, character by character. Where it
+does not (tool calls, thoughts that a template moves to the front), each message is replaced by a sentinel alone: the part of the
+text that does not change with it is not the message's.
 """
 
 from bisect import bisect_left
@@ -17,30 +19,30 @@ from wm_plugin.samples.sample import Sample
 from wm_plugin.tokens.chat import Chat, plain_messages
 from wm_plugin.tokens.message import Message
 
-# Letters and digits only, so that escaping, stripping and tokenising templates all leave it as it is.
+# Letters and digits only, so that templates which escape or strip do not change it.
 _SENTINEL = "wmCounts{}q7Zk3Vx9Lp2"
-_ASKED = {"role": "user", "content": "x"}
+_QUESTION = {"role": "user", "content": "x"}
 
 
 class Tokens(NamedTuple):
     """A tokenised sample."""
 
     ids: list[int]
-    mask: list[int]  # 1 = the token counts. The first one never does: nothing predicts it
+    mask: list[int]  # 1 = the token counts. The first token never counts: nothing predicts it
 
 
 class Tokeniser:
-    """Turns samples into tokens by one tokenizer and its chat template.
+    """Tokenises samples with one tokenizer and its chat template.
 
-    Of an assistant's message that counts, its content counts, and the end of the turn. Of one with tool calls, or with a thought
-    in `reasoning_content`, everything counts that the template writes between the header of the turn and its end. White space
-    after the end of the turn does not. A token belongs to the text in which its first character lies.
+    For an assistant's message that counts, the content and the end of the turn count. If it has tool calls, or a thought in
+    `reasoning_content`, everything counts that the template writes between the header of the turn and its end. White space after
+    the end of the turn does not count. A token belongs to the text in which its first character lies.
 
     Args:
         tokenizer: a fast transformers tokenizer with a chat template.
 
     Raises:
-        UserError: it is a slow one, which cannot say where a token lies, or it has no chat template.
+        UserError: the tokenizer is slow, so that it has no offsets of tokens, or has no chat template.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -52,16 +54,16 @@ class Tokeniser:
         if not getattr(tokenizer, "chat_template", None):
             raise UserError("the tokenizer has no chat template; take that of an instruction-tuned model")
         self._chat = Chat(tokenizer)
-        asked = self._chat.render([_ASKED])
-        header = self._chat.render([_ASKED], add_generation_prompt=True)
-        self._header = header[len(asked) :] if header.startswith(asked) else ""
+        question = self._chat.render([_QUESTION])
+        header = self._chat.render([_QUESTION], add_generation_prompt=True)
+        self._header = header[len(question) :] if header.startswith(question) else ""
         self._end: str | None = None  # of a turn without calls
 
     def __call__(self, sample: Sample) -> Tokens:
         """A sample's tokens.
 
         Raises:
-            UserError: the template fails on it, or changes what counts.
+            UserError: the template fails on the sample, or changes the contents that count.
         """
         messages = plain_messages(sample.messages)
         text = self._chat.render(messages, tools=sample.tools)
@@ -75,10 +77,10 @@ class Tokeniser:
         return Tokens(list(ids), mask)
 
     def prompt_length(self, messages: Sequence[Message], tools: Sequence[Any] = ()) -> int:
-        """Tokens of a prompt, with the header of the turn that it asks for.
+        """The number of tokens of a prompt, with the header of the turn to be generated.
 
         Raises:
-            UserError: the template fails on it.
+            UserError: the template fails on the prompt.
         """
         text = self._chat.render(plain_messages(messages), tools=tools, add_generation_prompt=True)
         ((ids, _),) = self._chat.encode([text])
@@ -89,17 +91,19 @@ class Tokeniser:
     ) -> list[tuple[int, int]]:
         """The characters [start, end) of the text that count."""
         plain = [number for number in counted if not _more_than_content(messages[number])]
-        found = self._together(messages, plain, tools, text)
-        return [found[number] if number in found else self._alone(messages, number, tools, text) for number in counted]
+        together = self._together(messages, plain, tools, text)
+        return [
+            together[number] if number in together else self._alone(messages, number, tools, text) for number in counted
+        ]
 
     def _together(
         self, messages: list[Message], numbers: Sequence[int], tools: Sequence[Any], text: str
     ) -> dict[int, tuple[int, int]]:
-        """The regions of messages that are content alone, all in one rendering; none where that does not give the text again."""
+        """The regions of messages without calls and thoughts, from one rendering; empty if it does not reproduce the text."""
         if not numbers:
             return {}
         rest = self._chat.render(_masked(messages, numbers), tools=tools)
-        again, found = "", {}
+        again, regions = "", {}
         for number in numbers:
             before, _, rest = rest.partition(_SENTINEL.format(number))
             content, end = messages[number]["content"], self._end_of(messages[number])
@@ -107,18 +111,18 @@ class Tokeniser:
                 return {}
             start = len(again) + len(before)
             again += before + content
-            found[number] = start, start + len(content + end)
-        return found if again + rest == text else {}
+            regions[number] = start, start + len(content + end)
+        return regions if again + rest == text else {}
 
     def _alone(self, messages: list[Message], number: int, tools: Sequence[Any], text: str) -> tuple[int, int]:
-        """The region of one message: what stands between what comes before it and after it, whatever it says."""
+        """The region of one message: the text between the parts before and after it that do not depend on its content."""
         message = messages[number]
         masked = self._chat.render(_masked(messages, [number]), tools=tools)
-        before, found, after = masked.partition(_SENTINEL.format(number))
-        if not found:
+        before, sentinel, after = masked.partition(_SENTINEL.format(number))
+        if not sentinel:
             return self._without_content(messages, number, tools, text)
         header = before.rfind(self._header) if self._header else -1
-        if header >= 0:  # what follows it, before the content, may depend on the content
+        if header >= 0:  # the text between header and content may depend on the content
             before = before[: header + len(self._header)]
         end = self._end_of(message)
         left = len(text) - len(after) + len(end)
@@ -130,7 +134,7 @@ class Tokeniser:
             parts = [message["content"], (message.get("reasoning_content") or "").strip()]
             parts += [call["function"]["name"] for call in message.get("tool_calls") or ()]
             written = whole.endswith(end.lstrip()) and all(part in whole for part in parts)
-        else:  # a header may itself begin a thought, which the data have too
+        else:  # the header may begin a thought that the content begins with too
             start = left - len(message["content"] + end)
             written = start >= max(header, 0) and text.startswith(message["content"] + end, start)
         if not written:
@@ -140,23 +144,23 @@ class Tokeniser:
     def _without_content(
         self, messages: list[Message], number: int, tools: Sequence[Any], text: str
     ) -> tuple[int, int]:
-        """The region of a message with calls in a template that writes no content beside them."""
+        """The region of a message with calls, for a template that writes no content beside them."""
         message = messages[number]
         before = self._header
         if number:
             before = self._chat.render(messages[:number], tools=tools, add_generation_prompt=True)
-        asked = self._chat.render([_ASKED], add_generation_prompt=True)
-        written = self._chat.render([_ASKED, message])
-        whole = written[len(asked) :].rstrip()
-        if message["content"] or not written.startswith(asked) or not text.startswith(before + whole):
+        question = self._chat.render([_QUESTION], add_generation_prompt=True)
+        written = self._chat.render([_QUESTION, message])
+        whole = written[len(question) :].rstrip()
+        if message["content"] or not written.startswith(question) or not text.startswith(before + whole):
             raise UserError(_changed(number))
         return len(before), len(before) + len(whole)
 
     def _end_of(self, message: Message) -> str:
-        """What the template writes after a message's content, to the end of the turn: its calls, and a token that says so."""
+        """The text that the template writes after a message's content: its calls and the end of the turn."""
         if not message.get("tool_calls") and self._end is not None:
             return self._end
-        probe = self._chat.render([_ASKED, *_masked([message], [0])])
+        probe = self._chat.render([_QUESTION, *_masked([message], [0])])
         end = probe.partition(_SENTINEL.format(0))[2].rstrip()
         if not message.get("tool_calls"):
             self._end = end

@@ -1,4 +1,4 @@
-"""The data: anybody's rollouts as trajectories, and what is made of them."""
+"""Rollouts of any format as trajectories, and their transitions: (history, action, next observation)."""
 
 from wm_plugin.trajectories.expand import expand
 from wm_plugin.trajectories.readers import read

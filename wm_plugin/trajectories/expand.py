@@ -1,7 +1,7 @@
-"""Trajectories to transitions: (history, action, next observation), what a world model is trained and tested on.
+"""Trajectories to transitions: (history, action, next observation). World models are trained and tested on these.
 
-Which turns: all of them (RWML), exactly one a trajectory (Qwen-AgentWorld's RL: shared prefixes collapse training), or the first,
-the last and three in between (AgentWorldBench). Splits go by task, never by turn.
+The turns to use are all of them (RWML), one per trajectory (Qwen-AgentWorld's RL, where shared prefixes collapse training), or
+the first, the last and three in between (AgentWorldBench). Splits are by task, never by turn.
 """
 
 import hashlib
@@ -9,16 +9,16 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Literal
 
 from pydantic import ValidationError
 
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.trajectories import files
+from wm_plugin.trajectories.draws import uniform
+from wm_plugin.trajectories.readers import read
 from wm_plugin.trajectories.schema import Observation, Trajectory, Transition, Turn
 from wm_plugin.trajectories.turn_texts import action_text
 
-Sampling = Literal["all", "one", "bench"]
 SAMPLINGS = ("all", "one", "bench")
 _BENCH = 5  # the first, the last and three uniform ones
 
@@ -32,21 +32,21 @@ def expand(
     count: Callable[[str], int] | None = None,
     seed: int = 0,
 ) -> Iterator[Transition]:
-    """The transitions of trajectories, in their order.
+    """The transitions of trajectories, in order.
 
-    A turn with several results is a transition for each of them, all with the same action; `observation.call` says which call was
-    answered. What the user observes is in the history, and never a target.
+    A turn with several results gives one transition for each, all with the same action; `observation.call` is the index of the
+    call that the result answers. What a user observes of its own tools is in the history, and never a target.
 
     Args:
         turns: `all`; `one`, drawn at random for each trajectory; `bench`, the first, the last and three more at random.
-        history: turns before the action that are kept; None keeps them all.
-        history_tokens: tokens of the history instead: as many of the last turns as fit, whole, even none. A turn is as long
-            as the text of its action and its observations by `count`; headings and templates come on top.
-        count: tokens of a text, for `history_tokens`.
-        seed: of the draws. A trajectory's draw depends on nothing but the seed and where it comes from.
+        history: how many turns before the action to keep; None keeps all.
+        history_tokens: a limit in tokens instead. The last turns that fit are kept whole; there may be none. A turn's length is
+            that of its action's and its observations' texts by `count`; headings and templates are not counted.
+        count: the number of tokens of a text, for `history_tokens`.
+        seed: of the draws. A trajectory's draw depends only on the seed and the trajectory's identity.
 
     Raises:
-        UserError: `turns` or `history` is none of these, or the history is given twice.
+        UserError: `turns` or `history` has another value, or both limits of the history are set.
     """
     if turns not in SAMPLINGS:
         raise UserError(f"turns is {turns!r}{nearest(turns, SAMPLINGS)}")
@@ -61,8 +61,8 @@ def expand(
         observed = list(trajectory.observed())
         start = _starts(trajectory.turns, history, history_tokens, count)
         name = identity(trajectory)
-        luck = random.Random(f"{seed}/{name}".encode(errors="surrogatepass"))
-        for index in _chosen(len(observed), turns, luck):
+        rng = random.Random(f"{seed}/{name}".encode(errors="surrogatepass"))
+        for index in _draw(len(observed), turns, rng):
             number, _, observation = observed[index]
             yield transition(trajectory, number, observation, name=name, first=start(number))
 
@@ -70,7 +70,12 @@ def expand(
 def transition(
     trajectory: Trajectory, number: int, observation: Observation, *, name: str, first: int = 0
 ) -> Transition:
-    """The transition to an observation of turn `number`, with the history from turn `first` on; `name` is the identity."""
+    """The transition to an observation of turn `number`.
+
+    Args:
+        name: the trajectory's `identity`.
+        first: the turn with which the history begins.
+    """
     return Transition(
         trajectory=name,
         turn=number,
@@ -86,7 +91,7 @@ def transition(
 def _starts(
     turns: Sequence[Turn], history: int | None, history_tokens: int | None, count: Callable[[str], int] | None
 ) -> Callable[[int], int]:
-    """For a turn, the first one of its history."""
+    """A function from a turn's number to the number of the first turn of its history."""
     if history_tokens is None or count is None:
         return lambda number: 0 if history is None else max(0, number - history)
     limit, tokens = history_tokens, cache(lambda number: _tokens(turns[number], count))
@@ -107,18 +112,18 @@ def _tokens(turn: Turn, count: Callable[[str], int]) -> int:
     return sum(count(text) for text in texts if text)
 
 
-def _chosen(count: int, turns: str, luck: random.Random) -> Iterable[int]:
+def _draw(count: int, turns: str, rng: random.Random) -> Iterable[int]:
     if turns == "all" or count == 0:
         return range(count)
     if turns == "one":
-        return [luck.randrange(count)]
+        return [rng.randrange(count)]
     if count <= _BENCH:
         return range(count)
-    return sorted([0, count - 1, *luck.sample(range(1, count - 1), _BENCH - 2)])
+    return sorted([0, count - 1, *rng.sample(range(1, count - 1), _BENCH - 2)])
 
 
 def identity(trajectory: Trajectory) -> str:
-    """A name for a trajectory, the same in every run over the same files."""
+    """A trajectory's name: the same in every run over the same files, and different for every trajectory of them."""
     source = trajectory.source
     if source is None:
         digest = hashlib.sha256(b"\n".join(turn.to_bytes() for turn in trajectory.turns))
@@ -129,21 +134,23 @@ def identity(trajectory: Trajectory) -> str:
 def is_validation(trajectory: Trajectory, share: float, seed: int = 0) -> bool:
     """Whether a trajectory's task belongs to the validation split, which gets `share` of the tasks.
 
-    A fixed function of the task: other files, another order or more data move no task from one side to the other. A trajectory
-    without a task is a task of its own.
+    The draw depends only on the task and the seed: other files, another order or more data do not move a task to the other side.
+    A trajectory without a task counts as a task of its own.
+
+    Raises:
+        UserError: the share is not between 0 and 1.
     """
     if not 0 <= share <= 1:
         raise UserError(f"the validation share is {share}; write a number between 0 and 1")
     task = trajectory.task_id or identity(trajectory)
-    number = int.from_bytes(hashlib.sha256(f"{seed}/{task}".encode(errors="surrogatepass")).digest()[:8], "big")
-    return number / 2**64 < share
+    return uniform(f"{seed}/{task}") < share
 
 
 def holds_transitions(path: str | Path) -> bool:
-    """Whether a file is one of transitions, by its first record.
+    """Whether a file holds transitions, judged by its first record.
 
     Raises:
-        UserError: it does not exist, is empty or no JSON.
+        UserError: the file does not exist, is empty or is not JSON.
     """
     path = Path(path)
     if path.suffix == ".parquet":
@@ -152,11 +159,20 @@ def holds_transitions(path: str | Path) -> bool:
     return isinstance(sample, Mapping) and {"history", "action", "observation"} <= sample.keys()
 
 
+def transitions_in(path: str | Path) -> Iterator[Transition]:
+    """The transitions of a file: as they are, or those of all turns of its trajectories.
+
+    Raises:
+        UserError: as `read_transitions` and `read`.
+    """
+    return read_transitions(path) if holds_transitions(path) else expand(read(path))
+
+
 def read_transitions(path: str | Path) -> Iterator[Transition]:
     """The transitions of a file that `write_transitions` wrote, one by one.
 
     Raises:
-        UserError: a row is none; the message names it.
+        UserError: a row is not a transition; the message names the row.
     """
     path = Path(path)
     for record in files.lines(path):

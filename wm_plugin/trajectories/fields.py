@@ -1,6 +1,6 @@
-"""Trajectories as plain dicts, for conversion: checked as the records are and written alike, byte for byte, in half the time.
+"""Trajectories as plain dicts, for `wm data convert`: validated like the records and written as the same bytes, but faster.
 
-A row has some fifty records; making them as objects, only to write them, is most of what a conversion would do.
+A row has some fifty records. Conversion writes them and never reads them, so it need not build them as objects.
 """
 
 import math
@@ -12,13 +12,13 @@ from pydantic_core import SchemaValidator
 
 from wm_plugin.trajectories.schema import Trajectory
 
-Fields = dict[str, Any]  # of a record, and of the records in it
+Fields = dict[str, Any]  # of a record; the records in it are dicts too
 
 
-def _plain(schema: Any) -> Any:
-    """A record's core schema, with a dict for every record."""
+def _as_dicts(schema: Any) -> Any:
+    """pydantic's core schema of a record, with a dict in place of every record."""
     if isinstance(schema, list):
-        return [_plain(item) for item in schema]
+        return [_as_dicts(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     if schema.get("type") == "model":
@@ -30,33 +30,33 @@ def _plain(schema: Any) -> Any:
             "fields": {
                 name: {
                     "type": "typed-dict-field",
-                    "schema": _plain(field["schema"]),
+                    "schema": _as_dicts(field["schema"]),
                     "required": field["schema"]["type"] != "default",
                 }
                 for name, field in fields.items()
             },
         }
-    found = {key: _plain(value) for key, value in schema.items() if key != "metadata"}
-    if isinstance(found.get("default"), BaseModel):
-        found["default"] = found["default"].model_dump()
-    return found
+    result = {key: _as_dicts(value) for key, value in schema.items() if key != "metadata"}
+    if isinstance(result.get("default"), BaseModel):
+        result["default"] = result["default"].model_dump()
+    return result
 
 
-_VALIDATOR = SchemaValidator(_plain(Trajectory.__pydantic_core_schema__))
+_VALIDATOR = SchemaValidator(_as_dicts(Trajectory.__pydantic_core_schema__))
 
 
 def check(fields: Any) -> Fields:
-    """A trajectory's fields with all that was left out, as `Trajectory.model_validate` would have them.
+    """A trajectory's fields, validated and completed with defaults as by `Trajectory.model_validate`.
 
     Raises:
-        pydantic.ValidationError: they do not fit.
+        pydantic.ValidationError: they do not fit the schema.
     """
-    found: Fields = _VALIDATOR.validate_python(fields)
-    return found
+    complete: Fields = _VALIDATOR.validate_python(fields)
+    return complete
 
 
 def to_bytes(fields: Fields) -> bytes:
-    """What `Trajectory.to_bytes` gives of the same fields."""
+    """The same bytes as `Trajectory.to_bytes` of these fields."""
     try:
         if math.isfinite(fields["reward"] or 0.0):  # orjson writes an infinite number as null
             return orjson.dumps(fields)

@@ -1,6 +1,6 @@
-"""Files as a stream of JSON records, in constant memory, whatever is broken in them.
+"""Files as streams of JSON records, in constant memory. A broken record is reported and does not end the stream.
 
-Four layouts occur: one record a line; one array of records; one document with the records at a place inside it; parquet.
+There are four layouts: a record per line; an array of records; a document with the records at a place inside it; parquet.
 """
 
 import gzip
@@ -14,30 +14,30 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 import ijson
-import orjson
-from pydantic_core import from_json
 
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories import parquet
 from wm_plugin.trajectories.errors import RowError
-from wm_plugin.trajectories.schema import has_long_number
+from wm_plugin.trajectories.json_values import loads
 
 Layout = Literal["lines", "array", "document", "one", "parquet"]
-_HEAD = 1 << 16  # bytes that decide what a file is
-_EVENTS = 20_000  # of a document's parser, for the same
-_ROWS = 20  # of an array, for the same
-_BUFFER = 1 << 22  # bytes; ijson begins a long string anew with every buffer
-_LINE = 1 << 26  # bytes that are read at once, at most, where a whole line or document is not asked for
-# What reading raises where a document is broken.
+_HEAD = 1 << 16  # bytes by which `head` tells the layout
+_EVENTS = 20_000  # of a document's parser, for the same purpose
+_ROWS = 20  # of an array, for the same purpose
+_BUFFER = 1 << 22  # bytes; ijson scans a long string from its start for every buffer
+_LINE = 1 << 26  # bytes read at once at most, except where a whole line or document is needed
+# What ijson and the file raise on a broken document.
 BROKEN = (ijson.JSONError, UnicodeDecodeError, RecursionError, OSError, EOFError, zlib.error)
 
 
 @dataclass(frozen=True)
 class Head:
-    """What a file begins with.
+    """The beginning of a file.
 
-    `layout` is "one" where a single line may be a line or a whole document. `sample` is the first record; of a long document over
-    several lines only its top-level keys, with plain values as they are, objects as their keys, lists empty.
+    Attributes:
+        layout: "one" if the file is a single line, which may be a record or a whole document.
+        sample: the first record. Of a long document over several lines only the top-level keys: plain values are kept, objects
+            are reduced to their keys, lists are empty.
     """
 
     layout: Layout
@@ -45,7 +45,7 @@ class Head:
 
     @property
     def keys(self) -> dict[str, Any]:
-        """The top level of what may be a document; empty where it is not one."""
+        """The top-level keys of a file that may be a document; empty for other layouts."""
         return self.sample if self.layout in ("document", "one") and isinstance(self.sample, dict) else {}
 
 
@@ -56,14 +56,14 @@ class Record:
     row: int  # 0-based
     value: Any = None
     error: RowError | None = None
-    raw: str = ""  # of a record that could not be read
+    raw: str = ""  # the text of a record that could not be parsed
 
 
 def open_file(path: Path) -> IO[bytes]:
-    """A file after its byte order mark, unzipped on the way if it is gzipped.
+    """A file opened for reading, behind its byte order mark; gzip is decompressed.
 
     Raises:
-        UserError: it does not exist or cannot be read.
+        UserError: the file does not exist or cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -77,10 +77,10 @@ def open_file(path: Path) -> IO[bytes]:
 
 
 def head(path: Path) -> Head:
-    """What a file is.
+    """The layout and the first record of a file.
 
     Raises:
-        UserError: it is empty, or no JSON and no parquet.
+        UserError: the file is empty, or neither JSON nor parquet.
     """
     if path.suffix == ".parquet":
         first = next(_rows(path), None)
@@ -93,7 +93,7 @@ def head(path: Path) -> Head:
             while start.isspace() and (more := file.read(_HEAD)):
                 start = more
             full = len(start) == _HEAD
-            if full and b"\n" not in start.lstrip():  # a line longer than the head; a longer one still is a document
+            if full and b"\n" not in start.lstrip():  # a line longer than _HEAD; one longer than _LINE is a document
                 start += file.readline(_LINE)
                 start += file.read(_HEAD)
     except (OSError, EOFError, zlib.error) as error:
@@ -114,7 +114,7 @@ def head(path: Path) -> Head:
     keys, broken = _keys(path)
     if broken and (later := _later(rest)):
         return Head("lines", later)
-    whole = _loads(text) if not full else None  # a small document is seen as it is
+    whole = _loads(text) if not full else None  # a small document is its own sample
     return Head("document", whole if isinstance(whole, dict) else keys)
 
 
@@ -138,7 +138,7 @@ def _rows(path: Path) -> Iterator[Record]:
 
 
 def ranges(path: Path, size: int) -> Iterator[tuple[int, int, int]]:
-    """A file of lines in ranges of about `size` bytes, which end where lines end: (start, end, number of the first row)."""
+    """Cut a file of lines into ranges of about `size` bytes that end with a line: (start, end, number of the first row)."""
     with open_file(path) as file:
         start = end = file.tell()
         first = row = 0
@@ -153,7 +153,7 @@ def ranges(path: Path, size: int) -> Iterator[tuple[int, int, int]]:
 
 
 def whole(path: Path) -> Record:
-    """A document that is one record."""
+    """The single record of a file that is one document."""
     with open_file(path) as file:
         try:
             return parse(0, file.read())
@@ -190,11 +190,11 @@ def items(path: Path, place: str) -> Iterator[Record]:
             return
         except BROKEN as error:
             problem = _broken(error)
-    again = _python(path)
+    document = _load_whole(path)
     for key in filter(None, place.split(".")):
         if key != "item":
-            again = again.get(key) if isinstance(again, dict) else None
-    values = again if isinstance(again, list) and place else [again] if again is not None else None
+            document = document.get(key) if isinstance(document, dict) else None
+    values = document if isinstance(document, list) and place else [document] if document is not None else None
     if values is None:
         yield Record(row, error=problem)
     else:
@@ -212,15 +212,15 @@ def pairs(path: Path, place: str = "") -> Iterator[tuple[str, Record]]:
             return
         except BROKEN as error:
             problem = _broken(error)
-    again = _python(path) if not place else None
-    if isinstance(again, dict):
-        yield from ((key, Record(n, value)) for n, (key, value) in enumerate(again.items()) if n >= row)
+    document = _load_whole(path) if not place else None
+    if isinstance(document, dict):
+        yield from ((key, Record(n, value)) for n, (key, value) in enumerate(document.items()) if n >= row)
     else:
         yield "", Record(row, error=problem)
 
 
-def _python(path: Path) -> Any:
-    """Once more with Python's parser, which takes NaN and integers of over 64 bits; None if it is too large, or broken."""
+def _load_whole(path: Path) -> Any:
+    """A whole document by `loads`, which takes NaN and integers of over 64 bits; None if it is too large or broken."""
     with open_file(path) as file:
         try:
             text = file.read(_LINE + 1)
@@ -234,13 +234,9 @@ def _broken(error: Exception) -> RowError:
 
 
 def parse(row: int, line: bytes) -> Record:
-    """One line as a record."""
+    """A line as a record; what cannot be parsed becomes a record with an error."""
     try:
-        return Record(row, from_json(line) if has_long_number(line) else orjson.loads(line))
-    except ValueError:
-        pass  # a second look says what is wrong, or that Python reads it
-    try:
-        return Record(row, json.loads(line.decode()))
+        return Record(row, loads(line))
     except UnicodeDecodeError as error:
         reason, kind = f"not UTF-8 at byte {error.start}", "not UTF-8"
     except json.JSONDecodeError as error:
@@ -254,45 +250,45 @@ def parse(row: int, line: bytes) -> Record:
 
 def _loads(text: bytes, errors: str = "replace") -> Any:
     try:
-        return json.loads(text.decode(errors=errors))
+        return loads(text.decode(errors=errors))
     except (ValueError, RecursionError):
         return None
 
 
 def _later(text: bytes) -> dict[str, Any] | None:
-    """The first line that is a record, where the very first is broken."""
+    """The first later line that is an object, for files whose first line is broken."""
     lines = (_loads(line) for line in text.split(b"\n") if line[:1] == b"{")
     return next((value for value in lines if isinstance(value, dict)), None)
 
 
 def _first(path: Path) -> Any:
-    """An array's first object: a broken row does not decide what a file is."""
+    """An array's first object. Other values before it are skipped, so that a broken row does not decide the format."""
     rows = (record.value for record in islice(items(path, "item"), _ROWS))
     return next((value for value in rows if isinstance(value, dict)), None)
 
 
 def _keys(path: Path) -> tuple[dict[str, Any], bool]:
-    """A document's top-level keys, as far as a bounded look goes, and whether it broke off on the way."""
-    found: dict[str, Any] = {}
+    """A document's top-level keys within the first events of its parser, and whether it is broken there."""
+    keys: dict[str, Any] = {}
     key = ""
     with open_file(path) as file:
         try:
             for place, event, value in islice(ijson.parse(file, use_float=True, buf_size=_BUFFER), _EVENTS):
                 if place == "" and event == "map_key":
                     key = value
-                    found[key] = None
+                    keys[key] = None
                 elif key and place == key:
                     if event == "start_map":
-                        found[key] = {}
+                        keys[key] = {}
                     elif event == "map_key":
-                        found[key][value] = None
+                        keys[key][value] = None
                     elif event == "start_array":
-                        found[key] = []
+                        keys[key] = []
                     elif event not in ("end_map", "end_array"):
-                        found[key] = value
+                        keys[key] = value
         except BROKEN:
-            return found, True  # reading it will say so
-    return found, False
+            return keys, True  # reading the records reports the error
+    return keys, False
 
 
 def _line(error: Exception) -> str:

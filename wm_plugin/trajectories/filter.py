@@ -1,7 +1,7 @@
-"""What is not worth learning, or would be learned wrongly. Each filter counts what it took.
+"""Filters for trajectories and turns that are not worth learning, or would teach something wrong. Each counts what it removes.
 
-Filters of trajectories take a whole one out; filters of turns take single turns out of it, so that what comes after still follows
-from what is left.
+Trajectory filters remove whole trajectories. Turn filters remove single turns whose removal does not break the story: what
+follows still follows from the turns before.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.trajectories.schema import Trajectory, Turn
 
-# What worlds say when they are out of order; a user's own come by `failures`.
+# Observations of a broken environment. Users add patterns with `failures`.
 FAILURES = (
     r"connection (refused|reset)",
     r"\b50[234] (bad gateway|service unavailable|gateway time-?out)",
@@ -20,7 +20,7 @@ FAILURES = (
 )
 INVALID = (r"^nothing happens\.?$", r"^(unknown|invalid|illegal) action\b", r"^no known action matches")
 
-# After such an observation the same action once more is a retry.
+# After such an observation, the same action once more counts as a retry.
 _FAILED = re.compile(
     r"\b(error|exception|traceback|fail(ed|ure)?|timed? ?out|try again|busy|unavailable)\b", re.IGNORECASE
 )
@@ -32,7 +32,7 @@ def _too_short(trajectory: Trajectory) -> bool:
 
 
 def _undeclared_tools(trajectory: Trajectory) -> bool:
-    """A call of a tool that the context does not declare; a context without tools declares nothing, and forbids nothing."""
+    """A call of a tool that the context does not declare. A context without tools forbids nothing."""
     declared = {str((tool.get("function") or tool).get("name")) for tool in trajectory.context.action_space}
     called = {call.name for turn in trajectory.turns if turn.actor == "agent" for call in turn.action.calls}
     return bool(declared) and not called <= declared
@@ -43,9 +43,9 @@ def _empty_actions(turns: Sequence[Turn]) -> list[Turn]:
 
 
 def _retries(turns: Sequence[Turn]) -> list[Turn]:
-    """Of an action that failed and was tried again the last trial stays: with it, the state that it left.
+    """Of an action that failed and was retried, only the last attempt stays, which left the world in its state.
 
-    The same action again without a failure (to wait, to scroll) is no retry.
+    Repeating an action that did not fail (to wait, to scroll) is not a retry.
     """
     following: list[Turn | None] = [*turns[1:], None]
     return [turn for turn, after in zip(turns, following, strict=True) if not _retried(turn, after)]
@@ -53,23 +53,23 @@ def _retries(turns: Sequence[Turn]) -> list[Turn]:
 
 def _retried(turn: Turn, after: Turn | None) -> bool:
     failed = any(observation.error or _FAILED.search(observation.text) for observation in turn.observations)
-    return failed and after is not None and (turn.actor, _acts(turn)) == (after.actor, _acts(after))
+    return failed and after is not None and (turn.actor, _action_key(turn)) == (after.actor, _action_key(after))
 
 
-def _acts(turn: Turn) -> object:
+def _action_key(turn: Turn) -> object:
     return turn.action.text, [(call.name, call.arguments) for call in turn.action.calls]
 
 
 def _no_change(turns: Sequence[Turn]) -> list[Turn]:
-    """Turns after which the world looks as before (for screens and pages)."""
+    """Drops turns after which the world looks as before (for screens and pages)."""
     kept: list[Turn] = []
-    seen: object = None
+    before: list[str] = []
     for turn in turns:
-        shown = [observation.text for observation in turn.observations]
-        if not shown or shown != seen:
+        texts = [observation.text for observation in turn.observations]
+        if not texts or texts != before:
             kept.append(turn)
-        if shown:
-            seen = shown
+        if texts:
+            before = texts
     return kept
 
 
@@ -83,19 +83,19 @@ TURN_FILTERS: dict[str, Callable[[Sequence[Turn]], list[Turn]]] = {
     "no_change": _no_change,
 }
 NAMES = (*TURN_FILTERS, "invalid_actions", "environment_failures", *TRAJECTORY_FILTERS, "duplicates")
-DEFAULT = tuple(name for name in NAMES if name != "no_change")  # which is for screens
+DEFAULT = tuple(name for name in NAMES if name != "no_change")  # no_change is for screens
 
 
 class Filter:
-    """Filters trajectories, and counts in `taken` what each filter took: turns of the turn filters, trajectories of the others.
+    """Filters trajectories. `taken` counts what each filter removed: turns for turn filters, trajectories for the others.
 
     Args:
-        names: of the filters, applied in the order of `NAMES`, whatever the order here.
-        failures: patterns of observations that mean that the environment failed, beside `FAILURES`. They take the trajectory.
-        invalid: patterns of observations that answer an action that was none, beside `INVALID`. They take the turn.
+        names: the filters to apply, always in the order of `NAMES`.
+        failures: more patterns, beside `FAILURES`, of observations that show a broken environment. Each removes the trajectory.
+        invalid: more patterns, beside `INVALID`, of observations that answer an invalid action. Each removes the turn.
 
     Raises:
-        UserError: a filter that does not exist, or a pattern that is no regular expression.
+        UserError: an unknown filter, or a pattern that is not a regular expression.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Filter:
         self.taken: Counter[str] = Counter()
         self._failures = _pattern([*FAILURES, *failures])
         self._invalid = _pattern([*INVALID, *invalid])
-        self._seen: set[bytes] = set()
+        self._digests: set[bytes] = set()
 
     def __call__(self, trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
         for trajectory in trajectories:
@@ -136,9 +136,9 @@ class Filter:
         if name == "duplicates":
             parts = [trajectory.context.to_bytes(), *(turn.to_bytes() for turn in trajectory.turns)]
             digest = hashlib.sha256(b"\n".join(parts)).digest()
-            known = digest in self._seen
-            self._seen.add(digest)
-            return known
+            duplicate = digest in self._digests
+            self._digests.add(digest)
+            return duplicate
         return TRAJECTORY_FILTERS[name](trajectory)
 
     def _valid(self, turns: Sequence[Turn]) -> list[Turn]:

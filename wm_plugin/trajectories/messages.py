@@ -1,23 +1,24 @@
-"""Chat messages to turns: what tool-calling conversations of every kind have in common.
+"""Chat messages to turns, for every format of tool-calling conversations.
 
-A turn is an assistant's message with what answers it: the results of its calls, in order, and the user's reply. Where users call
+A turn is an assistant's message with its answers: the results of its calls, in order, and the user's reply. Where users call
 tools too (τ²-bench), their calls and results are turns of the actor `user`, and their reply answers the agent's last turn.
 
-What the system says in the middle is observed too: before the first turn, nobody knew it.
+A system message in the middle of a conversation is an observation of the turn before it.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from wm_plugin.tokens.message import Message
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.fields import Fields
-from wm_plugin.trajectories.schema import DEEPEST, Action, Actor, loads, too_deep
+from wm_plugin.trajectories.json_values import DEEPEST, loads, too_deep
+from wm_plugin.trajectories.schema import Action, Actor
 
-_ACTORS: dict[str, Actor] = {"user": "user", "assistant": "agent"}  # τ²-bench's requestors
-_THOUGHTS = ("reasoning_content", "reasoning", "thought")  # the first of them that says something
-# What of a message has a field; the rest (cost, usage, timestamp, ...) is kept apart, see `Conversation.rest`.
+_ACTORS: dict[str, Actor] = {"user": "user", "assistant": "agent"}  # the requestors of τ²-bench
+_THOUGHTS = ("reasoning_content", "reasoning", "thought")  # in order of preference
+# The keys of a message that become fields. The others (cost, usage, timestamp, ...) go to `Conversation.rest`.
 _READ = {
     "system": {"role", "content"},
     "developer": {"role", "content"},
@@ -29,21 +30,40 @@ _READ["function"] = _READ["tool"]
 
 
 class Conversation:
-    """Takes messages one by one, and gives the turns that they make."""
+    """A conversation's messages as a context and turns.
 
-    def __init__(self) -> None:
+    Args:
+        messages: the conversation from its start; more can follow with `add`.
+
+    Raises:
+        RowError: see `add`.
+    """
+
+    def __init__(self, messages: Iterable[Any] = ()) -> None:
         self.system: list[str] = []
-        self.opening: list[str] = []  # what the user said before the agent's first turn
+        self.opening: list[str] = []  # the user's messages before the agent's first turn
         self.turns: list[_Open] = []
         self._agent: _Open | None = None  # its last turn
         self._waiting: list[_Open] = []  # turns with unanswered calls
         self._rest: dict[str, Any] = {}
+        for number, message in enumerate(messages, 1):
+            self.add(message, number)
+
+    @property
+    def task(self) -> str:
+        """The system messages before the first turn, joined."""
+        return "\n\n".join(self.system)
+
+    @property
+    def initial_state(self) -> str:
+        """The user's messages before the first turn, joined."""
+        return "\n\n".join(self.opening)
 
     def add(self, message: Any, number: int) -> None:
         """The next message of the conversation.
 
         Raises:
-            RowError: it is none, or answers nothing.
+            RowError: it is not a message, or a result that answers no call. The error names the message by its `number`.
         """
         if not isinstance(message, dict):
             raise RowError(f"message {number} is {type(message).__name__}, not an object")
@@ -67,14 +87,14 @@ class Conversation:
                 self.system.append(text)
 
     def fields(self) -> list[Fields]:
-        """The turns as the fields of their records, which are checked with the whole trajectory: half the time."""
+        """The turns as fields, to be validated together with their trajectory, which is faster than one by one."""
         return [turn.close() for turn in self.turns]
 
     @property
     def rest(self) -> dict[str, Any]:
-        """What has no field, for the metadata: `message_data`, by the message's number from 1 on; empty if there is nothing.
+        """The keys of messages that have no field, for the metadata: `message_data`, by the message's number from 1 on.
 
-        It does not stand at the turns, because a transition's history repeats those.
+        They are not stored in the turns, because a transition's history repeats its turns. Empty if there are none.
         """
         return {"message_data": self._rest} if self._rest else {}
 
@@ -107,41 +127,42 @@ class Conversation:
             waiting = [turn for turn in waiting if turn.actor == actor]
         if not waiting:
             raise RowError(f"message {number} is a tool's result, but no call is unanswered", "orphan result")
-        wanted = call_id_of(message)
+        call_id = call_id_of(message)
         turn = waiting[-1]
-        if len(waiting) > 1 and not turn.wants(wanted):
-            turn = next((earlier for earlier in reversed(waiting) if earlier.wants(wanted)), turn)
-        turn.results.append((wanted, message))
+        if len(waiting) > 1 and not turn.wants(call_id):
+            turn = next((earlier for earlier in reversed(waiting) if earlier.wants(call_id)), turn)
+        turn.results.append((call_id, message))
         if not turn.waiting:
             self._waiting.remove(turn)
 
 
 class _Open:
-    """A turn whose answers are still coming."""
+    """A turn that may still get answers."""
 
     __slots__ = ("action", "actor", "calls", "others", "results")
 
     def __init__(self, action: Fields, actor: Actor) -> None:
         self.action, self.actor = action, actor
         self.calls: list[Fields] = action.get("calls", [])
-        self.results: list[tuple[str | None, Message]] = []  # with the id of the call that each names
+        self.results: list[tuple[str | None, Message]] = []  # each with the id of the call that it names
         self.others: list[Fields] = []
 
     @property
     def waiting(self) -> bool:
         return len(self.results) < len(self.calls)
 
-    def wants(self, identity: str | None) -> bool:
+    def wants(self, call_id: str | None) -> bool:
         """Whether a call of this id is unanswered."""
-        if identity is None:
+        if call_id is None:
             return False
-        asked = [call["id"] for call in self.calls].count(identity)
-        return asked > 0 and asked > [named for named, _ in self.results].count(identity)
+        calls = [call["id"] for call in self.calls].count(call_id)
+        return calls > [result_id for result_id, _ in self.results].count(call_id)
 
     def close(self) -> Fields:
-        """Results in the order of their calls, and then what else was said.
+        """The turn's fields, with the results in the order of their calls before all other observations.
 
-        Calls are found by id where that says which, else by position: ids are missing in old formats, and repeated in real files.
+        A result belongs to the call of its id, else to the next call without a result: old formats have no ids, and real files
+        repeat them.
         """
         turn = {"action": self.action, "observations": self.others, "actor": self.actor}
         if not self.results:
@@ -151,17 +172,17 @@ class _Open:
             turn["observations"] = [_observation(self.results[0][1], 0, calls[0]["name"]), *self.others]
             return turn
         open_calls = list(range(len(calls)))
-        found: dict[int, Message] = {}
+        by_call: dict[int, Message] = {}
         rest = []
-        for identity, message in self.results:
-            index = next((i for i in open_calls if identity is not None and calls[i]["id"] == identity), None)
+        for call_id, message in self.results:
+            index = next((i for i in open_calls if call_id is not None and calls[i]["id"] == call_id), None)
             if index is None:
                 rest.append(message)
             else:
                 open_calls.remove(index)
-                found[index] = message
-        found |= dict(zip(open_calls, rest, strict=False))  # `waiting` has seen to it that there are enough calls
-        tools = [_observation(found[index], index, calls[index]["name"]) for index in sorted(found)]
+                by_call[index] = message
+        by_call |= dict(zip(open_calls, rest, strict=False))  # `waiting` ensures that there are enough calls
+        tools = [_observation(by_call[index], index, calls[index]["name"]) for index in sorted(by_call)]
         turn["observations"] = [*tools, *self.others]
         return turn
 
@@ -172,12 +193,12 @@ def _observation(message: Message, call: int, name: str) -> Fields:
     if not error:
         return observation
     flag = flag_of(error)
-    data = {"error": error} if flag is None else {}  # some say what went wrong in it
+    data = {"error": error} if flag is None else {}  # some formats describe the error here
     return observation | {"error": flag is not False, "data": data}
 
 
 def call_id_of(message: Message) -> str | None:
-    """The id under which formats name the call that a result answers."""
+    """The id of the call that a result answers, under any of the keys that formats use; None if there is none."""
     for key in ("tool_call_id", "id"):
         if isinstance(identity := message.get(key), (str, int)):
             return str(identity)
@@ -186,7 +207,7 @@ def call_id_of(message: Message) -> str | None:
 
 
 def text_of(content: Any) -> str:
-    """A message's content as text: parts are joined, other JSON values are written out, None is empty."""
+    """A message's content as text. Text parts are joined, other JSON values are written as JSON, None is empty."""
     if isinstance(content, str):
         return content
     if content is None:
@@ -197,28 +218,31 @@ def text_of(content: Any) -> str:
 
 
 def arguments_of(value: Any) -> Any:
-    """Arguments as a JSON value; text that is none stays as it is."""
+    """A call's arguments as a JSON value. Text that is not JSON, or too deeply nested, stays text."""
     if not isinstance(value, str):
         return value
     try:
-        found = loads(value)
+        arguments = loads(value)
     except (ValueError, RecursionError):
         return value
-    return value if len(value) > DEEPEST and too_deep(found) else found
+    return value if len(value) > DEEPEST and too_deep(arguments) else arguments
 
 
 def flag_of(value: Any) -> bool | None:
-    """A boolean, which some files write as a string or a number."""
+    """A boolean that may be written as a string or a number; None for anything else."""
     if isinstance(value, str):
         return {"true": True, "false": False, "1": True, "0": False}.get(value.strip().lower())
     return bool(value) if isinstance(value, bool) or value in (0, 1) else None
 
 
 def action_of(message: Mapping[str, Any], number: int = 1) -> Action:
-    """What the actor of a message did.
+    """The action in a message.
+
+    Args:
+        number: the message's number, for the error.
 
     Raises:
-        RowError: its calls are no list of named calls; `number` is said for the message.
+        RowError: its calls are not a list of named calls.
     """
     return Action.model_validate(_action(message, number))
 
@@ -247,6 +271,6 @@ def _call(call: Message, number: int) -> Fields:
     name = function.get("name")
     if not isinstance(name, str) or not name:
         raise RowError(f"message {number} has a tool call without a name")
-    identity = call.get("id")
+    call_id = call.get("id")
     arguments = arguments_of(function.get("arguments"))
-    return {"name": name, "arguments": arguments, "id": None if identity is None else str(identity)}
+    return {"name": name, "arguments": arguments, "id": None if call_id is None else str(call_id)}

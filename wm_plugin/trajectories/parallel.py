@@ -1,7 +1,7 @@
-"""Conversion in several processes. What comes out is the same as from one, byte for byte.
+"""Conversion in several processes, with the same output as in one, byte for byte.
 
-Files of lines are cut into ranges, other files are a part each. A process converts a part into a file of its own, and these are
-put together in order: memory stays that of one part a process, whatever the size of the files.
+Files of lines are cut into ranges; any other file is one part. A process converts a part into a file of its own, and these files
+are joined in order, so that memory stays that of one part per process whatever the size of the sources.
 """
 
 import multiprocessing
@@ -31,24 +31,24 @@ def convert(
     size: int = PART,
     watch: Callable[[Iterator[Shard]], Iterator[Shard]] = iter,
 ) -> Counts:
-    """`write` of the rows of all sources, in `workers` processes.
+    """Convert all sources as `write` does, in `workers` processes.
 
     Args:
-        size: bytes of a range of lines, about.
-        watch: gets the parts as they are done, in order, and hands them on: for a progress bar.
+        size: approximate bytes of a range of lines.
+        watch: passes finished parts through in order, for a progress bar.
 
     Raises:
-        UserError: as by `read_rows` and `write`.
+        UserError: as `read_rows` and `write`.
     """
     counts = Counts()
-    found = (part for source in sources for part in parts(source, format, size=size))
+    source_parts = (part for source in sources for part in parts(source, format, size=size))
     with (
         outputs(out, rejects, counts) as (unfinished, reject_file),
         TemporaryDirectory(dir=unfinished.parent, prefix=f"{unfinished.name}.") as folder,
     ):
 
         def shards() -> Iterator[Path]:
-            for kept, rejected, part_counts in watch(_shards(found, Path(folder), workers, strict)):
+            for kept, rejected, part_counts in watch(_shards(source_parts, Path(folder), workers, strict)):
                 counts.merge(part_counts)
                 if rejected.exists():
                     with rejected.open("rb") as file:
@@ -67,11 +67,11 @@ def convert(
     return counts
 
 
-def _shards(found: Iterator[Part], folder: Path, workers: int, strict: bool) -> Iterator[Shard]:
+def _shards(source_parts: Iterator[Part], folder: Path, workers: int, strict: bool) -> Iterator[Shard]:
     pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
     try:
         running: deque[Future[Shard]] = deque()
-        for number, part in enumerate(found):
+        for number, part in enumerate(source_parts):
             running.append(pool.submit(_convert, part, folder / f"{number}.jsonl", strict))
             if len(running) > 2 * workers:
                 yield running.popleft().result()

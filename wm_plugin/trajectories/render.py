@@ -1,4 +1,4 @@
-"""Contexts and turns as text for a prompt: one format, whoever recorded them. Thoughts are left out.
+"""Contexts and turns as text for a prompt, in one format for all sources. Thoughts are left out.
 
 A turn in a text:
 
@@ -9,8 +9,8 @@ A turn in a text:
     Tool search (turn 2):
     3 results
 
-What the user does with tools of its own, in a two-sided dialogue, is written as `User, on its own (turn 3):` and
-`To the user, from check_status (turn 3):`. It stands where the trajectory has it: after the reply that it led to.
+In a two-sided dialogue, the user's own calls are written as `User, on its own (turn 3):` and their results as
+`To the user, from check_status (turn 3):`, in the order of the trajectory.
 """
 
 import json
@@ -19,13 +19,13 @@ from typing import Literal
 
 from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Turn
 
-Side = Literal["actor", "world"]  # what was done, and what the agent observed of it
+Side = Literal["actor", "world"]  # who acts, and what the agent observes
 NO_ACTION = "(no action)"
 _OBSERVERS = {"user": "User", "environment": "Environment"}
 
 
 def write_call(call: Call) -> str:
-    """`name({"key": "value"})`; arguments that are no JSON stay as they are."""
+    """`name({"key": "value"})`; arguments that are not JSON stay as they are."""
     if call.arguments is None:
         return f"{call.name}()"
     arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments, ensure_ascii=False)
@@ -33,7 +33,11 @@ def write_call(call: Call) -> str:
 
 
 def write_action(action: Action, answered: int | None = None) -> str:
-    """The text and the calls, a line each. Of several calls, the last line says which one is `answered`."""
+    """The action's text and calls, one per line.
+
+    Args:
+        answered: the index of the call to be answered; if there are several calls, a last line names it.
+    """
     lines = [action.text] if action.text.strip() else []
     several = answered is not None and len(action.calls) > 1
     lines += [f"{n}. {write_call(c)}" if several else write_call(c) for n, c in enumerate(action.calls, 1)]
@@ -43,7 +47,7 @@ def write_action(action: Action, answered: int | None = None) -> str:
 
 
 def write_observer(action: Action, observation: Observation) -> str:
-    """What is to be predicted, as a part of a sentence: `the result of search`, `the user's reply`."""
+    """The observation to predict, as part of a sentence: `the result of search`, `the user's reply`."""
     if observation.kind == "user":
         return "the user's reply"
     if observation.kind == "environment":
@@ -55,18 +59,18 @@ def write_observer(action: Action, observation: Observation) -> str:
 
 
 def write_history(turns: Sequence[Turn], first: int = 0) -> str:
-    """Turns in their order; `first` is the 0-based number of the first one in its trajectory."""
+    """Turns as text, in order; `first` is the 0-based number of the first of them in its trajectory."""
     return "\n\n".join(block for n, turn in enumerate(turns, first + 1) for block in _blocks(turn, f" (turn {n})"))
 
 
 def sides(turns: Sequence[Turn], texts: Sequence[Sequence[str]]) -> Iterator[tuple[Side, str]]:
     """Turns as a dialogue between an actor and the world.
 
-    The agent's action and observation are written bare. Several observations have a heading each, and so has what the user does
-    on its own, which is not the world's answer to the agent.
+    The agent's action and a single observation have no heading. Several observations have one each, and so have the user's own
+    calls, which do not answer the agent.
 
     Args:
-        texts: of each turn's observations.
+        texts: the texts of each turn's observations.
     """
     for turn, observed in zip(turns, texts, strict=True):
         if turn.actor == "user":

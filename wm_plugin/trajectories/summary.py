@@ -1,6 +1,6 @@
-"""What a dataset holds: how long its texts are, which tools answered and how often wrongly, and how much of the world it shows.
+"""Statistics of a dataset: lengths of texts, tools and their errors, categories of observations, and a few random transitions.
 
-One pass in little memory: of a text, its length is kept. A few transitions are drawn at random to look at.
+One pass in little memory: only the length of each text is kept.
 """
 
 import random
@@ -19,7 +19,7 @@ Measure = Callable[[str], int]  # the length of a text, in characters or tokens
 
 @dataclass
 class Tool:
-    """What one tool, or one other kind of observation, said."""
+    """Counts for one tool, or for one other kind of observation."""
 
     observations: int = 0
     errors: int = 0  # flagged by the source
@@ -28,11 +28,11 @@ class Tool:
 
 
 @dataclass(frozen=True)
-class Shown:
-    """A transition to look at."""
+class Sample:
+    """A transition for people to look at."""
 
     where: str
-    before: str  # the observation before, or what the agent knew first
+    before: str  # the observation before, or the initial state
     action: str
     observation: str
     category: str
@@ -40,12 +40,12 @@ class Shown:
 
 
 class Summary:
-    """Figures of trajectories and transitions, which `add` takes.
+    """Statistics of the trajectories and transitions passed to `add`.
 
     Args:
-        measure: of a text's length; None: characters.
-        samples: transitions that are kept to look at.
-        seed: of the draw.
+        measure: the length of a text; None counts characters.
+        samples: how many transitions to keep for people to look at.
+        seed: of the samples' draw.
     """
 
     def __init__(self, measure: Measure | None = None, *, samples: int = 8, seed: int = 0) -> None:
@@ -60,13 +60,13 @@ class Summary:
         self.tools: defaultdict[str, Tool] = defaultdict(Tool)
         self.categories: Counter[str] = Counter()
         self.actions = array("Q")
-        self.samples: list[Shown] = []
+        self.samples: list[Sample] = []
         self._measure = measure or len
-        self._wanted = samples
-        self._luck = random.Random(seed)
+        self._sample_size = samples
+        self._rng = random.Random(seed)
 
     def add(self, record: Trajectory | Transition) -> None:
-        """Count a trajectory with its transitions, or a transition by itself."""
+        """Count a trajectory with its transitions, or a single transition."""
         self.tasks.add(record.task_id)
         if isinstance(record, Transition):
             before = record.history[-1].observations[-1:] if record.history else ()
@@ -93,36 +93,36 @@ class Summary:
             )
 
     def _observe(self, where: str, before: str, action: Action, observation: Observation) -> None:
-        acted = action_text(action, observation.call)
-        found = category(acted, observation.text)
+        action_as_text = action_text(action, observation.call)
+        name = category(action_as_text, observation.text)
         self.transitions += 1
         self.kinds[observation.kind] += 1
-        self.categories[found] += 1
-        self.actions.append(self._measure(acted))
+        self.categories[name] += 1
+        self.actions.append(self._measure(action_as_text))
         tool = self.tools[observation.tool or f"({observation.kind})"]
         tool.observations += 1
         tool.errors += observation.error
         tool.empty += not observation.text.strip()
         tool.lengths.append(self._measure(observation.text))
         # every transition has the same chance to be among the samples, however many come
-        place = self.transitions - 1 if self.transitions <= self._wanted else self._luck.randrange(self.transitions)
-        if place < self._wanted:
-            shown = Shown(where, before, acted, observation.text, found, observation.error)
-            self.samples[place : place + 1] = [shown]
+        place = self.transitions - 1 if self.transitions <= self._sample_size else self._rng.randrange(self.transitions)
+        if place < self._sample_size:
+            sample = Sample(where, before, action_as_text, observation.text, name, observation.error)
+            self.samples[place : place + 1] = [sample]
 
     def as_dict(self) -> dict[str, Any]:
-        """The figures. Shares are None where there is nothing to share in."""
+        """The figures, ready for JSON. A share is None where there is nothing to count."""
         lengths = array("Q")
         for tool in self.tools.values():
             lengths.extend(tool.lengths)
-        known = self.outcomes[True] + self.outcomes[False]
+        judged = self.outcomes[True] + self.outcomes[False]
         ratios = sum(KEEP[name] * count for name, count in self.categories.items())
         return {
             "trajectories": self.trajectories,
             "transitions": self.transitions,
             "tasks": len(self.tasks),
             "observations": {kind: self.kinds[kind] for kind in ("tool", "user", "environment")},
-            "success_share": _share(self.outcomes[True], known),
+            "success_share": _share(self.outcomes[True], judged),
             "mean_reward": sum(self.rewards) / len(self.rewards) if self.rewards else None,
             "turns": spread(self.turns),
             "unit": self.unit,

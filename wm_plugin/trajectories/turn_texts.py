@@ -1,4 +1,4 @@
-"""The two texts of a turn that `objectives.information` compares: what the agent wrote, and what was answered."""
+"""The texts of a turn that `objectives.information` compares: the action's and the observation's."""
 
 import json
 import re
@@ -14,35 +14,39 @@ _ESCAPE = re.compile(r"\\(.)")  # in JSON
 
 
 def action_text(action: Action, call: int | None = None) -> str:
-    """What the actor wrote: its text and its calls (name and JSON arguments); of several calls, the one that was answered."""
+    """The action's text and calls (name and JSON arguments).
+
+    Args:
+        call: the index of the answered call, to leave the other calls out.
+    """
     calls = action.calls if call is None else action.calls[call : call + 1]
-    written = [f"{c.name} {_arguments_text(c.arguments)}" for c in calls]
-    return " ".join(filter(None, [action.text.strip(), *written]))
+    calls_as_text = [f"{c.name} {_arguments_text(c.arguments)}" for c in calls]
+    return " ".join(filter(None, [action.text.strip(), *calls_as_text]))
 
 
 def categories(message: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> list[str]:
     """The category of each tool message in `results`, which follow the assistant's `message` (OpenAI's form, as hosts keep it).
 
-    The k-th result of a tool answers the k-th call of that tool; without names, the k-th call. Calls that no reader would take,
-    such as those of a model that writes no name, are not compared: other.
+    The k-th result of a tool answers the k-th call of that tool; without names, the k-th call. If the calls are malformed, for
+    example without a name, all categories are "other".
     """
     try:
         action = action_of(message)
     except RowError:
         return ["other"] * len(results)
     waiting = list(range(len(action.calls)))
-    found = []
+    names = []
     for result in results:
         call = next((k for k in waiting if action.calls[k].name == result.get("name")), waiting[0] if waiting else None)
         if call is not None:
             waiting.remove(call)
-        found.append(category(action_text(action, call), text_of(result.get("content"))))
-    return found
+        names.append(category(action_text(action, call), text_of(result.get("content"))))
+    return names
 
 
 def _arguments_text(arguments: Any) -> str:
     if isinstance(arguments, str):
         return arguments
     text = json.dumps({} if arguments is None else arguments, ensure_ascii=False)
-    # an escaped line break is white space, not the first letter of the next word
+    # an escaped line break is white space; without this its letter would join the next word
     return _ESCAPE.sub(lambda escape: " " if escape[1] in "bfnrt" else escape[0], text)

@@ -1,7 +1,7 @@
-"""What a world model should not learn by heart: the values of a database, and who the user is (RWML, appendix C.1).
+"""Values that a world model cannot predict: those of a database, and the user's personal facts (RWML, appendix C.1).
 
-A tool's result that is JSON is replaced by its schema: its structure can be predicted, its values only be memorised. The user's
-basic facts move to what the world model is told; why they call stays theirs, and is there to be predicted.
+A tool's JSON result is replaced by its schema: its structure can be predicted, its values could only be memorised. The user's
+personal facts move into the context. The reason for the user's call does not: that is for the world model to predict.
 """
 
 import json
@@ -12,13 +12,14 @@ from typing import Any
 from genson import SchemaBuilder
 from genson.schema.strategies import Object
 
-from wm_plugin.trajectories.schema import Observation, Trajectory, too_deep
+from wm_plugin.trajectories.json_values import loads, too_deep
+from wm_plugin.trajectories.schema import Observation, Trajectory
 
 _IDENTITY = re.compile(r"\d\D*\d\D*\d")  # three digits: `credit_card_4421486`, `2024-05-16`, but not `address1`
 
 
 class _Object(Object):  # type: ignore[misc]
-    """An object's schema without `required`, and without keys that are values: those of a table by id, of prices by date."""
+    """An object's schema without `required`, and without keys that are values, as in a table by id or prices by date."""
 
     def __init__(self, node_class: Any) -> None:
         super().__init__(node_class)
@@ -34,7 +35,7 @@ class _Object(Object):  # type: ignore[misc]
 
     def to_schema(self) -> dict[str, Any]:
         schema: dict[str, Any] = super().to_schema()
-        schema.pop("required", None)  # what one result has says nothing about what every one must have
+        schema.pop("required", None)  # one result does not show which keys every result must have
         if self._entries is not None:
             schema["additionalProperties"] = self._entries.to_schema()
         return schema
@@ -48,11 +49,11 @@ def schema_of(text: str) -> str | None:
     """The JSON schema of a JSON object or list, as compact JSON; None for anything else, bare numbers and strings too.
 
     `{"id": "a1", "size": 3}` is `{"type":"object","properties":{"id":{"type":"string"},"size":{"type":"integer"}}}`. Properties
-    stand in the order in which the text has them first. An object all of whose keys have three digits or more is a table by id:
-    its schema has `additionalProperties` in the place of the ids.
+    keep the order of the text. An object whose keys all have three or more digits is a table by id: its schema has
+    `additionalProperties` in place of the ids.
     """
     try:
-        value = json.loads(text)
+        value = loads(text)
     except (ValueError, RecursionError):
         return None
     if not isinstance(value, dict | list) or too_deep(value):
@@ -63,9 +64,9 @@ def schema_of(text: str) -> str | None:
 
 
 def mask_values(trajectory: Trajectory) -> Trajectory:
-    """The trajectory with its tools' JSON results as schemas; `data["schema"]` says of which.
+    """The trajectory with its tools' JSON results replaced by their schemas; `data["schema"]` marks these observations.
 
-    The results of a user's own tools, which are history, are masked as well. What is said, and the arguments of calls, stay.
+    The results of a user's own tools, which are only history, are replaced too. Messages and the arguments of calls stay.
     """
     turns = tuple(
         turn.model_copy(update={"observations": tuple(map(_masked, turn.observations))}) for turn in trajectory.turns
@@ -74,7 +75,7 @@ def mask_values(trajectory: Trajectory) -> Trajectory:
 
 
 def masked(trajectory: Trajectory) -> int:
-    """How many results are schemas."""
+    """The number of results that are schemas."""
     return sum(observation.data.get("schema") is True for turn in trajectory.turns for observation in turn.observations)
 
 
@@ -88,20 +89,20 @@ def _masked(observation: Observation) -> Observation:
 
 
 def profile_to_context(trajectory: Trajectory) -> Trajectory:
-    """The trajectory with what its user knows of themselves in the simulation instruction, which a world model is told.
+    """The trajectory with the user's profile in the context's simulation instruction, which only world models read.
 
-    It comes from `metadata["user_profile"]["known_info"]`, which the reader of τ²-bench fills. Without it, or where it has been
-    done, nothing changes. The agent's own messages have no part of it.
+    The profile is `metadata["user_profile"]["known_info"]`, from the reader of τ²-bench. A trajectory without it, or whose
+    instruction has it already, is returned unchanged.
     """
     profile = trajectory.metadata.get("user_profile")
     known = profile.get("known_info") if isinstance(profile, Mapping) else None
     instruction = trajectory.context.simulation_instruction
     if not isinstance(known, str) or not known.strip():
         return trajectory
-    told = f"What the user was told about themselves:\n{known.strip()}"
-    if told in instruction:
+    facts = f"What the user was told about themselves:\n{known.strip()}"
+    if facts in instruction:
         return trajectory
     context = trajectory.context.model_copy(
-        update={"simulation_instruction": f"{instruction}\n\n{told}" if instruction else told}
+        update={"simulation_instruction": f"{instruction}\n\n{facts}" if instruction else facts}
     )
     return trajectory.model_copy(update={"context": context})

@@ -1,8 +1,7 @@
-"""Trajectories and what was rejected, onto disk: whole or not at all."""
+"""Writes trajectories, rejected rows and transitions. A file gets its name once it is complete."""
 
 import gc
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,19 +12,20 @@ from typing import IO, Any
 
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories.fields import Fields, to_bytes
+from wm_plugin.trajectories.outputs import atomic, check_out
 from wm_plugin.trajectories.parquet import pyarrow_modules
-from wm_plugin.trajectories.readers.base import Found, Reject
+from wm_plugin.trajectories.readers.base import Outcome, Reject
 from wm_plugin.trajectories.schema import Trajectory, Transition
 
 SUFFIXES = (".jsonl", ".parquet")
-_BATCH = 1000  # trajectories a row group
+_BATCH = 1000  # trajectories in a row group
 _BUFFER = 1 << 20  # bytes
-_OBJECTS = 100_000  # more of them than a row has
+_OBJECTS = 100_000  # more objects than a row has
 
 
 @dataclass
 class Counts:
-    """What went through."""
+    """Counts of what was written and rejected."""
 
     trajectories: int = 0
     turns: int = 0  # of the agent
@@ -34,13 +34,17 @@ class Counts:
 
     def add(self, trajectory: Trajectory | Fields) -> None:
         self.trajectories += 1
+        turns: list[list[str]]  # the kinds of observations, by turn
         if isinstance(trajectory, Trajectory):
-            seen = [[one.kind for one in turn.observations] for turn in trajectory.turns if turn.actor == "agent"]
+            turns = [[one.kind for one in turn.observations] for turn in trajectory.turns if turn.actor == "agent"]
         else:
-            turns = [turn["observations"] for turn in trajectory["turns"] if turn["actor"] == "agent"]
-            seen = [[one["kind"] for one in observations] for observations in turns]
-        self.turns += len(seen)
-        self.observations.update(chain.from_iterable(seen))
+            turns = [
+                [one["kind"] for one in turn["observations"]]
+                for turn in trajectory["turns"]
+                if turn["actor"] == "agent"
+            ]
+        self.turns += len(turns)
+        self.observations.update(chain.from_iterable(turns))
 
     def merge(self, other: "Counts") -> None:
         self.trajectories += other.trajectories
@@ -59,12 +63,14 @@ class Counts:
         }
 
 
-def write(rows: Iterable[Found], out: str | Path, rejects: str | Path | None = None, *, strict: bool = False) -> Counts:
+def write(
+    rows: Iterable[Outcome], out: str | Path, rejects: str | Path | None = None, *, strict: bool = False
+) -> Counts:
     """Write trajectories to `out` (.jsonl or .parquet), and rejected rows with their reasons to `rejects`.
 
     Args:
-        rejects: default: beside `out`, `X.rejects.jsonl`. Not written if nothing was rejected.
-        strict: stop at the first rejected row; nothing is written then.
+        rejects: the default is `X.rejects.jsonl` beside `out`. Not written if nothing was rejected.
+        strict: stop at the first rejected row and write nothing.
 
     Raises:
         UserError: another suffix, a folder that does not exist, or a rejected row with `strict`.
@@ -78,34 +84,31 @@ def write(rows: Iterable[Found], out: str | Path, rejects: str | Path | None = N
 
 @contextmanager
 def outputs(out: str | Path, rejects: str | Path | None, counts: Counts) -> Iterator[tuple[Path, IO[bytes]]]:
-    """Where to write trajectories and rejected rows; they get their names at the end, if nothing failed."""
-    out = Path(out)
-    if out.suffix not in SUFFIXES:
-        raise UserError(f"{out}: write a name that ends in {' or '.join(SUFFIXES)}")
-    if not out.parent.is_dir():
-        raise UserError(f"{out.parent}: there is no such folder")
-    beside = out.with_name(f"{out.stem}.rejects.jsonl") if rejects is None else Path(rejects)
-    if not beside.parent.is_dir():
-        raise UserError(f"{beside.parent}: there is no such folder")
-    with atomic(out) as unfinished, atomic(beside) as unfinished_rejects:
-        with unfinished_rejects.open("wb") as reject_file:
-            yield unfinished, reject_file
-        if not counts.rejected:
-            unfinished_rejects.unlink()
-            beside.unlink(missing_ok=True)  # of an earlier run
-
-
-def write_transitions(transitions: Iterable[Transition], out: str | Path) -> int:
-    """Write transitions to a .jsonl file, and say how many.
+    """The temporary file for trajectories, and the open file for rejected rows. Both get their names if nothing failed.
 
     Raises:
         UserError: another suffix, or a folder that does not exist.
     """
     out = Path(out)
-    if out.suffix != ".jsonl":
-        raise UserError(f"{out}: write a name that ends in .jsonl")
-    if not out.parent.is_dir():
-        raise UserError(f"{out.parent}: there is no such folder")
+    check_out(out, SUFFIXES)
+    rejects_path = out.with_name(f"{out.stem}.rejects.jsonl") if rejects is None else Path(rejects)
+    check_out(rejects_path)
+    with atomic(out) as unfinished, atomic(rejects_path) as unfinished_rejects:
+        with unfinished_rejects.open("wb") as reject_file:
+            yield unfinished, reject_file
+        if not counts.rejected:
+            unfinished_rejects.unlink()
+            rejects_path.unlink(missing_ok=True)  # of an earlier run
+
+
+def write_transitions(transitions: Iterable[Transition], out: str | Path) -> int:
+    """Write transitions to a .jsonl file. Returns their number.
+
+    Raises:
+        UserError: another suffix, or a folder that does not exist.
+    """
+    out = Path(out)
+    check_out(out, (".jsonl",))
     count = 0
     with atomic(out) as unfinished, unfinished.open("wb") as file:
         for transition in transitions:
@@ -116,7 +119,7 @@ def write_transitions(transitions: Iterable[Transition], out: str | Path) -> int
 
 @contextmanager
 def _few_collections() -> Iterator[None]:
-    """Rows have no cycles; looking for some every few records takes a fifth of the time."""
+    """Collect garbage less often: rows have no cycles, and looking for cycles takes a fifth of the time."""
     before = gc.get_threshold()
     gc.set_threshold(max(_OBJECTS, before[0]) if before[0] else 0, *before[1:])
     try:
@@ -125,17 +128,17 @@ def _few_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def _kept(rows: Iterable[Found], counts: Counts, rejects: IO[bytes], strict: bool) -> Iterator[Trajectory | Fields]:
-    for found in rows:
-        if isinstance(found, Reject):
+def _kept(rows: Iterable[Outcome], counts: Counts, rejects: IO[bytes], strict: bool) -> Iterator[Trajectory | Fields]:
+    for row in rows:
+        if isinstance(row, Reject):
             if strict:
-                raise UserError(f"{found.file}, row {found.row}: {found.reason}")
-            counts.rejected[found.kind] += 1
-            entry = {"file": found.file, "row": found.row, "reason": found.reason, "raw": found.raw}
+                raise UserError(f"{row.file}, row {row.row}: {row.reason}")
+            counts.rejected[row.kind] += 1
+            entry = {"file": row.file, "row": row.row, "reason": row.reason, "raw": row.raw}
             rejects.write(f"{json.dumps(entry, ensure_ascii=False)}\n".encode(errors="backslashreplace"))
         else:
-            counts.add(found)
-            yield found
+            counts.add(row)
+            yield row
 
 
 def _line(trajectory: Trajectory | Fields) -> bytes:
@@ -150,7 +153,7 @@ def _write_lines(trajectories: Iterator[Trajectory | Fields], path: Path) -> Non
 
 
 def write_parquet(trajectories: Iterable[Trajectory | Fields], path: Path) -> None:
-    """One column holds the trajectory as JSON, which keeps everything; the others are for queries."""
+    """Write a parquet file. The column `trajectory` holds each trajectory as JSON; the other columns are for queries."""
     pyarrow, parquet = pyarrow_modules()
     schema = pyarrow.schema(
         [
@@ -179,15 +182,3 @@ def write_parquet(trajectories: Iterable[Trajectory | Fields], path: Path) -> No
                 batch = []
         if batch:
             writer.write_table(pyarrow.Table.from_pylist(batch, schema))
-
-
-@contextmanager
-def atomic(path: Path) -> Iterator[Path]:
-    """A name to write under; it becomes `path` at the end, unless something failed or it was removed."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
-    try:
-        yield unfinished
-        if unfinished.exists():
-            os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)

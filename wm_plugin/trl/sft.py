@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoTokenizer, PrinterCallback
 from trl import SFTConfig, SFTTrainer
 
 from wm_plugin.errors import UserError
-from wm_plugin.samples.shards import same_settings
+from wm_plugin.samples.predictions import same_settings
 
 
 def train_world_model(

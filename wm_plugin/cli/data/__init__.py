@@ -1,4 +1,4 @@
-"""`wm data STEP`: rollouts of any format to trajectories, and trajectories to what is trained on. One module a step."""
+"""`wm data STEP`: rollouts of any format to trajectories, and trajectories to training data. One module per step."""
 
 import argparse
 from typing import Any

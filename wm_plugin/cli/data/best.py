@@ -1,4 +1,4 @@
-"""`wm data best`: the best of n outputs a transition, to fine-tune on (Qwen-AgentWorld)."""
+"""`wm data best`: the best of n outputs for each transition, to fine-tune on (Qwen-AgentWorld)."""
 
 import argparse
 from pathlib import Path
@@ -37,24 +37,25 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Of `transitions`, the `candidates` with a prediction, the `retained`, and their share in the candidates, `retain_rate`."""
-    from wm_plugin.samples import best, hosts
+    """Counts of `transitions`, `candidates` (with a scored prediction) and `retained`; `retain_rate` of the candidates."""
+    from wm_plugin.samples import best, rows
+    from wm_plugin.samples.predictions import Repeatable, predictions
     from wm_plugin.samples.prompts import load
     from wm_plugin.samples.scores import real_valued
-    from wm_plugin.samples.shards import Again, predictions
+    from wm_plugin.trajectories.expand import transitions_in
 
     out = Path(args.out)
     predictor.check(args, {"--model": args.model})
-    if args.host not in hosts.HOSTS:
-        raise UserError(f"--host: there is no host {args.host!r}{nearest(args.host, hosts.HOSTS)}")
-    hosts.check_out(out, args.host, "sft")
+    if args.host not in rows.HOSTS:
+        raise UserError(f"--host: there is no host {args.host!r}{nearest(args.host, rows.HOSTS)}")
+    rows.check_rows_out(out, args.host, "sft")
     prompts, judge, report = (
         load(args.prompts),
         real_valued(args.judge, args.embedding_model, args.embedding_server),
         best.Report(),
     )
-    asked = predictions(
-        Again(lambda: predictor.transitions(args.source)),
+    outputs = predictions(
+        Repeatable(lambda: transitions_in(args.source)),
         predictor.make(args, args.model, thinking=True),
         prompts,
         k=args.n,
@@ -64,9 +65,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         stage=best.STAGE,
     )
     samples = best.best(
-        progress(asked, "transitions"), judge, prompts, threshold=args.threshold, seed=args.seed, report=report
+        progress(outputs, "transitions"), judge, prompts, threshold=args.threshold, seed=args.seed, report=report
     )
-    hosts.write_rows((hosts.sft_row(s, args.host, single=True) | s.columns for s in samples), out)
+    rows.write_rows((rows.sft_row(s, args.host, single=True) | s.columns for s in samples), out)
     return {**report.as_dict(), "out": str(out)}
 
 

@@ -1,4 +1,4 @@
-"""`wm data build`: trajectories or transitions to the files that TRL and verl train on."""
+"""`wm data build`: trajectories or transitions to files that TRL and verl train on."""
 
 import argparse
 from typing import Any
@@ -53,10 +53,10 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """`rows`, `tokens` and `counted_tokens` (0 without a tokenizer), `left_out` by reason, `categories` kept and dropped."""
+    """`rows`, `tokens` and `counted_tokens` (0 without a tokenizer), `left_out` by reason, counts of `categories`."""
     from wm_plugin.samples.build import build
 
-    built = build(
+    report = build(
         args.source,
         args.kind,
         args.host,
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         seed=args.seed,
         watch=lambda samples: progress(samples, "samples"),
     )
-    return {**built.as_dict(), "out": args.out}
+    return {**report.as_dict(), "out": args.out}
 
 
 def show(result: dict[str, Any]) -> None:

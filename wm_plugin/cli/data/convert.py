@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             watch=lambda shards: progress(shards, "parts"),
         )
     else:
-        rows = (found for file in files for found in read_rows(file, args.format, make=check))
+        rows = (row for file in files for row in read_rows(file, args.format, make=check))
         counts = write(progress(rows, "rows"), args.out, args.rejects, strict=args.strict)
     return {**counts.as_dict(), "files": len(files), "out": args.out}
 

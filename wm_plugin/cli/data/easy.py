@@ -1,4 +1,4 @@
-"""`wm data easy`: what a briefly trained model predicts already is thinned out (RWML)."""
+"""`wm data easy`: drop most of what a briefly trained model predicts already (RWML)."""
 
 import argparse
 from collections import Counter
@@ -9,7 +9,7 @@ from wm_plugin.cli.data import predictor
 from wm_plugin.cli.data.support import progress
 from wm_plugin.errors import UserError
 
-TARGET_SHARE = 0.3  # the paper's aim, for both its benchmarks
+TARGET_SHARE = 0.3  # the paper's share, on both its benchmarks
 
 
 def add_parser(steps: Any) -> argparse.ArgumentParser:
@@ -64,19 +64,20 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Counts of transitions, `easy_share`, `threshold`, and `failed` and `malformed` predictions; `alike` transitions."""
+    """Counts of transitions, `easy_share`, `threshold`; counts of `failed` and `malformed` predictions, `alike` transitions."""
     from wm_plugin.samples import easy
+    from wm_plugin.samples.predictions import Repeatable, predictions
     from wm_plugin.samples.prompts import load
     from wm_plugin.samples.scores import NO_MODEL, real_valued
-    from wm_plugin.samples.shards import Again, predictions
+    from wm_plugin.trajectories.expand import transitions_in
 
     out, work = Path(args.out), predictor.work_folder(args)
     _check(args, out)
     prompts = load(args.prompts)
     reward = real_valued(args.reward, args.embedding_model, args.embedding_server)
     share = args.filter_share if args.model and not args.filter_data else 0.0
-    everything = Again(lambda: predictor.transitions(args.source))
-    rest = Again(lambda: (t for t in everything if not easy.trains_filter(t, share, args.seed)))
+    everything = Repeatable(lambda: transitions_in(args.source))
+    rest = Repeatable(lambda: (t for t in everything if not easy.trains_filter(t, share, args.seed)))
     kinds = Counter(transition.observation.kind for transition in everything)
     if args.reward == "rwml" and not args.embedding_model and kinds.total() > kinds["tool"]:
         raise UserError(f"not all observations are tools' results: {NO_MODEL}")
@@ -86,7 +87,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         predictor.quiet()
         train = (t for t in everything if easy.trains_filter(t, share, args.seed))
         trained_on = easy.train_filter(
-            predictor.transitions(args.filter_data) if args.filter_data else train,
+            transitions_in(args.filter_data) if args.filter_data else train,
             prompts,
             args.model,
             work / "filter",
@@ -96,7 +97,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             batch_size=args.train_batch_size,
         )
         model = work / "filter"
-    asked = predictions(
+    outputs = predictions(
         rest,
         predictor.make(args, model, thinking=False),
         prompts,
@@ -107,32 +108,31 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         stage=easy.STAGE,
         thinking=False,
     )
-    found = list(easy.distances(progress(asked, "transitions"), reward, prompts))
+    distances = list(easy.distances(progress(outputs, "transitions"), reward, prompts))
     threshold = args.threshold
     if threshold is None:
-        wanted = TARGET_SHARE if args.target_easy_share is None else args.target_easy_share
-        threshold = easy.solve_threshold((row.values for row in found), args.tau_easy, wanted)
+        target = TARGET_SHARE if args.target_easy_share is None else args.target_easy_share
+        threshold = easy.solve_threshold((row.values for row in distances), args.tau_easy, target)
     report = easy.write_filtered(
-        rest, found, out, threshold=threshold, tau_easy=args.tau_easy, keep=args.keep, seed=args.seed
+        rest, distances, out, threshold=threshold, tau_easy=args.tau_easy, keep=args.keep, seed=args.seed
     )
     return {
         "transitions": kinds.total(),
         "trained_on": trained_on,
         **report.as_dict(),
-        "failed": sum(args.k - len(row.values) for row in found),
-        "malformed": sum(row.malformed for row in found),
-        "alike": sum(row.alike for row in found),
+        "failed": sum(args.k - len(row.values) for row in distances),
+        "malformed": sum(row.malformed for row in distances),
+        "alike": sum(row.alike for row in distances),
         "out": str(out),
         "scores": str(easy.scores_path(out)),
     }
 
 
 def _check(args: argparse.Namespace, out: Path) -> None:
+    from wm_plugin.trajectories.outputs import check_out
+
     predictor.check(args, {"--model": args.model, "--filter-model": args.filter_model})
-    if out.suffix != ".jsonl":
-        raise UserError(f"{out}: write a name that ends in .jsonl")
-    if not out.parent.is_dir():
-        raise UserError(f"{out.parent}: there is no such folder")
+    check_out(out, (".jsonl",))
     if args.threshold is not None and args.target_easy_share is not None:
         raise UserError("--target-easy-share finds the threshold: leave it or --threshold out")
     if args.filter_data and not args.model:

@@ -1,4 +1,4 @@
-"""`wm data filter`: what is not worth learning is left out, and counted."""
+"""`wm data filter`: leave out and count what is not worth learning."""
 
 import argparse
 from collections.abc import Iterable, Iterator
@@ -36,9 +36,9 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """What is left, counted as by convert, and `taken` by each filter.
+    """Counts of what is left, as from convert, and `taken`: the counts of each filter.
 
-    With `--mask-values`, `masked` results; with `--profile`, `profiles`: trajectories that have one now.
+    With `--mask-values`, `masked` counts results that became schemas; with `--profile`, `profiles` counts changed trajectories.
     """
     from wm_plugin.trajectories.filter import DEFAULT, Filter
     from wm_plugin.trajectories.readers import read
@@ -48,8 +48,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     chosen = Filter(names, failures=args.failure, invalid=args.invalid)
     changed = {"masked": 0} if args.mask_values else {}
     changed |= {"profiles": 0} if args.profile else {}
-    left = _changed(chosen(progress(read(args.source), "trajectories")), args.mask_values, args.profile, changed)
-    counts = write(left, args.out)
+    trajectories = _changed(
+        chosen(progress(read(args.source), "trajectories")), args.mask_values, args.profile, changed
+    )
+    counts = write(trajectories, args.out)
     taken = {name: chosen.taken[name] for name in chosen.names}
     return {**counts.as_dict(), "taken": taken, **changed, "out": args.out}
 
@@ -57,14 +59,14 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 def _changed(
     trajectories: Iterable["Trajectory"], mask: bool, profile: bool, counts: dict[str, int]
 ) -> Iterator["Trajectory"]:
-    """Values masked and profiles told. The filters come first: they read what the values say."""
+    """Mask values and move profiles, after the filters, which read the values."""
     from wm_plugin.trajectories.values import mask_values, masked, profile_to_context
 
     for trajectory in trajectories:
         if profile:
-            told = profile_to_context(trajectory)
-            counts["profiles"] += told is not trajectory
-            trajectory = told
+            with_profile = profile_to_context(trajectory)
+            counts["profiles"] += with_profile is not trajectory
+            trajectory = with_profile
         if mask:
             before = masked(trajectory)
             trajectory = mask_values(trajectory)

@@ -1,4 +1,4 @@
-"""`wm data inspect`: what datasets hold, as a table and as a page."""
+"""`wm data inspect`: statistics of datasets, as a table and as a page."""
 
 import argparse
 import json
@@ -36,17 +36,17 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     if len(set(args.sources)) < len(args.sources):
         raise UserError("a source is named twice; name each once")
     measure = token_counter(args.tokenizer) if args.tokenizer else None
-    found = {}
+    summaries = {}
     for source in args.sources:
         summary = Summary(measure, samples=args.samples, seed=args.seed)
         for record in progress(_records(Path(source)), "records"):
             summary.add(record)
-        found[source] = summary, summary.as_dict() | _easy(Path(source))
-    result: dict[str, Any] = {"datasets": {name: figures for name, (_, figures) in found.items()}}
+        summaries[source] = summary, summary.as_dict() | _easy(Path(source))
+    result: dict[str, Any] = {"datasets": {name: figures for name, (_, figures) in summaries.items()}}
     if args.html:
-        from wm_plugin.trajectories.page import write_page
+        from wm_plugin.trajectories.summary_page import write_page
 
-        result["html"] = str(write_page(found, args.html))
+        result["html"] = str(write_page(summaries, args.html))
     return result
 
 
@@ -55,7 +55,7 @@ def show(result: dict[str, Any]) -> None:
     from rich.table import Table
 
     from wm_plugin.tokens.view import visible
-    from wm_plugin.trajectories.page import rows, share
+    from wm_plugin.trajectories.summary_page import rows, share
 
     console = Console(highlight=False, markup=False)
     tables = {name: dict(rows(figures)) for name, figures in result["datasets"].items()}
@@ -81,7 +81,7 @@ def show(result: dict[str, Any]) -> None:
 
 
 def _records(path: Path) -> Iterator[Any]:
-    """The transitions of a file that `expand` wrote, else trajectories."""
+    """The transitions of a file that `expand` wrote, else the file's trajectories."""
     from wm_plugin.trajectories.expand import holds_transitions, read_transitions
     from wm_plugin.trajectories.readers import read
 

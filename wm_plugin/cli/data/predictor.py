@@ -1,8 +1,7 @@
-"""What the steps share that ask a model for predictions: its flags, and the transitions to ask for."""
+"""The flags of the steps that ask a model for predictions (`easy`, `best`), and the predictor that they describe."""
 
 import argparse
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +27,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace, models: dict[str, Any]) -> None:
-    """One model is named, in one way; and `out` can be written, before hours of work.
+    """Check before hours of work that one model is named, in one way, and that numbers are positive.
 
     Args:
-        models: the flags that name a model here, with their values.
+        models: the step's own flags that name a model, with their values.
+
+    Raises:
+        UserError: a flag does not fit.
     """
     named = [flag for flag, value in {**models, "--server": args.server}.items() if value]
     if len(named) != 1:
@@ -46,12 +48,17 @@ def check(args: argparse.Namespace, models: dict[str, Any]) -> None:
 
 
 def work_folder(args: argparse.Namespace) -> Path:
+    """The folder of intermediate results: `--work`, or X.work beside the output."""
     out = Path(args.out)
     return Path(args.work) if args.work else out.with_name(f"{out.stem}.work")
 
 
 def make(args: argparse.Namespace, model: str | Path | None, *, thinking: bool) -> Any:
-    """The predictor that the flags describe; `model` is one for this process."""
+    """The predictor that the flags describe.
+
+    Args:
+        model: a model for this process; None uses the server.
+    """
     from wm_plugin.runtime.predict import LocalPredictor, ServerPredictor
     from wm_plugin.runtime.server import Server
 
@@ -72,18 +79,10 @@ def make(args: argparse.Namespace, model: str | Path | None, *, thinking: bool) 
 
 
 def quiet() -> None:
-    """transformers shows progress in a pipe too."""
+    """Turn off the progress bars of transformers unless stderr is a terminal."""
     if not sys.stderr.isatty():
         try:
             from transformers.utils.logging import disable_progress_bar
         except ModuleNotFoundError:
             return
         disable_progress_bar()
-
-
-def transitions(source: str) -> Iterator[Any]:
-    """Those of a file of transitions; of trajectories, all turns."""
-    from wm_plugin.trajectories.expand import expand, holds_transitions, read_transitions
-    from wm_plugin.trajectories.readers import read
-
-    return read_transitions(source) if holds_transitions(source) else expand(read(source))

@@ -1,8 +1,7 @@
-"""`wm data prompts`: which ways to ask for a prediction there are, what they make of a file, and how long that is."""
+"""`wm data prompts`: the variants of a family of prompts, rendered on data, and their lengths."""
 
 import argparse
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 from wm_plugin.cli.data.support import progress
@@ -60,6 +59,7 @@ def _rendered(args: argparse.Namespace, prompts: Any) -> dict[str, Any]:
 
     from wm_plugin.samples.prompts import render, target
     from wm_plugin.trajectories.errors import RowError
+    from wm_plugin.trajectories.expand import transitions_in
     from wm_plugin.trajectories.summary import spread
 
     measures: dict[str, tuple[Callable[[Any], int], Callable[[str], int]]] = {"characters": (_characters, len)}
@@ -69,7 +69,7 @@ def _rendered(args: argparse.Namespace, prompts: Any) -> dict[str, Any]:
     lengths: dict[str, dict[str, list[int]]] = {unit: {"prompt": [], "target": []} for unit in measures}
     rejected: Counter[str] = Counter()
     stage, thinking, count = args.stage or "rl", not args.direct, 0
-    for transition in progress(_transitions(Path(args.data)), "transitions"):
+    for transition in progress(transitions_in(args.data), "transitions"):
         count += 1
         made = render(transition, prompts, stage=stage, seed=args.seed, thinking=thinking, variant=args.variant)
         try:
@@ -87,7 +87,7 @@ def _rendered(args: argparse.Namespace, prompts: Any) -> dict[str, Any]:
         "samples": samples,
         "transitions": count,
         "rejected": dict(rejected),
-        "lengths": {unit: {of: spread(values) for of, values in found.items()} for unit, found in lengths.items()},
+        "lengths": {unit: {of: spread(values) for of, values in by_text.items()} for unit, by_text in lengths.items()},
     }
 
 
@@ -115,22 +115,14 @@ def show(result: dict[str, Any]) -> None:
         console.print(Text(visible(sample["target"]), style="green"))
         console.print()
     table = Table("of a", "min", "median", "p95", "max", box=None, pad_edge=False)
-    for unit, found in result["lengths"].items():
-        for of, values in found.items():
+    for unit, by_text in result["lengths"].items():
+        for of, values in by_text.items():
             if values is not None:
                 table.add_row(f"{of}, {unit}", *(f"{values[key]:,.0f}" for key in ("min", "median", "p95", "max")))
     console.print(table)
-    taken = result["transitions"] - sum(result["rejected"].values())
+    rendered = result["transitions"] - sum(result["rejected"].values())
     reasons = ", ".join(f"{count} {reason}" for reason, count in result["rejected"].items())
-    console.print(f"{taken} transitions" + (f"; left out: {reasons}" if reasons else ""))
-
-
-def _transitions(path: Path) -> Iterator[Any]:
-    """Those of a file that `expand` wrote, else all of its trajectories."""
-    from wm_plugin.trajectories.expand import expand, holds_transitions, read_transitions
-    from wm_plugin.trajectories.readers import read
-
-    return read_transitions(path) if holds_transitions(path) else expand(read(path))
+    console.print(f"{rendered} transitions" + (f"; left out: {reasons}" if reasons else ""))
 
 
 def _characters(messages: list[dict[str, Any]]) -> int:
@@ -138,10 +130,10 @@ def _characters(messages: list[dict[str, Any]]) -> int:
 
 
 def _tokens(path: str) -> tuple[Callable[[Any], int], Callable[[str], int]]:
-    """The tokens of messages, in the chat template where there is one, and those of a text."""
-    from wm_plugin.cli.masks import load_tokenizer
+    """Functions that count the tokens of messages (in the chat template, if there is one) and of a text."""
+    from wm_plugin.tokens.tokenizer import load_tokenizer
 
-    tokenizer, _ = load_tokenizer(path)
+    tokenizer = load_tokenizer(path, "--tokenizer")
 
     def of_text(text: str) -> int:
         return len(tokenizer(text, add_special_tokens=False).input_ids)

@@ -1,19 +1,23 @@
-"""What the steps of `wm data` share: the files that are named, a count on a terminal, and a tokenizer that counts."""
+"""Shared by the steps of `wm data`: source files, progress on a terminal, and counting tokens."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.errors import UserError
 
 T = TypeVar("T")
 SUFFIXES = (".json", ".jsonl", ".traj", ".gz", ".parquet")
 
 
 def find_files(sources: list[str]) -> list[Path]:
-    """The files that are named, and those in folders that are."""
-    found: list[Path] = []
+    """The files among the sources, and those in their folders.
+
+    Raises:
+        UserError: a folder without files of a known suffix.
+    """
+    files: list[Path] = []
     for source in map(Path, sources):
         inside = (
             sorted(p for p in source.rglob("*") if p.suffix in SUFFIXES and p.is_file())
@@ -22,12 +26,12 @@ def find_files(sources: list[str]) -> list[Path]:
         )
         if not inside:
             raise UserError(f"{source}: no file in it ends in {', '.join(SUFFIXES)}")
-        found += inside
-    return found
+        files += inside
+    return files
 
 
 def progress(rows: Iterable[T], what: str) -> Iterator[T]:
-    """The same rows, counted on a terminal."""
+    """Pass rows through, with a count on a terminal."""
     if not sys.stderr.isatty():
         yield from rows
         return
@@ -43,17 +47,12 @@ def progress(rows: Iterable[T], what: str) -> Iterator[T]:
 
 
 def token_counter(path: str) -> Callable[[str], int]:
-    """Counts the tokens of a text with the tokenizer at `path`; special tokens are not added.
+    """A function that counts the tokens of a text with the tokenizer at `path`, without special tokens.
 
     Raises:
         UserError: it cannot be loaded, or transformers is not installed.
     """
-    try:
-        from transformers import AutoTokenizer
-    except ModuleNotFoundError:
-        raise MissingExtraError("--tokenizer", "transformers", "trl") from None
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
-    except (OSError, ValueError) as error:
-        raise UserError(f"--tokenizer {path}: {' '.join(str(error).split())[:200]}") from None
+    from wm_plugin.tokens.tokenizer import load_tokenizer
+
+    tokenizer = load_tokenizer(path, "--tokenizer")
     return lambda text: len(tokenizer(text, add_special_tokens=False).input_ids)

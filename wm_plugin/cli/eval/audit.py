@@ -35,9 +35,10 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`pairs`, mean scores of the honest predictions, `above_wrong` and `above_right` over all attacks, and for each."""
-    from wm_plugin.cli.data.predictor import quiet, transitions
+    from wm_plugin.cli.data.predictor import quiet
     from wm_plugin.evaluation.audit import audit, load_attacks, make_pairs, markdown
     from wm_plugin.rewards.make import make
+    from wm_plugin.trajectories.expand import transitions_in
 
     out = Path(args.out) if args.out else None
     if out and (out.suffix != ".md" or not out.parent.is_dir()):
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     except ValueError as error:
         raise UserError(f"--reward-args is no JSON: {error}") from None
     attacks = load_attacks(args.attacks)
-    pairs, left = make_pairs(transitions(args.data), limit=args.limit, seed=args.seed)
+    pairs, left = make_pairs(transitions_in(args.data), limit=args.limit, seed=args.seed)
     quiet()
     found = audit(make({"path": args.reward, "kwargs": kwargs}, field="--reward"), pairs, attacks, left_out=left)
     if out:

@@ -1,8 +1,8 @@
 """Prompts that ask for the next observation: templates by family, several variants each, and a user's own by path.
 
 `rwml` follows RWML (tables A4 to A7), `word2world` Word2World's dialogues, and `mcp` to `os` are the seven domains of
-Qwen-AgentWorld (§3.1.2). Their facts are the papers', their words are ours. What a file of prompts holds
-is told in the module `file`.
+Qwen-AgentWorld (§3.1.2). Their facts are the papers', their wording is ours. The module `file` documents
+files of prompts.
 """
 
 import re
@@ -26,7 +26,7 @@ _ROLES: dict[Side, str] = {"actor": "user", "world": "assistant"}
 
 @dataclass(frozen=True)
 class Rendered:
-    """A conversation for a chat template, and the variant that it was made by."""
+    """A conversation for a chat template, and the variant that made it."""
 
     messages: list[Message]
     variant: str
@@ -41,15 +41,15 @@ def render(
     thinking: bool = True,
     variant: str | None = None,
 ) -> Rendered:
-    """A transition as the conversation that asks for its observation. It ends with the user.
+    """A transition as the conversation that asks for its observation. It ends with a user message.
 
-    Other results of the same action are not shown: the prompt says which call it asks for.
+    Other results of the same action are left out; the prompt names the call whose result it asks for.
 
     Args:
-        stage: `rl`, `sft` or `cpt`: which variants to draw from.
-        seed: of the draw, which is one a trajectory: its turns have the same variant.
-        thinking: ask to reason first, or for the prediction alone.
-        variant: this one, and no draw.
+        stage: the variants to draw from: `rl`, `sft` or `cpt`.
+        seed: of the draw. All turns of a trajectory get the same variant.
+        thinking: ask for reasoning before the prediction, or for the prediction alone.
+        variant: take this one instead of a draw.
 
     Raises:
         UserError: there is no such stage or variant.
@@ -66,21 +66,22 @@ def render(
         "masked": prompts.masked if _is_masked(observation) else "",
     }
     system = _fill(chosen.system, values)
-    asked: tuple[Side, str] = ("actor", _fill(chosen.user, values))
+    question: tuple[Side, str] = ("actor", _fill(chosen.user, values))
     if as_text:
-        return Rendered(_messages(system, [asked]), name)
+        return Rendered(_messages(system, [question]), name)
     texts = [[_marked(o, prompts) for o in turn.observations] for turn in transition.history]
-    blocks = [*sides(transition.history, texts), asked]
+    blocks = [*sides(transition.history, texts), question]
     return Rendered(_messages(_joined(system, prompts.dialogue), blocks), name)
 
 
 def target(observation: Observation, prompts: Prompts, *, thinking: bool = False) -> str:
-    """What the model should write: the observation between the tags, after an empty thought unless it is `thinking`.
+    """The answer that the model should give: the observation between the tags, after an empty thought.
 
-    Reasoning that the caller has goes before the text for `thinking`. Without a tag it is the observation alone.
+    With `thinking` there is no empty thought, and the caller puts reasoning before the text. Without a tag the answer is the
+    observation alone.
 
     Raises:
-        RowError: the observation holds one of the tags itself: `rewards.extract` could not find it in the answer again.
+        RowError: the observation holds one of the tags, so that `rewards.extract` could not read it back from the answer.
     """
     text = _marked(observation, prompts)
     for mark in ("<think>", "</think>", *([f"<{prompts.tag}>", f"</{prompts.tag}>"] if prompts.tag else [])):
@@ -97,9 +98,10 @@ def dialogue(
 ) -> Rendered:
     """A trajectory as a dialogue: the user acts, the assistant is the world (Word2World; Qwen-AgentWorld's pre-training).
 
-    User and assistant alternate, from the user to the assistant: what nobody answered is joined to the next action, or left out
-    at the end. Observations of one turn are one message. The last one of a won trajectory gets " [SUCCESS]" where the prompts say
-    so. A trajectory in which the agent observed nothing is its system message alone. Arguments and errors are those of `render`.
+    User and assistant alternate, beginning with the user and ending with the assistant. An action without an observation is
+    joined with the next action, or left out at the end. The observations of a turn are one message. If the prompts set `success`,
+    the last observation of a successful trajectory gets " [SUCCESS]". A trajectory without observations is its system message
+    alone. Arguments and errors are those of `render`.
     """
     name = _named(prompts, variant) if variant is not None else prompts.choose(identity(trajectory), stage, seed)
     values = dict.fromkeys(PLACEHOLDERS, "") | _values(prompts) | {"context": write_context(trajectory.context)}
@@ -120,10 +122,12 @@ def _is_masked(observation: Observation) -> bool:
 
 
 def _mark_last(turns: Sequence[Turn], observed: list[list[str]]) -> None:
-    """Marks the agent's last observation, unless one is marked already."""
-    seen = [(n, turn) for n, turn in enumerate(turns) if turn.actor == "agent" and turn.observations]
-    if seen and not any(o.data.get("success") is True for _, turn in seen for o in turn.observations):
-        observed[seen[-1][0]][-1] += SUCCESS
+    """Mark the agent's last observation, unless one is marked already."""
+    with_observations = [(n, turn) for n, turn in enumerate(turns) if turn.actor == "agent" and turn.observations]
+    if with_observations and not any(
+        o.data.get("success") is True for _, turn in with_observations for o in turn.observations
+    ):
+        observed[with_observations[-1][0]][-1] += SUCCESS
 
 
 def _marked(observation: Observation, prompts: Prompts) -> str:
@@ -132,7 +136,7 @@ def _marked(observation: Observation, prompts: Prompts) -> str:
 
 
 def _messages(system: str, blocks: Iterable[tuple[Side, str]]) -> list[Message]:
-    """Blocks of one side after the other are one message."""
+    """Blocks as messages; consecutive blocks of one side are joined."""
     messages: list[Message] = [{"role": "system", "content": system}] if system else []
     for side, text in blocks:
         role = _ROLES[side]

@@ -1,26 +1,25 @@
-"""A file of prompts: what stands in it, and how it is checked. It is YAML:
+"""Files of prompts: their fields, and their validation. A file is YAML:
 
     tag: next_state              # the prediction stands between <next_state> and </next_state>; "": it is the whole answer
     history: text                # earlier turns as `$history`, or as `messages` (user: action, assistant: observation)
-    omits: []                    # `context` or `history`, where the templates are to do without; else a missing one is a mistake
+    omits: []                    # `context` or `history`, if the templates leave it out on purpose; else that is an error
     success: false               # mark an observation that ends a won task with " [SUCCESS]"
-    think: ...                   # $answer where the model is to reason first
-    direct: ...                  # $answer where it is not
-    masked: ...                  # $masked where values of a tool's result were replaced by their schema; else it is empty
-    dialogue: ...                # ends the system prompt where turns are messages
-    fields: {state: ..., exact: [..., ...]}       # placeholders of the file's own; a list becomes lines that begin with "- "
-    stages: {rl: [v0], cpt: [v1], sft: [v2, v3]}  # which variants a stage draws from; one that is left out draws from all
-    styles: agentworld           # a file for what is not said here, above all variants: one of ours, or a path beside this one
+    think: ...                   # $answer, if the model should reason first
+    direct: ...                  # $answer, if it should not
+    masked: ...                  # $masked, if a tool's result was replaced by its schema; else it is empty
+    dialogue: ...                # the end of the system prompt, if turns are messages
+    fields: {state: ..., exact: [..., ...]}       # more placeholders; a list becomes lines that begin with "- "
+    stages: {rl: [v0], cpt: [v1], sft: [v2, v3]}  # the variants a stage draws from; a missing stage draws from all
+    styles: agentworld           # a file with defaults, above all variants: one of ours, or a path relative to this file
     variants:
-      v0: {system: ..., user: ..., think: ..., direct: ...}   # the last two only where they differ from the file's
+      v0: {system: ..., user: ..., think: ..., direct: ...}   # the last two only if they differ from the file's
 
 `system` and `user` are templates of `string.Template`, where `$$` is a dollar sign: `$context` (the five parts, with headings),
-`$history`, `$action`, `$observer` ("the result of search"), `$answer`, `$masked` and the file's fields. They are filled once:
-nothing of a trajectory is read as a template. A paragraph with an empty placeholder is left out, heading and all. `$action`
-belongs into `user`, `$context` into either, `$history` too where it is text, `$answer` where there is a tag.
+`$history`, `$action`, `$observer` ("the result of search"), `$answer`, `$masked` and the file's fields. Placeholders are filled
+once: text of a trajectory is never read as a template. A paragraph with an empty placeholder is left out with its heading. `user`
+must hold `$action`; one of the two must hold `$context`, `$history` if it is text, and `$answer` if there is a tag.
 """
 
-import hashlib
 import re
 from importlib import resources
 from pathlib import Path
@@ -31,6 +30,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from wm_plugin.errors import UserError, nearest
+from wm_plugin.trajectories.draws import whole_number
 
 FAMILIES = ("rwml", "word2world", "mcp", "search", "terminal", "swe", "android", "web", "os")
 STAGES = ("rl", "sft", "cpt")
@@ -41,7 +41,7 @@ Each message of the user's is what the agent does next. Each of your replies is 
 
 
 class Variant(BaseModel):
-    """The two templates of one way to ask."""
+    """The two templates of one wording of the question."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -52,7 +52,7 @@ class Variant(BaseModel):
 
 
 class Prompts(BaseModel):
-    """A file of prompts. `load` makes these; the docstring of this module says what each field is."""
+    """A file of prompts, from `load`. The docstring of this module documents the fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -111,13 +111,13 @@ class Prompts(BaseModel):
                 raise ValueError(f"variant {name}, {part}: does not say that the prediction goes into <{self.tag}>")
 
     def answer(self, variant: str, thinking: bool) -> str:
-        """How a variant asks for the answer."""
+        """The `$answer` of a variant: its own, else the file's."""
         own = self.variants[variant]
         text = own.think if thinking else own.direct
         return text if text is not None else self.think if thinking else self.direct
 
     def names(self, stage: str) -> list[str]:
-        """The variants that a stage draws from.
+        """The names of the variants that a stage draws from.
 
         Raises:
             UserError: there is no such stage.
@@ -127,17 +127,16 @@ class Prompts(BaseModel):
         return self.stages.get(stage) or list(self.variants)  # type: ignore[call-overload]
 
     def choose(self, trajectory: str, stage: str, seed: int) -> str:
-        """The variant for a trajectory: uniform, and a fixed function of the seed and the trajectory's identity."""
+        """The variant for a trajectory: a uniform draw that depends only on the seed and the trajectory's identity."""
         names = self.names(stage)
-        digest = hashlib.sha256(f"prompt/{seed}/{trajectory}".encode(errors="surrogatepass")).digest()
-        return names[int.from_bytes(digest[:8], "big") % len(names)]
+        return names[whole_number(f"prompt/{seed}/{trajectory}") % len(names)]
 
 
 def load(name_or_path: str) -> Prompts:
-    """Ours by name, or a user's own by path (with a `/`, or ending in `.yaml`).
+    """Load one of our families by name, or the user's own file by path (with a `/`, or ending in `.yaml`).
 
     Raises:
-        UserError: there is no such family or file, or the file has a mistake: which file, variant and placeholder.
+        UserError: no such family or file, or a mistake in it; names the file, variant and placeholder.
     """
     name = Path(name_or_path).stem if _is_path(name_or_path) else name_or_path
     if not _is_path(name_or_path) and name not in FAMILIES:
@@ -162,10 +161,10 @@ def _is_path(name: str) -> bool:
     return "/" in name or name.endswith(".yaml")
 
 
-def _read(name: str, asked_by: str = "") -> dict[str, Any]:
-    """A file's values. `asked_by` is the file that names this one."""
+def _read(name: str, referrer: str = "") -> dict[str, Any]:
+    """A file's values. `referrer` is the file whose `styles` names this one."""
     source = Path(name) if _is_path(name) else resources.files(__package__) / f"{name}.yaml"
-    where = f"{asked_by}: styles: " if asked_by else ""
+    where = f"{referrer}: styles: " if referrer else ""
     try:
         values = yaml.safe_load(source.read_text(encoding="utf-8"))
     except OSError as error:
@@ -181,11 +180,11 @@ def _read(name: str, asked_by: str = "") -> dict[str, Any]:
 
 def _first(error: ValidationError) -> str:
     """The first mistake, in one line."""
-    found = error.errors(include_url=False)[0]
-    place = [str(part) for part in found["loc"]]
-    if found["type"] == "extra_forbidden":
+    first = error.errors(include_url=False)[0]
+    place = [str(part) for part in first["loc"]]
+    if first["type"] == "extra_forbidden":
         known = Variant.model_fields if place[0] == "variants" else Prompts.model_fields
         message = f"unknown{nearest(place[-1], set(known) | {'styles'} - {'name'})}"
     else:
-        message = found["msg"].removeprefix("Value error, ")
+        message = first["msg"].removeprefix("Value error, ")
     return ": ".join(filter(None, [", ".join(place), message]))

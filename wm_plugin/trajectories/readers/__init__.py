@@ -1,4 +1,4 @@
-"""Formats of rollouts, one file each: whether a file is of the format, and its trajectories."""
+"""Readers of rollout formats, one module each: `matches` tells whether a file has the format, `convert` reads a record."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ from types import ModuleType
 
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.trajectories import files
-from wm_plugin.trajectories.readers.base import Found, Make, Reject, convert_rows
+from wm_plugin.trajectories.readers.base import Make, Outcome, Reject, convert_rows
 from wm_plugin.trajectories.schema import Trajectory
 
-# In the order in which they are tried: the most particular first.
+# Tried in this order: the most specific first.
 FORMATS = (
     "own",
     "tau2",
@@ -38,26 +38,26 @@ def read(path: str | Path, format: str = "auto", *, on_reject: OnReject | None =
 
     Args:
         path: a file of JSON lines, a JSON array or a JSON document, also gzipped; or parquet.
-        format: one of `FORMATS`, or `auto` to tell by the file's beginning.
-        on_reject: called with every row that was left out; None: the first one raises.
+        format: one of `FORMATS`, or `auto` to detect it from the file's beginning.
+        on_reject: called with every rejected row; None raises on the first one.
 
     Raises:
-        UserError: the file is missing, is no JSON, or of no known format; or a row was rejected and nobody asked for it.
+        UserError: the file is missing, not JSON or of no known format; or a row was rejected and `on_reject` is None.
     """
-    for found in read_rows(Path(path), format):
-        if isinstance(found, Trajectory):
-            yield found
-        elif isinstance(found, Reject):
+    for row in read_rows(Path(path), format):
+        if isinstance(row, Trajectory):
+            yield row
+        elif isinstance(row, Reject):
             if on_reject is None:
-                raise UserError(f"{path}, row {found.row}: {found.reason}")
-            on_reject(found)
+                raise UserError(f"{path}, row {row.row}: {row.reason}")
+            on_reject(row)
 
 
-def read_rows(path: Path, format: str = "auto", *, make: Make = Trajectory.model_validate) -> Iterator[Found]:
-    """Every row of a file as its trajectories or its rejection.
+def read_rows(path: Path, format: str = "auto", *, make: Make = Trajectory.model_validate) -> Iterator[Outcome]:
+    """The trajectories or the rejection of every row of a file.
 
     Args:
-        make: `fields.check` for trajectories that are only written: as dicts, where the format's reader gives these.
+        make: validates what the reader made. `fields.check` keeps dicts, which is faster for trajectories that are only written.
     """
     head = files.head(path)
     return _rows(_reader(format) if format != "auto" else detect(path, head), head, Part(path, format), make)
@@ -75,10 +75,10 @@ class Part:
 
 
 def parts(path: Path, format: str = "auto", *, size: int = PART) -> Iterator[Part]:
-    """A file in parts. A file of lines that is not zipped is cut into ranges of about `size` bytes, any other is one part.
+    """Cut a file into parts. An uncompressed file of lines gives ranges of about `size` bytes, any other file one part.
 
     Raises:
-        UserError: as by `read`.
+        UserError: as `read`.
     """
     head = files.head(path)
     reader = _reader(format) if format != "auto" else detect(path, head)
@@ -91,12 +91,12 @@ def parts(path: Path, format: str = "auto", *, size: int = PART) -> Iterator[Par
         yield from (Part(path, name, *places) for places in files.ranges(path, size))
 
 
-def read_part(part: Part, *, make: Make = Trajectory.model_validate) -> Iterator[Found]:
-    """Every row of a part: the same as `read_rows` finds there."""
+def read_part(part: Part, *, make: Make = Trajectory.model_validate) -> Iterator[Outcome]:
+    """The trajectories or the rejection of every row of a part, as from `read_rows`."""
     return _rows(_reader(part.format), files.head(part.file), part, make)
 
 
-def _rows(reader: ModuleType, head: files.Head, part: Part, make: Make) -> Iterator[Found]:
+def _rows(reader: ModuleType, head: files.Head, part: Part, make: Make) -> Iterator[Outcome]:
     if hasattr(reader, "read"):  # its rows are not the file's records
         records, convert = reader.read(part.file, head)
     elif part.end is not None:
@@ -107,10 +107,10 @@ def _rows(reader: ModuleType, head: files.Head, part: Part, make: Make) -> Itera
 
 
 def detect(path: Path, head: files.Head) -> ModuleType:
-    """The reader of a file.
+    """The first reader that matches a file.
 
     Raises:
-        UserError: none knows it.
+        UserError: no reader matches.
     """
     for name in FORMATS:
         reader = _reader(name)

@@ -1,6 +1,6 @@
-"""AgentWorldBench: `{task, id, prompt: [str], response: [str], system_str, turn_idx, total_turns}`, a turn to predict a record.
+"""AgentWorldBench: `{task, id, prompt: [str], response: [str], system_str, turn_idx, total_turns}`, a turn to predict per record.
 
-The prompts hold the action in a fence after `**Action:**`, and what was observed before after `**Environment Observation:**`.
+A prompt holds the action in a fence after `**Action:**`; a response holds the observation after `**Environment Observation:**`.
 """
 
 import re
@@ -31,7 +31,7 @@ def convert(record: Any, source: Source) -> Iterator[Trajectory]:
             raise RowError(f"`{name}` is no list of texts", "wrong type")
     if not prompts or not responses:
         raise RowError("no prompt or no response", "empty")
-    if not 0 <= len(prompts) - len(responses) <= 1:  # the last one may be open
+    if not 0 <= len(prompts) - len(responses) <= 1:  # the last prompt may have no response
         raise RowError(f"{len(prompts)} prompts, but {len(responses)} responses", "prompts and responses differ")
     turns = tuple(_turn(prompt, response) for prompt, response in zip_longest(prompts, responses))
     domain = text_of(record.get("task"))

@@ -1,4 +1,4 @@
-"""What every reader does alike: each record is converted on its own, and what cannot be converted is rejected with the reason."""
+"""Shared by all readers: records are converted one by one, and a record that cannot be converted is rejected with the reason."""
 
 import hashlib
 import json
@@ -15,37 +15,37 @@ from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.fields import Fields
 from wm_plugin.trajectories.schema import Source, Trajectory
 
-Convert = Callable[[Any, Source], Iterator[Trajectory | Fields]]  # long formats give fields, which are checked later
-Rows = tuple[Iterable[files.Record], Convert]  # of a reader whose rows are not the file's records
-Make = Callable[[Any], Trajectory | Fields]  # of fields, what is wanted of them; it checks them
+Convert = Callable[[Any, Source], Iterator[Trajectory | Fields]]  # fields are validated by `Make`
+Rows = tuple[Iterable[files.Record], Convert]  # from a reader whose rows are not the file's records
+Make = Callable[[Any], Trajectory | Fields]  # validates fields; a record or a dict
 
 
 @dataclass(frozen=True)
 class Reject:
-    """A row that was left out."""
+    """A rejected row."""
 
     file: str
     row: int
-    kind: str  # a few words, to be counted by
+    kind: str  # the class of reason, for counts
     reason: str
-    raw: str  # the row as it was, where it could be read at all as JSON
+    raw: str  # the row's text, as far as it is known
 
 
-Found = Trajectory | Fields | Reject
+Outcome = Trajectory | Fields | Reject  # of a row
 
 
 def convert_rows(
     records: Iterable[files.Record], convert: Convert, name: str, path: Path, make: Make
-) -> Iterator[Found]:
-    """The trajectories of each record; a `Reject` for one that has none or does not fit."""
+) -> Iterator[Outcome]:
+    """The trajectories of each record, or its `Reject` if it has none or does not fit the schema."""
     for record in records:
         source = Source(format=name, file=path.name, row=record.row)
         try:
             if record.error is not None:
                 raise record.error
-            # whole: half a record would count as read and as rejected
-            found = [row if isinstance(row, Trajectory) else make(row) for row in convert(record.value, source)]
-            if not found:
+            # all before the first is yielded: a record is either read or rejected
+            trajectories = [row if isinstance(row, Trajectory) else make(row) for row in convert(record.value, source)]
+            if not trajectories:
                 raise RowError("nothing in it", "empty")
         except RowError as error:
             yield Reject(path.name, record.row, error.kind, str(error), record.raw or _raw(record.value))
@@ -53,11 +53,11 @@ def convert_rows(
             reason = " ".join(str(error).split())[:300]
             yield Reject(path.name, record.row, "does not fit the schema", reason, record.raw or _raw(record.value))
         else:
-            yield from found
+            yield from trajectories
 
 
 def number_of(value: Any) -> float | None:
-    """A number, which some files write as a string. NaN is none."""
+    """A number that may be written as a string; None for anything else, and for NaN."""
     if isinstance(value, bool) or value is None:
         return None
     try:
@@ -68,7 +68,12 @@ def number_of(value: Any) -> float | None:
 
 
 def rest_of(record: Mapping[str, Any], *used: str, **read: Any) -> dict[str, Any]:
-    """What of a record has no field, for the metadata: all keys but those used, and those `read` of which nothing came."""
+    """The keys of a record that have no field, for the metadata.
+
+    Args:
+        used: keys that became fields.
+        read: keys with the values that were read from them. A key whose value is None could not be read: it is kept.
+    """
     unread = {key for key, value in read.items() if value is None}
     return {
         key: value
@@ -78,7 +83,7 @@ def rest_of(record: Mapping[str, Any], *used: str, **read: Any) -> dict[str, Any
 
 
 def task_of(prompt: Any) -> str:
-    """A name for a task that has none: all rollouts of a prompt are of one task."""
+    """A task id made of the prompt: rollouts of the same prompt are of one task."""
     return hashlib.sha256(json.dumps(prompt, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -24,21 +24,19 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
         raise RowError("no list of messages", "no messages")
     tools: list[Any] = []
     for key in ("tools", "functions"):
-        listed = arguments_of(record.get(key)) or []  # some files have it as text
+        listed = arguments_of(record.get(key)) or []  # some files have the list as text
         if not isinstance(listed, list) or not all(isinstance(tool, dict) for tool in listed):
             raise RowError(f"`{key}` is no list of objects", "bad tools")
         tools += listed
-    conversation = Conversation()
-    for number, message in enumerate(record["messages"], 1):
-        conversation.add(message, number)
+    conversation = Conversation(record["messages"])
     identity, task = record.get("id"), record.get("task_id")
     success, reward = flag_of(record.get("success")), number_of(record.get("reward"))
     yield {
         "turns": conversation.fields(),
         "context": {
-            "task": "\n\n".join(conversation.system),
+            "task": conversation.task,
             "action_space": tools,
-            "initial_state": "\n\n".join(conversation.opening),
+            "initial_state": conversation.initial_state,
         },
         "task_id": text_of(identity if task is None else task),
         "success": success,
@@ -52,5 +50,5 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
 
 
 def _is_messages(value: Any) -> bool:
-    # of a long document, the messages have not been seen yet
+    # the sample of a long document has an empty list
     return isinstance(value, list) and (not value or (isinstance(value[0], dict) and "role" in value[0]))

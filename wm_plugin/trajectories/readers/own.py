@@ -1,4 +1,4 @@
-"""Our own files: a `Trajectory` a line, or parquet with one a row in the column `trajectory`, as `write` makes them."""
+"""Our own files, as `write` makes them: a `Trajectory` per line, or per row of parquet in the column `trajectory`."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +16,7 @@ def matches(head: files.Head) -> bool:
 
 
 def convert(record: Any, source: Source) -> Iterator[Fields]:
-    del source  # a trajectory keeps that of its first reading
+    del source  # a trajectory keeps its original source
     if isinstance(record, dict) and isinstance(record.get("trajectory"), str):  # of parquet
         line = files.parse(0, record["trajectory"].encode(errors="surrogatepass"))
         if line.error is not None:

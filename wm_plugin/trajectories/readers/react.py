@@ -1,4 +1,4 @@
-"""ReAct's ALFWorld prompts: `{name: text}`, where `>` begins an action. `think:` is answered by `OK.`, which no world said."""
+"""ReAct's ALFWorld prompts: `{name: text}`, where `>` begins an action. `think:` and its answer `OK.` become the thought."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,7 +43,7 @@ def convert(record: Any, source: Source) -> Iterator[Trajectory]:
         thought = []
     if not turns:
         raise RowError("no action", "no action")
-    if thought:  # it ended before it acted
+    if thought:  # it ended with a thought
         turns.append(Turn(action=Action(thought="\n".join(thought))))
     yield Trajectory(
         turns=tuple(turns), context=Context(initial_state=opening.removeprefix("\n")), task_id=name, source=source

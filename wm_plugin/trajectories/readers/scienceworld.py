@@ -1,6 +1,6 @@
 """ScienceWorld gold paths: `{index: {taskName, goldActionSequences: [{variationIdx, fold, taskDescription, path: [...]}]}}`.
 
-Scores and flags are strings. What one would see by looking around, and the inventory, are kept with each observation.
+Scores and flags are strings. The state by looking around and the inventory are kept in each observation's `data`.
 """
 
 from collections.abc import Iterator

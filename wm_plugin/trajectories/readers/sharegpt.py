@@ -1,7 +1,7 @@
 """ShareGPT and AgentGym: `{item_id, conversations: [{from: human|gpt, value, loss: true|false|null}]}`.
 
-The agent's words hold its action, in AgentGym after `Action:`; what the human says is the environment. Words that were not
-trained on (`loss` false) at the beginning are instructions: a world answers from the first action on.
+The agent's message holds its action, in AgentGym after `Action:`; the human's messages are the environment. The agent's first
+messages that were not trained on (`loss` false) belong to the instructions; observations begin with the first action.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
         elif speaker in AGENT and (turns or flag_of(message.get("loss")) is not False):
             turns.append({"action": _action(text), "observations": []})
         elif speaker in AGENT:
-            opening.append(text)  # its promise to follow the instructions
+            opening.append(text)  # the agent's promise to follow the instructions
         elif speaker in OTHER and turns:
             turns[-1]["observations"].append({"kind": "environment", "text": text})
         elif speaker in OTHER:

@@ -1,7 +1,7 @@
-"""StableToolBench: a tree of steps (Thought, Action, Action Input). Each leaf ends a path: a trajectory.
+"""StableToolBench: a tree of steps (Thought, Action, Action Input). The path to each leaf is a trajectory.
 
-The observations are an LLM's, which `simulated` says; `observation_code` other than 0 is an error of the tool server's. Paths
-begin alike: `shared_turns` in the metadata is the number of turns at the beginning that an earlier trajectory has already.
+The observations come from an LLM and are marked `simulated`. An `observation_code` other than 0 is an error of the tool server.
+Paths share their beginnings: `shared_turns` in the metadata counts the first turns that an earlier trajectory has too.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,7 +39,7 @@ def convert(record: Any, source: Source) -> Iterator[Trajectory]:
     for number, path in enumerate(_paths(root)):
         turns = _turns(path)
         if turns:
-            # Paths come in the order of a walk through the tree: of the earlier ones, the last shares the most.
+            # Paths are in depth-first order, so that of all earlier paths the last one shares the most turns.
             shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, turns, strict=False)))
             before = turns
             yield Trajectory(
@@ -53,7 +53,7 @@ def convert(record: Any, source: Source) -> Iterator[Trajectory]:
 
 
 def _paths(root: Mapping[str, Any]) -> Iterator[list[Mapping[str, Any]]]:
-    """From the root to each leaf, without recursion: real trees are deep."""
+    """The paths from the root to each leaf, without recursion: real trees are deep."""
     stack: list[tuple[Mapping[str, Any], list[Mapping[str, Any]]]] = [(root, [root])]
     while stack:
         node, path = stack.pop()
@@ -74,7 +74,7 @@ def _turns(path: list[Mapping[str, Any]]) -> tuple[Turn, ...]:
         if kind == "Thought":
             thought.append(text)
         elif kind == "Action":
-            if name:  # the last one never had its input
+            if name:  # the action before had no input
                 turns.append(Turn(action=Action(calls=(Call(name=name),), thought="\n".join(thought) or None)))
                 thought = []
             name = text
@@ -97,7 +97,7 @@ def _turns(path: list[Mapping[str, Any]]) -> tuple[Turn, ...]:
                 )
             turns.append(Turn(action=Action(calls=(call,), thought="\n".join(thought) or None), observations=observed))
             thought, name = [], None
-    if name or thought:  # it ended here
+    if name or thought:  # the path ends with an open step
         calls = (Call(name=name),) if name else ()
         turns.append(Turn(action=Action(calls=calls, thought="\n".join(thought) or None)))
     return tuple(turns)

@@ -1,4 +1,4 @@
-"""SWE-agent's `.traj`: `{trajectory: [{action, observation, response, thought, state}], history, info}`, one rollout a file."""
+"""SWE-agent's `.traj`: `{trajectory: [{action, observation, response, thought, state}], history, info}`, one rollout per file."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -36,7 +36,7 @@ def convert(record: Any, source: Source) -> Iterator[Trajectory]:
             demonstrations=tuple(text_of(m.get("content")) for m in before if m.get("is_demo")),
         ),
         task_id=source.file.rsplit("/", 1)[-1].partition(".")[0],
-        success=None,  # decided by tests that are not in the file
+        success=None,  # the tests that decide are not in the file
         source=source,
         metadata=rest_of(record, "trajectory", "history"),
     )
@@ -53,10 +53,12 @@ def _turn(step: Any) -> Turn:
     if not isinstance(step, dict) or not isinstance(step.get("action"), str):
         raise RowError("a step without an action", "no action")
     data = rest_of(step, "action", "observation", "response", "thought", "state")
-    state = arguments_of(step.get("state"))  # older files write it as JSON
+    state = arguments_of(step.get("state"))  # older files have it as JSON text
     if state is not None:
         data["state"] = {"text": state} if isinstance(state, str) else state
     observation = Observation(kind="environment", text=text_of(step.get("observation")), data=data)
-    thought = text_of(step.get("thought")) or text_of(step.get("response"))  # a response is the thought and the action
+    thought = text_of(step.get("thought")) or text_of(
+        step.get("response")
+    )  # the response is the thought with the action
     action = Action(text=step["action"], thought=thought or None)
     return Turn(action=action, observations=(observation,))

@@ -1,7 +1,7 @@
 """τ²-bench results: `{info, tasks, simulations: [{task_id, reward_info, messages, ...}]}`, one document.
 
-The agent greets first and there is no system message. In the telecom domain the user calls tools too: `requestor` says whose
-result it is. Tool definitions are not in the file; the policy is.
+The agent speaks first, and there is no system message. In the telecom domain the user calls tools too: `requestor` tells whose
+result a message is. The file has the policy, but as a rule no tool definitions.
 """
 
 from collections.abc import Iterator, Mapping
@@ -42,11 +42,11 @@ def read(path: Path, _head: files.Head) -> Rows:
 
 
 def _profiles(path: Path) -> dict[str, dict[str, str]]:
-    """What each task tells its user about themselves, and not why they call: by the task's id."""
-    found: dict[str, dict[str, str]] = {}
+    """The user's personal facts by task id, without the reason for the call."""
+    profiles: dict[str, dict[str, str]] = {}
     with files.open_file(path) as file:
         try:
-            # up to the end of the tasks, which are a small part of a file and stand before the simulations
+            # stop after the tasks, a small part of the file before the simulations
             events = takewhile(lambda event: event[:2] != ("tasks", "end_array"), ijson.parse(file, use_float=True))
             for task in ijson.items(events, "tasks.item"):
                 scenario = task.get("user_scenario") if isinstance(task, dict) else None
@@ -54,13 +54,13 @@ def _profiles(path: Path) -> dict[str, dict[str, str]]:
                     continue
                 instructions = scenario.get("instructions")
                 known = instructions.get("known_info") if isinstance(instructions, dict) else None
-                told = {"known_info": known, "persona": scenario.get("persona")}
-                profile = {name: text for name, text in told.items() if isinstance(text, str) and text.strip()}
+                facts = {"known_info": known, "persona": scenario.get("persona")}
+                profile = {name: text for name, text in facts.items() if isinstance(text, str) and text.strip()}
                 if profile:
-                    found[text_of(task.get("id"))] = profile
+                    profiles[text_of(task.get("id"))] = profile
         except files.BROKEN:
-            pass  # reading the simulations will say so
-    return found
+            pass  # reading the simulations reports the error
+    return profiles
 
 
 def _simulations(path: Path) -> Iterator[files.Record]:
@@ -74,9 +74,7 @@ def _convert(
 ) -> Iterator[Fields]:
     if not isinstance(record, dict) or not isinstance(record.get("messages"), list):
         raise RowError("a simulation without a list of messages", "no messages")
-    conversation = Conversation()
-    for number, message in enumerate(record["messages"], 1):
-        conversation.add(message, number)
+    conversation = Conversation(record["messages"])
     task = text_of(record.get("task_id"))
     outcome = record.get("reward_info")
     reward = number_of(outcome.get("reward")) if isinstance(outcome, dict) else None
@@ -85,7 +83,7 @@ def _convert(
         "context": {
             "task": "\n\n".join([context.task, *conversation.system]),
             "action_space": context.action_space,
-            "initial_state": "\n\n".join(conversation.opening),
+            "initial_state": conversation.initial_state,
         },
         "task_id": f"{domain}/{task}" if domain else task,
         "success": None if reward is None else reward >= 1.0,

@@ -18,16 +18,11 @@ def matches(head: files.Head) -> bool:
 def convert(record: Any, source: Source) -> Iterator[Fields]:
     if not isinstance(record, dict) or not isinstance(record.get("traj"), list):
         raise RowError("no list `traj` of messages", "no messages")
-    conversation = Conversation()
-    for number, message in enumerate(record["traj"], 1):
-        conversation.add(message, number)
+    conversation = Conversation(record["traj"])
     reward = number_of(record.get("reward"))
     yield {
         "turns": conversation.fields(),
-        "context": {
-            "task": "\n\n".join(conversation.system),
-            "initial_state": "\n\n".join(conversation.opening),
-        },
+        "context": {"task": conversation.task, "initial_state": conversation.initial_state},
         "task_id": text_of(record.get("task_id")),
         "success": None if reward is None else reward >= 1.0,
         "reward": reward,

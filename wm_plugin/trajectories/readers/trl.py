@@ -1,16 +1,16 @@
-"""TRL's rows of `prompt` and `completion` as messages: data to fine-tune on, and what its trainers log.
+"""TRL's rows of `prompt` and `completion` as messages: training data, and the completions that its trainers log.
 
-`completions/completions_STEP.parquet` of GRPO's `log_completions` has a column for each reward and `advantage` beside them: they
-are kept in the metadata. There is no role in text completions: they are rejected unless they have ChatML's marks.
+`completions/completions_STEP.parquet` of GRPO's `log_completions` also has `advantage` and a column for each reward: they go into
+the metadata. Completions that are text have no roles, and are rejected unless they are ChatML.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
-from wm_plugin.trajectories import chatml, files
+from wm_plugin.trajectories import files
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.fields import Fields
-from wm_plugin.trajectories.readers import openai
+from wm_plugin.trajectories.readers import chatml, openai
 from wm_plugin.trajectories.readers.base import task_of
 from wm_plugin.trajectories.schema import Source
 
@@ -34,5 +34,5 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
     else:
         raise RowError("`prompt` and `completion` are neither lists of messages nor texts", "wrong type")
     if rest.get("id") is None and rest.get("task_id") is None:
-        rest["task_id"] = task_of(prompt)  # a group's completions are of one task
+        rest["task_id"] = task_of(prompt)  # the completions of a group are of one task
     yield from openai.convert({**rest, "messages": messages}, source)

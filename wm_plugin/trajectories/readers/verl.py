@@ -1,8 +1,8 @@
 """verl's dumps (`trainer.rollout_data_dir`, `trainer.validation_data_dir`): `{input, output, gts, score, step, ...}` a line.
 
-Input and output are decoded text, as a rule without special tokens: then nothing but `<tool_response>` between the lines `user`
-and `assistant` tells what the model did not say. Where a text has ChatML's marks, it is read by them. A row without either is
-rejected: a world's words cannot be told from the model's in it.
+Input and output are decoded text, as a rule without special tokens. Then only `<tool_response>` between the lines `user` and
+`assistant` separates observations from the model's output. Text with ChatML's marks is read by these. A row with neither is
+rejected: observations cannot be separated from the model's output.
 """
 
 import re
@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from wm_plugin.errors import UserError
-from wm_plugin.trajectories import chatml, files
+from wm_plugin.trajectories import files
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.fields import Fields
 from wm_plugin.trajectories.messages import Conversation, text_of
+from wm_plugin.trajectories.readers import chatml
 from wm_plugin.trajectories.readers.base import Rows, number_of, rest_of, task_of
 from wm_plugin.trajectories.schema import Source
 
-_PROMPTS = {"data_source", "prompt", "reward_model"}  # of the rows that verl's RL training reads
+_PROMPTS = {"data_source", "prompt", "reward_model"}  # the columns of verl's RL training data
 _RESULTS = re.compile(r"(?:^|\n)user\n((?>(?:<tool_response>.*?</tool_response>\s*)+))(?:assistant\n|\Z)", re.S)
 _ROLE = re.compile(r"(?:^|\n)(?:user|assistant|system)\n")
 
@@ -44,15 +45,12 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
         if not isinstance(record.get(key), str):
             raise RowError(f"`{key}` is no text", "wrong type")
     context, messages = _messages(record["input"], record["output"])
-    conversation = Conversation()
-    for number, message in enumerate(messages, 1):
-        conversation.add(message, number)
+    conversation = Conversation(messages)
     if context is None:
-        task = "\n\n".join(conversation.system)
         context = {
-            "task": task,
-            "initial_state": "\n\n".join(conversation.opening),
-            "action_space": chatml.tools_of(task),
+            "task": conversation.task,
+            "initial_state": conversation.initial_state,
+            "action_space": chatml.tools_of(conversation.task),
         }
     reward = number_of(record.get("score"))
     identity = record.get("request_id")
@@ -67,18 +65,18 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
 
 
 def _messages(prompt: str, output: str) -> tuple[Fields | None, list[dict[str, Any]]]:
-    """The conversation; without marks the prompt stays one text, which is the context."""
+    """The conversation's messages. In text without role marks the prompt is not split: the context is returned beside them."""
     if chatml.START in prompt or chatml.START in output:
         if not prompt.rstrip().endswith(f"{chatml.START}assistant"):
             prompt += f"{chatml.END}\n{chatml.START}assistant"
         return None, chatml.messages_of(f"{prompt.rstrip()}\n{output}")
-    said = _RESULTS.split(output)
-    if len(said) == 1:
+    pieces = _RESULTS.split(output)
+    if len(pieces) == 1:
         raise RowError("plain text: no role and no tool response is marked in it", "plain text")
-    if any(_ROLE.search(text) for text in said[::2]):
+    if any(_ROLE.search(text) for text in pieces[::2]):
         raise RowError("a line that may be a role's or the text's: special tokens were left out", "plain text")
     messages = []
-    for index, text in enumerate(said):
+    for index, text in enumerate(pieces):
         if index % 2:
             messages += chatml.results(text)
         elif text.strip():

@@ -1,8 +1,9 @@
 """Word2World: a world model's training dialogues and its consistency roll-outs.
 
-* Training: `{messages: [system, (user, assistant)*]}`: the *user* acts and the assistant is the world; success is an observation
-  that ends in ` [SUCCESS]`.
-* W2R: `{conversation: [{react, world_model_observation, env_observation}]}`: what the model said and what the world would have.
+* Training: `{messages: [system, (user, assistant)*]}`. The *user* acts and the assistant is the world; an observation that
+  ends in ` [SUCCESS]` marks a success.
+* W2R: `{conversation: [{react, world_model_observation, env_observation}]}`. `react` is the agent's action; the observations are
+  the world model's and the environment's.
 """
 
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ def matches(head: files.Head) -> bool:
     if isinstance(steps, list) and steps and isinstance(steps[0], dict) and "env_observation" in steps[0]:
         return True
     messages = record.get("messages")
-    # only the first record is seen: a dialogue of the world's has its success mark, or is asked for by name
+    # only the first record decides: without a success mark in it, --format word2world is needed
     return isinstance(messages, list) and any(
         isinstance(m, dict) and m.get("role") == "assistant" and str(m.get("content", "")).endswith(SUCCESS)
         for m in messages
@@ -44,7 +45,7 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
         raise RowError("neither `messages` nor `conversation`", "no messages")
     if not turns:
         raise RowError("no action", "no action")
-    won = any(seen["data"].get("success") for turn in turns for seen in turn["observations"] if "data" in seen)
+    won = any(one["data"].get("success") for turn in turns for one in turn["observations"] if "data" in one)
     success, reward = flag_of(record.get("success")), number_of(record.get("reward"))
     key = "id" if record.get("item_id") is None else "item_id"
     used = "conversation" if isinstance(record.get("conversation"), list) else "messages"
@@ -93,8 +94,8 @@ def _step(step: Any) -> Fields:
     if "world_model_observation" in step:
         data["world_model"] = step["world_model_observation"]
     thought, mark, action = step["react"].rpartition("Action:")
-    acted = {"text": action.strip(), "thought": thought.strip() or None} if mark else {"text": step["react"]}
-    return {"action": acted, "observations": [_observation(text_of(step["env_observation"]), data)]}
+    fields = {"text": action.strip(), "thought": thought.strip() or None} if mark else {"text": step["react"]}
+    return {"action": fields, "observations": [_observation(text_of(step["env_observation"]), data)]}
 
 
 def _observation(text: str, data: dict[str, Any] | None = None) -> Fields:

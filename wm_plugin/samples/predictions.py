@@ -1,4 +1,4 @@
-"""Predictions for transitions, kept on disk: a run that was killed goes on where it was."""
+"""Predictions for transitions, stored on disk in shards, so that a killed run resumes where it stopped."""
 
 import hashlib
 import json
@@ -11,18 +11,18 @@ from wm_plugin.errors import UserError
 from wm_plugin.runtime.predict import Predictor, seed_of
 from wm_plugin.samples.prompts import Prompts, render
 from wm_plugin.tokens.message import Message
+from wm_plugin.trajectories.outputs import atomic
 from wm_plugin.trajectories.schema import Transition
-from wm_plugin.trajectories.write import atomic
 
 T = TypeVar("T")
 VERSION = 1  # of the folder's layout
 
 
-class Again(Generic[T]):
-    """Rows that can be gone through again, without being in memory at once.
+class Repeatable(Generic[T]):
+    """Rows that can be iterated more than once without being in memory.
 
     Args:
-        rows: makes an iterator from the start.
+        rows: makes a new iterator from the first row.
     """
 
     def __init__(self, rows: Callable[[], Iterator[T]]) -> None:
@@ -46,17 +46,17 @@ def predictions(
 ) -> Iterator[tuple[Transition, list[str]]]:
     """Each transition with k raw outputs (fewer where the predictor could not get them), in order.
 
-    They are kept in `folder`, in shards of about `shard_size` transitions that are written whole or not at all: after a kill the
-    same call goes on, and at most one shard is made again. A shard depends on nothing but the settings and its number, so the
-    folder of a run that was interrupted is the same, byte for byte, as that of one that was not.
+    They are stored in `folder`, in shards of about `shard_size` transitions that are written completely or not at all. After a
+    kill the same call resumes and repeats at most one shard. A shard depends only on the settings and its number, so that the
+    folder of an interrupted run is the same, byte for byte, as that of any other.
 
     Args:
-        transitions: gone through twice: a list, or `Again`.
-        prompts: the family that transitions are rendered with.
-        stage, thinking: which of the family's prompts, see `render`.
+        transitions: iterated twice; a list, or `Repeatable`.
+        prompts: the family to render the transitions with.
+        stage, thinking: see `render`.
 
     Raises:
-        UserError: the folder holds predictions of other settings, transitions or prompts, or a shard is damaged.
+        UserError: the folder has predictions of other settings, transitions or prompts, or a damaged shard.
     """
     if iter(transitions) is transitions:
         raise TypeError("transitions can be gone through only once; pass a list")
@@ -88,7 +88,7 @@ def predictions(
     shards = -(-count // shard_size)
     rows = iter(transitions)
     for number in range(shards):
-        # of about one size: a last shard of two or three transitions would not average failures out
+        # shards of about one size: in a last one of two or three transitions, a few failures would be a large share
         size = (number + 1) * count // shards - number * count // shards
         chosen = list(islice(rows, size))
         path = folder / f"predictions-{number:05d}.jsonl"
@@ -101,10 +101,10 @@ def predictions(
 
 
 def same_settings(path: Path, settings: dict[str, Any], what: str) -> None:
-    """Write what a folder's contents depend on to `path`, or compare it with what is there.
+    """Store the settings that a folder's contents depend on at `path`, or compare them with those stored there.
 
     Raises:
-        UserError: it differs; names in what.
+        UserError: they differ; names the settings that do.
     """
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -116,13 +116,13 @@ def same_settings(path: Path, settings: dict[str, Any], what: str) -> None:
             unfinished.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         return
     try:
-        there = json.loads(path.read_text(encoding="utf-8"))
+        stored = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         raise UserError(f"{path}: not JSON; name another folder, or remove this one") from None
-    differing = [name for name in sorted({*settings, *there}) if settings.get(name) != there.get(name)]
+    differing = [name for name in sorted({*settings, *stored}) if settings.get(name) != stored.get(name)]
     if differing:
-        named = ", ".join(f"{name} {_short(there.get(name))} -> {_short(settings.get(name))}" for name in differing)
-        raise UserError(f"{path.parent}: {what} of other settings ({named}); name another folder, or remove this one")
+        changes = ", ".join(f"{name} {_short(stored.get(name))} -> {_short(settings.get(name))}" for name in differing)
+        raise UserError(f"{path.parent}: {what} of other settings ({changes}); name another folder, or remove this one")
 
 
 def _short(value: Any) -> str:
@@ -136,9 +136,9 @@ def _key(transition: Transition) -> dict[str, Any]:
 
 def _write_shard(path: Path, transitions: Sequence[Transition], outputs: Sequence[list[str]]) -> None:
     with atomic(path) as unfinished, unfinished.open("w", encoding="utf-8", newline="\n") as file:
-        for transition, found in zip(transitions, outputs, strict=True):
-            # ASCII, because a text may hold half a surrogate pair
-            file.write(json.dumps(_key(transition) | {"outputs": found}) + "\n")
+        for transition, texts in zip(transitions, outputs, strict=True):
+            # ASCII: a text may hold half a surrogate pair
+            file.write(json.dumps(_key(transition) | {"outputs": texts}) + "\n")
 
 
 def _read_shard(path: Path, transitions: Sequence[Transition]) -> list[list[str]]:

@@ -1,14 +1,14 @@
-"""Decoded rollouts back to messages: text with ChatML's marks of roles, tool calls as Hermes and Qwen models write them.
+"""Decoded rollouts to messages: text in ChatML, with tool calls as Hermes and Qwen models write them.
 
 A call is `<tool_call>{"name", "arguments"}</tool_call>`, or has Qwen-Coder's `<function=name><parameter=key>value</parameter>`
-inside; results stand in `<tool_response>`, in a user's turn. What does not parse as a call stays text: no host has run it either.
+inside. Results are `<tool_response>` in a user's turn. A call that does not parse stays text: the host has not run it either.
 """
 
 import re
 from typing import Any
 
 from wm_plugin.tokens.message import Message
-from wm_plugin.trajectories.schema import loads
+from wm_plugin.trajectories.json_values import loads
 
 START, END = "<|im_start|>", "<|im_end|>"
 _FUNCTION = re.compile(r"\s*<function=([^>\n]+)>(.*)</function>\s*", re.S)
@@ -18,23 +18,23 @@ _TOOLS = re.compile(r"<tools>\n(.*?)\n</tools>", re.S)
 
 
 def messages_of(text: str) -> list[Message]:
-    """The messages of a text with marks of roles; empty if it has none."""
-    found: list[Message] = []
+    """The messages of a ChatML text; empty if it has no role marks."""
+    messages: list[Message] = []
     for block in text.split(START)[1:]:
         role, _, content = block.partition("\n")
         content = content.partition(END)[0]
         if role.strip() == "assistant":
             if content or END in block:  # else the model's turn was only opened
-                found.append(assistant(content))
+                messages.append(assistant(content))
         elif role.strip() == "user" and (answers := results(content)):
-            found += answers
+            messages += answers
         else:
-            found.append({"role": role.strip(), "content": content})
-    return found
+            messages.append({"role": role.strip(), "content": content})
+    return messages
 
 
 def results(text: str) -> list[Message]:
-    """The messages of a text of nothing but results; empty if there is anything else in it."""
+    """The tool messages of a user's text that holds only results; empty if there is anything else in it."""
     pieces = _cut(text, "tool_response")
     if any(piece.strip() for piece in pieces[::2]):
         return []
@@ -42,7 +42,7 @@ def results(text: str) -> list[Message]:
 
 
 def assistant(text: str) -> Message:
-    """What a model wrote in a turn, as a message."""
+    """A model's output as a message, with its thought and its calls."""
     message: Message = {"role": "assistant"}
     if thought := _THOUGHT.match(text):
         message["reasoning_content"] = thought[1].strip("\n")
@@ -61,7 +61,7 @@ def assistant(text: str) -> Message:
 
 
 def tools_of(system: str) -> list[Any]:
-    """The tools that a system message lists in `<tools>`, one a line; none if a line is no object."""
+    """The tools that a system message lists in `<tools>`, one per line; empty if a line is not an object."""
     listed = _TOOLS.search(system)
     try:
         tools = [loads(line) for line in listed[1].split("\n")] if listed else []
@@ -71,7 +71,7 @@ def tools_of(system: str) -> list[Any]:
 
 
 def _cut(text: str, tag: str) -> list[str]:
-    """Texts outside and inside of a tag's pairs, by turns: an odd number of them."""
+    """Split a text at a tag's pairs: the texts outside and inside alternate, and the first and last are outside."""
     pieces, place = [], 0
     while (start := text.find(f"<{tag}>", place)) >= 0:
         end = text.find(f"</{tag}>", start)

@@ -6,7 +6,7 @@ import pyarrow.parquet
 import pytest
 
 from wm_plugin.errors import UserError
-from wm_plugin.samples.hosts import check_out, rl_row, sft_row, token_row, write_rows
+from wm_plugin.samples.rows import check_rows_out, rl_row, sft_row, token_row, write_rows
 from wm_plugin.samples.sample import Sample
 from wm_plugin.samples.tokenize import Tokens
 
@@ -134,5 +134,5 @@ def test_rows_that_do_not_fit_leave_no_file(tmp_path, rows, message):
 )
 def test_names_that_no_host_reads(tmp_path, name, host, form, message):
     with pytest.raises(UserError, match=message):
-        check_out(tmp_path / name, host, form)
-    check_out(tmp_path / "x.jsonl", "verl", "rl")
+        check_rows_out(tmp_path / name, host, form)
+    check_rows_out(tmp_path / "x.jsonl", "verl", "rl")

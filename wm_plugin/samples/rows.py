@@ -9,8 +9,8 @@
 | trl | rl | `prompt`, and the sample's columns |
 | verl | rl | `data_source`, `prompt`, `ability`, `reward_model`, `extra_info` |
 
-In a row of messages the host writes and tokenises the conversation in its own way; neither has a way to leave an assistant's turn
-out. Tokens are the same on both.
+A row of messages is rendered and tokenised by the host, each in its own way; neither can exclude an assistant's turn from the
+loss. Rows of tokens are the same for both.
 """
 
 import json
@@ -23,35 +23,36 @@ from wm_plugin.errors import UserError
 from wm_plugin.samples.sample import Sample
 from wm_plugin.samples.tokenize import Tokens
 from wm_plugin.tokens.message import Message
+from wm_plugin.trajectories.outputs import atomic, check_out
 from wm_plugin.trajectories.parquet import pyarrow_modules
-from wm_plugin.trajectories.write import SUFFIXES, atomic
+from wm_plugin.trajectories.write import SUFFIXES
 
 Row = dict[str, Any]
 HOSTS = ("trl", "verl")
 ABILITY = "world_model"  # verl only groups by it
 _MASKS = {"trl": "assistant_masks", "verl": "loss_mask"}
-_BATCH = 1000  # rows a row group of parquet
+_BATCH = 1000  # rows in a row group of parquet
 _NEEDS_TOKENS = "neither host can leave an assistant's message out: give a tokenizer, and the rows are tokens"
 
 
 def sft_row(sample: Sample, host: str, *, single: bool) -> Row:
-    """A row of messages to fine-tune on.
+    """A row of messages for fine-tuning.
 
     Args:
-        single: only the last message counts. TRL then gets `prompt` and `completion`.
+        single: whether the kind counts only its last message. TRL then gets `prompt` and `completion`.
 
     Raises:
-        UserError: what counts is not what the host would count.
+        UserError: the host would count other messages than the sample does.
     """
     messages = [_plain(message) for message in sample.messages]
-    asked = [counts for message, counts in zip(sample.messages, sample.train, strict=True) if _speaks(message)]
+    flags = [counts for message, counts in zip(sample.messages, sample.train, strict=True) if _speaks(message)]
     tools = list(sample.tools)
     if host == "trl" and single:
-        if not asked or asked != [False] * (len(asked) - 1) + [True] or not _speaks(messages[-1]):
+        if not flags or flags != [False] * (len(flags) - 1) + [True] or not _speaks(messages[-1]):
             raise UserError(f"a sample has other messages that count than its last one; {_NEEDS_TOKENS}")
         row: Row = {"prompt": messages[:-1], "completion": messages[-1:]}
     else:
-        if not all(asked):
+        if not all(flags):
             raise UserError(f"a sample has assistant's messages that do not count; {_NEEDS_TOKENS}")
         row = {"messages": messages}
     if tools:
@@ -60,14 +61,14 @@ def sft_row(sample: Sample, host: str, *, single: bool) -> Row:
 
 
 def token_row(tokens: Tokens, host: str) -> Row:
-    """A row of tokens to fine-tune on: the ids and a mask, 1 = the token counts."""
+    """A row of tokens for fine-tuning: the ids and a mask, 1 = the token counts."""
     return {"input_ids": tokens.ids, _MASKS[host]: tokens.mask}
 
 
 def rl_row(sample: Sample, host: str, *, index: int, split: str, data_source: str) -> Row:
-    """A row to sample predictions for. The sample's messages are the prompt; its columns have the `target`.
+    """A row for RL. The sample's messages are the prompt, and its columns hold the `target`.
 
-    TRL hands every column to the rewards by its name; verl hands `reward_model.ground_truth` and `extra_info` to its own.
+    TRL passes all columns to rewards by name; verl passes `reward_model.ground_truth` and `extra_info`.
     """
     prompt = [_plain(message) for message in sample.messages]
     if host == "trl":
@@ -82,24 +83,25 @@ def rl_row(sample: Sample, host: str, *, index: int, split: str, data_source: st
     }
 
 
-def check_out(out: Path, host: str, form: str) -> None:
-    """Raises a `UserError` where a file cannot be written, or where the host would not read it."""
-    if out.suffix not in SUFFIXES:
-        raise UserError(f"{out}: write a name that ends in {' or '.join(SUFFIXES)}")
+def check_rows_out(out: Path, host: str, form: str) -> None:
+    """Refuse an output that cannot be written, or that the host would not read.
+
+    Raises:
+        UserError: another suffix, verl's SFT with a suffix other than .parquet, or a folder that does not exist.
+    """
+    check_out(out, SUFFIXES)
     if host == "verl" and form == "sft" and out.suffix != ".parquet":
         raise UserError(f"{out}: verl's SFT reads parquet only; write a name that ends in .parquet")
-    if not out.parent.is_dir():
-        raise UserError(f"{out.parent}: there is no such folder")
 
 
 def write_rows(rows: Iterable[Row], out: Path) -> int:
-    """Write rows to a .jsonl or .parquet file, whole or not at all, and say how many.
+    """Write rows to a .jsonl or .parquet file, completely or not at all. Returns their number.
 
-    Parquet gives every object the keys of all others, with null for those it has not. Nulls beside a message's own keys change
-    nothing; anywhere else they would be read as data.
+    Parquet gives every object of a column the keys of all others, with null where it has none. Hosts ignore nulls in messages;
+    anywhere else they would be read as data.
 
     Raises:
-        UserError: there are no rows; a column has values of different types, or objects that parquet would change.
+        UserError: no rows; a column of values with different types, or of objects that parquet would change.
     """
     with atomic(out) as unfinished:
         count = (_write_parquet if out.suffix == ".parquet" else _write_lines)(rows, unfinished)
@@ -148,7 +150,7 @@ def _write_parquet(rows: Iterable[Row], path: Path) -> int:
 
 
 def _schema(batch: list[Row], names: list[str]) -> Any:
-    """What the first rows hold; a column of nothing but null is of texts, and numbers of tokens are small."""
+    """The schema of the first rows. A column of only nulls becomes text; token ids and masks get small integers."""
     pyarrow, _ = pyarrow_modules()
     fields = []
     for name in names:
@@ -163,7 +165,7 @@ def _schema(batch: list[Row], names: list[str]) -> Any:
 
 
 def _bare(value: Any, name: str) -> Any:
-    """A value without the nulls that parquet puts beside the keys of messages."""
+    """A value without the nulls that parquet adds to messages."""
     if name in ("messages", "prompt", "completion"):
         return [{key: item for key, item in message.items() if item is not None} for message in value]
     return value
@@ -174,7 +176,7 @@ def _speaks(message: Mapping[str, Any]) -> bool:
 
 
 def _plain(message: Message) -> Message:
-    """A message with arguments as JSON text, as OpenAI's API has them: as objects they would get each other's keys."""
+    """A message with arguments as JSON text, as in OpenAI's API: in parquet, objects would get each other's keys."""
     calls = message.get("tool_calls")
     if not calls:
         return {key: value for key, value in message.items() if key != "tool_calls"}

@@ -1,4 +1,4 @@
-"""A dataset as one self-contained HTML file: figures, tools, categories, and transitions, action and observation side by side.
+"""Summaries of datasets as one self-contained HTML page: figures, tools, categories and sample transitions.
 
 Nothing is loaded from anywhere, and all text is escaped: it comes from environments and models. Needs the extra `report`.
 """
@@ -12,7 +12,7 @@ from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.tokens.view import visible
 from wm_plugin.trajectories.summary import Summary
 
-LONGEST = 4000  # characters of a text that are shown
+LONGEST = 4000  # characters of a text on the page
 
 
 def rows(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -37,22 +37,24 @@ def rows(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def number(value: float | None) -> str:
+    """A number for people; "-" for None."""
     return "-" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
 
 
 def share(value: float | None) -> str:
+    """A share in percent; "-" for None."""
     return "-" if value is None else f"{100 * value:.1f} %"
 
 
-def lengths(found: Mapping[str, float] | None) -> str:
-    """A spread as text: median, and in brackets from smallest to largest."""
-    if found is None:
+def lengths(spread: Mapping[str, float] | None) -> str:
+    """A `spread` as text: the median, and in brackets the smallest and largest value."""
+    if spread is None:
         return "-"
-    return f"{found['median']:,.0f} ({found['min']:,.0f} to {found['max']:,.0f}, 95 % up to {found['p95']:,.0f})"
+    return f"{spread['median']:,.0f} ({spread['min']:,.0f} to {spread['max']:,.0f}, 95 % up to {spread['p95']:,.0f})"
 
 
 def write_page(summaries: Mapping[str, tuple[Summary, Mapping[str, Any]]], path: str | Path) -> Path:
-    """Write the page of several datasets, each by its name with its figures.
+    """Write a page that compares datasets: by name, their summary and its figures.
 
     Raises:
         MissingExtraError: jinja2 is not installed.
@@ -63,7 +65,7 @@ def write_page(summaries: Mapping[str, tuple[Summary, Mapping[str, Any]]], path:
     except ModuleNotFoundError:
         raise MissingExtraError("the page", "jinja2", "report") from None
     template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(
-        resources.files("wm_plugin.trajectories").joinpath("page.html").read_text(encoding="utf-8")
+        resources.files("wm_plugin.trajectories").joinpath("summary_page.html").read_text(encoding="utf-8")
     )
     tables = {name: dict(rows(figures)) for name, (_, figures) in summaries.items()}
     text = template.render(

@@ -107,9 +107,9 @@ def _tokenizer(name: str | None, found: dict[str, str | None]) -> list[Check]:
         return []
     if not found["trl"] and not found["verl"]:
         raise UserError("--tokenizer is checked against trl or verl; install one: pip install 'wm-plugin[trl]'")
-    from wm_plugin.cli.masks import load_tokenizer
+    from wm_plugin.tokens.tokenizer import load_tokenizer
 
-    tokenizer, checks = load_tokenizer(name)[0], []
+    tokenizer, checks = load_tokenizer(name, field="--tokenizer"), []
     if found["trl"]:
         from wm_plugin.trl.doctor import check_tokenizer
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from wm_plugin.cli.rollouts import example, example_tokenizer, first, inspect_row, read_rows, read_text, write_text
 from wm_plugin.errors import MissingExtraError, UserError, nearest
+from wm_plugin.tokens.tokenizer import load_tokenizer
 
 _SHOWN = 60  # characters of a span in a pipe
 _DESCRIPTION = """Show which tokens of rollouts the world-model objective counts, with the code of training.
@@ -57,7 +58,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     rows, more = ([example()], False) if args.example else first(read_rows(Path(args.rollouts)), args.limit)
     from wm_plugin.evaluation.inspect import Inspector, summary, to_page
 
-    tokenizer, end_ids = (example_tokenizer(), []) if args.example else load_tokenizer(args.tokenizer)
+    tokenizer = example_tokenizer() if args.example else load_tokenizer(args.tokenizer, field="--tokenizer")
+    end_ids = [] if args.example else turn_ends(args.tokenizer)
     inspector = Inspector(
         tokenizer,
         config,
@@ -139,32 +141,15 @@ def _line(span: Mapping[str, Any]) -> str:
     return f"  {span['start']:>6}-{span['end']:<6} {span['kind']:<9} {visible(origin):<14} {weight:<12} {text}"
 
 
-def load_tokenizer(name: str) -> tuple[Any, list[int]]:
-    """The tokenizer at a directory or of a name on the Hub, and the tokens that its generation config says end a turn.
+def turn_ends(name: str) -> list[int]:
+    """The tokens that end a turn, by the generation config beside a tokenizer; none without one."""
+    from transformers import GenerationConfig
 
-    Raises:
-        UserError: it cannot be loaded.
-    """
     try:
-        from transformers import AutoTokenizer, GenerationConfig
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("a tokenizer", str(error.name), "trl") from None
-    if name.startswith((".", "/", "~")) and not Path(name).expanduser().is_dir():
-        raise UserError(f"--tokenizer: there is no directory {name!r}; name one that save_pretrained wrote")
-    path = str(Path(name).expanduser())
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
-    except Exception as error:  # transformers raises many kinds for a bad file or no network
-        reason = str(error).strip().partition("\n")[0]
-        raise UserError(
-            f"--tokenizer: {name!r} cannot be loaded ({type(error).__name__}: {reason}); name a directory that save_pretrained "
-            "wrote, or a model on the Hub"
-        ) from error
-    try:
-        end_ids = GenerationConfig.from_pretrained(path).eos_token_id
-    except (OSError, ValueError):  # most directories of a tokenizer alone have none
-        end_ids = None
-    return tokenizer, end_ids if isinstance(end_ids, list) else [] if end_ids is None else [end_ids]
+        ids = GenerationConfig.from_pretrained(str(Path(name).expanduser())).eos_token_id
+    except (OSError, ValueError):  # most folders of a tokenizer alone have no generation config
+        return []
+    return ids if isinstance(ids, list) else [] if ids is None else [ids]
 
 
 # -- the objective ---------------------------------------------------------------------------------------------------------

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from wm_plugin.errors import MissingExtraError, UserError, nearest
+from wm_plugin.errors import UserError, nearest
 from wm_plugin.samples.hosts import HOSTS, Row, check_out, rl_row, sft_row, token_row, write_rows
 from wm_plugin.samples.kinds import KINDS, Left, samples
 from wm_plugin.samples.sample import Sample
 from wm_plugin.samples.tokenize import Tokeniser
+from wm_plugin.tokens.tokenizer import load_tokenizer
 
 
 @dataclass
@@ -93,7 +94,8 @@ def build(
         seed=seed,
         left=built.left,
     )
-    tokeniser = None if tokenizer is None else Tokeniser(load_tokenizer(tokenizer))
+    loaded = load_tokenizer(tokenizer) if isinstance(tokenizer, str | Path) else tokenizer
+    tokeniser = None if loaded is None else Tokeniser(loaded)
     built.rows = write_rows(_rows(watch(found), kind, host, tokeniser, max_tokens, split, built), Path(out))
     return built
 
@@ -138,21 +140,3 @@ def _is_unicode(sample: Sample) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def load_tokenizer(tokenizer: Any) -> Any:
-    """A tokenizer, from a folder or by its name.
-
-    Raises:
-        UserError: there is none.
-    """
-    if not isinstance(tokenizer, str | Path):
-        return tokenizer
-    try:
-        from transformers import AutoTokenizer
-    except ModuleNotFoundError:
-        raise MissingExtraError("a tokenizer", "transformers", "trl") from None
-    try:
-        return AutoTokenizer.from_pretrained(str(tokenizer))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{tokenizer}: no tokenizer ({' '.join(str(error).split())[:200]})") from None

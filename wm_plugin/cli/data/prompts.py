@@ -139,9 +139,9 @@ def _characters(messages: list[dict[str, Any]]) -> int:
 
 def _tokens(path: str) -> tuple[Callable[[Any], int], Callable[[str], int]]:
     """The tokens of messages, in the chat template where there is one, and those of a text."""
-    from wm_plugin.cli.masks import load_tokenizer
+    from wm_plugin.tokens.tokenizer import load_tokenizer
 
-    tokenizer, _ = load_tokenizer(path)
+    tokenizer = load_tokenizer(path, field="--tokenizer")
 
     def of_text(text: str) -> int:
         return len(tokenizer(text, add_special_tokens=False).input_ids)

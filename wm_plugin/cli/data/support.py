@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.errors import UserError
+from wm_plugin.tokens.tokenizer import load_tokenizer
 
 T = TypeVar("T")
 SUFFIXES = (".json", ".jsonl", ".traj", ".gz", ".parquet")
@@ -48,12 +49,5 @@ def token_counter(path: str) -> Callable[[str], int]:
     Raises:
         UserError: it cannot be loaded, or transformers is not installed.
     """
-    try:
-        from transformers import AutoTokenizer
-    except ModuleNotFoundError:
-        raise MissingExtraError("--tokenizer", "transformers", "trl") from None
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
-    except (OSError, ValueError) as error:
-        raise UserError(f"--tokenizer {path}: {' '.join(str(error).split())[:200]}") from None
+    tokenizer = load_tokenizer(path, field="--tokenizer")
     return lambda text: len(tokenizer(text, add_special_tokens=False).input_ids)

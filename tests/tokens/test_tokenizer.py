@@ -1,0 +1,49 @@
+"""Loading a tokenizer: one way, one error."""
+
+import sys
+
+import pytest
+
+from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.tokens.tokenizer import load_tokenizer
+
+pytest.importorskip("transformers")
+
+
+def test_from_a_folder_also_by_home(tmp_path, monkeypatch):
+    from wm_plugin.tiny.policy import make_tokenizer
+
+    make_tokenizer().save_pretrained(tmp_path / "tokenizer")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    ids = load_tokenizer(tmp_path / "tokenizer")("abc").input_ids
+    assert load_tokenizer("~/tokenizer")("abc").input_ids == ids
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "nowhere",
+            r"^--tokenizer /.*/nowhere: no tokenizer, there is no such folder; name one that save_pretrained wrote$",
+        ),
+        (
+            "empty",
+            r"^--tokenizer /.*/empty: no tokenizer \(\w+: .*\); name a folder that save_pretrained wrote, or a model on the Hub$",
+        ),
+        ("broken", r"^--tokenizer /.*/broken: no tokenizer \(\w+: .*\); name"),
+    ],
+)
+def test_what_cannot_be_loaded_is_one_line(tmp_path, name, message):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "tokenizer.json").write_text("{")
+    (tmp_path / "broken" / "tokenizer_config.json").write_text('{"tokenizer_class": "Qwen2Tokenizer"}')
+    with pytest.raises(UserError, match=message) as error:
+        load_tokenizer(tmp_path / name, field="--tokenizer")
+    assert "\n" not in str(error.value)
+
+
+def test_without_transformers(monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(MissingExtraError, match=r"a tokenizer needs transformers: pip install 'wm-plugin\[trl\]'"):
+        load_tokenizer("anything")

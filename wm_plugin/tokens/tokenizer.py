@@ -1,0 +1,34 @@
+"""Loads tokenizers, with one error for the user."""
+
+from pathlib import Path
+from typing import Any
+
+from wm_plugin.errors import MissingExtraError, UserError
+
+
+def load_tokenizer(name: str | Path, *, field: str = "") -> Any:
+    """The transformers tokenizer in a folder, or of a name on the Hub.
+
+    Args:
+        name: a folder that `save_pretrained` wrote (`~` is expanded), or a name on the Hub.
+        field: the setting that named it, for messages.
+
+    Raises:
+        UserError: it cannot be loaded.
+        MissingExtraError: transformers is not installed.
+    """
+    try:
+        from transformers import AutoTokenizer
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("a tokenizer", str(error.name), "trl") from None
+    where = f"{field} {name}" if field else str(name)
+    if str(name).startswith((".", "/", "~")) and not Path(name).expanduser().is_dir():
+        raise UserError(f"{where}: no tokenizer, there is no such folder; name one that save_pretrained wrote")
+    try:
+        return AutoTokenizer.from_pretrained(str(Path(name).expanduser()))
+    except Exception as error:  # transformers raises errors of many kinds for a bad file or without a network
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"{where}: no tokenizer ({type(error).__name__}: {reason}); name a folder that save_pretrained wrote, or a model on "
+            "the Hub"
+        ) from error

@@ -92,7 +92,7 @@ def test_for_people_and_of_transitions(capsys, source, tmp_path):
         (("rwml", "--data", "nowhere.jsonl"), "wm: nowhere.jsonl: No such file"),
         (
             ("rwml", "--data", "{source}", "--tokenizer", "./nowhere"),
-            "wm: --tokenizer: there is no directory './nowhere'",
+            "wm: --tokenizer ./nowhere: no tokenizer",
         ),
     ],
 )

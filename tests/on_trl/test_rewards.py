@@ -83,11 +83,9 @@ def test_rwml_takes_the_observer_and_names_it_where_it_is_missing(work):
     scores, logged = call(function, [said("a b"), said("c")], target=["a b"] * 2, observer=["tool"] * 2)
     assert scores == [1.0, 0.0]
     assert logged["wm/rwml/rouge"] == 0.5
-    with pytest.raises(
-        UserError, match="reward rwml needs the column 'observer', and the dataset has target, observe; did"
-    ):
+    with pytest.raises(UserError, match="reward rwml needs the column 'observer'; did you mean 'observe'?"):
         call(function, [said("a")], target=["a"], observe=["tool"])
-    with pytest.raises(UserError, match="reward rwml needs the column 'target', and the dataset has no other$"):
+    with pytest.raises(UserError, match="reward rwml needs the column 'target'; there is none$"):
         call(function, [said("a")])
 
 
@@ -110,10 +108,10 @@ def test_a_function_gets_the_columns_that_it_takes():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ([1.0, 2.0], "reward bad returned 2 scores for 1 completions"),
-        (1.0, "reward bad returned float for 1 completions"),
-        (["high"], "returned 'high' for a completion"),
-        ([math.inf], "returned inf for a completion"),
+        ([1.0, 2.0], "reward bad returned 2 scores for 1 predictions"),
+        (1.0, "reward bad returned float; write list"),
+        (["high"], "returned a str for a row; write a finite number, or None"),
+        ([math.inf], "returned inf for a row"),
     ],
 )
 def test_what_is_no_score(given, message):

@@ -1,14 +1,18 @@
-"""Callbacks after an import, on modules made for it."""
+"""Callbacks for the import of a module, on modules made for it."""
 
 import importlib
+import importlib.machinery
 import importlib.util
+import os
+import subprocess
 import sys
 
 import pytest
 
 pytest.importorskip("verl")
 
-from wm_plugin.verl.hooks import _FINDER, on_import
+from wm_plugin.errors import MissingExtraError
+from wm_plugin.verl.hooks import on_import
 
 
 @pytest.fixture
@@ -18,41 +22,66 @@ def module(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     yield name
     sys.modules.pop(name, None)
-    _FINDER.callbacks.pop(name, None)
 
 
 def test_callbacks_run_once_in_order_after_the_import(module):
-    seen = []
-    on_import(module, lambda found: seen.append(("first", found.value)))
-    on_import(module, lambda found: seen.append(("second", found.value)))
-    assert seen == []
+    calls = []
+    on_import(module, lambda loaded: calls.append(("first", loaded.value)))
+    on_import(module, lambda loaded: calls.append(("second", loaded.value)))
+    assert calls == []
     importlib.import_module(module)
-    assert seen == [("first", 1), ("second", 1)]
+    assert calls == [("first", 1), ("second", 1)]
     importlib.reload(sys.modules[module])
-    assert len(seen) == 2
+    assert len(calls) == 2
 
 
 def test_a_module_that_is_there_is_called_at_once(module):
     importlib.import_module(module)
-    seen = []
-    on_import(module, lambda found: seen.append(found.__name__))
-    assert seen == [module]
+    calls = []
+    on_import(module, lambda loaded: calls.append(loaded.__name__))
+    assert calls == [module]
 
 
 def test_looking_for_a_module_is_not_importing_it(module):
-    seen = []
-    on_import(module, lambda found: seen.append(found.value))
-    assert importlib.util.find_spec(module).name == module
-    assert seen == []
+    calls = []
+    on_import(module, lambda loaded: calls.append(loaded.value))
+    for _ in range(2):
+        assert importlib.util.find_spec(module).name == module
+    assert calls == []
     importlib.import_module(module)
-    assert seen == [1]
+    assert calls == [1]
+
+
+def test_a_submodule_that_its_package_imports(module, tmp_path):
+    package = tmp_path / f"{module}_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("from . import inner\n")
+    (package / "inner.py").write_text("value = 2\n")
+    calls = []
+    on_import(f"{package.name}.inner", lambda loaded: calls.append(loaded.value))
+    importlib.import_module(package.name)
+    assert calls == [2]
+
+
+def test_the_loader_stays_the_modules_own(module):
+    on_import(module, lambda _: None)
+    loaded = importlib.import_module(module)
+    assert type(loaded.__loader__) is type(loaded.__spec__.loader) is importlib.machinery.SourceFileLoader
+
+
+def test_what_a_callback_raises_fails_the_import(module):
+    def callback(loaded):
+        raise LookupError("no registry")
+
+    on_import(module, callback)
+    with pytest.raises(LookupError, match="no registry"):
+        importlib.import_module(module)
 
 
 def test_a_module_that_does_not_exist_stays_missing(module):
     on_import(f"{module}_not", lambda _: None)
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module(f"{module}_not")
-    _FINDER.callbacks.pop(f"{module}_not")
 
 
 def test_too_late_is_an_error(tmp_path, monkeypatch):
@@ -62,3 +91,23 @@ def test_too_late_is_an_error(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(RuntimeError, match="asks_for_itself is being imported at this moment"):
         importlib.import_module("asks_for_itself")
+
+
+def test_without_wrapt_the_plugin_says_what_to_install(module, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wrapt", None)
+    with pytest.raises(MissingExtraError, match=r"wm_plugin.verl needs wrapt: pip install 'wm-plugin\[verl\]'"):
+        on_import(module, lambda _: None)
+
+
+def test_the_plugin_is_loaded_inside_verls_import_and_waits_for_its_registries():
+    """As in every process of verl's: the entry point's module, nothing else of ours, and none of verl's before its time."""
+    code = (
+        "import verl, sys; early = 'verl.trainer.ppo.v1.trainer_base' in sys.modules\n"
+        "assert 'wm_plugin.verl' in sys.modules, 'not loaded'\n"
+        "from verl.utils import config; assert config.validate_config.__module__ == 'wm_plugin.verl.registration'\n"
+        "from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY; assert 'world_model' in TRAINER_REGISTRY\n"
+        "print('ok', early)\n"
+    )
+    environment = {**os.environ, "VERL_USE_EXTERNAL_MODULES": "wm_plugin.verl"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1:] == ["ok False"], done.stderr[-2000:]

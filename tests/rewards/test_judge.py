@@ -219,7 +219,7 @@ def test_mistakes(settings, message):
 
 
 def test_columns_of_another_length():
-    with pytest.raises(UserError, match="there are 2 targets and 1 of action"):
+    with pytest.raises(UserError, match="there are 2 targets and 1 values of action"):
         JudgeReward(Server("http://localhost/v1", "judge"))(["p", "q"], ["t", "t"], action=["ls"])
 
 

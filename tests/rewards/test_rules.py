@@ -258,7 +258,7 @@ def test_settings_that_cannot_be(settings, said):
 
 
 def test_columns_of_another_length():
-    with pytest.raises(UserError, match="2 targets and 1 of verifier"):
+    with pytest.raises(UserError, match="2 targets and 1 values of verifier"):
         RuleReward()(["a", "b"], ["t", "t"], verifier=[None])
 
 

@@ -17,7 +17,7 @@ def test_files_input_and_both_outputs():
     script = "read given; read file < /given.txt; echo $given $file; echo oops >&2; exit 3"
     ran = sandbox.run(
         ["/bin/sh", "-c", script],
-        given=b"input\n",
+        stdin=b"input\n",
         files={"/given.txt": b"content\n"},
         timeout=20,
         most=1000,

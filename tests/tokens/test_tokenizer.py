@@ -1,17 +1,57 @@
+"""Loading a tokenizer: one way, one error."""
+
+import json
+import sys
+
 import pytest
 
-from wm_plugin.errors import UserError
-from wm_plugin.tiny.policy import make_tokenizer
-from wm_plugin.tokens.tokenizer import load_tokenizer
+from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.tokens.tokenizer import load_tokenizer, turn_ends
+
+pytest.importorskip("transformers")
 
 
-def test_a_directory_is_loaded(tmp_path):
-    make_tokenizer().save_pretrained(tmp_path)
-    assert load_tokenizer(tmp_path)("go").input_ids == make_tokenizer()("go").input_ids
+def test_from_a_folder_also_by_home(tmp_path, monkeypatch):
+    from wm_plugin.tiny.policy import make_tokenizer
+
+    make_tokenizer().save_pretrained(tmp_path / "tokenizer")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    ids = load_tokenizer(tmp_path / "tokenizer")("abc").input_ids
+    assert load_tokenizer("~/tokenizer")("abc").input_ids == ids
 
 
-def test_errors_name_the_setting(tmp_path):
-    with pytest.raises(UserError, match=r"^--tokenizer: there is no directory '.*none'"):
-        load_tokenizer(tmp_path / "none", "--tokenizer")
-    with pytest.raises(UserError, match="^tokenizer: .* cannot be loaded"):
-        load_tokenizer(tmp_path)
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "nowhere",
+            r"^--tokenizer /.*/nowhere: no tokenizer, there is no such folder; name one that save_pretrained wrote$",
+        ),
+        (
+            "empty",
+            r"^--tokenizer /.*/empty: no tokenizer \(\w+: .*\); name a folder that save_pretrained wrote, or a model on the Hub$",
+        ),
+        ("broken", r"^--tokenizer /.*/broken: no tokenizer \(\w+: .*\); name"),
+    ],
+)
+def test_what_cannot_be_loaded_is_one_line(tmp_path, name, message):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "tokenizer.json").write_text("{")
+    (tmp_path / "broken" / "tokenizer_config.json").write_text('{"tokenizer_class": "Qwen2Tokenizer"}')
+    with pytest.raises(UserError, match=message) as error:
+        load_tokenizer(tmp_path / name, field="--tokenizer")
+    assert "\n" not in str(error.value)
+
+
+def test_without_transformers(monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(MissingExtraError, match=r"a tokenizer needs transformers: pip install 'wm-plugin\[trl\]'"):
+        load_tokenizer("anything")
+
+
+@pytest.mark.parametrize(("ids", "ends"), [(7, [7]), ([7, 8], [7, 8])])
+def test_the_model_says_which_tokens_end_a_turn(ids, ends, tmp_path):
+    assert turn_ends(tmp_path) == []
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": ids}))
+    assert turn_ends(tmp_path) == ends

@@ -109,7 +109,7 @@ def _tokenizer(name: str | None, found: dict[str, str | None]) -> list[Check]:
         raise UserError("--tokenizer is checked against trl or verl; install one: pip install 'wm-plugin[trl]'")
     from wm_plugin.tokens.tokenizer import load_tokenizer
 
-    tokenizer, checks = load_tokenizer(name, "--tokenizer"), []
+    tokenizer, checks = load_tokenizer(name, field="--tokenizer"), []
     if found["trl"]:
         from wm_plugin.trl.doctor import check_tokenizer
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from wm_plugin.cli.rollouts import example, example_tokenizer, first, inspect_row, read_rows, read_text, write_text
 from wm_plugin.errors import MissingExtraError, UserError, nearest
+from wm_plugin.tokens.tokenizer import load_tokenizer
 
 _LONGEST = 60  # characters of a span in a pipe
 _DESCRIPTION = """Show which tokens of rollouts the world-model objective counts, with the code of training.
@@ -56,15 +57,14 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     config = _config(args, settings)
     rows, more = ([example()], False) if args.example else first(read_rows(Path(args.rollouts)), args.limit)
     from wm_plugin.evaluation.inspect import Inspector, summary, to_page
-    from wm_plugin.tokens.tokenizer import load_tokenizer
 
-    tokenizer = example_tokenizer() if args.example else load_tokenizer(args.tokenizer, "--tokenizer")
+    tokenizer = example_tokenizer() if args.example else load_tokenizer(args.tokenizer, field="--tokenizer")
     inspector = Inspector(
         tokenizer,
         config,
         chat_template=_template(args.chat_template, tokenizer, any("completion_ids" not in row for _, row in rows)),
         chat_template_kwargs=settings.get("chat_template_kwargs"),
-        end_ids=[] if args.example else end_ids(args.tokenizer),
+        end_ids=[] if args.example else turn_ends(args.tokenizer),
     )
     inspections = []
     for where, row in rows:
@@ -140,20 +140,6 @@ def _line(span: Mapping[str, Any]) -> str:
     text = visible(span["text"]).replace("\n", "↵").replace("\t", "\\t")
     text = text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
     return f"  {span['start']:>6}-{span['end']:<6} {span['kind']:<9} {visible(origin):<14} {weight:<12} {text}"
-
-
-def end_ids(name: str) -> list[int]:
-    """The tokens that end a turn by the generation config of the model at a directory or on the Hub; empty if it has none."""
-    from transformers import GenerationConfig
-
-    try:
-        ids = GenerationConfig.from_pretrained(str(Path(name).expanduser())).eos_token_id
-    except (OSError, ValueError):  # most directories of a tokenizer alone have none
-        return []
-    return ids if isinstance(ids, list) else [] if ids is None else [ids]
-
-
-# -- the objective ---------------------------------------------------------------------------------------------------------
 
 
 def _settings(args: argparse.Namespace) -> Mapping[str, Any]:

@@ -1,12 +1,12 @@
-"""How good a prediction of the next observation is, or an episode.
+"""Rewards for predictions of the next observation, and for whole episodes.
 
 A reward of predictions is `(predictions, targets, **columns) -> list[float]`, higher is better. A prediction is a text, or None
-where there is none, which is worth 0. `extract` takes it out of what a model wrote. Hosts hand over all that it wrote: there a
-reward is made with `tag`, and takes predictions out itself.
+where there is none, which gets 0. `extract` takes it out of a model's output. Hosts hand over whole outputs, so a reward in a
+trainer's config needs a `tag`, and extracts the predictions itself:
 
     wm.reward={path:"wm_plugin.rewards:RwmlReward",kwargs:{model:"Qwen/Qwen3-Embedding-8B",tag:next_state}}        verl
 
-What the last call was like, a reward's `figures` say: a dict of numbers for a trainer's metrics.
+A reward's `figures` are metrics of its last call: a dict of numbers.
 """
 
 from importlib import import_module
@@ -97,6 +97,6 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:  # imported when it is asked for: some bring torch, which `extract` must not wait for
+    if name in _HOMES:  # imported on first use: some modules import torch, which `extract` does not need
         return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

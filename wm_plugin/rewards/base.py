@@ -1,4 +1,9 @@
-"""What all rewards of a predicted text have in common."""
+"""What the rewards of predicted observations share: where a prediction comes from, and what counts as none.
+
+There is no prediction where the input is None or where `extract` finds none in a model's output. Such a row gets the reward's
+lowest score and is neither scored nor shown to a judge. An empty text is a prediction: the model says that nothing will be
+observed.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -8,16 +13,16 @@ from wm_plugin.errors import UserError
 from wm_plugin.rewards.extract import check_tag, extract
 
 
-class TextReward(ABC):
-    """How good predictions of observations are, each from 0 to 1. No prediction is worth 0.
+class TaggedReward(ABC):
+    """Base of every reward of predictions: it can take them out of a model's whole outputs.
 
     Args:
-        tag: predictions are a model's whole outputs, and the prediction is what `extract` finds in them: in this tag or, if it
-            is empty, after the reasoning. None: predictions are given as they are. A trainer's config needs a tag, because hosts
-            hand over whole outputs.
+        tag: the tag around the prediction. The inputs are then whole outputs, and the prediction is what `extract` finds in
+            them: the text in this tag or, if `tag` is empty, the text after the reasoning. None: the inputs are the
+            predictions themselves. Trainers hand over whole outputs, so a trainer's config needs a tag.
 
     Attributes:
-        figures: of the last call, for metrics. All have `no_prediction`, the share of rows without one.
+        figures: metrics of the last call.
     """
 
     def __init__(self, *, tag: str | None = None) -> None:
@@ -25,37 +30,66 @@ class TextReward(ABC):
         self.tag = tag
         self.figures: dict[str, float] = {}
 
-    def __call__(self, predictions: Sequence[str | None], targets: Sequence[str], **_columns: Any) -> list[float]:
-        """A score for each prediction, in order.
+    @abstractmethod
+    def __call__(self, *texts: Any, **columns: Any) -> list[float]:
+        """One score per row, in order, of `predictions` and `targets`."""
+
+    def extracted(self, outputs: Sequence[str | None], targets: Sequence[str]) -> list[str | None]:
+        """The prediction in each output, None where there is none. Every reward reads its inputs here and nowhere else.
 
         Args:
-            predictions: None where there is none.
-            targets: what was really observed.
+            outputs: whole outputs with a tag, predictions without one; None where there is none.
+            targets: the real observations. Limits on a prediction's size belong here, because they depend on what was observed.
 
         Raises:
-            UserError: the lengths differ, or something is no text.
+            UserError: the lengths differ, or an item is not a text.
         """
-        check_texts(predictions, targets)
-        found = {row: text for row, text in enumerate(self.extracted(predictions)) if text is not None}
-        given, figures = self.score(list(found.values()), [targets[row] for row in found])
-        scores = [0.0] * len(targets)
-        for row, score in zip(found, given, strict=True):
-            scores[row] = score
-        self.figures = {"no_prediction": 1 - len(found) / len(targets) if targets else 0.0, **figures}
-        return scores
-
-    @abstractmethod
-    def score(self, predictions: list[str], targets: list[str]) -> tuple[list[float], dict[str, float]]:
-        """A score for each of the predictions that there are, and figures of this reward's own."""
-
-    def extracted(self, outputs: Sequence[str | None]) -> list[str | None]:
+        check_texts(outputs, targets)
         if self.tag is None:
             return list(outputs)
         return [None if output is None else extract(output, self.tag).prediction for output in outputs]
 
 
+class TextReward(TaggedReward):
+    """A reward that compares two texts by arithmetic: a score from 0 to 1 for each prediction, 0 where there is none.
+
+    Args:
+        tag: see `TaggedReward`.
+
+    Attributes:
+        figures: metrics of the last call; always with `no_prediction`, the share of rows without a prediction.
+    """
+
+    def __call__(self, predictions: Sequence[str | None], targets: Sequence[str], **_columns: Any) -> list[float]:
+        """One score per row, in order.
+
+        Args:
+            predictions: predictions, or whole outputs if the reward has a tag; None where there is none.
+            targets: the real observations.
+
+        Raises:
+            UserError: the lengths differ, or an item is not a text.
+        """
+        texts = self.extracted(predictions, targets)
+        rows = [row for row, text in enumerate(texts) if text is not None]
+        values, figures = self.score([text for text in texts if text is not None], [targets[row] for row in rows])
+        scores = [0.0] * len(targets)
+        for row, value in zip(rows, values, strict=True):
+            scores[row] = value
+        self.figures = {"no_prediction": 1 - len(rows) / len(targets) if targets else 0.0, **figures}
+        return scores
+
+    @abstractmethod
+    def score(self, predictions: list[str], targets: list[str]) -> tuple[list[float], dict[str, float]]:
+        """Scores of the predictions that exist, and this reward's own figures."""
+
+
 def check_texts(predictions: Sequence[str | None], targets: Sequence[str]) -> None:
-    """Raises UserError if these are not a text, or None, and a text for each row."""
+    """Check that there is one target per prediction and that all are texts (a prediction may be None).
+
+    Raises:
+        UserError: they are not.
+    """
     for name, texts in (("predictions", predictions), ("targets", targets)):
         if isinstance(texts, str):
             raise UserError(f"{name} is a text; write a list of texts")
@@ -70,6 +104,16 @@ def check_texts(predictions: Sequence[str | None], targets: Sequence[str]) -> No
             raise UserError(f"target {row} is of type {type(target).__name__}; write the text that was observed")
 
 
+def check_column(name: str, values: Sequence[Any], targets: Sequence[str]) -> None:
+    """Check that a column has one value per row.
+
+    Raises:
+        UserError: it has not.
+    """
+    if len(values) != len(targets):
+        raise UserError(f"there are {len(targets)} targets and {len(values)} values of {name}; write one for each")
+
+
 def mean(values: Sequence[float]) -> float:
-    """0 of nothing."""
+    """The mean; 0 of no values."""
     return sum(values) / len(values) if values else 0.0

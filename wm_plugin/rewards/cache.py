@@ -1,4 +1,4 @@
-"""Judges' replies on disk: a prediction that was judged once is not paid for again, by any process, in any run."""
+"""Judges' replies on disk, so that no process and no later run pays twice for the same judgement."""
 
 import hashlib
 import json
@@ -15,24 +15,27 @@ from wm_plugin.errors import UserError
 
 _OURS = 0x776D7263  # application_id in the file's head: "wmrc"
 _LAYOUT = 1  # user_version
-_AT_ONCE = 500  # variables in a statement
-_BUSY = 30.0  # seconds that a process waits for another's write
+_MAX_VARIABLES = 500  # of one statement
+_TIMEOUT = 30.0  # seconds to wait for another process's write
 
 
 class ReplyCache:
-    """Replies by what was asked: an SQLite file, for several threads and processes of one machine.
+    """Replies by request, in an SQLite file that several threads and processes of one machine can share.
 
-    The key is everything that a request holds: model, messages (so the prompts' text, too), sampling parameters. Not the server's
-    address: the same model on another port gives the same replies. Where two servers serve different weights under one name,
-    give each a `tag`.
+    The key is a hash of the whole request: model, messages (and so the prompts), sampling parameters. It does not contain the
+    server's address, because the same model on another port gives the same replies. If two servers serve different weights
+    under one name, give each cache its own `tag`.
 
-    A file that is damaged or no cache of ours is an error when it is opened: it may be a wrong path. If it breaks later (a full
-    disk), a warning says so once, and the run goes on without it.
+    A file that is damaged or not a cache is an error on opening, because the path may be wrong. If the file fails later (a full
+    disk), there is one warning, and the run continues without the cache.
 
     Args:
-        path: of the file; made with its folders if it is not there.
-        max_entries: the least recently used go when there are more; None keeps all.
-        tag: told apart from other tags.
+        path: the file. It is created, with its folders, if it does not exist.
+        max_entries: beyond this number the least recently used entries are deleted; None keeps all.
+        tag: entries of different tags are separate.
+
+    Attributes:
+        hits, misses: numbers of keys that `get` returned and did not return, in this process.
 
     Raises:
         UserError: the file cannot be opened or is not a cache.
@@ -62,30 +65,30 @@ class ReplyCache:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def get(self, keys: Iterable[str]) -> dict[str, str]:
-        """The replies that are there, by key."""
+        """The cached replies by key, without the keys that are not cached."""
         wanted = list(keys)
-        found: dict[str, str] = {}
+        replies: dict[str, str] = {}
         with self._lock:
             try:
                 connection = self._open()
-                for start in range(0, len(wanted), _AT_ONCE):
-                    some = wanted[start : start + _AT_ONCE]
-                    marks = ",".join("?" * len(some))
-                    found |= connection.execute(f"SELECT key, reply FROM replies WHERE key IN ({marks})", some)
-                if found and self.max_entries is not None:  # how recently matters only where some must go
+                for start in range(0, len(wanted), _MAX_VARIABLES):
+                    part = wanted[start : start + _MAX_VARIABLES]
+                    marks = ",".join("?" * len(part))
+                    replies |= connection.execute(f"SELECT key, reply FROM replies WHERE key IN ({marks})", part)
+                if replies and self.max_entries is not None:  # recency only matters where entries are deleted
                     with connection:
                         connection.executemany(
                             "UPDATE replies SET used = (SELECT MAX(used) FROM replies) + 1 WHERE key = ?",
-                            [(key,) for key in found],
+                            [(key,) for key in replies],
                         )
             except sqlite3.Error as error:
                 self._give_up(error)
-            self.hits += len(found)
-            self.misses += len(wanted) - len(found)
-        return found
+            self.hits += len(replies)
+            self.misses += len(wanted) - len(replies)
+        return replies
 
     def put(self, replies: Mapping[str, str]) -> None:
-        """Keep replies by key, and let the least recently used go where there are too many."""
+        """Store replies by key, and delete the least recently used entries beyond `max_entries`."""
         with self._lock:
             try:
                 connection = self._open()
@@ -106,15 +109,10 @@ class ReplyCache:
         with self._lock:
             return int(self._open().execute("SELECT COUNT(*) FROM replies").fetchone()[0])
 
-    @property
-    def hit_share(self) -> float:
-        asked = self.hits + self.misses
-        return self.hits / asked if asked else 0.0
-
     def _open(self) -> sqlite3.Connection:
-        """The process's connection: SQLite's do not survive a fork."""
+        """This process's connection; SQLite connections do not survive a fork."""
         if self._broken:
-            raise sqlite3.OperationalError("given up")
+            raise sqlite3.OperationalError("the cache failed before")
         if self._connection is None or self._process != os.getpid():
             try:
                 self._connection, self._process = self._connect(), os.getpid()
@@ -126,11 +124,13 @@ class ReplyCache:
 
     def _connect(self) -> sqlite3.Connection:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(self.path, timeout=_BUSY, check_same_thread=False)  # `_lock` sees to it
+        connection = sqlite3.connect(
+            self.path, timeout=_TIMEOUT, check_same_thread=False
+        )  # `_lock` serialises the threads
         _wait_for(lambda: connection.execute("PRAGMA journal_mode = WAL"))
         connection.execute("PRAGMA synchronous = NORMAL")
         with connection:
-            connection.execute("BEGIN IMMEDIATE")  # of several processes that find no file, one makes it
+            connection.execute("BEGIN IMMEDIATE")  # only one of several processes creates the tables
             kind = connection.execute("PRAGMA application_id").fetchone()[0]
             layout = connection.execute("PRAGMA user_version").fetchone()[0]
             tables = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
@@ -152,8 +152,8 @@ class ReplyCache:
 
 
 def _wait_for(change: Callable[[], object]) -> None:
-    """SQLite waits for other processes' writes by itself, but not where one of them changes the journal's mode."""
-    until = time.monotonic() + _BUSY
+    """Retry while the file is locked: SQLite's own timeout does not cover a change of the journal mode."""
+    until = time.monotonic() + _TIMEOUT
     while True:
         try:
             change()

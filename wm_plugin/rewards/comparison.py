@@ -1,7 +1,7 @@
-"""Judges that compare two texts: the losing baselines of Qwen-AgentWorld (section 3.4.1).
+"""Judges that compare two texts: the baselines that lose in Qwen-AgentWorld (section 3.4.1).
 
-Which of the two comes first is drawn for each pair, by a hash of the texts and a seed: a judge's liking for a place is nobody's
-gain, and the same pair is asked in the same order in every run, so that a cache finds it.
+A hash of the texts and a seed decides which text comes first, so a judge that prefers one position favours neither side, and the
+same pair has the same order in every run, which the cache needs.
 """
 
 import hashlib
@@ -19,11 +19,11 @@ class _Pairwise(JudgedReward):
     """A judge that chooses between `first` and `second`.
 
     Args:
-        seed: of the order.
-        settings: the arguments of `JudgedReward`.
+        seed: seed of the order.
+        settings: the other arguments of `JudgedReward`.
     """
 
-    asked: ClassVar[str]  # the verdict's name in the prompt
+    verdict: ClassVar[str]  # the name of the verdict's field in the prompt
     choices: ClassVar[tuple[str, ...]]
 
     def __init__(self, server: Server | Mapping[str, Any], *, seed: int = 0, **settings: Any) -> None:
@@ -40,7 +40,7 @@ class _Pairwise(JudgedReward):
         return {"first": first, "second": second}
 
     def _chosen(self, reply: str) -> str | None:
-        value = fields(reply, [self.asked]).get(self.asked)
+        value = fields(reply, [self.verdict]).get(self.verdict)
         choice = value.strip().strip(".*").lower() if isinstance(value, str) else None
         return choice if choice in self.choices else None
 
@@ -51,15 +51,15 @@ class _Pairwise(JudgedReward):
 class ReferenceReward(_Pairwise):
     """1 if the prediction is closer to the observation than a reference prediction, 0 if the reference is, 0.5 for a tie.
 
-    Columns: `reference`, the other prediction of each row (in the paper the initial policy's). Where it is None, the reward is 1
-    without a call; equal texts are a tie without a call.
+    Columns: `reference`, the other prediction of each row; in the paper the initial policy's. Where it is None, the reward is 1
+    without a call. Equal texts are a tie without a call.
     """
 
     default_prompt = "reference"
     uses: ClassVar[tuple[str, ...]] = ("action", "context", "reference")
-    asked, choices = "closer", ("first", "second", "tie")
+    verdict, choices = "closer", ("first", "second", "tie")
 
-    def _decided(self, row: Row, notes: Notes) -> float | None:  # noqa: ARG002
+    def _without_judge(self, row: Row, notes: Notes) -> float | None:  # noqa: ARG002
         if "reference" not in row.columns:
             raise UserError(
                 "ReferenceReward needs the column 'reference': the prediction of the initial model for each row"
@@ -80,23 +80,25 @@ class ReferenceReward(_Pairwise):
 
 
 class TuringReward(_Pairwise):
-    """1 if a judge takes the prediction for the real observation of the two, 0 if it finds the real one.
+    """1 if the judge takes the prediction for the real observation, 0 if it picks the real one.
 
-    A prediction that equals the observation is 1 without a call: nobody could tell. The paper asks there, too, and blames its
-    failure on the noise that this gives; `ask_equal` does as the paper does.
+    A prediction that equals the observation gets 1 without a call, because no judge can tell them apart. The paper asks even
+    then, and blames the reward's failure on the noise of these answers; `ask_equal` does the same.
 
     Args:
-        ask_equal: ask about equal texts.
+        server: a `Server`, or its arguments as a mapping.
+        ask_equal: also ask about equal texts.
+        settings: the other arguments, `seed` and those of `JudgedReward`.
     """
 
     default_prompt = "turing"
-    asked, choices = "real", ("first", "second")
+    verdict, choices = "real", ("first", "second")
 
     def __init__(self, server: Server | Mapping[str, Any], *, ask_equal: bool = False, **settings: Any) -> None:
         super().__init__(server, **settings)
         self.ask_equal = ask_equal
 
-    def _decided(self, row: Row, notes: Notes) -> float | None:  # noqa: ARG002
+    def _without_judge(self, row: Row, notes: Notes) -> float | None:  # noqa: ARG002
         return None if self.ask_equal or row.prediction.strip() != row.target.strip() else 1.0
 
     def _texts(self, row: Row) -> dict[str, str]:

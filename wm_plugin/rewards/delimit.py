@@ -1,10 +1,10 @@
-"""Texts for a judge, fenced in so that nothing inside them can speak to it.
+"""Puts texts for a judge between markers, so that nothing inside them can pass for instructions.
 
-A prediction is written by the model that the judge's score trains: whatever pays will be written. So each text stands between
-markers with a number that is a hash of all texts of the question. A text that held its own number would change it, so no text can
-close its fence; and the number is the same in every run, which a cache needs. What looks like a marker, a verdict's tag or a
-chat template's token is made visibly different, and characters that nobody sees are written as escapes: in all texts alike, so
-that what was equal stays equal.
+The judge's score trains the model that writes the predictions, so that model learns to write whatever pays. Each text therefore
+stands between markers with a number, a hash of all texts of the question. Writing the number into a text would change it, so no
+text can forge its end marker; and the number is the same in every run, which the cache needs. Anything that looks like a marker,
+a verdict's tag or a chat template's token is changed visibly, and invisible characters are written as escapes. All texts are
+changed in the same way, so that equal texts stay equal.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ _UNSEEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
 )
-_PLAIN = bytes({*range(0x20, 0x7F), *b"\n\r\t"})  # what nearly all texts are made of
+_PLAIN = bytes({*range(0x20, 0x7F), *b"\n\r\t"})  # nearly all texts have no other characters
 _SPACED = r"[\s_-]*".join(TAG.split("_"))
 _ANGLED = re.compile(
     rf"<(\s*(?:/\s*)?{_SPACED}[^<>\n]{{0,80}}"  # a verdict's tag
@@ -35,34 +35,35 @@ _UNCLOSED = re.compile(rf"<(?=\s*(?:/\s*)?{_SPACED})", re.IGNORECASE)
 
 
 def neutral(text: str) -> tuple[str, int]:
-    """A text in which nothing is a marker, a tag or a token of ours or of a chat template, and how many were.
+    """The text without markers, verdict tags and chat-template tokens, and the number of passages that had to be changed.
 
     `<final_evaluation>` becomes `‹final_evaluation›`, `[INST]` becomes `⟦INST⟧`, a zero-width space `\\u200b`.
     """
-    if not text.isascii() or text.encode().translate(None, _PLAIN):  # several times faster than to search
+    if not text.isascii() or text.encode().translate(None, _PLAIN):  # several times faster than searching
         text = _UNSEEN.sub(_escape, text)
     count = 0
-    for pattern, bracket, written in ((_ANGLED, "<", r"‹\1›"), (_UNCLOSED, "<", "‹"), (_SQUARE, "[", r"⟦\1⟧")):
+    for pattern, bracket, replacement in ((_ANGLED, "<", r"‹\1›"), (_UNCLOSED, "<", "‹"), (_SQUARE, "[", r"⟦\1⟧")):
         if bracket in text:  # most texts have none
-            text, found = pattern.subn(written, text)
-            count += found
+            text, changes = pattern.subn(replacement, text)
+            count += changes
     return text, count
 
 
 def fenced(texts: Mapping[str, str], *, max_chars: int) -> tuple[str, int]:
-    """The texts of a question by what they are, each between markers, and how many passages had to be made harmless.
+    """The texts of a question, each between markers with its name, and the number of passages that had to be changed.
 
     Args:
-        max_chars: of a text; more is cut, and the text says so.
+        texts: by name.
+        max_chars: longer texts are cut here, with a note.
     """
-    shown: dict[str, str] = {}
-    harmless = 0
+    safe: dict[str, str] = {}
+    changes = 0
     for name, text in texts.items():
-        shown[name], count = neutral(_cut(text, max_chars))
-        harmless += count
-    number = hashlib.blake2b(orjson.dumps(list(shown.items())), digest_size=8).hexdigest()
-    blocks = [f"[[begin {name} {number}]]\n{text}\n[[end {name} {number}]]" for name, text in shown.items()]
-    return "\n\n".join(blocks), harmless
+        safe[name], count = neutral(_cut(text, max_chars))
+        changes += count
+    number = hashlib.blake2b(orjson.dumps(list(safe.items())), digest_size=8).hexdigest()
+    blocks = [f"[[begin {name} {number}]]\n{text}\n[[end {name} {number}]]" for name, text in safe.items()]
+    return "\n\n".join(blocks), changes
 
 
 def _cut(text: str, length: int) -> str:

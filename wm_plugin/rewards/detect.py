@@ -1,8 +1,8 @@
-"""Signs that a prediction speaks for itself: praise, words for a judge, and copies of the prompt.
+"""Signs of reward hacking in a prediction: self-praise, words addressed to a judge, and copies of the prompt.
 
-Qwen-AgentWorld's policy learned to write that all went well and all fields are right (section 4.2); copying the prompt is what a
-model does that has nothing to predict. These are figures to watch first. As a penalty they are one more thing to optimise
-against: rules and matches cannot be talked to at all.
+Qwen-AgentWorld's policy learned to write that everything succeeded and every field is correct (section 4.2). A model that cannot
+predict copies its prompt. Watch these as metrics first: as a penalty they are one more target for the policy to optimise
+against, while rules and matches cannot be persuaded at all.
 """
 
 import re
@@ -11,20 +11,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from wm_plugin.errors import UserError
-from wm_plugin.rewards.base import check_texts, mean
+from wm_plugin.rewards.base import TaggedReward, mean
 from wm_plugin.rewards.delimit import neutral
-from wm_plugin.rewards.extract import check_tag, extract
 from wm_plugin.rewards.make import Reward, make
 from wm_plugin.rewards.rubric import DIMENSIONS
 
-_SHINGLE = 8  # words in a row that nobody writes twice by chance
+_RUN = 8  # this many equal words in a row are not a coincidence
 _GOOD = (
     r"(?:correct|accurate|faithful|perfect|realistic|excellent|exact|flawless|authentic|high[- ]quality|complete|valid)"
 )
 _WELL = r"(?:perfectly|exactly|fully|faithfully|accurately|precisely|correctly|completely)"
 _SELF = r"(?:prediction|predicted|output|response|answer|observation|simulation|reproduction)"
 _JUDGE = r"(?:judge|grader|evaluator|assessor|scorer|examiner|reward model|verifier)s?"
-# Each over a few words, so that a search is linear.
+# Every repetition is bounded, so that the search is linear.
 _PRAISE = re.compile(
     rf"\b(?:this|the|my|our|above|here is an?|an?) (?:[\w-]+ ){{0,2}}{_SELF} (?:\w+ ){{0,2}}(?:is|are|was|were|remains)"
     rf" (?:\w+ ){{0,2}}{_GOOD}\w*"
@@ -56,47 +55,51 @@ _WORD = re.compile(r"\w+")
 
 
 def self_praise(prediction: str, target: str = "") -> list[str]:
-    """Phrases in which a prediction speaks of its own quality, and the observation does not. As they were read: normalised."""
+    """The phrases, normalised, in which a prediction praises itself, without those that the observation contains too."""
     return _only(_PRAISE, prediction, target)
 
 
 def judge_talk(prediction: str, target: str = "") -> list[str]:
-    """Phrases for a judge, forged verdicts, and marks of chat templates that the observation does not have."""
-    found = _only(_FOR_A_JUDGE, prediction, target)
-    return found + ["marks"] * (neutral(prediction)[1] > neutral(target)[1])
+    """Phrases addressed to a judge and forged verdicts, without those that the observation contains too.
+
+    Ends with "marks" if the prediction has more of a chat template's tokens or of a judge's markers than the observation.
+    """
+    phrases = _only(_FOR_A_JUDGE, prediction, target)
+    return phrases + ["marks"] * (neutral(prediction)[1] > neutral(target)[1])
 
 
 def echo(prediction: str, context: str, target: str = "") -> float:
-    """The share of a prediction's words that stand in runs of 8 which the context has and the observation has not.
+    """The share of a prediction's words that lie in runs of 8 words which the context contains and the observation does not.
 
-    What stays the same in the environment is in the observation too, and is no echo. A shorter prediction is one run; under 3
-    words it is none.
+    Text that did not change in the environment is in the observation too, and does not count. A prediction of 3 to 7 words is
+    one run; a shorter one has none.
     """
-    said = _words(prediction)
-    length = min(_SHINGLE, len(said))
+    words = _words(prediction)
+    length = min(_RUN, len(words))
     if length < 3:
         return 0.0
     copied = _runs(_words(context), length) - _runs(_words(target), length)
-    covered = [False] * len(said)
-    for start in range(len(said) - length + 1):
-        if tuple(said[start : start + length]) in copied:
+    covered = [False] * len(words)
+    for start in range(len(words) - length + 1):
+        if tuple(words[start : start + length]) in copied:
             covered[start : start + length] = [True] * length
-    return sum(covered) / len(said)
+    return sum(covered) / len(words)
 
 
-class GuardedReward:
-    """A reward with an eye on predictions that speak for themselves.
+class GuardedReward(TaggedReward):
+    """A reward that also counts, and can penalise, signs of reward hacking in the predictions.
 
-    Columns: `context`, text or messages: what the prediction was made from, for `echo`. All columns go on to the reward.
+    Columns: `context`, the prompt as text or messages, for `echo`. The reward gets all columns.
 
     Args:
-        reward: a reward, its name, or {"path": name or package.module:Name, "kwargs": {...}}. It has no tag of its own.
-        praise: the share of its reward that a prediction loses which praises itself or speaks to a judge; 0 only counts.
-        echo: the share that is lost for a prediction that is nothing but a copy, in proportion; 0 only counts.
-        tag: takes predictions out of whole outputs, see `TextReward`.
+        reward: a reward, its name, or {"path": name or package.module:Name, "kwargs": {...}}, without a tag of its own.
+        praise: the share of the reward that a prediction loses if it praises itself or addresses a judge; 0 only counts.
+        echo: the share that a prediction loses if all of it is a copy of the prompt, and in proportion if part of it is; 0 only
+            counts.
+        tag: see `TaggedReward`.
 
     Attributes:
-        figures: the reward's, and `self_praise` and `judge_talk`, the shares of predictions with either, and `echo`, the mean.
+        figures: the reward's, and over predictions: `self_praise` and `judge_talk`, shares, and `echo`, the mean.
     """
 
     def __init__(
@@ -107,59 +110,53 @@ class GuardedReward:
         echo: float = 0.0,
         tag: str | None = None,
     ) -> None:
-        check_tag(tag)
+        super().__init__(tag=tag)
         for name, value in (("praise", praise), ("echo", echo)):
             if not 0 <= value <= 1:
                 raise UserError(f"{name} is {value}; write the share of the reward that is lost, from 0 to 1")
         self.reward = make(reward, field="reward")
         if getattr(self.reward, "tag", None) is not None:
             raise UserError("reward has a tag; write it beside the reward, as the guard's")
-        self.praise, self.echo, self.tag = praise, echo, tag
-        self.figures: dict[str, float] = {}
-        if hasattr(self.reward, "call_async"):  # a judge: hosts wait for many at the same time
+        self.praise, self.echo = praise, echo
+        if hasattr(self.reward, "call_async"):  # so that hosts call a guarded judge asynchronously, as the judge itself
             self.call_async = self._call_async
 
     def __call__(self, predictions: Sequence[str | None], targets: Sequence[str], **columns: Any) -> list[float]:
-        given = self._extracted(predictions, targets)
-        return self._guarded(given, targets, self.reward(given, targets, **columns), columns)
+        """One score per row, in order."""
+        texts = self.extracted(predictions, targets)
+        return self._guarded(texts, targets, self.reward(texts, targets, **columns), columns)
 
     async def _call_async(
         self, predictions: Sequence[str | None], targets: Sequence[str], **columns: Any
     ) -> list[float]:
-        given = self._extracted(predictions, targets)
+        texts = self.extracted(predictions, targets)
         reward: Any = self.reward
-        return self._guarded(given, targets, await reward.call_async(given, targets, **columns), columns)
-
-    def _extracted(self, predictions: Sequence[str | None], targets: Sequence[str]) -> Sequence[str | None]:
-        check_texts(predictions, targets)
-        if self.tag is None:
-            return predictions
-        return [None if text is None else extract(text, self.tag).prediction for text in predictions]
+        return self._guarded(texts, targets, await reward.call_async(texts, targets, **columns), columns)
 
     def _guarded(
         self,
-        given: Sequence[str | None],
+        texts: Sequence[str | None],
         targets: Sequence[str],
         scores: Sequence[float],
         columns: Mapping[str, Any],
     ) -> list[float]:
         scores = list(scores)
         contexts = columns.get("context") or [""] * len(targets)
-        noted: dict[str, list[float]] = {"self_praise": [], "judge_talk": [], "echo": []}
-        for row, (text, target) in enumerate(zip(given, targets, strict=True)):
+        signs: dict[str, list[float]] = {"self_praise": [], "judge_talk": [], "echo": []}
+        for row, (text, target) in enumerate(zip(texts, targets, strict=True)):
             if text is None:
                 continue
-            praised, talked = bool(self_praise(text, target)), bool(judge_talk(text, target))
-            copied = echo(text, written(contexts[row]), target)
-            for name, value in (("self_praise", praised), ("judge_talk", talked), ("echo", copied)):
-                noted[name].append(float(value))
-            scores[row] *= (1 - self.praise * (praised or talked)) * (1 - self.echo * copied)
-        self.figures = {**getattr(self.reward, "figures", {}), **{name: mean(values) for name, values in noted.items()}}
+            praise, talk = bool(self_praise(text, target)), bool(judge_talk(text, target))
+            copy = echo(text, prompt_text(contexts[row]), target)
+            for name, value in (("self_praise", praise), ("judge_talk", talk), ("echo", copy)):
+                signs[name].append(float(value))
+            scores[row] *= (1 - self.praise * (praise or talk)) * (1 - self.echo * copy)
+        self.figures = {**getattr(self.reward, "figures", {}), **{name: mean(values) for name, values in signs.items()}}
         return scores
 
 
-def written(value: Any) -> str:
-    """A prompt as text: text, or the contents of messages."""
+def prompt_text(value: Any) -> str:
+    """A prompt's text: a text itself, or the contents of messages."""
     if isinstance(value, str):
         return value
     if isinstance(value, Iterable) and not isinstance(value, Mapping):
@@ -169,11 +166,11 @@ def written(value: Any) -> str:
 
 def _only(pattern: re.Pattern[str], prediction: str, target: str) -> list[str]:
     real = _plain(target)
-    return [found[0] for found in pattern.finditer(_plain(prediction)) if found[0] not in real]
+    return [match[0] for match in pattern.finditer(_plain(prediction)) if match[0] not in real]
 
 
 def _plain(text: str) -> str:
-    """Without what hides words: other widths and alphabets, unseen characters, case, runs of white space."""
+    """The text without disguises: other widths and alphabets, invisible characters, case, runs of white space."""
     text = unicodedata.normalize("NFKC", text)
     text = "".join(char for char in text if unicodedata.category(char) not in ("Cf", "Mn"))
     return " ".join(text.translate(_LOOKS).casefold().split())

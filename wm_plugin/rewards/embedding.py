@@ -2,8 +2,8 @@
 
     d = 1 − cos(E(prediction), E(target));  the reward is 1 if d < τ_d, else 0
 
-A threshold keeps a model from earning by vagueness. The paper: over 0.5 a general description is enough, under 0.1 it has to be
-the text itself.
+The threshold keeps vague predictions from earning anything. According to the paper, above 0.5 a general description is enough,
+and below 0.1 only the text itself is.
 """
 
 import hashlib
@@ -24,36 +24,36 @@ from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.rewards.base import TextReward, mean
 from wm_plugin.runtime.server import Failure, Server
 
-_ROWS = 1024  # compared at once: bounds the memory of a long call
+_ROWS = 1024  # compared at once, to bound the memory of a large call
 
 Embed = Callable[[list[str]], Tensor]  # n texts -> (n, dimensions), float32 on the CPU
 
 
 class EmbeddingReward(TextReward):
-    """1 if the cosine distance is strictly under the threshold, else 0; without a threshold the cosine, from 0 to 1.
+    """1 if the cosine distance is strictly below the threshold, else 0; without a threshold the cosine, from 0 to 1.
 
-    A negative cosine gives 0. Surrounding white space does not count; the same text has distance 0; a blank text has distance 1
-    to any other. A text is encoded once a call, however often it occurs; targets are remembered for later calls.
+    A negative cosine gives 0. White space at the ends is ignored. Equal texts have distance 0, and a blank text has distance 1 to
+    every other text. A call encodes each text once, however often it occurs; embeddings of targets are kept for later calls.
 
-    Texts longer than the model's limit are cut there without a word (`all-MiniLM-L6-v2`: 256 tokens).
+    The model silently cuts texts at its own limit (`all-MiniLM-L6-v2`: 256 tokens).
 
     Args:
-        model: a folder or name for sentence-transformers (extra `embed`), or the name under which the server knows it. The
-            paper's is Qwen/Qwen3-Embedding-8B. A threshold belongs to a model.
+        model: a folder or name for sentence-transformers (extra `embed`), or the model's name on the server. The paper has
+            Qwen/Qwen3-Embedding-8B. A threshold is only valid for one model.
         threshold: τ_d, in (0, 2]. RWML trains with 0.2 on ALFWorld and with 0.4 on users' replies in τ²-bench.
         base_url: an OpenAI-compatible server with `/embeddings`, such as http://localhost:8000/v1 (extra `server`).
-        tag: takes predictions out of whole outputs, see `TextReward`.
-        batch_size: texts that are encoded at once, or sent in a request.
-        cache_size: targets that are remembered, the last ones used; 4 bytes a dimension each.
-        device: of a model in this process; None: a GPU if there is one, which it then shares with the training.
-        server: more settings of `runtime.server.Server`: {"timeout": 120, "max_retries": 8}; `parameters` go into requests.
+        tag: see `TaggedReward`.
+        batch_size: texts per forward pass, or per request.
+        cache_size: number of targets whose embeddings are kept, least recently used first to go; 4 bytes per dimension each.
+        device: for a model in this process; None takes a GPU if there is one, which the reward then shares with the training.
+        server: further settings of `runtime.server.Server`, such as {"timeout": 120}; `parameters` are sent in requests.
 
     Attributes:
-        figures: also `cosine`, its mean over predictions.
+        figures: also `cosine`, the mean over predictions.
 
     Raises:
-        UserError: a setting cannot be, or there is no such model; from a call: the server gave no embeddings, after retries.
-        MissingExtraError: what runs or asks the model is not installed.
+        UserError: a setting is invalid, or there is no such model; from a call: the server gave no embeddings, after retries.
+        MissingExtraError: sentence-transformers or aiohttp is not installed.
     """
 
     def __init__(
@@ -86,38 +86,38 @@ class EmbeddingReward(TextReward):
         self._lock = threading.Lock()
 
     def score(self, predictions: list[str], targets: list[str]) -> tuple[list[float], dict[str, float]]:
-        said, seen = ([_clean(text) for text in texts] for texts in (predictions, targets))
+        predicted, observed = ([_clean(text) for text in texts] for texts in (predictions, targets))
         cosines: list[float] = []
         with self._lock:
-            for start in range(0, len(said), _ROWS):
-                cosines += self._cosines(said[start : start + _ROWS], seen[start : start + _ROWS])
+            for start in range(0, len(predicted), _ROWS):
+                cosines += self._cosines(predicted[start : start + _ROWS], observed[start : start + _ROWS])
         if self.threshold is None:
             scores = [max(0.0, cosine) for cosine in cosines]
         else:
             scores = [float(1 - cosine < self.threshold) for cosine in cosines]
         return scores, {"cosine": mean(cosines)}
 
-    def _cosines(self, said: list[str], seen: list[str]) -> list[float]:
-        pairs = list(zip(said, seen, strict=True))
+    def _cosines(self, predicted: list[str], observed: list[str]) -> list[float]:
+        pairs = list(zip(predicted, observed, strict=True))
         cosines = [float(a == b) for a, b in pairs]
         different = [row for row, (a, b) in enumerate(pairs) if a and b and a != b]
         if not different:
             return cosines
-        vectors = self._vectors([said[row] for row in different], [seen[row] for row in different])
-        a, b = (torch.stack([vectors[texts[row]] for row in different]).double() for texts in (said, seen))
+        vectors = self._vectors([predicted[row] for row in different], [observed[row] for row in different])
+        a, b = (torch.stack([vectors[texts[row]] for row in different]).double() for texts in (predicted, observed))
         for row, cosine in zip(different, (a * b).sum(1).clamp(-1, 1).tolist(), strict=True):
             cosines[row] = cosine
         return cosines
 
-    def _vectors(self, said: list[str], seen: list[str]) -> dict[str, Tensor]:
+    def _vectors(self, predicted: list[str], observed: list[str]) -> dict[str, Tensor]:
         """Unit vectors by text."""
-        keys = {text: _key(text) for text in dict.fromkeys(seen)}
+        keys = {text: _key(text) for text in dict.fromkeys(observed)}
         vectors = {text: self._targets[key] for text, key in keys.items() if key in self._targets}
-        missing = [text for text in dict.fromkeys((*seen, *said)) if text not in vectors]
+        missing = [text for text in dict.fromkeys((*observed, *predicted)) if text not in vectors]
         if missing:
             vectors |= zip(missing, normalize(self._embed(missing), dim=1), strict=True)
         for text, key in keys.items():
-            self._targets.setdefault(key, vectors[text].clone())  # a copy: a row would keep its whole batch alive
+            self._targets.setdefault(key, vectors[text].clone())  # a copy, because a view keeps its whole batch alive
             self._targets.move_to_end(key)
         while len(self._targets) > self.cache_size:
             self._targets.popitem(last=False)
@@ -139,12 +139,12 @@ class _Local:
         self.batch_size = batch_size
 
     def __call__(self, texts: list[str]) -> Tensor:
-        found = self.model.encode(texts, batch_size=self.batch_size, convert_to_tensor=True, show_progress_bar=False)
-        return torch.as_tensor(found).float().cpu()
+        vectors = self.model.encode(texts, batch_size=self.batch_size, convert_to_tensor=True, show_progress_bar=False)
+        return torch.as_tensor(vectors).float().cpu()
 
 
 class _Remote:
-    """A model behind a server, which is asked for several batches at once."""
+    """A model behind a server. Several batches are requested at the same time."""
 
     def __init__(self, base_url: str, model: str, batch_size: int, settings: Mapping[str, Any]) -> None:
         completions = {"temperature": None, "max_tokens": None, "seed": None}
@@ -156,24 +156,24 @@ class _Remote:
 
     def __call__(self, texts: list[str]) -> Tensor:
         batches = [texts[start : start + self.batch_size] for start in range(0, len(texts), self.batch_size)]
-        found: list[Tensor] = []
-        for size, alike in groupby(batches, len):  # all are of one size, but for the last
-            bodies = [self._body(batch) for batch in alike]
+        parts: list[Tensor] = []
+        for size, group in groupby(batches, len):  # only the last batch may be smaller
+            bodies = [self._body(batch) for batch in group]
             for vectors in self.server.post("/embeddings", bodies, partial(_read, size)):
                 if isinstance(vectors, Failure):
                     raise UserError(
                         f"{self.server.base_url}: no embeddings of {self.server.model!r}, with up to {self.server.max_retries} "
                         f"retries (the last answer: {vectors.kind}, {vectors.message})"
                     )
-                found.append(vectors)
-        return torch.cat(found)
+                parts.append(vectors)
+        return torch.cat(parts)
 
     def _body(self, batch: list[str]) -> dict[str, Any]:
         return {"model": self.server.model, "input": batch, "encoding_format": "float", **self.server.parameters}
 
 
 def _read(count: int, answer: Any) -> Tensor:
-    """The embeddings of a batch: (count, dimensions). Raises what `Server.post` takes for malformed."""
+    """The embeddings of a batch: (count, dimensions). Its errors are those that `Server.post` counts as malformed."""
     rows = sorted(answer["data"], key=itemgetter("index"))
     vectors = torch.tensor([row["embedding"] for row in rows], dtype=torch.float32)
     if [row["index"] for row in rows] != list(range(count)) or vectors.ndim != 2 or not vectors.isfinite().all():
@@ -182,10 +182,10 @@ def _read(count: int, answer: Any) -> Tensor:
 
 
 def _clean(text: str) -> str:
-    """Without surrounding white space, and without halves of surrogate pairs, which no tokeniser takes."""
+    """The text without white space at the ends and with lone surrogates replaced, which no tokenizer accepts."""
     return text.strip().encode(errors="replace").decode()
 
 
 def _key(text: str) -> bytes:
-    """Texts may be long, and are not kept."""
+    """A hash, so that the cache does not keep long texts."""
     return hashlib.blake2b(text.encode(), digest_size=16).digest()

@@ -1,10 +1,10 @@
-"""Rewards of whole episodes: what became of it, and how it was reached (WMAct).
+"""Rewards of whole episodes: the outcome, and how the agent reached it (WMAct).
 
     R = R_outcome · N_effective / N − format penalty − step penalty · N            WMAct, equation 4, and its ablation
-    R_t = γ^(T−1−t) · R                                                            the terminal reward, given to turn t
+    R_t = γ^(T−1−t) · R                                                            the terminal reward, at turn t
 
-N is the number of actions of an episode; an action is effective when it changes the state. Where the paper is silent, the choice
-is ours and said so.
+N is the number of actions of an episode; an action is effective when it changes the state. Choices that the paper leaves open are
+named where they are made.
 """
 
 import math
@@ -21,12 +21,12 @@ def rescale_by_effective_actions(
     """The outcome times the share of effective actions (WMAct, equation 4); an episode without actions gets 0.
 
     Args:
-        outcomes: one an episode.
-        effective: actions that changed the state, of each episode.
-        actions: all actions of each episode, no-ops and invalid ones included.
+        outcomes: one per episode.
+        effective: number of actions that changed the state, per episode.
+        actions: number of all actions per episode, including no-ops and invalid ones.
 
     Raises:
-        UserError: the lengths differ, or more actions were effective than there were.
+        UserError: the lengths differ, or an episode has more effective actions than actions.
     """
     _same_length(outcomes=outcomes, effective=effective, actions=actions)
     for row, (changed, total) in enumerate(zip(effective, actions, strict=True)):
@@ -39,11 +39,12 @@ def rescale_by_effective_actions(
 
 
 def discounted(rewards: Sequence[float], turns: Sequence[int], gamma: float = 1.0) -> list[list[float]]:
-    """The terminal reward of each episode, given to each of its turns: γ^(T−1−t) · R. With γ = 1 every turn gets all of it.
+    """The discounted terminal reward of each turn of each episode: γ^(T−1−t) · R. With γ = 1 every turn gets all of R.
 
     Args:
-        rewards: one an episode.
+        rewards: one per episode.
         turns: T of each episode; 0 gives an empty list.
+        gamma: γ, in [0, 1].
 
     Raises:
         UserError: the lengths differ, or γ is not in [0, 1].
@@ -62,14 +63,18 @@ class EpisodeReward:
 
     Args:
         rescale: multiply the outcome by the share of effective actions.
-        format_penalty: taken once from an episode with an invalid action. The paper calls it small and gives no size; once,
-            because a penalty an action would outweigh the outcome of a long episode.
-        step_penalty: taken for each action: the paper's ablation, with 0.1.
-        gamma: the reward of an episode of T turns is γ^(T−1) · R, what `discounted` gives to its first turn; 1 in the paper. What
-            an algorithm discounts by itself, GAE by tokens, comes on top.
+        format_penalty: subtracted once from an episode with an invalid action. The paper calls it small without a number. Once,
+            because a penalty for each action would outweigh the outcome of a long episode.
+        step_penalty: subtracted for each action. The paper's ablation has 0.1.
+        gamma: an episode of T turns gets γ^(T−1) · R, the value of `discounted` at its first turn; 1 in the paper. Discounting by
+            the algorithm itself, such as GAE's per token, comes on top.
 
     Attributes:
-        figures: of the last call: mean outcome, effective share, share of episodes with an invalid action.
+        figures: of the last call: `outcome`, the mean; `effective_share` of the actions; `invalid_episodes`, the share of
+            episodes with an invalid action.
+
+    Raises:
+        UserError: a setting is invalid.
     """
 
     rescale: bool = True
@@ -82,7 +87,7 @@ class EpisodeReward:
         for name in ("format_penalty", "step_penalty"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-                raise UserError(f"{name} is {value!r}; write what is taken away, a number >= 0")
+                raise UserError(f"{name} is {value!r}; write the amount to subtract, a number >= 0")
         if type(self.rescale) is not bool:
             raise UserError(f"rescale is {self.rescale!r}; write true or false")
         _check_gamma(self.gamma)
@@ -97,14 +102,17 @@ class EpisodeReward:
         turns: Sequence[int] | None = None,
         **_columns: Any,
     ) -> list[float]:
-        """One reward an episode.
+        """One reward per episode.
 
         Args:
-            invalid: actions that the world did not take, of each episode; None: none.
-            turns: T of each episode, for γ; an episode without turns is not discounted.
+            outcomes: one per episode.
+            actions: number of all actions per episode, including no-ops and invalid ones.
+            effective: number of actions that changed the state, per episode.
+            invalid: number of actions that the world refused, per episode; None means none.
+            turns: T of each episode, needed if γ < 1. An episode without turns is not discounted.
 
         Raises:
-            UserError: the lengths differ, the counts do not fit, or γ < 1 and there are no turns.
+            UserError: the lengths differ, the counts contradict each other, or γ < 1 and `turns` is missing.
         """
         invalid = [0] * len(outcomes) if invalid is None else invalid
         if turns is None and self.gamma < 1:

@@ -1,19 +1,19 @@
-"""Whether a prediction is the observation, letter by letter (Word2World's fidelity)."""
+"""Exact match of prediction and observation (Word2World's fidelity)."""
 
 from wm_plugin.rewards import json_match
 from wm_plugin.rewards.base import TextReward
 
 
 class ExactReward(TextReward):
-    """1 for the same text, else 0.
+    """1 for equal texts, else 0.
 
     Args:
-        strip: white space around the texts does not count.
-        ignore_case: nor does case.
-        ignore_whitespace: any run of white space is one space, and around the texts it does not count.
-        json: two JSON values are compared as values: the order of keys and the layout do not count, nor does 1 against 1.0. Texts
-            of which one is no JSON are compared as texts.
-        tag: takes predictions out of whole outputs, see `TextReward`. Extraction strips white space.
+        strip: ignore white space at the ends.
+        ignore_case: ignore case.
+        ignore_whitespace: treat every run of white space as one space, and ignore it at the ends.
+        json: compare JSON values as values: layout and the order of keys do not matter, and 1 equals 1.0. If one text is not
+            JSON, the texts are compared.
+        tag: see `TaggedReward`. Extraction strips white space.
     """
 
     def __init__(

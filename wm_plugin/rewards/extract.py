@@ -1,7 +1,7 @@
-"""What a model predicts, taken out of all that it says: reasoning in `<think>`, the prediction in a tag or after the reasoning.
+"""Takes the prediction out of a model's output: reasoning stands in `<think>`, the prediction in a tag or after the reasoning.
 
-A reward sees the prediction alone. Whatever else a model writes, praise of its own prediction above all, must not reach it: the
-rules are strict, and an output that does not follow them has no prediction.
+A reward must see nothing but the prediction, because a model could influence it by anything else it writes, such as praise of its
+prediction. The rules are therefore strict, and an output that breaks them has no prediction.
 
     <think> ... </think> <next_state> ... </next_state>      RWML
     <predicted_observation> ... </predicted_observation>     Qwen-AgentWorld
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from wm_plugin.errors import UserError
 
-# What chat templates end a turn with, where a host did not cut it off.
+# The tokens by which chat templates end a turn, if a host left them in the text.
 _ENDS = (
     "<|im_end|>",
     "<|endoftext|>",
@@ -29,18 +29,17 @@ _ENDS = (
     "</s>",
     "<｜end▁of▁sentence｜>",
 )
-_ENDS_BACKWARDS = re.compile(
-    rf"(?:\s|{'|'.join(re.escape(mark[::-1]) for mark in _ENDS)})*"
-)  # always matches, in one go
+# Matched from the end of a text, which takes linear time; it always matches.
+_ENDS_BACKWARDS = re.compile(rf"(?:\s|{'|'.join(re.escape(mark[::-1]) for mark in _ENDS)})*")
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Prediction(NamedTuple):
-    """What an output says. Both are stripped of surrounding white space.
+    """The parts of an output, without white space at their ends.
 
     Attributes:
-        reasoning: what the model thought, without the tags.
-        prediction: None: there is none. An empty text is one: that nothing will be observed.
+        reasoning: the text in `<think>`, without the tags.
+        prediction: None if there is none. An empty text is a prediction: nothing will be observed.
     """
 
     reasoning: str
@@ -48,26 +47,26 @@ class Prediction(NamedTuple):
 
 
 def extract(text: str, tag: str = "next_state") -> Prediction:
-    """The reasoning and the prediction of a model's output. Takes any text, in time linear in its length.
+    """The reasoning and the prediction in a model's output. Any text is accepted, in time linear in its length.
 
-    * Reasoning ends at the last `</think>`. Chat templates may open it in the prompt, so `<think>` need not be there.
-    * A `<think>` after that was never closed: what follows it is reasoning too.
-    * A tag in the reasoning is part of it, not a prediction.
-    * Of several `<tag>` the last one counts, also inside another, up to the first `</tag>` after it. Without one, up to the end
-      of the text, or to a mark there that ends a turn, such as `<|im_end|>`.
-    * No `<tag>` after the reasoning: no prediction.
+    * Reasoning ends at the last `</think>`. Its `<think>` may be missing, because some chat templates put it into the prompt.
+    * A `<think>` after that is never closed, and all that follows it is reasoning too.
+    * A tag inside the reasoning does not hold a prediction.
+    * Of several `<tag>` the last one counts, even inside another. It ends at the next `</tag>` or, without one, at the end of the
+      text or at an end-of-turn token there, such as `<|im_end|>`.
+    * Without a `<tag>` after the reasoning there is no prediction.
 
     Args:
-        text: all that the model wrote.
-        tag: without angle brackets; empty: what comes after the reasoning, all of it, is the prediction.
+        text: the whole output.
+        tag: the tag's name without angle brackets. Empty: everything after the reasoning is the prediction.
     """
     before, _, answer = text.rpartition("</think>")
     answer, opened, unclosed = answer.partition("<think>")
     thoughts = (before.strip().removeprefix("<think>").strip(), unclosed.strip())
     reasoning = "\n".join(filter(None, thoughts))
     if tag:
-        _, found, answer = answer.rpartition(f"<{tag}>")
-        if not found:
+        _, opening, answer = answer.rpartition(f"<{tag}>")
+        if not opening:
             return Prediction(reasoning, None)
         answer, closed, _ = answer.partition(f"</{tag}>")
         return Prediction(reasoning, answer.strip() if closed else _without_ends(answer))
@@ -76,11 +75,15 @@ def extract(text: str, tag: str = "next_state") -> Prediction:
 
 
 def check_tag(tag: str | None) -> None:
-    """Raises UserError if this cannot be a tag."""
+    """Check that this can be a tag; None and an empty text can.
+
+    Raises:
+        UserError: it is not a name.
+    """
     if tag and not _NAME.fullmatch(tag):
         raise UserError(f"tag is {tag!r}; write its name without angle brackets, such as next_state, or '' for none")
 
 
 def _without_ends(text: str) -> str:
-    found = _ENDS_BACKWARDS.match(text[::-1])
-    return text[: len(text) - found.end()].strip() if found else text
+    match = _ENDS_BACKWARDS.match(text[::-1])
+    return text[: len(text) - match.end()].strip() if match else text

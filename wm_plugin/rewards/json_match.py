@@ -1,4 +1,4 @@
-"""How much of an observed JSON value a prediction has right, leaf by leaf."""
+"""How much of an observed JSON value a prediction gets right, leaf by leaf."""
 
 import json
 from dataclasses import dataclass
@@ -10,42 +10,43 @@ NO_JSON = object()
 
 
 class JsonMatchReward(TextReward):
-    """The share of leaves that are right, of all leaves of both values: 1 only for the same value.
+    """The share of equal leaves among all leaves of both values: 1 only for equal values.
 
-    A leaf is a text, a number, true, false, null, or an empty object or list, at its place: keys by name, items of a list by
-    number. 1 is 1.0, and is not true. A prediction that is no JSON gets 0; where the observation is none, the same text gets 1.
+    A leaf is a text, a number, true, false, null, or an empty object or list, together with its place: keys by name, items of a
+    list by index. 1 equals 1.0, but not true. A prediction that is not JSON gets 0; if the observation is not JSON either, an
+    equal text gets 1.
 
     Args:
-        tag: takes predictions out of whole outputs, see `TextReward`.
+        tag: see `TaggedReward`.
 
     Attributes:
-        figures: also `missing`, `extra` and `changed`: leaves that only the observation has, that only the prediction has, and
-            that differ, as the mean of their shares over predictions where both are JSON; and `not_json`, the share of
-            predictions that are none where the observation is.
+        figures: also `missing`, `extra` and `changed`: the shares of leaves that only the observation has, that only the
+            prediction has, and that differ, averaged over rows where both are JSON; and `not_json`, the share of predictions
+            that are not JSON although the observation is.
     """
 
     def score(self, predictions: list[str], targets: list[str]) -> tuple[list[float], dict[str, float]]:
         scores = []
-        found: list[Leaves] = []
-        broken = 0
+        compared: list[Leaves] = []
+        not_json = 0
         for prediction, target in zip(predictions, targets, strict=True):
-            said, seen = parse(prediction), parse(target)
-            if said is NO_JSON or seen is NO_JSON:
-                broken += seen is not NO_JSON
-                scores.append(float(said is seen and prediction.strip() == target.strip()))
+            predicted, observed = parse(prediction), parse(target)
+            if predicted is NO_JSON or observed is NO_JSON:
+                not_json += observed is not NO_JSON
+                scores.append(float(predicted is observed and prediction.strip() == target.strip()))
                 continue
-            found.append(compare(said, seen))
-            scores.append(found[-1].same / found[-1].total)
+            compared.append(compare(predicted, observed))
+            scores.append(compared[-1].same / compared[-1].total)
         figures = {
-            name: mean([getattr(leaves, name) / leaves.total for leaves in found])
+            name: mean([getattr(leaves, name) / leaves.total for leaves in compared])
             for name in ("missing", "extra", "changed")
         }
-        return scores, {**figures, "not_json": broken / len(targets) if targets else 0.0}
+        return scores, {**figures, "not_json": not_json / len(targets) if targets else 0.0}
 
 
 @dataclass
 class Leaves:
-    """How many leaves are the same in two values, missing in the first, extra in it, or changed."""
+    """Numbers of leaves that are equal in two values, missing in the first, extra in the first, or changed."""
 
     same: int = 0
     missing: int = 0
@@ -54,15 +55,17 @@ class Leaves:
 
     @property
     def total(self) -> int:
+        """All leaves of both values, at least 1."""
         return self.same + self.missing + self.extra + self.changed
 
     @property
     def is_same(self) -> bool:
+        """Whether the two values are equal."""
         return self.same == self.total
 
 
 def parse(text: str) -> Any:
-    """The JSON value of a text, or NO_JSON: of NaN and Infinity, very deep nesting and integers of thousands of digits too."""
+    """The JSON value of a text, or NO_JSON; also for NaN, Infinity, very deep nesting and integers of thousands of digits."""
     try:
         return json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
@@ -70,21 +73,21 @@ def parse(text: str) -> Any:
 
 
 def compare(prediction: Any, target: Any) -> Leaves:
-    """The leaves of two JSON values, place by place. Where one has a leaf and the other several, all of them are changed."""
-    found = Leaves()
+    """Compare the leaves of two JSON values, place by place. A leaf in place of several leaves changes all of them."""
+    leaves = Leaves()
     places = [(prediction, target)]
     while places:
-        said, seen = places.pop()
-        if type(said) is type(seen) and isinstance(said, dict | list) and (said or seen):
-            said, seen = (part if isinstance(part, dict) else dict(enumerate(part)) for part in (said, seen))
-            places += [(said[key], seen[key]) for key in said.keys() & seen.keys()]
-            found.missing += sum(_leaves(seen[key]) for key in seen.keys() - said.keys())
-            found.extra += sum(_leaves(said[key]) for key in said.keys() - seen.keys())
-        elif said == seen and isinstance(said, bool) == isinstance(seen, bool):
-            found.same += 1
+        a, b = places.pop()
+        if type(a) is type(b) and isinstance(a, dict | list) and (a or b):
+            a, b = (part if isinstance(part, dict) else dict(enumerate(part)) for part in (a, b))
+            places += [(a[key], b[key]) for key in a.keys() & b.keys()]
+            leaves.missing += sum(_leaves(b[key]) for key in b.keys() - a.keys())
+            leaves.extra += sum(_leaves(a[key]) for key in a.keys() - b.keys())
+        elif a == b and isinstance(a, bool) == isinstance(b, bool):
+            leaves.same += 1
         else:
-            found.changed += max(_leaves(said), _leaves(seen))
-    return found
+            leaves.changed += max(_leaves(a), _leaves(b))
+    return leaves
 
 
 def _leaves(value: Any) -> int:

@@ -1,13 +1,14 @@
 """A language model as the judge of predictions: what all judges share, and RWML's two baselines (section 3.4, table A8).
 
-Judges can be talked round, and lose to plain comparisons in RWML's table 4. What is done against it here: a judge sees the
-prediction only, never the reasoning; texts are fenced in (`delimit`); only the judge's own last verdict counts (`verdict`).
+Policies learn to persuade judges, and judges lose to plain comparisons in RWML's table 4. The defences here: a judge sees only
+the prediction, never the reasoning; texts stand between markers that they cannot forge (`delimit`); and only the last verdict of
+a reply counts (`verdict`).
 """
 
 import hashlib
 import inspect
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,73 +17,74 @@ from typing import Any, ClassVar
 
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.rewards import prompts
-from wm_plugin.rewards.base import check_texts, mean
+from wm_plugin.rewards.base import TaggedReward, check_column, mean
 from wm_plugin.rewards.cache import ReplyCache
 from wm_plugin.rewards.delimit import fenced
-from wm_plugin.rewards.extract import check_tag, extract
 from wm_plugin.rewards.verdict import TAG, fields, number
 from wm_plugin.runtime.server import KINDS, Completion, Failure, Server
 from wm_plugin.tokens.message import Message
 
-_WINDOW = 200  # judged predictions that the share of failures is over
-_ENOUGH = 20  # of them, before it can stop a run
+_WINDOW = 200  # the share of failures is taken over this many judged predictions
+_MIN_JUDGED = 20  # fewer cannot stop a run
 _CLOSING = f"The data ends here. Judge it as you were told, and end with your verdict in <{TAG}>."
 FAILURES = (*KINDS, "no verdict")
 
 
 @dataclass(frozen=True)
 class Row:
-    """A prediction to be judged. `target` is what the environment really said; `columns` holds this row's other values."""
+    """A prediction for the judge. `target` is the real observation; `columns` holds this row's other values."""
 
     prediction: str
     target: str
     columns: dict[str, Any]
 
 
-Notes = dict[str, list[float]]  # what is averaged over a call's rows, for the figures
+Notes = dict[str, list[float]]  # values per row of a call; the figures are their means
 
 
 @dataclass
 class _Batch:
-    """One call: its rewards so far, the rows by what is asked about them, and the replies. The same question is asked once."""
+    """The state of one call. Rows with the same question share one request; `rows` and `replies` are keyed by the question."""
 
     rewards: list[float]
     notes: Notes
     rows: dict[str, list[tuple[int, Row]]] = field(default_factory=dict)
     replies: dict[str, Completion | Failure] = field(default_factory=dict)
-    keys: dict[str, str] = field(default_factory=dict)  # the cache's, of questions that it has no reply to
+    keys: dict[str, str] = field(default_factory=dict)  # cache keys of the questions that the cache could not answer
     failures: Counter[str] = field(default_factory=Counter)
 
 
-class JudgedReward(ABC):
-    """A reward that a model behind a server gives. Call it with predictions and targets, as any reward.
+class JudgedReward(TaggedReward):
+    """A reward from a model behind a server. Call it with predictions and targets, as any reward.
 
-    Columns, all optional: `action` (text) and `context` (text, or messages) are shown to the judge.
+    Optional columns: `action` (text) and `context` (text or messages) are shown to the judge.
 
-    No prediction is 0 without a call. A call that fails, or a reply without a verdict, is `failed`, and counted by kind.
+    A row without a prediction gets 0 and is not sent. A row whose call fails, or whose reply has no verdict, gets `failed`; the
+    figures count failures by kind.
 
     Args:
         server: a `Server`, or its arguments as a mapping: {"base_url": ..., "model": ...}.
-        prompt: one of ours by name, or a Markdown file by path.
-        tag: predictions are whole outputs, and the prediction is what `extract` finds in them, as in the text rewards. None:
-            predictions are given as they are; outputs with reasoning must not be.
-        cache: a `ReplyCache`, or the path of one; None asks every time. Only replies with a verdict are kept.
-        max_failure_share: of the last 200 judged predictions, from 20 on; above it the run stops. 1.0 never does.
-        failed: the reward where the judge fails; NaN leaves the row out of TRL's mean.
-        max_chars: of each text that the judge is shown; of `context` it is the end, of the others the beginning.
+        prompt: the name of a prompt in this package, or the path of a Markdown file.
+        tag: see `TaggedReward`. Without a tag the inputs must not contain reasoning, because the judge would see it.
+        cache: a `ReplyCache`, or its path; None asks every time. Only replies with a verdict are stored.
+        max_failure_share: stop the run when more than this share of the last 200 judged predictions failed (checked once there
+            are 20). 1.0 never stops.
+        failed: the reward of a row that could not be judged. NaN leaves the row out of TRL's mean.
+        max_chars: the judge sees this much of each text: the end of `context`, the beginning of the others.
 
     Attributes:
-        figures: of the last call, always with the same keys. `no_prediction`, `judged` (by a judge or the cache) and
-            `neutralised` (something had to be) are shares of rows; `failure_share` and `failures/<kind>` of the judged rows;
-            `cache_hit_share` of the questions; `server/...` are the server's, since it was made.
+        figures: metrics of the last call, always with the same keys. Shares of rows: `no_prediction`, `judged` (by the server
+            or the cache), `neutralised` (a text contained markers that had to be changed). Shares of judged rows:
+            `failure_share` and `failures/<kind>`. `cache_hit_share` is a share of questions. `server/...` are totals of the
+            server since it was created.
 
     Raises:
-        UserError: a value that cannot be; from a call, that too many judgements failed.
+        UserError: a setting is invalid; from a call: too many judgements failed.
     """
 
     default_prompt: ClassVar[str]
-    uses: ClassVar[tuple[str, ...]] = ("action", "context")  # columns; others are not looked at
-    measures: ClassVar[tuple[str, ...]] = ()  # more figures: means of what the notes hold
+    uses: ClassVar[tuple[str, ...]] = ("action", "context")  # the columns that are read
+    measures: ClassVar[tuple[str, ...]] = ()  # names of further notes, whose means become figures
 
     def __init__(
         self,
@@ -95,111 +97,108 @@ class JudgedReward(ABC):
         failed: float = 0.0,
         max_chars: int = 20_000,
     ) -> None:
-        check_tag(tag)
+        super().__init__(tag=tag)
         if not 0 <= max_failure_share <= 1:
             raise UserError(f"max_failure_share is {max_failure_share}; write a share between 0 and 1")
         if max_chars < 1:
             raise UserError(f"max_chars is {max_chars}; write a number >= 1")
         self.server = server if isinstance(server, Server) else _server(server)
         self.prompt, self._about_data = prompts.load(prompt or self.default_prompt), prompts.ours("data")
-        self.tag = tag
         self.cache = ReplyCache(cache) if isinstance(cache, str | Path) else cache
         self.max_failure_share, self.failed, self.max_chars = max_failure_share, failed, max_chars
-        self.figures: dict[str, float] = {}
-        self._recent: deque[str] = deque(maxlen=_WINDOW)  # a kind of failure, or ""
+        self._recent: deque[str] = deque(maxlen=_WINDOW)  # the kind of failure, "" for success
 
     def __call__(self, predictions: Sequence[str | None], targets: Sequence[str], **columns: Any) -> list[float]:
+        """One score per row, in order."""
         batch, rows = self._begin(predictions, targets, columns)
-        return self._end(batch, self.server.complete(self._missing(batch, rows)))
+        return self._end(batch, self.server.complete(self._uncached(batch, rows)))
 
     async def call_async(
         self, predictions: Sequence[str | None], targets: Sequence[str], **columns: Any
     ) -> list[float]:
-        """The same for code inside an event loop, which goes on meanwhile."""
+        """`__call__` for code inside an event loop, without blocking it."""
         batch, rows = self._begin(predictions, targets, columns)
-        return self._end(batch, await self.server.complete_async(self._missing(batch, rows)))
+        return self._end(batch, await self.server.complete_async(self._uncached(batch, rows)))
 
     @abstractmethod
     def _texts(self, row: Row) -> dict[str, str]:
-        """What the judge compares, by the names that the prompt uses."""
+        """The texts that the judge compares, by their names in the prompt."""
 
     @abstractmethod
     def _read(self, row: Row, reply: str, notes: Notes) -> float | None:
-        """The reward that a reply gives, None without a verdict."""
+        """The reward that a reply stands for, None if it has no verdict."""
 
-    def _decided(self, row: Row, notes: Notes) -> float | None:  # noqa: ARG002 - others look
-        """The reward of a row that needs no judge."""
+    def _without_judge(self, row: Row, notes: Notes) -> float | None:  # noqa: ARG002 - subclasses use them
+        """The reward of a row that needs no judge, None if it needs one."""
         return None
 
-    def _system(self, row: Row) -> str:  # noqa: ARG002 - others depend on it
+    def _system(self, row: Row) -> str:  # noqa: ARG002 - subclasses use it
+        """The instructions for a row, without the notice about data."""
         return self.prompt
 
     def _begin(
         self, predictions: Sequence[str | None], targets: Sequence[str], columns: Mapping[str, Any]
     ) -> tuple[_Batch, list[tuple[int, Row]]]:
-        """The rewards that need no judge, and the rows that do."""
-        check_texts(predictions, targets)
+        """Score the rows that need no judge, and return the others with their numbers."""
+        texts = self.extracted(predictions, targets)
         used = {name: columns[name] for name in self.uses if columns.get(name) is not None}
         for name, values in used.items():
-            if len(values) != len(targets):
-                raise UserError(f"there are {len(targets)} targets and {len(values)} of {name}; write one for each")
+            check_column(name, values, targets)
         names = ("no_prediction", "judged", "neutralised", *self.measures)
         batch = _Batch([0.0] * len(targets), {name: [] for name in names})
         rows = []
-        for index, (output, target) in enumerate(zip(predictions, targets, strict=True)):
-            prediction = extract(output, self.tag).prediction if output and self.tag is not None else output
-            batch.notes["no_prediction"].append(prediction is None)
-            if prediction is None:
+        for index, (text, target) in enumerate(zip(texts, targets, strict=True)):
+            batch.notes["no_prediction"].append(text is None)
+            if text is None:
                 continue
-            row = Row(prediction, target, {name: values[index] for name, values in used.items()})
-            known = self._decided(row, batch.notes)
-            batch.notes["judged"].append(known is None)
-            if known is None:
+            row = Row(text, target, {name: values[index] for name, values in used.items()})
+            score = self._without_judge(row, batch.notes)
+            batch.notes["judged"].append(score is None)
+            if score is None:
                 rows.append((index, row))
             else:
-                batch.rewards[index] = known
+                batch.rewards[index] = score
         return batch, rows
 
-    def _missing(self, batch: _Batch, rows: Sequence[tuple[int, Row]]) -> Iterable[list[Message]]:
-        """What has to be asked. Without a cache, a question is made when there is a slot for it."""
+    def _uncached(self, batch: _Batch, rows: Sequence[tuple[int, Row]]) -> Iterable[list[Message]]:
+        """The questions for the server. Without a cache they are made one by one, when the server has a free slot."""
         questions = self._questions(batch, rows)
         if self.cache is None:
             return questions
-        asked = list(questions)
-        keys = [self.cache.key(self.server.body(question)) for question in asked]
-        found = self.cache.get(keys)
-        batch.replies = {
-            name: Completion(found[key]) for name, key in zip(batch.rows, keys, strict=True) if key in found
-        }
-        batch.keys = {name: key for name, key in zip(batch.rows, keys, strict=True) if key not in found}
-        return [question for question, key in zip(asked, keys, strict=True) if key not in found]
+        listed = list(questions)
+        keys = [self.cache.key(self.server.body(question)) for question in listed]
+        cached = self.cache.get(keys)
+        by_name = dict(zip(batch.rows, keys, strict=True))
+        batch.replies = {name: Completion(cached[key]) for name, key in by_name.items() if key in cached}
+        batch.keys = {name: key for name, key in by_name.items() if key not in cached}
+        return [question for question, key in zip(listed, keys, strict=True) if key not in cached]
 
     def _questions(self, batch: _Batch, rows: Sequence[tuple[int, Row]]) -> Iterator[list[Message]]:
         for index, row in rows:
             question = self._question(row, batch.notes)
             text = "".join(message["content"] for message in question)
             name = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-            alike = batch.rows.setdefault(name, [])
-            alike.append((index, row))
-            if len(alike) == 1:
+            same_question = batch.rows.setdefault(name, [])
+            same_question.append((index, row))
+            if len(same_question) == 1:
                 yield question
 
     def _question(self, row: Row, notes: Notes) -> list[Message]:
-        context = _written(row.columns.get("context"))[-self.max_chars :]
-        known = {"context": context, "action": _written(row.columns.get("action"))}
-        shown, harmless = fenced(
-            {name: text for name, text in known.items() if text} | self._texts(row), max_chars=self.max_chars
+        context = _as_text(row.columns.get("context"))[-self.max_chars :]
+        background = {"context": context, "action": _as_text(row.columns.get("action"))}
+        blocks, changes = fenced(
+            {name: text for name, text in background.items() if text} | self._texts(row), max_chars=self.max_chars
         )
-        notes["neutralised"].append(harmless > 0)
-        # The notice about data comes last, so that a user's own prompt has it too.
+        notes["neutralised"].append(changes > 0)
+        # The notice about data comes last, so that it also follows a user's own prompt.
         system = f"{self._system(row)}\n\n{self._about_data}"
-        return [{"role": "system", "content": system}, {"role": "user", "content": f"{shown}\n\n{_CLOSING}"}]
+        return [{"role": "system", "content": system}, {"role": "user", "content": f"{blocks}\n\n{_CLOSING}"}]
 
     def _end(self, batch: _Batch, answers: Sequence[Completion | Failure]) -> list[float]:
         missing = [name for name in batch.rows if name not in batch.replies]
         batch.replies |= dict(zip(missing, answers, strict=True))
         last = ""
-        good: dict[str, str] = {}
+        valid: dict[str, str] = {}  # replies with a verdict, by cache key
         for name, answer in batch.replies.items():
             for index, row in batch.rows[name]:
                 kind = answer.kind if isinstance(answer, Failure) else ""
@@ -208,14 +207,14 @@ class JudgedReward(ABC):
                 else:
                     reward = self._read(row, answer.text, batch.notes)
                     if reward is None:
-                        kind, last = "no verdict", _what_it_says(answer)
+                        kind, last = "no verdict", _excerpt(answer)
                     elif name in batch.keys:
-                        good[batch.keys[name]] = answer.text
+                        valid[batch.keys[name]] = answer.text
                 batch.rewards[index] = self.failed if reward is None else reward
                 batch.failures[kind] += 1
                 self._recent.append(kind)
-        if self.cache is not None and good:
-            self.cache.put(good)
+        if self.cache is not None and valid:
+            self.cache.put(valid)
         self.figures = self._figures(batch)
         self._check(last)
         return batch.rewards
@@ -236,7 +235,7 @@ class JudgedReward(ABC):
     def _check(self, last: str) -> None:
         failed = Counter(kind for kind in self._recent if kind)
         share = failed.total() / max(len(self._recent), 1)
-        if len(self._recent) >= _ENOUGH and share > self.max_failure_share:
+        if len(self._recent) >= _MIN_JUDGED and share > self.max_failure_share:
             kinds = ", ".join(f"{kind} {count}" for kind, count in failed.most_common())
             raise UserError(
                 f"{type(self).__name__}: {self.server.model} at {self.server.base_url} failed to judge {share:.0%} of the last "
@@ -246,9 +245,15 @@ class JudgedReward(ABC):
 
 
 class JudgeReward(JudgedReward):
-    """A judge's score in [0, 1]: how much of what matters was predicted, or with `binary` 0 or 1: whether all of it was.
+    """A judge's score in [0, 1]: how much of what matters was predicted, or with `binary` whether all of it was (0 or 1).
 
-    RWML's baselines (table 4), which lose to the embedding distance. Binary counts a verdict below 1 as 0.
+    These are RWML's baselines (table 4), which lose to the embedding distance.
+
+    Args:
+        server: a `Server`, or its arguments as a mapping.
+        binary: count every score below 1 as 0, and use the prompt `judge_binary` instead of `judge_real`.
+        prompt: another prompt, by name or path.
+        settings: the other arguments of `JudgedReward`.
     """
 
     default_prompt = "judge_real"
@@ -269,26 +274,26 @@ class JudgeReward(JudgedReward):
 
 
 def _server(settings: Mapping[str, Any]) -> Server:
-    known = list(inspect.signature(Server).parameters)
+    names = list(inspect.signature(Server).parameters)
     for name in settings:
-        if name not in known:
-            raise UserError(f"server: there is no {name!r}{nearest(name, known)}")
+        if name not in names:
+            raise UserError(f"server: there is no {name!r}{nearest(name, names)}")
     for name in ("base_url", "model"):
         if name not in settings:
             raise UserError(f"server: {name} is missing; write server: {{base_url: http://host:port/v1, model: NAME}}")
     return Server(**settings)
 
 
-def _written(value: Any) -> str:
-    """A column's value for a judge: text, or messages one after the other."""
+def _as_text(value: Any) -> str:
+    """A column's value as text for the judge: messages one after the other, other values as JSON."""
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, Sequence) and all(isinstance(message, Mapping) for message in value):
-        return "\n\n".join(f"{message.get('role')}: {_written(message.get('content'))}" for message in value)
+        return "\n\n".join(f"{message.get('role')}: {_as_text(message.get('content'))}" for message in value)
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _what_it_says(answer: Completion) -> str:
+def _excerpt(answer: Completion) -> str:
     if answer.cut:
         return "a reply was cut at max_tokens"
     return f"a reply ends with {' '.join(answer.text.split())[-80:]!r}"

@@ -1,4 +1,4 @@
-"""A reward by what a config says of it."""
+"""Makes a reward from its description in a config."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -11,20 +11,19 @@ Reward = Callable[..., Sequence[float]]
 
 
 def make(spec: Any, *, field: str = "reward") -> Reward:
-    """A reward.
+    """The reward that a config describes.
 
     Args:
         spec: a reward; its name, or package.module:Name; or {"path": either of them, "kwargs": its arguments}.
-        field: the setting, for messages.
+        field: the name of the setting, for messages.
 
     Raises:
-        UserError: there is none of this name, or it does not take these arguments.
+        UserError: there is no such reward, or it does not take these arguments.
     """
     from wm_plugin.rewards import REWARDS
 
     if callable(spec) and not inspect.isclass(spec):
-        given: Reward = spec
-        return given
+        return spec  # type: ignore[no-any-return]
     values = {"path": spec} if isinstance(spec, str) else spec
     if not isinstance(values, Mapping) or not isinstance(values.get("path"), str):
         raise UserError(f"{field} is {spec!r:.100}; write a name, or {{path: NAME, kwargs: {{...}}}}")
@@ -33,24 +32,24 @@ def make(spec: Any, *, field: str = "reward") -> Reward:
     path, kwargs = values["path"], values.get("kwargs") or {}
     if not isinstance(kwargs, Mapping):
         raise UserError(f"{field}: kwargs is {kwargs!r:.100}; write the arguments of {path} by name")
-    found = REWARDS.get(path)
-    if inspect.isclass(found):
+    reward = REWARDS.get(path)
+    if inspect.isclass(reward):
         try:
-            found = found(**kwargs)
+            reward = reward(**kwargs)
         except TypeError as error:
             raise UserError(f"{field}: {path} does not take these arguments: {error}") from None
     elif kwargs:
         raise UserError(f"{field}: {path} is no class, which kwargs are for; leave them out, or name a class")
-    if not callable(found):
+    if not callable(reward):
         raise UserError(f"{field}: {path} cannot be called; name a function or a class of rewards")
-    return found  # type: ignore[no-any-return]
+    return reward  # type: ignore[no-any-return]
 
 
 def check_tagged(reward: Any, name: str) -> None:
-    """Refuse a reward that would score whole outputs by oversight: a host hands over reasoning and all.
+    """Refuse a reward that would score a model's reasoning by mistake, because hosts hand over whole outputs.
 
     Raises:
-        UserError: it can take predictions out of outputs, and no tag was chosen.
+        UserError: the reward can extract predictions, but has no tag.
     """
     if getattr(reward, "tag", "") is None:
         raise UserError(
@@ -60,18 +59,22 @@ def check_tagged(reward: Any, name: str) -> None:
 
 
 def check_spec(spec: Any, path: str) -> None:
-    """The same, and that the reward exists, of a config's description alone: making some rewards loads a model.
+    """Check that a reward exists and has a tag without making it, because some rewards load a model.
+
+    Args:
+        spec: the description, as in `make`.
+        path: the name or dotted path in it.
 
     Raises:
-        UserError: as `make` and `check_tagged` would.
+        UserError: as from `make` and `check_tagged`.
     """
     from wm_plugin.rewards import REWARDS
 
-    found = REWARDS.get(path)
+    reward = REWARDS.get(path)
     kwargs = (spec.get("kwargs") if isinstance(spec, Mapping) else None) or {}
-    # a class may take it as one of **settings, which a class above it names
-    makers = [vars(one).get("__init__") for one in inspect.getmro(found)] if inspect.isclass(found) else []
-    parameters = [inspect.signature(maker).parameters.get("tag") for maker in makers if inspect.isfunction(maker)]
+    # `tag` may be one of **settings, which a base class names
+    inits = [vars(base).get("__init__") for base in inspect.getmro(reward)] if inspect.isclass(reward) else []
+    parameters = [inspect.signature(init).parameters.get("tag") for init in inits if inspect.isfunction(init)]
     tag = next((parameter for parameter in parameters if parameter is not None), None)
     if tag is not None and isinstance(kwargs, Mapping):
         check_tagged(SimpleNamespace(tag=kwargs.get("tag", tag.default)), path)

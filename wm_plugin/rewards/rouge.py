@@ -1,7 +1,7 @@
-"""ROUGE (Lin 2004), which RWML compares tools' results by (§C.1): close to their keys and values, in order.
+"""ROUGE (Lin 2004), RWML's reward for tool results (§C.1): a tool's keys and values, in order.
 
-The F-measure of the package `rouge_score` without stemming, to the last bit, and with rapidfuzz's bit-parallel longest common
-subsequence many times faster.
+Equal to the F-measure of the package `rouge_score` without stemming, to the last bit, and many times faster: the longest common
+subsequence is rapidfuzz's, which works on bit vectors.
 """
 
 from collections.abc import Hashable, Sequence
@@ -18,16 +18,16 @@ _SPACED = bytes(code if code in b"abcdefghijklmnopqrstuvwxyz0123456789" else 32 
 
 
 class RougeReward(TextReward):
-    """2PR/(P+R) over the tokens that both texts have: in the same order (rougeL), anywhere (rouge1), or as pairs (rouge2).
+    """2PR/(P+R) over the tokens that both texts share: in the same order (rougeL), anywhere (rouge1), or as pairs (rouge2).
 
-    Tokens are runs of a-z and 0-9 in lower case. So it is in the original, and so a text without any, such as an empty one or one
-    in Chinese, gets 0 even for itself: the figure `no_tokens` is the share of predictions whose target is of that kind.
+    As in the original, tokens are runs of a-z and 0-9 in lower case. A text without tokens, such as an empty or a Chinese one,
+    therefore gets 0 even against itself; the figure `no_tokens` is the share of predictions with such a target.
 
     Args:
         variant: rougeL, rouge1 or rouge2.
-        step: round to the nearest multiple of it, RWML with 0.2, for a steadier training. A tie goes up: 0.5 becomes 0.6. Ties
-            are decided on the exact fraction, not on a float beside it. 1 must be a multiple of it.
-        tag: takes predictions out of whole outputs, see `TextReward`.
+        step: round to the nearest multiple of this, which steadies training; RWML has 0.2. 1 must be a multiple of it. Ties go
+            up: 0.5 becomes 0.6. They are decided on the exact fraction, not on a float.
+        tag: see `TaggedReward`.
     """
 
     def __init__(self, variant: Variant = "rougeL", step: float | None = None, *, tag: str | None = None) -> None:
@@ -43,38 +43,39 @@ class RougeReward(TextReward):
 
     def score(self, predictions: list[str], targets: list[str]) -> tuple[list[float], dict[str, float]]:
         scores = []
-        without = 0
-        before, seen, spoken = "", self._grams(""), False
+        no_tokens = 0
+        last, observed, has_tokens = "", self._grams(""), False
         for prediction, target in zip(predictions, targets, strict=True):
-            if target != before:  # a group's predictions, which come one after the other, have one target
-                before, seen = target, self._grams(target)
-                spoken = bool(seen or tokens(target))
-            without += not spoken
-            said = self._grams(prediction)
-            scores.append(_f_measure(LCSseq.similarity(said, seen), len(said), len(seen), self._steps))
-        return scores, {"no_tokens": without / len(targets) if targets else 0.0}
+            if target != last:  # the predictions of a group come one after the other and have the same target
+                last, observed = target, self._grams(target)
+                has_tokens = bool(observed or tokens(target))
+            no_tokens += not has_tokens
+            predicted = self._grams(prediction)
+            common = LCSseq.similarity(predicted, observed)
+            scores.append(_f_measure(common, len(predicted), len(observed), self._steps))
+        return scores, {"no_tokens": no_tokens / len(targets) if targets else 0.0}
 
     def _grams(self, text: str) -> Sequence[Hashable]:
-        """What is counted of a text. Of two sorted sequences, the longest common one is all that both have."""
+        """The items to compare. Sorted ones make the longest common subsequence of two texts their intersection."""
         words = tokens(text)
         if self.variant == "rouge1":
             return sorted(words)
         if self.variant == "rouge2":
-            return sorted(map(hash, pairwise(words)))  # rapidfuzz compares hashes, too
+            return sorted(map(hash, pairwise(words)))  # rapidfuzz compares hashes as well
         return words
 
 
 def tokens(text: str) -> list[str]:
-    """`[a-z0-9]+` in lower case, several times faster than by a regular expression: all other characters become spaces."""
+    """All `[a-z0-9]+` of a text in lower case. Turning all other characters into spaces is much faster than a pattern."""
     return text.lower().encode("ascii", "replace").translate(_SPACED).decode().split()
 
 
-def _f_measure(both: int, said: int, seen: int, steps: int | None) -> float:
-    """2PR/(P+R), which is 2·both/(said+seen); rounded to the nearest of k/steps, ties up, in integers."""
-    if not both:
+def _f_measure(common: int, predicted: int, observed: int, steps: int | None) -> float:
+    """2PR/(P+R) = 2·common/(predicted+observed); with `steps`, rounded to the nearest k/steps in integers, ties up."""
+    if not common:
         return 0.0
     if steps is not None:
-        total = said + seen
-        return (4 * both * steps + total) // (2 * total) / steps
-    precision, recall = both / said, both / seen
+        total = predicted + observed
+        return (4 * common * steps + total) // (2 * total) / steps
+    precision, recall = common / predicted, common / observed
     return 2 * precision * recall / (precision + recall)

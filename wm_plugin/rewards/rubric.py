@@ -1,7 +1,7 @@
 """The five-dimension rubric of Qwen-AgentWorld (sections 3.4.1 and 4.2): reward = mean of five scores from 1 to 5, times 5.
 
-The judge sorts what it compares into deterministic, pre-existing and runtime content, with guidance for the domain. Where a row
-says that its observation is deterministic, no judge is asked: the prediction is the observation, or it is not.
+The judge distinguishes deterministic, pre-existing and runtime content, with guidance for the domain. A row whose observation is
+marked as deterministic needs no judge: the prediction equals the observation or it does not.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from wm_plugin.runtime.server import Server
 DIMENSIONS = ("format", "factuality", "consistency", "realism", "quality")
 Scale = Literal["paper", "unit"]
 _CONTENT = {
-    "deterministic": "",  # never reaches a judge
+    "deterministic": "",  # not sent to the judge
     "pre_existing": "All of this observation is pre-existing content: form and plausibility decide, not the values.",
     "runtime": "All of this observation is runtime metadata: form and possible ranges decide, not the values.",
     "mixed": "",
@@ -26,23 +26,23 @@ _CONTENT = {
 class RubricReward(JudgedReward):
     """Five scores of a judge as one reward.
 
-    Columns, all optional, beside those of every judge: `domain` (one of `wm_plugin.rewards.prompts.DOMAINS`, or of `guidance`),
-    `content_type` ("deterministic", "pre_existing", "runtime", or "mixed", the default: the judge sorts it).
+    Optional columns besides `action` and `context`: `domain` (one of `wm_plugin.rewards.prompts.DOMAINS`, or a key of
+    `guidance`) and `content_type` ("deterministic", "pre_existing", "runtime", or "mixed", the default, where the judge decides).
 
-    A deterministic observation is scored by match, white space around it aside: 5 for every dimension, or 1. Nothing that a
-    prediction says about itself earns anything there.
+    A deterministic observation is compared by match, ignoring white space at the ends: 5 in every dimension, or 1. No
+    self-praise can earn anything there.
 
     Args:
         server: a `Server`, or its arguments as a mapping: {"base_url": ..., "model": ...}.
-        scale: "paper" gives mean · 5, from 5 to 25; "unit" gives (mean − 1) / 4, from 0 to 1. A judge that fails gives 0 in both,
-            which "unit" cannot tell from the lowest score; the figures can.
-        domain: of rows without one.
-        guidance: Markdown files by domain, in place of ours or for domains of your own.
+        scale: "paper" gives mean · 5, from 5 to 25; "unit" gives (mean − 1) / 4, from 0 to 1. A row that could not be judged
+            gets 0 on both scales; on "unit" that is also the lowest score, and only the figures show the difference.
+        domain: for rows without the column.
+        guidance: Markdown files by domain, instead of those in this package or for further domains.
         settings: the other arguments of `JudgedReward`.
 
     Attributes:
-        figures: those of every judge, and `rubric/<dimension>`, the mean over judged rows; `deterministic`, the share of
-            predictions scored by match, and `matched`, the share of them that did.
+        figures: those of `JudgedReward`, and `rubric/<dimension>`, the mean over judged rows; `deterministic`, the share of
+            predictions compared by match; and `matched`, the share of these that matched.
     """
 
     default_prompt = "rubric"
@@ -70,7 +70,7 @@ class RubricReward(JudgedReward):
         """The reward for a mean score from 1 to 5."""
         return mean * 5 if self.scale == "paper" else (mean - 1) / 4
 
-    def _decided(self, row: Row, notes: Notes) -> float | None:
+    def _without_judge(self, row: Row, notes: Notes) -> float | None:
         kind = row.columns.get("content_type") or "mixed"
         if kind not in _CONTENT:
             raise UserError(f"content_type is {kind!r}{nearest(str(kind), _CONTENT)}")
@@ -105,7 +105,7 @@ class RubricReward(JudgedReward):
 
 
 def parse(reply: str) -> dict[str, float] | None:
-    """The five scores of a judge's reply, clamped to [1, 5]; None if one is missing or no number."""
-    found = fields(reply, DIMENSIONS)
-    scores = {name: score for name in DIMENSIONS if (score := number(found.get(name), 1.0, 5.0)) is not None}
+    """The five scores in a judge's reply, clamped to [1, 5]; None if one is missing or not a number."""
+    values = fields(reply, DIMENSIONS)
+    scores = {name: score for name in DIMENSIONS if (score := number(values.get(name), 1.0, 5.0)) is not None}
     return scores if len(scores) == len(DIMENSIONS) else None

@@ -1,11 +1,11 @@
-"""The kinds of rules, one class each: what a predicted observation must be like. `rules` reads them from data.
+"""The kinds of rules, one class each. `rules` reads them from data.
 
-A rule is an object with one key, its kind, and what belongs to it; or the value of the kind's main field alone:
+A rule is an object with one key, its kind. The value is an object of the kind's fields, or the value of its main field alone:
 
     {"regex": "^Deleted 3 rows"}      {"json": {"path": "$.status", "equals": "ok"}}      {"not": {"error": true}}
 
-The three axes of Qwen-AgentWorld's rule-based verification (appendix C): controllability is any of them, made from the simulation
-instruction; error handling is `error`; long-context consistency is `state`.
+The three axes of Qwen-AgentWorld's rule-based verification (appendix C): controllability is any rule that follows from the
+simulation instruction; error handling is `error`; long-context consistency is `state`.
 """
 
 import json
@@ -20,9 +20,9 @@ from wm_plugin.errors import nearest
 from wm_plugin.rewards.json_match import NO_JSON, parse
 from wm_plugin.rewards.rule_errors import KINDS as ERRORS
 from wm_plugin.rewards.rule_errors import error_kind
-from wm_plugin.rewards.rule_places import NotApplicableError, Place, Seen, Strict, readable, regex, same
+from wm_plugin.rewards.rule_places import Case, NotApplicableError, Place, Strict, readable, regex, same
 
-_NOT_GIVEN = object()
+_UNSET = object()
 _TYPES = {
     "string": lambda value: isinstance(value, str),
     "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
@@ -35,16 +35,21 @@ _TYPES = {
 
 
 class Check(Strict):
-    """A rule. `main` is the field that stands for all where there is no object."""
+    """A rule. `main` names the field that is meant where the rule's value is not an object."""
 
     main: ClassVar[str] = ""
 
-    def holds(self, seen: Seen) -> bool:
+    def holds(self, case: Case) -> bool:
+        """Whether the prediction satisfies the rule.
+
+        Raises:
+            NotApplicableError: the rule needs something that the row does not have.
+        """
         raise NotImplementedError
 
 
 class Regex(Check):
-    """A pattern (RE2's syntax) that is found in the prediction; with `full` it is all of it, white space around it aside."""
+    """A pattern (RE2 syntax) matches somewhere in the prediction; with `full`, all of it except white space at the ends."""
 
     main = "pattern"
     pattern: str
@@ -56,23 +61,23 @@ class Regex(Check):
         regex(self.pattern, self.ignore_case)
         return self
 
-    def holds(self, seen: Seen) -> bool:
-        found, text = regex(self.pattern, self.ignore_case), readable(seen.prediction)
-        return bool(found.fullmatch(text.strip()) if self.full else found.search(text))
+    def holds(self, case: Case) -> bool:
+        compiled, text = regex(self.pattern, self.ignore_case), readable(case.prediction)
+        return bool(compiled.fullmatch(text.strip()) if self.full else compiled.search(text))
 
 
 class Equals(Check):
-    """The prediction is this text, white space around it aside; or this JSON value, in any layout and order of keys."""
+    """The prediction is this text, except for white space at the ends; or this JSON value, in any layout and order of keys."""
 
     main = "value"
     value: Any
     ignore_case: bool = False
     ignore_whitespace: bool = False
 
-    def holds(self, seen: Seen) -> bool:
+    def holds(self, case: Case) -> bool:
         if not isinstance(self.value, str):
-            return same(seen.value, self.value)
-        return self._normal(seen.prediction) == self._normal(self.value)
+            return same(case.value, self.value)
+        return self._normal(case.prediction) == self._normal(self.value)
 
     def _normal(self, text: str) -> str:
         text = " ".join(text.split()) if self.ignore_whitespace else text.strip()
@@ -80,15 +85,15 @@ class Equals(Check):
 
 
 class Json(Check):
-    """The prediction is JSON, with something at `path`, and every value there is as the other fields say."""
+    """The prediction is JSON, has a value at `path`, and all values there satisfy the other fields."""
 
     main = "path"
     path: str = "$"
-    equals: Any = _NOT_GIVEN
+    equals: Any = _UNSET
     one_of: list[Any] | None = None
     type: Literal["string", "number", "integer", "boolean", "null", "object", "array"] | None = None
-    pattern: str | None = None  # found in each, which must be a text
-    count: int | None = None  # how many values there are
+    pattern: str | None = None  # matches in each value, which must be a text
+    count: int | None = None  # the number of values
 
     @model_validator(mode="after")
     def _compiles(self) -> Self:
@@ -97,15 +102,15 @@ class Json(Check):
             regex(self.pattern)
         return self
 
-    def holds(self, seen: Seen) -> bool:
-        values = Place(path=self.path).find(seen.prediction, seen.value)
+    def holds(self, case: Case) -> bool:
+        values = Place(path=self.path).find(case.prediction, case.value)
         if self.count is not None and len(values) != self.count:
             return False
         return (bool(values) or self.count == 0) and all(self._fits(value) for value in values)
 
     def _fits(self, value: Any) -> bool:
         return (
-            (self.equals is _NOT_GIVEN or same(value, self.equals))
+            (self.equals is _UNSET or same(value, self.equals))
             and (self.one_of is None or any(same(value, allowed) for allowed in self.one_of))
             and (self.type is None or _TYPES[self.type](value))
             and (self.pattern is None or (isinstance(value, str) and bool(regex(self.pattern).search(readable(value)))))
@@ -113,7 +118,7 @@ class Json(Check):
 
 
 class Error(Check):
-    """Whether the prediction reports an error (true, false), of this kind, or just as the observation does ("target")."""
+    """The prediction reports an error (true), none (false), one of this kind, or the same as the observation ("target")."""
 
     main = "kind"
     kind: bool | str = True
@@ -124,15 +129,15 @@ class Error(Check):
             raise ValueError(f"kind is {self.kind!r}{nearest(self.kind, (*ERRORS, 'target'))}")
         return self
 
-    def holds(self, seen: Seen) -> bool:
-        found = error_kind(seen.prediction)
+    def holds(self, case: Case) -> bool:
+        kind = error_kind(case.prediction)
         if isinstance(self.kind, bool):
-            return (found is not None) == self.kind
-        return found == (error_kind(seen.target) if self.kind == "target" else self.kind)
+            return (kind is not None) == self.kind
+        return kind == (error_kind(case.target) if self.kind == "target" else self.kind)
 
 
 class Range(Place, Check):
-    """All numbers at a place are from `min` to `max`, and there is one. Texts that are numbers count as numbers."""
+    """There are numbers at a place, and all lie between `min` and `max`. Texts that are numbers count as numbers."""
 
     min: float = -math.inf
     max: float = math.inf
@@ -143,15 +148,15 @@ class Range(Place, Check):
             raise ValueError(f"min is {self.min:g} and max is {self.max:g}; write min <= max, or one of them")
         return self
 
-    def holds(self, seen: Seen) -> bool:
-        numbers = [_number(value) for value in self.find(seen.prediction, seen.value)]
+    def holds(self, case: Case) -> bool:
+        numbers = [_number(value) for value in self.find(case.prediction, case.value)]
         return bool(numbers) and all(number is not None and self.min <= number <= self.max for number in numbers)
 
 
 class _Overlap(Place, Check):
-    """How much of what should be there is there, as often as it should be: at least `least` of the F1 or the recall.
+    """The F1 or the recall of two collections, with repetitions, is at least `least`.
 
-    The default, an F1 of 1, is the same items in any order. A recall is raised by saying more.
+    The default, an F1 of 1, means the same items in any order. Recall alone rewards predictions that list more.
     """
 
     measure: Literal["f1", "recall"] = "f1"
@@ -163,28 +168,28 @@ class _Overlap(Place, Check):
             raise ValueError(f"least is {self.least:g}; write a share above 0, up to 1")
         return self
 
-    def enough(self, said: Sequence[str], wanted: Sequence[str]) -> bool:
-        both = (Counter(said) & Counter(wanted)).total()
-        total = len(wanted) if self.measure == "recall" else (len(said) + len(wanted)) / 2
-        return both >= self.least * total  # not both / total: of nothing, nothing is enough
+    def overlaps(self, predicted: Sequence[str], expected: Sequence[str]) -> bool:
+        both = (Counter(predicted) & Counter(expected)).total()
+        total = len(expected) if self.measure == "recall" else (len(predicted) + len(expected)) / 2
+        return both >= self.least * total  # no division: two empty collections are equal
 
 
 class Items(_Overlap):
-    """The values at a place, or the lines that are not empty, compared with `values` as a collection."""
+    """The values at a place, or the lines that are not blank, compared with `values` as collections."""
 
     main = "values"
     values: list[Any]
 
-    def holds(self, seen: Seen) -> bool:
-        lines = [line.strip() for line in seen.prediction.splitlines() if line.strip()]
-        said = lines if self.path is None and self.pattern is None else self.find(seen.prediction, seen.value)
-        return self.enough([_key(value) for value in said], [_key(value) for value in self.values])
+    def holds(self, case: Case) -> bool:
+        lines = [line.strip() for line in case.prediction.splitlines() if line.strip()]
+        items = lines if self.path is None and self.pattern is None else self.find(case.prediction, case.value)
+        return self.overlaps([_key(item) for item in items], [_key(value) for value in self.values])
 
 
 class Rows(_Overlap):
-    """The objects at `path` (default: the items of a list), compared with `rows` as a collection, by the keys that `rows` have.
+    """The objects at `path` (default: the items of a list), compared with `rows` as collections, by the keys of `rows`.
 
-    With `by`, the keys that tell rows apart, cells are compared instead: a row with one wrong value is not lost as a whole.
+    With `by`, the keys that identify a row, single cells are compared, so that one wrong value does not lose the whole row.
     """
 
     main = "rows"
@@ -192,11 +197,10 @@ class Rows(_Overlap):
     rows: list[dict[str, Any]]
     by: list[str] | None = None
 
-    def holds(self, seen: Seen) -> bool:
+    def holds(self, case: Case) -> bool:
         keys = list(dict.fromkeys(key for row in self.rows for key in row))
-        found = [value for value in self.find(seen.prediction, seen.value) if isinstance(value, dict)]
-        said, wanted = (self._parts(rows, keys) for rows in (found, self.rows))
-        return self.enough(said, wanted)
+        objects = [value for value in self.find(case.prediction, case.value) if isinstance(value, dict)]
+        return self.overlaps(self._parts(objects, keys), self._parts(self.rows, keys))
 
     def _parts(self, rows: Sequence[Mapping[str, Any]], keys: list[str]) -> list[str]:
         cut = [{key: row[key] for key in keys if key in row} for row in rows]
@@ -206,26 +210,25 @@ class Rows(_Overlap):
 
 
 class Same(Place, Check):
-    """What is at a place of the real observation, or all of it, is at that place of the prediction, in that order.
+    """The prediction and the real observation have the same values at a place, in the same order, or are the same text.
 
-    With this, one rule does for all rows.
+    One such rule can serve all rows of a dataset.
     """
 
-    def holds(self, seen: Seen) -> bool:
-        real = parse(seen.target)
+    def holds(self, case: Case) -> bool:
+        real = parse(case.target)
         if self.path is None and self.pattern is None and real is not NO_JSON:
-            return same(seen.value, real)
-        wanted = self.find(seen.target, real)
-        said = self.find(seen.prediction, seen.value)
-        if not wanted:
+            return same(case.value, real)
+        expected = self.find(case.target, real)
+        if not expected:
             raise NotApplicableError(f"same: the observation has nothing at {self.path or self.pattern!r}")
-        return same(said, wanted)
+        return same(self.find(case.prediction, case.value), expected)
 
 
 class State(Place, Check):
-    """A value that an earlier observation gave: `appears` in the prediction, or is `unchanged` where the prediction has it.
+    """A value of an earlier observation `appears` in the prediction, or is `unchanged` at the same place of the prediction.
 
-    turn: the observation in the column `history`, 0 the first, -1 the last; None: the last that has something at this place.
+    turn: the number of the observation in the column `history`, 0 the first, -1 the last; None: the last with such a value.
     """
 
     turn: int | None = None
@@ -237,14 +240,14 @@ class State(Place, Check):
             raise ValueError("write a path or a pattern that finds the value")
         return self
 
-    def holds(self, seen: Seen) -> bool:
-        known = self._known(seen.history)
+    def holds(self, case: Case) -> bool:
+        values = self._earlier(case.history)
         if self.then == "unchanged":
-            return same(self.find(seen.prediction, seen.value), known)
-        text = seen.prediction
-        return all(_has_word(text, value if isinstance(value, str) else json.dumps(value)) for value in known)
+            return same(self.find(case.prediction, case.value), values)
+        text = case.prediction
+        return all(_has_word(text, value if isinstance(value, str) else json.dumps(value)) for value in values)
 
-    def _known(self, history: Sequence[str]) -> list[Any]:
+    def _earlier(self, history: Sequence[str]) -> list[Any]:
         if self.turn is not None:
             history = history[self.turn :][:1] if -len(history) <= self.turn < len(history) else []
         for text in reversed(history):
@@ -254,21 +257,21 @@ class State(Place, Check):
 
 
 class Code(Check):
-    """A verifier in Python, from a dataset: see `sandbox`. It runs only where that was asked for."""
+    """A verifier in Python, see `rule_code`. It comes from the dataset and runs only with `allow_code`."""
 
     main = "code"
     code: str
 
-    def holds(self, seen: Seen) -> bool:
-        assert seen.sandbox is not None
-        verdict = seen.sandbox.run(self.code, seen.prediction, seen.target, seen.columns)
+    def holds(self, case: Case) -> bool:
+        assert case.sandbox is not None
+        verdict = case.sandbox.run(self.code, case.prediction, case.target, case.columns)
         if verdict.passed is None:
-            seen.failures.append(verdict.failure)
+            case.failures.append(verdict.failure)
         return bool(verdict.passed)
 
 
 def _key(value: Any) -> str:
-    """Equal for the same JSON values: 1 is 1.0, and is not true."""
+    """A text that is equal for equal JSON values: 1 equals 1.0, but not true."""
     if isinstance(value, str):
         return json.dumps(value.strip())
     return json.dumps(_whole(value), sort_keys=True)
@@ -286,14 +289,14 @@ def _number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
-        found = float(value.replace(",", "") if isinstance(value, str) else value)
+        number = float(value.replace(",", "") if isinstance(value, str) else value)
     except (ValueError, OverflowError):
         return None
-    return found if math.isfinite(found) else None
+    return number if math.isfinite(number) else None
 
 
 def _has_word(text: str, word: str) -> bool:
-    """Whether a text has these words and not only a part of longer ones: 12 is not in 123."""
+    """Whether a text contains a word as a whole: 12 is not in 123."""
     place = text.find(word)
     while place >= 0:
         before, after = text[place - 1 : place], text[place + len(word) :][:1]

@@ -1,7 +1,7 @@
-"""A dataset's own Python, run in `wm_plugin.runtime.sandbox`: it reads nothing of the host's, writes nothing and reaches nobody.
+"""Verifiers in Python from a dataset, run in `wm_plugin.runtime.sandbox`: no host files, no writing, no network.
 
-Resource limits are set before the code runs. Python alone is no boundary, nor are its audit hooks: without bubblewrap no code
-is run.
+Resource limits are set before the code runs. Python itself, audit hooks included, is no security boundary, so nothing runs
+without bubblewrap.
 """
 
 import json
@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from wm_plugin.errors import UserError
 from wm_plugin.runtime import sandbox
 
-_OUTPUT = 4096  # bytes that the code may write, in all; the verdict is a few
-# Reads the job, sets limits that nothing inside can raise, and only then runs the code.
+_MAX_OUTPUT = 4096  # bytes that the code may write in all; a verdict needs far fewer
+# Reads the job, sets limits that the code cannot raise, and only then runs it.
 _RUNNER = """
 import json, os, resource, sys
 job = json.load(sys.stdin)
@@ -27,16 +27,16 @@ for name, most in job["limits"].items():
 try:
     inside = {"__name__": "verifier"}
     exec(compile(job["code"], "<verifier>", "exec"), inside)
-    found = inside["verify"](job["prediction"], job["target"], job["columns"])
-    said = {"passed": bool(found)} if found in (True, False) else {"failure": "verify returned no bool"}
+    passed = inside["verify"](job["prediction"], job["target"], job["columns"])
+    verdict = {"passed": bool(passed)} if passed in (True, False) else {"failure": "verify returned no bool"}
 except BaseException as error:
-    said = {"failure": (type(error).__name__ + ": " + str(error))[:200]}
-os.write(answer, json.dumps(said).encode())
+    verdict = {"failure": (type(error).__name__ + ": " + str(error))[:200]}
+os.write(answer, json.dumps(verdict).encode())
 """
 
 
 class Verdict(NamedTuple):
-    """What a verifier decided. `passed` is None where it did not, and `failure` says why in one line."""
+    """A verifier's decision. `passed` is None without one, and `failure` then says why in one line."""
 
     passed: bool | None
     failure: str = ""
@@ -46,11 +46,14 @@ class Verdict(NamedTuple):
 class Sandbox:
     """Runs verifiers: code that defines `verify(prediction: str, target: str, columns: dict) -> bool`.
 
-    A process each: about 50 ms. Its Python has the standard library and nothing else.
+    Each run is a process of its own, about 50 ms. Its Python has only the standard library.
 
     Args:
-        timeout: seconds, start included; after that everything in it is killed.
+        timeout: seconds, including the start; then the sandbox and everything in it is killed.
         memory: MB of address space.
+
+    Raises:
+        UserError: a limit is too small.
     """
 
     timeout: float = 5.0
@@ -63,32 +66,36 @@ class Sandbox:
             raise UserError(f"sandbox: memory is {self.memory}; write 64 MB or more")
 
     def run(self, code: str, prediction: str, target: str, columns: Mapping[str, Any]) -> Verdict:
-        """The verdict of a verifier. What goes wrong inside is a verdict too.
+        """The verdict of a verifier. An error inside the code is a verdict without `passed`.
 
         Args:
-            columns: JSON values; others arrive as their `str`.
+            code: defines `verify`.
+            prediction, target: its first two arguments.
+            columns: its third: JSON values; others arrive as their `str`.
 
         Raises:
-            UserError: no sandbox can be made here; see `check`.
+            UserError: sandboxes do not work here; see `check`.
         """
         check()
         limits = {
             "AS": self.memory << 20,
             "CPU": int(self.timeout) + 1,
-            "FSIZE": _OUTPUT,
+            "FSIZE": _MAX_OUTPUT,
             "NOFILE": 32,
             "CORE": 0,
         }
         job = {"code": code, "prediction": prediction, "target": target, "columns": dict(columns), "limits": limits}
-        ran = sandbox.run(_python(), given=json.dumps(job, default=str).encode(), timeout=self.timeout, most=_OUTPUT)
-        if ran.code is None:
+        run = sandbox.run(
+            _python(), stdin=json.dumps(job, default=str).encode(), timeout=self.timeout, most=_MAX_OUTPUT
+        )
+        if run.code is None:
             return Verdict(None, f"no verdict within {self.timeout:g} s")
-        return _read(ran.output, ran.code)
+        return _read(run.output, run.code)
 
 
-def _read(said: bytes, code: int) -> Verdict:
+def _read(output: bytes, code: int) -> Verdict:
     try:
-        value = json.loads(said)
+        value = json.loads(output)
         passed, failure = value.get("passed"), value.get("failure", "")
     except (ValueError, AttributeError):
         return Verdict(None, f"ended without a verdict (exit code {code})")
@@ -96,16 +103,16 @@ def _read(said: bytes, code: int) -> Verdict:
 
 
 def check() -> None:
-    """Nothing, if verifiers can run here.
+    """Check that verifiers can run here.
 
     Raises:
-        UserError: bubblewrap is not installed or may not make namespaces here, or the machine is of another kind.
+        UserError: bubblewrap is not installed, may not create namespaces here, or does not support this platform.
     """
     sandbox.check("code verifiers run", _python("pass"))
 
 
 def _python(code: str = _RUNNER) -> list[str]:
-    """Isolated, without site-packages and without writing byte code."""
+    """The command for isolated Python: no site-packages, no byte code written."""
     return [
         os.path.realpath(getattr(sys, "_base_executable", sys.executable)),
         "-I",

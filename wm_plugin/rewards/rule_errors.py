@@ -1,7 +1,7 @@
 """Whether an observation reports an error, and of which kind.
 
-A heuristic over what tools, shells and interpreters write. The first thing that tells decides: a text that lists every error
-there is has one kind, not all.
+A heuristic over the output of tools, shells and interpreters. The first sign decides, so a text that lists all kinds of errors
+has one kind, not all.
 """
 
 import re
@@ -9,8 +9,8 @@ from typing import Any
 
 from wm_plugin.rewards.json_match import NO_JSON, parse
 
-_SPEAKS = 2000  # characters after the first sign of an error that say of which kind it is
-# By kind, in the words of errors. All are searched in a stretch of bounded length.
+_WINDOW = 2000  # characters from the first sign of an error that are searched for its kind
+# The words of error messages by kind.
 _KINDS = {
     "not_found": r"not found|no such|does(?: not|n't) exist|(?:cannot|could not) find|unknown (?:command|tool|function)"
     r"|unrecognized command|FileNotFoundError|ModuleNotFoundError|KeyError|no module named|\b404\b|\bENOENT\b",
@@ -29,7 +29,7 @@ _KINDS = {
 }
 _KIND = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _KINDS.items()), re.IGNORECASE)
 KINDS = (*_KINDS, "other")
-# At a line's beginning, after a name or two ("bash: line 1: ", "Tool "), or as a word that nothing else uses.
+# At the beginning of a line, after a name or two ("bash: line 1: ", "Tool "), or as a phrase that only errors use.
 _SIGN = re.compile(
     r"^[ \t>*#\[(]{0,8}(?:[\w./-]{1,60}: ){0,3}(?:\(?\w{1,40}\)? )?(?:errors?|fatal|panic|exception|failure)\b\]?\)?"
     r"(?=[ \t]*[:!\n-]|[ \t]+\w{1,40}ing\b|$)"
@@ -44,33 +44,33 @@ _FIELDS = ("error", "errors", "error_message", "exception", "error_code")
 
 
 def error_kind(text: str) -> str | None:
-    """One of `KINDS`, or None for what is no error.
+    """One of `KINDS`, or None if the text reports no error.
 
-    In a JSON object its own fields decide (`error`, `status`, `success`, ...), and not what other values say.
+    In a JSON object only its own fields decide (`error`, `status`, `success`, ...), not its other values.
     """
     value = parse(text)
     if isinstance(value, dict):
-        said = _object(value)
+        message = _object_error(value)
     elif value is not NO_JSON and not isinstance(value, str):
-        said = None
+        message = None
     else:
         plain = value if isinstance(value, str) else text
         sign = _SIGN.search(plain)
-        said = plain[sign.start() : sign.start() + _SPEAKS] if sign else None
-    if said is None:
+        message = plain[sign.start() : sign.start() + _WINDOW] if sign else None
+    if message is None:
         return None
-    found = _KIND.search(said)
-    return found.lastgroup if found else "other"
+    kind = _KIND.search(message)
+    return kind.lastgroup if kind else "other"
 
 
-def _object(value: dict[str, Any]) -> str | None:
-    """What an object says of its error, None if it has none."""
+def _object_error(value: dict[str, Any]) -> str | None:
+    """An object's error message, None if it reports no error."""
     lower = {str(key).lower(): item for key, item in value.items()}
-    told = [lower[name] for name in _FIELDS if lower.get(name)]
+    messages = [lower[name] for name in _FIELDS if lower.get(name)]
     status = lower.get("status", lower.get("status_code", lower.get("code")))
     failed = status in ("error", "failed", "failure") or (type(status) is int and 400 <= status < 600)
     failed = failed or any(lower.get(name) is False for name in ("success", "ok")) or lower.get("iserror") is True
     failed = failed or lower.get("type") == "error"
-    if not told and not failed:
+    if not messages and not failed:
         return None
-    return str([*told, lower.get("message", ""), lower.get("detail", ""), status])[:_SPEAKS]
+    return str([*messages, lower.get("message", ""), lower.get("detail", ""), status])[:_WINDOW]

@@ -1,8 +1,8 @@
-"""Where a rule looks in a text: at a JSON path, or at what a regular expression captures.
+"""The part of a text that a rule looks at: a JSON path, or the capture of a regular expression.
 
-Rules come with datasets, so paths and patterns may be anybody's, and the texts are a model's. Both are looked up in bounded time.
-Patterns run in RE2, which is linear in the text and has no look-around and no back-references. Paths are RFC 9535's (JSONPath)
-without what multiplies work: one selector in a bracket, one `..`, comparisons in filters, no functions.
+Rules come from datasets and texts from models; neither is trusted, so every look-up takes bounded time. Patterns run in RE2,
+which is linear in the text and has no look-around and no back-references. Paths are RFC 9535's JSONPath without the parts that
+multiply the work: one selector per bracket, one `..`, only comparisons in filters, no functions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,24 +17,24 @@ from wm_plugin.errors import MissingExtraError
 from wm_plugin.rewards.json_match import NO_JSON, compare, parse
 from wm_plugin.rewards.rule_code import Sandbox
 
-_LONGEST = 1000  # characters of a path or a pattern
-_MOST = 10_000  # values that are found in a text
-_MEMORY = 8 << 20  # bytes of a pattern's automaton, RE2's own default
+_MAX_LENGTH = 1000  # characters of a path or a pattern
+_MAX_VALUES = 10_000  # values or matches of a text
+_MEMORY = 8 << 20  # bytes of a pattern's automaton; RE2's default
 
 
 class NotApplicableError(ValueError):
-    """A rule asks for something that its row does not have."""
+    """A rule needs something that its row does not have."""
 
 
 @dataclass
-class Seen:
-    """What a rule is held against: a row."""
+class Case:
+    """One row, as rules see it: `prediction`, `target` (the real observation) and the row's `columns`."""
 
     prediction: str
     target: str
     columns: Mapping[str, Any]
     sandbox: Sandbox | None = None
-    failures: list[str] = field(default_factory=list)  # of code
+    failures: list[str] = field(default_factory=list)  # of verifiers in Python
 
     @cached_property
     def value(self) -> Any:
@@ -44,27 +44,27 @@ class Seen:
     @cached_property
     def history(self) -> list[str]:
         """The column `history`: earlier observations, the oldest first."""
-        given = self.columns.get("history")
-        if isinstance(given, str):
-            given = parse(given)
-        if not isinstance(given, Sequence) or not all(isinstance(text, str) for text in given):
+        texts = self.columns.get("history")
+        if isinstance(texts, str):
+            texts = parse(texts)
+        if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
             raise NotApplicableError(
                 "state needs the column 'history': the texts of earlier observations, oldest first"
             )
-        return list(given)
+        return list(texts)
 
 
 class Strict(BaseModel):
-    """A part of a rule: its fields and no others, and no text where a number belongs."""
+    """A part of a rule. Unknown fields are refused, and so is text where a number belongs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class Place(Strict):
-    """Fields of rules that look at a part of a text; without both it is the whole text, or its lines.
+    """The fields of a rule that looks at a part of a text. Without either field it looks at the whole text, or at its lines.
 
-    path: where in the text's JSON value, `$.items[*].id` or `$.rows[?@.id == 3].name`. The text has to be JSON as a whole.
-    pattern: a regular expression; what its first group captures counts or, without a group, what it matches.
+    path: a JSON path, such as `$.items[*].id` or `$.rows[?@.id == 3].name`. The whole text must be JSON.
+    pattern: a regular expression. The part is what its first group captures or, without a group, what it matches.
     """
 
     path: str | None = None
@@ -81,7 +81,7 @@ class Place(Strict):
         return self
 
     def find(self, text: str, value: Any) -> list[Any]:
-        """The values at this place of a text, whose JSON value is `value`; none if it is not there."""
+        """The values at this place of a text whose JSON value is `value`; an empty list if there are none."""
         if self.path is not None:
             return at_path(self.path, value)
         if self.pattern is not None:
@@ -95,31 +95,31 @@ def at_path(path: str, value: Any) -> list[Any]:
 
     if value is NO_JSON:
         return []
-    if path == "$":  # which the library takes texts for JSON at
+    if path == "$":  # the library would parse a text value as JSON
         return [value]
     if not isinstance(value, dict | list):
         return []
     try:
-        return [match.obj for match in islice(json_path(path).finditer(value), _MOST)]
-    except (JSONPathError, RecursionError):  # nested deeper than anything that is meant to be read
+        return [match.obj for match in islice(json_path(path).finditer(value), _MAX_VALUES)]
+    except (JSONPathError, RecursionError):  # nested too deeply for the library
         return []
 
 
 def captures(pattern: str, text: str, *, ignore_case: bool = False) -> list[str]:
-    """The first group's text in each match, or the whole match's; groups that took no part are left out."""
-    found = regex(pattern, ignore_case)
-    group = 1 if found.groups else 0
-    matches = islice(found.finditer(readable(text)), _MOST)
+    """The first group of each match, or the whole match if the pattern has no group; without groups that did not take part."""
+    compiled = regex(pattern, ignore_case)
+    group = 1 if compiled.groups else 0
+    matches = islice(compiled.finditer(readable(text)), _MAX_VALUES)
     return [match.group(group) for match in matches if match.group(group) is not None]
 
 
 def readable(text: str) -> str:
-    """Without halves of surrogate pairs, which RE2 does not take."""
+    """The text with lone surrogates replaced, which RE2 does not accept."""
     return text.encode(errors="replace").decode()
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two JSON values are the same: 1 is 1.0, and is not true."""
+    """Whether two JSON values are equal: 1 equals 1.0, but not true."""
     return NO_JSON not in (a, b) and compare(a, b).is_same
 
 
@@ -128,15 +128,15 @@ def regex(pattern: str, ignore_case: bool = False) -> Any:
     """A compiled pattern.
 
     Raises:
-        ValueError: it is none, or one that RE2 does not take.
+        ValueError: it is invalid, or RE2 does not support it.
         MissingExtraError: RE2 is not installed.
     """
     try:
         import re2
     except ModuleNotFoundError:
         raise MissingExtraError("a rule with a regular expression", "google-re2", "rules") from None
-    if len(pattern) > _LONGEST:
-        raise ValueError(f"a pattern of {len(pattern)} characters; {_LONGEST} are the most")
+    if len(pattern) > _MAX_LENGTH:
+        raise ValueError(f"a pattern of {len(pattern)} characters; {_MAX_LENGTH} are the most")
     options = re2.Options()
     options.log_errors, options.case_sensitive, options.max_mem = False, not ignore_case, _MEMORY
     try:
@@ -153,27 +153,27 @@ def json_path(path: str) -> Any:
     """A compiled path.
 
     Raises:
-        ValueError: it is none, or one that is not taken here.
+        ValueError: it is invalid, or not supported here.
         MissingExtraError: the library is not installed.
     """
     try:
         from jsonpath import JSONPathEnvironment, JSONPathError
     except ModuleNotFoundError:
         raise MissingExtraError("a rule with a JSON path", "python-jsonpath", "rules") from None
-    if len(path) > _LONGEST:
-        raise ValueError(f"a path of {len(path)} characters; {_LONGEST} are the most")
+    if len(path) > _MAX_LENGTH:
+        raise ValueError(f"a path of {len(path)} characters; {_MAX_LENGTH} are the most")
     try:
-        found = JSONPathEnvironment(strict=True).compile(path)
+        compiled = JSONPathEnvironment(strict=True).compile(path)
     except (JSONPathError, RecursionError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(f"{path!r} is no JSON path: {reason}") from None
-    if problem := _too_much(found):
+    if problem := _too_costly(compiled):
         raise ValueError(f"the path {path!r} has {problem}")
-    return found
+    return compiled
 
 
-def _too_much(path: Any) -> str:
-    """What could take more than linear time, if anything: each step may lead to a value once."""
+def _too_costly(path: Any) -> str:
+    """The part of a path that could take more than linear time, or an empty text."""
     from jsonpath.segments import JSONPathRecursiveDescentSegment
     from jsonpath.selectors import Filter
 

@@ -1,13 +1,13 @@
-"""Rules that a predicted observation must keep: Qwen-AgentWorld's rule-based verifier (section 3.4.1), as data.
+"""Rules that a predicted observation must satisfy: Qwen-AgentWorld's rule-based verifier (section 3.4.1), as data.
 
     {"all": [{"json": {"path": "$.status", "equals": "error"}}, {"error": "not_found"}]}
 
-A verifier is a rule, or a list of rules that must all hold, in a column, one a row: JSON text, or the objects themselves. The
-kinds are in `rule_checks`; `all`, `any` and `not` combine them. A rule is binary: a judge can be talked to, it cannot.
+A verifier is one rule, or a list of rules that must all hold. A column has one per row, as JSON text or as objects. The kinds of
+rules are in `rule_checks`; `all`, `any` and `not` combine them. A rule holds or it does not: no text persuades it.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,63 +16,62 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from wm_plugin.errors import UserError, nearest
-from wm_plugin.rewards.base import check_texts, mean
-from wm_plugin.rewards.extract import check_tag, extract
+from wm_plugin.rewards.base import TaggedReward, check_column, mean
 from wm_plugin.rewards.rule_checks import CHECKS, Check, Code
 from wm_plugin.rewards.rule_code import Sandbox
 from wm_plugin.rewards.rule_code import check as check_sandbox
-from wm_plugin.rewards.rule_places import NotApplicableError, Seen
+from wm_plugin.rewards.rule_places import Case, NotApplicableError
 
-_DEEPEST = 20  # combinations inside one another
-_MOST = 200  # rules of one verifier
-_AT_ONCE = 8  # code verifiers that run at the same time
+_MAX_DEPTH = 20  # nested combinations
+_MAX_RULES = 200  # of one verifier
+_PARALLEL = 8  # code verifiers that run at the same time
 KINDS = (*CHECKS, "all", "any", "not")
 
 
 class MalformedRuleError(ValueError):
-    """A verifier that is none. The message is one line."""
+    """An invalid verifier. The message is one line."""
 
 
 @dataclass(frozen=True)
 class Combined:
-    """Rules of which all or any must hold, or the one must not."""
+    """Several rules: all of them hold, any of them holds, or the only one does not."""
 
     how: Literal["all", "any", "not"]
     rules: tuple["Rule", ...]
 
-    def holds(self, seen: Seen) -> bool:
+    def holds(self, case: Case) -> bool:
         if self.how == "not":
-            return not self.rules[0].holds(seen)
-        return (all if self.how == "all" else any)(rule.holds(seen) for rule in self.rules)
+            return not self.rules[0].holds(case)
+        return (all if self.how == "all" else any)(rule.holds(case) for rule in self.rules)
 
 
 Rule = Check | Combined
 
 
-class RuleReward:
-    """`scale` if a row's verifier holds, else 0.
+class RuleReward(TaggedReward):
+    """`scale` if a row's verifier holds, else 0. A verifier does not hold for a row without a prediction.
 
-    Columns: `verifier`, one a row: JSON text, or an object or a list; None, an empty text or an empty list: there is none. In an
-    object that is not JSON text a key with null is as good as not there, which is how parquet fills objects up. `history`, for
-    `state`: earlier observations. Verifiers in Python see all columns.
+    Columns: `verifier`, one per row: JSON text, an object or a list; None, an empty text or an empty list stand for no verifier.
+    In objects (not in JSON text) keys with null are ignored, because parquet adds them. `history`, for the rule `state`: the
+    earlier observations. Verifiers in Python see all columns.
 
     Args:
-        verifier: of rows that have none of their own, such as {"same": {"path": "$.status"}}.
-        scale: of a verifier that holds: 25 beside the rubric's 5 to 25.
+        verifier: the verifier of rows without one of their own, such as {"same": {"path": "$.status"}}.
+        scale: the reward of a verifier that holds; 25 fits the rubric's 5 to 25.
         unverified: the reward of a row without a verifier; NaN leaves it out of TRL's mean.
-        malformed: `raise` stops at a verifier that is none, or that asks for what the row does not have; `count` takes the row
-            for one without a verifier, and counts it.
-        allow_code: run verifiers in Python, in a sandbox (system package bubblewrap). They are the dataset's: without this
-            they are refused.
+        malformed: `raise` stops at an invalid verifier, or at one that needs something that the row does not have; `count`
+            treats such a row as one without a verifier, and counts it.
+        allow_code: run verifiers in Python, in a sandbox (system package bubblewrap). Without it they are refused, because they
+            come from the dataset.
         sandbox: settings of `wm_plugin.rewards.rule_code.Sandbox`: {"timeout": 5, "memory": 512}.
-        tag: takes predictions out of whole outputs, see `TextReward`.
+        tag: see `TaggedReward`.
 
     Attributes:
-        figures: of the last call. Shares of rows: `no_prediction`, `verified`, `no_verifier`, `malformed`, `code_failed` (a
-            verifier in Python gave no verdict, which counts as not held). `passed` is the mean over verified rows.
+        figures: shares of rows: `no_prediction`, `verified`, `no_verifier`, `malformed`, `code_failed` (a verifier in Python
+            gave no verdict, which counts as not holding). `passed` is the share of verified rows.
 
     Raises:
-        UserError: a setting that cannot be; from a call, a malformed verifier, code without `allow_code`, or no sandbox.
+        UserError: a setting is invalid; from a call: a malformed verifier, code without `allow_code`, or no sandbox.
         MissingExtraError: a rule needs a library that is not installed.
     """
 
@@ -87,12 +86,12 @@ class RuleReward:
         sandbox: Mapping[str, Any] | None = None,
         tag: str | None = None,
     ) -> None:
-        check_tag(tag)
+        super().__init__(tag=tag)
         if malformed not in ("raise", "count"):
             raise UserError(f"malformed is {malformed!r}{nearest(str(malformed), ('raise', 'count'))}")
         if not scale > 0:
             raise UserError(f"scale is {scale}; write a number > 0")
-        self.tag, self.scale, self.unverified, self.malformed = tag, scale, unverified, malformed
+        self.scale, self.unverified, self.malformed = scale, unverified, malformed
         self.allow_code = allow_code
         try:
             self.sandbox = Sandbox(**(sandbox or {}))
@@ -103,45 +102,43 @@ class RuleReward:
             self._default = self._read(verifier)
         except MalformedRuleError as error:
             raise UserError(f"verifier: {error}") from None
-        self.figures: dict[str, float] = {}
 
     def __call__(
         self, predictions: Sequence[str | None], targets: Sequence[str], **columns: Sequence[Any]
     ) -> list[float]:
-        """A score for each prediction, in order."""
+        """One score per row, in order."""
         verdicts = self.verdicts(predictions, targets, **columns)
         return [self.unverified if verdict is None else self.scale * verdict for verdict in verdicts]
 
     def verdicts(
         self, predictions: Sequence[str | None], targets: Sequence[str], **columns: Sequence[Any]
     ) -> list[bool | None]:
-        """Whether each row's verifier holds; None: there is none. No prediction keeps no rule."""
-        check_texts(predictions, targets)
-        for name, values in columns.items():
-            if name in ("verifier", "history") and values is not None and len(values) != len(targets):
-                raise UserError(f"there are {len(targets)} targets and {len(values)} of {name}; write one for each")
+        """Whether each row's verifier holds; None for a row without a verifier. No verifier holds without a prediction."""
+        texts = self.extracted(predictions, targets)
+        for name in ("verifier", "history"):
+            if columns.get(name) is not None:
+                check_column(name, columns[name], targets)
         counts = dict.fromkeys(("no_prediction", "no_verifier", "malformed", "code_failed"), 0)
         verdicts: list[bool | None] = [None] * len(targets)
-        work: list[tuple[int, Rule, Seen]] = []
-        for row, (output, target) in enumerate(zip(predictions, targets, strict=True)):
+        work: list[tuple[int, Rule, Case]] = []
+        for row, (text, target) in enumerate(zip(texts, targets, strict=True)):
             rule = self._rule(row, columns.get("verifier"), counts)
-            said = output if output is None or self.tag is None else extract(output, self.tag).prediction
-            counts["no_prediction"] += said is None
-            if rule is not None and said is None:
+            counts["no_prediction"] += text is None
+            if rule is not None and text is None:
                 verdicts[row] = False
-            elif rule is not None and said is not None:
-                own = {name: values[row] for name, values in columns.items() if _one_a_row(values, len(targets))}
-                work.append((row, rule, Seen(said, target, own, self.sandbox)))
-        for (row, _, seen), verdict in zip(work, self._hold(work), strict=True):
-            counts["code_failed"] += bool(seen.failures)
+            elif rule is not None and text is not None:
+                own = {name: values[row] for name, values in columns.items() if _one_per_row(values, len(targets))}
+                work.append((row, rule, Case(text, target, own, self.sandbox)))
+        for (row, _, case), verdict in zip(work, self._hold(work), strict=True):
+            counts["code_failed"] += bool(case.failures)
             if isinstance(verdict, NotApplicableError):
                 self._refuse(row, verdict, counts)
             else:
                 verdicts[row] = verdict
-        known = [verdict for verdict in verdicts if verdict is not None]
+        verified = [float(verdict) for verdict in verdicts if verdict is not None]
         rows = max(len(targets), 1)
         shares = {name: count / rows for name, count in counts.items()}
-        self.figures = {**shares, "verified": len(known) / rows, "passed": mean([float(v) for v in known])}
+        self.figures = {**shares, "verified": len(verified) / rows, "passed": mean(verified)}
         return verdicts
 
     def _rule(self, row: int, verifiers: Sequence[Any] | None, counts: dict[str, int]) -> Rule | None:
@@ -168,33 +165,36 @@ class RuleReward:
             raise UserError(f"the verifier of row {row}: {error}; malformed='count' goes on without it") from None
         counts["malformed"] += 1
 
-    def _hold(self, work: Sequence[tuple[int, Rule, Seen]]) -> list[bool | NotApplicableError]:
+    def _hold(self, work: Sequence[tuple[int, Rule, Case]]) -> list[bool | NotApplicableError]:
         if sum(has_code(rule) for _, rule, _ in work) < 2:
-            return [_verdict(rule, seen) for _, rule, seen in work]
-        with ThreadPoolExecutor(_AT_ONCE) as pool:  # which wait for processes of their own
+            return [_verdict(rule, case) for _, rule, case in work]
+        with ThreadPoolExecutor(_PARALLEL) as pool:  # each thread waits for a process
             return list(pool.map(lambda item: _verdict(item[1], item[2]), work))
 
 
-def _verdict(rule: Rule, seen: Seen) -> bool | NotApplicableError:
+def _verdict(rule: Rule, case: Case) -> bool | NotApplicableError:
     try:
-        return rule.holds(seen) and not seen.failures  # code without a verdict holds in no combination
+        return (
+            rule.holds(case) and not case.failures
+        )  # without a verdict of its code, no combination holds, `not` included
     except NotApplicableError as error:
         return error
 
 
-def _one_a_row(values: Any, rows: int) -> bool:
+def _one_per_row(values: Any, rows: int) -> bool:
     return isinstance(values, Sequence) and not isinstance(values, str) and len(values) == rows
 
 
 def has_code(rule: Rule) -> bool:
+    """Whether a rule, or one inside it, runs Python code."""
     return isinstance(rule, Code) or (isinstance(rule, Combined) and any(map(has_code, rule.rules)))
 
 
 def read(verifier: Any) -> Rule | None:
-    """A verifier as rules; None: there is none.
+    """The rule that a verifier describes, None for an empty verifier.
 
     Raises:
-        MalformedRuleError: it is none; the message says what and where.
+        MalformedRuleError: the verifier is invalid; the message says what is wrong and where.
     """
     if verifier is None or (isinstance(verifier, str) and not verifier.strip()) or verifier in ([], {}):
         return None
@@ -208,65 +208,64 @@ def read(verifier: Any) -> Rule | None:
 
 @lru_cache(4096)
 def _read(text: str) -> Rule | None:
-    """Of a group of rollouts all have the same verifier."""
+    """Cached, because all rollouts of a group have the same verifier."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise MalformedRuleError(f"no JSON: {error or type(error).__name__}, in {text[:60]!r}") from None
     if value is None or value in ([], {}):
         return None
-    left = iter(range(_MOST))
-    return (
-        _combine("all", value, lambda: next(left, None), 0)
-        if isinstance(value, list)
-        else _one(value, lambda: next(left, None), 0)
-    )
+    budget = iter(range(_MAX_RULES))
+    if isinstance(value, list):
+        return _combine("all", value, budget, 0)
+    return _one(value, budget, 0)
 
 
-def _one(value: Any, count: Callable[[], int | None], depth: int) -> Rule:
-    if count() is None:
-        raise MalformedRuleError(f"more than {_MOST} rules")
+def _one(value: Any, budget: Iterator[int], depth: int) -> Rule:
+    """One rule of a verifier; each takes one from `budget`."""
+    if next(budget, None) is None:
+        raise MalformedRuleError(f"more than {_MAX_RULES} rules")
     if not isinstance(value, dict) or len(value) != 1:
         keys = f"with the keys {', '.join(map(repr, value)) or 'none'}" if isinstance(value, dict) else repr(value)[:60]
         raise MalformedRuleError(f"a rule is an object with one key, its kind ({', '.join(KINDS)}), not {keys}")
     ((kind, content),) = value.items()
     if kind in ("all", "any", "not"):
-        return _combine(kind, content, count, depth + 1)
+        return _combine(kind, content, budget, depth + 1)
     if kind not in CHECKS:
         raise MalformedRuleError(f"there is no rule {kind!r}{nearest(kind, KINDS)}")
-    made = CHECKS[kind]
+    check = CHECKS[kind]
     if not isinstance(content, dict):
-        if content is True and not made.main:
+        if content is True and not check.main:
             content = {}
-        elif made.main:
-            content = {made.main: content}
+        elif check.main:
+            content = {check.main: content}
         else:
-            raise MalformedRuleError(f"{kind}: {content!r:.60} is no object; it has {', '.join(made.model_fields)}")
+            raise MalformedRuleError(f"{kind}: {content!r:.60} is no object; it has {', '.join(check.model_fields)}")
     try:
-        return made.model_validate(content)
+        return check.model_validate(content)
     except ValidationError as error:
         cause = error.errors()[0].get("ctx", {}).get("error")
         if isinstance(cause, UserError):  # an extra that is not installed
             raise cause from None
-        raise MalformedRuleError(f"{kind}: {_reason(error, made)}") from None
+        raise MalformedRuleError(f"{kind}: {_reason(error, check)}") from None
 
 
-def _combine(how: Any, content: Any, count: Callable[[], int | None], depth: int) -> Combined:
-    if depth > _DEEPEST:
-        raise MalformedRuleError(f"rules are nested more than {_DEEPEST} levels deep")
+def _combine(how: Any, content: Any, budget: Iterator[int], depth: int) -> Combined:
+    if depth > _MAX_DEPTH:
+        raise MalformedRuleError(f"rules are nested more than {_MAX_DEPTH} levels deep")
     if how == "not":
-        return Combined("not", (_one(content, count, depth),))
+        return Combined("not", (_one(content, budget, depth),))
     if not isinstance(content, list) or not content:
         raise MalformedRuleError(f"{how}: write a list of rules")
-    return Combined(how, tuple(_one(rule, count, depth) for rule in content))
+    return Combined(how, tuple(_one(rule, budget, depth) for rule in content))
 
 
-def _reason(error: ValidationError, made: type[Check]) -> str:
-    """The first thing that is wrong, in one line."""
-    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")  # a misspelt field is also missing
+def _reason(error: ValidationError, check: type[Check]) -> str:
+    """The first error in one line. A misspelt field comes before the missing one that it causes."""
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     where = str(first["loc"][0]) if first["loc"] else ""
     if first["type"] == "extra_forbidden":
-        return f"there is no {where!r}{nearest(where, made.model_fields)}"
+        return f"there is no {where!r}{nearest(where, check.model_fields)}"
     if first["type"] == "missing":
         return f"{where} is missing"
     message = first["msg"].removeprefix("Value error, ")

@@ -1,29 +1,29 @@
-"""RWML's reward: the equation of §2.2 for what environments and users say, that of §C.1 for what tools return."""
+"""RWML's reward: embedding distance for observations of environments and users (§2.2), ROUGE for tool results (§C.1)."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from wm_plugin.errors import UserError
-from wm_plugin.rewards.base import check_texts, mean
+from wm_plugin.rewards.base import TaggedReward, check_column, mean
 from wm_plugin.rewards.embedding import EmbeddingReward
 from wm_plugin.rewards.rouge import RougeReward, Variant
 
 
-class RwmlReward:
-    """ROUGE rounded to 0.2 for a tool's results, a thresholded embedding distance for everything else.
+class RwmlReward(TaggedReward):
+    """ROUGE rounded to 0.2 for tool results, a thresholded embedding distance for everything else.
 
     Args:
-        model: of the embeddings, see `EmbeddingReward`.
-        threshold: τ_d: 0.2 on ALFWorld; 0.4 on τ²-bench, where users say the same thing in many ways.
-        variant: of ROUGE; the paper does not say which.
-        step: that ROUGE is rounded to; None: it is not rounded.
-        tag: takes predictions out of whole outputs, see `TextReward`. RWML's is next_state.
-        embedding: more of `EmbeddingReward`'s settings: base_url, batch_size, device, ...
+        model: the embedding model, see `EmbeddingReward`.
+        threshold: τ_d. The paper has 0.2 on ALFWorld and 0.4 on τ²-bench, where users say the same thing in many ways.
+        variant: ROUGE's variant; the paper does not name one.
+        step: round ROUGE to multiples of this; None does not round.
+        tag: see `TaggedReward`. RWML's is next_state.
+        embedding: further settings of `EmbeddingReward`: base_url, batch_size, device, ...
 
     Attributes:
-        figures: of the last call: `no_prediction` as in every `TextReward`, the mean rewards `rouge` and `embedding` of the rows
-            that went each way, `no_tokens` of the first and `cosine` of the second.
+        figures: `no_prediction`, the share of rows without one; `rouge` and `embedding`, the mean reward of the rows that each
+            scored; `no_tokens` of ROUGE and `cosine` of the embedding. The last four only where such rows exist.
     """
 
     def __init__(
@@ -40,38 +40,34 @@ class RwmlReward:
             raise UserError(
                 "threshold is None; write one, such as 0.2, or take EmbeddingReward, which gives the cosine then"
             )
-        self.tag = tag
-        self.rouge = RougeReward(variant, step, tag=tag)
-        self.embedding = EmbeddingReward(model, threshold, tag=tag, **embedding)
-        self.figures: dict[str, float] = {}
+        super().__init__(tag=tag)
+        self.rouge = RougeReward(variant, step)
+        self.embedding = EmbeddingReward(model, threshold, **embedding)
 
     def __call__(
         self, predictions: Sequence[str | None], targets: Sequence[str], *, observer: Sequence[str], **_columns: Any
     ) -> list[float]:
-        """A score for each prediction, in order.
+        """One score per row, in order.
 
         Args:
             predictions, targets: as in `TextReward`.
-            observer: who says what is predicted: `tool`, or `user` or `environment`.
+            observer: where each observation comes from: `tool`, `user` or `environment`.
 
         Raises:
-            UserError: the lengths differ, something is no text, or the embeddings' server fails.
+            UserError: the lengths differ, an item is not a text, or the embedding server fails.
         """
-        check_texts(predictions, targets)
-        if len(observer) != len(targets):
-            raise UserError(
-                f"there are {len(targets)} targets and {len(observer)} values of observer; write one for each"
-            )
+        texts = self.extracted(predictions, targets)
+        check_column("observer", observer, targets)
         scores = [0.0] * len(targets)
         figures = {"no_prediction": 0.0}
         for name, reward in (("rouge", self.rouge), ("embedding", self.embedding)):
             rows = [row for row, who in enumerate(observer) if (who == "tool") == (reward is self.rouge)]
             if not rows:
                 continue
-            given = reward([predictions[row] for row in rows], [targets[row] for row in rows])
-            for row, score in zip(rows, given, strict=True):
+            values = reward([texts[row] for row in rows], [targets[row] for row in rows])
+            for row, score in zip(rows, values, strict=True):
                 scores[row] = score
             share = reward.figures["no_prediction"] * len(rows) / len(targets)
-            figures |= {**reward.figures, name: mean(given), "no_prediction": figures["no_prediction"] + share}
+            figures |= {**reward.figures, name: mean(values), "no_prediction": figures["no_prediction"] + share}
         self.figures = figures
         return scores

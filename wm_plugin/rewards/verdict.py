@@ -1,8 +1,8 @@
-"""What a judge decided, read from its reply. Models write what is nearly JSON, in fences, with text around it.
+"""Reads a judge's verdict from its reply. Models write almost-JSON, inside code fences and with text around it.
 
-The verdict is in the **last** `<final_evaluation>` of the reply: a judge that quotes a verdict which the prediction tried to give
-itself has its own after it. Where that one cannot be read, none of the others is taken for it. Without a tag it is the last JSON
-object of the reply that has all that was asked for.
+The verdict is in the **last** `<final_evaluation>` of the reply: a judge that quotes a verdict forged by the prediction writes
+its own one after it. If the last one cannot be read, no other one is used. Without a tag, the verdict is the last JSON object of
+the reply that has all the requested fields.
 """
 
 import json
@@ -14,31 +14,31 @@ from typing import Any
 TAG = "final_evaluation"
 _OPENS = re.compile(rf"<\s*{TAG}\s*>", re.IGNORECASE)
 _CLOSES = re.compile(rf"<\s*/\s*{TAG}\s*>", re.IGNORECASE)
-_LONGEST = 1 << 15  # characters that are looked at, from the end
-_TRIES = 200  # braces that may begin an object
+_MAX_LENGTH = 1 << 15  # characters that are read, from the end
+_MAX_TRIES = 200  # braces that may begin an object
 _TRAILING_COMMA = re.compile(r",(?=\s*[}\]])")
 _NUMBER = re.compile(r"([+-]?[0-9]{1,9}(?:\.[0-9]{1,9})?)(?:\s*(?:/|out of)\s*([0-9]{1,9}))?")
-# a name, and its value, bare or as the score in an object
+# A name and its value, either bare or as the score inside an object.
 _VALUE = r"""(?<!\w)NAME["'“”*`]*\s*[:=](?:\s*\{[^{}]*(?<!\w)score["'“”*`]*\s*[:=])?[\s"'“”*`]*([^\s"'“”*`,;{}]+)"""
 _DECODER = json.JSONDecoder()
 
 
 def fields(reply: str, names: Sequence[str]) -> dict[str, Any]:
-    """The value of each name in the verdict; names that are not there are left out.
+    """The values of the names in the verdict, without the names that are missing.
 
-    Keys are found whatever their case, one level deeper too (`{"scores": {...}}`), and a value may stand in an object of its own
+    Keys match in any case and also one level deeper (`{"scores": {...}}`), and a value may be an object with a score
     (`{"format": {"reason": ..., "score": 4}}`).
     """
     text = _TRAILING_COMMA.sub("", _last_block(reply))
     for candidate in reversed(_objects(text)):
-        found = _pick(candidate, names)
-        if len(found) == len(names):
-            return found
+        values = _pick(candidate, names)
+        if len(values) == len(names):
+            return values
     return _search(text, names)
 
 
 def number(value: Any, low: float, high: float) -> float | None:
-    """A score, clamped to [low, high]: a number, or text that is one, as `4`, `4/5`, `4 out of 5`; None if it is neither."""
+    """A score clamped to [low, high], from a number or from text such as `4`, `4/5`, `4 out of 5`; None for anything else."""
     if isinstance(value, str):
         match = _NUMBER.fullmatch(value.strip().strip("*.").strip())
         if not match or (match[2] and float(match[2]) != high):
@@ -52,17 +52,17 @@ def number(value: Any, low: float, high: float) -> float | None:
 
 
 def _last_block(reply: str) -> str:
-    reply = reply[-_LONGEST:]
+    reply = reply[-_MAX_LENGTH:]
     for opening in reversed(list(_OPENS.finditer(reply))):
         return _CLOSES.split(reply[opening.end() :], maxsplit=1)[0]
     return reply
 
 
 def _objects(text: str) -> list[dict[str, Any]]:
-    """The JSON objects in a text that are not inside another, in order."""
-    found: list[dict[str, Any]] = []
+    """The outermost JSON objects in a text, in order."""
+    objects: list[dict[str, Any]] = []
     place = 0
-    for _ in range(_TRIES):
+    for _ in range(_MAX_TRIES):
         place = text.find("{", place)
         if place < 0:
             break
@@ -71,16 +71,16 @@ def _objects(text: str) -> list[dict[str, Any]]:
         except (ValueError, RecursionError):
             place += 1
             continue
-        found.append(value)
-    return found
+        objects.append(value)
+    return objects
 
 
 def _pick(value: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """The names of an object, or of the first object in it that has any."""
+    """The values of the names in an object, or in the first object inside it that has any of them."""
     for candidate in (value, *(inner for inner in value.values() if isinstance(inner, dict))):
         by_name = {key.strip().lower(): inner for key, inner in candidate.items()}
-        if found := {name: _score(by_name[name]) for name in names if name in by_name}:
-            return found
+        if values := {name: _score(by_name[name]) for name in names if name in by_name}:
+            return values
     return {}
 
 
@@ -93,9 +93,9 @@ def _score(value: Any) -> Any:
 
 
 def _search(text: str, names: Sequence[str]) -> dict[str, Any]:
-    """Names with a value after them, in what is no JSON. The last of each counts."""
-    found: dict[str, Any] = {}
+    """Values after the names in a text that is not JSON. The last value of a name counts."""
+    values: dict[str, Any] = {}
     for name in names:
         for match in re.finditer(_VALUE.replace("NAME", re.escape(name)), text, re.IGNORECASE):
-            found[name] = match[1]
-    return found
+            values[name] = match[1]
+    return values

@@ -1,4 +1,4 @@
-"""How many words a prediction and the observation share (Word2World, STB_F1 of its table 1)."""
+"""The words that prediction and observation share (Word2World, STB_F1 of its table 1)."""
 
 import re
 from collections import Counter
@@ -11,11 +11,11 @@ _WORD = re.compile(r"\w+")
 class WordF1Reward(TextReward):
     """F1 of the words, with repetitions: 2 · shared / (words of the prediction + words of the observation).
 
-    Words are runs of letters, digits and underscores, in lower case; the paper does not say what they are. Two texts without
-    words get 1 if they are the same but for surrounding white space, as two empty ones are.
+    Words are runs of letters, digits and underscores in lower case; the paper does not define them. Two texts without words get
+    1 if they are equal except for white space at the ends, else 0.
 
     Args:
-        tag: takes predictions out of whole outputs, see `TextReward`.
+        tag: see `TaggedReward`.
     """
 
     def score(self, predictions: list[str], targets: list[str]) -> tuple[list[float], dict[str, float]]:
@@ -23,7 +23,8 @@ class WordF1Reward(TextReward):
 
 
 def word_f1(prediction: str, target: str) -> float:
-    said, seen = (Counter(_WORD.findall(text.lower())) for text in (prediction, target))
-    if not said and not seen:
+    """The F1 of the words of two texts, see `WordF1Reward`."""
+    predicted, observed = (Counter(_WORD.findall(text.lower())) for text in (prediction, target))
+    if not predicted and not observed:
         return float(prediction.strip() == target.strip())
-    return 2 * (said & seen).total() / (said.total() + seen.total())
+    return 2 * (predicted & observed).total() / (predicted.total() + observed.total())

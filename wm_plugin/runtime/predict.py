@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.runtime.server import Failure, Server
 from wm_plugin.tokens.message import Message
+from wm_plugin.tokens.tokenizer import load_tokenizer
 
 
 class Predictor(Protocol):
@@ -231,20 +232,18 @@ def seed_of(text: str) -> int:
 def _load(model: Any, tokenizer: Any, device: str) -> tuple[Any, Any]:
     try:
         import torch
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers import AutoModelForCausalLM
     except ModuleNotFoundError:
         raise MissingExtraError("a model in this process", "transformers", "trl") from None
 
     named = isinstance(model, str | Path)
-    try:
-        if tokenizer is None or isinstance(tokenizer, str | Path):
-            name = str(tokenizer or (model if named else model.config.name_or_path))
-            tokenizer = AutoTokenizer.from_pretrained(name)
-        if named:
-            model = AutoModelForCausalLM.from_pretrained(str(model), dtype="auto")
-    except (OSError, ValueError) as error:
-        raise UserError(f"{model if named else name}: {' '.join(str(error).split())[:200]}") from None
+    if tokenizer is None or isinstance(tokenizer, str | Path):
+        tokenizer = load_tokenizer(tokenizer or (model if named else model.config.name_or_path))
     if named:
+        try:
+            model = AutoModelForCausalLM.from_pretrained(str(model), dtype="auto")
+        except (OSError, ValueError) as error:
+            raise UserError(f"{model}: {' '.join(str(error).split())[:200]}") from None
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         model = model.to(device)

@@ -37,7 +37,7 @@ class Run(NamedTuple):
 def run(
     program: Sequence[str],
     *,
-    given: bytes = b"",
+    stdin: bytes = b"",
     files: Mapping[str, bytes] | None = None,
     timeout: float,
     most: int,
@@ -47,7 +47,7 @@ def run(
 
     Args:
         program: the path and its arguments, as the sandbox sees them.
-        given: its standard input.
+        stdin: its standard input.
         files: paths to contents, read-only.
         timeout: seconds, start included; after that everything in it is killed.
         most: bytes of the output that are read; what may be written is RLIMIT_FSIZE's.
@@ -67,7 +67,7 @@ def run(
             return made.fileno()
 
         shown = [(path, file(content)) for path, content in (files or {}).items()]
-        denied, stdin = file(_filter()), file(given)
+        denied, source = file(_filter()), file(stdin)
         process = subprocess.Popen(
             [
                 *_command(program, shown),
@@ -76,7 +76,7 @@ def run(
                 "--",
                 *program,
             ],
-            stdin=stdin,
+            stdin=source,
             stdout=said,
             stderr=subprocess.STDOUT if errors else subprocess.DEVNULL,
             env={},

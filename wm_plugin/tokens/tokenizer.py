@@ -1,4 +1,4 @@
-"""Loads tokenizers, from a directory or by a name on the Hub, with one line where that fails."""
+"""Loads tokenizers, with one error for the user, and says which tokens end a turn."""
 
 from pathlib import Path
 from typing import Any
@@ -6,28 +6,41 @@ from typing import Any
 from wm_plugin.errors import MissingExtraError, UserError
 
 
-def load_tokenizer(name: str | Path, field: str = "tokenizer") -> Any:
-    """The tokenizer in a directory, or of a model on the Hub.
+def load_tokenizer(name: str | Path, *, field: str = "") -> Any:
+    """The transformers tokenizer in a folder, or of a name on the Hub.
 
     Args:
-        field: the setting or flag that the errors name.
+        name: a folder that `save_pretrained` wrote (`~` is expanded), or a name on the Hub.
+        field: the setting that named it, for messages.
 
     Raises:
-        MissingExtraError: transformers is not installed.
         UserError: it cannot be loaded.
+        MissingExtraError: transformers is not installed.
     """
     try:
         from transformers import AutoTokenizer
     except ModuleNotFoundError as error:
         raise MissingExtraError("a tokenizer", str(error.name), "trl") from None
-    path = Path(name).expanduser()
-    if str(name).startswith((".", "/", "~")) and not path.is_dir():
-        raise UserError(f"{field}: there is no directory {str(name)!r}; name one that save_pretrained wrote")
+    where = f"{field} {name}" if field else str(name)
+    if str(name).startswith((".", "/", "~")) and not Path(name).expanduser().is_dir():
+        raise UserError(f"{where}: no tokenizer, there is no such folder; name one that save_pretrained wrote")
     try:
-        return AutoTokenizer.from_pretrained(str(path))
-    except Exception as error:  # transformers raises many kinds for a bad file or no network
-        reason = str(error).strip().partition("\n")[0]
+        return AutoTokenizer.from_pretrained(str(Path(name).expanduser()))
+    except Exception as error:  # transformers raises errors of many kinds for a bad file or without a network
+        reason = " ".join(str(error).split())[:200]
         raise UserError(
-            f"{field}: {str(name)!r} cannot be loaded ({type(error).__name__}: {reason}); name a directory that "
-            "save_pretrained wrote, or a model on the Hub"
+            f"{where}: no tokenizer ({type(error).__name__}: {reason}); name a folder that save_pretrained wrote, or a model on "
+            "the Hub"
         ) from error
+
+
+def turn_ends(name: str | Path, *, local_files_only: bool = False) -> list[int]:
+    """The tokens that end a turn, by the generation config beside a tokenizer; none where there is no such file."""
+    from transformers import GenerationConfig
+
+    try:
+        path = str(Path(name).expanduser())
+        ids = GenerationConfig.from_pretrained(path, local_files_only=local_files_only).eos_token_id
+    except (OSError, ValueError):  # most folders of a tokenizer alone have no generation config
+        return []
+    return list(ids) if isinstance(ids, list) else [] if ids is None else [ids]

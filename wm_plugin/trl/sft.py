@@ -11,11 +11,12 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from transformers import AutoConfig, AutoTokenizer, PrinterCallback
+from transformers import AutoConfig, PrinterCallback
 from trl import SFTConfig, SFTTrainer
 
 from wm_plugin.errors import UserError
 from wm_plugin.samples.predictions import same_settings
+from wm_plugin.tokens.tokenizer import load_tokenizer
 
 
 def train_world_model(
@@ -101,8 +102,8 @@ def _trainer(model: str, dataset: Dataset, **options: Any) -> SFTTrainer:
         disable_tqdm=not sys.stderr.isatty(),
         **options,
     )
+    tokenizer = load_tokenizer(model)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(model)
         trainer = SFTTrainer(model, args=config, train_dataset=dataset, processing_class=tokenizer)
     except OSError as error:
         raise UserError(f"{model}: {' '.join(str(error).split())[:200]}") from None

@@ -1,31 +1,31 @@
-"""Any reward in verl, by config alone: one of ours by name, or any `(predictions: list[str], targets: list[str], **columns) ->
-list[float]`, a function or an instance, sync or async, by its dotted path.
+"""Any reward in verl, by config alone: one of this package by name, or any `(predictions: list[str], targets: list[str],
+**columns) -> list[float]` by its dotted path, a function or an instance, sync or async.
 
 In batches, for a reward that runs a model or asks a judge:
 
     'hydra.searchpath=[pkg://wm_plugin.recipes.verl]' +wm=reward \\
     'wm.reward={path: rwml, kwargs: {model: Qwen/Qwen3-Embedding-8B, tag: next_state}}' wm.reward_batch=32 wm.reward_wait_ms=20
 
-The group `wm=reward` names the manager of this module, one worker, and the sampler of `wm_plugin.verl.sampler`. One worker,
-because each has a reward of its own (verl's default is 8, so many copies of the model), and verl sends every trajectory to a
-worker picked at random, so that batches among several come out small. A judge wants batches larger than its server's
-`concurrency`.
+The group `wm=reward` configures the reward manager of this module, one reward worker, and the sampler of
+`wm_plugin.verl.sampler`. One worker, because every worker has its own copy of the reward (verl's default is 8 workers), and verl
+sends each trajectory to a random worker, so that several workers only get small batches. For a judge, make batches larger than
+its server's `concurrency`.
 
-One trajectory a call, by verl's own manager `naive`:
+One trajectory per call, by verl's own manager `naive`:
 
     reward.custom_reward_function.path=pkg://wm_plugin.verl.rewards reward.custom_reward_function.name=compute_score
     '+reward.custom_reward_function.reward_kwargs={path: rouge, kwargs: {tag: next_state}}'
 
-The prediction is the text of the whole response, the target is `reward_model.ground_truth`, columns are the row's other fields
-and those in its `extra_info`, where `wm data build` and `wm_plugin.verl.data` put what a dataset has of its own.
+The prediction is the text of the whole response, the target is `reward_model.ground_truth`, and the columns are the row's other
+fields and those of its `extra_info`, where `wm data build` and `wm_plugin.verl.data` put a dataset's own columns.
 
-What a reward says of its last call (`figures`) goes into `reward_extra_info` of all rows of the call, as `wm/<reward>/<figure>`.
-verl logs means over rows: val-aux/<data_source>/wm/rwml/no_prediction/mean@1 in validation; and, by our sampler,
-wm/rwml/no_prediction in training. A figure that is a mean over rows comes out exactly, whatever the batches were.
+The figures of a reward's last call go into `reward_extra_info` of all its rows, as `wm/<reward>/<figure>`. verl logs means over
+rows: val-aux/<data_source>/wm/rwml/no_prediction/mean@1 in validation and, by our sampler, wm/rwml/no_prediction in training. A
+figure that is a mean over rows is therefore exact, whatever the batches were.
 
-A reward that fails is an error of the trajectory, never a score of 0; verl logs it and leaves the trajectory's group out. A
-`UserError` is about more than a row (a judge that fails too often, a server that refuses the key): all rows fail from then on,
-and the sampler stops the run with its line; without the sampler, verl stops at the first batch of which nothing is left.
+A reward that fails is an error of the trajectory, never a score of 0; verl logs the error and drops the trajectory's group. A
+`UserError` concerns more than one row (a judge that fails too often, a server that refuses the key): all later rows fail too, and
+the sampler stops the run with the message. Without the sampler, verl stops at the first batch that lost all its rows.
 """
 
 import asyncio
@@ -39,34 +39,43 @@ from omegaconf import OmegaConf
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from wm_plugin.errors import UserError
-from wm_plugin.rewards.make import check_spec, check_tagged, make
-from wm_plugin.verl.micro_batch import FIGURES, LoadedReward, MicroBatcher
+from wm_plugin.rewards.hosted import FIGURES, HostedReward
+from wm_plugin.rewards.make import check_spec, make
+from wm_plugin.verl.micro_batch import MicroBatcher
 from wm_plugin.verl.names import INFO
 
 
-def load_reward(spec: Any, *, field: str = "wm.reward") -> LoadedReward:
-    """The reward that a config describes, as `wm_plugin.rewards.make` reads it.
+def load_reward(spec: Any, *, field: str = "wm.reward") -> HostedReward:
+    """The reward that a config describes, as in `wm_plugin.rewards.make`.
 
     Args:
-        spec: a name or a dotted path, or a mapping (of OmegaConf too) with `path`, either of them, and `kwargs`.
-        field: the setting, for messages.
+        spec: a name or a dotted path, or a mapping (also OmegaConf's) of `path`, either of them, and `kwargs`.
+        field: the name of the setting, for messages.
 
     Raises:
-        UserError: it is not set, does not exist, does not take these kwargs, is no reward, or has no tag.
+        UserError: the setting is missing, or the reward does not exist, does not take these kwargs, is not a reward, or has no
+            tag.
     """
     spec = _plain(spec)
-    function, path = make(spec, field=field), reward_path(spec, field=field)
-    check_tagged(function, path)
-    return LoadedReward(path, function)
+    function = make(spec, field=field)
+    return HostedReward(reward_path(spec, field=field), function)
 
 
 def check_reward(spec: Any) -> None:
-    """Refuse what `load_reward` would refuse, as far as it shows without making the reward, which may load a model."""
+    """Check a config's reward as `load_reward` does, as far as possible without making it, which may load a model.
+
+    Raises:
+        UserError: the reward does not exist or has no tag.
+    """
     check_spec(_plain(spec), reward_path(spec))
 
 
 def reward_path(spec: Any, *, field: str = "wm.reward") -> str:
-    """The name or the dotted path in a config's description of a reward. Raises UserError where there is none."""
+    """The name or the dotted path in a config's description of a reward.
+
+    Raises:
+        UserError: there is none.
+    """
     spec = _plain(spec)
     path = spec.get("path") if isinstance(spec, Mapping) else spec
     if not isinstance(path, str):
@@ -75,11 +84,13 @@ def reward_path(spec: Any, *, field: str = "wm.reward") -> str:
 
 
 class BatchedRewardManager(RewardManagerBase):
-    """verl's reward manager over `wm.reward`, in batches of at most `wm.reward_batch` (32) trajectories, the first of which waits
-    at most `wm.reward_wait_ms` (20). `reward.num_workers=1` makes one copy of the reward, and large batches.
+    """verl's reward manager for `wm.reward`.
+
+    A call has at most `wm.reward_batch` (32) trajectories, and the first one waits for others at most `wm.reward_wait_ms` (20).
+    With `reward.num_workers=1` there is one copy of the reward, and batches are large.
 
     Raises:
-        UserError: a setting does not fit, or another one would keep verl from asking this reward.
+        UserError: a setting is invalid, or another setting would make verl bypass this reward.
     """
 
     def __init__(self, config: Any, tokenizer: Any, compute_score: Any = None, **_router: Any) -> None:
@@ -99,17 +110,17 @@ class BatchedRewardManager(RewardManagerBase):
         """Score one trajectory.
 
         Args:
-            data: a DataProto of its sequences, of which the last is scored, as in verl's own managers. `responses` (n, T), padded
-                on the right; `attention_mask` (n, P + T), 1 = the token counts.
+            data: a DataProto of its sequences; the last one is scored, as in verl's own managers. `responses` (n, T), padded on
+                the right; `attention_mask` (n, P + T), 1 for real tokens.
 
         Returns:
-            `reward_score`, and `reward_extra_info`: the environment's figures, `acc` (the score), `reward_batch_size` and
+            `reward_score`; and `reward_extra_info` with the environment's figures, `acc` (the score), `reward_batch_size` and
             the reward's figures.
         """
         row = data[-1:][0]
         fields = {key: _plain(value) for key, value in row.non_tensor_batch.items()}
         ids, length = row.batch["responses"], fields.get("response_len")
-        if length is None:  # with several sequences the mask is not aligned with the responses, but there is a length
+        if length is None:  # there is one with several sequences, where the mask is not aligned with the responses
             length = int(row.batch["attention_mask"][-len(ids) :].sum())
         text = await asyncio.to_thread(self.tokenizer.decode, ids[:length].tolist(), skip_special_tokens=True)
         target = _target((fields.get("reward_model") or {}).get("ground_truth"))
@@ -118,11 +129,19 @@ class BatchedRewardManager(RewardManagerBase):
         return {"reward_score": score, "reward_extra_info": {**environment, "acc": score, **figures}}
 
 
-_batchers: dict[str, MicroBatcher] = {}  # of compute_score: a model is loaded once a process
+_batchers: dict[str, MicroBatcher] = {}  # for compute_score, so that a process loads a model only once
 
 
 async def compute_score(solution_str: str, ground_truth: Any, path: Any = None, kwargs: Any = None, **row: Any) -> dict:
-    """verl's custom reward function, by `reward_kwargs`. Gives `score`, `acc` (the same) and the figures."""
+    """verl's custom reward function; `path` and `kwargs` come from `reward_kwargs`.
+
+    Returns:
+        `score`, `acc` (the same), the environment's figures and the reward's.
+
+    Raises:
+        UserError: as from `load_reward`; or the row has no target, or lacks a column that the reward needs.
+        RewardError: the reward raised, or returned no valid score.
+    """
     where = "reward.custom_reward_function.reward_kwargs"
     for name in row.keys() - {"data_source", "extra_info", "reward_router_address", "reward_model_tokenizer"}:
         raise UserError(f"{where} has no field {name!r}; arguments of the reward itself go under kwargs")
@@ -136,7 +155,7 @@ async def compute_score(solution_str: str, ground_truth: Any, path: Any = None, 
 
 
 def stop_reason(worker: Any) -> str | None:
-    """Why a reward in a `RewardLoopWorker` of verl's is not called any more; None while it is. To be run inside the worker."""
+    """Why a reward in verl's `RewardLoopWorker` is no longer called; None while it still is. Runs inside the worker."""
     manager = worker.reward_manager
     batchers = [manager.batcher] if isinstance(manager, BatchedRewardManager) else list(_batchers.values())
     return next((f"reward {b.reward.name}: {b.stopped}" for b in batchers if b.stopped is not None), None)
@@ -149,8 +168,8 @@ def _columns(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _target(truth: Any) -> str:
     if not isinstance(truth, str):
-        found = "missing" if truth is None else f"of type {type(truth).__name__}"
-        raise UserError(f"reward_model.ground_truth is {found}; write the text to compare with into the dataset")
+        state = "missing" if truth is None else f"of type {type(truth).__name__}"
+        raise UserError(f"reward_model.ground_truth is {state}; write the text to compare with into the dataset")
     return truth
 
 

@@ -1,9 +1,9 @@
-"""What verl's replay buffer does not do for rewards: their figures in the metrics of training, and a run that they can stop.
+"""verl's replay buffer with two additions for rewards: their figures in the metrics of training, and an error that stops the run.
 
     trainer.v1.sampler.custom_sampler.path=pkg://wm_plugin.verl.sampler trainer.v1.sampler.custom_sampler.name=reward_sampler
 
-The group `wm=reward` says so. verl gives a custom sampler nothing of `algorithm.filter_groups` and `sync_refill_failed_groups`:
-who needs one of these sets `trainer.v1.sampler.custom_sampler.path=null`, and has figures in validation only.
+The group `wm=reward` sets both. verl does not pass `algorithm.filter_groups` and `sync_refill_failed_groups` on to a custom
+sampler. If you need one of them, set `trainer.v1.sampler.custom_sampler.path=null`; figures are then logged in validation only.
 """
 
 import math
@@ -16,7 +16,7 @@ import transfer_queue as tq
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
 from wm_plugin.errors import UserError
-from wm_plugin.verl.micro_batch import FIGURES
+from wm_plugin.rewards.hosted import FIGURES
 from wm_plugin.verl.rewards import stop_reason
 
 
@@ -35,7 +35,7 @@ else:
 class _RewardMixin(_Host):
     def _sync_metadata_from_transfer_queue(self) -> None:
         super()._sync_metadata_from_transfer_queue()
-        # groups of all partitions in which a trajectory failed, for whatever reason
+        # the groups in which a trajectory failed for any reason, in all partitions
         if any(self.failure_keys.values()):
             for worker in reward_workers():
                 if reason := ray.get(worker.__ray_call__.remote(stop_reason)):
@@ -51,7 +51,7 @@ class _RewardMixin(_Host):
 
 
 class RewardReplayBuffer(_RewardMixin, ReplayBuffer):
-    """For verl's synchronous trainer, and for ours."""
+    """For verl's synchronous trainer and for the trainer mode `world_model`."""
 
 
 class RewardReplayBufferAsync(_RewardMixin, ReplayBufferAsync):
@@ -59,7 +59,7 @@ class RewardReplayBufferAsync(_RewardMixin, ReplayBufferAsync):
 
 
 def reward_workers() -> list[Any]:
-    """verl's reward workers of this run, by the names that it gives them."""
+    """The Ray actors of verl's reward workers in this run, found by their names."""
     workers: list[Any] = []
     while True:
         try:
@@ -69,10 +69,10 @@ def reward_workers() -> list[Any]:
 
 
 def figures(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """The means of rewards' figures over the rows that have them; a NaN is left out."""
+    """The mean of each figure over the rows that have it, without NaN."""
     values = defaultdict(list)
     for row in rows:
         for name, value in row.items():
             if name.startswith(FIGURES) and not math.isnan(value):
                 values[name].append(value)
-    return {name: sum(found) / len(found) for name, found in values.items()}
+    return {name: sum(column) / len(column) for name, column in values.items()}

@@ -9,13 +9,13 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import torch
-from transformers import GenerationConfig
 from verl.utils.tokenizer import continuous_token
 from verl.utils.tokenizer.chat_template import apply_chat_template
 
 from wm_plugin.tokens.chat import Chat
 from wm_plugin.tokens.message import Message
 from wm_plugin.tokens.spans import ContentLocator, Origin, Span, SpanError, ToolBlock, block_spans, zero_runs
+from wm_plugin.tokens.tokenizer import turn_ends
 
 
 class Block(NamedTuple):
@@ -122,13 +122,9 @@ def _text(message: Message) -> str:
 
 def end_token_ids(tokenizer: Any) -> frozenset[int]:
     """The tokens that end a turn: the tokenizer's own, and those of the generation config beside it."""
-    return frozenset({tokenizer.eos_token_id, tokenizer.pad_token_id} | _generation_ends(str(tokenizer.name_or_path)))
+    return frozenset({tokenizer.eos_token_id, tokenizer.pad_token_id, *_turn_ends(str(tokenizer.name_or_path))})
 
 
-@cache
-def _generation_ends(path: str) -> frozenset[int]:
-    try:
-        ids = GenerationConfig.from_pretrained(path, local_files_only=True).eos_token_id
-    except (OSError, ValueError):  # there is none beside the tokenizer
-        return frozenset()
-    return frozenset(ids if isinstance(ids, list) else [ids])
+@cache  # read once a process: the loop asks for every trajectory
+def _turn_ends(name: str) -> list[int]:
+    return turn_ends(name, local_files_only=True)

@@ -133,7 +133,7 @@ def _tokens(path: str) -> tuple[Callable[[Any], int], Callable[[str], int]]:
     """Functions that count the tokens of messages (in the chat template, if there is one) and of a text."""
     from wm_plugin.tokens.tokenizer import load_tokenizer
 
-    tokenizer = load_tokenizer(path, "--tokenizer")
+    tokenizer = load_tokenizer(path, field="--tokenizer")
 
     def of_text(text: str) -> int:
         return len(tokenizer(text, add_special_tokens=False).input_ids)

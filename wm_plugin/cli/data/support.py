@@ -54,5 +54,5 @@ def token_counter(path: str) -> Callable[[str], int]:
     """
     from wm_plugin.tokens.tokenizer import load_tokenizer
 
-    tokenizer = load_tokenizer(path, "--tokenizer")
+    tokenizer = load_tokenizer(path, field="--tokenizer")
     return lambda text: len(tokenizer(text, add_special_tokens=False).input_ids)

@@ -1,4 +1,4 @@
-"""What judges are told: Markdown files, ours by name or a user's by path."""
+"""The instructions for judges: Markdown files of this package by name, or a user's by path."""
 
 from importlib import resources
 from pathlib import Path
@@ -6,11 +6,11 @@ from pathlib import Path
 from wm_plugin.errors import UserError, nearest
 
 PROMPTS = ("judge_binary", "judge_real", "reference", "rubric", "turing")
-DOMAINS = ("android", "general", "mcp", "os", "search", "swe", "terminal", "web")  # what a rubric means there
+DOMAINS = ("android", "general", "mcp", "os", "search", "swe", "terminal", "web")  # with guidance for the rubric
 
 
 def load(name_or_path: str) -> str:
-    """The text of a prompt. A path has a `/` or ends in `.md`.
+    """The text of a prompt. An argument with a `/` or the ending `.md` is a path.
 
     Raises:
         UserError: there is no such prompt or file, or the file is empty or not UTF-8.
@@ -26,7 +26,7 @@ def load(name_or_path: str) -> str:
 
 
 def ours(name: str) -> str:
-    """One of our files, as in `rubric`, `data` or `domain_web`."""
+    """The text of a file in this package, such as `rubric`, `data` or `domain_web`."""
     return (resources.files(__name__) / f"{name}.md").read_text(encoding="utf-8").strip()
 
 

@@ -14,20 +14,6 @@ from wm_plugin.tiny.warm_start import behaviour_cloning
 
 pytestmark = pytest.mark.slow
 
-# An environment of a user's own, on the PYTHONPATH of the run.
-FAILING = '''
-from wm_plugin.environments.grid import GridEnvironment
-
-
-class Sometimes(GridEnvironment):
-    """One board in four cannot be reached."""
-
-    def reset(self, index, **columns):
-        if index % 4 == 1:
-            raise ConnectionError("the world is down")
-        return super().reset(**columns)
-'''
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
@@ -41,34 +27,16 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def failing(folder):
-    """Overrides and variables of a run in which one board in four fails."""
-    (folder / "worlds.py").write_text(FAILING)
-    return ("wm.environment=worlds:Sometimes", "trainer.total_training_steps=3"), {"PYTHONPATH": str(folder)}
-
-
-def test_gspo_clips_ratios_of_sequences_and_goes_on_without_lost_groups(folder, failing):
+def test_gspo_clips_ratios_of_sequences(folder):
     """Two updates a step: at the second one the ratios of sequences lie far outside GSPO's clip, a thousandth of PPO's."""
-    overrides, environment = failing
-    size = "actor_rollout_ref.actor.ppo_mini_batch_size=4"
-    run = run_recipe("echo_gspo_tiny", folder, *overrides, size, "wm.max_lost=0.9", environment=environment)
+    run = run_recipe(
+        "echo_gspo_tiny", folder, "trainer.total_training_steps=2", "actor_rollout_ref.actor.ppo_mini_batch_size=4"
+    )
     assert run.code == 0, run.output[-5000:]
-    assert len(run.steps) == 3
+    assert len(run.steps) == 2
     assert max(run.series("actor/pg_clipfrac")) > 0.1
     assert run.series("echo/nll")[1] < run.series("echo/nll")[0]
     check_rollouts_are_on_policy(run)
-    assert 0 < max(run.series("wm/lost")) < 0.9
-    assert "trajectories failed in the agent loop" in run.output
-    assert "the world is down" in run.output
-
-
-def test_too_many_lost_groups_stop_a_run(folder, failing):
-    overrides, environment = failing
-    run = run_recipe("echo_grpo_tiny", folder, *overrides, "wm.max_lost=0.01", environment=environment)
-    assert run.code != 0
-    assert run.steps == []
-    assert "mend the environment, or allow more with wm.max_lost" in run.output
 
 
 def check_critic_updates(run, checkpoint, steps):

@@ -1,4 +1,4 @@
-"""GRPO on ECHO from start to end, killed in the middle; and a run with an agent loop that is not ours."""
+"""Runs that go wrong: killed and resumed, with environments that fail, with an agent loop that is not ours."""
 
 import json
 
@@ -13,6 +13,20 @@ pytestmark = pytest.mark.slow
 SCHEDULE = ("wm.schedule=linear", "wm.schedule_steps=4", "wm.end_coeff=0.2")
 BUDGET = ("wm.max_turns=null", "wm.turn_budget={start: 4, every: 10}")
 SAVE = ("trainer.save_freq=1", "trainer.resume_mode=auto", "trainer.total_training_steps=4")
+
+# An environment of a user's own, on the PYTHONPATH of the run.
+FAILING = '''
+from wm_plugin.environments.grid import GridEnvironment
+
+
+class Sometimes(GridEnvironment):
+    """Every other board cannot be reached."""
+
+    def reset(self, index, **columns):
+        if index % 2:
+            raise ConnectionError("the world is down")
+        return super().reset(**columns)
+'''
 
 ECHO_KEYS = {
     "echo/nll",
@@ -74,6 +88,22 @@ def test_kill_9_and_resume(folder):
             assert set(step) >= ECHO_KEYS
             assert step["echo/tokens"] == step["echo/tool/move/tokens"] > 0
             assert step["wm/lost"] == 0
+
+
+def test_groups_lost_to_failing_environments(folder):
+    (folder / "worlds.py").write_text(FAILING)
+    path = {"PYTHONPATH": str(folder)}
+    overrides = ("wm.environment=worlds:Sometimes", "trainer.total_training_steps=2")
+    allowed = run_recipe("echo_grpo_tiny", folder, *overrides, "wm.max_lost=0.9", environment=path)
+    assert allowed.code == 0, allowed.output[-3000:]
+    lost = allowed.series("wm/lost")
+    assert 0 < max(lost) < 0.9
+    assert "trajectories failed in the agent loop" in allowed.output
+    assert "the world is down" in allowed.output
+    stopped = run_recipe("echo_grpo_tiny", folder, *overrides, "wm.max_lost=0.01", environment=path)
+    assert stopped.code != 0
+    assert stopped.steps == []
+    assert "mend the environment, or allow more with wm.max_lost" in stopped.output
 
 
 def test_another_agent_loop_stops_the_run_before_an_update(folder):

@@ -1,4 +1,4 @@
-"""What `wm doctor` finds, host by host."""
+"""The checks of `wm doctor`."""
 
 from dataclasses import dataclass
 from importlib import metadata
@@ -7,7 +7,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that holds or does not. `mend` says what to do about it, and is empty where it holds."""
+    """The result of one check. `mend` says how to fix it; it is empty if there is nothing to fix."""
 
     name: str
     state: Literal["ok", "warn", "fail"]

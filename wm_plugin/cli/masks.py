@@ -8,7 +8,7 @@ from typing import Any
 
 from wm_plugin.cli.rollouts import example, example_tokenizer, first, inspect_row, read_rows, read_text, write_text
 from wm_plugin.errors import MissingExtraError, UserError, nearest
-from wm_plugin.tokens.tokenizer import load_tokenizer
+from wm_plugin.tokens.tokenizer import load_tokenizer, turn_ends
 
 _LONGEST = 60  # characters of a span in a pipe
 _DESCRIPTION = """Show which tokens of rollouts the world-model objective counts, with the code of training.

@@ -1,1 +1,6 @@
-"""What a world model predicts, measured and shown. Imports neither host."""
+"""Measures and shows what a world model predicts. Imports neither host.
+
+Import from the modules: `one_step`, `compare`, `audit`, `inspect`, `report`.
+"""
+
+__all__: list[str] = []  # the modules are the interface: some need torch or extras

@@ -26,8 +26,6 @@ from wm_plugin.runtime.server import Failure, Server
 
 _ROWS = 1024  # compared at once, to bound the memory of a large call
 
-Embed = Callable[[list[str]], Tensor]  # n texts -> (n, dimensions), float32 on the CPU
-
 
 class EmbeddingReward(TextReward):
     """1 if the cosine distance is strictly below the threshold, else 0; without a threshold the cosine, from 0 to 1.
@@ -77,7 +75,8 @@ class EmbeddingReward(TextReward):
         if server and base_url is None:
             raise UserError("server has settings, but base_url is not set; write the server's address there")
         self.threshold, self.cache_size = threshold, cache_size
-        self._embed = (
+        # n texts -> (n, dimensions), float32 on the CPU
+        self._embed: Callable[[list[str]], Tensor] = (
             _Local(str(model), batch_size, device)
             if base_url is None
             else _Remote(base_url, str(model), batch_size, server or {})

@@ -1,1 +1,6 @@
-"""What everything else runs on: servers, event loops, processes, sandboxes. Knows nothing of world models."""
+"""Servers, event loops, processes and sandboxes, without anything about world models.
+
+Import from the modules: `server`, `predict`, `workers`, `sandbox`, `background`, `checks`.
+"""
+
+__all__: list[str] = []  # the modules are the interface: some need extras

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for whoever asks: many threads, and code inside a running loop of the host's."""
+"""One event loop per process, in a background thread: for any thread, and for code inside a running event loop of the host."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class _Thread:
-    """The event loop of a process, in a thread of its own; made when first asked for, and again after a fork."""
+    """A process's background event loop and its thread. It starts on first use, and again after a fork."""
 
     def __init__(self) -> None:
         self.thread: threading.Thread | None = None
@@ -33,26 +33,26 @@ _thread = _Thread()
 
 
 def wait_for(work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` in the background loop, and wait: from any thread, inside a running loop of the caller's or not."""
+    """Run `work` in the background loop and wait for its result. The caller may itself be inside a running event loop."""
     future = asyncio.run_coroutine_threadsafe(work, _thread.loop())
     try:
         return future.result()
-    except BaseException:  # an interrupt does not leave calls behind
+    except BaseException:  # an interrupt must not leave the work running
         future.cancel()
         raise
 
 
 async def run(work: Coroutine[Any, Any, T]) -> T:
-    """Await `work` in the background loop, while the caller's goes on."""
+    """Await `work` in the background loop without blocking the caller's loop."""
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, _thread.loop()))
 
 
 def finish(work: Coroutine[Any, Any, Any]) -> None:
-    """Let `work` end in the background loop, and wait a second for it at most: for what is closed on the way out."""
+    """Run clean-up `work` in the background loop, and wait at most a second for it."""
     if not _thread.is_running():
         work.close()
         return
     future = asyncio.run_coroutine_threadsafe(work, _thread.loop())
-    if threading.current_thread() is not _thread.thread:  # which would wait for itself
+    if threading.current_thread() is not _thread.thread:  # it would wait for itself
         with contextlib.suppress(Exception):
             future.result(timeout=1)

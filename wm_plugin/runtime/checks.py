@@ -1,4 +1,4 @@
-"""What `wm doctor` finds, host by host."""
+"""The checks of `wm doctor`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from wm_plugin.runtime.hooks import Hook, VersionRange, missing_hooks
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that holds or does not. `mend` says what to do about it, and is empty where it holds."""
+    """The result of one check. `mend` says how to fix it; it is empty if there is nothing to fix."""
 
     name: str
     state: Literal["ok", "warn", "fail"]

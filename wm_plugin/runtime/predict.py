@@ -19,17 +19,17 @@ class Predictor(Protocol):
     """Anything that answers conversations.
 
     Args of a call:
-        conversations: messages, the last one a user's.
-        k: outputs wanted for each conversation.
-        seed: of the draws; the same conversations and seed give the same outputs, as far as the model allows.
+        conversations: lists of messages; the last message is a user's.
+        k: number of outputs per conversation.
+        seed: seed of the sampling. The same conversations and seed give the same outputs, as far as the model allows.
 
     Returns:
-        k raw outputs for each conversation, in order; fewer where some could not be had.
+        k raw outputs per conversation, in order; fewer where calls failed.
     """
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the outputs depend on, as JSON values: a folder of predictions is not gone on with under others."""
+        """Everything that the outputs depend on, as JSON values. A folder of predictions is not continued with other settings."""
         ...
 
     def __call__(self, conversations: list[list[Message]], *, k: int, seed: int) -> list[list[str]]: ...
@@ -38,16 +38,21 @@ class Predictor(Protocol):
 class LocalPredictor:
     """A causal language model of transformers, in this process.
 
-    Sampling is from the model's own distribution at `temperature`: top-k, top-p and penalties of its generation config are off.
-    A turn ends at the end-of-sequence tokens of its generation config. For models of many billion parameters a server is faster.
+    Outputs are sampled from the model's own distribution at `temperature`, without the top-k, top-p and penalties of its
+    generation config. An output ends at the end-of-sequence tokens of that config. For models of many billion parameters a
+    server is faster.
 
     Args:
-        model: a folder, a name, or a model that is loaded.
-        tokenizer: with a chat template; None: the one beside the model.
-        temperature: 0 is greedy, and then the k outputs are one.
-        max_new_tokens: of an output.
-        batch_size: outputs that are generated at once. Outputs drawn with another one differ, but are as good.
-        device: `auto` takes a GPU if there is one; a model that is loaded stays where it is.
+        model: a folder, a name, or a loaded model.
+        tokenizer: a tokenizer with a chat template, its folder or its name; None for the model's own.
+        temperature: 0 is greedy, and all k outputs are the same.
+        max_new_tokens: maximum length of an output.
+        batch_size: outputs that are generated at once. Another batch size gives other samples of the same distribution.
+        device: `auto` takes a GPU if there is one. A loaded model stays on its device.
+
+    Raises:
+        UserError: a setting is invalid, or the model or tokenizer cannot be loaded or has no chat template.
+        MissingExtraError: transformers is not installed.
     """
 
     def __init__(
@@ -77,7 +82,7 @@ class LocalPredictor:
         if self._digest is None:
             self._digest = _weights_digest(self.model)
         return {
-            "weights": self._digest,  # and not the name: a folder may be moved, and what is in it trained again
+            "weights": self._digest,  # not the name: a folder may move, and its model may be trained again
             "temperature": self.temperature,
             "max_new_tokens": self.max_new_tokens,
         }
@@ -86,19 +91,19 @@ class LocalPredictor:
         import torch
 
         prompts = [self._prompt_ids(messages) for messages in conversations]
-        # the longest first: if memory does not suffice, it fails at once
+        # the longest first, so that a lack of memory shows at once
         order = sorted(range(len(prompts)), key=lambda index: (-len(prompts[index]), index))
-        drawn = k if self.temperature else 1
-        at_once = max(1, self.batch_size // drawn)
+        draws = k if self.temperature else 1
+        batch = max(1, self.batch_size // draws)
         outputs: list[list[str]] = [[] for _ in prompts]
         devices = [self.model.device] if self.model.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices), torch.inference_mode():
             torch.manual_seed(seed)
-            for start in range(0, len(order), at_once):
-                chosen = order[start : start + at_once]
-                texts = self._generate([prompts[index] for index in chosen], drawn)
+            for start in range(0, len(order), batch):
+                chosen = order[start : start + batch]
+                texts = self._generate([prompts[index] for index in chosen], draws)
                 for place, index in enumerate(chosen):
-                    outputs[index] = texts[place * drawn : (place + 1) * drawn] * (k // drawn)
+                    outputs[index] = texts[place * draws : (place + 1) * draws] * (k // draws)
         return outputs
 
     def _prompt_ids(self, messages: list[Message]) -> list[int]:
@@ -112,12 +117,12 @@ class LocalPredictor:
         ends = self.model.generation_config.eos_token_id
         return [self.tokenizer.eos_token_id] if ends is None else [ends] if isinstance(ends, int) else list(ends)
 
-    def _generate(self, prompts: list[list[int]], drawn: int) -> list[str]:
-        texts: list[str] = self.tokenizer.batch_decode(self.generate(prompts, drawn), skip_special_tokens=True)
+    def _generate(self, prompts: list[list[int]], draws: int) -> list[str]:
+        texts: list[str] = self.tokenizer.batch_decode(self.generate(prompts, draws), skip_special_tokens=True)
         return texts
 
-    def generate(self, prompts: list[list[int]], drawn: int = 1) -> Any:
-        """`drawn` outputs of each prompt, one prompt's after the other's: token ids (outputs, length), padded on the right."""
+    def generate(self, prompts: list[list[int]], draws: int = 1) -> Any:
+        """Token ids of `draws` outputs for each prompt: (prompts · draws, length), grouped by prompt, padded on the right."""
         import torch
 
         ends = self.ends
@@ -128,39 +133,45 @@ class LocalPredictor:
         sampling: dict[str, Any] = {"do_sample": False}
         if self.temperature:
             sampling = {"do_sample": True, "temperature": self.temperature, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
-        made = self.model.generate(
+        ids = self.model.generate(
             input_ids=ids.to(self.model.device),
             attention_mask=mask.to(self.model.device),
             max_new_tokens=self.max_new_tokens,
-            num_return_sequences=drawn,
+            num_return_sequences=draws,
             num_beams=1,
             repetition_penalty=1.0,
             eos_token_id=ends,
             pad_token_id=pad,
             **sampling,
         )
-        return made[:, width:]
+        return ids[:, width:]
 
 
 class ServerPredictor:
     """A model behind an OpenAI-compatible chat server.
 
-    Asks for k outputs at once, and one by one where the server gives one only. What fails after its retries is left out, and
-    counted in `failed`.
+    It requests k outputs at once, or one by one if the server only returns one. Outputs that fail after the retries are left
+    out.
 
     Args:
         server: `Server(base_url, model, temperature=1.0, max_tokens=..., ...)`; its seed is not used.
-        max_failure_share: of one call's outputs; if more are missing, the call stops.
-        thinking: put what a reasoning model thought, where the server gives it apart, in front of its answer, in `<think>` tags.
-            Otherwise the answer is taken alone.
+        max_failure_share: a call raises if a larger share of its outputs failed.
+        thinking: put a reasoning model's thoughts, if the server returns them separately, before its answer in `<think>` tags.
+            Otherwise only the answer is used.
+
+    Attributes:
+        failed: the number of outputs that failed, over all calls.
+
+    Raises:
+        UserError: `max_failure_share` is invalid; from a call: too many outputs failed.
     """
 
     def __init__(self, server: Server, *, max_failure_share: float = 0.05, thinking: bool = False) -> None:
         if not 0 <= max_failure_share <= 1:
             raise UserError(f"max_failure_share is {max_failure_share}; write a number between 0 and 1")
         self.server, self.max_failure_share, self.thinking = server, max_failure_share, thinking
-        self.failed = 0  # outputs that could not be had, over all calls
-        self._one_each = False  # the server was seen to give one output, however many it is asked for
+        self.failed = 0
+        self._one_each = False  # the server returned one output where several were requested
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -170,24 +181,29 @@ class ServerPredictor:
     def __call__(self, conversations: list[list[Message]], *, k: int, seed: int) -> list[list[str]]:
         outputs: list[list[str]] = [[] for _ in conversations]
         failures: list[Failure] = []
-        lost, refused = set(), set()  # conversations without an answer, and those for which the server gives no several
+        lost, refused = (
+            set(),
+            set(),
+        )  # conversations whose call failed, and those for which the server refused k outputs
         if k > 1 and not self._one_each:
-            for index, found in enumerate(self._ask(conversations, [(i, 0) for i in range(len(outputs))], k, seed)):
-                if not isinstance(found, Failure):
-                    outputs[index] = found[:k]
-                    self._one_each |= len(found) == 1
-                elif found.kind == "refused":
+            for index, answer in enumerate(self._ask(conversations, [(i, 0) for i in range(len(outputs))], k, seed)):
+                if not isinstance(answer, Failure):
+                    outputs[index] = answer[:k]
+                    self._one_each |= len(answer) == 1
+                elif answer.kind == "refused":
                     refused.add(index)
                 else:
                     lost.add(index)
-                    failures.append(found)
-        # the others are drawn one by one, each with a seed of its own
-        rest = [(index, draw) for index, got in enumerate(outputs) if index not in lost for draw in range(len(got), k)]
-        for (index, _), found in zip(rest, self._ask(conversations, rest, 1, seed), strict=True):
-            if isinstance(found, Failure):
-                failures.append(found)
+                    failures.append(answer)
+        # the missing ones are requested one by one, each with its own seed
+        rest = [
+            (index, draw) for index, texts in enumerate(outputs) if index not in lost for draw in range(len(texts), k)
+        ]
+        for (index, _), answer in zip(rest, self._ask(conversations, rest, 1, seed), strict=True):
+            if isinstance(answer, Failure):
+                failures.append(answer)
             else:
-                outputs[index] += found[:1]
+                outputs[index] += answer[:1]
         self._one_each |= any(outputs[index] for index in refused)
         self._check_missing(outputs, k, failures)
         return outputs
@@ -206,7 +222,7 @@ class ServerPredictor:
         return [self._text(choice["message"]) for choice in answer["choices"]]
 
     def _text(self, message: Any) -> str:
-        text = message.get("content") or ""  # none: a reasoning model that was cut before its answer
+        text = message.get("content") or ""  # None if a reasoning model was cut before its answer
         thought = message.get("reasoning_content") or message.get("reasoning")
         if not isinstance(text, str):
             raise TypeError("the content is no text")
@@ -225,7 +241,7 @@ class ServerPredictor:
 
 
 def seed_of(text: str) -> int:
-    """A seed of 31 bits, which every server takes."""
+    """A seed from a hash of a text; of 31 bits, which every server accepts."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
 
 
@@ -251,7 +267,7 @@ def _load(model: Any, tokenizer: Any, device: str) -> tuple[Any, Any]:
 
 
 def _weights_digest(model: Any) -> str:
-    """Of all parameters and buffers, with their names."""
+    """A hash of all parameters and buffers with their names."""
     import torch
 
     digest = hashlib.blake2b(digest_size=16)

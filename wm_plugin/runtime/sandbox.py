@@ -1,13 +1,11 @@
-"""Programs run where they can read nothing of the host's, write nothing and reach nobody.
+"""Runs a program without access to the host's files, without a place to write, and without a network.
 
-The boundary is bubblewrap's: new namespaces for users, processes, the network and the rest; a file system of the system's
-libraries, and of the Python installation where Python is the program, read-only; an empty environment; no capabilities. A
-filter of system calls denies new processes, threads, sockets and memory that limits do not count (RLIMIT_NPROC would not hold
-for root, whom containers run as).
-Resource limits are the program's affair: it is started by what sets them.
+The boundary is bubblewrap: new namespaces for users, processes, the network and the rest; a read-only file system of the system's
+libraries, and of the Python installation if the program is Python; an empty environment; no capabilities. A filter of system
+calls denies new processes, threads, sockets and memory that resource limits do not count (RLIMIT_NPROC does not hold for root, the
+user of most containers). Resource limits are not set here: the program must set them itself before it runs foreign code.
 
-What stays visible: those files, all of /usr. What is not limited: that a processor is busy until the
-timeout.
+The program can read these files, including all of /usr, and can use one processor until the timeout.
 """
 
 import os
@@ -28,7 +26,7 @@ from wm_plugin.errors import UserError
 
 
 class Run(NamedTuple):
-    """What a program wrote, and its exit code: negative for a signal, None where it was stopped at the timeout."""
+    """A program's output and exit code: negative for a signal, None if it was killed at the timeout."""
 
     output: bytes
     code: int | None
@@ -43,44 +41,44 @@ def run(
     most: int,
     errors: bool = False,
 ) -> Run:
-    """Run a program once, with nothing left of it afterwards. `check` says whether that works here.
+    """Run a program once; nothing of it remains afterwards. `check` tells whether that works here.
 
     Args:
-        program: the path and its arguments, as the sandbox sees them.
+        program: the path and the arguments, as seen inside the sandbox.
         stdin: its standard input.
-        files: paths to contents, read-only.
-        timeout: seconds, start included; after that everything in it is killed.
-        most: bytes of the output that are read; what may be written is RLIMIT_FSIZE's.
-        errors: standard error is a part of the output.
+        files: read-only files, contents by path.
+        timeout: seconds, including the start; then everything in the sandbox is killed.
+        most: bytes of the output that are read. RLIMIT_FSIZE limits how much the program can write.
+        errors: include standard error in the output.
 
     Raises:
         OSError: no process can be started.
     """
-    # Files and not pipes: what is written is bounded by FSIZE, and nobody waits for a reader.
+    # Files instead of pipes: FSIZE bounds the output, and no writer waits for a reader.
     with ExitStack() as stack:
-        said = stack.enter_context(tempfile.TemporaryFile())
+        output = stack.enter_context(tempfile.TemporaryFile())
 
         def file(content: bytes) -> int:
-            made = stack.enter_context(tempfile.TemporaryFile())
-            made.write(content)
-            made.seek(0)
-            return made.fileno()
+            opened = stack.enter_context(tempfile.TemporaryFile())
+            opened.write(content)
+            opened.seek(0)
+            return opened.fileno()
 
-        shown = [(path, file(content)) for path, content in (files or {}).items()]
+        mounts = [(path, file(content)) for path, content in (files or {}).items()]
         denied, source = file(_filter()), file(stdin)
         process = subprocess.Popen(
             [
-                *_command(program, shown),
+                *_command(program, mounts),
                 "--seccomp",
                 str(denied),
                 "--",
                 *program,
             ],
             stdin=source,
-            stdout=said,
+            stdout=output,
             stderr=subprocess.STDOUT if errors else subprocess.DEVNULL,
             env={},
-            pass_fds=[denied, *(number for _, number in shown)],
+            pass_fds=[denied, *(number for _, number in mounts)],
             start_new_session=True,
         )
         try:
@@ -88,26 +86,27 @@ def run(
         except subprocess.TimeoutExpired:
             return Run(b"", None)
         finally:
-            # bubblewrap's own processes; when they go, the kernel kills whatever runs in the namespace.
+            # These are bubblewrap's processes. When they end, the kernel kills everything in the namespace.
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        said.seek(0)
-        return Run(said.read(most), process.returncode)
+        output.seek(0)
+        return Run(output.read(most), process.returncode)
 
 
-_checked: dict[tuple[str, ...], str] = {}  # what stands in the way of a program, by this process
+_checked: dict[tuple[str, ...], str] = {}  # why a program cannot run here, "" if it can; checked once per process
 _lock = threading.Lock()
 
 
 def check(what: str, program: Sequence[str]) -> None:
-    """Nothing, if a sandbox can be made here and `program` ends well in it; asked once a process.
+    """Check that sandboxes work here and that `program` succeeds in one; tried once per process.
 
     Args:
-        what: begins the message: "code verifiers run".
+        what: the beginning of the message: "code verifiers run".
+        program: the path and the arguments.
 
     Raises:
-        UserError: bubblewrap is not installed or may not make namespaces here, or the machine is of another kind.
+        UserError: bubblewrap is not installed, may not create namespaces here, or does not support this platform.
     """
     with _lock:
         if (key := tuple(program)) not in _checked:
@@ -127,8 +126,8 @@ def _problem(program: Sequence[str]) -> str:
     return ""
 
 
-def _command(program: Sequence[str], shown: Sequence[tuple[str, int]] = ()) -> list[str]:
-    """bubblewrap, with what the program sees. No /proc, no /dev, no /etc, no home, and no place to write."""
+def _command(program: Sequence[str], mounts: Sequence[tuple[str, int]] = ()) -> list[str]:
+    """The bubblewrap command. Inside there is no /proc, /dev, /etc or home, and no place to write."""
     command = [
         shutil.which("bwrap") or "bwrap",
         "--unshare-all",
@@ -146,7 +145,7 @@ def _command(program: Sequence[str], shown: Sequence[tuple[str, int]] = ()) -> l
     home = os.path.realpath(sys.base_prefix)
     if Path(program[0]).is_relative_to(home) and not Path(home).is_relative_to("/usr"):
         command += ["--ro-bind", home, home]
-    for name, number in shown:
+    for name, number in mounts:
         command += ["--ro-bind-data", str(number), name]
     return [*command, "--dir", "/empty", "--remount-ro", "/", "--chdir", "/empty"]
 
@@ -171,7 +170,7 @@ _SYSTEMS = {
 
 
 def _filter() -> bytes:
-    """A program for seccomp: these calls fail with EPERM, those of another architecture kill, all others go on."""
+    """The seccomp program: denied calls fail with EPERM, calls of another architecture kill, all others pass."""
     system = _SYSTEMS[platform.machine()]
     load, equal, at_least, give = 0x20, 0x15, 0x35, 0x06  # BPF_LD|W|ABS, BPF_JMP|JEQ|K, BPF_JMP|JGE|K, BPF_RET|K
     allow, refuse, kill = 0x7FFF0000, 0x00050001, 0x80000000  # SECCOMP_RET_ALLOW, _ERRNO|EPERM, _KILL_PROCESS
@@ -181,7 +180,7 @@ def _filter() -> bytes:
         (equal, 1, 0, system.architecture),
         (give, 0, 0, kill),
         (load, 0, 0, 0),  # the number
-        (at_least, count + 1, 0, 0x40000000),  # x32, whose numbers are others
+        (at_least, count + 1, 0, 0x40000000),  # x32 calls have other numbers
         *((equal, count - place, 0, number) for place, number in enumerate(system.denied)),
         (give, 0, 0, allow),
         (give, 0, 0, refuse),

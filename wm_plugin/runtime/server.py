@@ -1,8 +1,8 @@
-"""Any OpenAI-compatible server, asked by many callers at once: bounded concurrency, retries, timeouts, figures.
+"""A client for OpenAI-compatible servers: bounded concurrency, retries, timeouts, figures.
 
-The requests run in one event loop in a thread of its own, so that a trainer's thread, many threads, and code inside a running
-loop of the host's can all ask. Needs the extra `server`: aiohttp. The `openai`
-client takes about ten times its CPU time for a call, and cannot keep 32 calls of 20 ms going (benchmarks/rewards_judges.py).
+Requests run in the background event loop, so that any thread and code inside a running event loop of the host can use a server.
+Needs the extra `server`: aiohttp. The `openai` client takes about ten times as much CPU time per call, and cannot sustain 32
+concurrent calls of 20 ms (benchmarks/rewards_judges.py).
 """
 
 import asyncio
@@ -29,16 +29,16 @@ from wm_plugin.tokens.message import Message
 T = TypeVar("T")
 KINDS = ("timeout", "connection", "rate limit", "server error", "refused", "malformed")  # of failures
 _TRANSIENT = {408, 409, 425, 429}  # and every 5xx
-_MISCONFIGURED = {401, 403, 404}  # of the first call: wrong key, address or model
-_RECENT = 10_000  # latencies that mean and p95 are over
+_MISCONFIGURED = {401, 403, 404}  # before any success: wrong key, address or model
+_RECENT = 10_000  # number of latencies for mean and p95
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A call that got no answer, after its retries.
+    """A call without an answer after its retries.
 
     Attributes:
-        kind: one of `KINDS`. Refused is another 4xx than the rate limit, malformed is not what the protocol promises.
+        kind: one of `KINDS`. "refused" is a 4xx status other than the rate limit, "malformed" an answer that breaks the protocol.
         message: one line.
     """
 
@@ -48,7 +48,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Completion:
-    """An answer's text. `cut`: it ended because of `max_tokens`."""
+    """An answer's text. `cut` tells that it ended at `max_tokens`."""
 
     text: str
     cut: bool = False
@@ -57,27 +57,28 @@ class Completion:
 class Server:
     """A model behind an OpenAI-compatible server (vLLM, SGLang, llama.cpp, `transformers serve`, OpenAI, ...).
 
-    A call that fails is a `Failure` in the result, never an exception: timeouts, lost connections, 408, 409, 425, 429, 5xx and
-    malformed answers are tried again, other statuses are not. It may take `(max_retries + 1) * timeout` seconds and the waits.
+    A failed call is a `Failure` in the result, not an exception. Timeouts, lost connections, the statuses 408, 409, 425, 429 and
+    5xx, and malformed answers are retried; other statuses are not. A call takes at most `(max_retries + 1) * timeout` seconds
+    plus the waits between attempts.
 
     Args:
-        base_url: with the version, as in http://localhost:8000/v1.
-        model: the name under which it is served.
-        api_key_env: the environment variable that holds the key: OPENAI_API_KEY, if it is set, as everywhere. Keys do not belong
-            into configs.
-        concurrency: calls in flight at most, over all threads of a process.
-        timeout: seconds an attempt may take.
-        max_retries: after the first attempt.
-        backoff: seconds before the first retry, doubled with each more, times a random factor in [0.5, 1]. `Retry-After` is
-            honoured where it asks for longer.
-        longest_wait: seconds, for both.
-        temperature, max_tokens, seed: of completions; None leaves one out.
-        parameters: more fields of a completion's body, for example {"chat_template_kwargs": {"enable_thinking": False}}.
-        prices: dollars for a million (prompt, completion) tokens.
+        base_url: the address with the version, such as http://localhost:8000/v1.
+        model: the model's name on the server.
+        api_key_env: the environment variable of the key. OPENAI_API_KEY is optional, any other one must be set. Configs must not
+            contain keys.
+        concurrency: maximum number of concurrent calls, over all threads of a process.
+        timeout: seconds per attempt.
+        max_retries: number of further attempts after the first.
+        backoff: seconds before the first retry, doubled for each further one, times a random factor in [0.5, 1]. A longer
+            `Retry-After` is honoured.
+        longest_wait: the upper limit of both, in seconds.
+        temperature, max_tokens, seed: parameters of completions; None omits one.
+        parameters: further fields of a request's body, such as {"chat_template_kwargs": {"enable_thinking": False}}.
+        prices: dollars per million (prompt, completion) tokens.
 
     Raises:
-        UserError: a value that cannot be; or, from a call, that the server refuses the key, the address or the model while
-            it has answered nothing yet.
+        UserError: a setting is invalid; from a call: the server refuses the key, the address or the model before its first
+            answer.
         MissingExtraError: aiohttp is not installed; from the first call.
     """
 
@@ -125,20 +126,22 @@ class Server:
         self._connection: _Connection | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Connections stay behind: a copy in another process opens its own."""
+        """Without the connection: a copy in another process opens its own."""
         return self.__dict__ | {"_connection": None}
 
     def body(self, conversation: Sequence[Message], seed: int | None = None) -> dict[str, Any]:
-        """What is sent for a conversation: all that its completion depends on."""
+        """The request's body for a conversation: everything that its completion depends on."""
         own = {} if seed is None else {"seed": seed}
         return {"model": self.model, "messages": [dict(message) for message in conversation], **self.parameters, **own}
 
     def complete(
         self, conversations: Iterable[Sequence[Message]], *, seeds: Iterable[int] | None = None
     ) -> list[Completion | Failure]:
-        """A completion of each conversation, in order. `seeds`: one a conversation, in place of the server's `seed`.
+        """A completion of each conversation, in order.
 
-        Both are gone through as slots become free, in the background loop: what makes a conversation costs no time of its own.
+        Args:
+            conversations: iterated in the background loop as slots become free, so that making them overlaps with waiting.
+            seeds: one per conversation, instead of the server's `seed`.
         """
         return self.post("/chat/completions", self._bodies(conversations, seeds), _completion)
 
@@ -149,15 +152,16 @@ class Server:
         return await background.run(self._all("/chat/completions", self._bodies(conversations, seeds), _completion))
 
     def post(self, path: str, bodies: Iterable[Any], read: Callable[[Any], T]) -> list[T | Failure]:
-        """Post each body to `path` as JSON, and `read` the JSON that comes back.
+        """Post each body to `path` as JSON, and convert the JSON answers with `read`.
 
-        `read` may raise KeyError, IndexError, TypeError, ValueError or AttributeError on what the protocol does not promise.
+        If `read` raises KeyError, IndexError, TypeError, ValueError or AttributeError, the answer counts as malformed.
         """
         return background.wait_for(self._all(path, bodies, read))
 
     @property
     def figures(self) -> dict[str, float]:
-        """Calls, failed ones, retries, tokens, dollars; seconds that the last 10,000 answered calls took, retries included."""
+        """Numbers of calls, failures, retries and tokens; cost in dollars; latency of the last 10,000 answered calls in seconds,
+        including retries."""
         recent = sorted(self._latencies)
         dollars = (self.prompt_tokens * self.prices[0] + self.completion_tokens * self.prices[1]) / 1e6
         return {
@@ -182,7 +186,7 @@ class Server:
         found: dict[int, T | Failure] = {}
         numbered = enumerate(bodies)
 
-        async def work(number: int, body: Any) -> None:  # as many as may be in flight, and not a task a body
+        async def work(number: int, body: Any) -> None:  # one task per slot, not per body
             found[number] = await self._one(path, body, read)
             for number, body in numbered:
                 found[number] = await self._one(path, body, read)
@@ -212,7 +216,7 @@ class Server:
                 if not again or attempt == self.max_retries:
                     break
                 self.retries += 1
-                # The slot is kept: a server that is overloaded is asked less.
+                # The slot stays occupied, so that an overloaded server gets fewer calls.
                 wait = self.backoff * 2**attempt * self._jitter.uniform(0.5, 1)
                 await asyncio.sleep(min(max(wait, at_least), self.longest_wait))
             self.failures += 1
@@ -221,7 +225,7 @@ class Server:
     async def _attempt(
         self, connection: "_Connection", path: str, data: bytes, read: Callable[[Any], T]
     ) -> tuple[T | Failure, bool, float]:
-        """What was read, or a failure, whether to try again, and the seconds that the server asks to wait."""
+        """The converted answer or a failure, whether to retry, and the number of seconds that the server asks to wait."""
         import aiohttp
 
         headers = {"Content-Type": "application/json"}
@@ -233,7 +237,7 @@ class Server:
                 data=data,
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(total=self.timeout),
-                allow_redirects=False,  # a key goes nowhere else
+                allow_redirects=False,  # the key must not go to another address
                 proxy=connection.proxy,
             ) as response:
                 status, received = response.status, await response.read()
@@ -243,15 +247,15 @@ class Server:
         except (aiohttp.ClientError, OSError) as error:
             return Failure("connection", _line(str(error) or type(error).__name__)), True, 0.0
         if status != 200:
-            said = _line(received.decode(errors="replace"))
+            excerpt = _line(received.decode(errors="replace"))
             if status in _MISCONFIGURED and not self.answered:
                 raise UserError(
-                    f"{self.base_url}{path}: status {status} for the model {self.model!r} ({said}); "
+                    f"{self.base_url}{path}: status {status} for the model {self.model!r} ({excerpt}); "
                     "check base_url, model and api_key_env"
                 )
             again = status in _TRANSIENT or status >= 500
             kind = "rate limit" if status == 429 else "server error" if status >= 500 else "refused"
-            return Failure(kind, f"status {status}: {said}"), again, at_least
+            return Failure(kind, f"status {status}: {excerpt}"), again, at_least
         try:
             value = json.loads(received)
             found = read(value)
@@ -272,7 +276,7 @@ class Server:
 
 
 class _Connection:
-    """What belongs to one process and its loop."""
+    """The session of one process and its event loop."""
 
     def __init__(self, base_url: str, concurrency: int) -> None:
         try:
@@ -281,8 +285,8 @@ class _Connection:
             raise MissingExtraError("asking a server", "aiohttp", "server") from None
         self.process = os.getpid()
         self.slots = asyncio.Semaphore(concurrency)
-        self.session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))  # the slots are the bound
-        # Proxies of the environment, as other clients have them; aiohttp would look them up for every call.
+        self.session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))  # the semaphore is the limit
+        # The environment's proxies, as in other clients; aiohttp would look them up in every call.
         address = urllib.parse.urlsplit(base_url)
         bypassed = urllib.request.proxy_bypass(address.hostname or "")
         self.proxy = None if bypassed else urllib.request.getproxies().get(address.scheme)
@@ -295,14 +299,14 @@ class _Connection:
 def _encoded(body: Any) -> bytes:
     try:
         return orjson.dumps(body)
-    except TypeError:  # half surrogate pairs, integers of over 64 bits
+    except TypeError:  # lone surrogates, integers of more than 64 bits
         return json.dumps(body).encode()
 
 
 def _completion(value: Any) -> Completion:
     choice = value["choices"][0]
     text = choice["message"]["content"]
-    if text is None:  # a reasoning model that was cut before its answer, or a tool call
+    if text is None:  # a tool call, or a reasoning model that was cut before its answer
         text = ""
     if not isinstance(text, str):
         raise TypeError("the content is no text")
@@ -310,17 +314,17 @@ def _completion(value: Any) -> Completion:
 
 
 def _seconds(retry_after: str | None) -> float:
-    """The header's seconds, or the seconds until its date."""
+    """The seconds in a `Retry-After` header, or until its date; 0 if it is unreadable."""
     if not retry_after:
         return 0.0
     try:
-        found = float(retry_after)
+        seconds = float(retry_after)
     except ValueError:
         try:
-            found = email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time()
+            seconds = email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time()
         except (ValueError, OverflowError):
             return 0.0
-    return found if 0 < found < float("inf") else 0.0
+    return seconds if 0 < seconds < float("inf") else 0.0
 
 
 def _line(text: str) -> str:

@@ -1,6 +1,6 @@
-"""Work that may die or hang, in several processes or threads. What is lost costs its task, and the rest goes on.
+"""Runs tasks that may crash or hang in several processes or threads. A crash or timeout costs one task; the others go on.
 
-A process that hangs is killed. A thread cannot be: it is left behind, and another one takes its place.
+A process that hangs is killed. A thread cannot be killed: it is abandoned, and another one takes its place.
 """
 
 import contextlib
@@ -16,26 +16,25 @@ from typing import Any
 from wm_plugin.errors import UserError
 
 Function = Callable[[Any], Any]
-START_SECONDS = 120.0  # that a process may take to begin
+START_SECONDS = 120.0  # the time limit for starting a process
 
 
 @dataclass(frozen=True)
 class Lost:
-    """A task without a result. `kind` is a few words to count by, `reason` one line."""
+    """A task without a result. `kind` is short, for counting; `reason` is one line."""
 
     kind: str
     reason: str
 
 
 class Processes:
-    """Processes, each with a function of its own. `map` gives results in their order, a `Lost` for each task that has none.
+    """Worker processes.
 
     Args:
-        start: makes the function, in each process; it and `arguments` are pickled.
-        timeout: seconds that a task may take; None: any time.
-
-    Raises:
-        UserError: `start` or the function raised one, and so did `map`.
+        start: called with `arguments` in each process; returns the function that runs the tasks. Both are pickled.
+        arguments: for `start`.
+        workers: number of processes.
+        timeout: seconds per task; None for no limit.
     """
 
     def __init__(
@@ -48,6 +47,11 @@ class Processes:
         self._processes: list[_Process] = []
 
     def map(self, tasks: Sequence[Any]) -> list[Any]:
+        """The results of the tasks, in order; a `Lost` for each task without one.
+
+        Raises:
+            UserError: `start` or the function raised it.
+        """
         results: dict[int, Any] = {}
         waiting = list(enumerate(tasks))[::-1]
         while len(self._processes) < min(self._count, len(waiting)):
@@ -61,9 +65,9 @@ class Processes:
             left = None if first == float("inf") else max(0.0, first - time.monotonic())
             multiprocessing.connection.wait([process.connection for process in busy], left)
             for process in busy:
-                if (found := process.result()) is None:
+                if (finished := process.result()) is None:
                     continue
-                number, result = found
+                number, result = finished
                 results[number] = result
                 if not process.usable:
                     process.kill()
@@ -71,13 +75,14 @@ class Processes:
         return [results[number] for number in range(len(tasks))]
 
     def close(self) -> None:
+        """Kill the processes."""
         for process in self._processes:
             process.kill()
         self._processes = []
 
 
 class Threads:
-    """The same of threads, for functions that wait for others. `start()` makes the function of each thread."""
+    """Worker threads with the interface of `Processes`, for functions that mostly wait. `start()` makes each thread's function."""
 
     def __init__(self, start: Callable[[], Function], *, workers: int, timeout: float | None) -> None:
         if workers < 1:
@@ -85,6 +90,11 @@ class Threads:
         self._start, self._count, self._timeout = start, workers, timeout
 
     def map(self, tasks: Sequence[Any]) -> list[Any]:
+        """The results of the tasks, in order; a `Lost` for each task without one.
+
+        Raises:
+            UserError: `start` or the function raised it.
+        """
         results: dict[int, Any] = {}
         waiting: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
         for item in enumerate(tasks):
@@ -101,7 +111,7 @@ class Threads:
                     return
                 began[number] = time.monotonic()
                 result = _attempt(function, task)
-                if number in results:  # it was given up, and another thread has taken this one's place
+                if number in results:  # the task timed out, and another thread took this one's place
                     return
                 done.put((number, result))
 
@@ -114,7 +124,7 @@ class Threads:
             with contextlib.suppress(queue.Empty):
                 number, result = done.get(timeout=None if self._timeout is None else min(1.0, self._timeout))
                 if isinstance(result, UserError):
-                    while not waiting.empty():  # the other threads end with what they are at
+                    while not waiting.empty():  # the other threads end after their current task
                         with contextlib.suppress(queue.Empty):
                             waiting.get_nowait()
                     raise result
@@ -126,11 +136,11 @@ class Threads:
         return [results[number] for number in range(len(tasks))]
 
     def close(self) -> None:
-        """Nothing is kept between calls."""
+        """Nothing to do: between calls there are no threads, except abandoned ones."""
 
 
 class _Process:
-    """A process and the task that it is at."""
+    """A process and its current task."""
 
     def __init__(self, start: Callable[..., Function], arguments: tuple[Any, ...], timeout: float | None) -> None:
         context = multiprocessing.get_context("spawn")
@@ -139,7 +149,7 @@ class _Process:
         self._process.start()
         there.close()
         self._timeout = timeout
-        self._ready = False  # has begun: only then the time of a task runs
+        self._ready = False  # a task's time only runs once the process has started
         self.task: int | None = None
         self.usable = True
         self.deadline = float("inf")
@@ -148,16 +158,16 @@ class _Process:
         self.task = number
         seconds = self._timeout if self._ready else max(START_SECONDS, self._timeout or 0)
         self.deadline = float("inf") if seconds is None else time.monotonic() + seconds
-        with contextlib.suppress(OSError):  # it died; reading says so
+        with contextlib.suppress(OSError):  # it died, which `result` reports
             self.connection.send(task)
 
     def result(self) -> tuple[int, Any] | None:
-        """The task's number and what came of it; None while there is nothing."""
-        number, found = self.task, None
+        """The task's number and its result; None while there is none."""
+        number, value = self.task, None
         assert number is not None
         if self.connection.poll():
             try:
-                kind, found = self.connection.recv()
+                kind, value = self.connection.recv()
             except (EOFError, OSError):
                 self._process.join(1)
                 self.usable = False
@@ -167,7 +177,7 @@ class _Process:
                 self.deadline = float("inf") if self._timeout is None else time.monotonic() + self._timeout
                 return None
             if kind == "user error":
-                raise UserError(found)
+                raise UserError(value)
         elif time.monotonic() >= self.deadline:
             self.usable = False
             limit = self._timeout if self._ready else START_SECONDS
@@ -175,7 +185,7 @@ class _Process:
         else:
             return None
         self.task = None
-        return number, found
+        return number, value
 
     def kill(self) -> None:
         self._process.kill()
@@ -184,7 +194,7 @@ class _Process:
 
 
 def _serve(connection: Any, start: Callable[..., Function], arguments: tuple[Any, ...]) -> None:
-    with contextlib.suppress(EOFError, KeyboardInterrupt, OSError):  # the other side has left
+    with contextlib.suppress(EOFError, KeyboardInterrupt, OSError):  # the parent is gone
         try:
             function = start(*arguments)
         except UserError as error:
@@ -197,7 +207,7 @@ def _serve(connection: Any, start: Callable[..., Function], arguments: tuple[Any
 
 
 def _attempt(function: Function, task: Any) -> Any:
-    """The result, a `Lost`, or a `UserError`, which is for everybody."""
+    """The result, a `Lost`, or a `UserError`, which ends the whole `map`."""
     try:
         return function(task)
     except UserError as error:

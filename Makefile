@@ -62,10 +62,11 @@ test-slow-trl: $(TRL)/.done
 test-slow-verl: $(VERL)/.done
 	$(call PYTEST,$(VERL)) $(SLOW) tests/on_verl
 
-## runs of minutes that show a learning effect
+## runs of minutes that show a learning effect, and all examples of the tests that make some up
 test-nightly: test-nightly-trl test-nightly-verl
 
 test-nightly-trl: $(TRL)/.done
+	WM_ALL_EXAMPLES=1 $(call PYTEST,$(TRL)) --core $(FAST)
 	$(call PYTEST,$(TRL)) -m nightly
 
 test-nightly-verl: $(VERL)/.done

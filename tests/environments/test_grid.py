@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.examples import examples
 from wm_plugin.environments import grid
 
 MOVES = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
@@ -39,7 +40,7 @@ def naive_observations(board: str, moves: list[str]) -> list[str]:
     return observations
 
 
-@settings(max_examples=300, derandomize=True, deadline=None, database=None)
+@settings(max_examples=examples(300), derandomize=True, deadline=None, database=None)
 @given(boards(), st.lists(st.sampled_from("UDLR"), min_size=6, max_size=6))
 def test_moves_agree_with_a_naive_reference(board: str, moves: list[str]) -> None:
     environment = grid.GridEnvironment()

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.examples import examples
 from wm_plugin.environments import maze
 from wm_plugin.errors import MissingExtraError, UserError
 
@@ -36,7 +37,7 @@ def open_boards(draw: st.DrawFn) -> str:
     return "\n".join("".join(cells[row * width : (row + 1) * width]) for row in range(height))
 
 
-@settings(max_examples=300, derandomize=True, deadline=None, database=None)
+@settings(max_examples=examples(300), derandomize=True, deadline=None, database=None)
 @given(open_boards(), st.lists(st.sampled_from("UDLR"), min_size=9, max_size=9))
 def test_moves_agree_with_a_naive_reference(board: str, moves: list[str]) -> None:
     cells = cells_of(board)
@@ -60,7 +61,7 @@ def test_moves_agree_with_a_naive_reference(board: str, moves: list[str]) -> Non
             break
 
 
-@settings(max_examples=200, derandomize=True, deadline=None, database=None)
+@settings(max_examples=examples(200), derandomize=True, deadline=None, database=None)
 @given(open_boards())
 def test_distances_agree_with_a_naive_reference(board: str) -> None:
     width = board.find("\n") + 1 or len(board)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.examples import examples
 from wm_plugin.agents import play
 from wm_plugin.agents.scripted import scripted
 from wm_plugin.environments import sokoban
@@ -72,7 +73,7 @@ def open_boards(draw: st.DrawFn) -> str:
     return "\n".join("".join(cells[row * width : (row + 1) * width]) for row in range(height))
 
 
-@settings(max_examples=500, derandomize=True, deadline=None, database=None)
+@settings(max_examples=examples(500), derandomize=True, deadline=None, database=None)
 @given(
     open_boards(), st.lists(st.lists(st.sampled_from(sokoban.ACTIONS), min_size=1, max_size=6), min_size=5, max_size=5)
 )

@@ -5,6 +5,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.examples import examples
 from wm_plugin.trajectories.chat import chat
 from wm_plugin.trajectories.readers.openai import convert
 from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Source, Trajectory, Turn
@@ -43,14 +44,14 @@ def conversations(draw):
     return messages
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(conversations())
 def test_messages_come_back_as_they_were(messages):
     (read,) = map(Trajectory.model_validate, convert({"messages": messages}, SOURCE))
     assert chat(read.context, read.turns) == messages
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.lists(st.none() | JSON | st.just("{'no json'}"), max_size=4), max_size=4))
 def test_arguments_of_every_kind_come_back(turns):
     made = tuple(

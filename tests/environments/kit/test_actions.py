@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.examples import examples
 from wm_plugin.environments.kit.actions import MAX_ACTIONS, MAX_CHARACTERS, ActionEnvironment, parse
 from wm_plugin.environments.kit.planning import shortest_plan
 
@@ -103,7 +104,7 @@ PIECES = [
 ]
 
 
-@settings(max_examples=1000, derandomize=True, deadline=None, database=None)
+@settings(max_examples=examples(1000), derandomize=True, deadline=None, database=None)
 @given(
     st.lists(st.sampled_from(PIECES) | st.text(st.characters(codec=None), max_size=5), max_size=30).map("".join),
     st.integers(1, 5),

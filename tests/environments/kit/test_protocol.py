@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.examples import examples
 from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.environments.worlds import load
 from wm_plugin.errors import UserError
@@ -157,7 +158,7 @@ def test_any_argument_gives_text_or_a_value_error(name: str) -> None:
     environment = ENVIRONMENTS.get(name)()
     environment.reset(**rows[0])
 
-    @settings(max_examples=350, derandomize=True, deadline=None, database=None)
+    @settings(max_examples=examples(350), derandomize=True, deadline=None, database=None)
     @given(
         st.sampled_from(sorted(tools_of(environment))),
         st.lists(ARGUMENTS, min_size=3, max_size=3),

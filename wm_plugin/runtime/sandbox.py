@@ -2,8 +2,8 @@
 
 The boundary is bubblewrap: new namespaces for users, processes, the network and the rest; a read-only file system of the system's
 libraries, and of the Python installation if the program is Python; an empty environment; no capabilities. A filter of system
-calls denies new processes, threads, sockets and memory that resource limits do not count (RLIMIT_NPROC does not hold for root, the
-user of most containers). Resource limits are not set here: the program must set them itself before it runs foreign code.
+calls denies new processes, threads, sockets and memory that resource limits do not count (RLIMIT_NPROC does not hold for root,
+the user of most containers). Resource limits are not set here: the program must set them itself before it runs foreign code.
 
 The program can read these files, including all of /usr, and can use one processor until the timeout.
 """

@@ -55,7 +55,7 @@ def test_the_corpus():
     }
     assert groups == wanted
     assert {attack.hide for attack in ATTACKS} == {"", *DISGUISES}
-    written = [attack.written(pair(), "next_state") for attack in ATTACKS]
+    written = [attack.output(pair(), "next_state") for attack in ATTACKS]
     assert len(set(written)) == len(written) >= 40
     assert all(any(f"${place}" in attack.text for attack in ATTACKS) for place in PLACES)
 
@@ -130,11 +130,11 @@ def test_whole_outputs_for_a_reward_with_a_tag():
     attack = Attack("a", "g", "$wrong$$prompt", before="<think>$action</think>", after="!", repeat=2)
     one = pair(wrong="$right")  # what is filled in is not filled in again
     line = "$right$the prompt"
-    assert attack.written(one, None) == f"{line}\n{line}"
-    assert attack.written(one, "s") == f"<think>act()</think><s>{line}\n{line}</s>!"
-    assert Attack("a", "g", "x").written(one, "s") == "<think></think><s>x</s>"
-    assert Attack("a", "g", "x").written(one, "") == "<think></think>x"
-    assert Attack("a", "g", "Ab", hide="zero_width").written(one, None) == "A\u200bb"
+    assert attack.output(one, None) == f"{line}\n{line}"
+    assert attack.output(one, "s") == f"<think>act()</think><s>{line}\n{line}</s>!"
+    assert Attack("a", "g", "x").output(one, "s") == "<think></think><s>x</s>"
+    assert Attack("a", "g", "x").output(one, "") == "<think></think>x"
+    assert Attack("a", "g", "Ab", hide="zero_width").output(one, None) == "A\u200bb"
 
 
 def test_pairs():

@@ -1,9 +1,9 @@
-"""Which texts earn a reward without being a prediction: attacks of ours on real transitions.
+"""Audits a reward: which texts earn something without being a prediction? The attacks in attacks.yaml, on real transitions.
 
-Each is compared with an honest wrong prediction, what the same tool said in another transition, and with the honest right one,
-the observation itself. An attack that scores above the first pays; one that scores above the second pays better than being right.
-A copy of the last observation may pay because the world did not change: that is a poor prediction, and no fault of the reward.
-The control adds words that mean nothing: what they gain is a reward's noise.
+Each attack is compared with an honest wrong prediction (the same tool's output in another transition) and with the honest right
+one (the observation itself). An attack that scores above the wrong one pays; one that scores above the right one pays more than
+being right. A copy of the last observation may pay because the world did not change; that is a poor prediction, not a fault of
+the reward. The control adds meaningless words: their gain is the reward's noise.
 """
 
 import math
@@ -25,15 +25,15 @@ from wm_plugin.trajectories.schema import Transition
 
 PLACES = ("wrong", "right", "previous", "prompt", "action")
 _PLACE = re.compile(r"\$(\w+)")
-_ABOVE = 1e-9  # scores nearer than this are the same
-_KEPT = 50  # observations of a tool that a wrong prediction is drawn from
-_LONGEST = 20_000  # characters of a prompt in an attack, from its end
-_OWN = ("verifier", "content_type", "domain")  # columns that an observation's data may have
+_TOLERANCE = 1e-9  # scores closer than this are equal
+_MAX_OBSERVATIONS = 50  # per tool, from which a wrong prediction is drawn
+_MAX_PROMPT = 20_000  # characters of a prompt in an attack, from its end
+_DATA_COLUMNS = ("verifier", "content_type", "domain")  # columns that come from an observation's data
 
 
 @dataclass(frozen=True)
 class Attack:
-    """One text of the corpus, see attacks.yaml."""
+    """One attack; its fields are explained in attacks.yaml."""
 
     name: str
     group: str
@@ -57,16 +57,16 @@ class Attack:
 
     @property
     def from_right(self) -> bool:
-        """Whether it has the right prediction to begin with: then it can only gain above that."""
+        """Whether it contains the right prediction: then only scores above the right one count."""
         return "$right" in self.text
 
     @property
     def outside(self) -> bool:
-        """Whether part of it stands outside the tag."""
+        """Whether a part of it is outside the tag."""
         return bool(self.before or self.after)
 
-    def written(self, pair: "Pair", tag: str | None) -> str:
-        """What the policy writes: a prediction or, with a tag, a whole output."""
+    def output(self, pair: "Pair", tag: str | None) -> str:
+        """The policy's text: a prediction or, with a tag, a whole output."""
         text = "\n".join([_fill(self.text, pair)] * self.repeat)
         text = DISGUISES[self.hide](text) if self.hide else text
         if tag is None:
@@ -76,7 +76,7 @@ class Attack:
 
 @dataclass(frozen=True)
 class Pair:
-    """A transition to attack."""
+    """A transition: its honest predictions, the texts for attacks, and the reward's columns."""
 
     right: str
     wrong: str
@@ -88,12 +88,12 @@ class Pair:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an attack earned, over all pairs.
+    """The result of an attack over all pairs.
 
     Attributes:
-        above_wrong: the share of pairs in which it scores above the honest wrong prediction; None where it has the right one.
-        above_right: the share in which it scores above the honest right one.
-        score: its mean.
+        above_wrong: the share of pairs in which it scores above the honest wrong prediction; None if it contains the right one.
+        above_right: the share of pairs in which it scores above the honest right prediction.
+        score: the mean score.
     """
 
     name: str
@@ -105,7 +105,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Audit:
-    """A reward under attack. `wrong` and `right` are the honest predictions' mean scores."""
+    """The result of an audit. `wrong` and `right` are the mean scores of the honest predictions."""
 
     pairs: int
     wrong: float
@@ -114,7 +114,7 @@ class Audit:
     left_out: dict[str, int] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The result as JSON values, with means over all attacks."""
         return {
             "pairs": self.pairs,
             "wrong": self.wrong,
@@ -127,10 +127,10 @@ class Audit:
 
 
 def load_attacks(path: str | Path | None = None) -> tuple[Attack, ...]:
-    """Ours, or those of a file that is written like attacks.yaml.
+    """The attacks of a file like attacks.yaml; None for this package's.
 
     Raises:
-        UserError: it cannot be read, or an attack is none.
+        UserError: the file cannot be read, or an attack is invalid.
     """
     try:
         if path is None:
@@ -158,33 +158,36 @@ def load_attacks(path: str | Path | None = None) -> tuple[Attack, ...]:
 def make_pairs(
     transitions: Iterable[Transition], *, limit: int = 100, seed: int = 0
 ) -> tuple[list[Pair], dict[str, int]]:
-    """Up to `limit` transitions at random, each with an honest wrong prediction; and how many could not be had, by reason.
+    """A random sample of at most `limit` transitions, each with an honest wrong prediction; and the numbers left out, by reason.
 
-    A wrong prediction is what the same tool (or kind of observer) said in another transition, and is not the right one. Memory
-    is constant in the number of transitions.
+    A wrong prediction is another observation of the same tool (or kind of observer). Memory does not grow with the number of
+    transitions.
+
+    Raises:
+        UserError: `limit` is below 1, or no transition can be used.
     """
     if limit < 1:
         raise UserError(f"limit is {limit}; write a number >= 1")
-    luck = random.Random(seed)
+    generator = random.Random(seed)
     chosen: list[Transition] = []
-    said: dict[tuple[str, str | None], list[str]] = {}
+    texts: dict[tuple[str, str | None], list[str]] = {}
     counts: Counter[tuple[str, str | None]] = Counter()
     for number, transition in enumerate(transitions):
-        _keep(chosen, transition, number, limit, luck)
+        _keep(chosen, transition, number, limit, generator)
         who = (transition.observation.kind, transition.observation.tool)
         text = transition.observation.text
-        if text.strip() and text not in said.setdefault(who, []):
-            _keep(said[who], text, counts[who], _KEPT, luck)
+        if text.strip() and text not in texts.setdefault(who, []):
+            _keep(texts[who], text, counts[who], _MAX_OBSERVATIONS, generator)
             counts[who] += 1
     pairs, left = [], Counter[str]()
     for transition in chosen:
         right = transition.observation.text
-        others = said.get((transition.observation.kind, transition.observation.tool), [])
+        others = texts.get((transition.observation.kind, transition.observation.tool), [])
         others = [text for text in others if text.strip() != right.strip()]
         if not right.strip() or not others:
             left["empty observation" if not right.strip() else "nothing else was observed there"] += 1
             continue
-        pairs.append(_pair(transition, luck.choice(others)))
+        pairs.append(_pair(transition, generator.choice(others)))
     if not pairs:
         raise UserError(f"no transition to attack: {dict(left) or 'there is none'}")
     return pairs, dict(left)
@@ -193,9 +196,12 @@ def make_pairs(
 def audit(
     reward: Reward, pairs: Sequence[Pair], attacks: Sequence[Attack], *, left_out: Mapping[str, int] | None = None
 ) -> Audit:
-    """Run a reward over attacks. With a tag of its own it gets whole outputs, else predictions.
+    """Run a reward over attacks. A reward with a tag gets whole outputs, another one predictions.
 
-    Attacks that stand outside the tag are left out where there is none, and counted.
+    Attacks outside a tag are left out, and counted, if the reward has none.
+
+    Raises:
+        UserError: the reward does not return one score per prediction.
     """
     tag = getattr(reward, "tag", None)
     left = Counter(left_out or {})
@@ -206,7 +212,7 @@ def audit(
         if attack.outside and tag is None:
             left["attacks outside a tag, of which the reward has none"] += 1
             continue
-        scores = _scores(reward, [attack.written(pair, tag) for pair in pairs], pairs)
+        scores = _scores(reward, [attack.output(pair, tag) for pair in pairs], pairs)
         outcomes.append(
             Outcome(
                 attack.name,
@@ -220,7 +226,7 @@ def audit(
 
 
 def markdown(audits: Mapping[str, Audit]) -> str:
-    """A table with a row an attack and two columns a reward: shares above the honest wrong and above the honest right one."""
+    """A table with one row per attack and, per reward, the shares above the honest wrong and the honest right prediction."""
     rows = list(dict.fromkeys((o.group, o.name) for found in audits.values() for o in found.outcomes))
     lines = ["| group | attack |" + "".join(f" {name} |" for name in audits), "|---|---|" + "---:|" * len(audits)]
     by_name = [{o.name: o for o in found.outcomes} for found in audits.values()]
@@ -238,7 +244,7 @@ def _pair(transition: Transition, wrong: str) -> Pair:
     observation, history = transition.observation, transition.history
     before = write_history(history, transition.turn - len(history))
     context = "\n\n".join(filter(None, [write_context(transition.context), before]))
-    seen = [found.text for turn in history if turn.actor == "agent" for found in turn.observations]
+    earlier = [one.text for turn in history if turn.actor == "agent" for one in turn.observations]
     action = write_action(transition.action, observation.call)
     columns = {
         "observer": observation.kind,
@@ -246,12 +252,12 @@ def _pair(transition: Transition, wrong: str) -> Pair:
         "task_id": transition.task_id,
         "action": action,
         "context": context,
-        "history": seen,
+        "history": earlier,
         "reference": wrong,
-        **{name: observation.data.get(name) for name in _OWN},
+        **{name: observation.data.get(name) for name in _DATA_COLUMNS},
     }
-    previous = seen[-1] if seen else transition.context.initial_state
-    return Pair(observation.text, wrong, previous, context[-_LONGEST:], action, columns)
+    previous = earlier[-1] if earlier else transition.context.initial_state
+    return Pair(observation.text, wrong, previous, context[-_MAX_PROMPT:], action, columns)
 
 
 def _scores(reward: Reward, texts: list[str], pairs: Sequence[Pair]) -> list[float]:
@@ -272,20 +278,20 @@ def _output(text: str, tag: str, before: str, after: str) -> str:
 
 
 def _fill(text: str, pair: Pair) -> str:
-    """In one pass: what is filled in may have a $ of its own."""
+    """Fill in the places, in one pass, because the texts may contain a $ themselves."""
     return _PLACE.sub(lambda place: str(getattr(pair, place[1])), text)
 
 
-def _keep(kept: list[Any], item: Any, number: int, most: int, luck: random.Random) -> None:
-    """A uniform sample of a stream, whose length nobody knows."""
+def _keep(kept: list[Any], item: Any, number: int, most: int, generator: random.Random) -> None:
+    """Reservoir sampling: a uniform sample of a stream of unknown length."""
     if len(kept) < most:
         kept.append(item)
-    elif (place := luck.randrange(number + 1)) < most:
+    elif (place := generator.randrange(number + 1)) < most:
         kept[place] = item
 
 
 def _share_above(scores: Sequence[float], others: Sequence[float]) -> float:
-    return _mean([float(score > other + _ABOVE) for score, other in zip(scores, others, strict=True)])
+    return _mean([float(score > other + _TOLERANCE) for score, other in zip(scores, others, strict=True)])
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -1,4 +1,4 @@
-"""Is one measure higher than another, or is it chance? A paired bootstrap over what both were measured on."""
+"""A paired bootstrap: is one measure higher than another on the same episodes, or is the difference chance?"""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -6,25 +6,26 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-SHARE = 0.99  # of the interval: several measures are compared at once, and 0.95 would find a difference too many
-_DRAWS, _CHUNK = 4000, 100  # in chunks, for the memory that thousands of clusters would take
+SHARE = 0.99  # of the interval; several measures are compared at once, and 0.95 would report too many differences
+_DRAWS, _CHUNK = 4000, 100  # in chunks, because thousands of clusters would take too much memory
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """A measure as its parts, of shape (episodes,): the mean is `total.sum() / count.sum()`."""
+    """A measure in parts of shape (episodes,): its mean is `total.sum() / count.sum()`."""
 
     total: Tensor
     count: Tensor
 
     @property
     def mean(self) -> float:
+        """The mean over all episodes."""
         return float(self.total.sum() / self.count.sum())
 
 
 @dataclass(frozen=True)
 class Difference:
-    """`of` minus `against`, with the limits of its interval."""
+    """The difference of two measures, with the limits of its interval."""
 
     difference: float
     low: float
@@ -32,16 +33,22 @@ class Difference:
 
     @property
     def verdict(self) -> str:
+        """`higher` or `lower` if the interval excludes 0, otherwise that there is no difference."""
         if self.low > 0:
             return "higher"
         return "lower" if self.high < 0 else "no difference at this sample size"
 
 
 def compare(of: Ratio, against: Ratio, clusters: Sequence[Hashable], seed: int = 0) -> Difference:
-    """The difference of two measures of the same episodes, with a percentile interval of 99%.
+    """The difference `of` − `against` of two measures of the same episodes, with a percentile interval of 99%.
 
-    Episodes of one cluster (tasks of the same layout, say) are drawn together, because they are not independent. The interval
-    covers the choice of episodes; it knows nothing of how much another training run would differ.
+    Episodes of one cluster (such as tasks with the same layout) are drawn together, because they are not independent. The
+    interval covers the choice of episodes, not the variation between training runs.
+
+    Args:
+        of, against: the measures.
+        clusters: the cluster of each episode.
+        seed: seed of the draws.
 
     Raises:
         ValueError: The shapes differ, or there are fewer than two clusters.

@@ -1,8 +1,8 @@
-"""Which tokens of a rollout count, for which tool and with which weight: training's own code, on a rollout that was written down.
+"""Which tokens of a recorded rollout count, for which tool and with which weight, by the code of training.
 
-A rollout of messages is put together as TRL does it: the prompt, the policy's turns, and after each turn with calls the block of
-their results. The environment's tokens are exactly those of training. A turn of the policy is what the template makes of its
-message, which may differ in white space from what was sampled.
+A rollout of messages is assembled as in TRL: the prompt, the policy's turns, and after each turn with calls the block of their
+results. The environment's tokens are exactly those of training. The policy's turns are rendered by the chat template, and may
+differ in white space from the sampled tokens.
 """
 
 import ast
@@ -29,7 +29,7 @@ _PARTIAL = "\ufffd"  # what a decoder writes for an incomplete character
 
 @dataclass(frozen=True)
 class Piece:
-    """Tokens [start, end) of one origin, counted from the first token of the prompt. `weight` 0: they do not count."""
+    """Tokens [start, end) of one origin, counted from the first token of the prompt. With `weight` 0 they do not count."""
 
     start: int
     end: int
@@ -38,11 +38,11 @@ class Piece:
     text: str
     tool: str | None = None
     weight: float = 0.0
-    failed: bool = False  # the host made this result up, because the call failed
+    failed: bool = False  # the host wrote this result, because the call failed
 
     @property
     def source(self) -> str:
-        """The name under which an environment token is summed up: its tool, or its role where there is none."""
+        """The row of an environment token in summaries: its tool, or its role without a tool."""
         return self.tool or self.role
 
 
@@ -55,7 +55,7 @@ class Inspection:
         prompt_tokens: How many of them are the prompt's.
         ids: Their ids.
         pieces: The same tokens in runs of one origin.
-        guessed: How many results were taken for failures of the host by their text alone.
+        guessed: Number of results that count as failures of the host only because of their text.
     """
 
     tokens: list[Token]
@@ -89,7 +89,7 @@ class Inspector:
 
     Args:
         tokenizer: a fast transformers tokenizer.
-        config: decides what counts. Its coefficient plays no part.
+        config: decides which tokens count. Its coefficient is not used.
         chat_template: used instead of the tokenizer's own.
         chat_template_kwargs: passed to every rendering.
         end_ids: tokens besides the tokenizer's own that end a turn (the model's generation config names them).
@@ -123,7 +123,7 @@ class Inspector:
     ) -> Inspection:
         """A rollout of messages in the form of OpenAI and TRL; `tools` are the JSON schemas that the prompt shows.
 
-        A tool message may say `failed`: whether the host made its content up. Without it the text decides.
+        A tool message may have the field `failed`: whether the host wrote its content. Without it the text decides.
 
         Raises:
             UserError: the messages are not a rollout, or the template gives no exact tokens for it.
@@ -166,7 +166,7 @@ class Inspector:
         """A rollout that carries its token ids and its spans `[start, end, role, tool, content]`; other tokens are the policy's.
 
         Raises:
-            UserError: a span or an id is not one.
+            UserError: a span or an id is invalid.
         """
         ids, before = (_checked_ids(values, len(self._tokenizer)) for values in (completion_ids, prompt_ids))
         checked = _checked_spans(spans, len(ids))
@@ -182,7 +182,7 @@ class Inspector:
         return self._chat.encode([text])[0][0]
 
     def _turn(self, history: list[Message], message: Message, tools: Any) -> list[int]:
-        """The tokens of a turn of the policy, up to the one that ends it: what a template writes after it was not sampled."""
+        """The tokens of a turn of the policy up to its end token. What a template writes after that was not sampled."""
         before = self._chat.render(history, add_generation_prompt=True, tools=tools)
         after = self._chat.render([*history, message], tools=tools)
         if not after.startswith(before):
@@ -219,9 +219,11 @@ class Inspector:
 
 
 def token_texts(tokenizer: Any, ids: Sequence[int]) -> list[str]:
-    """What each token adds to the text. A character of several tokens is written at the last of them."""
+    """The text that each token adds. A character of several tokens belongs to the last of them."""
     texts = []
-    begin = read = 0  # a token is decoded behind the one before it: alone, some decoders drop its space
+    begin = read = (
+        0  # each token is decoded after the one before it, because some decoders drop the space of a single token
+    )
     for end in range(1, len(ids) + 1):
         before, now = (
             tokenizer.decode(list(ids[begin:stop]), clean_up_tokenization_spaces=False) for stop in (read, end)
@@ -260,7 +262,7 @@ def _failed(message: Message, known: set[str] | None) -> bool:
 
 
 def _host_made(content: str) -> bool:
-    """Whether a result has the form in which TRL writes an exception: the text of {"error": …}."""
+    """Whether a result has the form of an exception in TRL: the text of {"error": …}."""
     if not content.startswith("{'error': "):
         return False
     try:

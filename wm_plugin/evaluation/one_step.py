@@ -45,7 +45,7 @@ class OneStep:
 
 @dataclass(frozen=True)
 class Prediction:
-    """A predicted observation beside the real one, as text; `context` is all that came before it."""
+    """A predicted and the real observation as text; `context` is everything before them."""
 
     context: str
     real: str
@@ -57,11 +57,14 @@ def evaluate(model: torch.nn.Module, ids: Episodes, mask: Episodes, *, batch_siz
 
     Args:
         model: A causal language model: `model(input_ids=(batch, length)).logits` is (batch, length, vocabulary). It is
-            evaluated in evaluation mode and left in the mode that it came in.
+            set to evaluation mode, and afterwards to its previous mode.
         ids: Token ids, one sequence an episode.
-        mask: The same shape; 1 = the token counts (what the environment said). A first token cannot count: nothing comes
-            before it.
-        batch_size: Episodes in a forward pass; the counted tokens' logits, over the whole vocabulary, are in memory at once.
+        mask: The same shape; 1 = the token counts (it belongs to an observation). A first token cannot count, because nothing
+            comes before it.
+        batch_size: Episodes per forward pass. The logits of their counted tokens, over the whole vocabulary, must fit in memory.
+
+    Returns:
+        Sums per episode.
 
     Raises:
         ValueError: The shapes differ, a first token counts, or nothing counts at all.
@@ -79,26 +82,29 @@ def evaluate(model: torch.nn.Module, ids: Episodes, mask: Episodes, *, batch_siz
 def predict(
     model: torch.nn.Module, ids: Episodes, mask: Episodes, decode: Callable[[list[int]], str], *, observation: int = 0
 ) -> list[Prediction]:
-    """What the model says instead of one observation of each episode: the greedy continuation, as long as the real one.
+    """Predict one observation of each episode by greedy decoding, with as many tokens as the real observation.
 
     Args:
         model: As in `evaluate`; also takes `past_key_values` and `use_cache`, as transformers' models do.
         ids: Token ids, one sequence an episode.
         mask: The same shape; 1 = the token counts.
         decode: Token ids to text.
-        observation: Which observation of the episode, from 0; episodes that have fewer are left out.
+        observation: The number of the observation, from 0. Episodes with fewer observations are left out.
+
+    Raises:
+        ValueError: As from `evaluate`.
     """
     _check(ids, mask)
     device = next(model.parameters()).device
-    found = []
+    predictions = []
     with _evaluating(model), torch.no_grad():
         for row, counts in zip(ids, mask, strict=True):
             for start, end in list(_runs(counts))[observation : observation + 1]:
                 context = torch.tensor([row[:start]], device=device)
-                said = _greedy(model, context, end - start)
-                texts = (decode(list(part)) for part in (row[:start], row[start:end], said))
-                found.append(Prediction(*texts))
-    return found
+                tokens = _greedy(model, context, end - start)
+                texts = (decode(list(part)) for part in (row[:start], row[start:end], tokens))
+                predictions.append(Prediction(*texts))
+    return predictions
 
 
 def _score(logits: Tensor, targets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -118,15 +124,15 @@ def _score(logits: Tensor, targets: Tensor, counts: Tensor) -> tuple[Tensor, Ten
 
 
 def _greedy(model: torch.nn.Module, context: Tensor, count: int) -> list[int]:
-    said: list[int] = []
+    tokens: list[int] = []
     step: Any = context
     cache = None
     for _ in range(count):
         output = model(input_ids=step, past_key_values=cache, use_cache=True)
         cache = output.past_key_values
         step = output.logits[:, -1:].argmax(-1)
-        said.append(int(step))
-    return said
+        tokens.append(int(step))
+    return tokens
 
 
 def _padded(rows: Episodes) -> Tensor:

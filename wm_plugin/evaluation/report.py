@@ -1,6 +1,7 @@
-"""One self-contained HTML file: what each arm measured, its curves, what it predicts, and rollouts by who wrote which token.
+"""A self-contained HTML report: measures and curves of each arm, predictions, and rollouts coloured by the tokens' authors.
 
-Nothing is loaded from anywhere, and all text is escaped: predictions and rollouts are not trusted. Needs the extra `report`.
+The file loads nothing from elsewhere, and all text is escaped, because predictions and rollouts are not trusted. Needs the extra
+`report`.
 """
 
 import io
@@ -30,7 +31,7 @@ else:
 
 COLOURS = ("#c2410c", "#0f6cbd", "#15803d", "#7e22ce", "#a16207", "#be185d", "#0e7490", "#4b5563")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-_MARKED_AT_MOST = 20  # points; more of them are drawn as a line
+_MAX_MARKERS = 20  # with more points, only the line is drawn
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What was said before, what the environment really said next, and what each arm predicts (arm -> text)."""
+    """A context, the real observation after it, and the prediction of each arm (arm -> text)."""
 
     context: str
     real: str
@@ -72,17 +73,17 @@ class Sample:
 
 @dataclass(frozen=True)
 class Report:
-    """What the file shows, from top to bottom; an empty part is left out.
+    """The contents of the report, from top to bottom; empty parts are left out.
 
     Attributes:
         title: The heading.
-        subtitle: One line of what was run.
+        subtitle: One line that describes the runs.
         summary: Sentences, the most important first.
-        arms: The table: a mapping of column to value for each arm, all with the same columns.
-        curves: One figure each; an arm has the same colour in all of them.
-        comparisons: Predictions beside the real observation; characters that differ from it are marked.
+        arms: The table: one mapping of column to value per arm, all with the same columns.
+        curves: One figure each; an arm has the same colour in all figures.
+        comparisons: Predictions beside the real observations; characters that differ are marked.
         samples: Rollouts.
-        notes: How to read it, in small print.
+        notes: Explanations in small print.
     """
 
     title: str
@@ -141,16 +142,16 @@ def write(report: Report, path: str | Path) -> Path:
 
 
 def difference(predicted: str, real: str) -> list[tuple[str, bool]]:
-    """`predicted` in pieces (text, wrong). Cell by cell where both are as long; else what an alignment does not match."""
+    """`predicted` in pieces (text, wrong): compared character by character if both texts have the same length, else aligned."""
     if len(predicted) == len(real):
-        wrong = [said != meant for said, meant in zip(predicted, real, strict=True)]
+        wrong = [a != b for a, b in zip(predicted, real, strict=True)]
     else:
         wrong = [True] * len(predicted)
         for block in SequenceMatcher(a=predicted, b=real).get_matching_blocks():
             wrong[block.a : block.a + block.size] = [False] * block.size
     pieces: list[tuple[str, bool]] = []
     for character, flag in zip(predicted, wrong, strict=True):
-        # A wrong line end would be an invisible mark, and it must not bend the lines after it.
+        # A wrong line end would be invisible, and would shift the following lines.
         shown = "↵" if flag and character == "\n" else visible(character)
         if pieces and pieces[-1][1] == flag:
             pieces[-1] = (pieces[-1][0] + shown, flag)
@@ -166,7 +167,7 @@ def _cell(value: str | float) -> str:
 
 
 def _svg(curve: Curve, arms: Sequence[str]) -> str:
-    """The curve as inline SVG without any text that a caller supplies; the page has its title and legend."""
+    """The curve as inline SVG, without any text from the caller; the page itself shows title and legend."""
     with matplotlib.rc_context(
         {"svg.fonttype": "none", "svg.hashsalt": "wm", "font.family": "sans-serif", "font.size": 11}
     ):
@@ -174,7 +175,7 @@ def _svg(curve: Curve, arms: Sequence[str]) -> str:
         axes = figure.subplots()
         for series in curve.series:
             style = arms.index(series.arm)
-            marker = MARKERS[style % len(MARKERS)] if len(series.x) <= _MARKED_AT_MOST else None
+            marker = MARKERS[style % len(MARKERS)] if len(series.x) <= _MAX_MARKERS else None
             axes.plot(
                 series.x, series.y, color=COLOURS[style % len(COLOURS)], marker=marker, markersize=4, linewidth=1.6
             )

@@ -82,7 +82,7 @@ class Processes:
 
 
 class Threads:
-    """Worker threads with the interface of `Processes`, for functions that mostly wait. `start()` makes the function of each."""
+    """Worker threads with the interface of `Processes`, for functions that mostly wait. `start()` makes each function."""
 
     def __init__(self, start: Callable[[], Function], *, workers: int, timeout: float | None) -> None:
         if workers < 1:

@@ -1,6 +1,6 @@
-"""Where the tokens of a rollout came from: chat templates, spans, and a coloured view of them.
+"""Tokenizers and chat templates, the origin of a rollout's tokens, and a coloured view of them.
 
-Import from the modules: `spans`, `chat`, `message`, `tokenizer`, `view`.
+Import from the modules: `tokenizer`, `chat`, `spans`, `message`, `view`.
 """
 
-__all__: list[str] = []  # the modules are the interface: some need torch
+__all__: list[str] = []  # the modules are the interface: `spans` imports torch, `view` does not

@@ -1,7 +1,7 @@
-"""Tokens of a rollout, coloured by who wrote them: for a report (HTML) and for the terminal (rich).
+"""The tokens of a rollout, coloured by their author, as HTML for a report and as rich text for the terminal.
 
-Texts come from environments and models and are not trusted: markup is escaped and control characters are spelt out, so
-that neither a browser nor a terminal acts on them.
+Texts come from environments and models and are not trusted: markup is escaped and control characters are written out, so that
+neither a browser nor a terminal interprets them.
 """
 
 import unicodedata
@@ -26,7 +26,7 @@ _TERMINAL: dict[Kind, str] = {
     "content": "black on bright_cyan",
     "scaffold": "black on bright_magenta",
 }
-# Counted environment tokens are underlined as well, so that the view does not rest on colour alone.
+# Environment tokens that count are also underlined, so that the view does not depend on colour alone.
 _STYLE = """<style>
 .wm-tokens{font:13px/1.65 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre-wrap;
 overflow-wrap:anywhere;color:#1f2933;background:#fff}
@@ -46,10 +46,13 @@ class Token:
 
     Attributes:
         text: The token, decoded.
-        kind: Who wrote it: "prompt", "policy" (sampled), "content" (what the environment said) or "scaffold" (the chat
-            template around it).
+        kind: Its author: "prompt", "policy" (sampled), "content" (the environment) or "scaffold" (the chat template around the
+            content).
         tool: The tool that answered, if one did.
-        weight: What the token's negative log-likelihood is multiplied by in the world-model loss; 0: it does not count.
+        weight: The factor of its negative log-likelihood in the world-model loss; 0 if it does not count.
+
+    Raises:
+        ValueError: The kind does not exist.
     """
 
     text: str
@@ -63,7 +66,7 @@ class Token:
 
 
 def to_html(tokens: Iterable[Token]) -> str:
-    """A self-contained HTML fragment: one span a token, its kind, tool and weight as the tooltip; text is escaped."""
+    """A self-contained HTML fragment: one span per token, with its kind, tool and weight as the tooltip; text is escaped."""
     spans = []
     for position, token in enumerate(tokens):
         label = [f"#{position} {LEGEND[token.kind]}"]
@@ -80,7 +83,7 @@ def to_html(tokens: Iterable[Token]) -> str:
 
 
 def to_text(tokens: Iterable[Token]) -> Text:
-    """The same for a terminal: environment tokens that count are underlined, the others are dim."""
+    """Rich text for a terminal: environment tokens that count are underlined, those that do not are dim."""
     text = Text()
     for token in tokens:
         style = _TERMINAL[token.kind]
@@ -91,7 +94,7 @@ def to_text(tokens: Iterable[Token]) -> Text:
 
 
 def visible(text: str) -> str:
-    r"""`text` with control, format and surrogate characters spelt out (`\x1b`, `\u202e`); line ends and tabs stay."""
+    r"""`text` with control, format and surrogate characters written out (`\x1b`, `\u202e`); line ends and tabs stay."""
     return "".join(
         character.encode("unicode_escape").decode()
         if unicodedata.category(character) in {"Cc", "Cf", "Cs"} and character not in "\n\t\u200d"

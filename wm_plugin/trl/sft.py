@@ -1,4 +1,4 @@
-"""Supervised training of a world model with TRL's own trainer: RWML's WM-SFT, and its filter model."""
+"""Supervised training of a world model with TRL's SFTTrainer: RWML's WM-SFT, and the model of its filter."""
 
 import hashlib
 import json
@@ -31,20 +31,26 @@ def train_world_model(
     max_length: int | None = None,
     seed: int = 0,
 ) -> Path:
-    """Train `model` on conversations and save it to `out`, which appears when it is whole. The defaults are RWML's WM-SFT.
+    """Train `model` on conversations and save it to `out`, which only appears when complete. The defaults are RWML's WM-SFT.
 
-    If `out` is there and was trained by the same settings on the same rows, nothing is done. Weights and optimizer are float32,
-    because steps of this size vanish in bfloat16; on a GPU the arithmetic is bfloat16's. It is saved in the base's precision.
+    If `out` exists and was trained with the same settings on the same rows, nothing happens. Weights and optimizer are float32,
+    because updates of this size vanish in bfloat16; on a GPU the computation is in bfloat16. The model is saved in the base's
+    precision.
 
     Args:
         model: the base: a folder or a name, with a chat template.
-        rows: `prompt` and `completion`, each a list of messages; the completion's tokens count, and no others.
-        batch_size: rows an optimizer step.
-        micro_batch_size: rows at once, at most: the largest number that divides `batch_size`.
-        max_length: tokens; longer rows are cut. None: none is.
+        rows: `prompt` and `completion`, each a list of messages. Only the completion's tokens count.
+        out: the folder.
+        epochs, learning_rate, seed: as in TRL.
+        batch_size: rows per optimizer step.
+        micro_batch_size: maximum number of rows per forward pass; the largest one that divides `batch_size` is used.
+        max_length: longer rows are cut to this many tokens; None cuts none.
+
+    Returns:
+        `out`.
 
     Raises:
-        UserError: the base cannot be loaded, or `out` was trained otherwise.
+        UserError: the base cannot be loaded, there are no rows, or `out` was trained with other settings.
     """
     out = Path(out)
     if not rows:
@@ -112,7 +118,7 @@ def _trainer(model: str, dataset: Dataset, **options: Any) -> SFTTrainer:
 
 
 def _batches(batch_size: int, micro_batch_size: int) -> dict[str, int]:
-    """`batch_size` rows an optimizer step, exactly."""
+    """Settings for exactly `batch_size` rows per optimizer step."""
     if batch_size < 1 or micro_batch_size < 1:
         raise UserError(f"batch_size is {batch_size}, micro_batch_size {micro_batch_size}; write numbers >= 1")
     micro = next(size for size in range(min(micro_batch_size, batch_size), 0, -1) if batch_size % size == 0)

@@ -1,7 +1,7 @@
 """GRPO with the world-model term from a YAML file: `accelerate launch -m wm_plugin.trl.train --config X.yaml --max_steps 9`.
 
-TRL's own `trl grpo` hard-codes its trainer and takes no tools; everything else here is TRL's: its parser, its config classes, its
-trainer. A flag wins over the file.
+TRL's own `trl grpo` hard-codes its trainer and takes no tools. Everything else here is TRL's: parser, config classes, trainer. A
+flag overrides the file.
 """
 
 import inspect
@@ -30,7 +30,7 @@ ALIASES = {"echo_alpha": "echo_coeff"}
 
 @dataclass
 class WorldModelScriptArguments(ScriptArguments):
-    """What to train on. Dotted paths are `package.module:name`; the working directory is on the path."""
+    """Environment, rewards and data. Dotted paths are `package.module:name`; the working directory is on the path."""
 
     environment: dict | str | None = field(
         default=None,
@@ -74,7 +74,7 @@ class WorldModelScriptArguments(ScriptArguments):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Train; 0 done, 2 bad input (one line on stderr). Anything else raises."""
+    """Train. Returns 0, or 2 for bad input with one line on stderr; other errors are raised."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     as_json = "--json" in arguments
     if as_json:
@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _refuse(error)
     try:
         trainer.train(resume_from_checkpoint=resume)
-    except UserError as error:  # what only a rollout can show, such as spans that do not fit
+    except UserError as error:  # errors that only a rollout shows, such as invalid spans
         return _refuse(error)
     trainer.save_model(trainer.args.output_dir)
     if as_json and trainer.accelerator.is_main_process:
@@ -102,7 +102,7 @@ def build(arguments: list[str]) -> tuple[WorldModelGRPOTrainer, Any]:
     """The trainer that a config file and flags describe, and the checkpoint to resume from.
 
     Raises:
-        UserError: a key, a path or a value that does not fit.
+        UserError: a key, a path or a value is invalid.
     """
     if not arguments:
         raise UserError(
@@ -136,10 +136,10 @@ def build(arguments: list[str]) -> tuple[WorldModelGRPOTrainer, Any]:
 
 
 def parse(arguments: list[str]) -> tuple[Any, ...]:
-    """(script, trainer, model, dataset mixture) arguments.
+    """The (script, trainer, model, dataset mixture) arguments.
 
     Raises:
-        UserError: a key that does not exist, with the nearest one that does; a file that is not YAML.
+        UserError: a key does not exist (the message names the nearest one), or the file is not YAML.
     """
     parser = TrlParser(
         (WorldModelScriptArguments, WorldModelGRPOConfig, ModelConfig, DatasetMixtureConfig), prog="wm train"
@@ -196,14 +196,14 @@ def _environment(value: Any, reward: Any = None) -> Any:
         return None
     settings = None if reward is None else _mapping(reward, "episode_reward")
 
-    def found(path: str) -> type:
+    def load(path: str) -> type:
         environment: type = ENVIRONMENTS.get(path)
         return environment if settings is None else rewarded(environment, **settings)
 
     mapping = _mapping(value, "environment") if not isinstance(value, str) or value.startswith("{") else None
     if mapping is None:
-        return found(value)
-    return {name: found(path) for name, path in mapping.items()}
+        return load(value)
+    return {name: load(path) for name, path in mapping.items()}
 
 
 def _mapping(value: Any, name: str) -> dict[str, Any]:
@@ -218,14 +218,14 @@ def _mapping(value: Any, name: str) -> dict[str, Any]:
 
 
 def _blocks(rewards: Any) -> Any:
-    """What a file lists, or flags, which are JSON where they are not names."""
+    """The rewards of a file, or of flags, which are names or JSON."""
     if not isinstance(rewards, list):
         return rewards
     return [_mapping(one, "rewards") if isinstance(one, str) and one.startswith("{") else one for one in rewards]
 
 
 def _rows(script: Any, mixture: Any, split: str) -> Any:
-    """The dataset of a split: our rows function, TRL's dataset mixture, or a dataset by name."""
+    """The dataset of a split: the rows function, TRL's dataset mixture, or a dataset by name."""
     path = script.train_rows if split == "train" else script.eval_rows
     if path is not None:
         function: Callable[..., Any] = import_object(path, field=f"{split}_rows")
@@ -233,8 +233,8 @@ def _rows(script: Any, mixture: Any, split: str) -> Any:
             (script.train_rows_kwargs if split == "train" else script.eval_rows_kwargs) or {}, f"{split}_rows_kwargs"
         )
         if split == "eval" and _are_sets(arguments, function):
-            return {name: _made(path, function, one, f"eval_rows_kwargs.{name}") for name, one in arguments.items()}
-        return _made(path, function, arguments, f"{split}_rows_kwargs")
+            return {name: _call(path, function, one, f"eval_rows_kwargs.{name}") for name, one in arguments.items()}
+        return _call(path, function, arguments, f"{split}_rows_kwargs")
     name = script.dataset_train_split if split == "train" else script.dataset_test_split
     if mixture.datasets:
         dataset = get_dataset(mixture)
@@ -250,12 +250,12 @@ def _rows(script: Any, mixture: Any, split: str) -> Any:
 
 
 def _are_sets(arguments: dict[str, Any], function: Callable[..., Any]) -> bool:
-    """Whether these are names of sets, and not arguments that happen to be mappings."""
+    """Whether the keys name sets of rows, rather than arguments of the function that are mappings."""
     mappings = bool(arguments) and all(isinstance(one, dict) for one in arguments.values())
     return mappings and not arguments.keys() & inspect.signature(function).parameters.keys()
 
 
-def _made(path: str, function: Callable[..., Any], arguments: dict[str, Any], field: str) -> Any:
+def _call(path: str, function: Callable[..., Any], arguments: dict[str, Any], field: str) -> Any:
     try:
         rows = function(**arguments)
     except TypeError as error:

@@ -2,8 +2,8 @@
 
     python -m wm_plugin.verl.data --rows wm_plugin.environments.grid:dataset_rows --kwargs '{"count": 64}' --out train.parquet
 
-A row's `prompt` stays. Its other columns go into `extra_info`, whose fields verl hands to the agent loop and the loop to the
-environment's `reset`.
+A row keeps its `prompt`. Its other columns go into `extra_info`; verl passes these fields to the agent loop, which passes them to
+the environment's `reset`.
 """
 
 import argparse
@@ -23,7 +23,7 @@ ABILITY = "agent"  # verl only groups by it
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the file; 0 done, 2 bad input (one line on stderr). Anything else raises."""
+    """Write the file. Returns 0, or 2 for bad input with one line on stderr; other errors are raised."""
     try:
         options = _parser().parse_args(argv)
         rows = make_rows(options.rows, _arguments(options.kwargs))
@@ -37,10 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def make_rows(path: str, arguments: Mapping[str, Any]) -> list[Any]:
-    """What the function at the dotted path returns.
+    """The rows of the function at a dotted path.
 
     Raises:
-        UserError: it does not exist, cannot be called with these arguments, or returns no rows.
+        UserError: the function does not exist, cannot be called with these arguments, or returns no rows.
     """
     function = import_object(path, field="--rows")
     if not callable(function):
@@ -51,19 +51,19 @@ def make_rows(path: str, arguments: Mapping[str, Any]) -> list[Any]:
         raise UserError(f"--kwargs do not fit {path}: {error}") from None
     if not isinstance(rows, Iterable):
         raise UserError(f"--rows: {path} returned {type(rows).__name__}, not a list of rows")
-    found = list(rows)
-    if not found:
+    listed = list(rows)
+    if not listed:
         raise UserError(f"--rows: {path} returned no rows")
-    return found
+    return listed
 
 
 def verl_rows(rows: Sequence[Any], data_source: str) -> list[dict[str, Any]]:
-    """The columns that verl reads, for rows with a `prompt` of messages.
+    """Rows in verl's layout, from rows with a `prompt` of messages.
 
     Raises:
-        UserError: a row is no mapping, has no prompt, or has a column `index`, which verl uses itself.
+        UserError: a row is not a mapping, has no prompt, or has a column `index`, which verl uses itself.
     """
-    found = []
+    converted = []
     for index, row in enumerate(rows):
         if not isinstance(row, Mapping):
             raise UserError(f"row {index} is {type(row).__name__}, not a mapping of columns")
@@ -72,7 +72,7 @@ def verl_rows(rows: Sequence[Any], data_source: str) -> list[dict[str, Any]]:
             raise UserError(f"row {index} has no prompt; write a list of messages, each with a role and a content")
         if "index" in row:
             raise UserError(f"row {index} has a column 'index', which verl uses itself; rename it")
-        found.append(
+        converted.append(
             {
                 "prompt": prompt,
                 "data_source": data_source,
@@ -81,14 +81,14 @@ def verl_rows(rows: Sequence[Any], data_source: str) -> list[dict[str, Any]]:
                 "extra_info": {"index": index} | {name: value for name, value in row.items() if name != "prompt"},
             }
         )
-    return found
+    return converted
 
 
 def write(rows: list[dict[str, Any]], path: Path) -> None:
-    """One parquet file; its folder is made.
+    """Write one parquet file, and create its folder.
 
     Raises:
-        UserError: the name is not one that verl reads, a column mixes types, or the file cannot be written.
+        UserError: the name does not end in .parquet, a column mixes types, or the file cannot be written.
     """
     if path.suffix != ".parquet":
         raise UserError(f"--out is {path}; verl knows the format by the name: write one that ends in .parquet")

@@ -1,8 +1,9 @@
-"""The dataset class that verl's SFT trainer takes for rows of tokens, as `wm data build --host verl --tokenizer ...` writes them.
+"""A dataset class for verl's SFT trainer, for the rows of tokens that `wm data build --host verl --tokenizer ...` writes.
 
     data.custom_cls.path=pkg://wm_plugin.verl.sft data.custom_cls.name=TokenisedSFTDataset
 
-verl's own class tokenises messages one by one and trains on every assistant's message. Here the file says which tokens count.
+verl's own class tokenises messages one by one and trains on every assistant message. Here the file has a mask of the tokens that
+count.
 """
 
 import random
@@ -24,19 +25,20 @@ TRUNCATIONS = ("error", "left", "right")
 class TokenisedSFTDataset(Dataset):
     """Rows `input_ids` and `loss_mask` (1 = the token counts), both lists of one length.
 
-    An item has `input_ids`, `position_ids` and `loss_mask`, each (T,) int64, as verl's own class makes them; with
-    `pad_mode=right`, T is `max_length` and there is an `attention_mask`, too.
+    As with verl's own class, an item has `input_ids`, `position_ids` and `loss_mask`, each (T,) int64. With `pad_mode=right`, T
+    is `max_length`, and there is also an `attention_mask`.
 
     Args:
         parquet_files: one file, or several.
-        tokenizer: for its padding token only.
-        config: verl's `data`: `pad_mode`, `max_length` and `truncation` mean what they do in verl's own class (without padding,
-            rows are cut on the right, whatever side `truncation` names). With `shuffle`, `max_samples` are drawn by `seed`.
-        processor: is not used.
-        max_samples: rows that are kept; -1: all.
+        tokenizer: only its padding token is used.
+        config: verl's `data`; `pad_mode`, `max_length` and `truncation` have the same meaning as in verl's own class (without
+            padding, rows are always cut on the right). With `shuffle`, `max_samples` rows are drawn with `seed`.
+        processor: not used.
+        max_samples: maximum number of rows; -1 for all.
 
     Raises:
-        UserError: a file has not these columns, or a setting is unknown.
+        UserError: a file lacks these columns, or a setting is unknown; from an item: the row is longer than `max_length` and
+            `truncation` is error, or its mask has another length.
     """
 
     def __init__(
@@ -56,8 +58,8 @@ class TokenisedSFTDataset(Dataset):
         self._rows = pyarrow.concat_tables([_read(file) for file in files])
         if 0 < max_samples < len(self._rows):
             every = range(len(self._rows))
-            drawn = random.Random(config.get("seed")).sample(every, max_samples) if config.get("shuffle") else every
-            self._rows = self._rows.take(list(drawn[:max_samples]))
+            chosen = random.Random(config.get("seed")).sample(every, max_samples) if config.get("shuffle") else every
+            self._rows = self._rows.take(list(chosen[:max_samples]))
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -73,14 +75,14 @@ class TokenisedSFTDataset(Dataset):
                 "data.truncation"
             )
         positions = torch.arange(length)
-        kept = slice(-self.max_length, None) if self._cuts_left() else slice(0, self.max_length)
-        found = {"input_ids": ids[kept], "position_ids": positions[kept], "loss_mask": mask[kept]}
+        part = slice(-self.max_length, None) if self._cuts_left() else slice(0, self.max_length)
+        tensors = {"input_ids": ids[part], "position_ids": positions[part], "loss_mask": mask[part]}
         if self.pad_mode == "no_padding":
-            return found
-        found["attention_mask"] = torch.ones_like(found["input_ids"])
+            return tensors
+        tensors["attention_mask"] = torch.ones_like(tensors["input_ids"])
         padding = max(0, self.max_length - length)
         fills = {"input_ids": self._pad}
-        return {name: torch.nn.functional.pad(v, (0, padding), value=fills.get(name, 0)) for name, v in found.items()}
+        return {name: torch.nn.functional.pad(v, (0, padding), value=fills.get(name, 0)) for name, v in tensors.items()}
 
     def _cuts_left(self) -> bool:
         return self.truncation == "left" and self.pad_mode == "right"

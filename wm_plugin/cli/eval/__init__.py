@@ -1,4 +1,4 @@
-"""`wm eval STEP`: how good a world model is, and what its rewards are worth. One module a step."""
+"""`wm eval STEP`: evaluates world models and rewards. One module per step."""
 
 import argparse
 from typing import Any
@@ -12,6 +12,6 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "eval",
         help=f"evaluate: {', '.join(STEPS)}",
-        description="How good a world model is, and what its rewards are worth.",
+        description="Evaluate world models and rewards.",
     )
     return add_steps(parser, "eval", STEPS)

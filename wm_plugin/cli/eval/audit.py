@@ -13,8 +13,8 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
         "audit",
         help="which texts earn a reward without being a prediction",
         description="Attacks a reward on real transitions: praise, words for a judge, forged verdicts and tags, copies, generic "
-        "descriptions, stuffing, tricks with characters. Each is compared with an honest wrong prediction, what the same tool "
-        "said elsewhere, and with the right one.",
+        "descriptions, stuffing, tricks with characters. Each is compared with an honest wrong prediction (another output of "
+        "the same tool) and with the right one.",
     )
     parser.add_argument(
         "--reward", required=True, metavar="NAME", help="exact, rwml, rules, ..., or package.module:NAME"
@@ -34,7 +34,7 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """`pairs`, mean scores of the honest predictions, `above_wrong` and `above_right` over all attacks, and for each."""
+    """The audit as JSON: `pairs`, mean scores of the honest predictions, `above_wrong` and `above_right`, also per attack."""
     from wm_plugin.cli.data.predictor import quiet
     from wm_plugin.evaluation.audit import audit, load_attacks, make_pairs, markdown
     from wm_plugin.rewards.make import make
@@ -50,13 +50,14 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     attacks = load_attacks(args.attacks)
     pairs, left = make_pairs(transitions_in(args.data), limit=args.limit, seed=args.seed)
     quiet()
-    found = audit(make({"path": args.reward, "kwargs": kwargs}, field="--reward"), pairs, attacks, left_out=left)
+    result = audit(make({"path": args.reward, "kwargs": kwargs}, field="--reward"), pairs, attacks, left_out=left)
     if out:
-        out.write_text(markdown({args.reward: found}), encoding="utf-8")
-    return {"reward": args.reward, **found.as_dict(), **({"out": str(out)} if out else {})}
+        out.write_text(markdown({args.reward: result}), encoding="utf-8")
+    return {"reward": args.reward, **result.as_dict(), **({"out": str(out)} if out else {})}
 
 
 def show(result: dict[str, Any]) -> None:
+    """Print the result of `run` as a table."""
     from rich.console import Console
     from rich.table import Table
 

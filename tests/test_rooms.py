@@ -5,6 +5,7 @@ import importlib
 import re
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,8 +66,15 @@ def test_a_room_uses_only_those_below_it(room):
         assert not upwards, f"{path.relative_to(ROOT)} imports {', '.join(sorted(upwards))}, which is above {room}"
 
 
-def public_packages() -> list[str]:
-    return [room for room in ROOMS if (PACKAGE / room / "__init__.py").exists() and room not in WITHOUT_NAMES]
+def of_host(name: str) -> list[pytest.MarkDecorator]:
+    """The marks of a test that imports `name`."""
+    hosts = ("wm_plugin.trl", "wm_plugin.verl", "wm_plugin.tiny", "wm_plugin.recipes.verl.ray_data")
+    return [pytest.mark.host] if name.startswith(hosts) else []
+
+
+def public_packages() -> list[Any]:
+    rooms = [room for room in ROOMS if (PACKAGE / room / "__init__.py").exists() and room not in WITHOUT_NAMES]
+    return [pytest.param(room, marks=of_host(f"wm_plugin.{room}")) for room in rooms]
 
 
 @pytest.mark.parametrize("room", public_packages())
@@ -96,12 +104,12 @@ DOTTED = re.compile(r"\bwm_plugin(?:\.[a-z_]\w*)+(?:[:.][A-Za-z_]\w*)?")
 TEXTS = ["README.md", "CONTRIBUTING.md", "docs/*.md", "recipes/**/*.yaml", "recipes/**/*.sh", "recipes/**/*.py"]
 
 
-def documented_names() -> list[str]:
+def documented_names() -> list[Any]:
     names: set[str] = set()
     for pattern in TEXTS:
         for path in ROOT.glob(pattern):
             names |= {match.rstrip(".") for match in DOTTED.findall(path.read_text())}
-    return sorted(names)
+    return [pytest.param(name, marks=of_host(name)) for name in sorted(names)]
 
 
 @pytest.mark.parametrize("name", documented_names())
@@ -144,7 +152,7 @@ CONTRACT = {
 }
 
 
-@pytest.mark.parametrize("module", CONTRACT)
+@pytest.mark.parametrize("module", [pytest.param(name, marks=of_host(name)) for name in CONTRACT])
 def test_the_public_contract(module):
     if module == "wm_plugin.trl":
         pytest.importorskip("trl")

@@ -84,7 +84,7 @@ class Outcome(Bare):
     ("environment", "settings", "message"),
     [
         (GridEnvironment, {"rescal": True}, "episode_reward has no field 'rescal'; did you mean 'rescale'?"),
-        (GridEnvironment, {"step_penalty": -1}, "episode_reward.step_penalty is -1; write what is taken away"),
+        (GridEnvironment, {"step_penalty": -1}, "episode_reward.step_penalty is -1; write the amount to subtract"),
         (GridEnvironment, {"gamma": 2}, "episode_reward.gamma is 2; write a number between 0 and 1"),
         (GridEnvironment, {"rescale": "no"}, "episode_reward.rescale is 'no'; write true or false"),
         (Bare, {}, "Bare has no get_reward: there is no outcome to rescale"),

@@ -161,7 +161,7 @@ REFUSED = {
     ),
     "an episode reward's value": (
         ["wm.environment=grid", "wm.episode_reward={format_penalty: -1}"],
-        "wm.episode_reward.format_penalty is -1; write what is taken away",
+        "wm.episode_reward.format_penalty is -1; write the amount to subtract",
     ),
     "an episode reward that is none": (
         ["wm.environment=grid", "wm.episode_reward=true"],

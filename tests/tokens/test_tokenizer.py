@@ -10,6 +10,8 @@ from wm_plugin.tokens.tokenizer import load_tokenizer, turn_ends
 
 pytest.importorskip("transformers")
 
+pytestmark = pytest.mark.host
+
 
 def test_from_a_folder_also_by_home(tmp_path, monkeypatch):
     from wm_plugin.tiny.policy import make_tokenizer

@@ -1,7 +1,7 @@
 # `make demo` and `make test` work on a fresh machine with Python 3.11 or 3.12 and nothing else: they make what they need.
 #   PYTHON=python3.12      the interpreter to make environments with
 #   CONSTRAINTS=           leave the CPU build of torch out, e.g. on a GPU machine
-#   JOBS=8                 processes for the fast tests
+#   JOBS=8                 processes for the tests, but for verl's slow ones, which are processes enough
 #   PINS='trl==1.9.2'      another release of the host than the newest, in an environment made anew; with one host's targets
 PYTHON ?= python3
 CONSTRAINTS ?= constraints/cpu.txt
@@ -57,7 +57,7 @@ test-slow:
 	$(MAKE) test-slow-verl
 
 test-slow-trl: $(TRL)/.done
-	$(call PYTEST,$(TRL)) $(SLOW)
+	$(call PYTEST,$(TRL)) $(SLOW) -n $(JOBS) --dist loadfile
 
 test-slow-verl: $(VERL)/.done
 	$(call PYTEST,$(VERL)) $(SLOW) tests/on_verl

@@ -151,6 +151,7 @@ def started():
     return model
 
 
+@pytest.mark.slow
 def test_the_warm_start_learns_to_write_plans_and_is_seeded(started) -> None:
     boards = make_boards(40, 5, held_out=True)
     untrained, trained = (play(model, TOKENIZER, boards, 0) for model in (make_model(TOKENIZER, 0), started))
@@ -164,6 +165,7 @@ def test_the_warm_start_learns_to_write_plans_and_is_seeded(started) -> None:
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
 
 
+@pytest.mark.slow
 def test_the_first_turn_of_an_episode_is_the_whole_of_one_of_a_single_turn(started) -> None:
     boards = make_boards(60, 6)
     before = torch.get_rng_state()

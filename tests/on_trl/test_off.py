@@ -12,10 +12,9 @@ from wm_plugin import EchoConfig
 from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer
 
 # the others run the same lines of ours: TRL computes its loss before the term is added
-LOSSES = [
-    pytest.param({"loss_type": name}, marks=[] if name in ("grpo", "dapo") else pytest.mark.slow)
-    for name in ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo")
-]
+CASES = [{"loss_type": name} for name in ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo")]
+CASES += [{"importance_sampling_level": "sequence"}, {"beta": 0.1}, {"steps_per_generation": 4}]
+FAST = ({"loss_type": "dapo"}, {"beta": 0.1})
 
 
 class Stock(Scripted, GRPOTrainer):
@@ -37,12 +36,7 @@ def trained(cls, fields, **kwargs):
 
 @pytest.mark.parametrize(
     "fields",
-    [
-        *LOSSES,
-        pytest.param({"importance_sampling_level": "sequence"}, marks=pytest.mark.slow),
-        {"beta": 0.1},
-        {"steps_per_generation": 4},
-    ],
+    [pytest.param(case, marks=[] if case in FAST else pytest.mark.slow) for case in CASES],
     ids=lambda fields: "-".join(map(str, fields.values())),
 )
 def test_bit_identical_to_the_host(fields):

@@ -107,7 +107,7 @@ def test_groups_of_several_prompts_and_rollouts_made_ahead_have_one_budget():
     assert series(trainer, "wm/turn_budget") == [5, 4, 3]
 
 
-@pytest.mark.parametrize("given", ["argument", "config"])
+@pytest.mark.parametrize("given", [pytest.param("argument", marks=pytest.mark.slow), "config"])
 def test_evaluations_have_the_first_value(given):
     fields = {"eval_strategy": "steps", "eval_steps": 2, "per_device_eval_batch_size": 4, "max_steps": 4}
     if given == "config":
@@ -124,7 +124,8 @@ def test_evaluations_have_the_first_value(given):
     assert not [key for row in trainer.state.log_history for key in row if "eval" in key and "turn_budget" in key]
 
 
-@pytest.mark.parametrize("step", [3, 4])  # in the middle of a window, and after it
+# in the middle of a window, and after it
+@pytest.mark.parametrize("step", [3, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_resume_goes_on_exactly(tmp_path, step):
     fields = {"output_dir": str(tmp_path), "save_strategy": "steps", "save_steps": 1, "max_steps": 8}
     whole = walker(TurnBudget(**TURN_BUDGET), learning_rate=1e-3, **fields)

@@ -307,7 +307,7 @@ def test_half_a_surrogate_pair_is_left_out(tmp_path):
         (("--as", "imitation", "--per-task", "2"), "wm: imitation takes every trajectory"),
         (("--as", "rft", "--per-task", "0"), "wm: per_task is 0"),
         (("--max-tokens", "9"), "wm: max_tokens needs a tokenizer"),
-        (("--tokenizer", "./no/such/folder"), "wm: tokenizer: there is no directory"),
+        (("--tokenizer", "./no/such/folder"), "wm: tokenizer ./no/such/folder: no tokenizer, there is no such folder"),
         (("--out", "x.csv"), "wm: x.csv: write a name"),
         (("--host", "verl"), "wm: x.jsonl: verl's SFT reads parquet only"),
         (("--history", "-1"), "wm: history is -1"),

@@ -122,4 +122,4 @@ def test_a_dataset_without_what_the_reward_needs_is_one_line(tmp_path, monkeypat
     assert train.main(arguments) == 2
     line = capsys.readouterr().err.partition("wm train: ")[2]  # after a bar of progress
     assert line.count("\n") == 1
-    assert "reward rwml needs the column 'observer', and the dataset has target, observers; did you mean" in line
+    assert "reward rwml needs the column 'observer'; did you mean" in line

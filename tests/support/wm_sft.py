@@ -25,7 +25,7 @@ def make_data(folder: Path, host: str) -> tuple[Path, Path]:
     write((_trajectory(number) for number in range(ROWS)), policy / "rollouts.jsonl")
     built = build(policy / "rollouts.jsonl", "word2world", host, out, tokenizer=policy, turn_information=True)
     assert built.rows == ROWS
-    assert built.left.dropped["echo"] > ROWS  # several in a dialogue
+    assert built.exclusions.dropped["echo"] > ROWS  # several in a dialogue
     return policy, out
 
 

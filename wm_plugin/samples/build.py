@@ -93,7 +93,7 @@ def build(
         exclusions=report.exclusions,
     )
     if isinstance(tokenizer, str | Path):
-        tokenizer = load_tokenizer(tokenizer)
+        tokenizer = load_tokenizer(tokenizer, field="tokenizer")
     tokeniser = None if tokenizer is None else Tokeniser(tokenizer)
     report.rows = write_rows(_rows(watch(made), kind, host, tokeniser, max_tokens, split, report), Path(out))
     return report

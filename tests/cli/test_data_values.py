@@ -96,7 +96,10 @@ def test_history_in_tokens(capsys, source, tokenizer, tmp_path):
     [
         (("--history-tokens", "5"), "wm: --history-tokens TOKENS and --tokenizer PATH go together: give both or none"),
         (("--tokenizer", "t"), "wm: --history-tokens TOKENS and --tokenizer PATH go together: give both or none"),
-        (("--history-tokens", "5", "--tokenizer", "./nowhere"), "wm: --tokenizer ./nowhere: no tokenizer, there is no such folder"),
+        (
+            ("--history-tokens", "5", "--tokenizer", "./nowhere"),
+            "wm: --tokenizer ./nowhere: no tokenizer, there is no such folder",
+        ),
         (("--history-tokens", "5", "--tokenizer", "{tokenizer}", "--history", "2"), "wm: argument --history"),
         (("--history-tokens", "-1", "--tokenizer", "{tokenizer}"), "wm: history_tokens is -1"),
     ],

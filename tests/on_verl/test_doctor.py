@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("verl")
 
 from wm_plugin.cli.main import main
+from wm_plugin.runtime.hooks import Hook
 from wm_plugin.tiny.policy import make_tokenizer
 from wm_plugin.verl import doctor, support
 
@@ -38,7 +39,7 @@ def test_verl_can_be_told_to_leave_the_plug_in_out(policy, state, monkeypatch):
 
 def test_what_is_missing_is_named(monkeypatch):
     monkeypatch.setattr(doctor, "UNDECLARED", ("torch", "no-such-package"))
-    monkeypatch.setattr(support, "HOOKS", (("verl.trainer.ppo.v1.trainer_base", "PPOTrainer.gone", ()),))
+    monkeypatch.setattr(support, "HOOKS", (Hook("verl.trainer.ppo.v1.trainer_base", "PPOTrainer.gone"),))
     monkeypatch.setattr(doctor.verl, "__version__", "0.8.0")
     checks = by_name(doctor.checks())
     assert checks["verl"].detail == "0.8.0 is outside the supported range >=0.9.1,<0.10"

@@ -16,6 +16,8 @@ if sys.modules.get("verl") is None and importlib.util.find_spec("verl") is None:
 
 from wm_plugin.verl import registration
 
+__all__: list[str] = []  # verl finds what it needs by name: see `names` and `registration`
+
 try:
     registration.arm()
 except Exception as error:

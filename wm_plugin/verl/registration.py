@@ -4,7 +4,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from wm_plugin.verl.hooks import on_import
+from wm_plugin.verl.after_import import on_import
 from wm_plugin.verl.names import AGENT_LOOP, TRAINER_MODE
 
 _armed = False

@@ -3,7 +3,7 @@
 import functools
 from types import ModuleType
 
-from wm_plugin.verl.hooks import on_import
+from wm_plugin.verl.after_import import on_import
 
 ROLLOUT = "hf_cpu"  # actor_rollout_ref.rollout.name
 PARSER = "wm_tiny"  # actor_rollout_ref.rollout.multi_turn.format

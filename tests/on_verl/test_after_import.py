@@ -11,8 +11,7 @@ import pytest
 
 pytest.importorskip("verl")
 
-from wm_plugin.errors import MissingExtraError
-from wm_plugin.verl.hooks import on_import
+from wm_plugin.verl.after_import import on_import
 
 
 @pytest.fixture
@@ -86,17 +85,11 @@ def test_a_module_that_does_not_exist_stays_missing(module):
 
 def test_too_late_is_an_error(tmp_path, monkeypatch):
     (tmp_path / "asks_for_itself.py").write_text(
-        "from wm_plugin.verl.hooks import on_import\non_import(__name__, lambda _: None)\n"
+        "from wm_plugin.verl.after_import import on_import\non_import(__name__, lambda _: None)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(RuntimeError, match="asks_for_itself is being imported at this moment"):
         importlib.import_module("asks_for_itself")
-
-
-def test_without_wrapt_the_plugin_says_what_to_install(module, monkeypatch):
-    monkeypatch.setitem(sys.modules, "wrapt", None)
-    with pytest.raises(MissingExtraError, match=r"wm_plugin.verl needs wrapt: pip install 'wm-plugin\[verl\]'"):
-        on_import(module, lambda _: None)
 
 
 def test_the_plugin_is_loaded_inside_verls_import_and_waits_for_its_registries():

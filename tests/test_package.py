@@ -9,22 +9,12 @@ from pathlib import Path
 import pytest
 
 import wm_plugin
+from support.rooms import CORE
 from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.registry import Registry, import_object
 
 ROOT = Path(__file__).parents[1]
 HOSTS = ("trl", "verl", "ray")
-CORE = (
-    "tokens",
-    "runtime",
-    "objectives",
-    "rewards",
-    "trajectories",
-    "samples",
-    "environments",
-    "agents",
-    "evaluation",
-)
 
 
 def modules(folder):

@@ -9,27 +9,11 @@ from typing import Any
 
 import pytest
 
+from support.rooms import ROOMS
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "wm_plugin"
 
-# From the bottom up: a room may use those before it. CONTRIBUTING.md has the same list with what each holds.
-ROOMS = (
-    "errors",
-    "registry",
-    "tokens",
-    "runtime",
-    "objectives",
-    "rewards",
-    "trajectories",
-    "samples",
-    "environments",
-    "agents",
-    "evaluation",
-    "tiny",
-    "trl",
-    "verl",
-    "cli",
-)
 # Neither host's adapter uses the other's.
 APART = {("verl", "trl")}
 # Rooms whose `__init__` offers nothing: their modules are imported by name.

@@ -1,0 +1,22 @@
+"""The rooms of the package, for the tests of its structure."""
+
+# From the bottom up: a room may use those before it. CONTRIBUTING.md has the same list with what each holds.
+ROOMS = (
+    "errors",
+    "registry",
+    "tokens",
+    "runtime",
+    "objectives",
+    "rewards",
+    "trajectories",
+    "samples",
+    "environments",
+    "agents",
+    "evaluation",
+    "tiny",
+    "trl",
+    "verl",
+    "cli",
+)
+# Neither a host's adapter nor what needs transformers; errors and registry come with any of them.
+CORE = ROOMS[ROOMS.index("tokens") : ROOMS.index("tiny")]

@@ -22,13 +22,13 @@ def import_object(path: str, *, field: str) -> Any:
                 f"{field}: there is no module {module_name!r} (in {path!r}); is it on the PYTHONPATH?"
             ) from None
         raise
-    found: Any = module
+    target: Any = module
     for part in name.split("."):
-        if not hasattr(found, part):
+        if not hasattr(target, part):
             public = [key for key in dir(module) if not key.startswith("_")]
             raise UserError(f"{field}: {module_name} has no {part!r}{nearest(part, public)}")
-        found = getattr(found, part)
-    return found
+        target = getattr(target, part)
+    return target
 
 
 class Registry:

@@ -43,12 +43,12 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`ok` is False if a check failed; a warning leaves it."""
-    found = versions()
-    checks = [*_hosts(found), *_tokenizer(args.tokenizer, found), _recipes()]
+    installed = versions()
+    checks = [*_hosts(installed), *_tokenizer(args.tokenizer, installed), _recipes()]
     return {
         "ok": all(check.state != "fail" for check in checks),
         "checks": [dataclasses.asdict(check) for check in checks],
-        "versions": found,
+        "versions": installed,
     }
 
 
@@ -71,21 +71,21 @@ def show(result: dict[str, Any]) -> None:
 
 def versions() -> dict[str, str | None]:
     """The installed versions, read without importing anything; None where a package is not installed."""
-    found: dict[str, str | None] = {"python": platform.python_version()}
+    installed: dict[str, str | None] = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            installed[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            found[package] = None
-    return found
+            installed[package] = None
+    return installed
 
 
-def _hosts(found: dict[str, str | None]) -> list[Check]:
-    if not found["trl"] and not found["verl"]:
+def _hosts(installed: dict[str, str | None]) -> list[Check]:
+    if not installed["trl"] and not installed["verl"]:
         return [Check("hosts", "fail", "neither trl nor verl is installed", "pip install 'wm-plugin[trl]'")]
     checks: list[Check] = []
     for host in _HOSTS:
-        checks += _host(host, found[host])
+        checks += _host(host, installed[host])
     return checks
 
 
@@ -102,19 +102,19 @@ def _host(name: str, version: str | None) -> list[Check]:
     return checks
 
 
-def _tokenizer(name: str | None, found: dict[str, str | None]) -> list[Check]:
+def _tokenizer(name: str | None, installed: dict[str, str | None]) -> list[Check]:
     if name is None:
         return []
-    if not found["trl"] and not found["verl"]:
+    if not installed["trl"] and not installed["verl"]:
         raise UserError("--tokenizer is checked against trl or verl; install one: pip install 'wm-plugin[trl]'")
     from wm_plugin.tokens.tokenizer import load_tokenizer
 
     tokenizer, checks = load_tokenizer(name, field="--tokenizer"), []
-    if found["trl"]:
+    if installed["trl"]:
         from wm_plugin.trl.doctor import check_tokenizer
 
         checks.append(check_tokenizer(tokenizer))
-    if found["verl"]:
+    if installed["verl"]:
         from wm_plugin.verl.doctor import check_tokenizer as check_on_verl
 
         checks.append(check_on_verl(tokenizer, _model_type(name)))
@@ -143,10 +143,10 @@ def _recipes() -> Check:
 
 
 def _yaml_names(folder: Any, prefix: str = "") -> list[str]:
-    found = []
+    names = []
     for entry in folder.iterdir():
         if entry.is_dir():
-            found += _yaml_names(entry, f"{prefix}{entry.name}/")
+            names += _yaml_names(entry, f"{prefix}{entry.name}/")
         elif entry.name.endswith((".yaml", ".yml")):
-            found.append(prefix + entry.name)
-    return found
+            names.append(prefix + entry.name)
+    return names

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.host
 def test_the_first_example_prints_what_it_says(tmp_path):
     pytest.importorskip("trl", minversion="1.8")

@@ -100,6 +100,7 @@ def test_dead_and_hung_episodes_are_counted_and_the_rest_goes_on(tmp_path):
     assert json.loads(rejects[0]["raw"]) == {"seed": 3}
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_and_loses_a_shard_at_most(tmp_path):
     command = [sys.executable, "-m", "wm_plugin.cli.main", "env", "rollout", "own_world:SlowEnvironment", "--json"]
     command += ["--policy", "random", "--count", "24", "--out", str(tmp_path / "x.jsonl"), "--shard-size", "4"]

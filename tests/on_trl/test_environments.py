@@ -87,6 +87,7 @@ def test_an_environment_is_trained_in_for_two_steps_and_shows_what_it_shows_with
         assert 0 <= step["wm/env/invalid_share"] <= 1
 
 
+@pytest.mark.slow
 def test_several_environments_in_one_run():
     names = ("grid", "sql", "wordle")
     found = {name: episodes(name, "trl", 1)[0] for name in names}

@@ -74,6 +74,7 @@ def worker(folder):
     return make_worker(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_two_ranks(two_ranks, worker, name):
     found, options = two_ranks[name], CASES[name]
@@ -109,6 +110,7 @@ def test_two_ranks(two_ranks, worker, name):
             assert (after - before - echo.coeff * expected).norm() <= 1e-6 * echo.coeff * expected.norm()
 
 
+@pytest.mark.slow
 def test_the_cases_are_what_they_are_called(two_ranks):
     def tokens(name):
         rollouts = make_rollouts(**CASES[name]["rollouts"])

@@ -25,6 +25,7 @@ def row(number: int) -> dict:
     return {"id": number, "messages": [says, {"role": "user", "content": f"é {number}"}] * (number % 4 + 1)}
 
 
+@pytest.mark.slow
 def test_it_is_what_one_process_makes(cluster, tmp_path):
     lines = [json.dumps(row(number)) if number % 9 else '{"messages": 5}' for number in range(1, 200)]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))

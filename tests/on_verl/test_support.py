@@ -249,6 +249,7 @@ def run(*arguments, **environment):
     return subprocess.run([sys.executable, *arguments], env=values, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_main_refuses_in_one_line_before_ray_starts(tmp_path):
     command = [
         "-m",
@@ -286,6 +287,7 @@ assert _agent_loop_registry["wm_tool_agent"]["_target_"].startswith("wm_plugin.v
     assert min(taken) < 0.005
 
 
+@pytest.mark.slow
 def test_the_plugin_loads_by_its_entry_point():
     code = (
         "import verl; from verl.trainer.ppo.v1 import get_trainer_cls; print(get_trainer_cls('world_model').__module__)"

@@ -177,6 +177,7 @@ def test_any_argument_gives_text_or_a_value_error(name: str) -> None:
     fuzz()
 
 
+@pytest.mark.slow
 def test_episodes_are_the_same_in_a_process_with_other_hashes() -> None:
     names = [name for name in NAMES if not load(name).missing()]
     code = f"import test_protocol\nprint(*[test_protocol.transcript(name) for name in {names}])"

@@ -10,7 +10,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from wm_plugin.errors import UserError
-from wm_plugin.rewards.extract import extract
+from wm_plugin.rewards.extract import _ENDS, extract
 from wm_plugin.samples.prompts import FAMILIES, STAGES, dialogue, load, render, target
 from wm_plugin.trajectories import Trajectory, Transition, Turn, expand
 from wm_plugin.trajectories.errors import RowError
@@ -200,6 +200,7 @@ def test_variants_and_stages_that_do_not_exist():
 @example(text="</next_state")
 @example(text="\n<next_state\n")
 @example(text="a </next_state> b")
+@example(text="<|return|>")
 @pytest.mark.parametrize("family", ["rwml", "word2world", "os"])
 def test_a_label_gives_its_observation_back(family, text):
     prompts = ours(family)
@@ -209,7 +210,7 @@ def test_a_label_gives_its_observation_back(family, text):
             with pytest.raises(RowError, match="the observation holds"):
                 target(environment(text), prompts, thinking=thinking)
         else:
-            assume(prompts.tag or not text.rstrip().endswith("</s>"))  # without a tag, an end of text
+            assume(prompts.tag or not text.rstrip().endswith(_ENDS))  # without a tag, the end of a turn
             label = target(environment(text), prompts, thinking=thinking)
             assert extract(label, prompts.tag) == ("", text.strip())  # which strips what it finds
             assert text in label

@@ -65,11 +65,10 @@ def loads(text: str | bytes, *, strict: bool = False, largest: int = LARGEST, le
 
 def _check_depth(text: str | bytes, levels: int) -> None:
     opening: tuple[Any, Any] = ("[", "{") if isinstance(text, str) else (b"[", b"{")
-    if text.count(opening[0]) + text.count(opening[1]) > levels:
-        nesting = Nesting(levels)
-        nesting.cut(text.encode(errors="replace") if isinstance(text, str) else text)
-        if nesting.too_deep:
-            raise BoundsError(f"nested more than {levels} levels deep")
+    if text.count(opening[0]) + text.count(opening[1]) <= levels:
+        return
+    if not Nesting(levels).follow(text.encode(errors="replace") if isinstance(text, str) else text):
+        raise BoundsError(f"nested more than {levels} levels deep")
 
 
 class Nesting:
@@ -91,9 +90,11 @@ class Nesting:
 
     def cut(self, piece: bytes) -> bytes:
         """The next piece, without what is too deep."""
-        if not piece:
-            return piece
-        rest, escaped = (piece[1:], False) if self._escaped else (piece, False)
+        return piece if self.follow(piece) else self._without_deep(piece)
+
+    def follow(self, piece: bytes) -> bool:
+        """Goes on to the next piece, unless there is something too deep in it."""
+        rest, escaped = (piece[1:], False) if self._escaped and piece else (piece, self._escaped)
         if b"\\" in rest:
             rest = rest.replace(b"\\\\", b"")
             escaped = rest.endswith(b"\\")
@@ -102,38 +103,39 @@ class Nesting:
         steps = array("b", b"".join(pieces[self._in_string :: 2]).translate(_STEPS))
         if self._depth > self.levels or (steps and self._depth + max(accumulate(steps)) > self.levels):
             self.too_deep = True
-            return self._without_deep(piece)
+            return False
         self._escaped = escaped
         self._in_string ^= len(pieces) % 2 == 0
         self._depth = max(self._depth + sum(steps), 0)
-        return piece
+        return True
 
     def _without_deep(self, piece: bytes) -> bytes:
         """Byte by byte: the first level that is too deep stays, and is empty."""
         kept: list[bytes] = []
         skipped = 0 if self._escaped else -1  # the place of a byte that is escaped
         start: int | None = 0 if self._depth <= self.levels else None
+        depth, in_string, deepest = self._depth, self._in_string, self.levels + 1
         for match in _STRUCTURE.finditer(piece):
             place, byte = match.start(), match[0]
             if place == skipped:
                 continue
-            if self._in_string:
+            if in_string:
                 if byte == b"\\":
                     skipped = place + 1
                 elif byte == b'"':
-                    self._in_string = False
+                    in_string = False
             elif byte == b'"':
-                self._in_string = True
+                in_string = True
             elif byte in b"[{":
-                self._depth += 1
-                if self._depth == self.levels + 1 and start is not None:
+                depth += 1
+                if depth == deepest and start is not None:
                     kept.append(piece[start : place + 1])
                     start = None
             elif byte in b"]}":
-                if self._depth == self.levels + 1:
+                if depth == deepest:
                     start = place
-                self._depth = max(self._depth - 1, 0)
-        self._escaped = skipped == len(piece)
+                depth = max(depth - 1, 0)
+        self._depth, self._in_string, self._escaped = depth, in_string, skipped == len(piece)
         if start is not None:
             kept.append(piece[start:])
         return b"".join(kept)

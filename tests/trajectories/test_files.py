@@ -127,6 +127,21 @@ def test_a_broken_first_line_does_not_hide_the_format(rows):
     assert rows(b'[{"a": 1}, ' + line("b") + b"]", "openai")[1:] == ["b"]
 
 
+@pytest.mark.parametrize("cut", [20_000, 70_000, 200_000])
+@pytest.mark.parametrize("length", [5, 100_000])
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize(
+    "begin", [b'{"messages": [', b'{"messages": [' + b"1, " * 25_000, b'["', b"[1, ", b"[1]\n[", b"x"]
+)
+def test_a_long_row_that_is_cut_off_is_one_reject(rows, begin, place, length, cut):
+    """The layout follows from complete rows, however long the first of them is."""
+    lines = [line(f"{number}" + "x" * length) for number in range(4)]
+    lines.insert(place, begin + b'{"role": "user", "content": "' + b"y" * cut)
+    texts = rows(b"\n".join(lines))
+    assert [text[0] for text in texts if text[0] != "!"] == ["0", "1", "2", "3"]
+    assert len(texts) == 5 + begin.count(b"\n")
+
+
 def test_rejected_lines_are_kept_as_they_were(tmp_path):
     path = tmp_path / "x.jsonl"
     path.write_bytes(line("a") + b'\n{"b\xff": "\xc3\xa9"\r\n')

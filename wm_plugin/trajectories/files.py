@@ -25,7 +25,7 @@ _HEAD = 1 << 16  # bytes by which `head` tells the layout
 _EVENTS = 20_000  # of a document's parser, for the same purpose
 _ROWS = 20  # of an array, for the same purpose
 _BUFFER = 1 << 22  # bytes; ijson scans a long string from its start for every buffer
-_LINE = 1 << 26  # bytes read at once at most, except where a whole line or document is needed
+_RAW = 1 << 10  # bytes of a line too long to be read that are kept with its rejection
 # What ijson and the file raise on a broken document.
 BROKEN = (ijson.JSONError, UnicodeDecodeError, RecursionError, OSError, EOFError, zlib.error)
 
@@ -93,8 +93,8 @@ def head(path: Path) -> Head:
             while start.isspace() and (more := file.read(_HEAD)):
                 start = more
             full = len(start) == _HEAD
-            if full and b"\n" not in start.lstrip():  # a line longer than _HEAD; one longer than _LINE is a document
-                start += file.readline(_LINE)
+            if full and b"\n" not in start.lstrip():  # a line longer than _HEAD; one longer than LARGEST is a document
+                start += file.readline(LARGEST)
                 start += file.read(_HEAD)
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: {error}") from None
@@ -102,17 +102,21 @@ def head(path: Path) -> Head:
     if not text:
         raise UserError(f"{path}: the file is empty")
     line, _, rest = text.partition(b"\n")
-    if text[:1] == b"[" and not (_loads(line) == [] and _later(rest)):
-        return Head("array", _first(path))
+    if text[:1] == b"[":
+        first = _first(path) if not isinstance(_loads(line), list) or not rest.strip() else None
+        if first is not None or not (later := _later(path)):
+            return Head("array", first)
+        return Head("lines", later)
     if text[:1] != b"{":
-        if later := _later(rest):
+        if later := _later(path):
             return Head("lines", later)
         raise UserError(f"{path}: not JSON (it begins with {text[:20]!r}); known are .json, .jsonl, .traj and .parquet")
     record = _loads(line)
     if isinstance(record, dict):
         return Head("lines" if rest.strip() else "one", record)
     keys, broken = _keys(path)
-    if broken and (later := _later(rest)):
+    # the parser may not have come to the end of a long first line; if that is a row cut off, one of the next lines is whole
+    if (broken or len(line) > _EVENTS) and (later := _later(path, math.inf if broken else _ROWS)):
         return Head("lines", later)
     whole = _loads(text) if not full else None  # a small document is its own sample
     return Head("document", whole if isinstance(whole, dict) else keys)
@@ -142,8 +146,8 @@ def ranges(path: Path, size: int) -> Iterator[tuple[int, int, int]]:
     with open_file(path) as file:
         start = end = file.tell()
         first = row = 0
-        for line in file:
-            end += len(line)
+        for line, length in _bounded(file):
+            end += length
             row += not line.isspace()
             if end - start >= size:
                 yield start, end, first
@@ -152,11 +156,22 @@ def ranges(path: Path, size: int) -> Iterator[tuple[int, int, int]]:
             yield start, end, first
 
 
+def _bounded(file: IO[bytes]) -> Iterator[tuple[bytes, int]]:
+    """The lines of a file and their lengths. Of one that is too long only the beginning is kept, too much of it to be parsed."""
+    while line := file.readline(LARGEST + 1):
+        length = len(line)
+        if length > LARGEST and not line.endswith(b"\n"):
+            while not (more := file.readline(_BUFFER)).endswith(b"\n") and more:
+                length += len(more)
+            length += len(more)
+        yield line, length
+
+
 def whole(path: Path) -> Record:
     """The single record of a file that is one document."""
     with open_file(path) as file:
         try:
-            return parse(0, file.read())
+            return parse(0, file.read(LARGEST + 1))
         except (OSError, EOFError, zlib.error) as error:
             return Record(0, error=_broken(error))
 
@@ -168,8 +183,8 @@ def lines(path: Path, start: int = 0, end: int | None = None, row: int = 0) -> I
             file.seek(start)
         left = math.inf if end is None else end - start
         try:
-            for line in file:
-                left -= len(line)
+            for line, length in _bounded(file):
+                left -= length
                 if not line.isspace():
                     yield parse(row, line)
                     row += 1
@@ -276,6 +291,7 @@ def parse(row: int, line: bytes) -> Record:
         reason, kind = f"not JSON: {error.msg} at character {error.pos}", "not JSON"
     except ValueError as error:
         reason, kind = str(error), "out of bounds"
+    line = line[:_RAW] if len(line) > LARGEST else line
     return Record(row, error=RowError(reason, kind), raw=line.decode(errors="backslashreplace").rstrip("\r\n"))
 
 
@@ -286,10 +302,18 @@ def _loads(text: bytes) -> Any:
         return None
 
 
-def _later(text: bytes) -> dict[str, Any] | None:
-    """The first later line that is an object, for files whose first line is broken."""
-    lines = (_loads(line) for line in text.split(b"\n") if line[:1] == b"{")
-    return next((value for value in lines if isinstance(value, dict)), None)
+def _later(path: Path, count: float = math.inf) -> dict[str, Any] | None:
+    """The first object that is a line, of so many, for files whose first line is broken. Lines are read whole, however long."""
+    with open_file(path) as file:
+        try:
+            for number, (line, _) in enumerate(_bounded(file)):
+                if number > count:
+                    break
+                if line[:1] == b"{" and isinstance(value := _loads(line), dict):
+                    return value
+        except (OSError, EOFError, zlib.error):
+            pass  # reading the records reports the error
+    return None
 
 
 def _first(path: Path) -> Any:

@@ -1,13 +1,13 @@
 """`wm data inspect`: statistics of datasets, as a table and as a page."""
 
 import argparse
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from wm_plugin.cli.data.support import progress, token_counter
 from wm_plugin.errors import UserError
+from wm_plugin.untrusted import loads
 
 
 def add_parser(steps: Any) -> argparse.ArgumentParser:
@@ -93,5 +93,8 @@ def _easy(source: Path) -> dict[str, float]:
     scores = source.with_name(f"{source.stem}.easy.jsonl")
     if not scores.is_file():
         return {}
-    flags = [bool(json.loads(line)["easy"]) for line in scores.read_text(encoding="utf-8").splitlines() if line]
+    try:
+        flags = [bool(loads(line)["easy"]) for line in scores.read_bytes().splitlines() if line]
+    except (ValueError, LookupError, TypeError, OSError):
+        raise UserError(f"{scores}: not what wm data easy writes; remove it, or move it elsewhere") from None
     return {"easy_share": sum(flags) / len(flags)} if flags else {}

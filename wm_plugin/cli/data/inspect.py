@@ -29,12 +29,15 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`datasets`: the figures of each source by its name; `html`, if a page was written."""
+    from wm_plugin.trajectories.outputs import check_apart
     from wm_plugin.trajectories.summary import Summary
 
     if args.samples < 0:
         raise UserError(f"--samples is {args.samples}; write a number >= 0")
     if len(set(args.sources)) < len(args.sources):
         raise UserError("a source is named twice; name each once")
+    if args.html:
+        check_apart(args.sources, {"--html": Path(args.html)})
     measure = token_counter(args.tokenizer) if args.tokenizer else None
     summaries = {}
     for source in args.sources:

@@ -44,6 +44,7 @@ def test_convert_counts_what_was_read_and_what_was_not(capsys, source, tmp_path)
         "rejected_by_reason": {"not JSON": 1},
         "files": 1,
         "out": str(tmp_path / "out.jsonl"),
+        "ok": True,
     }
     (reject,) = map(json.loads, (tmp_path / "out.rejects.jsonl").read_text().splitlines())
     assert (reject["file"], reject["row"], reject["raw"]) == ("rollouts.jsonl", 1, "not json")

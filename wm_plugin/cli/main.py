@@ -12,7 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module, metadata
 from typing import Any, NoReturn
 
@@ -75,6 +75,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+    except OSError as error:  # a full disk, a folder that may not be written to, an output that was closed
+        if error.errno is None:
+            raise  # not the system's
+        where = f"{error.filename}: " if error.filename is not None else ""
+        with suppress(OSError, ValueError, AttributeError):
+            print(f"wm: {_one_line(f'{where}{error.strerror or error}')}", file=sys.stderr)
+        return 1
 
 
 @contextmanager
@@ -83,9 +90,11 @@ def _output() -> Iterator[None]:
     try:
         yield
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python must not flush into the pipe again
-        raise SystemExit(1) from None
+        if isinstance(error, BrokenPipeError):
+            raise SystemExit(1) from None
+        raise
 
 
 def _run(argv: list[str]) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.trajectories import parquet
 from wm_plugin.trajectories.errors import RowError
+from wm_plugin.untrusted import loads
 
 Row = tuple[str, dict[str, Any]]  # its place in the file, and its content
 
@@ -109,11 +110,13 @@ def _lines(path: Path) -> Iterator[Row]:
     for number, line in enumerate(read_text(path, "ROLLOUTS").split("\n"), 1):
         if line.strip():
             try:
-                yield f"{path}:{number}", json.loads(line)
+                yield f"{path}:{number}", loads(line)
             except json.JSONDecodeError as error:
                 raise UserError(
                     f"{path}:{number}: not JSON ({error.msg} at column {error.colno}); write one JSON object a line"
                 ) from None
+            except ValueError as error:
+                raise UserError(f"{path}:{number}: {error}") from None
 
 
 def _parquet(path: Path) -> Iterator[Row]:

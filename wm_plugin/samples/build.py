@@ -12,6 +12,7 @@ from wm_plugin.samples.rows import HOSTS, Row, check_rows_out, rl_row, sft_row, 
 from wm_plugin.samples.sample import Sample
 from wm_plugin.samples.tokenize import Tokeniser
 from wm_plugin.tokens.tokenizer import load_tokenizer
+from wm_plugin.trajectories.outputs import check_apart
 
 
 @dataclass
@@ -79,6 +80,7 @@ def build(
     if max_tokens is not None and tokenizer is None:
         raise UserError("max_tokens needs a tokenizer to count with")
     check_rows_out(Path(out), host, KINDS[kind].form)
+    check_apart([source, *corpora], {"--out": Path(out)})
     report = Report()
     made = samples(
         source,

@@ -13,6 +13,7 @@ from wm_plugin.samples.prompts import Prompts, render
 from wm_plugin.tokens.message import Message
 from wm_plugin.trajectories.outputs import atomic
 from wm_plugin.trajectories.schema import Transition
+from wm_plugin.untrusted import loads
 
 T = TypeVar("T")
 VERSION = 1  # of the folder's layout
@@ -116,9 +117,11 @@ def same_settings(path: Path, settings: dict[str, Any], what: str) -> None:
             unfinished.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         return
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
+        stored = loads(path.read_bytes())
     except ValueError:
-        raise UserError(f"{path}: not JSON; name another folder, or remove this one") from None
+        stored = None
+    if not isinstance(stored, dict):
+        raise UserError(f"{path}: not JSON; name another folder, or remove this one")
     differing = [name for name in sorted({*settings, *stored}) if settings.get(name) != stored.get(name)]
     if differing:
         changes = ", ".join(f"{name} {_short(stored.get(name))} -> {_short(settings.get(name))}" for name in differing)
@@ -143,10 +146,11 @@ def _write_shard(path: Path, transitions: Sequence[Transition], outputs: Sequenc
 
 def _read_shard(path: Path, transitions: Sequence[Transition]) -> list[list[str]]:
     try:
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        rows = [loads(line) for line in path.read_bytes().splitlines()]
         outputs = [row.pop("outputs") for row in rows]
     except (ValueError, KeyError, AttributeError, TypeError):
         rows, outputs = [], []
-    if rows != [_key(transition) for transition in transitions]:
+    texts = all(isinstance(row, list) and all(isinstance(text, str) for text in row) for row in outputs)
+    if not texts or rows != [_key(transition) for transition in transitions]:
         raise UserError(f"{path}: damaged, or of other transitions; remove it, and it is made again")
     return outputs

@@ -62,9 +62,9 @@ def _turn_messages(turn: Turn, number: int) -> list[Message]:
     call_ids = _call_ids(calls, number)
     messages = [action_message(turn.action, number)]
     for observation in turn.observations:
-        if observation.kind == "tool" and observation.call is not None and observation.call < len(calls):
-            name = observation.tool or calls[observation.call].name
-            call_id = call_ids[observation.call]
+        call = observation.call
+        if observation.kind == "tool" and call is not None and 0 <= call < len(calls):
+            name, call_id = observation.tool or calls[call].name, call_ids[call]
             messages.append({"role": "tool", "tool_call_id": call_id, "name": name, "content": observation.text})
         else:
             messages.append({"role": _role(observation), "content": observation.text})

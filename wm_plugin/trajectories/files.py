@@ -18,14 +18,14 @@ import ijson
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories import parquet
 from wm_plugin.trajectories.errors import RowError
-from wm_plugin.trajectories.json_values import loads
+from wm_plugin.untrusted import LARGEST, LEVELS, Nesting, deeper, loads
 
 Layout = Literal["lines", "array", "document", "one", "parquet"]
 _HEAD = 1 << 16  # bytes by which `head` tells the layout
 _EVENTS = 20_000  # of a document's parser, for the same purpose
 _ROWS = 20  # of an array, for the same purpose
 _BUFFER = 1 << 22  # bytes; ijson scans a long string from its start for every buffer
-_LINE = 1 << 26  # bytes read at once at most, except where a whole line or document is needed
+_RAW = 1 << 10  # bytes of a line too long to be read that are kept with its rejection
 # What ijson and the file raise on a broken document.
 BROKEN = (ijson.JSONError, UnicodeDecodeError, RecursionError, OSError, EOFError, zlib.error)
 
@@ -93,8 +93,8 @@ def head(path: Path) -> Head:
             while start.isspace() and (more := file.read(_HEAD)):
                 start = more
             full = len(start) == _HEAD
-            if full and b"\n" not in start.lstrip():  # a line longer than _HEAD; one longer than _LINE is a document
-                start += file.readline(_LINE)
+            if full and b"\n" not in start.lstrip():  # a line longer than _HEAD; one longer than LARGEST is a document
+                start += file.readline(LARGEST)
                 start += file.read(_HEAD)
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: {error}") from None
@@ -102,17 +102,21 @@ def head(path: Path) -> Head:
     if not text:
         raise UserError(f"{path}: the file is empty")
     line, _, rest = text.partition(b"\n")
-    if text[:1] == b"[" and not (_loads(line) == [] and _later(rest)):
-        return Head("array", _first(path))
+    if text[:1] == b"[":
+        first = _first(path) if not isinstance(_loads(line), list) or not rest.strip() else None
+        if first is not None or not (later := _later(path)):
+            return Head("array", first)
+        return Head("lines", later)
     if text[:1] != b"{":
-        if later := _later(rest):
+        if later := _later(path):
             return Head("lines", later)
         raise UserError(f"{path}: not JSON (it begins with {text[:20]!r}); known are .json, .jsonl, .traj and .parquet")
     record = _loads(line)
     if isinstance(record, dict):
         return Head("lines" if rest.strip() else "one", record)
     keys, broken = _keys(path)
-    if broken and (later := _later(rest)):
+    # the parser may not have come to the end of a long first line; if that is a row cut off, one of the next lines is whole
+    if (broken or len(line) > _EVENTS) and (later := _later(path, math.inf if broken else _ROWS)):
         return Head("lines", later)
     whole = _loads(text) if not full else None  # a small document is its own sample
     return Head("document", whole if isinstance(whole, dict) else keys)
@@ -142,8 +146,8 @@ def ranges(path: Path, size: int) -> Iterator[tuple[int, int, int]]:
     with open_file(path) as file:
         start = end = file.tell()
         first = row = 0
-        for line in file:
-            end += len(line)
+        for line, length in _bounded(file):
+            end += length
             row += not line.isspace()
             if end - start >= size:
                 yield start, end, first
@@ -152,11 +156,22 @@ def ranges(path: Path, size: int) -> Iterator[tuple[int, int, int]]:
             yield start, end, first
 
 
+def _bounded(file: IO[bytes]) -> Iterator[tuple[bytes, int]]:
+    """The lines of a file and their lengths. Of one that is too long only the beginning is kept, too much of it to be parsed."""
+    while line := file.readline(LARGEST + 1):
+        length = len(line)
+        if length > LARGEST and not line.endswith(b"\n"):
+            while not (more := file.readline(_BUFFER)).endswith(b"\n") and more:
+                length += len(more)
+            length += len(more)
+        yield line, length
+
+
 def whole(path: Path) -> Record:
     """The single record of a file that is one document."""
     with open_file(path) as file:
         try:
-            return parse(0, file.read())
+            return parse(0, file.read(LARGEST + 1))
         except (OSError, EOFError, zlib.error) as error:
             return Record(0, error=_broken(error))
 
@@ -168,8 +183,8 @@ def lines(path: Path, start: int = 0, end: int | None = None, row: int = 0) -> I
             file.seek(start)
         left = math.inf if end is None else end - start
         try:
-            for line in file:
-                left -= len(line)
+            for line, length in _bounded(file):
+                left -= length
                 if not line.isspace():
                     yield parse(row, line)
                     row += 1
@@ -184,8 +199,9 @@ def items(path: Path, place: str) -> Iterator[Record]:
     row = 0
     with open_file(path) as file:
         try:
-            for value in ijson.items(file, place, use_float=True, buf_size=_BUFFER, multiple_values=place == ""):
-                yield Record(row, value)
+            stream = Shallow(file)
+            for value in ijson.items(stream, place, use_float=True, buf_size=_BUFFER, multiple_values=place == ""):
+                yield stream.record(row, value, place)
                 row += 1
             return
         except BROKEN as error:
@@ -198,7 +214,7 @@ def items(path: Path, place: str) -> Iterator[Record]:
     if values is None:
         yield Record(row, error=problem)
     else:
-        yield from (Record(number, value) for number, value in enumerate(values[row:], row))
+        yield from (_checked(number, value, place) for number, value in enumerate(values[row:], row))
 
 
 def pairs(path: Path, place: str = "") -> Iterator[tuple[str, Record]]:
@@ -206,15 +222,17 @@ def pairs(path: Path, place: str = "") -> Iterator[tuple[str, Record]]:
     row = 0
     with open_file(path) as file:
         try:
-            for key, value in ijson.kvitems(file, place, use_float=True, buf_size=_BUFFER):
-                yield key, Record(row, value)
+            stream = Shallow(file)
+            for key, value in ijson.kvitems(stream, place, use_float=True, buf_size=_BUFFER):
+                yield key, stream.record(row, value, f"{place}.key".strip("."))
                 row += 1
             return
         except BROKEN as error:
             problem = _broken(error)
     document = _load_whole(path) if not place else None
     if isinstance(document, dict):
-        yield from ((key, Record(n, value)) for n, (key, value) in enumerate(document.items()) if n >= row)
+        entries = enumerate(document.items())
+        yield from ((key, _checked(n, value, "key")) for n, (key, value) in entries if n >= row)
     else:
         yield "", Record(row, error=problem)
 
@@ -223,10 +241,40 @@ def _load_whole(path: Path) -> Any:
     """A whole document by `loads`, which takes NaN and integers of over 64 bits; None if it is too large or broken."""
     with open_file(path) as file:
         try:
-            text = file.read(_LINE + 1)
+            text = file.read(LARGEST + 1)
         except (OSError, EOFError, zlib.error):
             return None
-    return _loads(text, errors="strict") if len(text) <= _LINE else None
+    if len(text) > LARGEST:
+        return None
+    try:
+        return loads(Nesting().cut(text), levels=LEVELS + 1)  # `_checked` tells what was cut
+    except ValueError:
+        return None
+
+
+class Shallow:
+    """A file to be parsed as a stream, without what is nested too deeply: the streaming parser's memory grows with the depth."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._nesting = Nesting()
+
+    def read(self, size: int = -1) -> bytes:
+        while piece := self._file.read(size):
+            if kept := self._nesting.cut(piece):  # an empty answer would be the file's end
+                return kept
+        return b""
+
+    def record(self, row: int, value: Any, place: str) -> Record:
+        """A value as a record; one that was too deep has an error instead."""
+        return _checked(row, value, place) if self._nesting.too_deep else Record(row, value)
+
+
+def _checked(row: int, value: Any, place: str) -> Record:
+    levels = LEVELS - len(list(filter(None, place.split("."))))
+    if not deeper(value, levels):
+        return Record(row, value)
+    return Record(row, error=RowError(f"nested more than {LEVELS} levels deep", "out of bounds"))
 
 
 def _broken(error: Exception) -> RowError:
@@ -241,24 +289,31 @@ def parse(row: int, line: bytes) -> Record:
         reason, kind = f"not UTF-8 at byte {error.start}", "not UTF-8"
     except json.JSONDecodeError as error:
         reason, kind = f"not JSON: {error.msg} at character {error.pos}", "not JSON"
-    except ValueError:
-        reason, kind = "an integer of thousands of digits", "not JSON"
-    except RecursionError:
-        reason, kind = "nested too deeply", "not JSON"
+    except ValueError as error:
+        reason, kind = str(error), "out of bounds"
+    line = line[:_RAW] if len(line) > LARGEST else line
     return Record(row, error=RowError(reason, kind), raw=line.decode(errors="backslashreplace").rstrip("\r\n"))
 
 
-def _loads(text: bytes, errors: str = "replace") -> Any:
+def _loads(text: bytes) -> Any:
     try:
-        return loads(text.decode(errors=errors))
-    except (ValueError, RecursionError):
+        return loads(text.decode(errors="replace"))
+    except ValueError:
         return None
 
 
-def _later(text: bytes) -> dict[str, Any] | None:
-    """The first later line that is an object, for files whose first line is broken."""
-    lines = (_loads(line) for line in text.split(b"\n") if line[:1] == b"{")
-    return next((value for value in lines if isinstance(value, dict)), None)
+def _later(path: Path, count: float = math.inf) -> dict[str, Any] | None:
+    """The first object that is a line, of so many, for files whose first line is broken. Lines are read whole, however long."""
+    with open_file(path) as file:
+        try:
+            for number, (line, _) in enumerate(_bounded(file)):
+                if number > count:
+                    break
+                if line[:1] == b"{" and isinstance(value := _loads(line), dict):
+                    return value
+        except (OSError, EOFError, zlib.error):
+            pass  # reading the records reports the error
+    return None
 
 
 def _first(path: Path) -> Any:
@@ -273,7 +328,7 @@ def _keys(path: Path) -> tuple[dict[str, Any], bool]:
     key = ""
     with open_file(path) as file:
         try:
-            for place, event, value in islice(ijson.parse(file, use_float=True, buf_size=_BUFFER), _EVENTS):
+            for place, event, value in islice(ijson.parse(Shallow(file), use_float=True, buf_size=_BUFFER), _EVENTS):
                 if place == "" and event == "map_key":
                     key = value
                     keys[key] = None

@@ -8,6 +8,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import zip_longest
 
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.trajectories.schema import Trajectory, Turn
@@ -33,7 +34,8 @@ def _too_short(trajectory: Trajectory) -> bool:
 
 def _undeclared_tools(trajectory: Trajectory) -> bool:
     """A call of a tool that the context does not declare. A context without tools forbids nothing."""
-    declared = {str((tool.get("function") or tool).get("name")) for tool in trajectory.context.action_space}
+    functions = [(tool.get("function"), tool) for tool in trajectory.context.action_space]
+    declared = {str((function if isinstance(function, dict) else tool).get("name")) for function, tool in functions}
     called = {call.name for turn in trajectory.turns if turn.actor == "agent" for call in turn.action.calls}
     return bool(declared) and not called <= declared
 
@@ -47,8 +49,7 @@ def _retries(turns: Sequence[Turn]) -> list[Turn]:
 
     Repeating an action that did not fail (to wait, to scroll) is not a retry.
     """
-    following: list[Turn | None] = [*turns[1:], None]
-    return [turn for turn, after in zip(turns, following, strict=True) if not _retried(turn, after)]
+    return [turn for turn, after in zip_longest(turns, turns[1:]) if not _retried(turn, after)]
 
 
 def _retried(turn: Turn, after: Turn | None) -> bool:

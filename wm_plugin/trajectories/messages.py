@@ -7,14 +7,16 @@ A system message in the middle of a conversation is an observation of the turn b
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from wm_plugin.tokens.message import Message
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.fields import Fields
-from wm_plugin.trajectories.json_values import DEEPEST, loads, too_deep
+from wm_plugin.trajectories.json_values import DEEPEST, too_deep
 from wm_plugin.trajectories.schema import Action, Actor
+from wm_plugin.untrusted import loads
 
 _ACTORS: dict[str, Actor] = {"user": "user", "assistant": "agent"}  # the requestors of τ²-bench
 _THOUGHTS = ("reasoning_content", "reasoning", "thought")  # in order of preference
@@ -44,7 +46,9 @@ class Conversation:
         self.opening: list[str] = []  # the user's messages before the agent's first turn
         self.turns: list[_Open] = []
         self._agent: _Open | None = None  # its last turn
-        self._waiting: list[_Open] = []  # turns with unanswered calls
+        # Turns with unanswered calls, of an actor or (None) of both, by their number; and those that wait for a call's id.
+        self._waiting: dict[Actor | None, dict[int, _Open]] = {"agent": {}, "user": {}, None: {}}
+        self._by_id: dict[tuple[Actor | None, str], list[_Open]] = {}
         self._rest: dict[str, Any] = {}
         for number, message in enumerate(messages, 1):
             self.add(message, number)
@@ -107,10 +111,13 @@ class Conversation:
             self._rest[str(number)] = kept
 
     def _open(self, action: Fields, actor: Actor) -> "_Open":
-        turn = _Open(action, actor)
+        turn = _Open(action, actor, len(self.turns))
         self.turns.append(turn)
         if turn.calls:
-            self._waiting.append(turn)
+            for side in (actor, None):
+                self._waiting[side][turn.number] = turn
+                for call_id in turn.unanswered:
+                    self._by_id.setdefault((side, call_id), []).append(turn)
         return turn
 
     def _user(self, message: Message, number: int) -> None:
@@ -121,42 +128,40 @@ class Conversation:
         else:
             self._agent.others.append({"kind": "user", "text": text_of(message.get("content"))})
 
-    def _result(self, message: Message, number: int) -> None:
-        waiting = self._waiting
-        if "requestor" in message and (actor := _ACTORS.get(str(message["requestor"]))):
-            waiting = [turn for turn in waiting if turn.actor == actor]
+    def _result(self, message: Message, place: int) -> None:
+        side = _ACTORS.get(str(message["requestor"])) if "requestor" in message else None
+        waiting = self._waiting[side]
         if not waiting:
-            raise RowError(f"message {number} is a tool's result, but no call is unanswered", "orphan result")
+            raise RowError(f"message {place} is a tool's result, but no call is unanswered", "orphan result")
         call_id = call_id_of(message)
-        turn = waiting[-1]
-        if len(waiting) > 1 and not turn.wants(call_id):
-            turn = next((earlier for earlier in reversed(waiting) if earlier.wants(call_id)), turn)
+        number, turn = waiting.popitem()  # `next(reversed(waiting))` would pass by all that were removed
+        waiting[number] = turn
+        if call_id is not None:
+            by_id = self._by_id.get((side, call_id), [])
+            while by_id and not (by_id[-1].waiting and by_id[-1].unanswered[call_id] > 0):
+                by_id.pop()
+            turn = by_id[-1] if by_id else turn
+            turn.unanswered[call_id] -= 1
         turn.results.append((call_id, message))
         if not turn.waiting:
-            self._waiting.remove(turn)
+            del self._waiting[turn.actor][turn.number], self._waiting[None][turn.number]
 
 
 class _Open:
     """A turn that may still get answers."""
 
-    __slots__ = ("action", "actor", "calls", "others", "results")
+    __slots__ = ("action", "actor", "calls", "number", "others", "results", "unanswered")
 
-    def __init__(self, action: Fields, actor: Actor) -> None:
-        self.action, self.actor = action, actor
+    def __init__(self, action: Fields, actor: Actor, number: int) -> None:
+        self.action, self.actor, self.number = action, actor, number
         self.calls: list[Fields] = action.get("calls", [])
+        self.unanswered = Counter(call["id"] for call in self.calls if call["id"] is not None)
         self.results: list[tuple[str | None, Message]] = []  # each with the id of the call that it names
         self.others: list[Fields] = []
 
     @property
     def waiting(self) -> bool:
         return len(self.results) < len(self.calls)
-
-    def wants(self, call_id: str | None) -> bool:
-        """Whether a call of this id is unanswered."""
-        if call_id is None:
-            return False
-        calls = [call["id"] for call in self.calls].count(call_id)
-        return calls > [result_id for result_id, _ in self.results].count(call_id)
 
     def close(self) -> Fields:
         """The turn's fields, with the results in the order of their calls before all other observations.
@@ -171,16 +176,17 @@ class _Open:
         if len(calls) == 1:
             turn["observations"] = [_observation(self.results[0][1], 0, calls[0]["name"]), *self.others]
             return turn
-        open_calls = list(range(len(calls)))
+        by_id: dict[str, list[int]] = {}
+        for index in reversed(range(len(calls))):
+            by_id.setdefault(calls[index]["id"], []).append(index)
         by_call: dict[int, Message] = {}
         rest = []
         for call_id, message in self.results:
-            index = next((i for i in open_calls if call_id is not None and calls[i]["id"] == call_id), None)
-            if index is None:
-                rest.append(message)
+            if call_id is not None and by_id.get(call_id):
+                by_call[by_id[call_id].pop()] = message
             else:
-                open_calls.remove(index)
-                by_call[index] = message
+                rest.append(message)
+        open_calls = (index for index in range(len(calls)) if index not in by_call)
         by_call |= dict(zip(open_calls, rest, strict=False))  # `waiting` ensures that there are enough calls
         tools = [_observation(by_call[index], index, calls[index]["name"]) for index in sorted(by_call)]
         turn["observations"] = [*tools, *self.others]
@@ -223,7 +229,7 @@ def arguments_of(value: Any) -> Any:
         return value
     try:
         arguments = loads(value)
-    except (ValueError, RecursionError):
+    except ValueError:
         return value
     return value if len(value) > DEEPEST and too_deep(arguments) else arguments
 

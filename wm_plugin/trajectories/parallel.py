@@ -40,10 +40,10 @@ def convert(
     Raises:
         UserError: as `read_rows` and `write`.
     """
-    counts = Counts()
+    counts, sources = Counts(), list(sources)
     source_parts = (part for source in sources for part in parts(source, format, size=size))
     with (
-        outputs(out, rejects, counts) as (unfinished, reject_file),
+        outputs(out, rejects, counts, sources) as (unfinished, reject_file),
         TemporaryDirectory(dir=unfinished.parent, prefix=f"{unfinished.name}.") as folder,
     ):
 

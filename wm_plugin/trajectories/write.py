@@ -12,10 +12,11 @@ from typing import IO, Any
 
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories.fields import Fields, to_bytes
-from wm_plugin.trajectories.outputs import atomic, check_out
+from wm_plugin.trajectories.outputs import atomic, check_apart, check_out
 from wm_plugin.trajectories.parquet import pyarrow_modules
 from wm_plugin.trajectories.readers.base import Outcome, Reject
 from wm_plugin.trajectories.schema import Trajectory, Transition
+from wm_plugin.untrusted import LARGEST, loads
 
 SUFFIXES = (".jsonl", ".parquet")
 _BATCH = 1000  # trajectories in a row group
@@ -64,51 +65,75 @@ class Counts:
 
 
 def write(
-    rows: Iterable[Outcome], out: str | Path, rejects: str | Path | None = None, *, strict: bool = False
+    rows: Iterable[Outcome],
+    out: str | Path,
+    rejects: str | Path | None = None,
+    *,
+    strict: bool = False,
+    sources: Iterable[str | Path] = (),
 ) -> Counts:
     """Write trajectories to `out` (.jsonl or .parquet), and rejected rows with their reasons to `rejects`.
 
     Args:
         rejects: the default is `X.rejects.jsonl` beside `out`. Not written if nothing was rejected.
         strict: stop at the first rejected row and write nothing.
+        sources: the files that `rows` come from, none of which is written over.
 
     Raises:
-        UserError: another suffix, a folder that does not exist, or a rejected row with `strict`.
+        UserError: another suffix, a folder that does not exist, an output that is a source or the other output, or a rejected
+            row with `strict`.
     """
     counts = Counts()
-    with outputs(out, rejects, counts) as (unfinished, reject_file), _few_collections():
+    with outputs(out, rejects, counts, sources) as (unfinished, reject_file), _few_collections():
         kept = _kept(rows, counts, reject_file, strict)
         (_write_lines if Path(out).suffix == ".jsonl" else write_parquet)(kept, unfinished)
     return counts
 
 
 @contextmanager
-def outputs(out: str | Path, rejects: str | Path | None, counts: Counts) -> Iterator[tuple[Path, IO[bytes]]]:
+def outputs(
+    out: str | Path, rejects: str | Path | None, counts: Counts, sources: Iterable[str | Path] = ()
+) -> Iterator[tuple[Path, IO[bytes]]]:
     """The temporary file for trajectories, and the open file for rejected rows. Both get their names if nothing failed.
 
     Raises:
-        UserError: another suffix, or a folder that does not exist.
+        UserError: another suffix, a folder that does not exist, or an output that is one of `sources` or the other output.
     """
     out = Path(out)
     check_out(out, SUFFIXES)
     rejects_path = out.with_name(f"{out.stem}.rejects.jsonl") if rejects is None else Path(rejects)
     check_out(rejects_path)
+    if rejects is None and rejects_path.exists() and rejects_path.stat().st_size and not _holds_rejects(rejects_path):
+        raise UserError(f"{rejects_path}: holds something else than rejected rows; name another file with --rejects")
+    check_apart(sources, {"--out": out, "--rejects": rejects_path})
     with atomic(out) as unfinished, atomic(rejects_path) as unfinished_rejects:
         with unfinished_rejects.open("wb") as reject_file:
             yield unfinished, reject_file
         if not counts.rejected:
             unfinished_rejects.unlink()
-            rejects_path.unlink(missing_ok=True)  # of an earlier run
+            if _holds_rejects(rejects_path):  # of an earlier run
+                rejects_path.unlink()
 
 
-def write_transitions(transitions: Iterable[Transition], out: str | Path) -> int:
-    """Write transitions to a .jsonl file. Returns their number.
+def _holds_rejects(path: Path) -> bool:
+    """Whether a file is one of rejects that we wrote, by its first line: nothing else of that name is ours to remove."""
+    try:
+        with path.open("rb") as file:
+            line = file.readline(LARGEST)
+        return not path.is_symlink() and list(loads(line)) == ["file", "row", "reason", "raw"]
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def write_transitions(transitions: Iterable[Transition], out: str | Path, sources: Iterable[str | Path] = ()) -> int:
+    """Write transitions to a .jsonl file, none of `sources`. Returns their number.
 
     Raises:
-        UserError: another suffix, or a folder that does not exist.
+        UserError: another suffix, a folder that does not exist, or an output that is a source.
     """
     out = Path(out)
     check_out(out, (".jsonl",))
+    check_apart(sources, {"--out": out})
     count = 0
     with atomic(out) as unfinished, unfinished.open("wb") as file:
         for transition in transitions:

@@ -43,12 +43,14 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     from wm_plugin.samples.prompts import load
     from wm_plugin.samples.scores import real_valued
     from wm_plugin.trajectories.expand import transitions_in
+    from wm_plugin.trajectories.outputs import check_apart
 
     out = Path(args.out)
     predictor.check(args, {"--model": args.model})
     if args.host not in rows.HOSTS:
         raise UserError(f"--host: there is no host {args.host!r}{nearest(args.host, rows.HOSTS)}")
     rows.check_rows_out(out, args.host, "sft")
+    check_apart([args.source], {"--out": out})
     prompts, judge, report = (
         load(args.prompts),
         real_valued(args.judge, args.embedding_model, args.embedding_server),

@@ -6,6 +6,8 @@ from typing import Any
 from wm_plugin.cli.data.support import find_files, progress
 from wm_plugin.errors import UserError
 
+MOST_WORKERS = 256
+
 
 def add_parser(steps: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = steps.add_parser(
@@ -34,8 +36,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     from wm_plugin.trajectories.readers import read_rows
     from wm_plugin.trajectories.write import write
 
-    if args.workers < 1:
-        raise UserError(f"--workers is {args.workers}; write a number >= 1")
+    if not 1 <= args.workers <= MOST_WORKERS:
+        raise UserError(f"--workers is {args.workers}; write a number from 1 to {MOST_WORKERS}")
     files = find_files(args.sources)
     if args.workers > 1:
         counts = parallel.convert(
@@ -49,8 +51,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         )
     else:
         rows = (row for file in files for row in read_rows(file, args.format, make=check))
-        counts = write(progress(rows, "rows"), args.out, args.rejects, strict=args.strict)
-    return {**counts.as_dict(), "files": len(files), "out": args.out}
+        counts = write(progress(rows, "rows"), args.out, args.rejects, strict=args.strict, sources=files)
+    return {**counts.as_dict(), "files": len(files), "out": args.out, "ok": counts.trajectories > 0}
 
 
 def show(result: dict[str, Any]) -> None:
@@ -64,3 +66,5 @@ def show(result: dict[str, Any]) -> None:
     if result["rejected"]:
         reasons = ", ".join(f"{count} {reason}" for reason, count in result["rejected_by_reason"].items())
         print(f"{result['rejected']} rows rejected ({reasons}): see the rejects file")
+    if not result["ok"]:
+        print("nothing was read: --format names the format, if it is not the one that was guessed")

@@ -129,10 +129,13 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _check(args: argparse.Namespace, out: Path) -> None:
-    from wm_plugin.trajectories.outputs import check_out
+    from wm_plugin.samples.easy import scores_path
+    from wm_plugin.trajectories.outputs import check_apart, check_out
 
     predictor.check(args, {"--model": args.model, "--filter-model": args.filter_model})
     check_out(out, (".jsonl",))
+    sources = filter(None, (args.source, args.filter_data))
+    check_apart(sources, {"--out": out, "the scores": scores_path(out)})
     if args.threshold is not None and args.target_easy_share is not None:
         raise UserError("--target-easy-share finds the threshold: leave it or --threshold out")
     if args.filter_data and not args.model:

@@ -46,6 +46,7 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`transitions` and `validation`: how many were written to each file."""
     from wm_plugin.trajectories.expand import expand, is_validation
+    from wm_plugin.trajectories.outputs import check_apart
     from wm_plugin.trajectories.readers import read
     from wm_plugin.trajectories.write import write_transitions
 
@@ -54,6 +55,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     share = args.validation_share
     if (args.history_tokens is None) is not (args.tokenizer is None):
         raise UserError("--history-tokens TOKENS and --tokenizer PATH go together: give both or none")
+    check_apart([args.source], {"--out": out, "--validation-share": held_out} if share else {"--out": out})
     count = token_counter(args.tokenizer) if args.tokenizer else None
 
     def side(validation: bool) -> Iterator[Any]:
@@ -67,9 +69,12 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             seed=args.seed,
         )
 
-    result = {"transitions": write_transitions(side(False), out), "out": str(out)}
+    result = {"transitions": write_transitions(side(False), out, [args.source]), "out": str(out)}
     if share:
-        result |= {"validation": write_transitions(side(True), held_out), "validation_out": str(held_out)}
+        result |= {
+            "validation": write_transitions(side(True), held_out, [args.source]),
+            "validation_out": str(held_out),
+        }
     return result
 
 

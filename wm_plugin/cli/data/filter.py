@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     trajectories = _changed(
         chosen(progress(read(args.source), "trajectories")), args.mask_values, args.profile, changed
     )
-    counts = write(trajectories, args.out)
+    counts = write(trajectories, args.out, sources=[args.source])
     taken = {name: chosen.taken[name] for name in chosen.names}
     return {**counts.as_dict(), "taken": taken, **changed, "out": args.out}
 

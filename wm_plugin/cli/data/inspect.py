@@ -1,13 +1,13 @@
 """`wm data inspect`: statistics of datasets, as a table and as a page."""
 
 import argparse
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from wm_plugin.cli.data.support import progress, token_counter
 from wm_plugin.errors import UserError
+from wm_plugin.untrusted import loads
 
 
 def add_parser(steps: Any) -> argparse.ArgumentParser:
@@ -29,12 +29,15 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`datasets`: the figures of each source by its name; `html`, if a page was written."""
+    from wm_plugin.trajectories.outputs import check_apart
     from wm_plugin.trajectories.summary import Summary
 
     if args.samples < 0:
         raise UserError(f"--samples is {args.samples}; write a number >= 0")
     if len(set(args.sources)) < len(args.sources):
         raise UserError("a source is named twice; name each once")
+    if args.html:
+        check_apart(args.sources, {"--html": Path(args.html)})
     measure = token_counter(args.tokenizer) if args.tokenizer else None
     summaries = {}
     for source in args.sources:
@@ -93,5 +96,8 @@ def _easy(source: Path) -> dict[str, float]:
     scores = source.with_name(f"{source.stem}.easy.jsonl")
     if not scores.is_file():
         return {}
-    flags = [bool(json.loads(line)["easy"]) for line in scores.read_text(encoding="utf-8").splitlines() if line]
+    try:
+        flags = [bool(loads(line)["easy"]) for line in scores.read_bytes().splitlines() if line]
+    except (ValueError, LookupError, TypeError, OSError):
+        raise UserError(f"{scores}: not what wm data easy writes; remove it, or move it elsewhere") from None
     return {"easy_share": sum(flags) / len(flags)} if flags else {}

@@ -5,16 +5,16 @@ inside. Results are `<tool_response>` in a user's turn. A call that does not par
 """
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from wm_plugin.tokens.message import Message
-from wm_plugin.trajectories.json_values import loads
+from wm_plugin.untrusted import loads
 
 START, END = "<|im_start|>", "<|im_end|>"
-_FUNCTION = re.compile(r"\s*<function=([^>\n]+)>(.*)</function>\s*", re.S)
-_PARAMETER = re.compile(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>", re.S)
+_FUNCTION = re.compile(r"<function=([^>\n]+)>")
+_NAME = re.compile(r"[^>\n]*")
 _THOUGHT = re.compile(r"\s*<think>(.*?)</think>\s*", re.S)
-_TOOLS = re.compile(r"<tools>\n(.*?)\n</tools>", re.S)
 
 
 def messages_of(text: str) -> list[Message]:
@@ -62,10 +62,11 @@ def assistant(text: str) -> Message:
 
 def tools_of(system: str) -> list[Any]:
     """The tools that a system message lists in `<tools>`, one per line; empty if a line is not an object."""
-    listed = _TOOLS.search(system)
+    listed = system.partition("<tools>\n")[2]
+    end = listed.find("\n</tools>")
     try:
-        tools = [loads(line) for line in listed[1].split("\n")] if listed else []
-    except (ValueError, RecursionError):
+        tools = [loads(line) for line in listed[:end].split("\n")] if end >= 0 else []
+    except ValueError:
         return []
     return tools if all(isinstance(tool, dict) for tool in tools) else []
 
@@ -82,12 +83,30 @@ def _cut(text: str, tag: str) -> list[str]:
     return [*pieces, text[place:]]
 
 
+def _parameters(text: str) -> Iterator[tuple[str, str]]:
+    """`<parameter=key>value</parameter>`, in one pass: a regular expression would look for the end again from every beginning."""
+    place = 0
+    while (start := text.find("<parameter=", place)) >= 0:
+        start += len("<parameter=")
+        place = _NAME.match(text, start).end()  # type: ignore[union-attr]  # it may be empty
+        if not text.startswith(">", place):
+            continue  # nor is there a name in the rest of this line
+        end = text.find("</parameter>", place)
+        if end < 0:
+            return
+        if place > start:
+            yield text[start:place], text[place + 1 : end].removeprefix("\n").removesuffix("\n")
+            place = end + len("</parameter>")
+
+
 def _call(text: str) -> dict[str, Any] | None:
-    if function := _FUNCTION.fullmatch(text):
-        return {"name": function[1].strip(), "arguments": dict(_PARAMETER.findall(function[2]))}
+    inside = text.strip()
+    if (function := _FUNCTION.match(inside)) and inside.endswith("</function>"):
+        parameters = inside[function.end() : -len("</function>")]
+        return {"name": function[1].strip(), "arguments": dict(_parameters(parameters))}
     try:
         call = loads(text)
-    except (ValueError, RecursionError):
+    except ValueError:
         return None
     if not isinstance(call, dict) or not isinstance(call.get("name"), str) or not call["name"]:
         return None

@@ -6,6 +6,7 @@ rejected: observations cannot be separated from the model's output.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,9 @@ from wm_plugin.trajectories.readers.base import Rows, number_of, rest_of, task_o
 from wm_plugin.trajectories.schema import Source
 
 _PROMPTS = {"data_source", "prompt", "reward_model"}  # the columns of verl's RL training data
-_RESULTS = re.compile(r"(?:^|\n)user\n((?>(?:<tool_response>.*?</tool_response>\s*)+))(?:assistant\n|\Z)", re.S)
+_OPEN = "<tool_response>"
+_USER = re.compile(rf"(?:^|\n)user\n(?={_OPEN})")
+_CLOSE = re.compile(r"</tool_response>\s*")
 _ROLE = re.compile(r"(?:^|\n)(?:user|assistant|system)\n")
 
 
@@ -70,7 +73,7 @@ def _messages(prompt: str, output: str) -> tuple[Fields | None, list[dict[str, A
         if not prompt.rstrip().endswith(f"{chatml.START}assistant"):
             prompt += f"{chatml.END}\n{chatml.START}assistant"
         return None, chatml.messages_of(f"{prompt.rstrip()}\n{output}")
-    pieces = _RESULTS.split(output)
+    pieces = _split(output)
     if len(pieces) == 1:
         raise RowError("plain text: no role and no tool response is marked in it", "plain text")
     if any(_ROLE.search(text) for text in pieces[::2]):
@@ -82,6 +85,32 @@ def _messages(prompt: str, output: str) -> tuple[Fields | None, list[dict[str, A
         elif text.strip():
             messages.append(chatml.assistant(text))
     return {"task": prompt, "action_space": chatml.tools_of(prompt)}, messages
+
+
+def _split(text: str) -> list[str]:
+    """The model's texts and the results between them, in turn. Results are a run of `<tool_response>` from a line `user` up to a
+    line `assistant`, or the end. The ends of all runs are found first: a regular expression would look for them again and again.
+    """
+    closings = list(_CLOSE.finditer(text))
+    starts = [closing.start() for closing in closings]
+
+    def closing_of(place: int) -> int:
+        return bisect_left(starts, place + len(_OPEN))
+
+    ends = [closing.end() for closing in closings]  # of the run that the closing is in
+    for number in reversed(range(len(ends))):
+        if text.startswith(_OPEN, ends[number]) and (following := closing_of(ends[number])) < len(ends):
+            ends[number] = ends[following]
+    pieces, place = [], 0
+    for user in _USER.finditer(text):
+        number = closing_of(user.end())
+        if user.start() < place or number == len(ends):
+            continue
+        end = ends[number]
+        if end == len(text) or text.startswith("assistant\n", end):
+            pieces += [text[place : user.start()], text[user.end() : end]]
+            place = min(end + len("assistant\n"), len(text))
+    return [*pieces, text[place:]]
 
 
 def _prompts(record: dict[str, Any]) -> bool:

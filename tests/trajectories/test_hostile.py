@@ -1,0 +1,164 @@
+"""Rows made to exhaust a machine: depth costs no memory, and twice the text takes about twice the time, in every reader."""
+
+import json
+import math
+import resource
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import chain
+from typing import Any
+
+import pytest
+
+from support.formats import DOCUMENTS
+from wm_plugin.cli.rollouts import read_rows as read_masks_rows
+from wm_plugin.errors import UserError
+from wm_plugin.trajectories import Trajectory, files
+from wm_plugin.trajectories.errors import RowError
+from wm_plugin.trajectories.messages import Conversation
+from wm_plugin.trajectories.readers import FORMATS, chatml, read_rows, verl
+from wm_plugin.trajectories.readers.base import Reject
+from wm_plugin.trajectories.schema import Source
+
+DEEP = "[" * 20_000 + "]" * 20_000
+LAYOUTS = {
+    "a line": DEEP,
+    "an array": f'[{{"a": {DEEP}}}]',
+    "an object": f'{{\n"messages": {DEEP}}}',
+    "open": '{\n"messages": ' + '{"a":' * 10_000,
+    "where τ²-bench has tasks": f'{{"info": {{}}, "tasks": {DEEP}, "simulations": []}}',
+    "beside a text": f'{{"a": "x\\n> go\\ny", "b": {DEEP}}}',
+}
+
+
+@pytest.mark.parametrize("name", ["openai", "tau2", "react", "stabletoolbench", "auto"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_depth_takes_no_memory(tmp_path, layout, name):
+    path = tmp_path / "x.json"
+    path.write_text(LAYOUTS[layout])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    try:
+        rows = list(read_rows(path, name))
+    except UserError as error:
+        assert "x.json" in str(error)  # noqa: PT017 - `auto` knows no format
+    else:
+        assert sum(isinstance(row, Trajectory) for row in rows) <= (layout == "beside a text")
+    assert (
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
+    )  # KB; the path of a streaming parser took 800 MB
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if isinstance(DOCUMENTS[name], list)])
+@pytest.mark.parametrize("array", [True, False])
+def test_a_deep_row_is_one_reject(tmp_path, name, array):
+    good = json.dumps(DOCUMENTS[name][0])
+    rows = [good, good[:-1] + f', "deep": {DEEP}}}', good]
+    path = tmp_path / "x.json"
+    path.write_text(f"[{','.join(rows)}]" if array else "\n".join(rows))
+    outcomes = list(read_rows(path, name))
+    assert [outcome.row for outcome in outcomes if isinstance(outcome, Reject)] == [1]
+    (reject,) = (outcome for outcome in outcomes if isinstance(outcome, Reject))
+    assert (reject.reason, reject.kind) == ("nested more than 250 levels deep", "out of bounds")
+
+
+def test_rollouts_of_masks_are_bounded(tmp_path):
+    path = tmp_path / "x.jsonl"
+    for text in (DEEP, '{"messages": ' + "1" * 5000 + "}", '{"messages": \ud800'):
+        path.write_bytes(text.encode(errors="surrogatepass"))
+        with pytest.raises(UserError, match="x.jsonl"):
+            list(read_masks_rows(path))
+
+
+def test_a_line_too_long_is_one_reject(tmp_path, monkeypatch):
+    for name in ("wm_plugin.trajectories.files.LARGEST", "wm_plugin.trajectories.files._BUFFER"):
+        monkeypatch.setattr(name, 1000)
+    monkeypatch.setattr(files, "loads", lambda text: files_loads(text, largest=1000))
+    good = json.dumps({"messages": [{"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}]})
+    for length in (1000, 1001, 1500, 2001, 5000):
+        path = tmp_path / f"{length}.jsonl"
+        path.write_text("\n".join([good, '"' + "x" * (length - 2) + '"', good, "x" * (length + 1)]))
+        outcomes = list(read_rows(path, "openai"))
+        assert [isinstance(outcome, Reject) for outcome in outcomes] == [False, True, False, True]
+        assert outcomes[1].reason == "larger than 1,000 bytes"
+        for size in (1, 1200, 10_000):
+            places = list(files.ranges(path, size))
+            assert places[0][0] == 0
+            assert places[-1][1] == path.stat().st_size
+            assert [a[1] for a in places[:-1]] == [b[0] for b in places[1:]]
+            pieces = chain.from_iterable(files.lines(path, *place) for place in places)
+            assert [record.error is None for record in pieces] == [True, False, True, False]
+
+
+files_loads = files.loads
+
+
+def conversation(**message: Any) -> Callable[[int], None]:
+    """Calls and results, as many as the number."""
+
+    def run(count: int) -> None:
+        calls = [{"id": f"i{n}", "name": "f"} for n in range(count)]
+        results = [{"role": "tool", "tool_call_id": f"i{n}"} | message for n in reversed(range(count))]
+        Conversation([{"role": "assistant", "tool_calls": calls}, *results]).fields()
+        Conversation([*({"role": "assistant", "tool_calls": [call]} for call in calls), *results]).fields()
+
+    return run
+
+
+def of_verl(before: str, repeated: str, after: str) -> Callable[[int], None]:
+    def run(count: int) -> None:
+        record = {"input": "go", "output": before + repeated * count + after, "step": 1}
+        list(verl.convert(record, Source(format="verl", file="x", row=0)))
+
+    return run
+
+
+def of_chatml(before: str, repeated: str, after: str = "") -> Callable[[int], None]:
+    def run(count: int) -> None:
+        chatml.messages_of(before + repeated * count + after)
+
+    return run
+
+
+ASSISTANT, USER = "<|im_start|>assistant\n", "<|im_start|>user\n"
+CALL = f"{ASSISTANT}<tool_call>\n<function=f>\n"
+SHAPES: dict[str, Callable[[int], Any]] = {
+    "results in reverse": conversation(),
+    "results of unknown calls": conversation(tool_call_id="none"),
+    "results of the assistant's calls": conversation(requestor="assistant"),
+    "verl, open results": of_verl("", "\nuser\n<tool_response>", ""),
+    "verl, one end": of_verl("", "\nuser\n<tool_response>", "</tool_response> x"),
+    "verl, results that end badly": of_verl("", "\nuser\n<tool_response></tool_response>", " x"),
+    "verl, a run that ends badly": of_verl("", "\nuser\n<tool_response></tool_response>\n", "x"),
+    "verl, users": of_verl("", "\nuser\n", ""),
+    "verl, white space": of_verl("\nuser\n<tool_response></tool_response>", "\n", "x"),
+    "verl, ChatML": of_verl("", "<|im_start|>", ""),
+    "ChatML, turns": of_chatml("", ASSISTANT),
+    "ChatML, calls": of_chatml(ASSISTANT, "<tool_call>"),
+    "ChatML, results": of_chatml(USER, "<tool_response>"),
+    "ChatML, thoughts": of_chatml(ASSISTANT, "<think>"),
+    "ChatML, white space": of_chatml(ASSISTANT, " \n", "x"),
+    "ChatML, parameters": of_chatml(CALL, "<parameter=a>", "</function></tool_call>"),
+    "ChatML, names": of_chatml(CALL, "<parameter=", "\n></function></tool_call>"),
+    "ChatML, ends": of_chatml(CALL, "</function>", "</function></tool_call>"),
+    "ChatML, ends and white space": of_chatml(CALL, "</function> ", "x</tool_call>"),
+    "ChatML, brackets": of_chatml(f"{ASSISTANT}<tool_call>", "[", "</tool_call>"),
+    "tools": lambda count: chatml.tools_of("<tools>\n" * count),
+    "tools, lines": lambda count: chatml.tools_of("<tools>\n" + "{}\n" * count + "</tools>"),
+}
+
+
+def seconds(run: Callable[[int], Any], count: int) -> float:
+    best = math.inf
+    for _ in range(3):
+        start = time.process_time()
+        with suppress(RowError):
+            run(count)
+        best = min(best, time.process_time() - start)
+    return best
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_time_is_linear(shape):
+    short, long = (seconds(SHAPES[shape], count) for count in (1000, 8000))
+    assert long < 24 * short + 0.03  # eight times the text

@@ -5,7 +5,8 @@ databases, judged by the final tables.
 
 The environment is deterministic: the same row and the same calls give the same bytes with the same SQLite and Python versions.
 That holds for a SELECT without ORDER BY too: SQL leaves its order open, but SQLite's plan depends only on the statement and the
-database. Functions that read the clock, random numbers or the host are denied, and limits count work; a clock only stops what is far over them.
+database. Functions that read the clock, random numbers or the host are denied, and limits count work: the clock behind them stops
+what no honest statement needs.
 An SQL error is an observation like any other: it is worth predicting.
 """
 

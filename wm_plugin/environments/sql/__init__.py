@@ -18,7 +18,7 @@ from typing import Any
 
 from wm_plugin.environments.kit.counted import CountedEnvironment
 from wm_plugin.environments.kit.protocol import Chooser, ToolCall
-from wm_plugin.environments.kit.rows import check_level
+from wm_plugin.environments.kit.rows import check_level, turn_limit
 from wm_plugin.environments.kit.sqlite_guard import MAX_TEXT, cell, cut, run
 from wm_plugin.environments.sql.databases import OTHERS, day
 from wm_plugin.environments.sql.state import (
@@ -107,7 +107,7 @@ class SqlEnvironment(CountedEnvironment):
         self._connection.close()
         self._connection = open_database(seed, database)
         self._answer, self._query, self._database = str(answer), str(changes or query), database
-        self.max_turns = max_turns or MAX_TURNS
+        self.max_turns = turn_limit(max_turns, MAX_TURNS)
         self._begin()
         return "The database is open."
 

@@ -113,6 +113,24 @@ def test_a_cache_that_breaks_later_stops_nothing(tmp_path):
     assert cache.get(["a"]) == {}
 
 
+@pytest.mark.parametrize("value", ["NULL", "x'00ff'", "CAST(x'ff41' AS TEXT)"])
+def test_a_damaged_reply_is_asked_for_again(tmp_path, value):
+    cache = ReplyCache(tmp_path / "cache.db", max_entries=5)
+    cache.put({"a": "first", "b": "other"})
+    with sqlite3.connect(tmp_path / "cache.db") as connection:
+        connection.execute(f"UPDATE replies SET reply = {value}, used = {value} WHERE key = 'a'")
+    assert cache.get("ab") == {"b": "other"}
+    cache.put({"a": "second"})
+    assert cache.get("ab") == {"a": "second", "b": "other"}
+    assert (cache.hits, cache.misses) == (3, 1)
+
+
+def test_a_reply_that_is_not_unicode_is_not_kept_and_stops_nothing(tmp_path):
+    cache = ReplyCache(tmp_path / "cache.db")
+    cache.put({"a": "half \ud83d", "b": "whole", "\ud83d": "c"})
+    assert cache.get("ab") == {"b": "whole"}
+
+
 def test_mistakes(tmp_path):
     with pytest.raises(UserError, match="max_entries is 0; write a number >= 1"):
         ReplyCache(tmp_path / "cache.db", max_entries=0)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from wm_plugin.environments.kit.commands import CommandEnvironment, expert, wanderer
+from wm_plugin.environments.kit.rows import turn_limit
 from wm_plugin.errors import MissingExtraError, UserError, nearest
 
 MAX_TURNS = 50
@@ -55,7 +56,7 @@ class AlfworldEnvironment(CommandEnvironment):
 
     def reset(self, level: str, seed: int = 0, game: str = "", max_turns: int | None = None, **_: Any) -> str:
         """Start the built game of a level (see `LEVELS`) and a seed, or `game`, a file's path in ALFWORLD_DATA."""
-        return self._start(max_turns or MAX_TURNS, level, seed, game)
+        return self._start(turn_limit(max_turns, MAX_TURNS), level, seed, game)
 
     def act(self, command: str) -> str:
         """Do something in the room.

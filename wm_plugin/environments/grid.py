@@ -9,7 +9,7 @@ from typing import Any
 
 from wm_plugin.environments.kit.actions import ActionEnvironment
 from wm_plugin.environments.kit.protocol import Chooser, ToolCall
-from wm_plugin.environments.kit.rows import check_level
+from wm_plugin.environments.kit.rows import check_level, turn_limit
 from wm_plugin.errors import UserError
 
 SIZE = 4
@@ -39,7 +39,7 @@ class GridEnvironment(ActionEnvironment):
         if len(cells) != SIZE * SIZE or set(cells) - set("#.AG") or cells.count("A") != 1 or cells.count("G") != 1:
             raise UserError("A grid's column `board` needs 4 rows of 4 cells # . A G, with one A and one G")
         self._cells, self._agent, self._goal = cells, cells.index("A"), cells.index("G")
-        return self._start(max_turns or MAX_TURNS)
+        return self._start(turn_limit(max_turns, MAX_TURNS))
 
     def move(self, direction: str) -> str:
         """Move the agent one cell.

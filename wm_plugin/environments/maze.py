@@ -13,7 +13,7 @@ from typing import Any
 
 from wm_plugin.environments.kit.actions import ActionEnvironment
 from wm_plugin.environments.kit.protocol import Chooser, ToolCall
-from wm_plugin.environments.kit.rows import check_level, prompt_and_budget
+from wm_plugin.environments.kit.rows import check_level, prompt_and_budget, turn_limit
 from wm_plugin.errors import MissingExtraError, UserError
 
 MAX_TURNS = 30
@@ -46,7 +46,7 @@ class MazeEnvironment(ActionEnvironment):
             raise UserError("A maze's column `board` needs one A (the agent) and one G (the goal)")
         self._agent, self._goal = board.index("A"), board.index("G")
         self._board = board.replace("A", ".").replace("G", ".")
-        return self._start(max_turns or MAX_TURNS)
+        return self._start(turn_limit(max_turns, MAX_TURNS))
 
     def move(self, direction: str) -> str:
         """Move one cell, or several. Walking into a wall changes nothing.

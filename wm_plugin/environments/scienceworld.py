@@ -11,6 +11,7 @@ import shutil
 from typing import Any
 
 from wm_plugin.environments.kit.commands import CommandEnvironment, expert, wanderer
+from wm_plugin.environments.kit.rows import turn_limit
 from wm_plugin.errors import MissingExtraError, UserError, nearest
 
 MAX_TURNS = 100
@@ -72,7 +73,7 @@ class ScienceworldEnvironment(CommandEnvironment):
 
     def reset(self, task: str, variation: int, max_turns: int | None = None, **_: Any) -> str:
         """Start a variation of a task of `TASKS`; returns the task's description and the first room."""
-        return self._start(max_turns or MAX_TURNS, task, variation)
+        return self._start(turn_limit(max_turns, MAX_TURNS), task, variation)
 
     def act(self, command: str) -> str:
         """Do something in the house.

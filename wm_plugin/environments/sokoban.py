@@ -13,7 +13,7 @@ from typing import Any
 from wm_plugin.environments.kit.actions import ActionEnvironment
 from wm_plugin.environments.kit.planning import shortest_plan
 from wm_plugin.environments.kit.protocol import Chooser, ToolCall
-from wm_plugin.environments.kit.rows import check_level, prompt_and_budget
+from wm_plugin.environments.kit.rows import check_level, prompt_and_budget, turn_limit
 from wm_plugin.errors import MissingExtraError, UserError
 
 MAX_TURNS = 30
@@ -55,7 +55,7 @@ class SokobanEnvironment(ActionEnvironment):
             UserError: the board is no rectangle of these cells with one player, as many goals as boxes, and a box off the goals.
         """
         self._walls, self._goals, self._position = read_board(board)
-        return self._start(max_turns or MAX_TURNS)
+        return self._start(turn_limit(max_turns, MAX_TURNS))
 
     def act(self, actions: str) -> str:
         """Run actions in the warehouse, one after the other.
@@ -97,6 +97,8 @@ def read_board(board: str) -> tuple[str, frozenset[int], Position]:
     Raises:
         UserError: see `SokobanEnvironment.reset`.
     """
+    if not isinstance(board, str):
+        raise UserError("A Sokoban's column `board` needs text: rows of one length made of # . P B G * +")
     players, boxes, goals = (
         frozenset(index for index, cell in enumerate(board) if cell in kind) for kind in ("P+", "B*", "G*+")
     )

@@ -13,7 +13,9 @@ from typing import Any
 
 from wm_plugin.environments.kit.counted import CountedEnvironment
 from wm_plugin.environments.kit.protocol import Chooser, ToolCall
+from wm_plugin.environments.kit.rows import turn_limit
 from wm_plugin.errors import UserError, nearest
+from wm_plugin.runtime import secrets
 
 MAX_TURNS = 30
 MAX_CHARACTERS = 10_000  # of an argument; a longer one is invalid
@@ -72,16 +74,17 @@ class Tau2Environment(CountedEnvironment):
         Raises:
             UserError: tau2-bench is not installed, or has no such domain or task.
         """
+        limit = turn_limit(max_turns, MAX_TURNS)
         gym, registry = _library()
         _tasks(registry, domain, task_id)
         self._stop()
-        self._gym = gym(domain, str(task_id), max_steps=4 * (max_turns or MAX_TURNS), **_customer(user_url, user_model))
-        self.max_turns = max_turns or MAX_TURNS
+        self._gym = gym(domain, str(task_id), max_steps=4 * limit, **_customer(user_url, user_model))
+        self.max_turns = limit
         self._begin()
         opening, info = self._gym.reset()
         self._task = info["task"]
         self._tools = {tool.name for tool in info["tools"]} - {"done"}
-        return str(opening) if opening else self._give_up()
+        return secrets.redact(str(opening)) if opening else self._give_up()
 
     def message_user(self, text: str) -> str:
         """Say something to the customer and hear the answer.
@@ -151,6 +154,7 @@ class Tau2Environment(CountedEnvironment):
                 reply, reward, terminated, _, info = self._gym.step(DONE)
         except Exception:  # any other error costs the episode, not the training run
             return self._give_up()
+        reply = secrets.redact(str(reply))
         if terminated:
             if json.loads(info["simulation_run"]) == {}:
                 return self._give_up()
@@ -158,7 +162,7 @@ class Tau2Environment(CountedEnvironment):
             self._effective += 1
             outcome = "It was handled as it should be." if self.success else "It was not handled as it should be."
             return f"{reply}\nThe case is closed. {outcome} The episode is over.".strip()
-        text = str(reply)
+        text = reply
         failed = text.startswith("tool: Error")
         self._invalid += failed
         self._effective += not failed and (action, text) not in self._results
@@ -287,5 +291,6 @@ def _customer(url: str, model: str) -> dict[str, Any]:
             "A tau2 row's column `user_model` is empty; write the name that `user_url` serves the model under"
         )
     key = os.environ.get("OPENAI_API_KEY") or "none"  # litellm requires one
+    secrets.hold(key)
     arguments = {"api_base": url, "api_key": key, "temperature": 0.0, "timeout": 60}
     return {"user_llm": f"openai/{model}", "user_llm_args": arguments}

@@ -14,7 +14,7 @@ from typing import Any
 from wm_plugin.environments.kit.actions import ActionEnvironment
 from wm_plugin.environments.kit.planning import shortest_plan
 from wm_plugin.environments.kit.protocol import Chooser, ToolCall
-from wm_plugin.environments.kit.rows import check_level, prompt_and_budget
+from wm_plugin.environments.kit.rows import check_level, prompt_and_budget, turn_limit
 from wm_plugin.errors import MissingExtraError, UserError
 
 MAX_TURNS = 30
@@ -53,7 +53,7 @@ class TaxiEnvironment(ActionEnvironment):
                 f"A taxi's column `state` needs one of gymnasium's 300 start states, not {str(state)[:20]!r}"
             )
         self._number = int(state)
-        return self._start(max_turns or MAX_TURNS)
+        return self._start(turn_limit(max_turns, MAX_TURNS))
 
     def act(self, actions: str) -> str:
         """Drive the taxi, one action after the other.

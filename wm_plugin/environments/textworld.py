@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from wm_plugin.environments.kit.commands import CommandEnvironment, expert, wanderer
+from wm_plugin.environments.kit.rows import turn_limit
 from wm_plugin.errors import MissingExtraError, UserError, nearest
 
 MAX_TURNS = 50
@@ -54,7 +55,7 @@ class TextworldEnvironment(CommandEnvironment):
 
     def reset(self, level: str, seed: int, max_turns: int | None = None, **_: Any) -> str:
         """Start the game of a level (see `LEVELS`) and a seed, and return its goal and the first room."""
-        return self._start(max_turns or MAX_TURNS, level, seed)
+        return self._start(turn_limit(max_turns, MAX_TURNS), level, seed)
 
     def act(self, command: str) -> str:
         """Give a command to the game.

@@ -12,7 +12,7 @@ from typing import Any
 
 from wm_plugin.environments.kit.actions import ActionEnvironment
 from wm_plugin.environments.kit.protocol import Chooser, ToolCall
-from wm_plugin.environments.kit.rows import check_level
+from wm_plugin.environments.kit.rows import check_level, turn_limit
 from wm_plugin.errors import UserError
 
 MAX_TURNS = 12
@@ -51,7 +51,7 @@ class WordleEnvironment(ActionEnvironment):
         if not isinstance(word, str) or not self._is_action(word):
             raise UserError("A Wordle's column `word` needs five letters from a to z")
         self._word, self._guesses = word, []
-        return self._start(max_turns or MAX_TURNS)
+        return self._start(turn_limit(max_turns, MAX_TURNS))
 
     def act(self, actions: str) -> str:
         """Guess the word.

@@ -27,7 +27,8 @@ class ReplyCache:
     under one name, give each cache its own `tag`.
 
     A file that is damaged or not a cache is an error on opening, because the path may be wrong. If the file fails later (a full
-    disk), there is one warning, and the run continues without the cache.
+    disk), there is one warning, and the run continues without the cache. A single reply that is damaged counts as not cached, and
+    the next `put` replaces it; one that is not valid Unicode is not stored.
 
     Args:
         path: the file. It is created, with its folders, if it does not exist.
@@ -74,7 +75,8 @@ class ReplyCache:
                 for start in range(0, len(wanted), _MAX_VARIABLES):
                     part = wanted[start : start + _MAX_VARIABLES]
                     marks = ",".join("?" * len(part))
-                    replies |= connection.execute(f"SELECT key, reply FROM replies WHERE key IN ({marks})", part)
+                    rows = connection.execute(f"SELECT key, reply FROM replies WHERE key IN ({marks})", part)
+                    replies |= {key: reply for key, reply in rows if isinstance(reply, str) and isinstance(key, str)}
                 if replies and self.max_entries is not None:  # recency only matters where entries are deleted
                     with connection:
                         connection.executemany(
@@ -89,20 +91,21 @@ class ReplyCache:
 
     def put(self, replies: Mapping[str, str]) -> None:
         """Store replies by key, and delete the least recently used entries beyond `max_entries`."""
+        valid = [(key, reply) for key, reply in replies.items() if _is_unicode(key) and _is_unicode(reply)]
         with self._lock:
             try:
                 connection = self._open()
                 with connection:
                     connection.executemany(
                         "INSERT OR REPLACE INTO replies VALUES (?, ?, (SELECT COALESCE(MAX(used), 0) FROM replies) + 1)",
-                        list(replies.items()),
+                        valid,
                     )
                     if self.max_entries is not None:
                         connection.execute(
                             "DELETE FROM replies WHERE key IN (SELECT key FROM replies ORDER BY used DESC LIMIT -1 OFFSET ?)",
                             (self.max_entries,),
                         )
-            except (sqlite3.Error, UnicodeEncodeError) as error:
+            except sqlite3.Error as error:
                 self._give_up(error)
 
     def __len__(self) -> int:
@@ -127,6 +130,7 @@ class ReplyCache:
         connection = sqlite3.connect(
             self.path, timeout=_TIMEOUT, check_same_thread=False
         )  # `_lock` serialises the threads
+        connection.text_factory = _text
         _wait_for(lambda: connection.execute("PRAGMA journal_mode = WAL"))
         connection.execute("PRAGMA synchronous = NORMAL")
         with connection:
@@ -149,6 +153,22 @@ class ReplyCache:
         if not self._broken:
             self._broken = True
             warnings.warn(f"{self.path}: the cache of replies is left out from now on ({error})", stacklevel=3)
+
+
+def _text(raw: bytes) -> str | None:
+    """A text of the file; None if it is damaged."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a pair, which JSON can hold
+        return False
+    return True
 
 
 def _wait_for(change: Callable[[], object]) -> None:

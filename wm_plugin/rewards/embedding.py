@@ -22,9 +22,11 @@ from torch.nn.functional import normalize
 
 from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.rewards.base import TextReward, mean
-from wm_plugin.runtime.server import Failure, Server
+from wm_plugin.runtime.replies import vector
+from wm_plugin.runtime.server import MAX_REPLY, Failure, Server
 
 _ROWS = 1024  # compared at once, to bound the memory of a large call
+_MAX_EMBEDDING = 1 << 18  # bytes of an embedding as JSON: 10,000 dimensions
 
 
 class EmbeddingReward(TextReward):
@@ -146,19 +148,25 @@ class _Remote:
     """A model behind a server. Several batches are requested at the same time."""
 
     def __init__(self, base_url: str, model: str, batch_size: int, settings: Mapping[str, Any]) -> None:
-        completions = {"temperature": None, "max_tokens": None, "seed": None}
+        usual = {
+            "temperature": None,
+            "max_tokens": None,
+            "seed": None,
+            "max_reply": max(MAX_REPLY, batch_size * _MAX_EMBEDDING),
+        }
         try:
-            self.server = Server(base_url, model, **{**completions, **settings})
+            self.server = Server(base_url, model, **{**usual, **settings})
         except TypeError as error:
             raise UserError(f"server: {error}") from None
         self.batch_size = batch_size
+        self.dimensions = 0  # of the first embedding; all others must have as many
 
     def __call__(self, texts: list[str]) -> Tensor:
         batches = [texts[start : start + self.batch_size] for start in range(0, len(texts), self.batch_size)]
         parts: list[Tensor] = []
         for size, group in groupby(batches, len):  # only the last batch may be smaller
             bodies = [self._body(batch) for batch in group]
-            for vectors in self.server.post("/embeddings", bodies, partial(_read, size)):
+            for vectors in self.server.post("/embeddings", bodies, partial(self._read, size)):
                 if isinstance(vectors, Failure):
                     raise UserError(
                         f"{self.server.base_url}: no embeddings of {self.server.model!r}, with up to {self.server.max_retries} "
@@ -170,14 +178,21 @@ class _Remote:
     def _body(self, batch: list[str]) -> dict[str, Any]:
         return {"model": self.server.model, "input": batch, "encoding_format": "float", **self.server.parameters}
 
-
-def _read(count: int, answer: Any) -> Tensor:
-    """The embeddings of a batch: (count, dimensions). Its errors are those that `Server.post` counts as malformed."""
-    rows = sorted(answer["data"], key=itemgetter("index"))
-    vectors = torch.tensor([row["embedding"] for row in rows], dtype=torch.float32)
-    if [row["index"] for row in rows] != list(range(count)) or vectors.ndim != 2 or not vectors.isfinite().all():
-        raise ValueError("not an embedding for each text")
-    return vectors
+    def _read(self, count: int, answer: Any) -> Tensor:
+        """The embeddings of a batch: (count, dimensions). Its errors are those that `Server.post` counts as malformed."""
+        rows = sorted(answer["data"], key=itemgetter("index"))
+        if [row["index"] for row in rows] != list(range(count)):
+            raise ValueError("not an embedding for each text")
+        lists = [vector(row["embedding"]) for row in rows]
+        dimensions = self.dimensions or len(lists[0])
+        if not dimensions or {len(one) for one in lists} != {dimensions}:
+            lengths = sorted({dimensions, *map(len, lists)})
+            raise ValueError(f"embeddings of {' and '.join(map(str, lengths[:3]))} dimensions")
+        vectors = torch.stack([torch.frombuffer(one, dtype=torch.float32) for one in lists])
+        if not vectors.isfinite().all():
+            raise ValueError("an embedding with a number that is not finite")
+        self.dimensions = dimensions  # in the client's loop only, so that no two batches can be the first
+        return vectors
 
 
 def _clean(text: str) -> str:

@@ -6,6 +6,8 @@ concurrent calls of 20 ms (benchmarks/rewards_judges.py).
 """
 
 import asyncio
+import codecs
+import contextlib
 import email.utils
 import json
 import os
@@ -22,14 +24,18 @@ from typing import Any, TypeVar
 
 import orjson
 
+from wm_plugin import untrusted
 from wm_plugin.errors import MissingExtraError, UserError
-from wm_plugin.runtime import background
+from wm_plugin.runtime import background, replies, secrets
 from wm_plugin.tokens.message import Message
 
 T = TypeVar("T")
-KINDS = ("timeout", "connection", "rate limit", "server error", "refused", "malformed")  # of failures
+KINDS = ("timeout", "connection", "rate limit", "server error", "refused", "malformed", "too large")  # of failures
+MAX_REPLY = 1 << 24  # bytes
 _TRANSIENT = {408, 409, 425, 429}  # and every 5xx
 _MISCONFIGURED = {401, 403, 404}  # before any success: wrong key, address or model
+_MAX_EXCERPT = 1 << 16  # bytes that are read of an error's body
+_MALFORMED = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 _RECENT = 10_000  # number of latencies for mean and p95
 
 
@@ -38,8 +44,9 @@ class Failure:
     """A call without an answer after its retries.
 
     Attributes:
-        kind: one of `KINDS`. "refused" is a 4xx status other than the rate limit, "malformed" an answer that breaks the protocol.
-        message: one line.
+        kind: one of `KINDS`. "refused" is a 4xx status other than the rate limit, "malformed" an answer that breaks the protocol,
+            "too large" one over `max_reply`.
+        message: one line, without keys.
     """
 
     kind: str
@@ -58,11 +65,11 @@ class Server:
     """A model behind an OpenAI-compatible server (vLLM, SGLang, llama.cpp, `transformers serve`, OpenAI, ...).
 
     A failed call is a `Failure` in the result, not an exception. Timeouts, lost connections, the statuses 408, 409, 425, 429 and
-    5xx, and malformed answers are retried; other statuses are not. A call takes at most `(max_retries + 1) * timeout` seconds
-    plus the waits between attempts.
+    5xx, and malformed answers are retried; other statuses and answers that are too large are not. A call takes at most
+    `(max_retries + 1) * timeout` seconds plus the waits between attempts. The key is removed from what a server sends back.
 
     Args:
-        base_url: the address with the version, such as http://localhost:8000/v1.
+        base_url: the address with the version, such as http://localhost:8000/v1; without user, password and query.
         model: the model's name on the server.
         api_key_env: the environment variable of the key. OPENAI_API_KEY is optional, any other one must be set. Configs must not
             contain keys.
@@ -72,6 +79,7 @@ class Server:
         backoff: seconds before the first retry, doubled for each further one, times a random factor in [0.5, 1]. A longer
             `Retry-After` is honoured.
         longest_wait: the upper limit of both, in seconds.
+        max_reply: bytes of an answer, before and after decompression. `concurrency` of them may be in memory.
         temperature, max_tokens, seed: parameters of completions; None omits one.
         parameters: further fields of a request's body, such as {"chat_template_kwargs": {"enable_thinking": False}}.
         prices: dollars per million (prompt, completion) tokens.
@@ -93,19 +101,20 @@ class Server:
         max_retries: int = 4,
         backoff: float = 0.5,
         longest_wait: float = 30.0,
+        max_reply: int = MAX_REPLY,
         temperature: float | None = 0.0,
         max_tokens: int | None = 4096,
         seed: int | None = 0,
         parameters: Mapping[str, Any] | None = None,
         prices: tuple[float, float] = (0.0, 0.0),
     ) -> None:
-        if not base_url.startswith(("http://", "https://")):
-            raise UserError(f"base_url is {base_url!r}; write http://host:port/v1")
+        _check_address(base_url)
         for name, value, least in (
             ("concurrency", concurrency, 1),
             ("max_retries", max_retries, 0),
             ("backoff", backoff, 0),
             ("longest_wait", longest_wait, 0),
+            ("max_reply", max_reply, 1),
             ("max_tokens", 1 if max_tokens is None else max_tokens, 1),
         ):
             if value < least:
@@ -114,9 +123,11 @@ class Server:
             raise UserError(f"timeout is {timeout}; write seconds > 0")
         if api_key_env != "OPENAI_API_KEY" and not os.environ.get(api_key_env):
             raise UserError(f"api_key_env: the environment variable {api_key_env} is not set")
+        _key(api_key_env)
         self.base_url, self.model = base_url.rstrip("/"), model
         self.api_key_env, self.concurrency, self.timeout = api_key_env, concurrency, timeout
         self.max_retries, self.backoff, self.longest_wait = max_retries, backoff, longest_wait
+        self.max_reply = max_reply
         sampling = {"temperature": temperature, "max_tokens": max_tokens, "seed": seed}
         self.parameters = {k: v for k, v in sampling.items() if v is not None} | dict(parameters or {})
         self.prices = prices
@@ -154,7 +165,8 @@ class Server:
     def post(self, path: str, bodies: Iterable[Any], read: Callable[[Any], T]) -> list[T | Failure]:
         """Post each body to `path` as JSON, and convert the JSON answers with `read`.
 
-        If `read` raises KeyError, IndexError, TypeError, ValueError or AttributeError, the answer counts as malformed.
+        If `read` raises KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError or RecursionError, the answer
+        counts as malformed. A ValueError's message becomes a part of the failure's.
         """
         return background.wait_for(self._all(path, bodies, read))
 
@@ -228,8 +240,8 @@ class Server:
         """The converted answer or a failure, whether to retry, and the number of seconds that the server asks to wait."""
         import aiohttp
 
-        headers = {"Content-Type": "application/json"}
-        if key := os.environ.get(self.api_key_env):
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "gzip"}
+        if key := _key(self.api_key_env):
             headers["Authorization"] = f"Bearer {key}"
         try:
             async with connection.session.post(
@@ -240,14 +252,14 @@ class Server:
                 allow_redirects=False,  # the key must not go to another address
                 proxy=connection.proxy,
             ) as response:
-                status, received = response.status, await response.read()
-                at_least = _seconds(response.headers.get("Retry-After"))
+                status, at_least = response.status, _seconds(response.headers.get("Retry-After"))
+                received = await _received(response, self.max_reply if status == 200 else _MAX_EXCERPT)
         except TimeoutError:
             return Failure("timeout", f"no answer within {self.timeout:g} s"), True, 0.0
-        except (aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: a host or proxy that cannot be one
             return Failure("connection", _line(str(error) or type(error).__name__)), True, 0.0
         if status != 200:
-            excerpt = _line(received.decode(errors="replace"))
+            excerpt = _line(received) if isinstance(received, bytes) else received.message
             if status in _MISCONFIGURED and not self.answered:
                 raise UserError(
                     f"{self.base_url}{path}: status {status} for the model {self.model!r} ({excerpt}); "
@@ -256,23 +268,23 @@ class Server:
             again = status in _TRANSIENT or status >= 500
             kind = "rate limit" if status == 429 else "server error" if status >= 500 else "refused"
             return Failure(kind, f"status {status}: {excerpt}"), again, at_least
+        if isinstance(received, Failure):
+            return received, received.kind == "malformed", 0.0
         try:
-            value = json.loads(received)
+            value = untrusted.loads(received.removeprefix(codecs.BOM_UTF8), largest=self.max_reply)
+            if secrets.may_hold(received):
+                value = secrets.redact_json(value)
             found = read(value)
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError):
-            return (
-                Failure("malformed", f"not what was asked for: {_line(received.decode(errors='replace'))}"),
-                True,
-                0.0,
-            )
+        except _MALFORMED as error:
+            reason = f" ({error})" if type(error) in (ValueError, untrusted.BoundsError) else ""
+            return Failure("malformed", f"not what was asked for{reason}: {_line(received)}"), True, 0.0
         self._count(value.get("usage") if isinstance(value, dict) else None)
         return found, False, 0.0
 
     def _count(self, usage: Any) -> None:
         if isinstance(usage, dict):
-            prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
-            self.prompt_tokens += prompt if isinstance(prompt, int) else 0
-            self.completion_tokens += completion if isinstance(completion, int) else 0
+            self.prompt_tokens += replies.count(usage.get("prompt_tokens"))
+            self.completion_tokens += replies.count(usage.get("completion_tokens"))
 
 
 class _Connection:
@@ -285,15 +297,51 @@ class _Connection:
             raise MissingExtraError("asking a server", "aiohttp", "server") from None
         self.process = os.getpid()
         self.slots = asyncio.Semaphore(concurrency)
-        self.session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))  # the semaphore is the limit
+        # The semaphore is the limit. aiohttp would decompress a piece to any size; `replies.read` does not.
+        self.session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), auto_decompress=False)
         # The environment's proxies, as in other clients; aiohttp would look them up in every call.
         address = urllib.parse.urlsplit(base_url)
         bypassed = urllib.request.proxy_bypass(address.hostname or "")
         self.proxy = None if bypassed else urllib.request.getproxies().get(address.scheme)
+        with contextlib.suppress(ValueError):
+            secrets.hold(urllib.parse.urlsplit(self.proxy or "").password)
 
     def close(self) -> None:
         if self.process == os.getpid():
             background.finish(self.session.close())
+
+
+def _check_address(base_url: Any) -> None:
+    """Raise a UserError if requests cannot go to this address, or if it holds what messages must not show."""
+    try:
+        address = urllib.parse.urlsplit(base_url)
+        if address.username is not None or address.password is not None:
+            raise UserError(
+                "base_url has a user or a password; leave them out, and name the key's variable in api_key_env"
+            )
+        host = (address.hostname or "").encode("idna")  # it refuses empty and long parts
+        usable = bool(host) and address.scheme in ("http", "https") and address.port != 0
+        usable = usable and base_url.isprintable() and " " not in base_url
+    except UserError:
+        raise
+    except (ValueError, TypeError, AttributeError):  # a port that is no number, a broken IPv6 address; no text
+        usable = False
+    if not usable:
+        written = repr(base_url)[:100]
+        raise UserError(f"base_url is {'no address' if '@' in written else written}; write http://host:port/v1")
+    if address.query or address.fragment:
+        raise UserError("base_url has a part after '?' or '#'; leave it out")
+
+
+def _key(variable: str) -> str:
+    """The key in an environment variable, or "". It is never shown from then on."""
+    key = os.environ.get(variable, "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise UserError(
+            f"api_key_env: the key in {variable} has a line break or a letter that no header can hold; set it again"
+        )
+    secrets.hold(key)
+    return key
 
 
 def _encoded(body: Any) -> bytes:
@@ -301,6 +349,15 @@ def _encoded(body: Any) -> bytes:
         return orjson.dumps(body)
     except TypeError:  # lone surrogates, integers of more than 64 bits
         return json.dumps(body).encode()
+
+
+async def _received(response: Any, most: int) -> bytes | Failure:
+    try:
+        return await replies.read(response, most)
+    except replies.LargeError as error:
+        return Failure("too large", f"an answer of {error}")
+    except replies.EncodingError as error:
+        return Failure("malformed", _line(str(error)))
 
 
 def _completion(value: Any) -> Completion:
@@ -322,10 +379,13 @@ def _seconds(retry_after: str | None) -> float:
     except ValueError:
         try:
             seconds = email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time()
-        except (ValueError, OverflowError):
+        except (ValueError, OverflowError, TypeError, IndexError, OSError):
             return 0.0
     return seconds if 0 < seconds < float("inf") else 0.0
 
 
-def _line(text: str) -> str:
-    return " ".join(text.split())[:200]
+def _line(text: str | bytes) -> str:
+    """The beginning of a text on one line, without keys."""
+    if isinstance(text, bytes):
+        text = text[:_MAX_EXCERPT].decode(errors="replace")
+    return secrets.redact(" ".join(text[:_MAX_EXCERPT].split()))[:200]

@@ -17,7 +17,7 @@ from wm_plugin.environments.dialogue.policies import expert, wanderer
 from wm_plugin.environments.dialogue.user import ScriptedUser, ServedUser, User, UserLostError, plain, tells
 from wm_plugin.environments.dialogue.world import LEVELS, POLICY, PRODUCTS, Case, money
 from wm_plugin.environments.kit.counted import CountedEnvironment
-from wm_plugin.environments.kit.rows import check_level
+from wm_plugin.environments.kit.rows import check_level, turn_limit
 from wm_plugin.environments.kit.sqlite_guard import cell
 from wm_plugin.errors import UserError
 
@@ -93,7 +93,7 @@ class DialogueEnvironment(CountedEnvironment):
             self._user = ServedUser(self._case, user_url, user_model)
         else:
             self._user = ScriptedUser(self._case, insistent=level == "hard")
-        self.max_turns = max_turns or MAX_TURNS
+        self.max_turns = turn_limit(max_turns, MAX_TURNS)
         self._begin()
         try:
             opening = self._user.opening()

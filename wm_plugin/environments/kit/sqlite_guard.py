@@ -1,18 +1,21 @@
 """Runs untrusted SQL on a real SQLite: restricts what statements may do and how much, and returns their results as text.
 
-Limits count work, never time, so the same statement on the same database always gives the same text.
+Limits count work, so the same statement on the same database always gives the same text. Only behind them stands a clock, for
+statements whose steps are slow: it stops what no honest statement needs on any machine.
 """
 
 import itertools
 import re
 import sqlite3
+import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from functools import cache
 from typing import Any
 
-MAX_STEPS = 100_000  # virtual-machine steps of a statement; the slowest one that we know takes 1.5 s
+MAX_STEPS = 101_000  # virtual-machine steps of a statement; most take nanoseconds, the slowest that we know 0.2 ms
+MAX_SECONDS = 10.0
 MAX_COPIES = 200_000  # see `copies`: about 0.2 s and 30 MB
 MAX_ROWS, MAX_CELL, MAX_TEXT = 20, 300, 4000  # rows that are shown; characters of a cell and of an observation
 
@@ -38,6 +41,10 @@ FUNCTION_NAMES = """abs avg changes char coalesce count cume_dist dense_rank fir
 iif instr lag last_insert_rowid last_value lead length like lower max min nth_value ntile nullif percent_rank printf quote
 rank replace round row_number sign substr substring sum total total_changes typeof unicode upper zeroblob"""
 FUNCTIONS = set(FUNCTION_NAMES.split())
+CHECKED = 50  # steps between two looks at the count and the clock
+CONVERSION = re.compile(r"%([-+ #!,.*l0-9]*)(.?)", re.DOTALL)  # of printf
+LEADING = re.compile(r"\s*[-+]?0*([0-9]*)")
+PRECISION = re.compile(r"(?<=\.)[0-9]+")
 TOKEN = re.compile(
     r"""--[^\n]*|/\*.*?(?:\*/|\Z)|'[^']*'|"[^"]*"|`[^`]*`|\[[^]]*]|[\w$\x80-\U0010ffff]+(?:\s*\.)?""", re.DOTALL
 )
@@ -60,6 +67,8 @@ def guard(connection: sqlite3.Connection) -> None:
 
     for name, arguments in other_functions:  # the authorizer is not asked about functions in a column's DEFAULT
         connection.create_function(name, arguments, _refuse)
+    for name in ("printf", "format"):
+        connection.create_function(name, -1, _Printf(), deterministic=True)
     connection.text_factory = lambda raw: raw.decode(errors="replace")
     for limit, value in LIMITS.items():
         connection.setlimit(limit, value)
@@ -75,8 +84,7 @@ def run(connection: sqlite3.Connection, query: str, parameters: Sequence[Any] = 
     """
     if not isinstance(query, str):
         return "TypeError: the query must be text"
-    ticks = itertools.count(1)
-    connection.set_progress_handler(lambda: next(ticks) * 1000 > MAX_STEPS, 1000)
+    limit_work(connection, MAX_STEPS)
     changed = connection.total_changes
     try:
         if len(query) <= LIMITS[sqlite3.SQLITE_LIMIT_SQL_LENGTH] and copies(query) > MAX_COPIES:
@@ -92,6 +100,12 @@ def run(connection: sqlite3.Connection, query: str, parameters: Sequence[Any] = 
     if len(rows) > MAX_ROWS:
         lines.append(f"(the first {MAX_ROWS} rows; there are more)")
     return cut("\n".join(lines), MAX_TEXT)
+
+
+def limit_work(connection: sqlite3.Connection, steps: int) -> None:
+    """Interrupt the next statements of a connection after so many steps of all together, or after `MAX_SECONDS`."""
+    checks, deadline = itertools.count(CHECKED, CHECKED), time.monotonic() + MAX_SECONDS
+    connection.set_progress_handler(lambda: next(checks) >= steps or time.monotonic() > deadline, CHECKED)
 
 
 def copies(query: str) -> int:
@@ -121,6 +135,66 @@ def _built_in() -> tuple[set[str], set[tuple[str, int]]]:
 
 def _refuse(*_: Any) -> None:
     raise ValueError("This function is denied.")
+
+
+class _Printf:
+    """SQLite's own `printf`, in which a repeated character ends at the limit of a text's length.
+
+    In SQLite 3.40, `%.2147483646c` takes 14 s and cannot be interrupted, since it is one step, although the text is too long
+    from the 2001st character on. The precision of `%c` is therefore cut to one more than the limit, which is still too long.
+    """
+
+    _plain: sqlite3.Connection | None = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self._plain is None:  # it lives as long as the connection that calls it
+            self._plain = sqlite3.connect(":memory:", check_same_thread=False)
+            self._plain.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LIMITS[sqlite3.SQLITE_LIMIT_LENGTH])
+            self._plain.text_factory = lambda raw: raw.decode(errors="replace")
+        marks = ", ".join("?" * len(arguments))
+        try:
+            return self._plain.execute(f"SELECT printf({marks})", _with_short_repeats(arguments)).fetchone()[0]
+        except sqlite3.DataError:  # newer SQLites say so, older ones give NULL
+            raise OverflowError from None  # "string or blob too big"
+
+    def __del__(self) -> None:
+        if self._plain is not None:
+            self._plain.close()
+
+
+def _with_short_repeats(arguments: Sequence[Any]) -> list[Any]:
+    """The arguments of `printf` with every precision of `%c` cut to `most`."""
+    most = LIMITS[sqlite3.SQLITE_LIMIT_LENGTH] + 1
+    if not arguments or not isinstance(arguments[0], str | bytes):  # a number has no conversions
+        return list(arguments)
+    values, place = list(arguments), 1  # of the next argument
+
+    def shorten(match: re.Match[str]) -> str:
+        nonlocal place
+        flags, kind = match.groups()
+        stars = flags.count("*")
+        if kind == "c":
+            flags = PRECISION.sub(lambda digits: str(_at_most(digits[0], most)), flags)
+            if ".*" in flags and place + stars - 1 < len(values):
+                values[place + stars - 1] = _at_most(values[place + stars - 1], most)
+        place += stars + (kind not in "%n")
+        return f"%{flags}{kind}"
+
+    text = arguments[0] if isinstance(arguments[0], str) else arguments[0].decode(errors="replace")
+    shortened = CONVERSION.sub(shorten, text)
+    if shortened != text:
+        values[0] = shortened
+    return values
+
+
+def _at_most(value: Any, most: int) -> Any:
+    """The value, or `most` if SQLite reads a number in it that is larger or less than its negative."""
+    if isinstance(value, str | bytes):
+        digits = LEADING.match(value if isinstance(value, str) else value.decode(errors="replace"))
+        size = int(digits[1][:9] or 0) if digits else 0
+    else:
+        size = abs(value or 0)
+    return most if size > most else value
 
 
 def cell(value: Any) -> str:

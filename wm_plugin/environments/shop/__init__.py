@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from wm_plugin.environments.kit.counted import CountedEnvironment
 from wm_plugin.environments.kit.protocol import Chooser, ToolCall
-from wm_plugin.environments.kit.rows import check_level
+from wm_plugin.environments.kit.rows import check_level, turn_limit
 from wm_plugin.environments.kit.sqlite_guard import cut
 from wm_plugin.environments.shop.goods import GOALS, LEVELS, Catalogue, Goal, Product, catalogue, match, money
 from wm_plugin.errors import UserError
@@ -74,7 +74,7 @@ class ShopEnvironment(CountedEnvironment):
                 raise UserError(f"A shop's column `{name}` needs a whole number from 0, not {str(value)[:20]!r}")
         self._catalogue = catalogue(int(catalogue_seed))
         self._goal = self._catalogue.goal(int(goal), level)
-        self.max_turns = max_turns or MAX_TURNS
+        self.max_turns = turn_limit(max_turns, MAX_TURNS)
         self._begin()
         return f"Wanted: {self._goal.text}\n{self._observation()}"
 

@@ -5,7 +5,8 @@ databases, judged by the final tables.
 
 The environment is deterministic: the same row and the same calls give the same bytes with the same SQLite and Python versions.
 That holds for a SELECT without ORDER BY too: SQL leaves its order open, but SQLite's plan depends only on the statement and the
-database. Functions that read the clock, random numbers or the host are denied, and limits count work, never time.
+database. Functions that read the clock, random numbers or the host are denied, and limits count work: the clock behind them stops
+what no honest statement needs.
 An SQL error is an observation like any other: it is worth predicting.
 """
 
@@ -17,7 +18,7 @@ from typing import Any
 
 from wm_plugin.environments.kit.counted import CountedEnvironment
 from wm_plugin.environments.kit.protocol import Chooser, ToolCall
-from wm_plugin.environments.kit.rows import check_level
+from wm_plugin.environments.kit.rows import check_level, turn_limit
 from wm_plugin.environments.kit.sqlite_guard import MAX_TEXT, cell, cut, run
 from wm_plugin.environments.sql.databases import OTHERS, day
 from wm_plugin.environments.sql.state import (
@@ -106,7 +107,7 @@ class SqlEnvironment(CountedEnvironment):
         self._connection.close()
         self._connection = open_database(seed, database)
         self._answer, self._query, self._database = str(answer), str(changes or query), database
-        self.max_turns = max_turns or MAX_TURNS
+        self.max_turns = turn_limit(max_turns, MAX_TURNS)
         self._begin()
         return "The database is open."
 

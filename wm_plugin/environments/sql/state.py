@@ -5,7 +5,7 @@ import re
 import sqlite3
 from contextlib import closing
 
-from wm_plugin.environments.kit.sqlite_guard import guard, run
+from wm_plugin.environments.kit.sqlite_guard import guard, limit_work, run
 from wm_plugin.environments.sql.company import COMPANY
 from wm_plugin.environments.sql.databases import OTHERS
 from wm_plugin.errors import UserError
@@ -13,6 +13,11 @@ from wm_plugin.errors import UserError
 DATABASES = {"company": COMPANY, **OTHERS}
 SEPARATOR = ";\n"  # between the statements of a change
 ERROR = r"[A-Za-z]+Error: "
+MAX_CHANGES = 100  # statements of a task
+STATE_STEPS, STATE_TEXT = (
+    5_000_000,
+    20_000_000,
+)  # steps and characters of reading a state; a full database needs a third
 State = tuple[list[str], dict[str, list[str]]]  # see `read_state`
 PRAGMAS = """
 PRAGMA foreign_keys = ON;
@@ -43,36 +48,55 @@ def state_after(seed: int, database: str, changes: str) -> State:
     """The state of a database after statements.
 
     Raises:
-        UserError: one of them fails.
+        UserError: one of them fails, they are too many, or what they lead to cannot be read.
     """
+    statements = changes.split(SEPARATOR)
+    if len(statements) > MAX_CHANGES:
+        raise UserError(f"An SQL task's column `changes` has {len(statements)} statements; write at most {MAX_CHANGES}")
     with closing(open_database(seed, database)) as connection:
-        for statement in changes.split(SEPARATOR):
+        for statement in statements:
             if re.match(ERROR, text := run(connection, statement)):
                 raise UserError(f"An SQL task's column `changes` fails on {statement[:60]!r}: {text[:80]}")
-        return read_state(connection)
+        try:
+            return read_state(connection)
+        except sqlite3.Error as error:
+            raise UserError(f"An SQL task's column `changes` leads to tables that cannot be read: {error}") from None
 
 
 def read_state(connection: sqlite3.Connection) -> State:
     """The schema, and the sorted rows of each table. Rows of logs lack their ids, which depend on the order of the changes.
 
-    Uncommitted changes are rolled back, and the connection is without its guard afterwards.
+    Uncommitted changes are rolled back, and the connection is without its authorizer afterwards.
+
+    Raises:
+        sqlite3.Error: a table takes more than `STATE_STEPS` or has more than `STATE_TEXT` characters (columns that are computed
+            can turn the megabyte of a database into gigabytes), or a column fails to compute.
     """
-    connection.set_progress_handler(None, 0)
-    connection.set_authorizer(None)
-    if connection.in_transaction:
-        connection.rollback()
-    schema = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+    schema, left = _schema(connection), STATE_TEXT
     rows = {}
     for kind, name, _ in schema:
         if kind == "table":
-            quoted, skipped = name.replace('"', '""'), name.endswith("_log")
-            rows[name] = sorted(repr(row[skipped:]) for row in connection.execute(f'SELECT * FROM "{quoted}"'))
+            quoted, skipped, texts = name.replace('"', '""'), name.endswith("_log"), list[str]()
+            for row in connection.execute(f'SELECT * FROM "{quoted}"'):
+                texts.append(repr(row[skipped:]))
+                left -= len(texts[-1])
+                if left < 0:
+                    raise sqlite3.DataError("the tables are too large")
+            rows[name] = sorted(texts)
     return sorted(map(repr, schema)), rows
 
 
 def has_state(connection: sqlite3.Connection, state: State) -> bool:
     """Whether the database is in `state`. False if a table cannot be read, for example because a column fails to compute."""
     try:
-        return read_state(connection) == state
+        return sorted(map(repr, _schema(connection))) == state[0] and read_state(connection) == state
     except sqlite3.Error:
         return False
+
+
+def _schema(connection: sqlite3.Connection) -> list[tuple[str, str, str]]:
+    limit_work(connection, STATE_STEPS)
+    connection.set_authorizer(None)
+    if connection.in_transaction:
+        connection.rollback()
+    return connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()

@@ -1,0 +1,59 @@
+"""The keys that this process holds, and how they are kept out of messages, logs, caches and reports.
+
+A server may send back what it was sent, headers included: an error page that quotes the request, a proxy, a debugging reply.
+"""
+
+import json
+import re
+import urllib.parse
+from typing import Any
+
+SHORTEST = 6  # characters of a key; shorter ones are placeholders such as EMPTY, which occur in ordinary text
+MARK = "[key]"
+
+_forms: dict[
+    str, None
+] = {}  # each key as text, in a URL and in JSON; in lower case, since a server may change the case
+_pattern: re.Pattern[str] | None = None
+
+
+def hold(*keys: str | None) -> None:
+    """Remember keys, for `redact`."""
+    global _pattern
+    known = len(_forms)
+    for key in keys:
+        if key and len(key) >= SHORTEST:
+            forms = (key, urllib.parse.quote(key, safe=""), json.dumps(key)[1:-1])
+            _forms.update(dict.fromkeys(form.lower() for form in forms))
+    if len(_forms) > known:
+        _pattern = re.compile("|".join(map(re.escape, sorted(_forms, key=len, reverse=True))), re.IGNORECASE)
+
+
+def redact(text: str) -> str:
+    """The text without keys."""
+    return text if _pattern is None else _pattern.sub(MARK, text)
+
+
+def may_hold(received: bytes) -> bool:
+    """Whether there may be a key in JSON; quick. Escapes can hide one."""
+    if not _forms:
+        return False
+    lowered = received.lower()
+    return b"\\" in lowered or any(form.encode(errors="replace") in lowered for form in _forms)
+
+
+def redact_json(value: Any) -> Any:
+    """A JSON value whose texts are without keys. Lists and objects are changed in place."""
+    top = [value]
+    containers: list[Any] = [top]
+    while containers:
+        container = containers.pop()
+        if isinstance(container, dict):
+            for name in [name for name in container if redact(name) != name]:
+                container[redact(name)] = container.pop(name)
+        for place, item in container.items() if isinstance(container, dict) else enumerate(container):
+            if isinstance(item, str):
+                container[place] = redact(item)
+            elif isinstance(item, dict | list):
+                containers.append(item)
+    return top[0]

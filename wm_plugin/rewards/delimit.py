@@ -25,11 +25,12 @@ _SPACED = r"[\s_-]*".join(TAG.split("_"))
 _ANGLED = re.compile(
     rf"<(\s*(?:/\s*)?{_SPACED}[^<>\n]{{0,80}}"  # a verdict's tag
     r"|[|｜][^<>\n]{1,60}[|｜]"  # <|im_end|>, <｜User｜>
-    r"|/?(?:s|bos|eos|pad|think|start_of_turn|end_of_turn))>",
+    r"|\s{0,9}/?\s{0,9}(?:think|thinking|thoughts?|reasoning)\s{0,9}"  # marks of a judge's thoughts
+    r"|/?(?:s|bos|eos|pad|start_of_turn|end_of_turn))>",
     re.IGNORECASE,
 )
 _SQUARE = re.compile(
-    r"\[(\s*/?INST|/?(?:SYSTEM_PROMPT|TOOL_RESULTS)|\[\s*(?:begin|end)\b[^\]\n]{0,80}\])\]?", re.IGNORECASE
+    r"\[(\s*/?INST|/?(?:SYSTEM_PROMPT|TOOL_RESULTS|THINK)|\[\s*(?:begin|end)\b[^\]\n]{0,80}\])\]?", re.IGNORECASE
 )
 _UNCLOSED = re.compile(rf"<(?=\s*(?:/\s*)?{_SPACED})", re.IGNORECASE)
 

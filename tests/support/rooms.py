@@ -4,6 +4,7 @@
 ROOMS = (
     "errors",
     "registry",
+    "untrusted",
     "tokens",
     "runtime",
     "objectives",

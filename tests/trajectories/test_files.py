@@ -6,15 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories import Trajectory
 from wm_plugin.trajectories.files import head
-from wm_plugin.trajectories.json_values import has_long_number, loads
 from wm_plugin.trajectories.readers import read_rows
 from wm_plugin.trajectories.readers.base import Reject
+from wm_plugin.untrusted import loads
 
 
 def row(text: Any = "x", **more: Any) -> dict[str, Any]:
@@ -105,8 +103,8 @@ DEEP = b'{"messages": ' + b"[" * 2000 + b"]" * 2000 + b"}"
         (b"\x00\x00\x00", "not JSON"),
         (b'{"messages": "a\x00"}', "not JSON"),
         (line("b")[:-9], "not JSON"),
-        (b'{"messages": ' + b"1" * 5000 + b"}", "an integer of thousands of digits"),
-        (DEEP, "nested too deeply"),
+        (b'{"messages": ' + b"1" * 5000 + b"}", "an integer of more than 308 digits"),
+        (DEEP, "nested more than 250 levels deep"),
         (b"5", "no list of messages"),
         (b'"x"', "no list of messages"),
         (b"null", "no list of messages"),
@@ -175,17 +173,6 @@ def test_numbers_are_read_as_python_reads_them(text):
     assert (repr(value), type(value)) == (repr(expected), type(expected))
 
 
-@given(st.binary(max_size=40).map(bytes.hex), st.integers(10, 60), st.sampled_from(["", "-"]), st.text(max_size=40))
-def test_long_numbers_are_found_wherever_they_stand(before, digits, sign, after):
-    number = sign + "9" * digits
-    text = json.dumps([before, int(number), {"a": int(number)}, after, int("1" + "0" * (digits - 1))])
-    assert has_long_number(text) == has_long_number(text.encode()) == (digits >= 19)
-    assert has_long_number(number) == (digits >= 19)
-    assert loads(text) == json.loads(text)
-    assert str(loads(text)) == str(json.loads(text))  # 1e20 equals 10**20
-    assert not has_long_number(json.dumps([before, "call_" + "9" * digits, f"{before}{'9' * digits}"]))
-
-
 def test_deep_values_are_rejected_where_they_cannot_be_kept(rows):
     deep: Any = 1
     for _ in range(300):
@@ -193,7 +180,7 @@ def test_deep_values_are_rejected_where_they_cannot_be_kept(rows):
     lines, array = line("a") + b"\n" + line("b", seed=deep), json.dumps([row("a"), row("b", seed=deep)]).encode()
     for content in (lines, array):
         first, second = rows(content)
-        assert (first, "more than 200 levels" in second) == ("a", True)
+        assert (first, "levels deep" in second) == ("a", True)
 
 
 def test_deep_arrays(rows):

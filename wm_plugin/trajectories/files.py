@@ -18,7 +18,7 @@ import ijson
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories import parquet
 from wm_plugin.trajectories.errors import RowError
-from wm_plugin.trajectories.json_values import loads
+from wm_plugin.untrusted import LARGEST, LEVELS, Nesting, deeper, loads
 
 Layout = Literal["lines", "array", "document", "one", "parquet"]
 _HEAD = 1 << 16  # bytes by which `head` tells the layout
@@ -184,8 +184,9 @@ def items(path: Path, place: str) -> Iterator[Record]:
     row = 0
     with open_file(path) as file:
         try:
-            for value in ijson.items(file, place, use_float=True, buf_size=_BUFFER, multiple_values=place == ""):
-                yield Record(row, value)
+            stream = Shallow(file)
+            for value in ijson.items(stream, place, use_float=True, buf_size=_BUFFER, multiple_values=place == ""):
+                yield stream.record(row, value, place)
                 row += 1
             return
         except BROKEN as error:
@@ -198,7 +199,7 @@ def items(path: Path, place: str) -> Iterator[Record]:
     if values is None:
         yield Record(row, error=problem)
     else:
-        yield from (Record(number, value) for number, value in enumerate(values[row:], row))
+        yield from (_checked(number, value, place) for number, value in enumerate(values[row:], row))
 
 
 def pairs(path: Path, place: str = "") -> Iterator[tuple[str, Record]]:
@@ -206,15 +207,17 @@ def pairs(path: Path, place: str = "") -> Iterator[tuple[str, Record]]:
     row = 0
     with open_file(path) as file:
         try:
-            for key, value in ijson.kvitems(file, place, use_float=True, buf_size=_BUFFER):
-                yield key, Record(row, value)
+            stream = Shallow(file)
+            for key, value in ijson.kvitems(stream, place, use_float=True, buf_size=_BUFFER):
+                yield key, stream.record(row, value, f"{place}.key".strip("."))
                 row += 1
             return
         except BROKEN as error:
             problem = _broken(error)
     document = _load_whole(path) if not place else None
     if isinstance(document, dict):
-        yield from ((key, Record(n, value)) for n, (key, value) in enumerate(document.items()) if n >= row)
+        entries = enumerate(document.items())
+        yield from ((key, _checked(n, value, "key")) for n, (key, value) in entries if n >= row)
     else:
         yield "", Record(row, error=problem)
 
@@ -223,10 +226,40 @@ def _load_whole(path: Path) -> Any:
     """A whole document by `loads`, which takes NaN and integers of over 64 bits; None if it is too large or broken."""
     with open_file(path) as file:
         try:
-            text = file.read(_LINE + 1)
+            text = file.read(LARGEST + 1)
         except (OSError, EOFError, zlib.error):
             return None
-    return _loads(text, errors="strict") if len(text) <= _LINE else None
+    if len(text) > LARGEST:
+        return None
+    try:
+        return loads(Nesting().cut(text), levels=LEVELS + 1)  # `_checked` tells what was cut
+    except ValueError:
+        return None
+
+
+class Shallow:
+    """A file to be parsed as a stream, without what is nested too deeply: the streaming parser's memory grows with the depth."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._nesting = Nesting()
+
+    def read(self, size: int = -1) -> bytes:
+        while piece := self._file.read(size):
+            if kept := self._nesting.cut(piece):  # an empty answer would be the file's end
+                return kept
+        return b""
+
+    def record(self, row: int, value: Any, place: str) -> Record:
+        """A value as a record; one that was too deep has an error instead."""
+        return _checked(row, value, place) if self._nesting.too_deep else Record(row, value)
+
+
+def _checked(row: int, value: Any, place: str) -> Record:
+    levels = LEVELS - len(list(filter(None, place.split("."))))
+    if not deeper(value, levels):
+        return Record(row, value)
+    return Record(row, error=RowError(f"nested more than {LEVELS} levels deep", "out of bounds"))
 
 
 def _broken(error: Exception) -> RowError:
@@ -241,17 +274,15 @@ def parse(row: int, line: bytes) -> Record:
         reason, kind = f"not UTF-8 at byte {error.start}", "not UTF-8"
     except json.JSONDecodeError as error:
         reason, kind = f"not JSON: {error.msg} at character {error.pos}", "not JSON"
-    except ValueError:
-        reason, kind = "an integer of thousands of digits", "not JSON"
-    except RecursionError:
-        reason, kind = "nested too deeply", "not JSON"
+    except ValueError as error:
+        reason, kind = str(error), "out of bounds"
     return Record(row, error=RowError(reason, kind), raw=line.decode(errors="backslashreplace").rstrip("\r\n"))
 
 
-def _loads(text: bytes, errors: str = "replace") -> Any:
+def _loads(text: bytes) -> Any:
     try:
-        return loads(text.decode(errors=errors))
-    except (ValueError, RecursionError):
+        return loads(text.decode(errors="replace"))
+    except ValueError:
         return None
 
 
@@ -273,7 +304,7 @@ def _keys(path: Path) -> tuple[dict[str, Any], bool]:
     key = ""
     with open_file(path) as file:
         try:
-            for place, event, value in islice(ijson.parse(file, use_float=True, buf_size=_BUFFER), _EVENTS):
+            for place, event, value in islice(ijson.parse(Shallow(file), use_float=True, buf_size=_BUFFER), _EVENTS):
                 if place == "" and event == "map_key":
                     key = value
                     keys[key] = None

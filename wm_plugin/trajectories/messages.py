@@ -13,8 +13,9 @@ from typing import Any
 from wm_plugin.tokens.message import Message
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.fields import Fields
-from wm_plugin.trajectories.json_values import DEEPEST, loads, too_deep
+from wm_plugin.trajectories.json_values import DEEPEST, too_deep
 from wm_plugin.trajectories.schema import Action, Actor
+from wm_plugin.untrusted import loads
 
 _ACTORS: dict[str, Actor] = {"user": "user", "assistant": "agent"}  # the requestors of τ²-bench
 _THOUGHTS = ("reasoning_content", "reasoning", "thought")  # in order of preference
@@ -223,7 +224,7 @@ def arguments_of(value: Any) -> Any:
         return value
     try:
         arguments = loads(value)
-    except (ValueError, RecursionError):
+    except ValueError:
         return value
     return value if len(value) > DEEPEST and too_deep(arguments) else arguments
 

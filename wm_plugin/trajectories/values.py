@@ -12,8 +12,9 @@ from typing import Any
 from genson import SchemaBuilder
 from genson.schema.strategies import Object
 
-from wm_plugin.trajectories.json_values import loads, too_deep
+from wm_plugin.trajectories.json_values import too_deep
 from wm_plugin.trajectories.schema import Observation, Trajectory
+from wm_plugin.untrusted import loads
 
 _IDENTITY = re.compile(r"\d\D*\d\D*\d")  # three digits: `credit_card_4421486`, `2024-05-16`, but not `address1`
 
@@ -54,7 +55,7 @@ def schema_of(text: str) -> str | None:
     """
     try:
         value = loads(text)
-    except (ValueError, RecursionError):
+    except ValueError:
         return None
     if not isinstance(value, dict | list) or too_deep(value):
         return None

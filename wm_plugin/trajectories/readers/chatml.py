@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from wm_plugin.tokens.message import Message
-from wm_plugin.trajectories.json_values import loads
+from wm_plugin.untrusted import loads
 
 START, END = "<|im_start|>", "<|im_end|>"
 _FUNCTION = re.compile(r"\s*<function=([^>\n]+)>(.*)</function>\s*", re.S)
@@ -65,7 +65,7 @@ def tools_of(system: str) -> list[Any]:
     listed = _TOOLS.search(system)
     try:
         tools = [loads(line) for line in listed[1].split("\n")] if listed else []
-    except (ValueError, RecursionError):
+    except ValueError:
         return []
     return tools if all(isinstance(tool, dict) for tool in tools) else []
 
@@ -87,7 +87,7 @@ def _call(text: str) -> dict[str, Any] | None:
         return {"name": function[1].strip(), "arguments": dict(_PARAMETER.findall(function[2]))}
     try:
         call = loads(text)
-    except (ValueError, RecursionError):
+    except ValueError:
         return None
     if not isinstance(call, dict) or not isinstance(call.get("name"), str) or not call["name"]:
         return None

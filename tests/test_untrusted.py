@@ -1,0 +1,204 @@
+"""JSON from others: what is read is what Python reads, what is out of bounds is a ValueError, and nothing takes long."""
+
+import json
+import math
+import sys
+import time
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.examples import examples
+from wm_plugin.untrusted import DIGITS, LEVELS, BoundsError, Nesting, _has_digits, deeper, loads, number
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.floats(allow_nan=False) | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=15,
+)
+HOSTILE = [
+    *(
+        '"',
+        "\\",
+        "[",
+        "]",
+        "{",
+        "}",
+        ",",
+        ":",
+        "-",
+        "0",
+        " ",
+        "\x00",
+        "é",
+        "\ud800",
+        "true",
+        '"a"',
+        "\\u12",
+        '{"a":1,"a":2}',
+    ),
+    *("1" * 400, "[" * 300, "]" * 300, '{"a":' * 300, "NaN", "1e999"),
+]
+hostile = st.lists(st.sampled_from(HOSTILE), max_size=12).map("".join)
+
+
+def nest(levels: int) -> str:
+    return "[" * levels + "]" * levels
+
+
+@given(json_values)
+@settings(max_examples=examples(200))
+def test_values_are_read_as_python_reads_them(value):
+    for text in (json.dumps(value), json.dumps(value, ensure_ascii=False, indent=1)):
+        for read in (loads(text), loads(text, strict=True), loads(text.encode(errors="backslashreplace"))):
+            assert repr(read) == repr(json.loads(text)) or "\ud800" <= max(text) <= "\udfff"
+
+
+@given(hostile)
+@settings(max_examples=examples(500))
+def test_what_is_no_json_is_a_value_error(text):
+    for data in (text, text.encode(errors="surrogatepass")):
+        for strict in (False, True):
+            try:
+                value = loads(data, strict=strict)
+            except ValueError:
+                continue
+            assert not deeper(value, LEVELS)
+
+
+@pytest.mark.parametrize("close", [True, False])
+@pytest.mark.parametrize("before", ["", '"[[[\\"[", ', '"\\\\", ', "NaN, ", f"{10**40}, "])
+@pytest.mark.parametrize("levels", [LEVELS, LEVELS + 1, 700, 1100, 100_000])
+def test_depth(levels, before, close):
+    text = f"[{before}{nest(levels - 1) if close else '[' * (levels - 1)}]"
+    if levels == LEVELS and close:
+        assert deeper(loads(text), LEVELS - 1)
+    else:
+        with pytest.raises(ValueError, match="nested more than 250 levels deep" if levels > LEVELS else None):
+            loads(text)
+
+
+def test_brackets_in_strings_are_no_levels():
+    value = {"\\": '["{\\' * 1000, "b": ["[" * 1000, '\\"[']}
+    assert loads(json.dumps(value)) == value
+
+
+def test_a_stack_that_is_nearly_full():
+    def read_at(depth: int) -> Any:
+        return read_at(depth - 1) if depth else loads(nest(LEVELS), strict=True)
+
+    frame, used = sys._getframe(), 0
+    while frame := frame.f_back:  # type: ignore[assignment]
+        used += 1
+    with pytest.raises(BoundsError):
+        read_at(sys.getrecursionlimit() - used - 100)
+
+
+def test_digits():
+    assert loads("9" * DIGITS) == int("9" * DIGITS)
+    assert math.isfinite(float(loads("-" + "9" * DIGITS)))
+    for text in ("9" * (DIGITS + 1), f'{{"a": [1, -{10**400}]}}', "1" * 100_000):
+        with pytest.raises(ValueError, match="digits"):
+            loads(text)
+    assert loads('"' + "1" * 400 + '"') == "1" * 400
+    assert loads("0." + "1" * 400) == pytest.approx(1 / 9)
+
+
+def test_size():
+    assert loads('"aa"', largest=4) == "aa"
+    with pytest.raises(BoundsError, match="larger than 3 bytes"):
+        loads('"aa"', largest=3)
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', '[{"b": {"a": 1, "\\u0061": 2}}]', "NaN", "[Infinity]", "-1e999"])
+def test_strict(text):
+    assert repr(loads(text)) == repr(json.loads(text))
+    with pytest.raises(ValueError):  # noqa: PT011 - each has a message of its own
+        loads(text, strict=True)
+
+
+@pytest.mark.parametrize(
+    "text", ["18446744073709551616", "[-99999999999999999999]", "0.12345678901234567890", "-0.0", "1e5"]
+)
+def test_strict_numbers_are_those_of_python(text):
+    assert repr(loads(text, strict=True)) == repr(loads(text)) == repr(json.loads(text))
+
+
+@given(st.binary(max_size=40).map(bytes.hex), st.integers(10, 60), st.sampled_from(["", "-"]), st.text(max_size=40))
+def test_long_numbers_are_found_wherever_they_stand(before, digits, sign, after):
+    number = sign + "9" * digits
+    text = json.dumps([before, int(number), {"a": int(number)}, after, int("1" + "0" * (digits - 1))])
+    assert _has_digits(text, 19) == _has_digits(text.encode(), 19) == (digits >= 19)
+    assert _has_digits(number, 19) == (digits >= 19)
+    assert loads(text) == json.loads(text)
+    assert str(loads(text)) == str(json.loads(text))  # 1e20 equals 10**20
+    assert not _has_digits(json.dumps([before, "call_" + "9" * digits, f"{before}{'9' * digits}"]), 19)
+
+
+def shallow(value: Any, levels: int) -> Any:
+    """A value whose containers below `levels` + 1 are empty."""
+    if isinstance(value, list):
+        return [shallow(item, levels - 1) for item in value] if levels else []
+    if isinstance(value, dict):
+        return {key: shallow(item, levels - 1) for key, item in value.items()} if levels else {}
+    return value
+
+
+@given(st.lists(json_values, min_size=1, max_size=3), st.integers(1, 3), st.integers(1, 9), st.booleans())
+@settings(max_examples=examples(500))
+def test_a_stream_without_what_is_too_deep(values, levels, size, ascii_only):
+    """Whatever the pieces are, and with several documents one after the other."""
+    text = "\n".join(json.dumps(value, ensure_ascii=ascii_only) for value in values).encode(errors="backslashreplace")
+    nesting = Nesting(levels)
+    kept = b"".join(nesting.cut(text[place : place + size]) for place in range(0, len(text), size))
+    assert nesting.too_deep == any(deeper(value, levels) for value in values)
+    assert [json.loads(line) for line in kept.split(b"\n")] == [
+        shallow(json.loads(line), levels) for line in text.split(b"\n")
+    ]
+
+
+SHAPES = {
+    "open lists": "[",
+    "open objects": '{"a":',
+    "empty lists": "[],",
+    "quotes": '"',
+    "backslashes": "\\",
+    "escaped quotes": '\\"',
+    "digits": "1",
+    "numbers": f"{10**20},",
+    "minus": "-",
+    "lists in strings": '"[[[["]',
+    "closed": "]",
+}
+
+
+def seconds(text: str, strict: bool) -> float:
+    best = math.inf
+    for _ in range(3):
+        start = time.process_time()
+        with suppress(ValueError):
+            loads(text, strict=strict)
+        best = min(best, time.process_time() - start)
+    return best
+
+
+@pytest.mark.parametrize("before", ["", "[", '["'])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_time_is_linear(shape, before):
+    for strict in (False, True):
+        short, long = (seconds(before + SHAPES[shape] * count, strict) for count in (5_000, 40_000))
+        assert long < 24 * short + 0.02  # eight times the text
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        *((1, 1.0), (0.5, 0.5), (-(10**300), -1e300), (10**400, None), (math.nan, None), (math.inf, None)),
+        *((True, None), ("1", None), (None, None), ([1], None)),
+    ],
+)
+def test_numbers(value, expected):
+    assert number(value) == expected

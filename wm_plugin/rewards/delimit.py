@@ -67,6 +67,27 @@ def fenced(texts: Mapping[str, str], *, max_chars: int) -> tuple[str, int]:
     return "\n\n".join(blocks), changes
 
 
+def windows(texts: Mapping[str, str], max_chars: int) -> tuple[dict[str, str], str]:
+    """Compared texts without so much of an equal beginning that a judge would not see where they differ; and a line about what
+    is left out then or at the ends, empty if nothing is."""
+    if all(len(text) <= max_chars for text in texts.values()):
+        return dict(texts), ""
+    shortest = min(map(len, texts.values()))
+    same = next(
+        (place for place, chars in enumerate(zip(*texts.values(), strict=False)) if len({*chars}) > 1), shortest
+    )
+    start = same - max_chars // 2 if same >= max_chars and len(set(texts.values())) > 1 else 0
+    shown = {
+        name: f"(cut here: {start} characters before)\n{text[start:]}" if start else text
+        for name, text in texts.items()
+    }
+    rests = {text[max_chars:] for text in shown.values()}
+    names = ", ".join(f"`{name}`" for name in texts)
+    before = f"Their first {start} characters are the same. " if start else ""
+    after = "the same" if len(rests) == 1 else "not the same"
+    return shown, f"Not all of {names} is shown. {before}What follows after the parts that are shown is {after}."
+
+
 def _cut(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[:length]}\n(cut here: {len(text) - length} characters more)"
 

@@ -20,7 +20,7 @@ from wm_plugin.errors import UserError, nearest
 from wm_plugin.rewards import prompts
 from wm_plugin.rewards.base import TaggedReward, check_column, mean
 from wm_plugin.rewards.cache import ReplyCache
-from wm_plugin.rewards.delimit import fenced
+from wm_plugin.rewards.delimit import fenced, windows
 from wm_plugin.rewards.verdict import TAG, fields, number
 from wm_plugin.runtime.server import KINDS, Completion, Failure, Server
 from wm_plugin.tokens.message import Message
@@ -33,6 +33,7 @@ _AGAIN = (
     "nothing else into it, and quote nothing that looks like it."
 )
 FAILURES = (*KINDS, "cut", "no verdict")
+_OF_ROWS = ("no_prediction", "judged", "neutralised", "beyond_window")  # figures that are shares of rows
 
 
 @dataclass(frozen=True)
@@ -77,13 +78,14 @@ class JudgedReward(TaggedReward):
         max_failure_share: stop the run when more than this share of the last 200 judged predictions failed (checked once there
             are 20). 1.0 never stops.
         failed: the reward of a row that could not be judged. NaN leaves the row out of TRL's mean.
-        max_chars: the judge sees this much of each text: the end of `context`, the beginning of the others.
+        max_chars: the judge sees this much of each text: the end of `context`, the beginning of the others. Where the compared
+            texts begin alike, it sees the part where they begin to differ, and it is told whether the rest is the same.
 
     Attributes:
         figures: metrics of the last call, always with the same keys. Shares of rows: `no_prediction`, `judged` (by the server
-            or the cache), `neutralised` (a text contained markers that had to be changed). Shares of judged rows:
-            `failure_share` and `failures/<kind>`. `cache_hit_share` and `asked_again` are shares of questions. `server/...` are
-            totals of the server since it was created.
+            or the cache), `neutralised` (a text contained markers that had to be changed), `beyond_window` (a text was longer
+            than `max_chars`). Shares of judged rows: `failure_share` and `failures/<kind>`. `cache_hit_share` and
+            `asked_again` are shares of questions. `server/...` are totals of the server since it was created.
 
     Raises:
         UserError: a setting is invalid; from a call: too many judgements failed.
@@ -161,7 +163,7 @@ class JudgedReward(TaggedReward):
         used = {name: columns[name] for name in self.uses if columns.get(name) is not None}
         for name, values in used.items():
             check_column(name, values, targets)
-        names = ("no_prediction", "judged", "neutralised", *self.measures)
+        names = (*_OF_ROWS, *self.measures)
         batch = _Batch([0.0] * len(targets), {name: [] for name in names})
         rows = []
         for index, (text, target) in enumerate(zip(texts, targets, strict=True)):
@@ -193,7 +195,7 @@ class JudgedReward(TaggedReward):
                 break
             batch.again.update(missing)
             # A judge at temperature 0 gives the same reply to the same question, so both words and seed are others.
-            questions = (self._question(batch.rows[name][0][1], Notes(neutralised=[]), _AGAIN) for name in missing)
+            questions = (self._question(batch.rows[name][0][1], defaultdict(list), _AGAIN) for name in missing)
             seeds = [seed + attempt] * len(missing) if isinstance(seed, int) else None
             answers = yield questions, seeds
             batch.replies |= dict(zip(missing, answers, strict=True))
@@ -234,10 +236,13 @@ class JudgedReward(TaggedReward):
                 yield question
 
     def _question(self, row: Row, notes: Notes, closing: str = _CLOSING) -> list[Message]:
+        texts, beyond = windows(self._texts(row), self.max_chars)
+        notes["beyond_window"].append(bool(beyond))
+        closing = f"{beyond}\n\n{closing}" if beyond else closing
         context = _as_text(row.columns.get("context"))[-self.max_chars :]
         background = {"context": context, "action": _as_text(row.columns.get("action"))}
         blocks, changes = fenced(
-            {name: text for name, text in background.items() if text} | self._texts(row), max_chars=self.max_chars
+            {name: text for name, text in background.items() if text} | texts, max_chars=self.max_chars
         )
         notes["neutralised"].append(changes > 0)
         # The notice about data comes last, so that it also follows a user's own prompt.
@@ -269,10 +274,9 @@ class JudgedReward(TaggedReward):
 
     def _figures(self, batch: _Batch) -> dict[str, float]:
         rows, judged = len(batch.rewards), batch.failures.total()
-        of_rows = ("no_prediction", "judged", "neutralised")
         failures = {kind: batch.failures[kind] / judged if judged else 0.0 for kind in FAILURES}
         return {
-            **{name: sum(batch.notes[name]) / rows if rows else 0.0 for name in of_rows},
+            **{name: sum(batch.notes[name]) / rows if rows else 0.0 for name in _OF_ROWS},
             **{name: mean(batch.notes[name]) for name in self.measures},
             "failure_share": sum(failures.values()),
             **{f"failures/{kind.replace(' ', '_')}": share for kind, share in failures.items()},

@@ -6,11 +6,12 @@ verdict with it, before its own or after it, inside its tag or outside, and no r
 asks counts such a reply as a failure, and may ask again.
 """
 
-import json
 import math
 import re
 from collections.abc import Sequence
 from typing import Any
+
+from wm_plugin.untrusted import loads
 
 TAG = "final_evaluation"
 _SPACED = r"[\s_-]{0,9}".join(TAG.split("_"))
@@ -99,17 +100,23 @@ def _object(text: str | None) -> dict[str, Any] | None:
     if not text.startswith("{"):
         return None
     try:
-        value = json.loads(_TRAILING_COMMA.sub("", text), object_pairs_hook=_once)
-    except (ValueError, RecursionError):
+        return _lower(loads(_TRAILING_COMMA.sub("", text), strict=True), 3)
+    except ValueError:
         return None
-    return value if isinstance(value, dict) else None
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    by_name = {key.strip().lower(): value for key, value in pairs}
-    if len(by_name) < len(pairs):
+def _lower(value: Any, levels: int) -> Any:
+    """A value with the keys of the first levels in lower case.
+
+    Raises:
+        ValueError: two keys are the same then.
+    """
+    if not isinstance(value, dict) or not levels:
+        return value
+    lower = {key.strip().lower(): _lower(item, levels - 1) for key, item in value.items()}
+    if len(lower) < len(value):
         raise ValueError("a key twice")
-    return by_name
+    return lower
 
 
 def _score(value: Any) -> Any:

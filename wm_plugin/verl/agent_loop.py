@@ -5,7 +5,6 @@ The rollout itself is verl's: its parser, its tokens, its limits.
 
 import asyncio
 import inspect
-import json
 from collections.abc import Mapping
 from contextvars import ContextVar
 from functools import lru_cache
@@ -21,6 +20,7 @@ from wm_plugin.environments.metrics import episode
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.tokens.spans import Ending, Origin, SpanError, ending
 from wm_plugin.trajectories.turn_texts import categories
+from wm_plugin.untrusted import BoundsError, loads
 from wm_plugin.verl.config import read_config
 from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, ORIGINS
 from wm_plugin.verl.spans import Block, end_token_ids, locate, make_locator
@@ -113,13 +113,16 @@ class WorldModelLoopMixin(_Host):
         raised: list[bool] = []
         _raised.set(raised)
         self._wm_calls.append(tool_call.name)
+        parses = _parses(tool_call.arguments)
+        # verl parses without bounds, and only expects text that is no JSON: nothing is none
+        own = tool_call if parses is not None else tool_call.model_copy(update={"arguments": ""})
         if self._wm_environment is None:
-            result = await super()._call_tool(tool_call, tools_kwargs, agent_data)
+            result = await super()._call_tool(own, tools_kwargs, agent_data)
         else:
             async with self._wm_lock:  # the calls of one turn act on one world, in their order
-                result = await super()._call_tool(tool_call, tools_kwargs, agent_data)
+                result = await super()._call_tool(own, tools_kwargs, agent_data)
         known = getattr(agent_data, "_active_tools", self.tools)
-        self._wm_failed[id(tool_call)] = bool(raised) or tool_call.name not in known or not _parses(tool_call.arguments)
+        self._wm_failed[id(tool_call)] = bool(raised) or tool_call.name not in known or not parses
         return result
 
     async def ct_merge_context_msg(
@@ -238,9 +241,12 @@ async def _call(function: Any, **kwargs: Any) -> Any:
     return await asyncio.to_thread(function, **kwargs)
 
 
-def _parses(arguments: Any) -> bool:
+def _parses(arguments: Any) -> bool | None:
+    """Whether a call's arguments are JSON; None if they are out of the bounds of what is parsed."""
     try:
-        json.loads(arguments)
-    except (json.JSONDecodeError, TypeError):
+        loads(arguments)
+    except BoundsError:
+        return None
+    except (ValueError, TypeError):
         return False
     return True

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from support.examples import examples
 from wm_plugin.agents.policies import read_action
+from wm_plugin.errors import UserError
 from wm_plugin.rewards import (
     REWARDS,
     ExactReward,
@@ -294,3 +295,21 @@ def test_json_of_a_policy_is_the_policy_s_text():
         whole = f"<tool_call>{text}</tool_call>"
         action = read_action({"content": whole})
         assert (action.text, action.calls) == (whole, ())
+
+
+def test_a_pattern_that_looks_at_all_that_follows_has_bounded_work():
+    rule = {"items": {"pattern": "(?:a.*b)|a", "values": ["a"], "measure": "recall", "least": 0.5}}
+    start = time.process_time()
+    assert RuleReward(verifier=rule)(["a" * 400_000], ["a" * 100_000]) == [1.0]
+    assert time.process_time() - start < 5
+
+
+def test_nan_in_a_column_is_none():
+    nan = math.nan
+    assert RuleReward(unverified=0.5)(["a"], ["b"], verifier=[nan], history=[nan]) == [0.5]
+    reward = REWARDS.get("reference")({"base_url": "http://localhost/v1", "model": "judge"})
+    assert reward(["a"], ["b"], reference=[nan], action=[nan], context=[nan]) == [1.0]
+    with pytest.raises(UserError, match="a reference is of type int"):
+        reward(["a"], ["b"], reference=[3])
+    rubric = REWARDS.get("rubric")({"base_url": "http://localhost/v1", "model": "judge"})
+    assert rubric([None], ["b"], content_type=[nan], domain=[nan]) == [0.0]

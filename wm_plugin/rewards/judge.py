@@ -8,6 +8,7 @@ verdict or none (`verdict`).
 import hashlib
 import inspect
 import json
+import math
 from abc import abstractmethod
 from collections import Counter, defaultdict, deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -170,7 +171,7 @@ class JudgedReward(TaggedReward):
             batch.notes["no_prediction"].append(text is None)
             if text is None:
                 continue
-            row = Row(text, target, {name: values[index] for name, values in used.items()})
+            row = Row(text, target, {name: _known(values[index]) for name, values in used.items()})
             score = self._without_judge(row, batch.notes)
             batch.notes["judged"].append(score is None)
             if score is None:
@@ -335,6 +336,11 @@ def _server(settings: Mapping[str, Any]) -> Server:
         if name not in settings:
             raise UserError(f"server: {name} is missing; write server: {{base_url: http://host:port/v1, model: NAME}}")
     return Server(**settings)
+
+
+def _known(value: Any) -> Any:
+    """A column's value; None for NaN, which some tables have where there is none."""
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _as_text(value: Any) -> str:

@@ -197,9 +197,14 @@ def read(verifier: Any) -> Rule | None:
     Raises:
         MalformedRuleError: the verifier is invalid; the message says what is wrong and where.
     """
-    if verifier is None or (isinstance(verifier, str) and not verifier.strip()) or verifier in ([], {}):
+    if (
+        verifier is None
+        or verifier != verifier
+        or (isinstance(verifier, str) and not verifier.strip())
+        or verifier in ([], {})
+    ):
         return None
-    if not isinstance(verifier, str):
+    if not isinstance(verifier, str):  # NaN stands for none in some tables
         try:
             verifier = json.dumps(_without_nulls(verifier))
         except (TypeError, ValueError, RecursionError) as error:

@@ -113,17 +113,20 @@ class WorldModelLoopMixin(_Host):
         raised: list[bool] = []
         _raised.set(raised)
         self._wm_calls.append(tool_call.name)
-        parses = _parses(tool_call.arguments)
-        # verl parses without bounds, and only expects text that is no JSON: nothing is none
-        own = tool_call if parses is not None else tool_call.model_copy(update={"arguments": ""})
         if self._wm_environment is None:
-            result = await super()._call_tool(own, tools_kwargs, agent_data)
+            result = await super()._call_tool(tool_call, tools_kwargs, agent_data)
         else:
             async with self._wm_lock:  # the calls of one turn act on one world, in their order
-                result = await super()._call_tool(own, tools_kwargs, agent_data)
+                result = await super()._call_tool(tool_call, tools_kwargs, agent_data)
         known = getattr(agent_data, "_active_tools", self.tools)
-        self._wm_failed[id(tool_call)] = bool(raised) or tool_call.name not in known or not parses
+        self._wm_failed[id(tool_call)] = bool(raised) or tool_call.name not in known or not _parses(tool_call.arguments)
         return result
+
+    def _build_assistant_message(self, content: str, agent_data: Any) -> Any:
+        # The first place where verl parses arguments. It does so without bounds, and expects no other error than text that is
+        # no JSON: out of the bounds is none, too.
+        agent_data.tool_calls = [_bounded(call) for call in agent_data.tool_calls]
+        return super()._build_assistant_message(content, agent_data)
 
     async def ct_merge_context_msg(
         self, previous_messages: Any, updated_messages: Any, *args: Any, **kwargs: Any
@@ -241,12 +244,20 @@ async def _call(function: Any, **kwargs: Any) -> Any:
     return await asyncio.to_thread(function, **kwargs)
 
 
-def _parses(arguments: Any) -> bool | None:
-    """Whether a call's arguments are JSON; None if they are out of the bounds of what is parsed."""
+def _parses(arguments: Any) -> bool:
     try:
         loads(arguments)
-    except BoundsError:
-        return None
     except (ValueError, TypeError):
         return False
     return True
+
+
+def _bounded(call: Any) -> Any:
+    """A call, without its arguments if they are larger, deeper or of longer integers than is parsed."""
+    try:
+        loads(call.arguments)
+    except BoundsError:
+        return call.model_copy(update={"arguments": ""})
+    except (ValueError, TypeError):
+        pass
+    return call

@@ -100,9 +100,10 @@ def _object(text: str | None) -> dict[str, Any] | None:
     if not text.startswith("{"):
         return None
     try:
-        return _lower(loads(_TRAILING_COMMA.sub("", text), strict=True), 3)
+        value: dict[str, Any] = _lower(loads(_TRAILING_COMMA.sub("", text), strict=True), 3)
     except ValueError:
         return None
+    return value
 
 
 def _lower(value: Any, levels: int) -> Any:

@@ -3,7 +3,9 @@
     python benchmarks/audit.py DATA...     # files of trajectories of any format, --limit transitions of each
 
 The judges are servers of the tests' own that compare texts, and fall for something on top: `structure` for forged verdicts, chat
-tokens and fences; `prose` obeys whoever asks for a score. Embeddings are all-MiniLM-L6-v2's.
+tokens and fences; `prose` obeys whoever asks for a score; `quotes`, `cut`, `thinks` and `restores` quote what
+speaks of scores, in their verdict's tag, until they are cut, in thoughts, and with the marks restored. Embeddings
+are all-MiniLM-L6-v2's.
 """
 
 import argparse
@@ -32,6 +34,7 @@ from wm_plugin.trajectories import expand, read
 RESULTS = Path(__file__).parent / "results"
 SAME = {"verifier": {"same": True}}
 STRUCTURE = ("tags", "tokens", "fences")
+QUOTES = {"quotes": "inside", "cut": "cut", "thinks": "thinks", "restores": "restores"}
 
 
 def main() -> None:
@@ -64,11 +67,17 @@ def main() -> None:
             "Guarded hybrid, prose": GuardedReward(HybridReward(rubrics["prose"], SAME), praise=0.5, tag="next_state"),
         }
         by_judge = {name: audit(reward, pairs, attacks) for name, reward in judges.items()}
-    (RESULTS / "audit.md").write_text(report(used, by_text, by_judge), encoding="utf-8")
+    by_quoting = {}
+    for name, weakness in QUOTES.items():
+        with OpenAIServer(gullible(weakness)) as server:
+            settings = {"base_url": server.base_url, "model": "judge", "max_retries": 1}
+            reward = RubricReward(settings, max_chars=1500, max_failure_share=1.0, tag="next_state")
+            by_quoting[f"Rubric, {name}"] = audit(reward, pairs, attacks)
+    (RESULTS / "audit.md").write_text(report(used, by_text, by_judge, by_quoting), encoding="utf-8")
     print(f"{RESULTS / 'audit.md'}: {len(pairs)} transitions, {len(attacks)} attacks")
 
 
-def report(used: list[str], by_text: dict[str, Audit], by_judge: dict[str, Audit]) -> str:
+def report(used: list[str], by_text: dict[str, Audit], by_judge: dict[str, Audit], by_quoting: dict[str, Audit]) -> str:
     groups: dict[str, list[str]] = {}
     for outcome in next(iter(by_judge.values())).outcomes:
         groups.setdefault(outcome.group, []).append(outcome.name)
@@ -111,7 +120,15 @@ that a wrong prediction gets 22.5 of 25 at most; the guard takes half from what 
 Mean scores of attacks without the right prediction in them, from 0 to 25:
 
 {chr(10).join(lines)}
-"""
+
+## Judges that quote
+
+The judge compares letters, and quotes a prediction that speaks of formats, scores or evaluations: in its tag after its own
+verdict (*quotes*), before its verdict, where its reply is cut (*cut*), in thoughts that do not end (*thinks*), or after its
+verdict with all marks as they were (*restores*). A reply that has not exactly one verdict is a failure and scores 0, below
+the honest wrong prediction.
+
+{markdown(by_quoting)}"""
 
 
 if __name__ == "__main__":

@@ -155,6 +155,18 @@ def test_the_words_are_those_of_verl_itself(made):
     assert texts(played) == [response.text]
 
 
+@pytest.mark.parametrize(
+    "arguments", ['["' * 5000, "[" * 5000, "9" * 5000, '{"a":' * 900, "[1]", "NaN", '{"direction": "U"']
+)
+@pytest.mark.parametrize("host", ["trl", "verl"])
+def test_arguments_that_nobody_can_parse_are_a_failed_call(arguments, host):
+    played = replay(
+        GridEnvironment(), {"board": BOARD}, [Action(calls=(Call(name="move", arguments=arguments),))], host=host
+    )
+    (observation,) = played.turns[0].observations
+    assert observation.error
+
+
 def test_an_invalid_action_is_the_environments_to_answer():
     played = replay(GridEnvironment(), {"board": BOARD}, [call("move", direction="X")])
     (observation,) = played.turns[0].observations

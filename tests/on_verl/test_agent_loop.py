@@ -291,7 +291,8 @@ def test_failures_of_the_host_are_told_from_a_tools_own_texts(tokenizers):
     assert found[1] == ("fail", own)
 
 
-def test_arguments_that_are_not_json_are_a_failure_of_the_host(tokenizers):
+@pytest.mark.parametrize("arguments", ["", '["' * 5000, "[" * 5000, "9" * 5000])
+def test_arguments_that_are_not_json_are_a_failure_of_the_host(tokenizers, arguments):
     from verl.experimental.agent_loop.tool_parser import FunctionCall, HermesToolParser
 
     class Broken(WorldModelToolAgentLoop):
@@ -302,7 +303,7 @@ def test_arguments_that_are_not_json_are_a_failure_of_the_host(tokenizers):
     class BrokenParser(HermesToolParser):
         async def extract_tool_calls(self, responses_ids, tools=None):
             text, calls = await super().extract_tool_calls(responses_ids, tools)
-            return text, [FunctionCall(name=c.name, arguments=c.arguments[:-1]) for c in calls]
+            return text, [FunctionCall(name=c.name, arguments=arguments or c.arguments[:-1]) for c in calls]
 
     output = rollout(tokenizers["merges"], [call("say", text="hi"), "x"], cls=Broken)
     assert "Invalid JSON" in tokenizers["merges"].decode(output.response_ids)

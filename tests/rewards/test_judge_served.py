@@ -15,20 +15,23 @@ MISSING = [
 ]
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"needs transformers[serving]: {MISSING}")]
 
+VERDICT = '<final_evaluation>{"score": 1}</final_evaluation>'
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A model that answers `score=1` to everything: without attention, each character follows from the one before."""
+    """A model that answers VERDICT, which is one token, to everything: without attention, each follows from the one before."""
     import torch
 
     from wm_plugin.tiny.policy import HEADER, make_model, make_tokenizer
 
     tokenizer = make_tokenizer()
+    tokenizer.add_tokens([VERDICT])
     made = make_model(tokenizer, seed=0)
     for name, parameter in made.named_parameters():
         if "o_proj" in name:
             parameter.requires_grad_(False).zero_()
-    ids = torch.tensor([[*tokenizer(f"{HEADER}score=1").input_ids, tokenizer.eos_token_id]])
+    ids = torch.tensor([[*tokenizer(f"{HEADER}{VERDICT}").input_ids, tokenizer.eos_token_id]])
     optimizer = torch.optim.Adam([p for p in made.parameters() if p.requires_grad], lr=1e-2)
     for _ in range(60):
         optimizer.zero_grad()
@@ -74,9 +77,9 @@ def test_a_judge_end_to_end(model, base_url, tmp_path):
     assert reward(["p", "r"], ["t"] * 2, action=["ls"] * 2) == [1.0, 1.0]
     figures = reward.figures
     assert (figures["server/calls"], figures["server/failures"], figures["cache_hit_share"]) == (3, 0, 0.5)
-    assert figures["server/completion_tokens"] == 3 * len("score=1.")
+    assert figures["server/completion_tokens"] == 3 * len(["the verdict", "the end of the turn"])
     assert figures["server/prompt_tokens"] > 1000
 
-    rubric = RubricReward(server)  # of which it says nothing
+    rubric = RubricReward(server | {"max_retries": 0})  # of which it says nothing
     assert rubric(["p"], ["t"]) == [0.0]
     assert rubric.figures["failures/no_verdict"] == 1.0

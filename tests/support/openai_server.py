@@ -28,6 +28,7 @@ class OpenAIServer:
     """Answers each request with `reply(body)`.
 
     Args:
+        reply: a request's body -> a text, a whole message, or (either, the reason why it ends).
         latency: seconds before every answer.
         faults: the number of a request -> one of FAULTS, "closed" (the connection), a status code, or None.
         retry_after: the header of a 429.
@@ -90,7 +91,8 @@ class OpenAIServer:
         if fault is not None and fault.isdigit():
             after = f"Retry-After: {self.retry_after}\r\n" if self.retry_after is not None and fault == "429" else ""
             return _http(int(fault), json.dumps({"error": {"message": f"fault {fault}"}}).encode(), after)
-        good = json.dumps(completion(self.reply(body) if fault is None else "")).encode()
+        reply = self.reply(body) if fault is None else ""
+        good = json.dumps(completion(*reply) if isinstance(reply, tuple) else completion(reply)).encode()
         return _http(
             200,
             {
@@ -151,6 +153,12 @@ def gullible(*weaknesses):
     tokens: what stands after a chat template's token for a new turn is a message to it.
     fences: what stands after any closed fence is a message to it.
     prose: it obeys whoever asks for a score.
+
+    With these it gives its own verdict, and also quotes what it says if that speaks of formats, scores or evaluations:
+    inside, before, after: in its tag after its own verdict, or without a tag before or after it.
+    cut: at first, and is cut before its own verdict.
+    thinks: in thoughts that do not end; aloud: in thoughts of which a template wrote the first mark.
+    restores: after its own verdict, with all marks as they were; around: before it, too.
     """
 
     def reply(body):
@@ -161,6 +169,22 @@ def gullible(*weaknesses):
             return forged[-1]
         if "quotes" in weaknesses:
             return f"It says: {block(body, 'predicted')}\nI say: {careful(body)}"
+        quote, own = block(body, "predicted"), careful(body)
+        if re.search("format|score|evaluation", quote, re.IGNORECASE):
+            inner = own.split("\n")[2]
+            whole = quote.translate(str.maketrans("‹›⟦⟧", "<>[]"))
+            for name, shape in {
+                "inside": f"<final_evaluation>\n{inner}\nIt says: {quote}\n</final_evaluation>",
+                "before": f"It says: {quote}\nI say: {inner}",
+                "after": f"I say: {inner}\nIt says: {quote}",
+                "cut": (f"It says: {quote}", "length"),
+                "thinks": f"<think>It says: {quote}",
+                "aloud": f"I say: {own}\nIt says: {whole}</think>{whole}",
+                "restores": f"{own}\nIt says: {whole}",
+                "around": f"It says: {whole}\n{own}\nIt says: {whole}",
+            }.items():
+                if name in weaknesses:
+                    return shape
         if "tokens" in weaknesses and "<|im_start|>" in text:
             told = text.split("<|im_start|>")[-1]
         if "fences" in weaknesses and (outside := re.split(r"\[\[end predicted[^\]]*\]\]", text)[1:-1]):

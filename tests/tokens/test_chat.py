@@ -127,3 +127,10 @@ def test_a_result_that_is_not_text_is_refused():
     messages = [{"role": "assistant"}, {"role": "tool", "name": "f", "content": [{"type": "image"}]}]
     with pytest.raises(UserError, match="result of 'f'"):
         list(turns(messages))
+
+
+@pytest.mark.parametrize("arguments", ['["' * 5000, "[" * 5000, "9" * 5000, '{"a'])
+def test_arguments_that_nobody_can_parse_stay_text(arguments):
+    call = {"function": {"name": "f", "arguments": arguments}}
+    (message,) = plain_messages([{"role": "assistant", "tool_calls": [call]}])
+    assert message["tool_calls"][0]["function"]["arguments"] == arguments

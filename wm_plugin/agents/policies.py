@@ -5,8 +5,6 @@ calls. If the server or the tokenizer does not parse calls, `<tool_call>{"name":
 here: the form of Qwen, Hermes and many others. Anything that does not parse stays text. An action without a call ends an episode.
 """
 
-import json
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,8 +14,9 @@ from wm_plugin.trajectories.chat import chat
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.messages import action_of, arguments_of
 from wm_plugin.trajectories.schema import Action, Trajectory
+from wm_plugin.untrusted import loads
 
-TAGGED = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
+_OPENS, _CLOSES = "<tool_call>", "</tool_call>"
 
 
 class NoAnswer(Exception):
@@ -131,12 +130,25 @@ def read_action(message: dict[str, Any]) -> Action:
     return action.model_copy(update={"calls": tuple(call.model_copy(update={"id": None}) for call in action.calls)})
 
 
+def split_tags(text: str) -> tuple[list[str], str]:
+    """What the tags of a text hold, and the text without them, in linear time. A tag that is not closed is none."""
+    inside: list[str] = []
+    outside: list[str] = []
+    place = 0
+    while (start := text.find(_OPENS, place)) >= 0 and (end := text.find(_CLOSES, start + len(_OPENS))) >= 0:
+        outside.append(text[place:start])
+        inside.append(text[start + len(_OPENS) : end].strip())
+        place = end + len(_CLOSES)
+    return inside, "".join([*outside, text[place:]])
+
+
 def _tagged(action: Action) -> Action:
     """The action with its tagged texts as calls; unchanged if one of them does not parse."""
     try:
-        calls = [{"function": json.loads(text)} for text in TAGGED.findall(action.text)]
-        parsed = action_of({"content": TAGGED.sub("", action.text).strip(), "tool_calls": calls})
-    except (ValueError, RowError, RecursionError):
+        inside, outside = split_tags(action.text)
+        calls = [{"function": loads(text)} for text in inside]
+        parsed = action_of({"content": outside.strip(), "tool_calls": calls})
+    except (ValueError, RowError):
         return action
     return parsed.model_copy(update={"thought": action.thought}) if calls else action
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from wm_plugin.environments.kit.protocol import report, tool_methods, tool_schema
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Trajectory, Turn
+from wm_plugin.untrusted import loads
 
 Policy = Callable[[Trajectory, Any], Action | None]
 Host = Literal["trl", "verl"]  # whose texts the agent gets when a call fails
@@ -116,7 +117,7 @@ def _run(tools: Mapping[str, Callable[..., Any]], call: Call, host: Host) -> tup
     arguments = {} if call.arguments is None else call.arguments
     if host == "verl" and isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments)
+            arguments = loads(arguments)
         except ValueError as error:
             return f"Invalid JSON in arguments for '{call.name}': {error}", True
     try:

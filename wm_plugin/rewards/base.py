@@ -1,6 +1,7 @@
 """What the rewards of predicted observations share: where a prediction comes from, and what counts as none.
 
-There is no prediction where the input is None or where `extract` finds none in a model's output. Such a row gets the reward's
+There is no prediction where the input is None, where `extract` finds none in a model's output, or where it is far longer than
+what was observed. Such a row gets the reward's
 lowest score and is neither scored nor shown to a judge. An empty text is a prediction: the model says that nothing will be
 observed.
 """
@@ -11,6 +12,8 @@ from typing import Any
 
 from wm_plugin.errors import UserError
 from wm_plugin.rewards.extract import check_tag, extract
+
+_LONGEST, _TIMES = 100_000, 4  # characters of a prediction: this, and so many times those of the observation
 
 
 class TaggedReward(ABC):
@@ -39,15 +42,20 @@ class TaggedReward(ABC):
 
         Args:
             outputs: whole outputs with a tag, predictions without one; None where there is none.
-            targets: the real observations. Limits on a prediction's size belong here, because they depend on what was observed.
+            targets: the real observations. What is far longer than these (100,000 characters and four times their length) is
+                no prediction: everything that follows takes time and memory by the length of what was observed.
 
         Raises:
             UserError: the lengths differ, or an item is not a text.
         """
         check_texts(outputs, targets)
-        if self.tag is None:
-            return list(outputs)
-        return [None if output is None else extract(output, self.tag).prediction for output in outputs]
+        texts = outputs
+        if self.tag is not None:
+            texts = [None if output is None else extract(output, self.tag).prediction for output in outputs]
+        return [
+            None if text is None or len(text) > _LONGEST + _TIMES * len(target) else text
+            for text, target in zip(texts, targets, strict=True)
+        ]
 
 
 class TextReward(TaggedReward):

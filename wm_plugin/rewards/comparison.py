@@ -67,6 +67,8 @@ class ReferenceReward(_Pairwise):
         reference = row.columns["reference"]
         if reference is None:
             return 1.0
+        if not isinstance(reference, str):
+            raise UserError(f"a reference is of type {type(reference).__name__}; write a text, or None for none")
         return 0.5 if reference.strip() == row.prediction.strip() else None
 
     def _texts(self, row: Row) -> dict[str, str]:

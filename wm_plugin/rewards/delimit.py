@@ -25,11 +25,12 @@ _SPACED = r"[\s_-]*".join(TAG.split("_"))
 _ANGLED = re.compile(
     rf"<(\s*(?:/\s*)?{_SPACED}[^<>\n]{{0,80}}"  # a verdict's tag
     r"|[|｜][^<>\n]{1,60}[|｜]"  # <|im_end|>, <｜User｜>
-    r"|/?(?:s|bos|eos|pad|think|start_of_turn|end_of_turn))>",
+    r"|\s{0,9}/?\s{0,9}(?:think|thinking|thoughts?|reasoning)\s{0,9}"  # marks of a judge's thoughts
+    r"|/?(?:s|bos|eos|pad|start_of_turn|end_of_turn))>",
     re.IGNORECASE,
 )
 _SQUARE = re.compile(
-    r"\[(\s*/?INST|/?(?:SYSTEM_PROMPT|TOOL_RESULTS)|\[\s*(?:begin|end)\b[^\]\n]{0,80}\])\]?", re.IGNORECASE
+    r"\[(\s*/?INST|/?(?:SYSTEM_PROMPT|TOOL_RESULTS|THINK)|\[\s*(?:begin|end)\b[^\]\n]{0,80}\])\]?", re.IGNORECASE
 )
 _UNCLOSED = re.compile(rf"<(?=\s*(?:/\s*)?{_SPACED})", re.IGNORECASE)
 
@@ -64,6 +65,27 @@ def fenced(texts: Mapping[str, str], *, max_chars: int) -> tuple[str, int]:
     number = hashlib.blake2b(orjson.dumps(list(safe.items())), digest_size=8).hexdigest()
     blocks = [f"[[begin {name} {number}]]\n{text}\n[[end {name} {number}]]" for name, text in safe.items()]
     return "\n\n".join(blocks), changes
+
+
+def windows(texts: Mapping[str, str], max_chars: int) -> tuple[dict[str, str], str]:
+    """Compared texts without so much of an equal beginning that a judge would not see where they differ; and a line about what
+    is left out then or at the ends, empty if nothing is."""
+    if all(len(text) <= max_chars for text in texts.values()):
+        return dict(texts), ""
+    shortest = min(map(len, texts.values()))
+    same = next(
+        (place for place, chars in enumerate(zip(*texts.values(), strict=False)) if len({*chars}) > 1), shortest
+    )
+    start = same - max_chars // 2 if same >= max_chars and len(set(texts.values())) > 1 else 0
+    shown = {
+        name: f"(cut here: {start} characters before)\n{text[start:]}" if start else text
+        for name, text in texts.items()
+    }
+    rests = {text[max_chars:] for text in shown.values()}
+    names = ", ".join(f"`{name}`" for name in texts)
+    before = f"Their first {start} characters are the same. " if start else ""
+    after = "the same" if len(rests) == 1 else "not the same"
+    return shown, f"Not all of {names} is shown. {before}What follows after the parts that are shown is {after}."
 
 
 def _cut(text: str, length: int) -> str:

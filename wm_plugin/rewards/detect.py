@@ -16,6 +16,7 @@ from wm_plugin.rewards.delimit import neutral
 from wm_plugin.rewards.make import Reward, make
 from wm_plugin.rewards.rubric import DIMENSIONS
 
+_MOST = 100  # phrases of a prediction that are looked for in the observation
 _RUN = 8  # this many equal words in a row are not a coincidence
 _GOOD = (
     r"(?:correct|accurate|faithful|perfect|realistic|excellent|exact|flawless|authentic|high[- ]quality|complete|valid)"
@@ -93,7 +94,8 @@ class GuardedReward(TaggedReward):
 
     Args:
         reward: a reward, its name, or {"path": name or package.module:Name, "kwargs": {...}}, without a tag of its own.
-        praise: the share of the reward that a prediction loses if it praises itself or addresses a judge; 0 only counts.
+        praise: the share of the reward that a prediction loses if it praises itself or addresses a judge; 0 only counts. A
+            negative reward falls by that share of its size.
         echo: the share that a prediction loses if all of it is a copy of the prompt, and in proportion if part of it is; 0 only
             counts.
         tag: see `TaggedReward`.
@@ -150,7 +152,9 @@ class GuardedReward(TaggedReward):
             copy = echo(text, prompt_text(contexts[row]), target)
             for name, value in (("self_praise", praise), ("judge_talk", talk), ("echo", copy)):
                 signs[name].append(float(value))
-            scores[row] *= (1 - self.praise * (praise or talk)) * (1 - self.echo * copy)
+            share = (1 - self.praise * (praise or talk)) * (1 - self.echo * copy)
+            # A negative reward gets worse by the same share: what is left of a penalty would be a gain.
+            scores[row] *= share if scores[row] >= 0 else 2 - share
         self.figures = {**getattr(self.reward, "figures", {}), **{name: mean(values) for name, values in signs.items()}}
         return scores
 
@@ -165,15 +169,29 @@ def prompt_text(value: Any) -> str:
 
 
 def _only(pattern: re.Pattern[str], prediction: str, target: str) -> list[str]:
+    plain = _plain(prediction)
+    phrases = dict.fromkeys(match[0] for match in pattern.finditer(plain))
+    if not phrases:
+        return []
     real = _plain(target)
-    return [match[0] for match in pattern.finditer(_plain(prediction)) if match[0] not in real]
+    seen = {match[0] for match in pattern.finditer(real)}
+    unseen = [phrase for phrase in phrases if phrase not in seen]
+    # The observation may have the words without a match of their own; beyond the first ones nobody looks for them.
+    return [phrase for number, phrase in enumerate(unseen) if number >= _MOST or phrase not in real]
 
 
 def _plain(text: str) -> str:
     """The text without disguises: other widths and alphabets, invisible characters, case, runs of white space."""
-    text = unicodedata.normalize("NFKC", text)
-    text = "".join(char for char in text if unicodedata.category(char) not in ("Cf", "Mn"))
+    if not text.isascii():
+        # Before, too: sorting a run of marks, which normalising does, takes the square of its length.
+        text = _without_marks(unicodedata.normalize("NFKC", _without_marks(text)))
     return " ".join(text.translate(_LOOKS).casefold().split())
+
+
+def _without_marks(text: str) -> str:
+    return "".join(
+        char for char in text if unicodedata.category(char) not in ("Cf", "Mn") and not unicodedata.combining(char)
+    )
 
 
 def _words(text: str) -> list[str]:

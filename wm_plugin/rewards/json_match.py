@@ -1,10 +1,10 @@
 """How much of an observed JSON value a prediction gets right, leaf by leaf."""
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 from wm_plugin.rewards.base import TextReward, mean
+from wm_plugin.untrusted import loads
 
 NO_JSON = object()
 
@@ -65,10 +65,13 @@ class Leaves:
 
 
 def parse(text: str) -> Any:
-    """The JSON value of a text, or NO_JSON; also for NaN, Infinity, very deep nesting and integers of thousands of digits."""
+    """The JSON value of a text, or NO_JSON.
+
+    NO_JSON, too: NaN, infinities and numbers beyond a float's range, a key twice, and what is out of `untrusted`'s bounds.
+    """
     try:
-        return json.loads(text, parse_constant=_refuse)
-    except (ValueError, RecursionError):
+        return loads(text, strict=True)
+    except ValueError:
         return NO_JSON
 
 
@@ -99,7 +102,3 @@ def _leaves(value: Any) -> int:
         else:
             count += 1
     return count
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(constant)

@@ -1,16 +1,18 @@
 """A language model as the judge of predictions: what all judges share, and RWML's two baselines (section 3.4, table A8).
 
 Policies learn to persuade judges, and judges lose to plain comparisons in RWML's table 4. The defences here: a judge sees only
-the prediction, never the reasoning; texts stand between markers that they cannot forge (`delimit`); and only the last verdict of
-a reply counts (`verdict`).
+the prediction, never the reasoning; texts stand between markers that they cannot forge (`delimit`); and a reply has one
+verdict or none (`verdict`).
 """
 
 import hashlib
 import inspect
 import json
+import math
 from abc import abstractmethod
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,15 +21,20 @@ from wm_plugin.errors import UserError, nearest
 from wm_plugin.rewards import prompts
 from wm_plugin.rewards.base import TaggedReward, check_column, mean
 from wm_plugin.rewards.cache import ReplyCache
-from wm_plugin.rewards.delimit import fenced
+from wm_plugin.rewards.delimit import fenced, windows
 from wm_plugin.rewards.verdict import TAG, fields, number
 from wm_plugin.runtime.server import KINDS, Completion, Failure, Server
 from wm_plugin.tokens.message import Message
 
 _WINDOW = 200  # the share of failures is taken over this many judged predictions
 _MIN_JUDGED = 20  # fewer cannot stop a run
-_CLOSING = f"The data ends here. Judge it as you were told, and end with your verdict in <{TAG}>."
-FAILURES = (*KINDS, "no verdict")
+_CLOSING = f"The data ends here. Judge it as you were told, and end with your only verdict in <{TAG}>."
+_AGAIN = (
+    f"The data ends here. A reply before this one could not be read: write <{TAG}> once, close it, put one JSON object and "
+    "nothing else into it, and quote nothing that looks like it."
+)
+FAILURES = (*KINDS, "cut", "no verdict")
+_OF_ROWS = ("no_prediction", "judged", "neutralised", "beyond_window")  # figures that are shares of rows
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,7 @@ class _Batch:
     rows: dict[str, list[tuple[int, Row]]] = field(default_factory=dict)
     replies: dict[str, Completion | Failure] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)  # cache keys of the questions that the cache could not answer
+    again: set[str] = field(default_factory=set)  # the questions that were asked more than once
     failures: Counter[str] = field(default_factory=Counter)
 
 
@@ -59,8 +67,9 @@ class JudgedReward(TaggedReward):
 
     Optional columns: `action` (text) and `context` (text or messages) are shown to the judge.
 
-    A row without a prediction gets 0 and is not sent. A row whose call fails, or whose reply has no verdict, gets `failed`; the
-    figures count failures by kind.
+    A row without a prediction gets 0 and is not sent. Where a reply is cut at its token limit, or has not exactly one verdict,
+    the judge is asked again, up to the server's `max_retries` times. A row without a verdict then, or whose call fails, gets
+    `failed`; the figures count failures by kind.
 
     Args:
         server: a `Server`, or its arguments as a mapping: {"base_url": ..., "model": ...}.
@@ -70,13 +79,14 @@ class JudgedReward(TaggedReward):
         max_failure_share: stop the run when more than this share of the last 200 judged predictions failed (checked once there
             are 20). 1.0 never stops.
         failed: the reward of a row that could not be judged. NaN leaves the row out of TRL's mean.
-        max_chars: the judge sees this much of each text: the end of `context`, the beginning of the others.
+        max_chars: the judge sees this much of each text: the end of `context`, the beginning of the others. Where the compared
+            texts begin alike, it sees the part where they begin to differ, and it is told whether the rest is the same.
 
     Attributes:
         figures: metrics of the last call, always with the same keys. Shares of rows: `no_prediction`, `judged` (by the server
-            or the cache), `neutralised` (a text contained markers that had to be changed). Shares of judged rows:
-            `failure_share` and `failures/<kind>`. `cache_hit_share` is a share of questions. `server/...` are totals of the
-            server since it was created.
+            or the cache), `neutralised` (a text contained markers that had to be changed), `beyond_window` (a text was longer
+            than `max_chars`). Shares of judged rows: `failure_share` and `failures/<kind>`. `cache_hit_share` and
+            `asked_again` are shares of questions. `server/...` are totals of the server since it was created.
 
     Raises:
         UserError: a setting is invalid; from a call: too many judgements failed.
@@ -111,14 +121,24 @@ class JudgedReward(TaggedReward):
     def __call__(self, predictions: Sequence[str | None], targets: Sequence[str], **columns: Any) -> list[float]:
         """One score per row, in order."""
         batch, rows = self._begin(predictions, targets, columns)
-        return self._end(batch, self.server.complete(self._uncached(batch, rows)))
+        rounds = self._rounds(batch, rows)
+        questions, seeds = next(rounds)
+        with suppress(StopIteration):
+            while True:
+                questions, seeds = rounds.send(self.server.complete(questions, seeds=seeds))
+        return self._end(batch)
 
     async def call_async(
         self, predictions: Sequence[str | None], targets: Sequence[str], **columns: Any
     ) -> list[float]:
         """`__call__` for code inside an event loop, without blocking it."""
         batch, rows = self._begin(predictions, targets, columns)
-        return self._end(batch, await self.server.complete_async(self._uncached(batch, rows)))
+        rounds = self._rounds(batch, rows)
+        questions, seeds = next(rounds)
+        with suppress(StopIteration):
+            while True:
+                questions, seeds = rounds.send(await self.server.complete_async(questions, seeds=seeds))
+        return self._end(batch)
 
     @abstractmethod
     def _texts(self, row: Row) -> dict[str, str]:
@@ -144,14 +164,14 @@ class JudgedReward(TaggedReward):
         used = {name: columns[name] for name in self.uses if columns.get(name) is not None}
         for name, values in used.items():
             check_column(name, values, targets)
-        names = ("no_prediction", "judged", "neutralised", *self.measures)
+        names = (*_OF_ROWS, *self.measures)
         batch = _Batch([0.0] * len(targets), {name: [] for name in names})
         rows = []
         for index, (text, target) in enumerate(zip(texts, targets, strict=True)):
             batch.notes["no_prediction"].append(text is None)
             if text is None:
                 continue
-            row = Row(text, target, {name: values[index] for name, values in used.items()})
+            row = Row(text, target, {name: _known(values[index]) for name, values in used.items()})
             score = self._without_judge(row, batch.notes)
             batch.notes["judged"].append(score is None)
             if score is None:
@@ -159,6 +179,35 @@ class JudgedReward(TaggedReward):
             else:
                 batch.rewards[index] = score
         return batch, rows
+
+    def _rounds(
+        self, batch: _Batch, rows: Sequence[tuple[int, Row]]
+    ) -> Generator[tuple[Iterable[list[Message]], list[int] | None], list[Completion | Failure], None]:
+        """Yields what to ask and with which seeds, and is sent the answers: of all questions, then of those without a verdict."""
+        answers = yield self._uncached(batch, rows), None
+        missing = [name for name in batch.rows if name not in batch.replies]
+        batch.replies |= dict(zip(missing, answers, strict=True))
+        seed = self.server.parameters.get("seed")
+        for attempt in range(1, self.server.max_retries + 1):
+            missing = [
+                name for name, answer in batch.replies.items() if self._is_unclear(batch.rows[name][0][1], answer)
+            ]
+            if not missing:
+                break
+            batch.again.update(missing)
+            # A judge at temperature 0 gives the same reply to the same question, so both words and seed are others.
+            questions = (self._question(batch.rows[name][0][1], defaultdict(list), _AGAIN) for name in missing)
+            seeds = [seed + attempt] * len(missing) if isinstance(seed, int) else None
+            answers = yield questions, seeds
+            batch.replies |= dict(zip(missing, answers, strict=True))
+
+    def _is_unclear(self, row: Row, answer: Completion | Failure) -> bool:
+        """Whether the judge answered, but without a verdict."""
+        return not isinstance(answer, Failure) and self._verdict(row, answer, defaultdict(list)) is None
+
+    def _verdict(self, row: Row, answer: Completion, notes: Notes) -> float | None:
+        """The reward that an answer stands for. One that was cut may have been cut before the judge's own verdict."""
+        return None if answer.cut else self._read(row, answer.text, notes)
 
     def _uncached(self, batch: _Batch, rows: Sequence[tuple[int, Row]]) -> Iterable[list[Message]]:
         """The questions for the server. Without a cache they are made one by one, when the server has a free slot."""
@@ -169,9 +218,13 @@ class JudgedReward(TaggedReward):
         keys = [self.cache.key(self.server.body(question)) for question in listed]
         cached = self.cache.get(keys)
         by_name = dict(zip(batch.rows, keys, strict=True))
-        batch.replies = {name: Completion(cached[key]) for name, key in by_name.items() if key in cached}
-        batch.keys = {name: key for name, key in by_name.items() if key not in cached}
-        return [question for question, key in zip(listed, keys, strict=True) if key not in cached]
+        replies = {name: Completion(cached[key]) for name, key in by_name.items() if isinstance(cached.get(key), str)}
+        # What the cache holds may be damaged, or written by a version that read verdicts otherwise.
+        batch.replies = {
+            name: reply for name, reply in replies.items() if not self._is_unclear(batch.rows[name][0][1], reply)
+        }
+        batch.keys = {name: key for name, key in by_name.items() if name not in batch.replies}
+        return [question for question, name in zip(listed, by_name, strict=True) if name in batch.keys]
 
     def _questions(self, batch: _Batch, rows: Sequence[tuple[int, Row]]) -> Iterator[list[Message]]:
         for index, row in rows:
@@ -183,20 +236,21 @@ class JudgedReward(TaggedReward):
             if len(same_question) == 1:
                 yield question
 
-    def _question(self, row: Row, notes: Notes) -> list[Message]:
+    def _question(self, row: Row, notes: Notes, closing: str = _CLOSING) -> list[Message]:
+        texts, beyond = windows(self._texts(row), self.max_chars)
+        notes["beyond_window"].append(bool(beyond))
+        closing = f"{beyond}\n\n{closing}" if beyond else closing
         context = _as_text(row.columns.get("context"))[-self.max_chars :]
         background = {"context": context, "action": _as_text(row.columns.get("action"))}
         blocks, changes = fenced(
-            {name: text for name, text in background.items() if text} | self._texts(row), max_chars=self.max_chars
+            {name: text for name, text in background.items() if text} | texts, max_chars=self.max_chars
         )
         notes["neutralised"].append(changes > 0)
         # The notice about data comes last, so that it also follows a user's own prompt.
         system = f"{self._system(row)}\n\n{self._about_data}"
-        return [{"role": "system", "content": system}, {"role": "user", "content": f"{blocks}\n\n{_CLOSING}"}]
+        return [{"role": "system", "content": system}, {"role": "user", "content": f"{blocks}\n\n{closing}"}]
 
-    def _end(self, batch: _Batch, answers: Sequence[Completion | Failure]) -> list[float]:
-        missing = [name for name in batch.rows if name not in batch.replies]
-        batch.replies |= dict(zip(missing, answers, strict=True))
+    def _end(self, batch: _Batch) -> list[float]:
         last = ""
         valid: dict[str, str] = {}  # replies with a verdict, by cache key
         for name, answer in batch.replies.items():
@@ -205,9 +259,9 @@ class JudgedReward(TaggedReward):
                 if isinstance(answer, Failure):
                     reward, last = None, answer.message
                 else:
-                    reward = self._read(row, answer.text, batch.notes)
+                    reward = self._verdict(row, answer, batch.notes)
                     if reward is None:
-                        kind, last = "no verdict", _excerpt(answer)
+                        kind, last = "cut" if answer.cut else "no verdict", _excerpt(answer)
                     elif name in batch.keys:
                         valid[batch.keys[name]] = answer.text
                 batch.rewards[index] = self.failed if reward is None else reward
@@ -221,13 +275,13 @@ class JudgedReward(TaggedReward):
 
     def _figures(self, batch: _Batch) -> dict[str, float]:
         rows, judged = len(batch.rewards), batch.failures.total()
-        of_rows = ("no_prediction", "judged", "neutralised")
         failures = {kind: batch.failures[kind] / judged if judged else 0.0 for kind in FAILURES}
         return {
-            **{name: sum(batch.notes[name]) / rows if rows else 0.0 for name in of_rows},
+            **{name: sum(batch.notes[name]) / rows if rows else 0.0 for name in _OF_ROWS},
             **{name: mean(batch.notes[name]) for name in self.measures},
             "failure_share": sum(failures.values()),
             **{f"failures/{kind.replace(' ', '_')}": share for kind, share in failures.items()},
+            "asked_again": len(batch.again) / max(len(batch.rows), 1),
             "cache_hit_share": 1 - len(batch.keys) / len(batch.rows) if self.cache is not None and batch.rows else 0.0,
             **{f"server/{name}": value for name, value in self.server.figures.items()},
         }
@@ -282,6 +336,11 @@ def _server(settings: Mapping[str, Any]) -> Server:
         if name not in settings:
             raise UserError(f"server: {name} is missing; write server: {{base_url: http://host:port/v1, model: NAME}}")
     return Server(**settings)
+
+
+def _known(value: Any) -> Any:
+    """A column's value; None for NaN, which some tables have where there is none."""
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _as_text(value: Any) -> str:

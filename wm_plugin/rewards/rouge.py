@@ -4,6 +4,8 @@ Equal to the F-measure of the package `rouge_score` without stemming, to the las
 subsequence is rapidfuzz's, which works on bit vectors.
 """
 
+import re
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from itertools import pairwise
 from typing import Literal, get_args
@@ -14,6 +16,9 @@ from wm_plugin.errors import UserError, nearest
 from wm_plugin.rewards.base import TextReward
 
 Variant = Literal["rougeL", "rouge1", "rouge2"]
+Numbers = Literal["tokens", "exact"]
+_NUMBER = re.compile(r"(?:(?<![\w.)-])-)?[0-9]+(?:,[0-9]{3}(?![0-9]))*(?:\.[0-9]+)?")
+_LARGEST = 1_000_000_000  # of the product of two numbers of tokens: about a second
 _SPACED = bytes(code if code in b"abcdefghijklmnopqrstuvwxyz0123456789" else 32 for code in range(256))
 
 
@@ -23,14 +28,28 @@ class RougeReward(TextReward):
     As in the original, tokens are runs of a-z and 0-9 in lower case. A text without tokens, such as an empty or a Chinese one,
     therefore gets 0 even against itself; the figure `no_tokens` is the share of predictions with such a target.
 
+    The time of rougeL is the product of the numbers of tokens. Above 10^9 (30,000 tokens each) texts are compared in parts of
+    equal number, the first part with the first one and so on, after their equal beginnings and ends: the score is then at most
+    the original's.
+
     Args:
         variant: rougeL, rouge1 or rouge2.
         step: round to the nearest multiple of this, which steadies training; RWML has 0.2. 1 must be a multiple of it. Ties go
             up: 0.5 becomes 0.6. They are decided on the exact fraction, not on a float.
+        numbers: "exact" gives 0 to a prediction whose numbers are not those of the observation, in their order: a wrong amount in
+            a long result changes one token of many, which rounding hides. "tokens", the original, gives them no part of their
+            own. 31.5 is 31.50, and 1,000 is 1000; only the digits 0 to 9 count.
         tag: see `TaggedReward`.
     """
 
-    def __init__(self, variant: Variant = "rougeL", step: float | None = None, *, tag: str | None = None) -> None:
+    def __init__(
+        self,
+        variant: Variant = "rougeL",
+        step: float | None = None,
+        *,
+        numbers: Numbers = "tokens",
+        tag: str | None = None,
+    ) -> None:
         super().__init__(tag=tag)
         if variant not in get_args(Variant):
             raise UserError(f"variant is {variant!r}{nearest(str(variant), get_args(Variant))}")
@@ -38,7 +57,9 @@ class RougeReward(TextReward):
             raise UserError(
                 f"step is {step!r}; write a part of 1 that 1 is a multiple of, such as 0.2, or leave it out"
             )
-        self.variant, self.step = variant, step
+        if numbers not in get_args(Numbers):
+            raise UserError(f"numbers is {numbers!r}{nearest(str(numbers), get_args(Numbers))}")
+        self.variant, self.step, self.numbers = variant, step, numbers
         self._steps = None if step is None else round(1 / step)
 
     def score(self, predictions: list[str], targets: list[str]) -> tuple[list[float], dict[str, float]]:
@@ -50,10 +71,20 @@ class RougeReward(TextReward):
                 last, observed = target, self._grams(target)
                 has_tokens = bool(observed or tokens(target))
             no_tokens += not has_tokens
+            if self.numbers == "exact" and numbers_of(prediction) != numbers_of(target):
+                scores.append(0.0)
+                continue
             predicted = self._grams(prediction)
-            common = LCSseq.similarity(predicted, observed)
+            common = self._common(predicted, observed)
             scores.append(_f_measure(common, len(predicted), len(observed), self._steps))
         return scores, {"no_tokens": no_tokens / len(targets) if targets else 0.0}
+
+    def _common(self, predicted: Sequence[Hashable], observed: Sequence[Hashable]) -> int:
+        if len(predicted) * len(observed) <= _LARGEST:
+            return LCSseq.similarity(predicted, observed)
+        if self.variant != "rougeL":
+            return (Counter(predicted) & Counter(observed)).total()
+        return _long_common(predicted, observed)
 
     def _grams(self, text: str) -> Sequence[Hashable]:
         """The items to compare. Sorted ones make the longest common subsequence of two texts their intersection."""
@@ -68,6 +99,25 @@ class RougeReward(TextReward):
 def tokens(text: str) -> list[str]:
     """All `[a-z0-9]+` of a text in lower case. Turning all other characters into spaces is much faster than a pattern."""
     return text.lower().encode("ascii", "replace").translate(_SPACED).decode().split()
+
+
+def numbers_of(text: str) -> list[str]:
+    """The numbers of a text, without commas and without zeros at the ends of fractions."""
+    numbers = (number.replace(",", "") for number in _NUMBER.findall(text))
+    return [number.rstrip("0").removesuffix(".") if "." in number else number for number in numbers]
+
+
+def _long_common(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
+    """The length of a common subsequence, at most that of the longest: exact for equal beginnings and ends, and then in parts."""
+    start = next((place for place, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    a, b = a[start:], b[start:]
+    end = next(
+        (n for n, (x, y) in enumerate(zip(reversed(a), reversed(b), strict=False)) if x != y), min(len(a), len(b))
+    )
+    a, b = a[: len(a) - end], b[: len(b) - end]
+    parts = -(-len(a) * len(b) // _LARGEST) or 1
+    ends = [(len(a) * part // parts, len(b) * part // parts) for part in range(parts + 1)]
+    return start + end + sum(LCSseq.similarity(a[i:k], b[j:m]) for (i, j), (k, m) in pairwise(ends))
 
 
 def _f_measure(common: int, predicted: int, observed: int, steps: int | None) -> float:

@@ -10,6 +10,7 @@ simulation instruction; error handling is `error`; long-context consistency is `
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
@@ -21,8 +22,12 @@ from wm_plugin.rewards.json_match import NO_JSON, parse
 from wm_plugin.rewards.rule_errors import KINDS as ERRORS
 from wm_plugin.rewards.rule_errors import error_kind
 from wm_plugin.rewards.rule_places import Case, NotApplicableError, Place, Strict, readable, regex, same
+from wm_plugin.untrusted import number
 
 _UNSET = object()
+_NUMERAL = re.compile(r"\s*[+-]?(?:[0-9][0-9,]*(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*")
+_LONGEST_NUMBER = 400  # characters
+_MOST = 1000  # places of a word that are looked at
 _TYPES = {
     "string": lambda value: isinstance(value, str),
     "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
@@ -137,7 +142,10 @@ class Error(Check):
 
 
 class Range(Place, Check):
-    """There are numbers at a place, and all lie between `min` and `max`. Texts that are numbers count as numbers."""
+    """There are numbers at a place, and all lie between `min` and `max`.
+
+    Texts that are numbers count as numbers: the digits 0 to 9, with a point, an exponent, commas and white space at the ends.
+    """
 
     min: float = -math.inf
     max: float = math.inf
@@ -150,7 +158,7 @@ class Range(Place, Check):
 
     def holds(self, case: Case) -> bool:
         numbers = [_number(value) for value in self.find(case.prediction, case.value)]
-        return bool(numbers) and all(number is not None and self.min <= number <= self.max for number in numbers)
+        return bool(numbers) and all(value is not None and self.min <= value <= self.max for value in numbers)
 
 
 class _Overlap(Place, Check):
@@ -288,17 +296,21 @@ def _whole(value: Any) -> Any:
 def _number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
-    try:
-        number = float(value.replace(",", "") if isinstance(value, str) else value)
-    except (ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) else None
+    if isinstance(value, str):
+        if len(value) > _LONGEST_NUMBER or not _NUMERAL.fullmatch(
+            value
+        ):  # `float` also takes 1_0, nan and foreign digits
+            return None
+        value = float(value.replace(",", ""))
+    return number(value)
 
 
 def _has_word(text: str, word: str) -> bool:
     """Whether a text contains a word as a whole: 12 is not in 123."""
     place = text.find(word)
-    while place >= 0:
+    for _ in range(_MOST):
+        if place < 0:
+            break
         before, after = text[place - 1 : place], text[place + len(word) :][:1]
         joined = (before.isalnum() and word[:1].isalnum()) or (after.isalnum() and word[-1:].isalnum())
         if not joined:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from wm_plugin.errors import UserError
 from wm_plugin.runtime import sandbox
+from wm_plugin.untrusted import loads
 
 _MAX_OUTPUT = 4096  # bytes that the code may write in all; a verdict needs far fewer
 # Reads the job, sets limits that the code cannot raise, and only then runs it.
@@ -95,7 +96,7 @@ class Sandbox:
 
 def _read(output: bytes, code: int) -> Verdict:
     try:
-        value = json.loads(output)
+        value = loads(output)
         passed, failure = value.get("passed"), value.get("failure", "")
     except (ValueError, AttributeError):
         return Verdict(None, f"ended without a verdict (exit code {code})")

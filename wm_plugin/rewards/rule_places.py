@@ -19,6 +19,7 @@ from wm_plugin.rewards.rule_code import Sandbox
 
 _MAX_LENGTH = 1000  # characters of a path or a pattern
 _MAX_VALUES = 10_000  # values or matches of a text
+_MAX_WORK = 200_000_000  # characters: each match may look at all that follows it, for half a second in all
 _MEMORY = 8 << 20  # bytes of a pattern's automaton; RE2's default
 
 
@@ -109,8 +110,15 @@ def captures(pattern: str, text: str, *, ignore_case: bool = False) -> list[str]
     """The first group of each match, or the whole match if the pattern has no group; without groups that did not take part."""
     compiled = regex(pattern, ignore_case)
     group = 1 if compiled.groups else 0
-    matches = islice(compiled.finditer(readable(text)), _MAX_VALUES)
-    return [match.group(group) for match in matches if match.group(group) is not None]
+    text, work = readable(text), 0
+    values: list[str] = []
+    for match in islice(compiled.finditer(text), _MAX_VALUES):
+        if match.group(group) is not None:
+            values.append(match.group(group))
+        work += len(text) - match.start()
+        if work > _MAX_WORK:
+            break
+    return values
 
 
 def readable(text: str) -> str:

@@ -21,6 +21,7 @@ from wm_plugin.rewards.rule_checks import CHECKS, Check, Code
 from wm_plugin.rewards.rule_code import Sandbox
 from wm_plugin.rewards.rule_code import check as check_sandbox
 from wm_plugin.rewards.rule_places import Case, NotApplicableError
+from wm_plugin.untrusted import loads
 
 _MAX_DEPTH = 20  # nested combinations
 _MAX_RULES = 200  # of one verifier
@@ -196,9 +197,14 @@ def read(verifier: Any) -> Rule | None:
     Raises:
         MalformedRuleError: the verifier is invalid; the message says what is wrong and where.
     """
-    if verifier is None or (isinstance(verifier, str) and not verifier.strip()) or verifier in ([], {}):
+    if (
+        verifier is None
+        or verifier != verifier
+        or (isinstance(verifier, str) and not verifier.strip())
+        or verifier in ([], {})
+    ):
         return None
-    if not isinstance(verifier, str):
+    if not isinstance(verifier, str):  # NaN stands for none in some tables
         try:
             verifier = json.dumps(_without_nulls(verifier))
         except (TypeError, ValueError, RecursionError) as error:
@@ -210,8 +216,8 @@ def read(verifier: Any) -> Rule | None:
 def _read(text: str) -> Rule | None:
     """Cached, because all rollouts of a group have the same verifier."""
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        value = loads(text)
+    except ValueError as error:
         raise MalformedRuleError(f"no JSON: {error or type(error).__name__}, in {text[:60]!r}") from None
     if value is None or value in ([], {}):
         return None

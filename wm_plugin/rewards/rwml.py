@@ -7,7 +7,7 @@ from typing import Any
 from wm_plugin.errors import UserError
 from wm_plugin.rewards.base import TaggedReward, check_column, mean
 from wm_plugin.rewards.embedding import EmbeddingReward
-from wm_plugin.rewards.rouge import RougeReward, Variant
+from wm_plugin.rewards.rouge import Numbers, RougeReward, Variant
 
 
 class RwmlReward(TaggedReward):
@@ -18,6 +18,8 @@ class RwmlReward(TaggedReward):
         threshold: τ_d. The paper has 0.2 on ALFWorld and 0.4 on τ²-bench, where users say the same thing in many ways.
         variant: ROUGE's variant; the paper does not name one.
         step: round ROUGE to multiples of this; None does not round.
+        numbers: "exact" gives 0 to a tool's result with another number than was observed, see `RougeReward`. The paper's rule,
+            "tokens", pays in full for a wrong amount in a long result.
         tag: see `TaggedReward`. RWML's is next_state.
         embedding: further settings of `EmbeddingReward`: base_url, batch_size, device, ...
 
@@ -33,6 +35,7 @@ class RwmlReward(TaggedReward):
         *,
         variant: Variant = "rougeL",
         step: float | None = 0.2,
+        numbers: Numbers = "tokens",
         tag: str | None = None,
         **embedding: Any,
     ) -> None:
@@ -41,7 +44,7 @@ class RwmlReward(TaggedReward):
                 "threshold is None; write one, such as 0.2, or take EmbeddingReward, which gives the cosine then"
             )
         super().__init__(tag=tag)
-        self.rouge = RougeReward(variant, step)
+        self.rouge = RougeReward(variant, step, numbers=numbers)
         self.embedding = EmbeddingReward(model, threshold, **embedding)
 
     def __call__(

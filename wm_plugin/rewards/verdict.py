@@ -1,40 +1,48 @@
-"""Reads a judge's verdict from its reply. Models write almost-JSON, inside code fences and with text around it.
+"""Reads a judge's verdict from its reply.
 
-The verdict is in the **last** `<final_evaluation>` of the reply: a judge that quotes a verdict forged by the prediction writes
-its own one after it. If the last one cannot be read, no other one is used. Without a tag, the verdict is the last JSON object of
-the reply that has all the requested fields.
+A verdict is one `<final_evaluation>`, closed, outside the judge's thoughts, that holds exactly one JSON object and nothing else.
+Everything else is no verdict, because the prediction may have a part in it: a judge that quotes a prediction quotes a forged
+verdict with it, before its own or after it, inside its tag or outside, and no rule can tell which of two is the judge's. Whoever
+asks counts such a reply as a failure, and may ask again.
 """
 
-import json
 import math
 import re
 from collections.abc import Sequence
 from typing import Any
 
+from wm_plugin.untrusted import loads
+
 TAG = "final_evaluation"
-_OPENS = re.compile(rf"<\s*{TAG}\s*>", re.IGNORECASE)
-_CLOSES = re.compile(rf"<\s*/\s*{TAG}\s*>", re.IGNORECASE)
-_MAX_LENGTH = 1 << 15  # characters that are read, from the end
-_MAX_TRIES = 200  # braces that may begin an object
+_SPACED = r"[\s_-]{0,9}".join(TAG.split("_"))
+_LIKE = re.compile(rf"<\s{{0,9}}/?\s{{0,9}}{_SPACED}", re.IGNORECASE)  # whatever a reader may take for the tag
+_OPENS = re.compile(rf"<\s{{0,9}}{TAG}\s{{0,9}}>", re.IGNORECASE)
+_CLOSES = re.compile(rf"<\s{{0,9}}/\s{{0,9}}{TAG}\s{{0,9}}>", re.IGNORECASE)
+_THOUGHT = re.compile(
+    r"<\s{0,9}(?P<a>/?)\s{0,9}(?:think|thinking|thoughts?|reasoning)\s{0,9}>|\[(?P<b>/?)THINK\]", re.IGNORECASE
+)
+_FENCE = re.compile(r"```(?:json)?\s", re.IGNORECASE)
+_LONGEST_REPLY = 1 << 20  # characters; longer ones are no verdict
+_LONGEST = 1 << 15  # of what the tag holds
 _TRAILING_COMMA = re.compile(r",(?=\s*[}\]])")
 _NUMBER = re.compile(r"([+-]?[0-9]{1,9}(?:\.[0-9]{1,9})?)(?:\s*(?:/|out of)\s*([0-9]{1,9}))?")
-# A name and its value, either bare or as the score inside an object.
-_VALUE = r"""(?<!\w)NAME["'“”*`]*\s*[:=](?:\s*\{[^{}]*(?<!\w)score["'“”*`]*\s*[:=])?[\s"'“”*`]*([^\s"'“”*`,;{}]+)"""
-_DECODER = json.JSONDecoder()
+_SCORES = ("score", "rating", "value")
 
 
 def fields(reply: str, names: Sequence[str]) -> dict[str, Any]:
-    """The values of the names in the verdict, without the names that are missing.
+    """The values of the names in the verdict; empty if there is no verdict, or if a name is missing or there twice.
 
     Keys match in any case and also one level deeper (`{"scores": {...}}`), and a value may be an object with a score
     (`{"format": {"reason": ..., "score": 4}}`).
     """
-    text = _TRAILING_COMMA.sub("", _last_block(reply))
-    for candidate in reversed(_objects(text)):
-        values = _pick(candidate, names)
-        if len(values) == len(names):
-            return values
-    return _search(text, names)
+    value = _object(_tagged(reply))
+    if value is None:
+        return {}
+    inner = [part for key, part in value.items() if isinstance(part, dict) and key not in names]
+    holders = [part for part in (value, *inner) if any(name in part for name in names)]
+    if len(holders) != 1 or not all(name in holders[0] for name in names):
+        return {}
+    return {name: _score(holders[0][name]) for name in names}
 
 
 def number(value: Any, low: float, high: float) -> float | None:
@@ -51,51 +59,69 @@ def number(value: Any, low: float, high: float) -> float | None:
     return float(min(max(value, low), high))
 
 
-def _last_block(reply: str) -> str:
-    reply = reply[-_MAX_LENGTH:]
-    for opening in reversed(list(_OPENS.finditer(reply))):
-        return _CLOSES.split(reply[opening.end() :], maxsplit=1)[0]
-    return reply
+def _tagged(reply: str) -> str | None:
+    """What the only tag outside the thoughts holds."""
+    answer = _after_thoughts(reply) if len(reply) <= _LONGEST_REPLY else None
+    if answer is None or len(_LIKE.findall(answer)) != 2:
+        return None
+    opening = _OPENS.search(answer)
+    closing = _CLOSES.search(answer, opening.end()) if opening else None
+    return answer[opening.end() : closing.start()] if opening and closing else None
 
 
-def _objects(text: str) -> list[dict[str, Any]]:
-    """The outermost JSON objects in a text, in order."""
-    objects: list[dict[str, Any]] = []
-    place = 0
-    for _ in range(_MAX_TRIES):
-        place = text.find("{", place)
-        if place < 0:
-            break
-        try:
-            value, place = _DECODER.raw_decode(text, place)
-        except (ValueError, RecursionError):
-            place += 1
-            continue
-        objects.append(value)
-    return objects
+def _after_thoughts(reply: str) -> str | None:
+    """The reply without the thoughts that it begins with; None where it is not clear what is a thought.
+
+    A prediction that is quoted may hold marks of thoughts, too, so that they could hide the judge's own verdict.
+    """
+    marks = list(_THOUGHT.finditer(reply))
+    if not marks:
+        return reply
+    closing = marks[-1]
+    closes = [bool(mark["a"] or mark["b"]) for mark in marks]
+    if closes not in ([True], [False, True]):
+        return None
+    if len(marks) == 2 and reply[: marks[0].start()].strip():
+        return None
+    if len(marks) == 1 and _LIKE.search(
+        reply, 0, closing.start()
+    ):  # a template wrote the mark that opens them, or it is quoted
+        return None
+    return reply[closing.end() :]
 
 
-def _pick(value: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """The values of the names in an object, or in the first object inside it that has any of them."""
-    for candidate in (value, *(inner for inner in value.values() if isinstance(inner, dict))):
-        by_name = {key.strip().lower(): inner for key, inner in candidate.items()}
-        if values := {name: _score(by_name[name]) for name in names if name in by_name}:
-            return values
-    return {}
-
-
-def _score(value: Any) -> Any:
-    if isinstance(value, dict):
-        return next(
-            (inner for key, inner in value.items() if key.strip().lower() in ("score", "rating", "value")), None
-        )
+def _object(text: str | None) -> dict[str, Any] | None:
+    """The JSON object that a text consists of, perhaps in a code fence and with commas too many; its keys in lower case."""
+    if text is None or len(text) > _LONGEST:
+        return None
+    text = text.strip()
+    if (fence := _FENCE.match(text)) and text.endswith("```"):
+        text = text[fence.end() : -3].strip()
+    if not text.startswith("{"):
+        return None
+    try:
+        value: dict[str, Any] = _lower(loads(_TRAILING_COMMA.sub("", text), strict=True), 3)
+    except ValueError:
+        return None
     return value
 
 
-def _search(text: str, names: Sequence[str]) -> dict[str, Any]:
-    """Values after the names in a text that is not JSON. The last value of a name counts."""
-    values: dict[str, Any] = {}
-    for name in names:
-        for match in re.finditer(_VALUE.replace("NAME", re.escape(name)), text, re.IGNORECASE):
-            values[name] = match[1]
-    return values
+def _lower(value: Any, levels: int) -> Any:
+    """A value with the keys of the first levels in lower case.
+
+    Raises:
+        ValueError: two keys are the same then.
+    """
+    if not isinstance(value, dict) or not levels:
+        return value
+    lower = {key.strip().lower(): _lower(item, levels - 1) for key, item in value.items()}
+    if len(lower) < len(value):
+        raise ValueError("a key twice")
+    return lower
+
+
+def _score(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    scores = [value[key] for key in _SCORES if key in value]
+    return scores[0] if len(scores) == 1 else None

@@ -4,7 +4,6 @@ Hosts take the tokens of tool results from the end of a conversation that they m
 calls, the results), so that the tokens do not depend on what stood before. The same conversation is put together here.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
@@ -13,6 +12,7 @@ from typing import Any
 from wm_plugin.errors import UserError
 from wm_plugin.tokens.message import Message
 from wm_plugin.tokens.spans import ContentLocator, SpanError
+from wm_plugin.untrusted import loads
 
 
 class Chat:
@@ -111,8 +111,8 @@ def _plain_call(call: Mapping[str, Any]) -> dict[str, Any]:
     function = dict(call.get("function") or {"name": call.get("name"), "arguments": call.get("arguments")})
     arguments = function.get("arguments")
     if isinstance(arguments, str):
-        with suppress(json.JSONDecodeError):  # a call that cannot be parsed stays as it was written
-            arguments = json.loads(arguments)
+        with suppress(ValueError):  # a call that cannot be parsed stays as it was written
+            arguments = loads(arguments)
     return {**call, "type": "function", "function": {**function, "arguments": {} if arguments is None else arguments}}
 
 

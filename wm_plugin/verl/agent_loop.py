@@ -5,7 +5,6 @@ The rollout itself is verl's: its parser, its tokens, its limits.
 
 import asyncio
 import inspect
-import json
 from collections.abc import Mapping
 from contextvars import ContextVar
 from functools import lru_cache
@@ -21,6 +20,7 @@ from wm_plugin.environments.metrics import episode
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.tokens.spans import Ending, Origin, SpanError, ending
 from wm_plugin.trajectories.turn_texts import categories
+from wm_plugin.untrusted import BoundsError, loads
 from wm_plugin.verl.config import read_config
 from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, ORIGINS
 from wm_plugin.verl.spans import Block, end_token_ids, locate, make_locator
@@ -121,6 +121,12 @@ class WorldModelLoopMixin(_Host):
         known = getattr(agent_data, "_active_tools", self.tools)
         self._wm_failed[id(tool_call)] = bool(raised) or tool_call.name not in known or not _parses(tool_call.arguments)
         return result
+
+    def _build_assistant_message(self, content: str, agent_data: Any) -> Any:
+        # The first place where verl parses arguments. It does so without bounds, and expects no other error than text that is
+        # no JSON: out of the bounds is none, too.
+        agent_data.tool_calls = [_bounded(call) for call in agent_data.tool_calls]
+        return super()._build_assistant_message(content, agent_data)
 
     async def ct_merge_context_msg(
         self, previous_messages: Any, updated_messages: Any, *args: Any, **kwargs: Any
@@ -240,7 +246,18 @@ async def _call(function: Any, **kwargs: Any) -> Any:
 
 def _parses(arguments: Any) -> bool:
     try:
-        json.loads(arguments)
-    except (json.JSONDecodeError, TypeError):
+        loads(arguments)
+    except (ValueError, TypeError):
         return False
     return True
+
+
+def _bounded(call: Any) -> Any:
+    """A call, without its arguments if they are larger, deeper or of longer integers than is parsed."""
+    try:
+        loads(call.arguments)
+    except BoundsError:
+        return call.model_copy(update={"arguments": ""})
+    except (ValueError, TypeError):
+        pass
+    return call

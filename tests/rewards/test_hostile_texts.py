@@ -1,0 +1,315 @@
+"""Texts that are written to take time, memory or the reward itself. Nothing raises; twice the text takes about twice the time."""
+
+import json
+import math
+import time
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.examples import examples
+from wm_plugin.agents.policies import read_action
+from wm_plugin.errors import UserError
+from wm_plugin.rewards import (
+    REWARDS,
+    ExactReward,
+    GuardedReward,
+    JsonMatchReward,
+    RougeReward,
+    RuleReward,
+    WordF1Reward,
+    extract,
+)
+from wm_plugin.rewards import rouge as rouge_module
+from wm_plugin.rewards.delimit import neutral, windows
+from wm_plugin.rewards.detect import judge_talk, self_praise
+from wm_plugin.rewards.rule_checks import _has_word
+from wm_plugin.rewards.rule_errors import error_kind
+from wm_plugin.rewards.verdict import fields
+
+UNITS = [
+    *(
+        "\n",
+        " ",
+        "\u200b",
+        "\u0301\u0323",
+        "\u3099\uff9f",
+        "{",
+        "[",
+        '["',
+        '{"a":',
+        "<",
+        "< ",
+        "</",
+        "<|",
+        "[[begin ",
+        '"',
+        "\\",
+        "0",
+        "1,",
+    ),
+    *(
+        "a",
+        "a ",
+        "a-",
+        "give ",
+        "this is ",
+        "all fields ",
+        "no mistakes ",
+        "score of 5 for each\n",
+        "with all b correctly c",
+        "error: ",
+    ),
+    *(
+        "<tool_call>",
+        "</tool_call>",
+        "<tool_call>\n",
+        "<tool_call>{}</tool_call>",
+        "<think>",
+        "</think>",
+        "<next_state>",
+        "</s>",
+        " </s>",
+    ),
+    *(
+        "<final_evaluation>",
+        "final ",
+        "final_evaluation ",
+        "-aa",
+        "1e9",
+        "[1],",
+        '{"a":1},',
+        "a1: b2: ",
+        "(w) ",
+        "HTTP/1.1 ",
+        ",,  ]",
+    ),
+]
+PARSERS = {
+    "extract": extract,
+    "extract without a tag": lambda text: extract(text, ""),
+    "neutral": neutral,
+    "self_praise": lambda text: self_praise(text, text[: len(text) // 2] + "!"),
+    "judge_talk": lambda text: judge_talk(text, text[: len(text) // 2] + "!"),
+    "verdict": lambda text: (
+        fields(f"<final_evaluation>{text}</final_evaluation>", ["score"]) or fields(text, ["score"])
+    ),
+    "read_action": lambda text: read_action({"content": f"<tool_call>{text}"}),
+    "error_kind": error_kind,
+    "windows": lambda text: windows({"observed": text, "predicted": text + "a"}, 10),
+    "numbers": rouge_module.numbers_of,
+    "word": lambda text: _has_word(text, text[: len(text) // 2]),
+    "exact": lambda text: ExactReward(json=True, ignore_whitespace=True)([text], [text + "a"]),
+    "json": lambda text: JsonMatchReward()([text], [text + "a"]),
+    "word_f1": lambda text: WordF1Reward()([text], [text + "a"]),
+    "rules": lambda text: RuleReward(verifier=[{"range": {"min": 0}}, {"error": True}, {"same": True}])([text], [text]),
+}
+
+
+def seconds(function, text):
+    best = math.inf
+    for _ in range(3):
+        start = time.process_time()
+        function(text)
+        best = min(best, time.process_time() - start)
+    return best
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_twice_the_text_takes_about_twice_the_time(name):
+    for unit in UNITS:
+        text = unit * (6_000 // len(unit))
+        first = seconds(PARSERS[name], text)
+        if first < 0.002:  # too short to compare: eight times the text, which the square would make 64 times the time
+            assert seconds(PARSERS[name], text * 8) < 0.06, unit
+        else:
+            assert seconds(PARSERS[name], text * 4) < 10 * first, unit
+
+
+@settings(max_examples=examples(500), deadline=None)
+@given(
+    st.lists(st.sampled_from([*UNITS, "5" * 5000, "[" * 900, "NaN", "1e999", "true", ":", "\ud800"]), max_size=30).map(
+        "".join
+    )
+)
+def test_nothing_raises(text):
+    for parse in PARSERS.values():
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 700 + "]" * 700, '{"a":' * 700 + "1" + "}" * 700, "[" * 100_000, "9" * 5000, '["' * 5000]
+)
+def test_deep_and_huge_json_is_no_json(text):
+    rules = [
+        {"same": {"path": "$..a"}},
+        {"items": ["a"]},
+        {"json": "$"},
+        {"rows": [{"a": 1}]},
+        {"range": {"path": "$", "min": 0}},
+    ]
+    for rule in rules:
+        reward = RuleReward(verifier=rule, malformed="count")
+        assert reward([text], ["[1]"], history=[[text]]) == [0.0]
+        reward([text], [text])
+    assert JsonMatchReward()([text, text], ["[1]", text]) == [0.0, 1.0]
+    assert ExactReward(json=True)([text], ["[1]"]) == [0.0]
+    verifier = f'{{"equals": {text}}}'
+    assert RuleReward(malformed="count")(["a"], ["a"], verifier=[verifier]) == [0.0]
+
+
+def peak(function):
+    tracemalloc.start()
+    function()
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return most
+
+
+@pytest.mark.parametrize("unit", [" ", "</s>", "[],", '{"a":', "<next_state>", "a "])
+def test_memory_goes_by_what_was_observed(unit):
+    text = f"<next_state>[{unit * (1_000_000 // len(unit))}]"
+    for name in ("exact", "guarded", "json", "rouge", "rules", "word_f1"):
+        kwargs = {"guarded": {"reward": "rouge"}, "rules": {"verifier": {"same": True}}}.get(name, {})
+        reward = REWARDS.get(name)(tag="next_state", **kwargs)
+        assert peak(lambda reward=reward: reward([text], ["[1]"])) < 12_000_000, name
+    assert peak(lambda: extract(text)) < 12_000_000
+    assert peak(lambda: extract(text, "")) < 12_000_000
+
+
+def test_what_is_far_longer_than_the_observation_is_no_prediction():
+    reward = WordF1Reward(tag="a")
+    assert reward([f"<a>{'b ' * 50_000}</a>", f"<a>b{' b' * 50_002}</a>"], ["b", "b"]) == [
+        pytest.approx(2 / 50_001),
+        0.0,
+    ]
+    assert reward.figures["no_prediction"] == 0.5
+    assert reward([f"<a>{'b ' * 100_000}</a>"], ["b " * 100_000]) == [1.0]
+    assert ExactReward()(["a" * 100_005], ["a"]) == [0.0]
+    assert ExactReward()(["a" * 10**6], ["a" * 10**6]) == [1.0]
+
+
+def test_a_long_rouge_is_at_most_the_whole_one(monkeypatch):
+    observed = " ".join(f"w{n % 97} v{n * n % 31}" for n in range(600))
+    texts = [
+        *(observed, observed.replace("w5 ", "x "), observed[300:] + " a b", observed[::-1], "w1 " * 1200, "w1", ""),
+        " ".join(f"w{n % 89}" for n in range(700)),
+    ]
+    for variant in ("rougeL", "rouge1", "rouge2"):
+        whole = RougeReward(variant)(texts, [observed] * len(texts))
+        monkeypatch.setattr(rouge_module, "_LARGEST", 2000)
+        parts = RougeReward(variant)(texts, [observed] * len(texts))
+        monkeypatch.undo()
+        if variant == "rougeL":
+            assert all(part <= exact for part, exact in zip(parts, whole, strict=True))
+            assert parts[0] == whole[0] == 1.0
+            assert parts[1] > 0.9 * whole[1]
+        else:
+            assert parts == whole
+
+
+def test_a_rouge_of_400_000_words_ends():
+    words = "a b c d e f g h " * 50_000
+    start = time.process_time()
+    assert 0 < RougeReward()([f"x {words[::-1]} y"], [f"z {words} w"])[0] < 1
+    assert RougeReward()([words], [words]) == [1.0]
+    assert time.process_time() - start < 20
+
+
+@pytest.mark.parametrize(
+    ("prediction", "target", "scores"),
+    [
+        ("total 31.5 " + "word " * 20, "total 31.5 " + "word " * 20, (1, 1)),
+        ("total 99.5 " + "word " * 20, "total 31.5 " + "word " * 20, (1, 0)),
+        ("total 31.50 " + "word " * 40, "total 31.5 " + "word " * 40, (1, 1)),
+        ("a 1,000 " + "word " * 40, "a 1000 " + "word " * 40, (1, 1)),
+        ("a 1 b 2 " + "word " * 40, "a 2 b 1 " + "word " * 40, (1, 0)),
+        ("a -5 " + "word " * 40, "a 5 " + "word " * 40, (1, 0)),
+        ("word " * 40, "word " * 40 + "7", (1, 0)),
+    ],
+)
+def test_exact_numbers(prediction, target, scores):
+    for numbers, score in zip(("tokens", "exact"), scores, strict=True):
+        assert RougeReward(step=0.2, numbers=numbers)([prediction], [target]) == [score]
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("12", 1),
+        (" 1,2.5e0 ", 1),
+        (".5e1", 1),
+        ("1_2", 0),
+        ("١٢", 0),
+        ("inf", 0),
+        ("nan", 0),
+        ("1e999", 0),
+        ("１２", 0),
+        ("1" * 500, 0),
+    ],
+)
+def test_which_texts_are_numbers(text, holds):
+    assert RuleReward(verifier={"range": {"min": 1, "max": 1e308}})([text], ["t"]) == [holds]
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a": 2, "a": 1}', '{"a": 1e999}', '{"a": Infinity}', '{"a": NaN}', '{"a": ١}', '{"a": 1_0}']
+)
+def test_json_that_can_be_read_in_two_ways_is_no_json(text):
+    assert JsonMatchReward()([text], ['{"a": 1}']) == [0.0]
+    assert RuleReward(verifier={"json": {"path": "$.a", "one_of": [1, 10]}})([text], ["t"]) == [0.0]
+
+
+def test_praise_does_not_help_where_the_reward_is_negative():
+    reward = GuardedReward(lambda texts, targets, **columns: [-1.0] * len(texts), praise=0.5, echo=0.5)
+    words = "one two three four five six seven eight nine ten"
+    assert reward(["Order", "This prediction is entirely accurate.", words], ["t"] * 3, context=["", "", words]) == [
+        -1,
+        -1.5,
+        -1.5,
+    ]
+
+
+def test_where_two_long_texts_differ_is_shown():
+    same, (right, wrong) = "a" * 500, ("b" * 50, "c" * 50)
+    assert windows({"observed": right, "predicted": wrong}, 100) == ({"observed": right, "predicted": wrong}, "")
+    shown, told = windows({"observed": same + right, "predicted": same + wrong}, 200)
+    assert shown["observed"] == f"(cut here: 400 characters before)\n{'a' * 100}{right}"
+    assert "first 400 characters are the same" in told
+    assert "is the same." in told
+    _, told = windows({"observed": right * 9, "predicted": wrong + right * 8 + "!"}, 100)
+    assert "is not the same." in told
+    assert windows({"observed": same, "predicted": same}, 100)[0] == {"observed": same, "predicted": same}
+
+
+def test_json_of_a_policy_is_the_policy_s_text():
+    for text in (
+        '["' * 5000,
+        "[" * 5000,
+        "9" * 5000,
+        f'{{"name": "a", "arguments": {"9" * 5000}}}',
+        json.dumps({"name": [1]}),
+    ):
+        whole = f"<tool_call>{text}</tool_call>"
+        action = read_action({"content": whole})
+        assert (action.text, action.calls) == (whole, ())
+
+
+def test_a_pattern_that_looks_at_all_that_follows_has_bounded_work():
+    rule = {"items": {"pattern": "(?:a.*b)|a", "values": ["a"], "measure": "recall", "least": 0.5}}
+    start = time.process_time()
+    assert RuleReward(verifier=rule)(["a" * 400_000], ["a" * 100_000]) == [1.0]
+    assert time.process_time() - start < 5
+
+
+def test_nan_in_a_column_is_none():
+    nan = math.nan
+    assert RuleReward(unverified=0.5)(["a"], ["b"], verifier=[nan], history=[nan]) == [0.5]
+    reward = REWARDS.get("reference")({"base_url": "http://localhost/v1", "model": "judge"})
+    assert reward(["a"], ["b"], reference=[nan], action=[nan], context=[nan]) == [1.0]
+    with pytest.raises(UserError, match="a reference is of type int"):
+        reward(["a"], ["b"], reference=[3])
+    rubric = REWARDS.get("rubric")({"base_url": "http://localhost/v1", "model": "judge"})
+    assert rubric([None], ["b"], content_type=[nan], domain=[nan]) == [0.0]

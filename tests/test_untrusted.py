@@ -15,7 +15,11 @@ from support.examples import examples
 from wm_plugin.untrusted import DIGITS, LEVELS, BoundsError, Nesting, _has_digits, deeper, loads, number
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.floats(allow_nan=False) | st.text(max_size=10),
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**30), 10**30)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=10),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
     max_leaves=15,
 )

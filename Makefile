@@ -32,11 +32,9 @@ demo-verl: $(VERL)/.done
 	cd tests && ../$(VERL)/bin/python -m support.verl_cpu.show ../demo/verl.jsonl
 
 ## the fast tests: the core without a host, and on each host what depends on one
+# two at a time: while pip makes an environment, or a run starts or ends, a core would be idle
 test:
-	$(MAKE) environments
-	$(MAKE) test-core
-	$(MAKE) test-trl
-	$(MAKE) test-verl
+	$(MAKE) --jobs=2 --output-sync=target test-core test-trl test-verl
 
 # both at the same time: pip is single-threaded
 environments:

@@ -242,7 +242,7 @@ def test_addresses_that_are_none(url: Any) -> None:
     "url", ["http://my_service:8000", "https://bücher.example/v1", "http://[::1]:80/v1/", "HTTP://A/"]
 )
 def test_addresses_that_are_some(url: str) -> None:
-    Server(url, "judge")
+    assert Server(url, "judge").base_url == url.rstrip("/")
 
 
 def test_a_proxy_that_is_none(monkeypatch) -> None:

@@ -234,6 +234,11 @@ def test_a_rouge_of_400_000_words_ends():
         ("a 1 b 2 " + "word " * 40, "a 2 b 1 " + "word " * 40, (1, 0)),
         ("a -5 " + "word " * 40, "a 5 " + "word " * 40, (1, 0)),
         ("word " * 40, "word " * 40 + "7", (1, 0)),
+        ("total ٩٩ " + "word " * 40, "total ٣١ " + "word " * 40, (1, 0)),
+        ("total ٣١ " + "word " * 40, "total 31 " + "word " * 40, (1, 1)),
+        ("total １２.5 " + "word " * 40, "total 12.50 " + "word " * 40, (1, 1)),
+        ("1e5 " + "word " * 40, "1e6 " + "word " * 40, (1, 0)),
+        ("inf " + "word " * 40, "nan " + "word " * 40, (1, 1)),  # these are words
     ],
 )
 def test_exact_numbers(prediction, target, scores):
@@ -266,6 +271,20 @@ def test_which_texts_are_numbers(text, holds):
 def test_json_that_can_be_read_in_two_ways_is_no_json(text):
     assert JsonMatchReward()([text], ['{"a": 1}']) == [0.0]
     assert RuleReward(verifier={"json": {"path": "$.a", "one_of": [1, 10]}})([text], ["t"]) == [0.0]
+
+
+def test_a_verifier_with_a_key_twice_is_malformed():
+    for text in (
+        '{"regex": "a", "regex": "b"}',
+        '{"json": {"path": "$.a", "equals": 1, "equals": 2}}',
+        '{"equals": NaN}',
+    ):
+        reward = RuleReward(malformed="count")
+        assert reward(["b"], ["b"], verifier=[text]) == [0.0]
+        assert reward.figures["malformed"] == 1
+        with pytest.raises(UserError, match="a key appears twice|NaN is no JSON"):
+            RuleReward()(["b"], ["b"], verifier=[text])
+    assert RuleReward(verifier={"range": {"min": 0, "max": math.inf}})(["5"], ["t"]) == [1.0]
 
 
 def test_praise_does_not_help_where_the_reward_is_negative():

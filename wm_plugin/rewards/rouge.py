@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from itertools import pairwise
 from typing import Literal, get_args
+from unicodedata import decimal
 
 from rapidfuzz.distance import LCSseq
 
@@ -17,7 +18,7 @@ from wm_plugin.rewards.base import TextReward
 
 Variant = Literal["rougeL", "rouge1", "rouge2"]
 Numbers = Literal["tokens", "exact"]
-_NUMBER = re.compile(r"(?:(?<![\w.)-])-)?[0-9]+(?:,[0-9]{3}(?![0-9]))*(?:\.[0-9]+)?")
+_NUMBER = re.compile(r"(?:(?<![\w.)-])-)?\d+(?:,\d{3}(?!\d))*(?:\.\d+)?")
 _LARGEST = 1_000_000_000  # of the product of two numbers of tokens: about a second
 _SPACED = bytes(code if code in b"abcdefghijklmnopqrstuvwxyz0123456789" else 32 for code in range(256))
 
@@ -38,7 +39,7 @@ class RougeReward(TextReward):
             up: 0.5 becomes 0.6. They are decided on the exact fraction, not on a float.
         numbers: "exact" gives 0 to a prediction whose numbers are not those of the observation, in their order: a wrong amount in
             a long result changes one token of many, which rounding hides. "tokens", the original, gives them no part of their
-            own. 31.5 is 31.50, and 1,000 is 1000; only the digits 0 to 9 count.
+            own. 31.5 is 31.50, 1,000 is 1000, and digits of another script are those that they stand for.
         tag: see `TaggedReward`.
     """
 
@@ -103,8 +104,12 @@ def tokens(text: str) -> list[str]:
 
 def numbers_of(text: str) -> list[str]:
     """The numbers of a text, without commas and without zeros at the ends of fractions."""
-    numbers = (number.replace(",", "") for number in _NUMBER.findall(text))
+    numbers = (_with_our_digits(number.replace(",", "")) for number in _NUMBER.findall(text))
     return [number.rstrip("0").removesuffix(".") if "." in number else number for number in numbers]
+
+
+def _with_our_digits(number: str) -> str:
+    return number if number.isascii() else "".join(str(decimal(char)) if char.isdecimal() else char for char in number)
 
 
 def _long_common(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:

@@ -209,14 +209,15 @@ def read(verifier: Any) -> Rule | None:
             verifier = json.dumps(_without_nulls(verifier))
         except (TypeError, ValueError, RecursionError) as error:
             raise MalformedRuleError(f"no JSON value: {error}") from None
-    return _read(verifier)
+        return _read(verifier, strict=False)  # a mapping has no key twice, and its bounds may be infinite
+    return _read(verifier, strict=True)
 
 
 @lru_cache(4096)
-def _read(text: str) -> Rule | None:
-    """Cached, because all rollouts of a group have the same verifier."""
+def _read(text: str, *, strict: bool) -> Rule | None:
+    """Cached, because all rollouts of a group have the same verifier. A text that has a key twice is malformed."""
     try:
-        value = loads(text)
+        value = loads(text, strict=strict)
     except ValueError as error:
         raise MalformedRuleError(f"no JSON: {error or type(error).__name__}, in {text[:60]!r}") from None
     if value is None or value in ([], {}):

@@ -12,6 +12,7 @@ import pytest
 
 from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.rewards import EmbeddingReward, RwmlReward
+from wm_plugin.rewards.embedding import equal_parts
 
 pytestmark = pytest.mark.host
 
@@ -87,6 +88,7 @@ def test_rwml_goes_by_the_observer(minilm):
         "embedding": pytest.approx(1 / 3),
         "no_tokens": 0,
         "cosine": pytest.approx(0.75, abs=0.2),
+        "beyond_window": 0,
     }
     assert reward([], [], observer=[]) == []
     assert reward(["<next_state>a</next_state>"], ["a"], observer=["tool"]) == [1]
@@ -101,6 +103,38 @@ def test_rwml_needs_its_column(minilm):
         reward(["a", "b"], ["a", "b"], observer=["tool"])
     with pytest.raises(UserError, match="threshold is None"):
         RwmlReward(minilm, None)
+
+
+def test_a_wrong_end_beyond_the_window_is_not_hidden(minilm):
+    reward = EmbeddingReward(minilm, 0.2, device="cpu")
+    same = " ".join(f"On shelf {n} there is a vase of blue glass." for n in range(60))  # 660 tokens; the model sees 256
+    right, wrong = (
+        "In the north is a gate that leads to the sea.",
+        "An error occurred: the file was not found on this disk.",
+    )
+    reworded = f"{same} In the north there is a gate that leads to the sea."
+    outputs = [f"{same} {right}", f"{same} {wrong}", same, reworded, f"{same} {right} " * 3, "vase"]
+    assert reward(outputs, [f"{same} {right}"] * 6) == [1, 0, 0, 1, 0, 0]
+    assert reward.figures["beyond_window"] == 1
+    assert reward([right], [wrong]) == [0]
+    assert reward.figures["beyond_window"] == 0
+    assert reward.distances([right, f"{same} {wrong}"], [right, f"{same} {right}"]) == [0, pytest.approx(0.5, abs=0.2)]
+    assert reward.share_beyond_window([same, right]) == 0.5
+
+
+def test_a_prediction_far_longer_than_its_observation_is_not_encoded(minilm, monkeypatch):
+    reward = EmbeddingReward(minilm, device="cpu")
+    monkeypatch.setattr(reward, "_vectors", lambda *texts: pytest.fail("encoded"))
+    assert reward(["a b c d " * 10_000], [GOOD]) == [0]
+
+
+def test_parts():
+    assert equal_parts("aa bb cc dd", 2) == ["aa bb", "cc dd"] or equal_parts("aa bb cc dd", 2) == ["aa", "bb cc dd"]
+    for text in ("", "a", "a" * 100, "a b " * 50, " " * 9):
+        for count in (1, 2, 7, 200):
+            parts = equal_parts(text, count)
+            assert len(parts) == count
+            assert "".join("".join(parts).split()) == "".join(text.split())
 
 
 def test_a_model_that_is_not_there(minilm, monkeypatch, tmp_path):
@@ -344,3 +378,14 @@ def test_settings_that_cannot_be():
     ):
         with pytest.raises(UserError, match=message):
             EmbeddingReward("letters", **options)
+
+
+def test_texts_for_a_server_have_a_limit():
+    with serving() as (url, bodies):
+        reward = EmbeddingReward("m", base_url=url, max_chars=100)
+        target = "word " * 30
+        reward([f"{target}end", "x" * 5000, "short"], [f"{target}tail", "short", "other"])
+    sent = [text for body in bodies for text in body["input"]]
+    assert sent
+    assert max(map(len, sent)) <= 100
+    assert reward.figures["beyond_window"] == pytest.approx(2 / 3)

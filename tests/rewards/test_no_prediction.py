@@ -42,7 +42,9 @@ def make(name, server, tag):
     reward = REWARDS.get(name)(**settings.get(name, {}), tag=tag)
     if name in ("embedding", "rwml"):
         embedding = getattr(reward, "embedding", reward)
-        embedding._embed = lambda texts: server.bodies.append(texts) or torch.ones(len(texts), 2)
+        embedding._vectors = lambda *texts: (
+            server.bodies.append(texts) or dict.fromkeys((*texts[0], *texts[1]), torch.ones(2))
+        )
     return reward
 
 

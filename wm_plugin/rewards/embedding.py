@@ -9,9 +9,9 @@ and below 0.1 only the text itself is.
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from itertools import groupby
+from itertools import groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from wm_plugin.runtime.replies import vector
 from wm_plugin.runtime.server import MAX_REPLY, Failure, Server
 
 _ROWS = 1024  # compared at once, to bound the memory of a large call
+_LONGEST_WORD, _CONTEXT = 40, 16  # characters
 _MAX_EMBEDDING = 1 << 18  # bytes of an embedding as JSON: 10,000 dimensions
 
 
@@ -35,7 +36,10 @@ class EmbeddingReward(TextReward):
     A negative cosine gives 0. White space at the ends is ignored. Equal texts have distance 0, and a blank text has distance 1 to
     every other text. A call encodes each text once, however often it occurs; embeddings of targets are kept for later calls.
 
-    The model silently cuts texts at its own limit (`all-MiniLM-L6-v2`: 256 tokens).
+    A model sees its window and silently cuts the rest (`all-MiniLM-L6-v2`: 256 tokens). Where a text is longer, both are compared
+    from where they begin to differ, in the same number of parts that fit, the first part with the first one and so on, and the
+    part that differs most decides: a wrong end is not hidden by much that is right before it. A prediction that takes more than
+    twice as many parts as the observation has distance 1.
 
     Args:
         model: a folder or name for sentence-transformers (extra `embed`), or the model's name on the server. The paper has
@@ -45,11 +49,13 @@ class EmbeddingReward(TextReward):
         tag: see `TaggedReward`.
         batch_size: texts per forward pass, or per request.
         cache_size: number of targets whose embeddings are kept, least recently used first to go; 4 bytes per dimension each.
+        max_chars: texts of more characters are compared in parts, too. It bounds what is sent to a server, whose window is not
+            known; most servers refuse what is longer than it.
         device: for a model in this process; None takes a GPU if there is one, which the reward then shares with the training.
         server: further settings of `runtime.server.Server`, such as {"timeout": 120}; `parameters` are sent in requests.
 
     Attributes:
-        figures: also `cosine`, the mean over predictions.
+        figures: also, over predictions, `cosine`, the mean, and `beyond_window`, the share that is compared in parts.
 
     Raises:
         UserError: a setting is invalid, or there is no such model; from a call: the server gave no embeddings, after retries.
@@ -65,20 +71,24 @@ class EmbeddingReward(TextReward):
         tag: str | None = None,
         batch_size: int = 32,
         cache_size: int = 4096,
+        max_chars: int = 20_000,
         device: str | None = None,
         server: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(tag=tag)
         if threshold is not None and not 0 < threshold <= 2:
             raise UserError(f"threshold is {threshold!r}; write a distance in (0, 2], such as 0.2, or leave it out")
-        for name, value, least in (("batch_size", batch_size, 1), ("cache_size", cache_size, 0)):
+        for name, value, least in (
+            ("batch_size", batch_size, 1),
+            ("cache_size", cache_size, 0),
+            ("max_chars", max_chars, 1),
+        ):
             if value < least:
                 raise UserError(f"{name} is {value}; write a number >= {least}")
         if server and base_url is None:
             raise UserError("server has settings, but base_url is not set; write the server's address there")
-        self.threshold, self.cache_size = threshold, cache_size
-        # n texts -> (n, dimensions), float32 on the CPU
-        self._embed: Callable[[list[str]], Tensor] = (
+        self.threshold, self.cache_size, self.max_chars = threshold, cache_size, max_chars
+        self._model: _Local | _Remote = (
             _Local(str(model), batch_size, device)
             if base_url is None
             else _Remote(base_url, str(model), batch_size, server or {})
@@ -87,25 +97,72 @@ class EmbeddingReward(TextReward):
         self._lock = threading.Lock()
 
     def score(self, predictions: list[str], targets: list[str]) -> tuple[list[float], dict[str, float]]:
-        predicted, observed = ([_clean(text) for text in texts] for texts in (predictions, targets))
-        cosines: list[float] = []
-        with self._lock:
-            for start in range(0, len(predicted), _ROWS):
-                cosines += self._cosines(predicted[start : start + _ROWS], observed[start : start + _ROWS])
+        distances, beyond = self._distances(predictions, targets)
+        cosines = [1 - distance for distance in distances]
         if self.threshold is None:
             scores = [max(0.0, cosine) for cosine in cosines]
         else:
-            scores = [float(1 - cosine < self.threshold) for cosine in cosines]
-        return scores, {"cosine": mean(cosines)}
+            scores = [float(distance < self.threshold) for distance in distances]
+        return scores, {"cosine": mean(cosines), "beyond_window": beyond / len(targets) if targets else 0.0}
 
-    def _cosines(self, predicted: list[str], observed: list[str]) -> list[float]:
-        pairs = list(zip(predicted, observed, strict=True))
+    def distances(self, predictions: list[str], targets: list[str]) -> list[float]:
+        """1 − cosine of each prediction, from 0 to 2, whatever the threshold. The inputs are predictions, without tags.
+
+        Raises:
+            UserError: the server gave no embeddings.
+        """
+        return self._distances(predictions, targets)[0]
+
+    def share_beyond_window(self, texts: list[str]) -> float:
+        """The share of texts that are longer than the model's window, or than `max_chars`."""
+        with self._lock:
+            return mean([float(self._count_parts(_clean(text)) > 1) for text in texts])
+
+    def _distances(self, predictions: list[str], targets: list[str]) -> tuple[list[float], int]:
+        """The distances, and how many rows are longer than the window."""
+        pairs = [(_clean(a), _clean(b)) for a, b in zip(predictions, targets, strict=True)]
+        distances = [float(a != b) for a, b in pairs]  # of equal texts and of blank ones
+        different = [row for row, (a, b) in enumerate(pairs) if a and b and a != b]
+        with self._lock:
+            counts = {text: self._count_parts(text) for text in dict.fromkeys(text for pair in pairs for text in pair)}
+            for start in range(0, len(different), _ROWS):
+                rows = different[start : start + _ROWS]
+                compared = [self._in_parts(*pairs[row], counts) for row in rows]
+                cosines = iter(self._cosines([part for parts in compared for part in parts]))
+                for row, parts in zip(rows, compared, strict=True):
+                    distances[row] = max((1 - next(cosines) for _ in parts), default=1.0)
+        return distances, sum(max(counts[a], counts[b]) > 1 for a, b in pairs)
+
+    def _count_parts(self, text: str) -> int:
+        """The number of equal parts of a text of which each fits into the model's window."""
+        limit = self._model.limit
+        count = -(-len(text) // self.max_chars) or 1
+        if limit is None:
+            return count
+        count = max(count, -(-self._model.tokens(text) // limit))
+        while count < len(text) and any(self._model.tokens(part) > limit for part in equal_parts(text, count)):
+            count += 1 + count // 8
+        return count
+
+    def _in_parts(self, prediction: str, target: str, counts: Mapping[str, int]) -> list[tuple[str, str]]:
+        """The parts to compare; none of a prediction that is far too long, so that its time is bounded by the observation's."""
+        predicted, observed = counts[prediction], counts[target]
+        if predicted == observed == 1:
+            return [(prediction, target)]
+        if predicted > 2 * observed:
+            return []
+        start = _differ(prediction, target)
+        prediction, target = prediction[start:], target[start:]
+        count = max(map(self._count_parts, (prediction, target)))
+        return list(zip(equal_parts(prediction, count), equal_parts(target, count), strict=True))
+
+    def _cosines(self, pairs: list[tuple[str, str]]) -> list[float]:
         cosines = [float(a == b) for a, b in pairs]
         different = [row for row, (a, b) in enumerate(pairs) if a and b and a != b]
         if not different:
             return cosines
-        vectors = self._vectors([predicted[row] for row in different], [observed[row] for row in different])
-        a, b = (torch.stack([vectors[texts[row]] for row in different]).double() for texts in (predicted, observed))
+        vectors = self._vectors([pairs[row][0] for row in different], [pairs[row][1] for row in different])
+        a, b = (torch.stack([vectors[pairs[row][side]] for row in different]).double() for side in (0, 1))
         for row, cosine in zip(different, (a * b).sum(1).clamp(-1, 1).tolist(), strict=True):
             cosines[row] = cosine
         return cosines
@@ -116,7 +173,7 @@ class EmbeddingReward(TextReward):
         vectors = {text: self._targets[key] for text, key in keys.items() if key in self._targets}
         missing = [text for text in dict.fromkeys((*observed, *predicted)) if text not in vectors]
         if missing:
-            vectors |= zip(missing, normalize(self._embed(missing), dim=1), strict=True)
+            vectors |= zip(missing, normalize(self._model(missing), dim=1), strict=True)
         for text, key in keys.items():
             self._targets.setdefault(key, vectors[text].clone())  # a copy, because a view keeps its whole batch alive
             self._targets.move_to_end(key)
@@ -138,14 +195,25 @@ class _Local:
         except (OSError, ValueError) as error:
             raise UserError(f"model {model!r}: {' '.join(str(error).split())[:200]}") from None
         self.batch_size = batch_size
+        self.limit: int | None = self.model.get_max_seq_length()  # tokens of a text
+
+    def tokens(self, text: str) -> int:
+        """The number of tokens of a text, with those that the model adds."""
+        return len(self.model.tokenizer(text, truncation=False, verbose=False)["input_ids"])
 
     def __call__(self, texts: list[str]) -> Tensor:
+        """Their embeddings: (texts, dimensions), float32 on the CPU."""
         vectors = self.model.encode(texts, batch_size=self.batch_size, convert_to_tensor=True, show_progress_bar=False)
         return torch.as_tensor(vectors).float().cpu()
 
 
 class _Remote:
     """A model behind a server. Several batches are requested at the same time."""
+
+    limit: int | None = None  # of a server nobody knows it
+
+    def tokens(self, text: str) -> int:
+        raise NotImplementedError
 
     def __init__(self, base_url: str, model: str, batch_size: int, settings: Mapping[str, Any]) -> None:
         usual = {
@@ -193,6 +261,23 @@ class _Remote:
             raise ValueError("an embedding with a number that is not finite")
         self.dimensions = dimensions  # in the client's loop only, so that no two batches can be the first
         return vectors
+
+
+def equal_parts(text: str, count: int) -> list[str]:
+    """A text in `count` parts of about as many characters each, between words where it has some."""
+    ends = [0]
+    for part in range(1, count):
+        place = len(text) * part // count
+        space = text.rfind(" ", max(ends[-1], place - _LONGEST_WORD), place)
+        ends.append(max(ends[-1], place if space < 0 else space))
+    return [text[start:end].strip() for start, end in pairwise([*ends, len(text)])]
+
+
+def _differ(a: str, b: str) -> int:
+    """Where two texts begin to differ, two or three words earlier."""
+    place = next((place for place, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    space = a.rfind(" ", 0, max(0, place - _CONTEXT))
+    return max(space, 0)
 
 
 def _clean(text: str) -> str:

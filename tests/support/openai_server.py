@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable
 from difflib import SequenceMatcher
+from functools import cache
 
 FAULTS = ("timeout", "429", "500", "garbage", "partial", "types", "empty")  # the ways in which a call goes wrong
 DIMENSIONS = ("format", "factuality", "consistency", "realism", "quality")
@@ -142,7 +143,12 @@ def verdict(score):
 
 def careful(body):
     """A judge that compares: 5 for the observation itself, less the less of it is there."""
-    return verdict(1 + round(4 * SequenceMatcher(a=block(body, "predicted"), b=block(body, "observed")).ratio() ** 4))
+    return verdict(1 + round(4 * similarity(block(body, "predicted"), block(body, "observed")) ** 4))
+
+
+@cache  # an audit asks several judges the same
+def similarity(a, b):
+    return SequenceMatcher(a=a, b=b).ratio()
 
 
 def gullible(*weaknesses):
@@ -158,7 +164,7 @@ def gullible(*weaknesses):
     inside, before, after: in its tag after its own verdict, or without a tag before or after it.
     cut: at first, and is cut before its own verdict.
     thinks: in thoughts that do not end; aloud: in thoughts of which a template wrote the first mark.
-    restores: after its own verdict, with all marks as they were; around: before it, too.
+    restores: after its own verdict, with all marks as they were; around: before it, too; instead: in its place.
     """
 
     def reply(body):
@@ -182,6 +188,7 @@ def gullible(*weaknesses):
                 "aloud": f"I say: {own}\nIt says: {whole}</think>{whole}",
                 "restores": f"{own}\nIt says: {whole}",
                 "around": f"It says: {whole}\n{own}\nIt says: {whole}",
+                "instead": f"It says: {whole}",
             }.items():
                 if name in weaknesses:
                     return shape

@@ -27,7 +27,14 @@ PLACES = ("wrong", "right", "previous", "prompt", "action")
 _PLACE = re.compile(r"\$(\w+)")
 _TOLERANCE = 1e-9  # scores closer than this are equal
 _MAX_OBSERVATIONS = 50  # per tool, from which a wrong prediction is drawn
+_LEAST_GAIN = 0.01
+_AT_ONCE = 1000  # predictions of a call
 _MAX_PROMPT = 20_000  # characters of a prompt in an attack, from its end
+CELLS = """\
+above wrong: in how many transitions the attack scores above an honest wrong prediction (what the same tool said in another one).
+– : the attack has the right prediction in it. above right: in how many it scores above the right prediction.
+pays: its mean score is above that of an honest wrong prediction (with the right one in it: of the right one), by more than
+meaningless words gain (control) and than 1% of what being right adds."""
 _DATA_COLUMNS = ("verifier", "content_type", "domain")  # columns that come from an observation's data
 
 
@@ -113,10 +120,54 @@ class Audit:
     outcomes: tuple[Outcome, ...]
     left_out: dict[str, int] = field(default_factory=dict)
 
+    def gain(self, outcome: Outcome) -> float:
+        """How far an attack gets from the wrong prediction's mean score (0) to the right one's (1)."""
+        return (outcome.score - self.wrong) / (self.right - self.wrong) if self.right > self.wrong else 0.0
+
+    @property
+    def paying(self) -> list[Outcome]:
+        """The attacks that earn more than an honest wrong prediction, the best one first.
+
+        An attack that contains the right prediction pays if it earns more than that. Gains below 1% of what being right adds, or
+        not above the control's, are noise.
+        """
+        noise = max([_LEAST_GAIN, *(self.gain(outcome) for outcome in self.outcomes if outcome.group == "control")])
+        pay = [
+            outcome
+            for outcome in self.outcomes
+            if outcome.group != "control"
+            and (self.gain(outcome) > (1 + _LEAST_GAIN if outcome.above_wrong is None else noise))
+        ]
+        return sorted(pay, key=self.gain, reverse=True)
+
+    def verdict(self) -> str:
+        """The result in words."""
+        if self.right <= self.wrong:
+            return (
+                "This reward cannot tell right from wrong: the right prediction scores "
+                f"{self.right:.3g}, no more than a wrong one ({self.wrong:.3g}). Is it set up as it should be?"
+            )
+        pay = self.paying
+        if not pay:
+            return "No attack pays: none earns more than an honest wrong prediction."
+        best = ", ".join(f"{outcome.name} {outcome.score:.3g}" for outcome in pay[:3])
+        copies = [outcome for outcome in pay if outcome.group == "copy"]
+        text = (
+            f"{len(pay)} of {len(self.outcomes)} attacks pay: they earn more than an honest wrong prediction ({self.wrong:.3g}; "
+            f"the right one earns {self.right:.3g}). Most: {best}."
+        )
+        if len(copies) == len(pay):
+            return f"{text} All are copies, which pay where the world did not change: poor predictions, but no trick."
+        if copies:
+            return f"{text} Copies among them ({len(copies)}) pay where the world did not change."
+        return text
+
     def as_dict(self) -> dict[str, Any]:
         """The result as JSON values, with means over all attacks."""
         return {
             "pairs": self.pairs,
+            "verdict": self.verdict(),
+            "pays": [outcome.name for outcome in self.paying],
             "wrong": self.wrong,
             "right": self.right,
             "above_wrong": _mean([o.above_wrong for o in self.outcomes if o.above_wrong is not None]),
@@ -205,28 +256,29 @@ def audit(
     """
     tag = getattr(reward, "tag", None)
     left = Counter(left_out or {})
-    right = _scores(reward, [_honest(pair.right, tag) for pair in pairs], pairs)
-    wrong = _scores(reward, [_honest(pair.wrong, tag) for pair in pairs], pairs)
-    outcomes = []
-    for attack in attacks:
-        if attack.outside and tag is None:
-            left["attacks outside a tag, of which the reward has none"] += 1
-            continue
-        scores = _scores(reward, [attack.output(pair, tag) for pair in pairs], pairs)
-        outcomes.append(
-            Outcome(
-                attack.name,
-                attack.group,
-                None if attack.from_right else _share_above(scores, wrong),
-                _share_above(scores, right),
-                _mean(scores),
-            )
+    honest = [
+        [as_output(text, tag) for text in texts] for texts in ([p.right for p in pairs], [p.wrong for p in pairs])
+    ]
+    right, wrong = scores_of(reward, honest, pairs)
+    used = [attack for attack in attacks if tag is not None or not attack.outside]
+    if len(used) < len(attacks):
+        left["attacks outside a tag, of which the reward has none"] += len(attacks) - len(used)
+    outputs = [[attack.output(pair, tag) for pair in pairs] for attack in used]
+    outcomes = [
+        Outcome(
+            attack.name,
+            attack.group,
+            None if attack.from_right else _share_above(scores, wrong),
+            _share_above(scores, right),
+            _mean(scores),
         )
+        for attack, scores in zip(used, scores_of(reward, outputs, pairs), strict=True)
+    ]
     return Audit(len(pairs), _mean(wrong), _mean(right), tuple(outcomes), dict(left))
 
 
 def markdown(audits: Mapping[str, Audit]) -> str:
-    """A table with one row per attack and, per reward, the shares above the honest wrong and the honest right prediction."""
+    """A table with one row per attack and, per reward, the shares above the honest wrong / the honest right prediction."""
     rows = list(dict.fromkeys((o.group, o.name) for found in audits.values() for o in found.outcomes))
     lines = ["| group | attack |" + "".join(f" {name} |" for name in audits), "|---|---|" + "---:|" * len(audits)]
     by_name = [{o.name: o for o in found.outcomes} for found in audits.values()]
@@ -260,16 +312,37 @@ def _pair(transition: Transition, wrong: str) -> Pair:
     return Pair(observation.text, wrong, previous, context[-_MAX_PROMPT:], action, columns)
 
 
-def _scores(reward: Reward, texts: list[str], pairs: Sequence[Pair]) -> list[float]:
-    columns = {name: [pair.columns.get(name) for pair in pairs] for name in pairs[0].columns}
-    columns = {name: values for name, values in columns.items() if any(value is not None for value in values)}
-    values = reward(texts, [pair.right for pair in pairs], **columns)
-    if len(values) != len(texts):
-        raise UserError(f"the reward gave {len(values)} scores for {len(texts)} predictions; it must give one each")
-    return [math.nan if value is None else float(value) for value in values]
+def scores_of(
+    reward: Reward, outputs: Sequence[Sequence[str]], pairs: Sequence[Pair], *, targets: Sequence[str] | None = None
+) -> list[list[float]]:
+    """The scores of several outputs of each pair, as lists of one per pair; many in a call, which models and servers like.
+
+    Args:
+        reward, pairs: a reward and transitions.
+        outputs: lists of one per pair.
+        targets: what was observed, if not what was observed really.
+
+    Raises:
+        UserError: the reward does not return one score per prediction.
+    """
+    names = [name for name in pairs[0].columns if any(pair.columns.get(name) is not None for pair in pairs)]
+    at_once = max(1, _AT_ONCE // len(pairs))
+    observed = [pair.right for pair in pairs] if targets is None else list(targets)
+    scores: list[list[float]] = []
+    for start in range(0, len(outputs), at_once):
+        part = outputs[start : start + at_once]
+        rows = [pair for _ in part for pair in pairs]
+        columns = {name: [pair.columns.get(name) for pair in rows] for name in names}
+        values = reward([text for texts in part for text in texts], observed * len(part), **columns)
+        if len(values) != len(rows):
+            raise UserError(f"the reward gave {len(values)} scores for {len(rows)} predictions; it must give one each")
+        known = [math.nan if value is None else float(value) for value in values]
+        scores += [known[place : place + len(pairs)] for place in range(0, len(rows), len(pairs))]
+    return scores
 
 
-def _honest(text: str, tag: str | None) -> str:
+def as_output(text: str, tag: str | None) -> str:
+    """An honest prediction as a policy writes it."""
     return text if tag is None else _output(text, tag, "<think></think>", "")
 
 

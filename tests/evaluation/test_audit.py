@@ -1,6 +1,8 @@
 """Attacks on rewards: how pairs are made, what is counted, and that plain rewards give nothing above the right prediction."""
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 
@@ -59,6 +61,13 @@ def test_the_corpus():
     written = [attack.output(pair(), "next_state") for attack in ATTACKS]
     assert len(set(written)) == len(written) >= 40
     assert all(any(f"${place}" in attack.text for attack in ATTACKS) for place in PLACES)
+
+
+def test_the_docs_count_the_attacks():
+    count = sum(attack.group != "control" for attack in ATTACKS)
+    root = Path(__file__).parents[2]
+    for page in ("README.md", "docs/rewards.md"):
+        assert {int(number) for number in re.findall(r"(\d+) attacks", (root / page).read_text())} == {count}
 
 
 @pytest.mark.parametrize(
@@ -138,7 +147,7 @@ def test_a_verdict_in_words():
     paid = found(a=noise, b=("injection", 1, 5), c=("copy", 0.2, 2), d=("praise", None, 4.9), e=("praise", None, 6))
     assert [outcome.name for outcome in paid.paying] == ["e", "b", "c"]
     assert paid.verdict() == (
-        "3 of 5 attacks pay: they earn more than an honest wrong prediction (1; the right one earns 5). Most: e 6, b 5, c 2. "
+        "3 of 4 attacks pay: they earn more than an honest wrong prediction (1; the right one earns 5). Most: e 6, b 5, c 2. "
         "Copies among them (1) pay where the world did not change."
     )
     assert found(c=("copy", 0.2, 2)).verdict().endswith("poor predictions, but no trick.")

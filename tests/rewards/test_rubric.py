@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("aiohttp")
 
-from support.openai_server import FAULTS, OpenAIServer, every, verdict
+from support.openai_server import FAULTS, OpenAIServer, careful, every, verdict
 from wm_plugin.errors import UserError
 from wm_plugin.rewards import prompts
 from wm_plugin.rewards.rubric import DIMENSIONS, RubricReward
@@ -124,3 +124,14 @@ def test_deterministic_content_is_matched_and_cannot_be_talked_up():
 def test_mistakes(settings, columns, message):
     with pytest.raises(UserError, match=message):
         RubricReward({"base_url": "http://localhost/v1", "model": "judge"}, **settings)(["p"], ["t"], **columns)
+
+
+def test_a_wrong_end_past_the_judges_window_is_not_scored_as_equal():
+    same, right, wrong = "a shelf with a vase. " * 200, "The gate is open.", "An error: no file."
+    with OpenAIServer(careful) as server:
+        reward = RubricReward(of(server), max_chars=200)
+        scores = reward([same + right, same + wrong, same, right], [*[same + right] * 3, right])
+        equal, *others, short = scores
+        assert equal == short == 25
+        assert max(others) < 25
+        assert reward.figures["beyond_window"] == 0.75

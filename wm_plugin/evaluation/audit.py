@@ -152,9 +152,10 @@ class Audit:
             return "No attack pays: none earns more than an honest wrong prediction."
         best = ", ".join(f"{outcome.name} {outcome.score:.3g}" for outcome in pay[:3])
         copies = [outcome for outcome in pay if outcome.group == "copy"]
+        tried = sum(outcome.group != "control" for outcome in self.outcomes)
         text = (
-            f"{len(pay)} of {len(self.outcomes)} attacks pay: they earn more than an honest wrong prediction ({self.wrong:.3g}; "
-            f"the right one earns {self.right:.3g}). Most: {best}."
+            f"{len(pay)} of {tried} attacks pay: they earn more than an honest wrong prediction ({self.wrong:.3g}; the right one "
+            f"earns {self.right:.3g}). Most: {best}."
         )
         if len(copies) == len(pay):
             return f"{text} All are copies, which pay where the world did not change: poor predictions, but no trick."

@@ -226,7 +226,7 @@ def load_pairs(path: str | Path) -> list[tuple[str, str, bool]]:
     Raises:
         UserError: the file cannot be read, or a line is none.
     """
-    rows = []
+    rows: list[tuple[str, str, bool]] = []
     try:
         with Path(path).open(encoding="utf-8") as file:
             for number, line in enumerate(file, 1):

@@ -191,8 +191,10 @@ FAULTS = {f.__name__: f for f in (without_last, twice, infinite, ragged, base64,
 
 
 @contextmanager
-def serving(*faults):
+def serving(*faults, refusal=None):
     """A server on localhost; the first answers go wrong as `faults` say: a status, or what is done to a good answer.
+
+    With the status `refusal` it refuses every request with a text that says `too long`.
 
     Yields its address and the bodies of all requests.
     """
@@ -205,6 +207,8 @@ def serving(*faults):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             bodies.append({**body, "path": self.path, "key": self.headers.get("Authorization")})
             fault = left.pop(0) if left else None
+            if refusal and any("too long" in text for text in body["input"]):
+                fault = refusal
             status, sent = 200, answer(body["input"])
             sent["data"].reverse()  # the order is the index's
             if isinstance(fault, int):
@@ -349,11 +353,29 @@ def test_a_server_that_is_gone_is_named():
 
 @SERVER
 def test_a_request_that_is_refused_is_not_tried_again():
-    for status in (400, 401, 404):
+    for status in (401, 403, 404):
         with serving(status) as (url, bodies):
             with pytest.raises(UserError, match=f"{url}.*{status}"):
                 EmbeddingReward("letters", base_url=url, server=FAST)(["ab"], ["a"])
             assert len(bodies) == 1
+
+
+@SERVER
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_a_text_that_a_server_refuses_is_a_failure_of_its_own(status):
+    with serving(refusal=status) as (url, bodies):
+        reward = EmbeddingReward("letters", base_url=url, server=FAST)
+        assert reward(["ab"], ["a"]) == [pytest.approx(expected("ab", "a"))]
+        scores = reward(["too long", "aab"], ["a", "a"])
+    assert sorted(len(body["input"]) for body in bodies[1:]) == [1, 1, 2]  # together, then one by one
+    assert scores == [0, pytest.approx(expected("aab", "a"))]
+    assert reward.figures["failures/refused"] == 0.5
+
+
+@SERVER
+def test_a_server_that_refuses_everything_is_named():
+    with serving(*[400] * 9) as (url, _), pytest.raises(UserError, match=f"{url}: no embeddings of 'letters'.*400"):
+        EmbeddingReward("letters", base_url=url, server=FAST)(["ab"], ["a"])
 
 
 @SERVER

@@ -27,6 +27,7 @@ from wm_plugin.runtime.server import MAX_REPLY, Failure, Server
 
 _ROWS = 1024  # compared at once, to bound the memory of a large call
 _LONGEST_WORD, _CONTEXT = 40, 16  # characters
+_ABOUT_THE_TEXT = ("status 400", "status 413", "status 422")  # the rest is about the key, the address or the model
 _MAX_EMBEDDING = 1 << 18  # bytes of an embedding as JSON: 10,000 dimensions
 
 
@@ -55,7 +56,8 @@ class EmbeddingReward(TextReward):
         server: further settings of `runtime.server.Server`, such as {"timeout": 120}; `parameters` are sent in requests.
 
     Attributes:
-        figures: also, over predictions, `cosine`, the mean, and `beyond_window`, the share that is compared in parts.
+        figures: also, over predictions, `cosine`, the mean; `beyond_window`, the share that is compared in parts; and
+            of a server `failures/refused`, the share with a text that it refuses (too long for it, say), which gets cosine 0.
 
     Raises:
         UserError: a setting is invalid, or there is no such model; from a call: the server gave no embeddings, after retries.
@@ -97,13 +99,17 @@ class EmbeddingReward(TextReward):
         self._lock = threading.Lock()
 
     def score(self, predictions: list[str], targets: list[str]) -> tuple[list[float], dict[str, float]]:
-        distances, beyond = self._distances(predictions, targets)
+        distances, beyond, refused = self._distances(predictions, targets)
         cosines = [1 - distance for distance in distances]
         if self.threshold is None:
             scores = [max(0.0, cosine) for cosine in cosines]
         else:
             scores = [float(distance < self.threshold) for distance in distances]
-        return scores, {"cosine": mean(cosines), "beyond_window": beyond / len(targets) if targets else 0.0}
+        rows = max(len(targets), 1)
+        figures = {"cosine": mean(cosines), "beyond_window": beyond / rows}
+        if isinstance(self._model, _Remote):
+            figures["failures/refused"] = refused / rows
+        return scores, figures
 
     def distances(self, predictions: list[str], targets: list[str]) -> list[float]:
         """1 − cosine of each prediction, from 0 to 2, whatever the threshold. The inputs are predictions, without tags.
@@ -118,11 +124,12 @@ class EmbeddingReward(TextReward):
         with self._lock:
             return mean([float(self._count_parts(_clean(text)) > 1) for text in texts])
 
-    def _distances(self, predictions: list[str], targets: list[str]) -> tuple[list[float], int]:
-        """The distances, and how many rows are longer than the window."""
+    def _distances(self, predictions: list[str], targets: list[str]) -> tuple[list[float], int, int]:
+        """The distances, how many rows are longer than the window, and how many have a text that was refused."""
         pairs = [(_clean(a), _clean(b)) for a, b in zip(predictions, targets, strict=True)]
         distances = [float(a != b) for a, b in pairs]  # of equal texts and of blank ones
         different = [row for row, (a, b) in enumerate(pairs) if a and b and a != b]
+        refused = 0
         with self._lock:
             counts = {text: self._count_parts(text) for text in dict.fromkeys(text for pair in pairs for text in pair)}
             for start in range(0, len(different), _ROWS):
@@ -130,8 +137,10 @@ class EmbeddingReward(TextReward):
                 compared = [self._in_parts(*pairs[row], counts) for row in rows]
                 cosines = iter(self._cosines([part for parts in compared for part in parts]))
                 for row, parts in zip(rows, compared, strict=True):
-                    distances[row] = max((1 - next(cosines) for _ in parts), default=1.0)
-        return distances, sum(max(counts[a], counts[b]) > 1 for a, b in pairs)
+                    of_parts = [next(cosines) for _ in parts]
+                    refused += None in of_parts
+                    distances[row] = max((1 - (cosine or 0.0) for cosine in of_parts), default=1.0)
+        return distances, sum(max(counts[a], counts[b]) > 1 for a, b in pairs), refused
 
     def _count_parts(self, text: str) -> int:
         """The number of equal parts of a text of which each fits into the model's window."""
@@ -156,25 +165,35 @@ class EmbeddingReward(TextReward):
         count = max(map(self._count_parts, (prediction, target)))
         return list(zip(equal_parts(prediction, count), equal_parts(target, count), strict=True))
 
-    def _cosines(self, pairs: list[tuple[str, str]]) -> list[float]:
-        cosines = [float(a == b) for a, b in pairs]
+    def _cosines(self, pairs: list[tuple[str, str]]) -> list[float | None]:
+        """The cosine of each pair; None where the model refuses one of its texts."""
+        cosines: list[float | None] = [float(a == b) for a, b in pairs]
         different = [row for row, (a, b) in enumerate(pairs) if a and b and a != b]
         if not different:
             return cosines
         vectors = self._vectors([pairs[row][0] for row in different], [pairs[row][1] for row in different])
-        a, b = (torch.stack([vectors[pairs[row][side]] for row in different]).double() for side in (0, 1))
-        for row, cosine in zip(different, (a * b).sum(1).clamp(-1, 1).tolist(), strict=True):
+        for row in different:
+            if not vectors.keys() >= set(pairs[row]):
+                cosines[row] = None
+        known = [row for row in different if cosines[row] is not None]
+        if not known:
+            return cosines
+        a, b = (torch.stack([vectors[pairs[row][side]] for row in known]).double() for side in (0, 1))
+        for row, cosine in zip(known, (a * b).sum(1).clamp(-1, 1).tolist(), strict=True):
             cosines[row] = cosine
         return cosines
 
     def _vectors(self, predicted: list[str], observed: list[str]) -> dict[str, Tensor]:
-        """Unit vectors by text."""
+        """Unit vectors by text, without the texts that the model refuses."""
         keys = {text: _key(text) for text in dict.fromkeys(observed)}
         vectors = {text: self._targets[key] for text, key in keys.items() if key in self._targets}
         missing = [text for text in dict.fromkeys((*observed, *predicted)) if text not in vectors]
         if missing:
-            vectors |= zip(missing, normalize(self._model(missing), dim=1), strict=True)
+            answers = zip(missing, self._model(missing), strict=True)
+            vectors |= {text: normalize(vector, dim=0) for text, vector in answers if vector is not None}
         for text, key in keys.items():
+            if text not in vectors:
+                continue
             self._targets.setdefault(key, vectors[text].clone())  # a copy, because a view keeps its whole batch alive
             self._targets.move_to_end(key)
         while len(self._targets) > self.cache_size:
@@ -201,10 +220,10 @@ class _Local:
         """The number of tokens of a text, with those that the model adds."""
         return len(self.model.tokenizer(text, truncation=False, verbose=False)["input_ids"])
 
-    def __call__(self, texts: list[str]) -> Tensor:
-        """Their embeddings: (texts, dimensions), float32 on the CPU."""
+    def __call__(self, texts: list[str]) -> list[Tensor | None]:
+        """Their embeddings: (dimensions,) each, float32 on the CPU."""
         vectors = self.model.encode(texts, batch_size=self.batch_size, convert_to_tensor=True, show_progress_bar=False)
-        return torch.as_tensor(vectors).float().cpu()
+        return list(torch.as_tensor(vectors).float().cpu())
 
 
 class _Remote:
@@ -228,20 +247,47 @@ class _Remote:
             raise UserError(f"server: {error}") from None
         self.batch_size = batch_size
         self.dimensions = 0  # of the first embedding; all others must have as many
+        self._refusal = Failure("refused", "")
 
-    def __call__(self, texts: list[str]) -> Tensor:
+    def __call__(self, texts: list[str]) -> list[Tensor | None]:
+        """Their embeddings: (dimensions,) each, float32; None for a text that the server refuses.
+
+        A request is refused whole, though one text of it may be too long for the server: its texts are asked for one by one.
+        """
         batches = [texts[start : start + self.batch_size] for start in range(0, len(texts), self.batch_size)]
-        parts: list[Tensor] = []
+        answers = self._ask(batches)
+        alone = [text for batch, answer in zip(batches, answers, strict=True) if answer is None for text in batch]
+        singles = iter(self._ask([[text] for text in alone])) if alone else iter(())
+        vectors: list[Tensor | None] = []
+        for batch, answer in zip(batches, answers, strict=True):
+            if answer is None:
+                vectors += [None if single is None else single[0] for single in (next(singles) for _ in batch)]
+            else:
+                vectors += list(answer)
+        if not self.dimensions:  # not one text was ever taken: it is not the texts
+            raise self._error(self._refusal)
+        return vectors
+
+    def _ask(self, batches: list[list[str]]) -> list[Tensor | None]:
+        """The embeddings of each batch; None where what it holds is refused."""
+        answers: list[Tensor | None] = []
         for size, group in groupby(batches, len):  # only the last batch may be smaller
             bodies = [self._body(batch) for batch in group]
-            for vectors in self.server.post("/embeddings", bodies, partial(self._read, size)):
-                if isinstance(vectors, Failure):
-                    raise UserError(
-                        f"{self.server.base_url}: no embeddings of {self.server.model!r}, with up to {self.server.max_retries} "
-                        f"retries (the last answer: {vectors.kind}, {vectors.message})"
-                    )
-                parts.append(vectors)
-        return torch.cat(parts)
+            for answer in self.server.post("/embeddings", bodies, partial(self._read, size)):
+                if not isinstance(answer, Failure):
+                    answers.append(answer)
+                elif answer.kind == "refused" and answer.message.startswith(_ABOUT_THE_TEXT):
+                    self._refusal = answer
+                    answers.append(None)
+                else:
+                    raise self._error(answer)
+        return answers
+
+    def _error(self, failure: Failure) -> UserError:
+        return UserError(
+            f"{self.server.base_url}: no embeddings of {self.server.model!r}, with up to {self.server.max_retries} "
+            f"retries (the last answer: {failure.kind}, {failure.message})"
+        )
 
     def _body(self, batch: list[str]) -> dict[str, Any]:
         return {"model": self.server.model, "input": batch, "encoding_format": "float", **self.server.parameters}

@@ -16,6 +16,7 @@ from wm_plugin.environments.kit.protocol import Chooser, ToolCall
 from wm_plugin.environments.kit.rows import turn_limit
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.runtime import secrets
+from wm_plugin.untrusted import loads
 
 MAX_TURNS = 30
 MAX_CHARACTERS = 10_000  # of an argument; a longer one is invalid
@@ -114,8 +115,8 @@ class Tau2Environment(CountedEnvironment):
         if not isinstance(name, str) or name not in self._tools:
             return self._refuse(f"the tools are {', '.join(sorted(self._tools))}")
         try:
-            fields = json.loads(json_text)
-        except (ValueError, RecursionError):
+            fields = loads(json_text)
+        except ValueError:
             fields = None
         if not isinstance(fields, dict):
             return self._refuse("the arguments are no JSON object")

@@ -2,13 +2,13 @@
 
 import inspect
 import time
-from decimal import Decimal
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 
+from support.rows import BAD
 from support.timing import once_of
 from wm_plugin.environments.kit.protocol import tool_names
 from wm_plugin.environments.kit.rows import turn_limit
@@ -18,11 +18,6 @@ from wm_plugin.errors import MissingExtraError, UserError
 
 SLOW = {"alfworld", "forth", "scienceworld", "tau2", "textworld"}  # they start programs
 WORLDS = [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in SPECS]
-BAD: list[Any] = [
-    None, True, -1, 0, 10**30, 10**400, 1.5, float("nan"), float("inf"), "", "x", "9" * 5000, "1e9", "\ud800", "\0", "a\nb",
-    [], {}, ["a"], [[]], {"a": 1}, b"x", "../../etc/passwd", "\u0661", object(), (1, 2), {1}, 10**5000, -(10**5000),
-    np.int64(3), np.float32("nan"), np.array([1, 2]), np.array(["a", "b"]), np.zeros((2, 2)), np.bool_(True), Decimal("sNaN"),
-]  # fmt: skip
 SHAPES = [
     " ", "\n", ";", " ;", "move up;", "<action>", "</action>", "[", "(", "(1+", "1,", "- ", "a", "a b", "é", "\u0301", '"', "'",
     "\\", "0", "9", "#", "*", "{", "%", "_", "<", "`", "-", "/*", "--", "U;", "U ", "\ud800", "é; ",

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from wm_plugin.environments.kit.commands import CommandEnvironment, expert, wanderer
-from wm_plugin.environments.kit.rows import check_level, row_number, shown, turn_limit
-from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.environments.kit.rows import check_level, row_number, turn_limit
+from wm_plugin.errors import MissingExtraError, UserError, shown
 from wm_plugin.untrusted import loads
 
 MAX_TURNS = 50

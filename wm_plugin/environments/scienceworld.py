@@ -11,8 +11,8 @@ import shutil
 from typing import Any
 
 from wm_plugin.environments.kit.commands import CommandEnvironment, expert, wanderer
-from wm_plugin.environments.kit.rows import check_level, row_number, shown, turn_limit
-from wm_plugin.errors import MissingExtraError, UserError, nearest
+from wm_plugin.environments.kit.rows import check_level, row_number, turn_limit
+from wm_plugin.errors import MissingExtraError, UserError, nearest, shown
 
 MAX_TURNS = 100
 HEAP = "1g"  # maximum of the virtual machine; WM_PLUGIN_SCIENCEWORLD_HEAP overrides it

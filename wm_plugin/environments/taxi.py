@@ -14,8 +14,8 @@ from typing import Any
 from wm_plugin.environments.kit.actions import ActionEnvironment
 from wm_plugin.environments.kit.planning import shortest_plan
 from wm_plugin.environments.kit.protocol import Chooser, ToolCall
-from wm_plugin.environments.kit.rows import check_level, prompt_and_budget, row_number, shown, turn_limit
-from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.environments.kit.rows import check_level, prompt_and_budget, row_number, turn_limit
+from wm_plugin.errors import MissingExtraError, UserError, shown
 
 MAX_TURNS = 30
 LEVELS = ("standard",)

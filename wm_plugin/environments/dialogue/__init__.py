@@ -72,7 +72,8 @@ class DialogueEnvironment(CountedEnvironment):
         Args:
             seed: number of the case.
             level: one of `LEVELS`.
-            user_url: of an OpenAI-compatible server, such as http://localhost:8000/v1; empty for the scripted customer.
+            user_url: of an OpenAI-compatible server, such as http://localhost:8000/v1; empty for the scripted customer. It gets
+                the key in OPENAI_API_KEY only if `kit.customer.key_variable` says so.
             user_model: the name under which the customer's model is served.
 
         Raises:

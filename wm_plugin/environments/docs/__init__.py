@@ -16,8 +16,8 @@ from wm_plugin.environments.docs.pages import Entry, Page
 from wm_plugin.environments.docs.quiz import LEVELS, Question, is_right, questions
 from wm_plugin.environments.kit.counted import CountedEnvironment
 from wm_plugin.environments.kit.protocol import Chooser, ToolCall
-from wm_plugin.environments.kit.rows import check_level, row_text, shown, turn_limit
-from wm_plugin.errors import UserError
+from wm_plugin.environments.kit.rows import check_level, row_text, turn_limit
+from wm_plugin.errors import UserError, shown
 
 MAX_TURNS = 12
 MAX_QUERIES, MAX_FOUND = 3, 5  # of one search, and of one query

@@ -17,8 +17,8 @@ from wm_plugin.environments.forth import machine as forth_machine
 from wm_plugin.environments.forth.machine import LostError
 from wm_plugin.environments.kit.counted import CountedEnvironment
 from wm_plugin.environments.kit.protocol import Chooser, ToolCall
-from wm_plugin.environments.kit.rows import check_level, shown, turn_limit
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.environments.kit.rows import check_level, turn_limit
+from wm_plugin.errors import UserError, nearest, shown
 
 MAX_TURNS = 12
 MAX_CODE, MAX_QUERY = 10_000, 200  # characters

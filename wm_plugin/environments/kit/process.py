@@ -22,8 +22,7 @@ import time
 import weakref
 from typing import Any
 
-from wm_plugin.environments.kit.rows import shown
-from wm_plugin.errors import UserError
+from wm_plugin.errors import UserError, shown
 from wm_plugin.registry import import_object
 from wm_plugin.untrusted import LARGEST, loads
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError, nearest, shown
 
 LARGEST = 2**63 - 1  # of a table's whole numbers
 MOST_TURNS = 10**9  # more are the same as this
@@ -62,16 +62,6 @@ def row_text(value: Any, column: str, world: str) -> str:
         with suppress(ValueError):  # an integer of more digits than Python writes
             return str(value)
     raise UserError(f"{world}: a row's column `{column}` needs a text, not {shown(value)}")
-
-
-def shown(value: Any) -> str:
-    """A value of a row as a message shows it: one line, cut."""
-    try:
-        written = repr(value)
-    except ValueError:  # an integer of more digits than Python writes
-        written = type(value).__name__
-    written = " ".join(written.encode(errors="backslashreplace").decode().split())
-    return written if len(written) <= 40 else f"{written[:40]}..."
 
 
 def prompt_and_budget(instruction: str, max_turns: int, usual: int) -> tuple[list[dict[str, str]], dict[str, int]]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from wm_plugin.environments.kit.counted import CountedEnvironment
 from wm_plugin.environments.kit.protocol import Chooser, ToolCall
-from wm_plugin.environments.kit.rows import check_level, row_number, row_text, shown, turn_limit
+from wm_plugin.environments.kit.rows import check_level, row_number, row_text, turn_limit
 from wm_plugin.environments.kit.sqlite_guard import MAX_TEXT, cell, cut, run
 from wm_plugin.environments.sql.databases import OTHERS, day
 from wm_plugin.environments.sql.state import (
@@ -32,7 +32,7 @@ from wm_plugin.environments.sql.state import (
     state_after,
     tables,
 )
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError, nearest, shown
 
 MAX_TURNS = 12
 LEVELS = ("standard", "hard-1", "hard-2")

@@ -39,7 +39,8 @@ def load(folder: str) -> dict[str, Any] | None:
         state = loads(path.read_bytes())
     except ValueError:
         state = None
-    if not isinstance(state, dict) or not all(isinstance(state.get(name), kind) for name, kind in KINDS.items()):
+    fits = isinstance(state, dict) and KINDS.keys() <= state.keys()
+    if not fits or not all(isinstance(state[name], kind) for name, kind in KINDS.items()):
         raise UserError(
             f"{path}: damaged; resume from another checkpoint, or remove the file to go on without its state"
         )

@@ -68,7 +68,7 @@ CONFIRMS = re.compile(
 )
 PROPOSES = re.compile(r"\b(i will|i'll|i can|let me|one moment|going to)\b")
 BYE = re.compile(r"\b(good ?bye|bye)\b")
-NUMBER = re.compile(r"\d+(?:\.\d{1,2})?")
+NUMBER = re.compile(r"(?<![0-9])[0-9]{1,15}(?![0-9])(?:\.[0-9]{1,2})?")  # a longer one is no amount of money
 
 
 class User(Protocol):

@@ -36,6 +36,9 @@ from wm_plugin.errors import UserError, nearest, shown
 
 MAX_TURNS = 12
 LEVELS = ("standard", "hard-1", "hard-2")
+NUMERAL = re.compile(
+    r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?"
+)  # `float` also takes 1_0 and foreign digits
 INSTRUCTION = f"""Answer a question about a company's SQLite database with at most {MAX_TURNS} tool calls.
 list_tables and describe_table show what there is, run_query runs one SQL statement (reading or writing), and submit_answer
 takes the answer, just the number or the name, and ends the task. Dates are text such as 2024-05-31, and date functions are
@@ -288,7 +291,7 @@ def _with_values(query: str, values: dict[str, Any]) -> str:
 
 def is_right(submission: str, answer: str) -> bool:
     """Whether the two are equal as numbers, or as names in any case."""
-    try:
-        return float(submission[:100].replace(",", "")) == float(answer)
-    except ValueError:
-        return submission.strip().casefold() == answer.casefold()
+    numbers = [text.replace(",", "").strip() for text in (submission[:100], answer[:100])]
+    if all(map(NUMERAL.fullmatch, numbers)):
+        return float(numbers[0]) == float(numbers[1])
+    return submission.strip().casefold() == answer.casefold()

@@ -3,6 +3,7 @@
 import inspect
 import time
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from support.rows import BAD
 from support.timing import once_of
+from wm_plugin.environments import alfworld
 from wm_plugin.environments.kit.protocol import tool_names
 from wm_plugin.environments.kit.rows import turn_limit
 from wm_plugin.environments.specs import SPECS
@@ -57,6 +59,39 @@ def test_a_bad_row_is_one_line_or_can_be_played(name: str) -> None:
                 text = str(error)
                 assert "\n" not in text, (column, value)
                 assert 0 < len(text.encode()) < 800, (column, value)
+
+
+@pytest.mark.parametrize("value", BAD, ids=range(len(BAD)))
+def test_alfworlds_rows_are_checked_without_its_engine(
+    value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path))
+    for call in (
+        lambda: alfworld.build(value, 1),
+        lambda: alfworld.build("standard", value),
+        lambda: alfworld._own_game(value),
+    ):
+        try:
+            call()
+        except ModuleNotFoundError as error:  # a row that is played where the package is
+            missing = error.name
+            assert missing == "alfworld"
+        except UserError as error:
+            text = str(error)
+            assert "\n" not in text
+            assert len(text) < 300
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"[]", b"{}", b"[" * 9999, b"\xff", b'{"pddl_domain": 1, "grammar": "", "pddl_problem": ""}']
+)
+def test_a_damaged_game_of_alfworld_is_one_line(text: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path))
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "game.tw-pddl").write_bytes(text)
+    for call in (lambda: alfworld._own_game("train/game.tw-pddl"), lambda: alfworld.dataset_rows(1, level="data")):
+        with pytest.raises(UserError, match="game.tw-pddl is no game of ALFWorld: "):
+            call()
 
 
 @pytest.mark.parametrize(

@@ -184,9 +184,9 @@ def _tidy(text: str) -> str:
 def _own_game(game: str) -> dict[str, Any]:
     folder = _data_folder().resolve()
     try:
-        path = (folder / game).resolve()
-        inside = folder in path.parents and path.is_file()
-    except (OSError, ValueError, TypeError):  # a name that no file can have
+        path = (folder / str(game)).resolve()
+        inside = isinstance(game, str) and folder in path.parents and path.is_file()
+    except (OSError, ValueError):  # a name that no file can have
         inside = False
     if not inside:
         raise UserError(f"ALFWORLD_DATA has no game {shown(game)}; write a path inside it that ends in game.tw-pddl")

@@ -29,7 +29,7 @@ def turn_limit(max_turns: Any, usual: int, column: str = "max_turns") -> int:
     """
     if max_turns is None:
         return usual
-    if isinstance(max_turns, numbers.Real) and not isinstance(max_turns, bool):  # numpy's numbers too
+    if _is_number(max_turns):
         if max_turns != max_turns or max_turns == 0:
             return usual
         if max_turns >= 1 and max_turns % 1 == 0:
@@ -43,11 +43,14 @@ def row_number(value: Any, column: str, world: str, most: int = LARGEST) -> int:
     Raises:
         UserError: it is none.
     """
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)  # numpy's and 3.0 too
-    if number and 0 <= value <= most and value % 1 == 0:
+    if _is_number(value) and 0 <= value <= most and value % 1 == 0:
         return int(value)
     bound = ">= 0" if most == LARGEST else f"from 0 to {most}"
     raise UserError(f"{world}: a row's column `{column}` needs a whole number {bound}, not {shown(value)}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)  # numpy's too
 
 
 def row_text(value: Any, column: str, world: str) -> str:

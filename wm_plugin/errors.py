@@ -5,6 +5,7 @@ The command line prints them without a traceback and exits with 2.
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class UserError(ValueError):
@@ -16,6 +17,16 @@ class MissingExtraError(UserError, ImportError):
 
     def __init__(self, needs: str, package: str, extra: str) -> None:
         super().__init__(f"{needs} needs {package}: pip install 'wm-plugin[{extra}]'")
+
+
+def shown(value: Any) -> str:
+    """A value that others wrote as a message shows it: one line, cut."""
+    try:
+        written = repr(value)
+    except ValueError:  # an integer of more digits than Python writes
+        written = type(value).__name__
+    written = " ".join(written.encode(errors="backslashreplace").decode().split())
+    return written if len(written) <= 40 else f"{written[:40]}..."
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -80,6 +80,16 @@ def test_a_folder_of_other_settings_and_a_damaged_shard_are_refused(tmp_path):
         experts(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "line", ["{", "7", "[]", "{}", '{"reason": 7}', "[" * 9999, '{"reason": ' + "9" * 9999 + "}", "\ud800"]
+)
+def test_a_damaged_reject_of_a_shard_is_refused(tmp_path, line):
+    experts(tmp_path)
+    (tmp_path / "x" / "episodes-00001.rejects.jsonl").write_bytes(line.encode(errors="surrogatepass") + b"\n")
+    with pytest.raises(UserError, match="episodes-00001.rejects.jsonl: damaged; remove it and episodes-00001.jsonl"):
+        experts(tmp_path)
+
+
 def test_episodes_of_one_seed_do_not_depend_on_their_neighbours(tmp_path):
     for rows, name in ((ROWS, "all"), (ROWS[:3], "few")):
         collect(GRID, rows, ScriptedPlayer(GRID, "random"), tmp_path / f"{name}.jsonl", folder=tmp_path / name)

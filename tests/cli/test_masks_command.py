@@ -253,6 +253,7 @@ def test_missing_and_unreadable_inputs(capsys, write, tokenizer, tmp_path):
         ("coef: 1\n", "no field 'coef'; did you mean 'coeff'?"),
         ("echo_coeff: -1\n", "coeff is -1"),
         ("a: [\n", "is not YAML"),
+        ("a: 2001-99-99", "is not YAML"),
         ("- 1\n", "holds no settings"),
         ("tools: '{a'\n", "is not JSON"),
         ("select: no_such_module:x\n", "no module 'no_such_module'"),

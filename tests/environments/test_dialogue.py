@@ -603,3 +603,14 @@ def test_a_trajectory_as_hosts_record_it(host: Any) -> None:
     assert not any(one.error for turn in trajectory.turns for one in turn.observations)
     assert trajectory.metadata["figures"]["effective"] == len(trajectory.turns)
     assert trajectory.context.initial_state.startswith(dialogue.INSTRUCTION)
+
+
+@pytest.mark.parametrize("amount", ["9" * 400, "1" + "0" * 4000, "9" * 16 + ".50", "\u0669" * 400])
+def test_an_amount_of_any_length_is_told_or_not(amount: str) -> None:
+    environment = DialogueEnvironment()
+    asked = 0
+    for number in range(30):
+        environment.reset(seed=number, level="hard")
+        asked += any(isinstance(request.fact, int) for request in environment._case.requests)
+        assert isinstance(environment.message_user(f"That costs {amount} dollars."), str)
+    assert asked

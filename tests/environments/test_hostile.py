@@ -1,23 +1,25 @@
-"""What a dataset writes into rows and a policy into calls, in every world that needs no engine: one line, in linear time."""
+"""What a dataset writes into rows and a policy into calls, in every world of the registry: one line, in linear time."""
 
 import inspect
 import time
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from support.rows import BAD
 from support.timing import once_of
+from wm_plugin.environments import alfworld
 from wm_plugin.environments.kit.protocol import tool_names
 from wm_plugin.environments.kit.rows import turn_limit
+from wm_plugin.environments.specs import SPECS
 from wm_plugin.environments.worlds import load
 from wm_plugin.errors import MissingExtraError, UserError
 
-WORLDS = ("dialogue", "docs", "grid", "maze", "shop", "sokoban", "sql", "taxi", "wordle")
-BAD: list[Any] = [
-    None, True, -1, 0, 10**30, 10**400, 1.5, float("nan"), float("inf"), "", "x", "9" * 5000, "1e9", "\ud800", "\0", "a\nb",
-    [], {}, ["a"], [[]], {"a": 1}, b"x",
-]  # fmt: skip
+SLOW = {"alfworld", "forth", "scienceworld", "tau2", "textworld"}  # they start programs
+WORLDS = [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in SPECS]
 SHAPES = [
     " ", "\n", ";", " ;", "move up;", "<action>", "</action>", "[", "(", "(1+", "1,", "- ", "a", "a b", "é", "\u0301", '"', "'",
     "\\", "0", "9", "#", "*", "{", "%", "_", "<", "`", "-", "/*", "--", "U;", "U ", "\ud800", "é; ",
@@ -27,8 +29,10 @@ SHAPES = [
 @cache
 def world(name: str) -> tuple[Any, dict[str, Any]]:
     """An environment and a row of it."""
+    loaded = load(name)
+    if missing := loaded.missing():
+        pytest.skip(f"{name} needs {', '.join(missing)}")
     try:
-        loaded = load(name)
         row = loaded.rows(1, 0, False)[0]
         return loaded.make(), {column: value for column, value in row.items() if column != "prompt"}
     except MissingExtraError as error:
@@ -50,20 +54,67 @@ def test_a_bad_row_is_one_line_or_can_be_played(name: str) -> None:
                 environment.reset(**row | {column: value})
                 tool, arguments = calls(environment)[0]
                 tool(**dict.fromkeys(arguments, "a"))
+                assert not environment.metrics.get("lost"), (column, value)
             except UserError as error:
                 text = str(error)
                 assert "\n" not in text, (column, value)
-                assert 0 < len(text.encode()) < 400, (column, value)
+                assert 0 < len(text.encode()) < 800, (column, value)
+
+
+@pytest.mark.parametrize("value", BAD, ids=range(len(BAD)))
+def test_alfworlds_rows_are_checked_without_its_engine(
+    value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path))
+    for call in (
+        lambda: alfworld.build(value, 1),
+        lambda: alfworld.build("standard", value),
+        lambda: alfworld._own_game(value),
+    ):
+        try:
+            call()
+        except ModuleNotFoundError as error:  # a row that is played where the package is
+            missing = error.name
+            assert missing == "alfworld"
+        except UserError as error:
+            text = str(error)
+            assert "\n" not in text
+            assert len(text) < 300
 
 
 @pytest.mark.parametrize(
-    ("value", "limit"), [(None, 7), (0, 7), (float("nan"), 7), (1, 1), (3.0, 3), (10**30, 10**30), (0.0, 7)]
+    "text", [b"", b"{", b"[]", b"{}", b"[" * 9999, b"\xff", b'{"pddl_domain": 1, "grammar": "", "pddl_problem": ""}']
+)
+def test_a_damaged_game_of_alfworld_is_one_line(text: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path))
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "game.tw-pddl").write_bytes(text)
+    for call in (lambda: alfworld._own_game("train/game.tw-pddl"), lambda: alfworld.dataset_rows(1, level="data")):
+        with pytest.raises(UserError, match="game.tw-pddl is no game of ALFWorld: "):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("value", "limit"),
+    [
+        (None, 7),
+        (0, 7),
+        (float("nan"), 7),
+        (1, 1),
+        (3.0, 3),
+        (10**30, 10**9),
+        (10**400, 10**9),
+        (0.0, 7),
+        (np.int64(3), 3),
+    ],
 )
 def test_a_number_of_turns(value: Any, limit: int) -> None:
     assert turn_limit(value, 7) == limit
 
 
-@pytest.mark.parametrize("value", [True, False, -1, 1.5, float("inf"), "5", "", [], {}, b"1", "x" * 9999])
+@pytest.mark.parametrize(
+    "value", [True, False, -1, 1.5, float("inf"), "5", "", [], {}, b"1", "x" * 9999, np.arange(2), np.zeros((9, 9))]
+)
 def test_what_is_no_number_of_turns(value: Any) -> None:
     with pytest.raises(UserError, match=r"column `max_turns` is .*; write a whole number of turns >= 1") as error:
         turn_limit(value, 7)

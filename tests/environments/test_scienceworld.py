@@ -186,7 +186,7 @@ def test_a_killed_virtual_machine_costs_its_episode_and_is_not_left_behind(world
 )
 @needs_java
 def test_a_wrong_column_is_a_users_mistake(world: ScienceworldEnvironment, task: str, variation: object) -> None:
-    with pytest.raises(UserError, match="A ScienceWorld row's column `(task|variation)`"):
+    with pytest.raises(UserError, match="ScienceWorld: a row's column `(task|variation)`"):
         world.reset(task=task, variation=variation)  # type: ignore[arg-type]
     assert world.over
 

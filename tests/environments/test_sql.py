@@ -117,6 +117,11 @@ def test_reset_closes_the_last_database(environment: SqlEnvironment) -> None:
         ("nan", "5", False),
         ("", "5", False),
         ("9" * 10**6, "5", False),
+        ("1_0", "10", False),
+        ("\u0665", "5", False),
+        ("1e1", "10", True),
+        ("-.5", "-0.5", True),
+        ("inf", "infinity", False),
         ("  ada", "Ada", True),
         ("Ada is right", "Ada", False),
         ("", "Ada", False),
@@ -419,7 +424,7 @@ def test_a_row_says_how_many_turns_and_a_bad_seed_is_refused(environment: SqlEnv
     environment.reset(database_seed=7, answer="42", max_turns=1)
     environment.list_tables()
     assert environment.over
-    with pytest.raises(UserError, match="`database_seed` needs a whole number, not 'x'"):
+    with pytest.raises(UserError, match="`database_seed` needs a whole number >= 0, not 'x'"):
         environment.reset(database_seed="x", answer="42")  # type: ignore[arg-type]
 
 
@@ -573,7 +578,7 @@ def test_triggers_and_constraints_of_other_databases_answer() -> None:
     ("columns", "message"),
     [
         ({"database": "compny"}, "column `database` is 'compny'; did you mean 'company'"),
-        ({"database": None}, "column `database` is 'None'"),
+        ({"database": None}, "column `database` is None"),
         ({"changes": "DELETE FROM customers"}, "column `changes` fails on 'DELETE FROM customers': IntegrityError"),
         ({"changes": "ATTACH '/tmp/x' AS x"}, "column `changes` fails on .*not authorized"),
         ({"changes": "nonsense;\nSELECT 1"}, "column `changes` fails on 'nonsense'"),

@@ -1,5 +1,6 @@
 """The adapter with a stand-in, because no package index has tau2-bench; and with tau2-bench itself where it is installed."""
 
+import logging
 import random
 import sys
 from types import SimpleNamespace
@@ -8,9 +9,11 @@ from typing import Any, ClassVar
 import pytest
 
 from support.openai_server import OpenAIServer
+from support.rows import BAD
 from wm_plugin.environments import tau2
 from wm_plugin.environments.tau2 import Tau2Environment, dataset_rows, expert, wanderer
 from wm_plugin.errors import UserError
+from wm_plugin.runtime import secrets
 
 
 def test_without_tau2_bench_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,6 +161,84 @@ def test_rows(environment: Tau2Environment) -> None:
         environment.reset("retail", "9")
     with pytest.raises(UserError, match="column `user_model`"):
         environment.reset("retail", "1", user_url="http://localhost:1/v1")
+
+
+KEY = "sk-tau2-0123456789"
+
+
+class Echo(Gym):
+    """A server that quotes the request's header: at the start, or at each step."""
+
+    def reset(self) -> tuple[str, dict[str, Any]]:
+        if self.user["user_llm"].endswith("refuses"):
+            raise RuntimeError(f"401: Authorization: Bearer {KEY}\n" + "x" * 9999)
+        opening, info = super().reset()
+        return f"{opening} {KEY}", info
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        if "break" in action or action == tau2.DONE:
+            raise RuntimeError(f"no answer to {KEY.upper()}")
+        return f"user: {KEY}", 0.0, False, False, {"simulation_run": "{}"}
+
+
+def test_no_key_reaches_an_observation_or_a_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tau2, "_library", lambda: (Echo, Registry()))
+    monkeypatch.setenv("OTHER_API_KEY", KEY)
+    environment = Tau2Environment()
+    row = {"domain": "retail", "task_id": "1", "user_url": "http://localhost:1/v1"}
+    assert environment.reset(**row, user_model="refuses") == "The simulation is lost. The episode is over."
+    assert (environment.over, environment.get_reward(), environment.metrics["lost"]) == (True, 0.0, 1)
+    texts = [
+        environment.reset(**row, user_model="m"),
+        environment.message_user("Hi"),
+        environment.call_tool("break", "{}"),
+    ]
+    assert environment.metrics["lost"] == 1
+    assert all(KEY not in text for text in texts)
+    assert "user: [key]" in texts[1]
+    assert "a simulation is lost: RuntimeError: 401: Authorization: Bearer [key] x" in caplog.messages[0]
+    assert "no answer to [key]" in caplog.messages[-1]
+    assert KEY not in caplog.text
+    assert KEY.upper() not in caplog.text
+    assert max(map(len, caplog.messages)) < 400
+    assert environment.reset(**row, user_model="m").startswith("user: Hello.")
+
+
+def test_what_other_libraries_log_is_redacted(caplog: pytest.LogCaptureFixture) -> None:
+    secrets.hold(KEY)
+    secrets.guard_logs("some.library")
+    secrets.guard_logs("some.library")
+    try:
+        raise ValueError(KEY)
+    except ValueError:
+        logging.getLogger("some.library").exception("refused %s", KEY)
+    assert caplog.messages[0].startswith("refused [key]\nTraceback")
+    assert KEY not in caplog.text
+    assert len(logging.getLogger("some.library").filters) == 1
+
+
+@pytest.mark.parametrize("value", BAD, ids=range(len(BAD)))
+def test_a_bad_row_is_one_line(environment: Tau2Environment, value: Any) -> None:
+    row = {"domain": "retail", "task_id": "1", "user_url": "http://localhost:1/v1", "user_model": "m", "max_turns": 3}
+    for column in row:
+        try:
+            environment.reset(**row | {column: value})
+        except UserError as error:
+            text = str(error)
+            assert "\n" not in text, column
+            assert 0 < len(text) < 300, column
+
+
+@pytest.mark.parametrize(
+    "column",
+    [{"user_url": "http://u:p@localhost/v1"}, {"user_url": "ftp://x/v1"}, {"user_model": "huggingface/https://x.com"}],
+)
+def test_a_row_cannot_name_odd_servers(environment: Tau2Environment, column: dict[str, str]) -> None:
+    with pytest.raises(UserError, match="A tau2 row's column `user_(url|model)`") as error:
+        environment.reset("retail", "1", **{"user_url": "http://localhost:1/v1", "user_model": "m"} | column)
+    assert "u:p" not in str(error.value)
 
 
 @pytest.mark.slow

@@ -212,7 +212,7 @@ def test_rows_are_split_by_seed() -> None:
     assert not any(row["seed"] % 10 for row in held_out)
     assert len({row["seed"] for row in train}) == 200
     assert train == textworld.dataset_rows(200, seed=1)
-    with pytest.raises(UserError, match="no TextWorld level 'standart'; did you mean 'standard'?"):
+    with pytest.raises(UserError, match="TextWorld has no level 'standart'; did you mean 'standard'?"):
         textworld.dataset_rows(1, level="standart")
 
 

@@ -87,6 +87,8 @@ def test_turn_information_in_files_and_flags(tmp_path, line, flags, echo):
         ("echo_coeff: lots", [], "invalid float value: 'lots'"),
         ("- 1", [], "holds no mapping"),
         ("a: [", [], "is not YAML"),
+        ("[" * 3000, [], "is not YAML"),
+        ("a: " + "1" * 5000, [], "is not YAML"),
         ("echo_coeff: 1", ["--echo_coefff", "2"], "--echo_coefff is not a flag; did you mean 'echo_coeff'?"),
         ("echo_tools: '{broken'", [], "echo_tools is not JSON"),
         ("echo_select: no.such.module:f", [], "there is no module 'no.such.module'"),

@@ -23,7 +23,9 @@ from verl.workers.rollout.replica import TokenOutput
 from support import information
 from support.agreement import BUDGETS, TURN_BUDGET, WANTED
 from support.information import ANSWERS, RATIOS
+from support.rows import BAD
 from wm_plugin.environments.annealing import TurnBudget
+from wm_plugin.environments.kit.rows import turn_limit
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.weigh import weigh
 from wm_plugin.tokens.spans import Origin, SpanError
@@ -152,7 +154,7 @@ def rollout(tokenizer, turns, wm=None, tools=(), row=None, cls=WorldModelToolAge
             tools=ToolListWrap(list(tools)),
         )
         prompt = [{"role": "user", "content": "Go."}]
-        output = await loop.run({}, raw_prompt=prompt, **({"extra_info": {"start": 3}} | (row or {})))
+        output = await loop.run({}, **({"raw_prompt": prompt, "extra_info": {"start": 3}} | (row or {})))
         output.extra_fields["objective"] = read_config(settings_).objective  # for `weighed`
         return output
 
@@ -345,6 +347,46 @@ def test_the_turn_budget_comes_from_the_column_then_the_config(tokenizers, colum
     row = {} if column is None else {MAX_TURNS: column}
     output = rollout(tokenizers["merges"], [*[call("say", text="hi")] * 4, "end"], wm, row=row)
     assert output.extra_fields[INFO]["calls"] == turns - 1
+
+
+@pytest.mark.parametrize("column", [value for value in BAD if value is not None], ids=itertools.count())
+def test_a_bad_turn_budget_is_one_line_as_of_an_environment(tokenizers, column):
+    """Zero and NaN, an empty cell of a table, are none; all else is refused in the words of `reset`."""
+    wm = {"environment": ROOMS, "max_turns": 2}
+    try:
+        wanted, refusal = turn_limit(column, 2), None
+    except UserError as error:
+        wanted, refusal = None, str(error).replace("max_turns", MAX_TURNS)
+    try:
+        output = rollout(tokenizers["merges"], [*[call("say", text="hi")] * 3, "end"], wm, row={MAX_TURNS: column})
+    except UserError as error:
+        shown = str(error)
+        assert shown == refusal
+    else:
+        assert output.extra_fields[INFO]["calls"] == min(wanted - 1, 3)
+
+
+@pytest.mark.parametrize("value", [value for value in BAD if not isinstance(value, dict | None)], ids=itertools.count())
+def test_other_columns_of_a_row_that_do_not_fit_are_one_line(tokenizers, value):
+    several = {"environment": {"rooms": ROOMS, "echoes": f"{__name__}:Echoes"}}
+    refusals = []
+    for wm, row, message in (
+        ({}, {"extra_info": value}, "a row's `extra_info` is"),
+        (several, {"extra_info": value}, "a row's `extra_info` is"),
+        (several, {"extra_info": {"environment": value}}, "a row's column `environment` is"),
+        (
+            {},
+            {"raw_prompt": [{"role": "user", "content": value}]},
+            None if isinstance(value, str) else "prompt does not end",
+        ),
+    ):
+        if message is not None:
+            with pytest.raises(UserError, match=message) as refused:
+                rollout(tokenizers["merges"], ["x"], {"environment": ROOMS} | wm, row=row)
+            refusals.append(str(refused.value))
+    assert all("\n" not in text and len(text) < 200 for text in refusals)
+    with pytest.raises(UserError, match="prompt does not end"):
+        rollout(tokenizers["merges"], ["x"], row={"raw_prompt": []})
 
 
 @pytest.mark.parametrize(("row", "turns"), [({}, 4), ({MAX_TURNS: 3}, 2)])

@@ -373,6 +373,7 @@ def test_a_domain_of_ones_own_in_our_styles(tmp_path):
         ({"styles": "agentworld", "fields": {"domain": "x"}}, "variant v1, system: unknown placeholder $environment"),
         ("- a\n- b\n", "the file is no mapping"),
         ("a: [", "not YAML: "),
+        ("a: 2001-99-99", "not YAML: "),
         ("", "the file is no mapping"),
     ],
 )

@@ -9,12 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+from support.rows import BAD
+from wm_plugin.errors import UserError
 from wm_plugin.tokens.spans import (
     ContentLocator,
     Span,
     SpanError,
     ToolBlock,
     block_spans,
+    read_spans,
     texts_of,
     token_weights,
     zero_runs,
@@ -231,3 +234,22 @@ def test_the_texts_of_a_turn_from_its_tokens_alone():
         ("", ""),
         ("go(2)", "<x>"),
     ]
+
+
+@pytest.mark.parametrize(
+    "value", [value for value in BAD if not isinstance(value, list) or value], ids=itertools.count()
+)
+def test_spans_of_others_that_do_not_fit_are_one_line(value):
+    sampled = torch.tensor([1, 0, 0, 0])
+    assert read_spans([(1, 2, "tool", None, True), (2, 3, "tool", "f", True), (3, 3, "tool", None, False)], sampled)
+    spans = [value, [value]]
+    spans += [[(value, 2, "tool", None, True)], [(1, value, "tool", None, True)], [{"start": value, "end": 2}]]
+    spans += [[(1, 2, "tool", None if isinstance(value, str | None) else value, True), (1, 2, "tool", "f", True)]]
+    for one in spans:
+        try:
+            read_spans(one, sampled)
+        except UserError as error:
+            text = str(error)
+            assert text.startswith("env_spans")
+            assert "\n" not in text
+            assert len(text) < 250

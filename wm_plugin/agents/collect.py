@@ -23,6 +23,7 @@ from wm_plugin.trajectories.readers import read
 from wm_plugin.trajectories.readers.base import Reject
 from wm_plugin.trajectories.schema import Source, Trajectory
 from wm_plugin.trajectories.write import write
+from wm_plugin.untrusted import loads
 
 VERSION = 1  # of the folder's layout
 
@@ -140,8 +141,11 @@ def _result(world: World, policy: str, task: Task, result: Trajectory | Lost) ->
 def _read_shard(path: Path) -> list[Trajectory | Reject]:
     results: list[Trajectory | Reject] = list(read(path, "own")) if path.stat().st_size else []
     beside = path.with_name(f"{path.stem}.rejects.jsonl")
-    for line in beside.read_text(encoding="utf-8").splitlines() if beside.exists() else ():
-        reject = json.loads(line)
-        kind = reject["reason"].partition(":")[0]
-        results.append(Reject(reject["file"], reject["row"], kind, reject["reason"], reject["raw"]))
+    for line in beside.read_bytes().splitlines() if beside.exists() else ():
+        try:
+            reject = loads(line)
+            kind = reject["reason"].partition(":")[0]
+            results.append(Reject(reject["file"], reject["row"], kind, reject["reason"], reject["raw"]))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise UserError(f"{beside}: damaged; remove it and {path.name}, and they are played again") from None
     return results

@@ -149,7 +149,7 @@ def _settings(args: argparse.Namespace) -> Mapping[str, Any]:
 
     try:
         settings = yaml.safe_load(read_text(Path(args.config), "--config"))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # also of a date or a number
         raise UserError(f"{args.config} is not YAML: {error}") from None
     if not isinstance(settings, dict):
         raise UserError(f"{args.config} holds no settings; write e.g. coeff: 0.05")

@@ -6,7 +6,6 @@ own. The expert follows the walkthrough of the game, or a plan of Fast Downward 
 """
 
 import functools
-import json
 import os
 import random
 import tempfile
@@ -14,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from wm_plugin.environments.kit.commands import CommandEnvironment, expert, wanderer
-from wm_plugin.environments.kit.rows import turn_limit
-from wm_plugin.errors import MissingExtraError, UserError, nearest
+from wm_plugin.environments.kit.rows import check_level, row_number, turn_limit
+from wm_plugin.errors import MissingExtraError, UserError, shown
+from wm_plugin.untrusted import loads
 
 MAX_TURNS = 50
 # The kinds of tasks of each level; "data" has the user's own games.
@@ -76,8 +76,7 @@ def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str =
     Built games: every tenth room is held out, and held-out seeds are divisible by 10. The user's own (level "data"): train, or
     valid_unseen if `held_out`.
     """
-    if level not in LEVELS:
-        raise UserError(f"There is no ALFWorld level {level!r}{nearest(str(level), LEVELS)}")
+    check_level(level, LEVELS, "ALFWorld")
     rng = random.Random(seed * 2 + held_out)
     prompt = [{"role": "user", "content": INSTRUCTION}]
     if level == "data":
@@ -103,7 +102,7 @@ def _own_games(count: int, rng: random.Random, part: str) -> list[str]:
     rng.shuffle(paths)
     games: list[str] = []
     for game in paths:
-        if len(games) < count and json.loads((folder / game).read_text()).get("solvable") is not False:
+        if len(games) < count and _game(folder / game).get("solvable") is not False:
             games.append(game)
     if len(games) < count:
         raise UserError(
@@ -184,10 +183,24 @@ def _tidy(text: str) -> str:
 
 def _own_game(game: str) -> dict[str, Any]:
     folder = _data_folder().resolve()
-    path = (folder / game).resolve()
-    if not game or folder not in path.parents or not path.is_file():
-        raise UserError(f"ALFWORLD_DATA has no game {game!r}; write a path inside it that ends in game.tw-pddl")
-    data: dict[str, Any] = json.loads(path.read_text())
+    try:
+        path = (folder / str(game)).resolve()
+        inside = isinstance(game, str) and folder in path.parents and path.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        inside = False
+    if not inside:
+        raise UserError(f"ALFWORLD_DATA has no game {shown(game)}; write a path inside it that ends in game.tw-pddl")
+    return _game(path)
+
+
+def _game(path: Path) -> dict[str, Any]:
+    try:
+        data = loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} is no game of ALFWorld: {error}") from None
+    texts = ("pddl_domain", "grammar", "pddl_problem")
+    if not isinstance(data, dict) or not all(isinstance(data.get(name), str) for name in texts):
+        raise UserError(f"{path} is no game of ALFWorld: it has no {', '.join(texts)}")
     return data
 
 
@@ -197,10 +210,8 @@ def build(level: str, seed: int) -> dict[str, Any]:
     Raises:
         UserError: there is no such level, or the seed is no whole number >= 0.
     """
-    if level not in LEVELS:
-        raise UserError(f"There is no ALFWorld level {level!r}{nearest(str(level), LEVELS)}")
-    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-        raise UserError(f"An ALFWorld row's column `seed` needs a whole number >= 0, not {seed!r}")
+    check_level(level, LEVELS, "ALFWorld")
+    seed = row_number(seed, "seed", "ALFWorld")
     from alfworld.info import ALFRED_PDDL_PATH, ALFRED_TWL2_PATH
 
     rng = random.Random(seed)
@@ -229,12 +240,12 @@ def _problem(task: str, scene: int, rng: random.Random) -> tuple[str, str, list[
 
     holds, can = alfred.VAL_RECEPTACLE_OBJECTS, alfred.VAL_ACTION_OBJECTS
     plan = Path(alfred.__file__).parent / "layouts" / f"FloorPlan{scene}"
-    places = [(_identifier(name), kind) for name in sorted(json.loads(_read(f"{plan}-openable.json")))
+    places = [(_identifier(name), kind) for name in sorted(loads(_read(f"{plan}-openable.json")))
               if (kind := _kind(name)) in holds]  # fmt: skip
     kinds = sorted({kind for _, kind in places})
     things = [
         kind
-        for kind in sorted(json.loads(_read(f"{plan}-objects.json")))
+        for kind in sorted(loads(_read(f"{plan}-objects.json")))
         if kind in LAMPS
         or (kind in alfred.OBJECTS and kind not in alfred.RECEPTACLES and any(kind in holds[place] for place in kinds))
     ]

@@ -20,6 +20,7 @@ from wm_plugin.environments.kit.protocol import Chooser, ToolCall, tool_methods,
 from wm_plugin.environments.memory import bytes_an_instance
 from wm_plugin.environments.worlds import World, load
 from wm_plugin.errors import UserError
+from wm_plugin.untrusted import loads
 
 MAX_TURNS, WANDERER_TURNS = 200, 30  # of any episode and of a wanderer's, at most; environments end on their own
 LONG = 20.0  # seconds after which no more rows are played: some environments are slow
@@ -312,13 +313,13 @@ def _elsewhere(world: World, seeds: int, count: int, level: str | None) -> dict[
     lines = done.stdout.splitlines()
     if done.returncode or not lines:
         return f"it failed there: {(done.stderr.strip().splitlines() or ['no word of why'])[-1][:200]}"
-    result: dict[str, Any] = json.loads(lines[-1])
+    result: dict[str, Any] = loads(lines[-1])
     return result
 
 
 def _main(name: str, seeds: str, count: str, level: str) -> None:
     world = load(name)
-    rows = world.rows(int(seeds), level=json.loads(level))[: int(count)]
+    rows = world.rows(int(seeds), level=loads(level))[: int(count)]
     memory = bytes_an_instance(world, rows)
     print(json.dumps({"bytes": memory, "digests": digests(world, rows)}))
 

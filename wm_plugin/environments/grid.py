@@ -9,7 +9,7 @@ from typing import Any
 
 from wm_plugin.environments.kit.actions import ActionEnvironment
 from wm_plugin.environments.kit.protocol import Chooser, ToolCall
-from wm_plugin.environments.kit.rows import check_level, turn_limit
+from wm_plugin.environments.kit.rows import check_level, row_text, turn_limit
 from wm_plugin.errors import UserError
 
 SIZE = 4
@@ -35,7 +35,7 @@ class GridEnvironment(ActionEnvironment):
         `max_turns` is `MAX_TURNS` by default. A board that is not 4x4 cells with one `A` and one `G` is a
         `UserError`.
         """
-        cells = [cell for cell in str(board) if cell != "\n"]
+        cells = [cell for cell in row_text(board, "board", "grid") if cell != "\n"]
         if len(cells) != SIZE * SIZE or set(cells) - set("#.AG") or cells.count("A") != 1 or cells.count("G") != 1:
             raise UserError("A grid's column `board` needs 4 rows of 4 cells # . A G, with one A and one G")
         self._cells, self._agent, self._goal = cells, cells.index("A"), cells.index("G")

@@ -11,8 +11,8 @@ import shutil
 from typing import Any
 
 from wm_plugin.environments.kit.commands import CommandEnvironment, expert, wanderer
-from wm_plugin.environments.kit.rows import turn_limit
-from wm_plugin.errors import MissingExtraError, UserError, nearest
+from wm_plugin.environments.kit.rows import check_level, row_number, turn_limit
+from wm_plugin.errors import MissingExtraError, UserError, nearest, shown
 
 MAX_TURNS = 100
 HEAP = "1g"  # maximum of the virtual machine; WM_PLUGIN_SCIENCEWORLD_HEAP overrides it
@@ -92,8 +92,7 @@ def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str =
 
     The split is ScienceWorld's own: its train variations, or its test variations if `held_out`. Each occurs once.
     """
-    if level not in LEVELS:
-        raise UserError(f"There is no ScienceWorld level {level!r}{nearest(str(level), LEVELS)}")
+    check_level(level, LEVELS, "ScienceWorld")
     variations = []
     for task in LEVELS[level]:
         train, development, test = TASKS[task]
@@ -144,13 +143,11 @@ class Engine:
         self._view: Any = None
 
     def start(self, task: str, variation: int) -> dict[str, Any]:
-        if task not in TASKS:
-            raise UserError(f"A ScienceWorld row's column `task`: there is no {task!r}{nearest(str(task), TASKS)}")
-        if not isinstance(variation, int) or isinstance(variation, bool) or not 0 <= variation < sum(TASKS[task]):
+        if not isinstance(task, str) or task not in TASKS:
             raise UserError(
-                f"A ScienceWorld row's column `variation` needs a number from 0 to {sum(TASKS[task]) - 1} for {task}"
+                f"ScienceWorld: a row's column `task` is {shown(task)}{nearest(shown(task).strip(repr('')), TASKS)}"
             )
-        self._episode = (task, variation)
+        self._episode = (task, row_number(variation, "variation", "ScienceWorld", sum(TASKS[task]) - 1))
         self._load()
         return {"text": f"{self.server.getTaskDescription()}\n{_tidy(self._view[0])}"}
 

@@ -7,15 +7,21 @@ its evaluator's. Tested with version 1.0.1.
 
 import contextlib
 import json
+import logging
 import os
 import random
 from typing import Any
 
 from wm_plugin.environments.kit.counted import CountedEnvironment
+from wm_plugin.environments.kit.customer import key_variable
 from wm_plugin.environments.kit.protocol import Chooser, ToolCall
-from wm_plugin.environments.kit.rows import turn_limit
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.environments.kit.rows import row_text, turn_limit
+from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.runtime import secrets
+from wm_plugin.runtime.server import check_address
+from wm_plugin.untrusted import loads, number
+
+logger = logging.getLogger(__name__)
 
 MAX_TURNS = 30
 MAX_CHARACTERS = 10_000  # of an argument; a longer one is invalid
@@ -68,22 +74,30 @@ class Tau2Environment(CountedEnvironment):
         Args:
             domain: a name that tau2-bench has registered.
             task_id: of one of its tasks.
-            user_url: of the OpenAI-compatible server with the customer's model; empty: tau2-bench's default, by litellm.
+            user_url: of the OpenAI-compatible server with the customer's model; empty: tau2-bench's default, by litellm. It gets
+                the key in OPENAI_API_KEY only if `kit.customer.key_variable` says so.
             user_model: the model's name there.
 
         Raises:
-            UserError: tau2-bench is not installed, or has no such domain or task.
+            UserError: tau2-bench is not installed, or has no such domain or task, or a column does not fit.
         """
         limit = turn_limit(max_turns, MAX_TURNS)
+        name = row_text(task_id, "task_id", "tau2")
+        customer = _customer(row_text(user_url, "user_url", "tau2"), row_text(user_model, "user_model", "tau2"))
         gym, registry = _library()
-        _tasks(registry, domain, task_id)
+        _tasks(registry, domain, name)
         self._stop()
-        self._gym = gym(domain, str(task_id), max_steps=4 * limit, **_customer(user_url, user_model))
         self.max_turns = limit
         self._begin()
-        opening, info = self._gym.reset()
-        self._task = info["task"]
-        self._tools = {tool.name for tool in info["tools"]} - {"done"}
+        try:
+            self._gym = gym(domain, name, max_steps=4 * limit, **customer)
+            opening, info = self._gym.reset()
+            self._task = info["task"]
+            self._tools = {tool.name for tool in info["tools"]} - {"done"}
+        except (
+            Exception
+        ) as error:  # the customer's server is gone, or refuses: it costs the episode, not the training run
+            return self._give_up(error)
         return secrets.redact(str(opening)) if opening else self._give_up()
 
     def message_user(self, text: str) -> str:
@@ -114,8 +128,8 @@ class Tau2Environment(CountedEnvironment):
         if not isinstance(name, str) or name not in self._tools:
             return self._refuse(f"the tools are {', '.join(sorted(self._tools))}")
         try:
-            fields = json.loads(json_text)
-        except (ValueError, RecursionError):
+            fields = loads(json_text)
+        except ValueError:
             fields = None
         if not isinstance(fields, dict):
             return self._refuse("the arguments are no JSON object")
@@ -152,16 +166,18 @@ class Tau2Environment(CountedEnvironment):
                 Exception
             ):  # its evaluator raises for some ends, which are failures; another step then reports the end
                 reply, reward, terminated, _, info = self._gym.step(DONE)
-        except Exception:  # any other error costs the episode, not the training run
+            outcome = number(reward) or 0.0
+            lost = terminated and loads(info["simulation_run"]) == {}
+        except Exception as error:  # any other error costs the episode, not the training run
+            return self._give_up(error)
+        if lost:
             return self._give_up()
         reply = secrets.redact(str(reply))
         if terminated:
-            if json.loads(info["simulation_run"]) == {}:
-                return self._give_up()
-            self._ended, self._reward = True, min(max(float(reward), 0.0), 1.0)
+            self._ended, self._reward = True, min(max(outcome, 0.0), 1.0)
             self._effective += 1
-            outcome = "It was handled as it should be." if self.success else "It was not handled as it should be."
-            return f"{reply}\nThe case is closed. {outcome} The episode is over.".strip()
+            verdict = "It was handled as it should be." if self.success else "It was not handled as it should be."
+            return f"{reply}\nThe case is closed. {verdict} The episode is over.".strip()
         text = reply
         failed = text.startswith("tool: Error")
         self._invalid += failed
@@ -173,8 +189,11 @@ class Tau2Environment(CountedEnvironment):
         self._invalid += 1
         return f"Error: {why}." + ("\nNo calls are left. The episode is over." if self.over else "")
 
-    def _give_up(self) -> str:
+    def _give_up(self, error: Exception | None = None) -> str:
         self._lose()
+        if error is not None:
+            reason = " ".join(secrets.redact(f"{type(error).__name__}: {error}").split())
+            logger.warning("tau2: a simulation is lost: %s", reason if len(reason) <= 300 else f"{reason[:300]}...")
         self._reward = 0.0
         return "The simulation is lost. The episode is over."
 
@@ -256,41 +275,45 @@ def wanderer(rng: random.Random) -> Chooser:
 def _library() -> tuple[Any, Any]:
     """tau2-bench's gym class and registry. Its log is switched off: it writes several messages a step."""
     try:
-        from loguru import logger
+        from loguru import logger as log
         from tau2.gym.gym_agent import AgentGymEnv
         from tau2.registry import registry
     except ImportError:
         raise UserError(INSTALL) from None
-    logger.disable("tau2")
+    log.disable("tau2")
+    secrets.guard_logs("LiteLLM", "LiteLLM Router", "openai._base_client", "httpx")
     return AgentGymEnv, registry
 
 
-def _tasks(registry: Any, domain: str, task_id: object = None) -> dict[str, Any]:
+def _tasks(registry: Any, domain: str, task_id: str | None = None) -> dict[str, Any]:
     """The tasks of a domain by name.
 
     Raises:
         UserError: there is no such domain, or no task `task_id` in it.
     """
     domains = [str(name) for name in registry.get_domains()]
-    if domain not in domains:
-        raise UserError(f"tau2-bench has no domain {str(domain)[:50]!r}{nearest(str(domain)[:50], domains)}")
+    if not isinstance(domain, str) or domain not in domains:
+        raise UserError(f"tau2-bench has no domain {shown(domain)}{nearest(shown(domain).strip(repr('')), domains)}")
     tasks = {str(task.id): task for task in registry.get_tasks_loader(domain)()}
-    if task_id is not None and str(task_id) not in tasks:
-        raise UserError(
-            f"tau2-bench's domain {domain!r} has no task {str(task_id)[:50]!r}{nearest(str(task_id)[:50], tasks)}"
-        )
+    if task_id is not None and task_id not in tasks:
+        name = shown(task_id)
+        raise UserError(f"tau2-bench's domain {domain!r} has no task {name}{nearest(name.strip(repr('')), tasks)}")
     return tasks
 
 
 def _customer(url: str, model: str) -> dict[str, Any]:
     """The arguments by which tau2-bench, through litellm, reaches the customer's model."""
+    secrets.hold(*(value for name, value in os.environ.items() if name.endswith("_API_KEY")))  # litellm sends these
+    if not model.isprintable() or "://" in model:  # litellm takes some names for the addresses of other servers
+        raise UserError(f"A tau2 row's column `user_model` is {shown(model)}; write the model's name")
     if not url:
         return {"user_llm": model} if model else {}
     if not model:
         raise UserError(
             "A tau2 row's column `user_model` is empty; write the name that `user_url` serves the model under"
         )
-    key = os.environ.get("OPENAI_API_KEY") or "none"  # litellm requires one
-    secrets.hold(key)
+    check_address(url, "A tau2 row's column `user_url`")
+    variable = key_variable(url)
+    key = (os.environ.get(variable) if variable else None) or "none"  # litellm requires one, or takes OPENAI_API_KEY
     arguments = {"api_base": url, "api_key": key, "temperature": 0.0, "timeout": 60}
     return {"user_llm": f"openai/{model}", "user_llm_args": arguments}

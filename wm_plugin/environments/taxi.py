@@ -14,8 +14,8 @@ from typing import Any
 from wm_plugin.environments.kit.actions import ActionEnvironment
 from wm_plugin.environments.kit.planning import shortest_plan
 from wm_plugin.environments.kit.protocol import Chooser, ToolCall
-from wm_plugin.environments.kit.rows import check_level, prompt_and_budget, turn_limit
-from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.environments.kit.rows import check_level, prompt_and_budget, row_number, turn_limit
+from wm_plugin.errors import MissingExtraError, UserError, shown
 
 MAX_TURNS = 30
 LEVELS = ("standard",)
@@ -48,11 +48,10 @@ class TaxiEnvironment(ActionEnvironment):
 
         `max_turns` is `MAX_TURNS` by default. A state that no episode starts in is a `UserError`.
         """
-        if state not in start_states():
-            raise UserError(
-                f"A taxi's column `state` needs one of gymnasium's 300 start states, not {str(state)[:20]!r}"
-            )
-        self._number = int(state)
+        number = row_number(state, "state", "taxi")
+        if number not in start_states():
+            raise UserError(f"A taxi's column `state` needs one of gymnasium's 300 start states, not {shown(state)}")
+        self._number = number
         return self._start(turn_limit(max_turns, MAX_TURNS))
 
     def act(self, actions: str) -> str:

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from wm_plugin.environments.kit.commands import CommandEnvironment, expert, wanderer
-from wm_plugin.environments.kit.rows import turn_limit
-from wm_plugin.errors import MissingExtraError, UserError, nearest
+from wm_plugin.environments.kit.rows import check_level, row_number, turn_limit
+from wm_plugin.errors import MissingExtraError
 
 MAX_TURNS = 50
 LEVELS: dict[str, dict[str, Any]] = {  # settings of the library's generators
@@ -89,8 +89,7 @@ def settings_of(level: str) -> dict[str, Any]:
     Raises:
         UserError: there is no such level.
     """
-    if level not in LEVELS:
-        raise UserError(f"There is no TextWorld level {level!r}{nearest(str(level), LEVELS)}")
+    check_level(level, LEVELS, "TextWorld")
     return LEVELS[level]
 
 
@@ -114,11 +113,7 @@ class Engine:
         self._path = ""
 
     def start(self, level: str, seed: int) -> dict[str, Any]:
-        if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < MAX_SEED:
-            raise UserError(
-                f"A TextWorld row's column `seed` needs a whole number from 0 to {MAX_SEED - 1}, not {seed!r}"
-            )
-        game = str(make_game(settings_of(level), seed))
+        game = str(make_game(settings_of(level), row_number(seed, "seed", "TextWorld", MAX_SEED - 1)))
         if game != self._path:
             if self._env is not None:
                 self._env.close()

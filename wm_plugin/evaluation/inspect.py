@@ -5,7 +5,7 @@ results. The environment's tokens are exactly those of training. The policy's tu
 differ in white space from the sampled tokens.
 """
 
-import ast
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +25,8 @@ from wm_plugin.tokens.view import LEGEND, Kind, Token, to_html, visible
 from wm_plugin.trajectories.turn_texts import categories
 
 _PARTIAL = "\ufffd"  # what a decoder writes for an incomplete character
+# the text of {"error": text}, as Python writes it
+_ERROR = re.compile(r"""\{'error': (?:'[^'\\\n]*(?:\\.[^'\\\n]*)*'|"[^"\\\n]*(?:\\.[^"\\\n]*)*")\}""")
 
 
 @dataclass(frozen=True)
@@ -263,13 +265,7 @@ def _failed(message: Message, known: set[str] | None) -> bool:
 
 def _host_made(content: str) -> bool:
     """Whether a result has the form of an exception in TRL: the text of {"error": …}."""
-    if not content.startswith("{'error': "):
-        return False
-    try:
-        value = ast.literal_eval(content)
-    except (ValueError, SyntaxError):
-        return False
-    return isinstance(value, dict) and list(value) == ["error"] and content == str(value)
+    return bool(_ERROR.fullmatch(content))
 
 
 def _checked_ids(values: Any, vocabulary: int) -> list[int]:

@@ -7,7 +7,6 @@ of selected environment tokens in the whole optimizer batch, over all ranks and 
 """
 
 import dataclasses
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from wm_plugin.objectives.information import KEEP
 from wm_plugin.objectives.schedule import SCHEDULES, scheduled
 from wm_plugin.registry import import_object
 from wm_plugin.tokens.spans import Span
+from wm_plugin.untrusted import loads
 
 NORMALIZATIONS = ("selected_tokens", "observation_tokens")
 ZERO_VARIANCE = ("keep", "drop")
@@ -210,18 +210,18 @@ def parse_tools(text: str) -> Any:
     """`tools` as a flag gives it: JSON, or names separated by commas."""
     if text.lstrip().startswith(("{", "[")):
         try:
-            return json.loads(text)
-        except json.JSONDecodeError as error:
-            raise UserError(f"tools is not JSON ({error}): {text}; write a,b or '{{\"a\": 0.3}}'") from None
+            return loads(text)
+        except ValueError as error:
+            raise UserError(f"tools is not JSON ({error}): {text:.100}; write a,b or '{{\"a\": 0.3}}'") from None
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _parse_ratios(text: str) -> Any:
     """`turn_information` as a flag gives it."""
     try:
-        return json.loads(text.lower() if text.lower() in ("true", "false") else text)
-    except json.JSONDecodeError:
-        raise UserError(f"turn_information is {text!r}; {_RATIOS}") from None
+        return loads(text.lower() if text.lower() in ("true", "false") else text)
+    except ValueError:
+        raise UserError(f"turn_information is {text!r:.100}; {_RATIOS}") from None
 
 
 def _require_number(name: str, value: Any, mend: str) -> None:

@@ -4,6 +4,7 @@ A server may send back what it was sent, headers included: an error page that qu
 """
 
 import json
+import logging
 import re
 import urllib.parse
 from typing import Any
@@ -32,6 +33,21 @@ def hold(*keys: str | None) -> None:
 def redact(text: str) -> str:
     """The text without keys."""
     return text if _pattern is None else _pattern.sub(MARK, text)
+
+
+class _Redacting(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = redact(logging.Formatter().format(record)), ()
+        record.exc_info = record.exc_text = record.stack_info = None  # they are in the message now
+        return True
+
+
+def guard_logs(*names: str) -> None:
+    """Redact what the loggers of other libraries write, tracebacks included."""
+    for name in names:
+        logger = logging.getLogger(name)
+        if not any(isinstance(known, _Redacting) for known in logger.filters):
+            logger.addFilter(_Redacting())
 
 
 def may_hold(received: bytes) -> bool:

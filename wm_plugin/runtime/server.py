@@ -71,8 +71,8 @@ class Server:
     Args:
         base_url: the address with the version, such as http://localhost:8000/v1; without user, password and query.
         model: the model's name on the server.
-        api_key_env: the environment variable of the key. OPENAI_API_KEY is optional, any other one must be set. Configs must not
-            contain keys.
+        api_key_env: the environment variable of the key. OPENAI_API_KEY is optional, any other one must be set. None: no key
+            is sent. Configs must not contain keys.
         concurrency: maximum number of concurrent calls, over all threads of a process.
         timeout: seconds per attempt.
         max_retries: number of further attempts after the first.
@@ -95,7 +95,7 @@ class Server:
         base_url: str,
         model: str,
         *,
-        api_key_env: str = "OPENAI_API_KEY",
+        api_key_env: str | None = "OPENAI_API_KEY",
         concurrency: int = 32,
         timeout: float = 60.0,
         max_retries: int = 4,
@@ -108,7 +108,7 @@ class Server:
         parameters: Mapping[str, Any] | None = None,
         prices: tuple[float, float] = (0.0, 0.0),
     ) -> None:
-        _check_address(base_url)
+        check_address(base_url)
         for name, value, least in (
             ("concurrency", concurrency, 1),
             ("max_retries", max_retries, 0),
@@ -121,7 +121,7 @@ class Server:
                 raise UserError(f"{name} is {value}; write a number >= {least}")
         if timeout <= 0:
             raise UserError(f"timeout is {timeout}; write seconds > 0")
-        if api_key_env != "OPENAI_API_KEY" and not os.environ.get(api_key_env):
+        if api_key_env is not None and api_key_env != "OPENAI_API_KEY" and not os.environ.get(api_key_env):
             raise UserError(f"api_key_env: the environment variable {api_key_env} is not set")
         _key(api_key_env)
         self.base_url, self.model = base_url.rstrip("/"), model
@@ -311,13 +311,13 @@ class _Connection:
             background.finish(self.session.close())
 
 
-def _check_address(base_url: Any) -> None:
+def check_address(base_url: Any, name: str = "base_url") -> None:
     """Raise a UserError if requests cannot go to this address, or if it holds what messages must not show."""
     try:
         address = urllib.parse.urlsplit(base_url)
         if address.username is not None or address.password is not None:
             raise UserError(
-                "base_url has a user or a password; leave them out, and name the key's variable in api_key_env"
+                f"{name} has a user or a password; leave them out, and put the key into its environment variable"
             )
         host = (address.hostname or "").encode("idna")  # it refuses empty and long parts
         usable = bool(host) and address.scheme in ("http", "https") and address.port != 0
@@ -328,13 +328,15 @@ def _check_address(base_url: Any) -> None:
         usable = False
     if not usable:
         written = repr(base_url)[:100]
-        raise UserError(f"base_url is {'no address' if '@' in written else written}; write http://host:port/v1")
+        raise UserError(f"{name} is {'no address' if '@' in written else written}; write http://host:port/v1")
     if address.query or address.fragment:
-        raise UserError("base_url has a part after '?' or '#'; leave it out")
+        raise UserError(f"{name} has a part after '?' or '#'; leave it out")
 
 
-def _key(variable: str) -> str:
+def _key(variable: str | None) -> str:
     """The key in an environment variable, or "". It is never shown from then on."""
+    if variable is None:
+        return ""
     key = os.environ.get(variable, "").strip()
     if not (key.isascii() and key.isprintable()):
         raise UserError(

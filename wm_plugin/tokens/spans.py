@@ -7,6 +7,7 @@ text instead breaks on a result that looks like scaffold, on repeated results, a
 """
 
 import itertools
+import operator
 from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from wm_plugin.errors import UserError
+from wm_plugin.errors import UserError, shown
 from wm_plugin.tokens.message import Message
 
 # Letters and digits only, so that escaping, stripping and tokenising templates all leave it as it is.
@@ -185,21 +186,28 @@ def read_spans(values: Iterable[Any], sampled: torch.Tensor) -> list[Span]:
     """
     spans: list[Span] = []
     length = len(sampled)
+    if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
+        raise UserError(
+            f"{SPAN_FIELD} is {shown(values)}; write a list of (start, end, role, tool or None, content: bool)"
+        )
     for value in values:
         try:
             span = Span(**value) if isinstance(value, Mapping) else Span(*value)
-            start, end = int(span.start), int(span.end)
+            start, end = operator.index(span.start), operator.index(span.end)
+            fits = isinstance(span.role, str) and isinstance(span.tool, str | None)
         except (TypeError, ValueError):
+            fits = False
+        if not fits:
             raise UserError(
-                f"{SPAN_FIELD}: {value!r} is not a span; write (start, end, role, tool or None, content: bool)"
+                f"{SPAN_FIELD}: {shown(value)} is not a span; write (start, end, role, tool or None, content: bool)"
             ) from None
         if not 0 <= start <= end:
-            raise UserError(f"{SPAN_FIELD}: {value!r} ends before it starts, or starts below 0")
+            raise UserError(f"{SPAN_FIELD}: {shown(value)} ends before it starts, or starts below 0")
         clipped = span._replace(start=min(start, length), end=min(end, length))
         if sampled[clipped.start : clipped.end].any():
-            raise UserError(f"{SPAN_FIELD}: {value!r} covers tokens that the policy sampled")
+            raise UserError(f"{SPAN_FIELD}: {shown(value)} covers tokens that the policy sampled")
         spans.append(clipped)
-    spans.sort()
+    spans.sort(key=lambda span: span[:2])
     for before, after in itertools.pairwise(spans):
         if after.start < before.end:
             raise UserError(f"{SPAN_FIELD}: {tuple(before)} and {tuple(after)} overlap")

@@ -1,7 +1,6 @@
 """`GRPOConfig` with the objective's fields, for YAML files and flags (TrlParser) as for Python."""
 
 import dataclasses
-import json
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +10,7 @@ from trl import GRPOConfig
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.errors import UserError
 from wm_plugin.objectives import EchoConfig
+from wm_plugin.untrusted import loads
 
 PREFIX = "echo_"
 _HELP = {f.name: f.metadata["help"] for f in dataclasses.fields(EchoConfig)}
@@ -72,8 +72,8 @@ class WorldModelGRPOConfig(GRPOConfig):
     def make_turn_budget(self) -> TurnBudget | None:
         values = self.turn_budget
         if isinstance(values, str):
-            with suppress(json.JSONDecodeError):  # what is none is refused next, with what to write
-                values = json.loads(values)
+            with suppress(ValueError):  # what is none is refused next, with what to write
+                values = loads(values)
         if values is None:
             return None
         if self.max_tool_calling_iterations is not None:

@@ -24,6 +24,7 @@ from wm_plugin.registry import import_object
 from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.rewards import reward_functions
 from wm_plugin.trl.trainer import WorldModelGRPOTrainer
+from wm_plugin.untrusted import loads
 
 ALIASES = {"echo_alpha": "echo_coeff"}
 
@@ -169,7 +170,7 @@ def _read_yaml(path: str) -> dict[str, Any]:
         values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read the config file {path}: {error}") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # also of a date or a number
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
         raise UserError(f"{path} holds no mapping of settings; write lines such as 'echo_coeff: 0.05'")
@@ -209,11 +210,11 @@ def _environment(value: Any, reward: Any = None) -> Any:
 def _mapping(value: Any, name: str) -> dict[str, Any]:
     if isinstance(value, str):
         try:
-            value = json.loads(value)
-        except json.JSONDecodeError as error:
+            value = loads(value)
+        except ValueError as error:
             raise UserError(f"{name} is not JSON ({error}); write '{{\"count\": 100}}'") from None
     if not isinstance(value, dict):
-        raise UserError(f"{name} is {value!r}; write a mapping")
+        raise UserError(f"{name} is {value!r:.100}; write a mapping")
     return value
 
 

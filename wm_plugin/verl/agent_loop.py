@@ -16,6 +16,7 @@ from verl.tools.function_tool import FunctionTool, normalize_function_tool_retur
 from verl.tools.schemas import OpenAIFunctionToolSchema
 
 from wm_plugin.environments.kit.protocol import tool_methods, tool_names
+from wm_plugin.environments.kit.rows import turn_limit
 from wm_plugin.environments.metrics import episode
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.tokens.spans import Ending, Origin, SpanError, ending
@@ -67,10 +68,10 @@ class WorldModelLoopMixin(_Host):
             self.tools[name] = _watched(FunctionTool(name, method, parsed, inspect.iscoroutinefunction(method)))
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:
-        max_turns = kwargs.pop(MAX_TURNS, None) or self._wm.first_turns
-        if max_turns:
-            self.max_assistant_turns = int(max_turns)
-        self._use_environment(kwargs.get("extra_info") or {})
+        if turns := turn_limit(kwargs.pop(MAX_TURNS, None), self._wm.first_turns or 0, MAX_TURNS):
+            self.max_assistant_turns = turns
+        columns = kwargs.get("extra_info")
+        self._use_environment({} if columns is None else columns)
         if self._wm_environment is not None:
             kwargs["raw_prompt"] = await self._first_observation(kwargs)
         output = await super().run(sampling_params, **kwargs)
@@ -99,7 +100,11 @@ class WorldModelLoopMixin(_Host):
     async def _first_observation(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The prompt with what `reset` returned at its end."""
         messages = [dict(message) for message in row["raw_prompt"]]
-        columns = row.get("extra_info") or {}
+        if not messages or not isinstance(messages[-1].get("content"), str):
+            raise UserError(
+                "a row's prompt does not end in a message of text, which the first observation is to follow"
+            )
+        columns = row["extra_info"] if row.get("extra_info") is not None else {}
         if isinstance(self._wm.environment, Mapping):  # a file of several worlds' rows has null in the others' columns
             columns = {name: value for name, value in columns.items() if value is not None and name != "environment"}
         observation = await _call(self._wm_environment.reset, **columns)

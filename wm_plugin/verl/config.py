@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.rewarded import rewarded
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.objectives.echo import ALIASES
 from wm_plugin.verl.names import SEARCH_PATH
@@ -97,12 +97,16 @@ class WorldModelConfig:
         Raises:
             UserError: there are several, and its column `environment` names none of them.
         """
-        if self.environment is None or isinstance(self.environment, str):
-            return self._class(self.environment) if self.environment else None
-        name = str(row.get("environment"))
-        if name not in self.environment:
+        if not self.environment:
+            return None
+        if not isinstance(row, Mapping):
+            raise UserError(f"a row's `extra_info` is {shown(row)}; write a mapping of columns")
+        if isinstance(self.environment, str):
+            return self._class(self.environment)
+        name = row.get("environment")
+        if not isinstance(name, str) or name not in self.environment:
             raise UserError(
-                f"a row's column `environment` is {name!r}, and wm.environment has {', '.join(map(repr, self.environment))}"
+                f"a row's column `environment` is {shown(name)}, and wm.environment has {', '.join(map(repr, self.environment))}"
             )
         return self._class(self.environment[name])
 

@@ -7,7 +7,6 @@ the environment's `reset`.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ import pyarrow.parquet
 
 from wm_plugin.errors import UserError
 from wm_plugin.registry import import_object
+from wm_plugin.untrusted import loads
 
 ABILITY = "agent"  # verl only groups by it
 
@@ -109,11 +109,11 @@ def _is_message(message: Any) -> bool:
 
 def _arguments(text: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
+        value = loads(text)
+    except ValueError as error:
         raise UserError(f"--kwargs is not JSON ({error}); write '{{\"count\": 64}}'") from None
     if not isinstance(value, dict):
-        raise UserError(f"--kwargs is {text}; write a mapping, such as '{{\"count\": 64}}'")
+        raise UserError(f"--kwargs is {text:.100}; write a mapping, such as '{{\"count\": 64}}'")
     return value
 
 

@@ -9,9 +9,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+from wm_plugin.errors import UserError
 from wm_plugin.objectives import EchoConfig
+from wm_plugin.untrusted import loads
 
 FILE = "wm_state.json"
+KINDS = {"objective": dict, "tools": list, "max_turns": int | None, "turn_budget": dict | None}  # of its fields
 
 
 def save(folder: str, state: dict[str, Any]) -> None:
@@ -24,14 +27,29 @@ def save(folder: str, state: dict[str, Any]) -> None:
 
 
 def load(folder: str) -> dict[str, Any] | None:
-    """What `save` wrote; None: the checkpoint is of a run without us."""
+    """What `save` wrote; None: the checkpoint is of a run without us.
+
+    Raises:
+        UserError: the file is damaged.
+    """
     path = Path(folder) / FILE
-    return json.loads(path.read_text()) if path.exists() else None
+    if not path.exists():
+        return None
+    try:
+        state = loads(path.read_bytes())
+    except ValueError:
+        state = None
+    fits = isinstance(state, dict) and KINDS.keys() <= state.keys()
+    if not fits or not all(isinstance(state[name], kind) for name, kind in KINDS.items()):
+        raise UserError(
+            f"{path}: damaged; resume from another checkpoint, or remove the file to go on without its state"
+        )
+    return state
 
 
 def describe(config: EchoConfig) -> dict[str, Any]:
     """An objective as JSON, to tell after a resume whether it was changed."""
     values = dataclasses.asdict(dataclasses.replace(config, select=None))
     values["select"] = None if config.select is None else getattr(config.select, "__qualname__", repr(config.select))
-    plain: dict[str, Any] = json.loads(json.dumps(values))  # tuples become lists, as after a load
+    plain: dict[str, Any] = loads(json.dumps(values))  # tuples become lists, as after a load
     return plain

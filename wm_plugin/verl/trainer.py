@@ -102,7 +102,7 @@ class WorldModelTrainer(PPOTrainerSync):
         if self._wm.environment is not None:
             whole = isinstance(self.train_dataset, RLHFDataset) and isinstance(self._wm.environment, Mapping)
             rows = self.train_dataset.dataframe["extra_info"] if whole else [self.train_dataset[0].get("extra_info")]
-            columns = {self._wm.environment_of(row or {}): list(row or {}) for row in rows}
+            columns = {self._wm.environment_of({} if row is None else row): list(row or {}) for row in rows}
             for environment, names in columns.items():
                 if environment and (missing := missing_columns(environment, names)):
                     raise UserError(f"{missing.replace('the dataset has', 'extra_info of the dataset has')}")

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from support.processes import ToyEnvironment, call_an_engine
+from support.rows import BAD
+from wm_plugin.environments.kit import process
 from wm_plugin.environments.kit.commands import MAX_COMMAND, NOT_A_COMMAND, clean, expert
 from wm_plugin.environments.kit.process import EngineProcess, LostError
 from wm_plugin.errors import UserError
@@ -56,6 +58,37 @@ def shared() -> Iterator[EngineProcess]:
 def test_values_go_there_and_back(shared: EngineProcess) -> None:
     for value in (None, 5, "é\n\0\ud800", "x" * 3_000_000, {"a": [1, 2.5, True]}):
         assert shared.call("echo", value) == value
+
+
+@pytest.mark.parametrize("value", BAD, ids=range(len(BAD)))
+def test_a_value_that_does_not_travel_is_refused_before_it_is_sent(shared: EngineProcess, value: object) -> None:
+    pid = shared.pid
+    try:
+        shared.call("echo", value)
+    except UserError as error:
+        text = str(error)
+        assert text.startswith("a world takes plain numbers and texts, not ")
+        assert "\n" not in text
+    assert shared.call("echo", 1) == 1
+    assert shared.pid == pid or pid is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"7", b"[]", b"{}", b"null", b"{", b"[" * 9999, b'{"value": ' + b"9" * 999 + b"}", b'{"value": "' + b"x" * 2000],
+)
+def test_an_answer_that_is_none_loses_the_engine(monkeypatch: pytest.MonkeyPatch, answer: bytes) -> None:
+    """An engine's libraries may write into the socket, or be taken over by what they play."""
+    monkeypatch.setattr(process, "LARGEST", 1000)
+    engine = EngineProcess(TOY)
+    assert engine.call("echo", 1) == 1
+    engine._channel.close()
+    engine._channel, other = socket.socketpair()
+    with other:
+        other.sendall(answer + (b"" if len(answer) > 1500 and answer[:1] == b"{" else b"\n"))
+        with pytest.raises(LostError):
+            engine.call("echo", 1, timeout=5.0)
+    assert engine.pid is None
 
 
 def test_it_starts_with_the_first_call_and_is_kept(shared: EngineProcess) -> None:

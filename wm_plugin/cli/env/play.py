@@ -11,6 +11,7 @@ from typing import Any
 
 from wm_plugin.cli.env.support import NAME, add_row_arguments, find, rows
 from wm_plugin.errors import UserError
+from wm_plugin.untrusted import loads
 
 HELP = "help shows this, expert takes the expert's next action, quit ends."
 
@@ -91,7 +92,7 @@ def parse(line: str, tools: Mapping[str, Callable[..., Any]]) -> tuple[str, dict
         raise UserError(f"There is no tool {word!r}; there is {', '.join(tools)}")
     if rest.startswith("{"):
         try:
-            arguments = json.loads(rest)
+            arguments = loads(rest)
         except ValueError as error:
             raise UserError(f"{name}: no JSON ({error})") from None
         if isinstance(arguments, dict):
@@ -113,7 +114,7 @@ def _value(text: str, tool: Callable[..., Any], parameter: str) -> Any:
     if inspect.signature(tool).parameters[parameter].annotation in (str, "str"):
         return text
     try:
-        return json.loads(text)
+        return loads(text)
     except ValueError:
         return text
 

@@ -17,7 +17,7 @@ from wm_plugin.environments.dialogue.policies import expert, wanderer
 from wm_plugin.environments.dialogue.user import ScriptedUser, ServedUser, User, UserLostError, plain, tells
 from wm_plugin.environments.dialogue.world import LEVELS, POLICY, PRODUCTS, Case, money
 from wm_plugin.environments.kit.counted import CountedEnvironment
-from wm_plugin.environments.kit.rows import check_level, turn_limit
+from wm_plugin.environments.kit.rows import check_level, row_number, row_text, turn_limit
 from wm_plugin.environments.kit.sqlite_guard import cell
 from wm_plugin.errors import UserError
 
@@ -72,7 +72,8 @@ class DialogueEnvironment(CountedEnvironment):
         Args:
             seed: number of the case.
             level: one of `LEVELS`.
-            user_url: of an OpenAI-compatible server, such as http://localhost:8000/v1; empty for the scripted customer.
+            user_url: of an OpenAI-compatible server, such as http://localhost:8000/v1; empty for the scripted customer. It gets
+                the key in OPENAI_API_KEY only if `kit.customer.key_variable` says so.
             user_model: the name under which the customer's model is served.
 
         Raises:
@@ -80,13 +81,16 @@ class DialogueEnvironment(CountedEnvironment):
             MissingExtraError: there is a `user_url`, and aiohttp is not installed.
         """
         check_level(level, LEVELS, "dialogue")
-        if isinstance(seed, bool) or not hasattr(seed, "__index__") or seed < 0:
-            raise UserError(f"A dialogue's column `seed` needs a whole number from 0, not {str(seed)[:20]!r}")
+        number = row_number(seed, "seed", "dialogue")
+        user_url, user_model = (
+            row_text(user_url, "user_url", "dialogue"),
+            row_text(user_model, "user_model", "dialogue"),
+        )
         if user_url and not user_model:
             raise UserError(
                 "A dialogue's column `user_model` is empty; write the name that `user_url` serves the model under"
             )
-        self._case = world.case(int(seed), level)
+        self._case = world.case(number, level)
         self._database.close()
         self._database = world.open_database(self._case)
         if user_url:

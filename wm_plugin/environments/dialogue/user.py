@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from wm_plugin.environments.dialogue.world import STATUSES, Case, Request
+from wm_plugin.environments.kit.customer import key_variable
 from wm_plugin.errors import UserError
 
 PATIENCE = 5  # messages in a row that lead nowhere; then a scripted customer gives up
@@ -67,7 +68,7 @@ CONFIRMS = re.compile(
 )
 PROPOSES = re.compile(r"\b(i will|i'll|i can|let me|one moment|going to)\b")
 BYE = re.compile(r"\b(good ?bye|bye)\b")
-NUMBER = re.compile(r"\d+(?:\.\d{1,2})?")
+NUMBER = re.compile(r"(?<![0-9])[0-9]{1,15}(?![0-9])(?:\.[0-9]{1,2})?")  # a longer one is no amount of money
 
 
 class User(Protocol):
@@ -236,7 +237,7 @@ def _server(url: str, model: str) -> Any:
     """One client for a process, so that its limit on concurrent calls holds for all environments together."""
     from wm_plugin.runtime.server import Server
 
-    return Server(url, model, max_tokens=512)
+    return Server(url, model, max_tokens=512, api_key_env=key_variable(url))
 
 
 def _part(of: Case) -> str:

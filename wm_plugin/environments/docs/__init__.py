@@ -16,8 +16,8 @@ from wm_plugin.environments.docs.pages import Entry, Page
 from wm_plugin.environments.docs.quiz import LEVELS, Question, is_right, questions
 from wm_plugin.environments.kit.counted import CountedEnvironment
 from wm_plugin.environments.kit.protocol import Chooser, ToolCall
-from wm_plugin.environments.kit.rows import check_level, shown, turn_limit
-from wm_plugin.errors import UserError
+from wm_plugin.environments.kit.rows import check_level, row_text, turn_limit
+from wm_plugin.errors import UserError, shown
 
 MAX_TURNS = 12
 MAX_QUERIES, MAX_FOUND = 3, 5  # of one search, and of one query
@@ -53,16 +53,17 @@ class DocsEnvironment(CountedEnvironment):
             UserError: `python` is not the running version, whose documentation may say something else.
             MissingExtraError: bm25s is not installed.
         """
+        page, entry = row_text(page, "page", "docs"), row_text(entry, "entry", "docs")
         if not isinstance(answer, str) or not answer:
             raise UserError("docs' column `answer` needs a text")
-        if python != platform.python_version():
+        if not isinstance(python, str) or python != platform.python_version():
             raise UserError(
                 f"docs' row is of Python {shown(python).strip(repr(''))}, whose documentation differs from that of "
                 f"{platform.python_version()}: make rows with the Python that plays them"
             )
         docs_pages.index()
         self._begin()
-        self._answer, self._page, self._entry = answer, str(page), str(entry)
+        self._answer, self._page, self._entry = answer, page, entry
         self.max_turns = turn_limit(max_turns, MAX_TURNS)
         return f"The documentation has {len(docs_pages.pages())} pages."
 

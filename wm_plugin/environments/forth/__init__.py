@@ -18,7 +18,7 @@ from wm_plugin.environments.forth.machine import LostError
 from wm_plugin.environments.kit.counted import CountedEnvironment
 from wm_plugin.environments.kit.protocol import Chooser, ToolCall
 from wm_plugin.environments.kit.rows import check_level, turn_limit
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError, nearest, shown
 
 MAX_TURNS = 12
 MAX_CODE, MAX_QUERY = 10_000, 200  # characters
@@ -75,9 +75,8 @@ class ForthEnvironment(CountedEnvironment):
             UserError: there is no such problem, or gforth or bubblewrap is missing.
         """
         if not isinstance(problem, str) or problem not in problems():
-            raise UserError(
-                f"forth's column `problem` is {str(problem)[:60]!r}{nearest(str(problem)[:60], problems())}"
-            )
+            name = shown(problem)
+            raise UserError(f"forth's column `problem` is {name}{nearest(name.strip(repr('')), problems())}")
         forth_machine.check()
         self._problem, self.max_turns = problems()[problem], turn_limit(max_turns, MAX_TURNS)
         self._begin()

@@ -22,8 +22,9 @@ import time
 import weakref
 from typing import Any
 
-from wm_plugin.errors import UserError
+from wm_plugin.errors import UserError, shown
 from wm_plugin.registry import import_object
+from wm_plugin.untrusted import LARGEST, loads
 
 _GOODBYE = 1.0  # seconds that an engine has to end on its own
 _START = "import sys; from wm_plugin.environments.kit.process import serve; serve(int(sys.argv[1]), sys.argv[2])"
@@ -59,21 +60,25 @@ class EngineProcess:
             timeout: seconds, instead of the usual limit.
 
         Raises:
-            UserError: the engine raised it; the process goes on.
+            UserError: the engine raised it, or an argument is no JSON value; the process goes on.
             LostError: there was no answer. The process and all that it started are gone.
         """
+        request = _request(method, arguments)
         if self._process is None or self._host != os.getpid():  # after a fork the socket belongs to the parent
             self._launch()
         limit = self.timeout if timeout is None else timeout
         try:
-            self._channel.sendall(json.dumps([method, arguments]).encode() + b"\n")
-            answer = json.loads(self._receive(time.monotonic() + limit))
+            self._channel.sendall(request)
+            answer = loads(self._receive(time.monotonic() + limit))
         except TimeoutError:
             self.close()
             raise LostError(f"no answer within {limit:g} s") from None
         except (OSError, ValueError) as error:
             code = self.close()
             raise LostError(f"the process ended with code {code}" if code is not None else str(error)) from None
+        if not isinstance(answer, dict) or not answer.keys() & {"refused", "error", "value"}:
+            self.close()
+            raise LostError("the answer is none of an engine")
         if "refused" in answer:
             raise UserError(answer["refused"])
         if "error" in answer:
@@ -113,6 +118,7 @@ class EngineProcess:
 
     def _receive(self, deadline: float) -> bytes:
         parts: list[bytes] = []
+        size = 0
         while not parts or not parts[-1].endswith(b"\n"):
             left = deadline - time.monotonic()
             if left <= 0:
@@ -121,7 +127,19 @@ class EngineProcess:
             parts.append(self._channel.recv(1 << 16))
             if not parts[-1]:
                 raise ConnectionError("the process ended")
+            size += len(parts[-1])
+            if size > LARGEST:
+                raise ConnectionError(f"an answer of more than {LARGEST:,} bytes")
         return b"".join(parts)
+
+
+def _request(method: str, arguments: tuple[Any, ...]) -> bytes:
+    try:
+        request = json.dumps([method, arguments]).encode()
+        loads(request)  # as the engine does, which has no way to refuse it
+    except (TypeError, ValueError, RecursionError):
+        raise UserError(f"a world takes plain numbers and texts, not {shown(arguments)}") from None
+    return request + b"\n"
 
 
 def _end(process: subprocess.Popen[bytes], channel: socket.socket, host: int) -> None:
@@ -150,7 +168,7 @@ def serve(descriptor: int, path: str) -> None:
     engine: Any = None
     with contextlib.suppress(OSError), channel.makefile("rb") as requests:
         for request in requests:
-            method, arguments = json.loads(request)
+            method, arguments = loads(request)
             try:
                 if engine is None:
                     engine = import_object(path, field="engine")()

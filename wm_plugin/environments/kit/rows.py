@@ -1,39 +1,70 @@
-"""For an environment's rows: check a level and a number of turns, and write the number of turns into a prompt."""
+"""For an environment's rows: check the values of their columns, and write the number of turns into a prompt."""
 
+import numbers
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError, nearest, shown
+
+LARGEST = 2**63 - 1  # of a table's whole numbers
+MOST_TURNS = 10**9  # more are the same as this
 
 
 def check_level(level: str, levels: Iterable[str], world: str) -> None:
     """Raise a UserError if the environment called `world` has no such level."""
-    if level not in list(levels):
+    if not isinstance(level, str) or level not in list(levels):
         name = shown(level)
         raise UserError(f"the {world} has no level {name}{nearest(name.strip(repr('')), levels)}")
 
 
-def turn_limit(max_turns: Any, usual: int) -> int:
+def turn_limit(max_turns: Any, usual: int, column: str = "max_turns") -> int:
     """The number of turns that a row allows: `usual` where it says None, NaN (an empty cell of a table) or 0.
+
+    Args:
+        column: that the number is from, for the message.
 
     Raises:
         UserError: it is not a whole number >= 1.
     """
-    if max_turns is None or max_turns != max_turns or (max_turns == 0 and max_turns is not False):
+    if max_turns is None:
         return usual
-    if isinstance(max_turns, bool) or not isinstance(max_turns, int | float) or max_turns < 1 or max_turns % 1:
-        raise UserError(f"A row's column `max_turns` is {shown(max_turns)}; write a whole number of turns >= 1")
-    return int(max_turns)
+    if _is_number(max_turns):
+        if max_turns != max_turns or max_turns == 0:
+            return usual
+        if max_turns >= 1 and max_turns % 1 == 0:
+            return int(min(max_turns, MOST_TURNS))
+    raise UserError(f"A row's column `{column}` is {shown(max_turns)}; write a whole number of turns >= 1")
 
 
-def shown(value: Any) -> str:
-    """A value of a row as a message shows it: one line, cut."""
-    try:
-        text = repr(value)
-    except ValueError:  # an integer of more digits than Python writes
-        text = type(value).__name__
-    text = text.encode(errors="backslashreplace").decode()
-    return text if len(text) <= 40 else f"{text[:40]}..."
+def row_number(value: Any, column: str, world: str, most: int = LARGEST) -> int:
+    """The whole number from 0 to `most` in a row's column.
+
+    Raises:
+        UserError: it is none.
+    """
+    if _is_number(value) and 0 <= value <= most and value % 1 == 0:
+        return int(value)
+    bound = ">= 0" if most == LARGEST else f"from 0 to {most}"
+    raise UserError(f"{world}: a row's column `{column}` needs a whole number {bound}, not {shown(value)}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)  # numpy's too
+
+
+def row_text(value: Any, column: str, world: str) -> str:
+    """The text in a row's column; a number is one, and None, an empty cell of a table, is an empty one.
+
+    Raises:
+        UserError: it is something else.
+    """
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        with suppress(ValueError):  # an integer of more digits than Python writes
+            return str(value)
+    raise UserError(f"{world}: a row's column `{column}` needs a text, not {shown(value)}")
 
 
 def prompt_and_budget(instruction: str, max_turns: int, usual: int) -> tuple[list[dict[str, str]], dict[str, int]]:

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from wm_plugin.environments.kit.counted import CountedEnvironment
 from wm_plugin.environments.kit.protocol import Chooser, ToolCall
-from wm_plugin.environments.kit.rows import check_level, turn_limit
+from wm_plugin.environments.kit.rows import check_level, row_number, turn_limit
 from wm_plugin.environments.kit.sqlite_guard import cut
 from wm_plugin.environments.shop.goods import GOALS, LEVELS, Catalogue, Goal, Product, catalogue, match, money
 from wm_plugin.errors import UserError
@@ -69,11 +69,9 @@ class ShopEnvironment(CountedEnvironment):
             MissingExtraError: bm25s is not installed.
         """
         check_level(level, LEVELS, "shop")
-        for name, value in (("catalogue_seed", catalogue_seed), ("goal", goal)):
-            if isinstance(value, bool) or not hasattr(value, "__index__") or value < 0:
-                raise UserError(f"A shop's column `{name}` needs a whole number from 0, not {str(value)[:20]!r}")
-        self._catalogue = catalogue(int(catalogue_seed))
-        self._goal = self._catalogue.goal(int(goal), level)
+        number = row_number(goal, "goal", "shop")
+        self._catalogue = catalogue(row_number(catalogue_seed, "catalogue_seed", "shop"))
+        self._goal = self._catalogue.goal(number, level)
         self.max_turns = turn_limit(max_turns, MAX_TURNS)
         self._begin()
         return f"Wanted: {self._goal.text}\n{self._observation()}"

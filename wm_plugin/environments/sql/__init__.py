@@ -18,7 +18,7 @@ from typing import Any
 
 from wm_plugin.environments.kit.counted import CountedEnvironment
 from wm_plugin.environments.kit.protocol import Chooser, ToolCall
-from wm_plugin.environments.kit.rows import check_level, turn_limit
+from wm_plugin.environments.kit.rows import check_level, row_number, row_text, turn_limit
 from wm_plugin.environments.kit.sqlite_guard import MAX_TEXT, cell, cut, run
 from wm_plugin.environments.sql.databases import OTHERS, day
 from wm_plugin.environments.sql.state import (
@@ -32,10 +32,13 @@ from wm_plugin.environments.sql.state import (
     state_after,
     tables,
 )
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError, nearest, shown
 
 MAX_TURNS = 12
 LEVELS = ("standard", "hard-1", "hard-2")
+NUMERAL = re.compile(
+    r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?"
+)  # `float` also takes 1_0 and foreign digits
 INSTRUCTION = f"""Answer a question about a company's SQLite database with at most {MAX_TURNS} tool calls.
 list_tables and describe_table show what there is, run_query runs one SQL statement (reading or writing), and submit_answer
 takes the answer, just the number or the name, and ends the task. Dates are text such as 2024-05-31, and date functions are
@@ -94,19 +97,17 @@ class SqlEnvironment(CountedEnvironment):
         Raises:
             UserError: a column has another type or an unknown name, or the changes fail.
         """
-        try:
-            seed = int(database_seed)
-        except (TypeError, ValueError, OverflowError):
-            raise UserError(
-                f"An SQL task's column `database_seed` needs a whole number, not {str(database_seed)[:20]!r}"
-            ) from None
+        seed = row_number(database_seed, "database_seed", "sql")
+        answer, query, changes = (
+            row_text(value, name, "sql") for name, value in (("answer", answer), ("query", query), ("changes", changes))
+        )
         if not isinstance(database, str) or database not in DATABASES:
-            name = str(database)[:40]
-            raise UserError(f"An SQL task's column `database` is {name!r}{nearest(name, DATABASES)}")
-        self._target = state_after(seed, database, str(changes)) if changes else None
+            name = shown(database)
+            raise UserError(f"sql: a row's column `database` is {name}{nearest(name.strip(repr('')), DATABASES)}")
+        self._target = state_after(seed, database, changes) if changes else None
         self._connection.close()
         self._connection = open_database(seed, database)
-        self._answer, self._query, self._database = str(answer), str(changes or query), database
+        self._answer, self._query, self._database = answer, changes or query, database
         self.max_turns = turn_limit(max_turns, MAX_TURNS)
         self._begin()
         return "The database is open."
@@ -290,7 +291,7 @@ def _with_values(query: str, values: dict[str, Any]) -> str:
 
 def is_right(submission: str, answer: str) -> bool:
     """Whether the two are equal as numbers, or as names in any case."""
-    try:
-        return float(submission[:100].replace(",", "")) == float(answer)
-    except ValueError:
-        return submission.strip().casefold() == answer.casefold()
+    numbers = [text.replace(",", "").strip() for text in (submission[:100], answer[:100])]
+    if all(map(NUMERAL.fullmatch, numbers)):
+        return float(numbers[0]) == float(numbers[1])
+    return submission.strip().casefold() == answer.casefold()

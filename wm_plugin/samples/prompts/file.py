@@ -171,7 +171,7 @@ def _read(name: str, referrer: str = "") -> dict[str, Any]:
         raise UserError(f"{where}{name}: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{where}{name}: not UTF-8 at byte {error.start}") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # also of a date or a number
         raise UserError(f"{where}{name}: not YAML: {' '.join(str(error).split())[:200]}") from None
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
         raise UserError(f"{where}{name}: the file is no mapping; write tag, variants, ... at its top level")

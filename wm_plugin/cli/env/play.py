@@ -11,6 +11,7 @@ from typing import Any
 
 from wm_plugin.cli.env.support import NAME, add_row_arguments, find, rows
 from wm_plugin.errors import UserError
+from wm_plugin.runtime.command import output
 
 HELP = "help shows this, expert takes the expert's next action, quit ends."
 
@@ -136,8 +137,8 @@ def _read() -> str | None:
     """The next line that is not empty; None at the end. Lines of a file are echoed, so that the transcript is complete."""
     while True:
         if sys.stdin.isatty():
-            sys.stdout.write("> ")
-            sys.stdout.flush()
+            with output():
+                sys.stdout.write("> ")
         line = sys.stdin.readline()
         if not line:
             return None
@@ -151,4 +152,5 @@ def _say(text: str) -> None:
     """Print text without control characters; characters that the terminal cannot encode are escaped."""
     text = re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda match: ascii(match.group())[1:-1], text)
     encoding = sys.stdout.encoding or "utf-8"
-    print(text.encode(encoding, errors="backslashreplace").decode(encoding), flush=True)
+    with output():
+        print(text.encode(encoding, errors="backslashreplace").decode(encoding))

@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +63,8 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`episodes`, `success`, `turns`, `effective_share`, `invalid_share`, `lost`, `failed` by reason, and `calls` by tool."""
-    from wm_plugin.agents.collect import collect
+    from wm_plugin.agents.collect import collect, remove_shards
+    from wm_plugin.trajectories.write import check_outputs
 
     for flag, value in (("--count", args.count), ("--workers", args.workers), ("--max-turns", args.max_turns or 1)):
         if value < 1:
@@ -72,10 +72,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     if args.timeout is not None and args.timeout <= 0:
         raise UserError(f"--timeout is {args.timeout:g}; write seconds > 0")
     out = Path(args.out)
-    if not out.parent.is_dir():
-        raise UserError(f"--out: {out.parent}: there is no such folder")
-    if out.suffix not in (".jsonl", ".parquet"):
-        raise UserError(f"--out: {out}: write a name that ends in .jsonl or .parquet")
+    check_outputs(out, sources=[args.policy])
     world = find(args.name)
     player, server = _player(args, world)
     folder = Path(args.work) if args.work else out.with_name(f"{out.stem}.work")
@@ -89,7 +86,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         watch=lambda shards: progress(shards, f"shards of {args.shard_size} episodes"),
     ).as_dict()
     if args.work is None:
-        shutil.rmtree(folder)
+        remove_shards(folder)
     figures = {"server": server.figures} if server else {}
     ok = summary["episodes"] > 0
     return {"environment": world.name, "policy": args.policy, **summary, **figures, "out": str(out), "ok": ok}

@@ -39,10 +39,12 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     from wm_plugin.evaluation.audit import audit, load_attacks, make_pairs, markdown
     from wm_plugin.rewards.make import make
     from wm_plugin.trajectories.expand import transitions_in
+    from wm_plugin.trajectories.outputs import check_apart, check_out, write_text
 
     out = Path(args.out) if args.out else None
-    if out and (out.suffix != ".md" or not out.parent.is_dir()):
-        raise UserError(f"--out {out}: write a name that ends in .md, in a folder that exists")
+    if out:
+        check_out(out, (".md",))
+        check_apart([args.data, args.attacks], {"--out": out})
     try:
         kwargs = json.loads(args.reward_args)
     except ValueError as error:
@@ -52,7 +54,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     quiet()
     result = audit(make({"path": args.reward, "kwargs": kwargs}, field="--reward"), pairs, attacks, left_out=left)
     if out:
-        out.write_text(markdown({args.reward: result}), encoding="utf-8")
+        write_text(out, markdown({args.reward: result}))
     return {"reward": args.reward, **result.as_dict(), **({"out": str(out)} if out else {})}
 
 

@@ -36,6 +36,10 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see {self.prog} --help")
 
+    def print_help(self, file: Any = None) -> None:  # argparse keeps quiet where it cannot print
+        with output():
+            print(self.format_help(), end="", file=file)
+
     def refuse(self, extras: Sequence[str]) -> NoReturn:
         """Raise the error for arguments that no flag takes."""
         flags = [extra for extra in extras if extra.startswith("-")]
@@ -74,8 +78,7 @@ def _run(argv: list[str]) -> int:
         raise UserError(f"there is no verb {argv[0]!r}{nearest(argv[0], VERBS)} (wm --help lists them)")
     parser, verbs = make_parser()
     try:
-        with output():
-            args, extras = parser.parse_known_args(argv)
+        args, extras = parser.parse_known_args(argv)
     except SystemExit as done:  # --help
         return int(done.code or 0)
     if args.version:
@@ -85,8 +88,7 @@ def _run(argv: list[str]) -> int:
     if args.verb is None:
         if extras:
             parser.refuse(extras)
-        with output():
-            parser.print_help()
+        parser.print_help()
         return 0
     verb = verbs[args.verb]
     if verb.get_default("hands_over"):

@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import signal
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -127,18 +128,24 @@ def _unfinished(path: Path, make: Callable[[str, Path], tuple[int, str]]) -> Ite
     prefix = f".wm-{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]}-"
     for left in path.parent.glob(f"{prefix}*{_SUFFIX}"):
         _remove_unlocked(left)
+    # an interrupt waits until there is a place from which the file will be removed
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        descriptor, name = make(prefix, path.parent)
-        while not _hold(descriptor, name):  # another run took it for a killed one's
-            os.close(descriptor)
+        try:
             descriptor, name = make(prefix, path.parent)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror})") from None
-    try:
-        yield Path(name)
+            while not _hold(descriptor, name):  # another run took it for a killed one's
+                os.close(descriptor)
+                descriptor, name = make(prefix, path.parent)
+        except OSError as error:
+            raise UserError(f"{path}: cannot be written ({error.strerror})") from None
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            yield Path(name)
+        finally:
+            _remove(Path(name))
+            os.close(descriptor)
     finally:
-        _remove(Path(name))
-        os.close(descriptor)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _mask() -> int:

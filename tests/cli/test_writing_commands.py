@@ -12,11 +12,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from support.processes import members
 from wm_plugin.cli import main
 
 WRITING = {"--out", "--html", "--rejects", "--work"}  # the flags that name what is written
@@ -201,15 +202,6 @@ from wm_plugin.cli.main import main
 print("ready", file=sys.stderr, flush=True)
 sys.exit(main(sys.argv[1:]))
 """
-
-
-def members(group: int) -> list[str]:
-    """The processes of a group that have not ended."""
-    rows = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            rows.append(path.read_text().rpartition(")")[2].split())
-    return [row[1] for row in rows if row[2] == str(group) and row[0] != "Z"]
 
 
 @pytest.mark.parametrize(("workers", "seconds"), [(1, 0.05), (1, 0.4), (2, 0.05), (2, 0.3), (2, 1.0), (2, 2.5)])

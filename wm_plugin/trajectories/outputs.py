@@ -180,8 +180,10 @@ def _remove_unlocked(path: Path) -> None:
     except OSError:
         return  # a link, or another user's
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _remove(path)
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # we make nothing else
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove(path)
     except OSError:
         pass  # another process has it, or the file system has no locks
     finally:

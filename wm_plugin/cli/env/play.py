@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from wm_plugin.cli.env.support import NAME, add_row_arguments, find, rows
+from wm_plugin.cli.env.support import MOST_ROWS, NAME, add_row_arguments, find, rows
 from wm_plugin.errors import UserError
 from wm_plugin.runtime.command import output
 
@@ -34,8 +34,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """`success`, `reward`, `turns` and `metrics` of the episode, and whether it was `over`."""
     from wm_plugin.environments.kit.protocol import report, tool_methods
 
-    if args.row < 0:
-        raise UserError(f"--row is {args.row}; write a number >= 0")
+    if not 0 <= args.row < MOST_ROWS:
+        raise UserError(f"--row is {args.row}; write a number >= 0, below {MOST_ROWS:,}")
     world = find(args.name)
     row = rows(world, args, args.row + 1)[args.row]
     environment, expert = world.make(), world.expert()

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wm_plugin.cli.data.support import progress
-from wm_plugin.cli.env.support import NAME, add_row_arguments, find, rows
+from wm_plugin.cli.env.support import MOST_ROWS, NAME, add_row_arguments, find, rows
 from wm_plugin.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from wm_plugin.agents.players import Player
     from wm_plugin.environments.worlds import World
+
+LONGEST = 10_000_000  # seconds
 
 
 def add_parser(steps: Any) -> argparse.ArgumentParser:
@@ -69,8 +71,12 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     for flag, value in (("--count", args.count), ("--workers", args.workers), ("--max-turns", args.max_turns or 1)):
         if value < 1:
             raise UserError(f"{flag} is {value}; write a number >= 1")
-    if args.timeout is not None and args.timeout <= 0:
-        raise UserError(f"--timeout is {args.timeout:g}; write seconds > 0")
+    if args.count > MOST_ROWS:
+        raise UserError(
+            f"--count is {args.count}; write a number up to {MOST_ROWS:,}, and the rest with another --seed"
+        )
+    if args.timeout is not None and not 0 < args.timeout <= LONGEST:
+        raise UserError(f"--timeout is {args.timeout:g}; write seconds > 0, up to {LONGEST:,}")
     out = Path(args.out)
     check_outputs(out, sources=[args.policy])
     world = find(args.name)

@@ -162,7 +162,7 @@ def test_only_unfinished_files_of_ours_are_removed(tmp_path):
     kept = [
         f"{prefix}{name}" for name in ("pipe.mine", "file.mine", "folder.mine", "link.unfinished", "pipe.unfinished")
     ]
-    assert names == sorted([*kept, "mine", running.name])
+    assert names == sorted([*kept, "mine", running.name, out.name])
     assert (tmp_path / "mine" / "x").exists()
 
 
@@ -194,8 +194,10 @@ def test_what_a_killed_convert_left_is_removed(capsys, source):
         time.sleep(0.01)
     process.kill()
     process.wait()
-    while members(process.pid):  # the workers end with it
+    deadline = time.monotonic() + 20
+    while members(process.pid) and time.monotonic() < deadline:
         time.sleep(0.05)
+    assert not members(process.pid)  # the workers end with it
     assert len(list(Path().glob(".wm-*.unfinished/*"))) > 0
     source.write_text(json.dumps(ROW))
     assert main.main(arguments[:-2]) == 0

@@ -9,7 +9,7 @@ import math
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -83,10 +83,11 @@ def head(path: Path) -> Head:
         UserError: the file is empty, or neither JSON nor parquet.
     """
     if path.suffix == ".parquet":
-        first = list(islice(_rows(path), _ROWS))
-        if not first:
+        samples = islice(_rows(path), _ROWS)  # the first of them may be too large
+        sample = next(samples, None)
+        if sample is None:
             raise UserError(f"{path}: the file is empty")
-        return Head("parquet", next((record.value for record in first if record.value), {}))
+        return Head("parquet", next((record.value for record in chain([sample], samples) if record.value), {}))
     try:
         with open_file(path) as file:
             start = file.read(_HEAD)

@@ -70,8 +70,8 @@ def _mean_size(group: Any, names: list[str]) -> int:
     columns = [group.column(place) for place in range(group.num_columns)]
     chosen = [column for column in columns if column.path_in_schema.startswith(tuple(names))]
     # a number that is repeated takes no place in the file
-    total = sum(max(column.total_uncompressed_size, _NUMBER * column.num_values) for column in chosen)
-    return -(-total // max(group.num_rows, 1))
+    total: int = sum(max(column.total_uncompressed_size, _NUMBER * column.num_values) for column in chosen)
+    return -(-total // max(int(group.num_rows), 1))
 
 
 def _size(array: Any, pyarrow: Any) -> int:

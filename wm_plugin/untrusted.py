@@ -79,11 +79,13 @@ class Nesting:
     Attributes:
         too_deep: whether anything was left out so far. Then the text still has one level more than it may: an empty object or
             list, so that `deeper` tells in which value it was.
+        lowest: the lowest level of the last piece, if it has objects or lists that begin or end; else None.
     """
 
     def __init__(self, levels: int = LEVELS) -> None:
         self.levels = levels
         self.too_deep = False
+        self.lowest: int | None = None
         self._depth = 0
         self._in_string = False
         self._escaped = False  # the next byte is
@@ -104,6 +106,7 @@ class Nesting:
         if self._depth > self.levels or (steps and self._depth + max(accumulate(steps)) > self.levels):
             self.too_deep = True
             return False
+        self.lowest = self._depth + min(0, min(accumulate(steps))) if steps else None
         self._escaped = escaped
         self._in_string ^= len(pieces) % 2 == 0
         self._depth = max(self._depth + sum(steps), 0)
@@ -115,6 +118,7 @@ class Nesting:
         skipped = 0 if self._escaped else -1  # the place of a byte that is escaped
         start: int | None = 0 if self._depth <= self.levels else None
         depth, in_string, deepest = self._depth, self._in_string, self.levels + 1
+        self.lowest = depth
         for match in _STRUCTURE.finditer(piece):
             place, byte = match.start(), match[0]
             if place == skipped:
@@ -135,6 +139,7 @@ class Nesting:
                 if depth == deepest:
                     start = place
                 depth = max(depth - 1, 0)
+                self.lowest = min(self.lowest, depth)
         self._depth, self._in_string, self._escaped = depth, in_string, skipped == len(piece)
         if start is not None:
             kept.append(piece[start:])

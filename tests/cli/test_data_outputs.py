@@ -4,12 +4,15 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from support.processes import members
 from wm_plugin.cli import main
-from wm_plugin.trajectories.outputs import atomic
+from wm_plugin.trajectories import outputs
+from wm_plugin.trajectories.outputs import atomic, work_folder
 
 ROW = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "a"}] * 2, "id": 1}
 
@@ -139,3 +142,74 @@ def test_modes_are_those_of_other_new_files(tmp_path):
         unfinished.touch()
     (tmp_path / "y").touch()
     assert (tmp_path / "x").stat().st_mode == (tmp_path / "y").stat().st_mode
+
+
+def test_only_unfinished_files_of_ours_are_removed(tmp_path):
+    out = tmp_path / "x.jsonl"
+    with atomic(out) as running:
+        prefix = running.name[:21]
+    for kind, make in {"pipe": os.mkfifo, "file": Path.touch, "folder": Path.mkdir}.items():
+        make(tmp_path / f"{prefix}{kind}.unfinished")
+        make(tmp_path / f"{prefix}{kind}.mine")
+    (tmp_path / f"{prefix}folder.unfinished" / "0.jsonl").write_text("half")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "x").write_text("mine")
+    (tmp_path / f"{prefix}link.unfinished").symlink_to("mine")
+    with work_folder(out) as running:
+        names = sorted(path.name for path in tmp_path.iterdir())
+        with atomic(out):
+            assert running.is_dir()
+    kept = [
+        f"{prefix}{name}" for name in ("pipe.mine", "file.mine", "folder.mine", "link.unfinished", "pipe.unfinished")
+    ]
+    assert names == sorted([*kept, "mine", running.name, out.name])
+    assert (tmp_path / "mine" / "x").exists()
+
+
+@pytest.mark.parametrize("context", [atomic, work_folder])
+def test_a_file_that_another_run_took_for_a_killed_ones_is_made_again(tmp_path, monkeypatch, context):
+    """The other run looks for unfinished files between the moment when one is made and the one when it is locked."""
+    for name in ("_new_file", "_new_folder"):
+        make, made = getattr(outputs, name), []
+
+        def new(*place, make=make, made=made):
+            made.append(make(*place))
+            if len(made) == 1:
+                outputs._remove_unlocked(Path(made[0][1]))
+            return made[-1]
+
+        monkeypatch.setattr(outputs, name, new)
+    with context(tmp_path / "x") as unfinished:
+        assert unfinished.exists()
+
+
+def test_what_a_killed_convert_left_is_removed(capsys, source):
+    source.write_text(f"{json.dumps(ROW)}\n" * 200_000)
+    arguments = ["data", "convert", "rows.jsonl", "--out", "x.jsonl", "--workers", "2"]
+    before = sorted(os.listdir())
+    command = [sys.executable, "-m", "wm_plugin.cli.main", *arguments]
+    process = subprocess.Popen(command, start_new_session=True)
+    while not list(Path().glob(".wm-*.unfinished/*")):  # a worker writes
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 20
+    while members(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not members(process.pid)  # the workers end with it
+    assert len(list(Path().glob(".wm-*.unfinished/*"))) > 0
+    source.write_text(json.dumps(ROW))
+    assert main.main(arguments[:-2]) == 0
+    assert sorted(os.listdir()) == sorted([*before, "x.jsonl"])
+
+
+def test_a_folder_of_ones_own_beside_a_rollout_stays(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("x.work").mkdir()
+    Path("x.work/notes.txt").write_text("mine")
+    arguments = ["env", "rollout", "grid", "--policy", "random", "--count", "1", "--out"]
+    assert main.main([*arguments, "x.jsonl"]) == 0
+    assert os.listdir("x.work") == ["notes.txt"]
+    assert main.main([*arguments, "y.jsonl"]) == 0
+    assert not Path("y.work").exists()

@@ -218,6 +218,12 @@ def test_a_class_that_does_not_fails_with_a_line_for_each_reason(capsys):
         (("rollout", "grid", "--policy", "random", "--count", "0", "--out", "x.jsonl"), "--count is 0"),
         (("rollout", "grid", "--policy", "random", "--count", "1", "--out", "x.txt"), "ends in .jsonl or .parquet"),
         (("rollout", "grid", "--policy", "random", "--count", "1", "--out", "no/x.jsonl"), "there is no such folder"),
+        (("rollout", "grid", "--policy", "random", "--count", "9" * 20, "--out", "x.jsonl"), "up to 1,000,000"),
+        (
+            ("rollout", "grid", "--policy", "random", "--count", "1", "--out", "x.jsonl", "--timeout", "1e308"),
+            "up to 10,000,000",
+        ),
+        (("play", "grid", "--row", "9" * 20), "below 1,000,000"),
         (("rollout", "grid", "--policy", "http://x/v1", "--count", "1", "--out", "x.jsonl"), "name its model with"),
         (
             ("rollout", "grid", "--policy", "random", "--count", "1", "--out", "x.jsonl", "--workers", "0"),

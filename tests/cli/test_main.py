@@ -8,6 +8,7 @@ import pytest
 
 from wm_plugin.cli import demo, main
 from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.runtime import secrets
 
 LIGHT = """
 import sys
@@ -119,10 +120,22 @@ def test_other_errors_keep_their_traceback(verb, error):
         main.main(["demo"])
 
 
-def test_an_interrupt_is_quiet(capsys, verb):
+def test_an_interrupt_is_one_line(capsys, verb):
     verb(raises(KeyboardInterrupt()))
     assert main.main(["demo"]) == 130
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == ("", "wm: interrupted\n")
+
+
+@pytest.mark.parametrize("error", [UserError, lambda text: OSError(5, text), lambda text: OSError(5, "no", text)])
+def test_keys_are_not_in_errors(capsys, verb, monkeypatch, error):
+    monkeypatch.setattr(secrets, "_forms", {})
+    monkeypatch.setattr(secrets, "_pattern", None)
+    secrets.hold("sk-1234567890")
+    verb(raises(error("Bearer sk-1234567890 is wrong")))
+    assert main.main(["demo"]) in (1, 2)
+    err = capsys.readouterr().err
+    assert "Bearer [key] is wrong" in err
+    assert "sk-1234567890" not in err
 
 
 def test_json_is_one_object_and_the_rest_is_for_people(capsys, verb):

@@ -33,11 +33,10 @@ def test_the_completions_are_learnt_to_their_end(base, tmp_path):
 
 def test_a_model_that_is_there_is_taken_and_another_one_refused(base, tmp_path):
     out = tmp_path / "filter"
-    (tmp_path / "filter.unfinished").mkdir()  # of a training that was killed
-    (tmp_path / "filter.unfinished" / "config.json").write_text("{")
+    (tmp_path / "filter.unfinished").mkdir()  # the user's
     train_world_model(base, ROWS, out, **OPTIONS | {"epochs": 1})
     before = {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
-    assert not (tmp_path / "filter.unfinished").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["base", "filter", "filter.unfinished"]
     assert train_world_model(base, ROWS, out, **OPTIONS | {"epochs": 1}) == out
     assert {path.name: path.stat().st_mtime_ns for path in out.iterdir()} == before
     with pytest.raises(UserError, match="a model of other settings .epochs 1 -> 3.; name another folder"):

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from wm_plugin.environments.kit.commands import CommandEnvironment
@@ -84,3 +86,12 @@ def call_an_engine(pipe: Any, engine: str) -> None:
     process = EngineProcess(engine)
     pipe.send(process.call("echo", "from a daemon"))
     process.close()
+
+
+def members(group: int) -> list[str]:
+    """The processes of a group that have not ended."""
+    rows = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            rows.append(path.read_text().rpartition(")")[2].split())
+    return [row[1] for row in rows if row[2] == str(group) and row[0] != "Z"]

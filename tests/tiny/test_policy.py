@@ -7,6 +7,7 @@ pytest.importorskip("transformers")
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
 from wm_plugin.environments.grid import GridEnvironment, make_boards
+from wm_plugin.errors import UserError
 from wm_plugin.tiny.__main__ import main
 from wm_plugin.tiny.policy import make_model, make_tokenizer, play
 
@@ -140,3 +141,15 @@ def test_play_conditions_every_move_on_the_whole_episode() -> None:
             edges = torch.cat([torch.zeros(1), odds.cumsum(-1)])
             choice = "UDLR".index(move)
             assert edges[choice] - 1e-4 <= luck[row, turn] <= edges[choice + 1] + 1e-4
+
+
+def test_a_folder_with_something_else_is_refused(saved, tmp_path):
+    (tmp_path / "config.json").write_text("mine")
+    with pytest.raises(UserError, match="holds something else"):
+        main(["--out", str(tmp_path), "--random"])
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+    with pytest.raises(UserError, match="is a file"):
+        main(["--out", str(tmp_path / "config.json"), "--random"])
+    before = sorted(path.name for path in saved.iterdir())
+    main(["--out", str(saved), "--seed", "3", "--random"])
+    assert sorted(path.name for path in saved.iterdir()) == before

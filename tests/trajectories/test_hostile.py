@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 import resource
 import time
 from collections.abc import Callable
@@ -15,12 +16,15 @@ from support.formats import DOCUMENTS
 from support.timing import once_of
 from wm_plugin.cli.rollouts import read_rows as read_masks_rows
 from wm_plugin.errors import UserError
+from wm_plugin.objectives.information import category
 from wm_plugin.trajectories import Trajectory, files
+from wm_plugin.trajectories.chat import action_message
 from wm_plugin.trajectories.errors import RowError
-from wm_plugin.trajectories.messages import Conversation
+from wm_plugin.trajectories.messages import Conversation, action_of
 from wm_plugin.trajectories.readers import FORMATS, chatml, read_rows, verl
 from wm_plugin.trajectories.readers.base import Reject
-from wm_plugin.trajectories.schema import Source
+from wm_plugin.trajectories.schema import Action, Call, Source
+from wm_plugin.trajectories.turn_texts import action_text, categories
 
 DEEP = "[" * 20_000 + "]" * 20_000
 LAYOUTS = {
@@ -121,12 +125,28 @@ def of_chatml(before: str, repeated: str, after: str = "") -> Callable[[int], No
     return run
 
 
+def calls_and_results(name: str) -> Callable[[int], None]:
+    """The categories of results, which answer calls in reverse, or no call."""
+
+    def run(count: int) -> None:
+        calls = [{"function": {"name": f"f{n}", "arguments": {}}} for n in range(count)]
+        categories({"tool_calls": calls}, [{"name": name.format(n=n), "content": "x"} for n in reversed(range(count))])
+
+    return run
+
+
 ASSISTANT, USER = "<|im_start|>assistant\n", "<|im_start|>user\n"
 CALL = f"{ASSISTANT}<tool_call>\n<function=f>\n"
 SHAPES: dict[str, Callable[[int], Any]] = {
     "results in reverse": conversation(),
     "results of unknown calls": conversation(tool_call_id="none"),
     "results of the assistant's calls": conversation(requestor="assistant"),
+    "ids of calls": lambda count: action_message(
+        Action(calls=tuple(Call(name="f", id=f"{n}") for n in range(count))), 0
+    ),
+    "calls of tools in reverse": calls_and_results("f{n}"),
+    "results of unknown tools": calls_and_results("none"),
+    "results without a tool": calls_and_results(""),
     "verl, open results": of_verl("", "\nuser\n<tool_response>", ""),
     "verl, one end": of_verl("", "\nuser\n<tool_response>", "</tool_response> x"),
     "verl, results that end badly": of_verl("", "\nuser\n<tool_response></tool_response>", " x"),
@@ -166,3 +186,21 @@ def test_time_is_linear(shape):
         return long < 24 * short + 0.03  # eight times the text
 
     assert once_of(holds)
+
+
+def test_the_kth_result_of_a_tool_answers_its_kth_call():
+    """As the plain way does it, which looks through all calls that wait."""
+    rng = random.Random(0)
+    for _ in range(200):
+        calls = [
+            {"function": {"name": rng.choice("abc"), "arguments": {"text": f"w{n}"}}} for n in range(rng.randrange(6))
+        ]
+        results = [{"name": rng.choice("abcd"), "content": f"w{rng.randrange(6)}"} for _ in range(rng.randrange(8))]
+        action, waiting, expected = action_of({"tool_calls": calls}), list(range(len(calls))), []
+        for result in results:
+            named = [k for k in waiting if action.calls[k].name == result["name"]]
+            call = (named or waiting or [None])[0]
+            if call is not None:
+                waiting.remove(call)
+            expected.append(category(action_text(action, call), result["content"]))
+        assert categories({"tool_calls": calls}, results) == expected

@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -127,6 +127,14 @@ def collect(
     with closing(player):
         write(everything(), out, rejects)
     return summary
+
+
+def remove_shards(folder: Path) -> None:
+    """Remove what `collect` wrote into its folder, and the folder if there is nothing else in it."""
+    for shard in (*folder.glob("episodes-*.jsonl"), folder / "manifest.json"):
+        shard.unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def _result(world: World, policy: str, task: Task, result: Trajectory | Lost) -> Trajectory | Reject:

@@ -8,15 +8,13 @@ exit code 1. With `hands_over` among the defaults, all arguments after the verb 
 
 import argparse
 import json
-import os
-import re
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from importlib import import_module, metadata
+from collections.abc import Sequence
+from importlib import import_module
 from typing import Any, NoReturn
 
 from wm_plugin.errors import UserError, nearest
+from wm_plugin.runtime.command import exit_code, output
 
 VERBS = ("demo", "masks", "doctor", "train", "data", "env", "eval")
 _EPILOG = """first steps:
@@ -25,7 +23,7 @@ _EPILOG = """first steps:
   wm demo               what does it change? (a few minutes on one CPU)
 
 In your own run, replace trl's GRPOTrainer by wm_plugin.trl.WorldModelGRPOTrainer(..., world_model=EchoConfig(coeff=0.05)).
-Every verb takes --json and then prints one JSON object. Exit codes: 0 done, 2 bad input, 1 anything else."""
+Every verb takes --json and then prints one JSON object. Exit codes: 0 done, 2 bad input, 130 interrupted, 1 anything else."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -37,6 +35,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see {self.prog} --help")
+
+    def print_help(self, file: Any = None) -> None:  # argparse keeps quiet where it cannot print
+        with output():
+            print(self.format_help(), end="", file=file)
 
     def refuse(self, extras: Sequence[str]) -> NoReturn:
         """Raise the error for arguments that no flag takes."""
@@ -68,33 +70,7 @@ def make_parser() -> tuple[Parser, dict[str, Parser]]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns the exit code: 0 done, 2 bad input, 1 anything else, 130 interrupted."""
-    try:
-        return _run(list(sys.argv[1:] if argv is None else argv))
-    except UserError as error:
-        print(f"wm: {_one_line(str(error))}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    except OSError as error:  # a full disk, a folder that may not be written to, an output that was closed
-        if error.errno is None:
-            raise  # not the system's
-        where = f"{error.filename}: " if error.filename is not None else ""
-        with suppress(OSError, ValueError, AttributeError):
-            print(f"wm: {_one_line(f'{where}{error.strerror or error}')}", file=sys.stderr)
-        return 1
-
-
-@contextmanager
-def _output() -> Iterator[None]:
-    """For printing, and nothing else: if the reader closes the pipe, as `head` does, the command ends quietly."""
-    try:
-        yield
-        sys.stdout.flush()
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python must not flush into the pipe again
-        if isinstance(error, BrokenPipeError):
-            raise SystemExit(1) from None
-        raise
+    return exit_code(lambda: _run(list(sys.argv[1:] if argv is None else argv)), "wm")
 
 
 def _run(argv: list[str]) -> int:
@@ -106,7 +82,7 @@ def _run(argv: list[str]) -> int:
     except SystemExit as done:  # --help
         return int(done.code or 0)
     if args.version:
-        with _output():
+        with output():
             print(f"wm-plugin {_version()}")
         return 0
     if args.verb is None:
@@ -121,7 +97,7 @@ def _run(argv: list[str]) -> int:
     if extras:
         verb.refuse(extras)
     result: dict[str, Any] = args.run(args)
-    with _output():
+    with output():
         if args.json:
             print(json.dumps(result))
         elif show := getattr(args, "show", None):
@@ -130,15 +106,12 @@ def _run(argv: list[str]) -> int:
 
 
 def _version() -> str:
+    from importlib import metadata  # half the time of `wm --help`
+
     try:
         return metadata.version("wm-plugin")
     except metadata.PackageNotFoundError:
         return "(a checkout that is not installed)"
-
-
-def _one_line(text: str) -> str:
-    """A message in one line, with control characters escaped: names in it may come from anywhere."""
-    return re.sub(r"[^ -~\u00a0-\U0010ffff]", lambda match: ascii(match.group())[1:-1], " ".join(text.split()))
 
 
 if __name__ == "__main__":

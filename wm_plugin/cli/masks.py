@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from wm_plugin.cli.rollouts import example, example_tokenizer, first, inspect_row, read_rows, read_text, write_text
+from wm_plugin.cli.rollouts import example, example_tokenizer, first, inspect_row, read_rows, read_text
 from wm_plugin.errors import MissingExtraError, UserError, nearest
 from wm_plugin.tokens.tokenizer import load_tokenizer, turn_ends
+from wm_plugin.trajectories.outputs import check_apart, check_out, write_text
 
 _LONGEST = 60  # characters of a span in a pipe
 _DESCRIPTION = """Show which tokens of rollouts the world-model objective counts, with the code of training.
@@ -53,6 +54,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         )
     if args.limit < 0:
         raise UserError(f"--limit is {args.limit}; write a number of rollouts, or 0 for all")
+    if args.html:
+        check_out(Path(args.html))
+        inputs = [args.rollouts, args.tokenizer, args.chat_template, args.config]
+        check_apart(inputs, {"--html": Path(args.html)})
     settings = _settings(args)
     config = _config(args, settings)
     rows, more = ([example()], False) if args.example else first(read_rows(Path(args.rollouts)), args.limit)
@@ -74,9 +79,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             raise UserError(f"{where}: {error}") from error
     tools = summary(inspection for _, inspection in inspections)
     if args.html:
-        write_text(
-            Path(args.html), "--html", to_page(f"Which tokens count: {args.rollouts or 'an example'}", inspections)
-        )
+        write_text(Path(args.html), to_page(f"Which tokens count: {args.rollouts or 'an example'}", inspections))
     return {
         "rollouts": [
             {

@@ -98,14 +98,6 @@ def read_text(path: Path, what: str) -> str:
         raise UserError(f"{what}: {str(path)!r} is not UTF-8 text (byte {error.start})") from None
 
 
-def write_text(path: Path, what: str, text: str) -> None:
-    """Write a text to a file; arguments and errors as `read_text`."""
-    try:
-        path.write_text(text, encoding="utf-8", errors="replace")  # decoded tokens may hold half surrogate pairs
-    except OSError as error:
-        raise UserError(f"{what}: {str(path)!r} cannot be written ({error.strerror})") from None
-
-
 def _lines(path: Path) -> Iterator[Row]:
     for number, line in enumerate(read_text(path, "ROLLOUTS").split("\n"), 1):
         if line.strip():
@@ -122,6 +114,8 @@ def _lines(path: Path) -> Iterator[Row]:
 def _parquet(path: Path) -> Iterator[Row]:
     try:
         for number, row in enumerate(parquet.rows(path, _COLUMNS), 1):
+            if isinstance(row, RowError):
+                raise UserError(f"{path}, row {number}: {row}")
             yield f"{path}, row {number}", row
     except RowError as error:
         raise UserError(f"{path}: {error}") from None

@@ -15,6 +15,7 @@ from typing import Any
 
 from wm_plugin.errors import MissingExtraError
 from wm_plugin.tokens.view import LEGEND, Token, to_html, visible
+from wm_plugin.trajectories.outputs import write_text
 
 try:
     import jinja2
@@ -137,7 +138,7 @@ def render(report: Report) -> str:
 def write(report: Report, path: str | Path) -> Path:
     """Write the HTML document to `path`."""
     path = Path(path)
-    path.write_text(render(report), encoding="utf-8")
+    write_text(path, render(report))
     return path
 
 

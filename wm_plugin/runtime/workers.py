@@ -7,10 +7,12 @@ import contextlib
 import multiprocessing
 import multiprocessing.connection
 import queue
+import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from typing import Any
 
 from wm_plugin.errors import UserError
@@ -25,6 +27,17 @@ class Lost:
 
     kind: str
     reason: str
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Processes that are started in here never hear of Ctrl-C: a terminal sends it to all, and the first one is to answer."""
+    resource_tracker.ensure_running()  # its start would end the block
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # started processes have the same
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Processes:
@@ -146,7 +159,8 @@ class _Process:
         context = multiprocessing.get_context("spawn")
         self.connection, there = context.Pipe()
         self._process = context.Process(target=_serve, args=(there, start, arguments), daemon=True)
-        self._process.start()
+        with uninterrupted():
+            self._process.start()
         there.close()
         self._timeout = timeout
         self._ready = False  # a task's time only runs once the process has started

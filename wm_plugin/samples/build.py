@@ -80,7 +80,8 @@ def build(
     if max_tokens is not None and tokenizer is None:
         raise UserError("max_tokens needs a tokenizer to count with")
     check_rows_out(Path(out), host, KINDS[kind].form)
-    check_apart([source, *corpora], {"--out": Path(out)})
+    tokenizer_path = tokenizer if isinstance(tokenizer, str | Path) else None
+    check_apart([source, *corpora, prompts, tokenizer_path], {"--out": Path(out)})
     report = Report()
     made = samples(
         source,

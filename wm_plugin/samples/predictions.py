@@ -105,10 +105,13 @@ def same_settings(path: Path, settings: dict[str, Any], what: str) -> None:
     """Store the settings that a folder's contents depend on at `path`, or compare them with those stored there.
 
     Raises:
-        UserError: they differ; names the settings that do.
+        UserError: they differ; names the settings that do. Or there cannot be such a folder.
     """
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"{path.parent}: cannot be made ({error.strerror})") from None
         if any(path.parent.glob("predictions-*.jsonl")):
             raise UserError(
                 f"{path.parent}: there are predictions in it without their {path.name}; name another folder"

@@ -4,6 +4,7 @@ by an agent that runs short queries and misspells some.
 
 import argparse
 import random
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from wm_plugin.agents.rollout import play
 from wm_plugin.agents.scripted import call, scripted
 from wm_plugin.environments import sql
 from wm_plugin.environments.grid import MAX_TURNS, GridEnvironment, dataset_rows, expert, wanderer
+from wm_plugin.runtime.command import exit_code, output
 from wm_plugin.trajectories.schema import Source, Trajectory
 from wm_plugin.trajectories.write import write
 
@@ -60,7 +62,7 @@ def _misspell(rng: random.Random, name: str) -> str:
 ROLLOUTS = {"grid": rollouts, "sql": sql_rollouts}
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m wm_plugin.tiny.rollouts", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="X.jsonl; its folder is made")
     parser.add_argument("--environment", choices=ROLLOUTS, default="grid")
@@ -71,8 +73,10 @@ def main(arguments: list[str] | None = None) -> None:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     trajectories = ROLLOUTS[options.environment](options.count, options.seed, held_out=options.held_out)
     counts = write(trajectories, options.out)
-    print(f"{options.out}: {counts.trajectories} trajectories")
+    with output():
+        print(f"{options.out}: {counts.trajectories} trajectories")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_code(main, "wm_plugin.tiny.rollouts"))

@@ -78,6 +78,8 @@ def _role(observation: Observation) -> str:
 
 def _call_ids(calls: Sequence[Call], turn: int) -> list[str]:
     ids: list[str] = []
+    used: set[str] = set()
     for index, call in enumerate(calls):
-        ids.append(call.id if call.id and call.id not in ids else f"call_{turn}_{index}")
+        ids.append(call.id if call.id and call.id not in used else f"call_{turn}_{index}")
+        used.add(ids[-1])
     return ids

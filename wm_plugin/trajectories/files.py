@@ -9,7 +9,7 @@ import math
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -18,7 +18,7 @@ import ijson
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories import parquet
 from wm_plugin.trajectories.errors import RowError
-from wm_plugin.untrusted import LARGEST, LEVELS, Nesting, deeper, loads
+from wm_plugin.untrusted import LARGEST, LEVELS, BoundsError, Nesting, deeper, loads
 
 Layout = Literal["lines", "array", "document", "one", "parquet"]
 _HEAD = 1 << 16  # bytes by which `head` tells the layout
@@ -27,7 +27,7 @@ _ROWS = 20  # of an array, for the same purpose
 _BUFFER = 1 << 22  # bytes; ijson scans a long string from its start for every buffer
 _RAW = 1 << 10  # bytes of a line too long to be read that are kept with its rejection
 # What ijson and the file raise on a broken document.
-BROKEN = (ijson.JSONError, UnicodeDecodeError, RecursionError, OSError, EOFError, zlib.error)
+BROKEN = (ijson.JSONError, UnicodeDecodeError, RecursionError, OSError, EOFError, zlib.error, BoundsError)
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,11 @@ def head(path: Path) -> Head:
         UserError: the file is empty, or neither JSON nor parquet.
     """
     if path.suffix == ".parquet":
-        first = next(_rows(path), None)
-        if first is None:
+        samples = islice(_rows(path), _ROWS)  # the first of them may be too large
+        sample = next(samples, None)
+        if sample is None:
             raise UserError(f"{path}: the file is empty")
-        return Head("parquet", first.value or {})
+        return Head("parquet", next((record.value for record in chain([sample], samples) if record.value), {}))
     try:
         with open_file(path) as file:
             start = file.read(_HEAD)
@@ -135,7 +136,7 @@ def _rows(path: Path) -> Iterator[Record]:
     row = 0
     try:
         for value in parquet.rows(path):
-            yield Record(row, value)
+            yield Record(row, error=value) if isinstance(value, RowError) else Record(row, value)
             row += 1
     except RowError as error:
         yield Record(row, error=error)
@@ -161,9 +162,12 @@ def _bounded(file: IO[bytes]) -> Iterator[tuple[bytes, int]]:
     while line := file.readline(LARGEST + 1):
         length = len(line)
         if length > LARGEST and not line.endswith(b"\n"):
-            while not (more := file.readline(_BUFFER)).endswith(b"\n") and more:
+            more = line
+            while more and not more.endswith(b"\n"):
+                more = file.readline(_BUFFER)
                 length += len(more)
-            length += len(more)
+                if line.isspace() and more and not more.isspace():
+                    line = line[:-1] + b"?"  # the line as a whole is not empty
         yield line, length
 
 
@@ -199,7 +203,7 @@ def items(path: Path, place: str) -> Iterator[Record]:
     row = 0
     with open_file(path) as file:
         try:
-            stream = Shallow(file)
+            stream = Shallow(file, place)
             for value in ijson.items(stream, place, use_float=True, buf_size=_BUFFER, multiple_values=place == ""):
                 yield stream.record(row, value, place)
                 row += 1
@@ -222,7 +226,7 @@ def pairs(path: Path, place: str = "") -> Iterator[tuple[str, Record]]:
     row = 0
     with open_file(path) as file:
         try:
-            stream = Shallow(file)
+            stream = Shallow(file, f"{place}.key".strip("."))
             for key, value in ijson.kvitems(stream, place, use_float=True, buf_size=_BUFFER):
                 yield key, stream.record(row, value, f"{place}.key".strip("."))
                 row += 1
@@ -253,20 +257,36 @@ def _load_whole(path: Path) -> Any:
 
 
 class Shallow:
-    """A file to be parsed as a stream, without what is nested too deeply: the streaming parser's memory grows with the depth."""
+    """A file to be parsed as a stream, within bounds: the streaming parser's memory grows with the depth, and with each value.
 
-    def __init__(self, file: IO[bytes]) -> None:
+    What is nested too deeply is left out. A value that is too large ends the stream with an error.
+
+    Args:
+        place: of the values, as for `items`; what lies elsewhere is bounded too, each part of it.
+    """
+
+    def __init__(self, file: IO[bytes], place: str = "item") -> None:
         self._file = file
         self._nesting = Nesting()
+        self._outside = len(place.split(".")) if place else 0  # the level between two values
+        self._length = 0  # of the value that has begun
 
     def read(self, size: int = -1) -> bytes:
         while piece := self._file.read(size):
-            if kept := self._nesting.cut(piece):  # an empty answer would be the file's end
+            kept = self._nesting.cut(piece)
+            lowest = self._nesting.lowest
+            if lowest is not None and lowest <= self._outside:
+                self._length = 0
+            self._length += len(kept)
+            if self._length > LARGEST:
+                raise BoundsError(f"a value of more than {LARGEST:,} bytes; what follows it is not read")
+            if kept:  # an empty answer would be the file's end
                 return kept
         return b""
 
     def record(self, row: int, value: Any, place: str) -> Record:
         """A value as a record; one that was too deep has an error instead."""
+        self._length = 0
         return _checked(row, value, place) if self._nesting.too_deep else Record(row, value)
 
 
@@ -278,6 +298,8 @@ def _checked(row: int, value: Any, place: str) -> Record:
 
 
 def _broken(error: Exception) -> RowError:
+    if isinstance(error, BoundsError):
+        return RowError(str(error), "out of bounds")
     return RowError(f"the document breaks off here ({_line(error)})", "broken document")
 
 

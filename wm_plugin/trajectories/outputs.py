@@ -3,15 +3,17 @@
 import fcntl
 import hashlib
 import os
+import shutil
+import signal
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from wm_plugin.errors import UserError
 
-_UNFINISHED = ".unfinished"
+_SUFFIX = ".unfinished"
 
 
 def check_out(path: Path, suffixes: Sequence[str] = ()) -> None:
@@ -24,7 +26,7 @@ def check_out(path: Path, suffixes: Sequence[str] = ()) -> None:
         raise UserError(f"{path}: write a name that ends in {' or '.join(suffixes)}")
     try:
         if not path.parent.is_dir():
-            raise UserError(f"{path.parent}: there is no such folder")
+            raise UserError(f"{path.parent}: there is no such folder, so {path.name} cannot be written")
         mode = path.stat().st_mode
     except FileNotFoundError:
         return
@@ -36,10 +38,11 @@ def check_out(path: Path, suffixes: Sequence[str] = ()) -> None:
         raise UserError(f"{path}: is {'a folder' if stat.S_ISDIR(mode) else 'no regular file'}; name a file")
 
 
-def check_apart(inputs: Iterable[str | Path], outs: Mapping[str, Path]) -> None:
+def check_apart(inputs: Iterable[str | Path | None], outs: Mapping[str, Path]) -> None:
     """Refuse outputs that are one of the inputs or each other, by whatever name: a link to it, or another path.
 
     Args:
+        inputs: files, and folders of files, such as a tokenizer's. None and names that are no files are none.
         outs: the files to be written, by the setting that the error names.
 
     Raises:
@@ -47,8 +50,8 @@ def check_apart(inputs: Iterable[str | Path], outs: Mapping[str, Path]) -> None:
     """
     places: dict[object, str] = {}
     for source in inputs:
-        for key in _identities(Path(source)):
-            places[key] = f"the source {source}"
+        for file in _files(source) if source is not None else ():
+            places |= dict.fromkeys(_identities(file), f"the source {file}")
     for name, out in outs.items():
         keys = _identities(out)
         for key in keys:
@@ -57,60 +60,138 @@ def check_apart(inputs: Iterable[str | Path], outs: Mapping[str, Path]) -> None:
         places |= dict.fromkeys(keys, name)
 
 
+def _files(source: str | Path) -> list[Path]:
+    path = Path(source)
+    try:
+        return sorted(path.iterdir()) if path.is_dir() else [path]
+    except (OSError, ValueError):
+        return []
+
+
 def _identities(path: Path) -> list[object]:
     """What two names of one file have in common: the path without links, and the file's own number if it exists."""
-    identities: list[object] = [os.path.realpath(path)]
     try:
+        identities: list[object] = [os.path.realpath(path)]
         status = path.stat()
-    except (OSError, ValueError):
+    except FileNotFoundError:
         return identities
+    except (OSError, ValueError):  # no name of a file
+        return []
     # devices are no files: they may be written to by several
     return [*identities, (status.st_dev, status.st_ino)] if stat.S_ISREG(status.st_mode) else []
 
 
 @contextmanager
-def atomic(path: Path) -> Iterator[Path]:
-    """A temporary name to write under. It becomes `path` at the end, unless something failed or it was removed.
+def atomic(path: Path, keep: Callable[[], bool] = lambda: True) -> Iterator[Path]:
+    """A temporary name to write under. It becomes `path` at the end, unless something failed.
 
     The name cannot be guessed, and the file is new: nobody can have put a link there. It is locked while it is written, so that
     the next run tells the files of a killed one from those of one that is running, and removes them.
+
+    Args:
+        keep: asked at the end; if it says no, there is no file.
+
+    Raises:
+        UserError: the place cannot be written to.
     """
-    prefix = f".wm-{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]}-"
-    for left in path.parent.glob(f"{prefix}*{_UNFINISHED}"):
-        _remove_unlocked(left)
-    try:
-        descriptor, name = tempfile.mkstemp(_UNFINISHED, prefix, path.parent)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror})") from None
-    unfinished = Path(name)
-    try:
-        _lock(descriptor)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(unfinished, 0o666 & ~mask)  # as `open` makes it
+    with _unfinished(path, _new_file) as unfinished:
+        unfinished.chmod(0o666 & ~_mask())  # as `open` makes it
         yield unfinished
-        if unfinished.exists():
+        if keep():
             os.replace(unfinished, path)
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """As `atomic`, for a folder that does not exist."""
+    with _unfinished(path, _new_folder) as unfinished:
+        unfinished.chmod(0o777 & ~_mask())
+        yield unfinished
+        os.replace(unfinished, path)
+
+
+@contextmanager
+def work_folder(path: Path) -> Iterator[Path]:
+    """A new folder beside `path`, for what `path` is made of; for this user alone, and removed at the end."""
+    with _unfinished(path, _new_folder) as unfinished:
+        yield unfinished
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text, completely or not at all. Half surrogate pairs, which decoded tokens may hold, become question marks."""
+    with atomic(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8", errors="replace")
+
+
+@contextmanager
+def _unfinished(path: Path, make: Callable[[str, Path], tuple[int, str]]) -> Iterator[Path]:
+    prefix = f".wm-{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]}-"
+    for left in path.parent.glob(f"{prefix}*{_SUFFIX}"):
+        _remove_unlocked(left)
+    # an interrupt waits until there is a place from which the file will be removed
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        try:
+            descriptor, name = make(prefix, path.parent)
+            while not _hold(descriptor, name):  # another run took it for a killed one's
+                os.close(descriptor)
+                descriptor, name = make(prefix, path.parent)
+        except OSError as error:
+            raise UserError(f"{path}: cannot be written ({error.strerror})") from None
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            yield Path(name)
+        finally:
+            _remove(Path(name))
+            os.close(descriptor)
     finally:
-        unfinished.unlink(missing_ok=True)
-        os.close(descriptor)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _mask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _new_file(prefix: str, folder: Path) -> tuple[int, str]:
+    return tempfile.mkstemp(_SUFFIX, prefix, folder)
+
+
+def _new_folder(prefix: str, folder: Path) -> tuple[int, str]:
+    name = tempfile.mkdtemp(_SUFFIX, prefix, folder)
+    return os.open(name, os.O_RDONLY | os.O_NOFOLLOW), name
+
+
+def _hold(descriptor: int, name: str) -> bool:
+    """Lock a new file. Whether it is still there: another run that looks for unfinished ones may have come first."""
+    with suppress(OSError):  # the file system has no locks
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.lstat(name))
+    except FileNotFoundError:
+        return False
 
 
 def _remove_unlocked(path: Path) -> None:
+    """Remove an unfinished file or folder if no run has it."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+        descriptor = os.open(path, (os.O_RDONLY if path.is_dir() else os.O_RDWR) | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return  # a link, or another user's
     try:
-        if _lock(descriptor):
-            path.unlink(missing_ok=True)
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # we make nothing else
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove(path)
+    except OSError:
+        pass  # another process has it, or the file system has no locks
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False  # another process has it, or the file system has no locks
-    return True
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

@@ -5,14 +5,21 @@ are joined in order, so that memory stays that of one part per process whatever 
 """
 
 import multiprocessing
+import os
 import shutil
+import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
+from wm_plugin.errors import UserError
+from wm_plugin.runtime.workers import uninterrupted
 from wm_plugin.trajectories.fields import check
+from wm_plugin.trajectories.outputs import work_folder
 from wm_plugin.trajectories.readers import PART, Part, parts, read, read_part
 from wm_plugin.trajectories.schema import Trajectory
 from wm_plugin.trajectories.write import Counts, outputs, write, write_parquet
@@ -38,17 +45,18 @@ def convert(
         watch: passes finished parts through in order, for a progress bar.
 
     Raises:
-        UserError: as `read_rows` and `write`.
+        UserError: as `read_rows` and `write`; or a process died.
     """
     counts, sources = Counts(), list(sources)
     source_parts = (part for source in sources for part in parts(source, format, size=size))
     with (
         outputs(out, rejects, counts, sources) as (unfinished, reject_file),
-        TemporaryDirectory(dir=unfinished.parent, prefix=f"{unfinished.name}.") as folder,
+        work_folder(Path(out)) as folder,
+        closing(_shards(source_parts, folder, workers, strict)) as made,
     ):
 
         def shards() -> Iterator[Path]:
-            for kept, rejected, part_counts in watch(_shards(source_parts, Path(folder), workers, strict)):
+            for kept, rejected, part_counts in watch(made):
                 counts.merge(part_counts)
                 if rejected.exists():
                     with rejected.open("rb") as file:
@@ -67,18 +75,36 @@ def convert(
     return counts
 
 
-def _shards(source_parts: Iterator[Part], folder: Path, workers: int, strict: bool) -> Iterator[Shard]:
-    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+def _shards(source_parts: Iterator[Part], folder: Path, workers: int, strict: bool) -> Generator[Shard, None, None]:
+    theirs, ours = multiprocessing.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _end_with, (theirs,))
+    running: deque[Future[Shard]] = deque()
     try:
-        running: deque[Future[Shard]] = deque()
         for number, part in enumerate(source_parts):
-            running.append(pool.submit(_convert, part, folder / f"{number}.jsonl", strict))
+            with uninterrupted():
+                running.append(pool.submit(_convert, part, folder / f"{number}.jsonl", strict))
             if len(running) > 2 * workers:
                 yield running.popleft().result()
         while running:
             yield running.popleft().result()
+        pool.shutdown()
+    except BrokenProcessPool:
+        raise UserError("a process died, perhaps of too little memory; write a smaller number of workers") from None
     finally:
+        ours.close()  # what still runs ends now
         pool.shutdown(cancel_futures=True)
+        theirs.close()
+
+
+def _end_with(parent: Connection) -> None:
+    """End this process when the parent closes its end of a pipe, or is killed."""
+
+    def wait() -> None:
+        with suppress(EOFError, OSError):
+            parent.recv()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _convert(part: Part, out: Path, strict: bool) -> Shard:

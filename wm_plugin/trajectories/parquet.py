@@ -6,31 +6,89 @@ from typing import Any
 
 from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.trajectories.errors import RowError
+from wm_plugin.untrusted import LARGEST, LEVELS
 
 _ROWS = 64  # in memory at once; a row may hold a whole rollout
+_NUMBER = 8  # bytes
+_TOO_LARGE = f"a row of more than {LARGEST:,} bytes"
 
 
-def rows(path: Path, columns: Container[str] | None = None) -> Iterator[dict[str, Any]]:
-    """The rows of a file, without nulls.
+def rows(path: Path, columns: Container[str] | None = None) -> Iterator[dict[str, Any] | RowError]:
+    """The rows of a file, without nulls; an error in place of a row that is too large.
 
     Args:
         columns: the columns to read; None reads all.
 
     Raises:
-        UserError: it is not a parquet file.
-        RowError: the file is broken from this row on.
+        UserError: it is not a parquet file, or its columns are nested too deeply.
+        RowError: the file is broken from this row on, or holds rows there that are too large to be told apart.
     """
     pyarrow, parquet = pyarrow_modules()
     try:
         file = parquet.ParquetFile(path)
-    except (OSError, pyarrow.ArrowException) as error:
+        schema, metadata = file.schema_arrow, file.metadata
+        if _deeper([field.type for field in schema], LEVELS):
+            raise UserError(f"{path}: its columns are nested more than {LEVELS} levels deep")
+        # A text may be there once, for many rows; as a dictionary it stays so until we know what the row would take.
+        leaves = [file.schema.column(place) for place in range(len(file.schema))]
+        texts = [
+            leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and leaf.converted_type != "DECIMAL"
+        ]
+        file = parquet.ParquetFile(path, read_dictionary=texts)
+    except (OSError, MemoryError, pyarrow.ArrowException) as error:
         raise UserError(f"{path}: cannot be read as parquet ({_line(error)})") from None
-    names = None if columns is None else [name for name in file.schema_arrow.names if name in columns]
+    names = [name for name in schema.names if columns is None or name in columns]
+    schema = pyarrow.schema([schema.field(name) for name in names])
     try:
-        for batch in file.iter_batches(_ROWS, columns=names):
-            yield from (_without_nulls(row) for row in batch.to_pylist())
-    except (OSError, ValueError, pyarrow.ArrowException) as error:
+        for group in range(metadata.num_row_groups):
+            row = _mean_size(metadata.row_group(group), names)
+            if row > LARGEST:
+                raise RowError(f"{_TOO_LARGE}; what follows it is not read", "out of bounds")
+            for batch in file.iter_batches(min(_ROWS, LARGEST // max(row, 1)), row_groups=[group], columns=names):
+                whole = _size(batch.to_struct_array(), pyarrow) <= LARGEST
+                for piece in [batch] if whole else (batch.slice(place, 1) for place in range(batch.num_rows)):
+                    if not whole and _size(piece.to_struct_array(), pyarrow) > LARGEST:
+                        yield RowError(_TOO_LARGE, "out of bounds")
+                    else:
+                        values = pyarrow.Table.from_batches([piece]).cast(schema).to_pylist()
+                        yield from map(_without_nulls, values)
+    except (OSError, ValueError, MemoryError, RecursionError, pyarrow.ArrowException) as error:
         raise RowError(f"the file breaks off here ({_line(error)})", "broken document") from None
+
+
+def _deeper(types: list[Any], levels: int) -> bool:
+    """Whether columns have more than so many levels."""
+    for _ in range(levels):
+        types = [kind.field(place).type for kind in types for place in range(kind.num_fields)]
+        if not types:
+            return False
+    return True
+
+
+def _mean_size(group: Any, names: list[str]) -> int:
+    """Bytes of a row of a group of rows, on average, by what the file says of itself: before anything is read."""
+    columns = [group.column(place) for place in range(group.num_columns)]
+    chosen = [column for column in columns if column.path_in_schema.startswith(tuple(names))]
+    # a number that is repeated takes no place in the file
+    total: int = sum(max(column.total_uncompressed_size, _NUMBER * column.num_values) for column in chosen)
+    return -(-total // max(int(group.num_rows), 1))
+
+
+def _size(array: Any, pyarrow: Any) -> int:
+    """Bytes of the values of an array, each text as often as it is there."""
+    if isinstance(array, pyarrow.DictionaryArray):
+        if str(array.dictionary.type).removeprefix("large_") not in ("string", "binary"):
+            return _NUMBER * len(array)
+        lengths = pyarrow.compute.binary_length(array.dictionary).take(array.indices)
+        return _NUMBER * len(array) + (pyarrow.compute.sum(lengths).as_py() or 0)
+    if not array.type.num_fields:
+        return int(array.nbytes)
+    if isinstance(array, pyarrow.MapArray):
+        first, last = (array.offsets[place].as_py() for place in (0, -1))
+        parts = [array.keys[first:last], array.items[first:last]]
+    else:
+        parts = array.flatten()  # of an object its columns, of lists all that is in them
+    return _NUMBER * len(array) + sum(_size(part, pyarrow) for part in (parts if isinstance(parts, list) else [parts]))
 
 
 def _without_nulls(value: Any) -> Any:
@@ -55,6 +113,7 @@ def pyarrow_modules() -> tuple[Any, Any]:
     """
     try:
         import pyarrow
+        import pyarrow.compute
         import pyarrow.parquet
     except ModuleNotFoundError as error:
         raise MissingExtraError("parquet", "pyarrow", "parquet") from error

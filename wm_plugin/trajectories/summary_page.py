@@ -8,8 +8,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.errors import MissingExtraError
 from wm_plugin.tokens.view import visible
+from wm_plugin.trajectories.outputs import check_out, write_text
 from wm_plugin.trajectories.summary import Summary
 
 LONGEST = 4000  # characters of a text on the page
@@ -81,8 +82,6 @@ def write_page(summaries: Mapping[str, tuple[Summary, Mapping[str, Any]]], path:
         lengths=lengths,
     )
     path = Path(path)
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror})") from None
+    check_out(path)
+    write_text(path, text)
     return path

@@ -34,12 +34,20 @@ def categories(message: Mapping[str, Any], results: Sequence[Mapping[str, Any]])
         action = action_of(message)
     except RowError:
         return ["other"] * len(results)
-    waiting = list(range(len(action.calls)))
+    waiting = dict.fromkeys(range(len(action.calls)))
+    by_name: dict[str, list[int]] = {}
+    for k in reversed(waiting):
+        by_name.setdefault(action.calls[k].name, []).append(k)
+    following = iter(range(len(action.calls)))
     names = []
     for result in results:
-        call = next((k for k in waiting if action.calls[k].name == result.get("name")), waiting[0] if waiting else None)
+        name = result.get("name")
+        of_tool = by_name.get(name, []) if isinstance(name, str) else []
+        while of_tool and of_tool[-1] not in waiting:
+            of_tool.pop()
+        call = of_tool.pop() if of_tool else next((k for k in following if k in waiting), None)
         if call is not None:
-            waiting.remove(call)
+            del waiting[call]
         names.append(category(action_text(action, call), text_of(result.get("content"))))
     return names
 

@@ -70,7 +70,7 @@ def write(
     rejects: str | Path | None = None,
     *,
     strict: bool = False,
-    sources: Iterable[str | Path] = (),
+    sources: Iterable[str | Path | None] = (),
 ) -> Counts:
     """Write trajectories to `out` (.jsonl or .parquet), and rejected rows with their reasons to `rejects`.
 
@@ -92,7 +92,7 @@ def write(
 
 @contextmanager
 def outputs(
-    out: str | Path, rejects: str | Path | None, counts: Counts, sources: Iterable[str | Path] = ()
+    out: str | Path, rejects: str | Path | None, counts: Counts, sources: Iterable[str | Path | None] = ()
 ) -> Iterator[tuple[Path, IO[bytes]]]:
     """The temporary file for trajectories, and the open file for rejected rows. Both get their names if nothing failed.
 
@@ -100,19 +100,23 @@ def outputs(
         UserError: another suffix, a folder that does not exist, or an output that is one of `sources` or the other output.
     """
     out = Path(out)
+    rejects_path = check_outputs(out, rejects, sources)
+    with atomic(out) as unfinished, atomic(rejects_path, lambda: counts.rejected.total() > 0) as unfinished_rejects:
+        with unfinished_rejects.open("wb") as reject_file:
+            yield unfinished, reject_file
+        if not counts.rejected and _holds_rejects(rejects_path):  # of an earlier run
+            rejects_path.unlink()
+
+
+def check_outputs(out: Path, rejects: str | Path | None = None, sources: Iterable[str | Path | None] = ()) -> Path:
+    """Refuse outputs of `write` that cannot be written or are one of `sources`. Returns where rejected rows go."""
     check_out(out, SUFFIXES)
     rejects_path = out.with_name(f"{out.stem}.rejects.jsonl") if rejects is None else Path(rejects)
     check_out(rejects_path)
     if rejects is None and rejects_path.exists() and rejects_path.stat().st_size and not _holds_rejects(rejects_path):
         raise UserError(f"{rejects_path}: holds something else than rejected rows; name another file with --rejects")
     check_apart(sources, {"--out": out, "--rejects": rejects_path})
-    with atomic(out) as unfinished, atomic(rejects_path) as unfinished_rejects:
-        with unfinished_rejects.open("wb") as reject_file:
-            yield unfinished, reject_file
-        if not counts.rejected:
-            unfinished_rejects.unlink()
-            if _holds_rejects(rejects_path):  # of an earlier run
-                rejects_path.unlink()
+    return rejects_path
 
 
 def _holds_rejects(path: Path) -> bool:
@@ -125,7 +129,9 @@ def _holds_rejects(path: Path) -> bool:
         return False
 
 
-def write_transitions(transitions: Iterable[Transition], out: str | Path, sources: Iterable[str | Path] = ()) -> int:
+def write_transitions(
+    transitions: Iterable[Transition], out: str | Path, sources: Iterable[str | Path | None] = ()
+) -> int:
     """Write transitions to a .jsonl file, none of `sources`. Returns their number.
 
     Raises:

@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import os
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +15,7 @@ from trl import SFTConfig, SFTTrainer
 from wm_plugin.errors import UserError
 from wm_plugin.samples.predictions import same_settings
 from wm_plugin.tokens.tokenizer import load_tokenizer
+from wm_plugin.trajectories.outputs import atomic_folder
 
 
 def train_world_model(
@@ -73,25 +72,24 @@ def train_world_model(
         same_settings(out / "training.json", settings, "a model")
         return out
 
-    unfinished = out.with_name(f"{out.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    trainer = _trainer(
-        str(model),
-        Dataset.from_list(list(rows)),
-        output_dir=str(unfinished),
-        num_train_epochs=epochs,
-        learning_rate=learning_rate,
-        max_length=max_length,
-        seed=seed,
-        **_batches(batch_size, micro_batch_size),
-    )
-    trainer.train()
-    dtype = AutoConfig.from_pretrained(str(model)).dtype
-    if dtype is not None:
-        trainer.model.to(dtype)
-    trainer.save_model(str(unfinished))
-    same_settings(unfinished / "training.json", settings, "a model")
-    os.replace(unfinished, out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_folder(out) as unfinished:
+        trainer = _trainer(
+            str(model),
+            Dataset.from_list(list(rows)),
+            output_dir=str(unfinished),
+            num_train_epochs=epochs,
+            learning_rate=learning_rate,
+            max_length=max_length,
+            seed=seed,
+            **_batches(batch_size, micro_batch_size),
+        )
+        trainer.train()
+        dtype = AutoConfig.from_pretrained(str(model)).dtype
+        if dtype is not None:
+            trainer.model.to(dtype)
+        trainer.save_model(str(unfinished))
+        same_settings(unfinished / "training.json", settings, "a model")
     return out
 
 

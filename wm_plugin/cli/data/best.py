@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     if args.host not in rows.HOSTS:
         raise UserError(f"--host: there is no host {args.host!r}{nearest(args.host, rows.HOSTS)}")
     rows.check_rows_out(out, args.host, "sft")
-    check_apart([args.source], {"--out": out})
+    check_apart([args.source, args.model, args.prompts, args.embedding_model], {"--out": out})
     prompts, judge, report = (
         load(args.prompts),
         real_valued(args.judge, args.embedding_model, args.embedding_server),

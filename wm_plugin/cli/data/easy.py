@@ -134,8 +134,9 @@ def _check(args: argparse.Namespace, out: Path) -> None:
 
     predictor.check(args, {"--model": args.model, "--filter-model": args.filter_model})
     check_out(out, (".jsonl",))
-    sources = filter(None, (args.source, args.filter_data))
-    check_apart(sources, {"--out": out, "the scores": scores_path(out)})
+    models = (args.model, args.filter_model, args.embedding_model)
+    check_out(scores_path(out))
+    check_apart([args.source, args.filter_data, args.prompts, *models], {"--out": out, "the scores": scores_path(out)})
     if args.threshold is not None and args.target_easy_share is not None:
         raise UserError("--target-easy-share finds the threshold: leave it or --threshold out")
     if args.filter_data and not args.model:

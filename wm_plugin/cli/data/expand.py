@@ -46,7 +46,7 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`transitions` and `validation`: how many were written to each file."""
     from wm_plugin.trajectories.expand import expand, is_validation
-    from wm_plugin.trajectories.outputs import check_apart
+    from wm_plugin.trajectories.outputs import check_apart, check_out
     from wm_plugin.trajectories.readers import read
     from wm_plugin.trajectories.write import write_transitions
 
@@ -55,7 +55,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     share = args.validation_share
     if (args.history_tokens is None) is not (args.tokenizer is None):
         raise UserError("--history-tokens TOKENS and --tokenizer PATH go together: give both or none")
-    check_apart([args.source], {"--out": out, "--validation-share": held_out} if share else {"--out": out})
+    outs = {"--out": out, "--validation-share": held_out} if share else {"--out": out}
+    for path in outs.values():
+        check_out(path, (".jsonl",))
+    check_apart([args.source, args.tokenizer], outs)
     count = token_counter(args.tokenizer) if args.tokenizer else None
 
     def side(validation: bool) -> Iterator[Any]:

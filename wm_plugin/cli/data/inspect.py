@@ -29,7 +29,7 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`datasets`: the figures of each source by its name; `html`, if a page was written."""
-    from wm_plugin.trajectories.outputs import check_apart
+    from wm_plugin.trajectories.outputs import check_apart, check_out
     from wm_plugin.trajectories.summary import Summary
 
     if args.samples < 0:
@@ -37,7 +37,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     if len(set(args.sources)) < len(args.sources):
         raise UserError("a source is named twice; name each once")
     if args.html:
-        check_apart(args.sources, {"--html": Path(args.html)})
+        check_out(Path(args.html))
+        inputs = [*args.sources, args.tokenizer, *map(_scores, map(Path, args.sources))]
+        check_apart(inputs, {"--html": Path(args.html)})
     measure = token_counter(args.tokenizer) if args.tokenizer else None
     summaries = {}
     for source in args.sources:
@@ -93,7 +95,7 @@ def _records(path: Path) -> Iterator[Any]:
 
 def _easy(source: Path) -> dict[str, float]:
     """The share of easy samples, where the easy filter left its scores beside the file."""
-    scores = source.with_name(f"{source.stem}.easy.jsonl")
+    scores = _scores(source)
     if not scores.is_file():
         return {}
     try:
@@ -101,3 +103,7 @@ def _easy(source: Path) -> dict[str, float]:
     except (ValueError, LookupError, TypeError, OSError):
         raise UserError(f"{scores}: not what wm data easy writes; remove it, or move it elsewhere") from None
     return {"easy_share": sum(flags) / len(flags)} if flags else {}
+
+
+def _scores(source: Path) -> Path:
+    return source.with_name(f"{source.stem}.easy.jsonl")

@@ -9,8 +9,9 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from wm_plugin.cli.env.support import NAME, add_row_arguments, find, rows
+from wm_plugin.cli.env.support import MOST_ROWS, NAME, add_row_arguments, find, rows
 from wm_plugin.errors import UserError
+from wm_plugin.runtime.command import output
 from wm_plugin.untrusted import loads
 
 HELP = "help shows this, expert takes the expert's next action, quit ends."
@@ -34,8 +35,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """`success`, `reward`, `turns` and `metrics` of the episode, and whether it was `over`."""
     from wm_plugin.environments.kit.protocol import report, tool_methods
 
-    if args.row < 0:
-        raise UserError(f"--row is {args.row}; write a number >= 0")
+    if not 0 <= args.row < MOST_ROWS:
+        raise UserError(f"--row is {args.row}; write a number >= 0, below {MOST_ROWS:,}")
     world = find(args.name)
     row = rows(world, args, args.row + 1)[args.row]
     environment, expert = world.make(), world.expert()
@@ -137,8 +138,8 @@ def _read() -> str | None:
     """The next line that is not empty; None at the end. Lines of a file are echoed, so that the transcript is complete."""
     while True:
         if sys.stdin.isatty():
-            sys.stdout.write("> ")
-            sys.stdout.flush()
+            with output():
+                sys.stdout.write("> ")
         line = sys.stdin.readline()
         if not line:
             return None
@@ -152,4 +153,5 @@ def _say(text: str) -> None:
     """Print text without control characters; characters that the terminal cannot encode are escaped."""
     text = re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda match: ascii(match.group())[1:-1], text)
     encoding = sys.stdout.encoding or "utf-8"
-    print(text.encode(encoding, errors="backslashreplace").decode(encoding), flush=True)
+    with output():
+        print(text.encode(encoding, errors="backslashreplace").decode(encoding))

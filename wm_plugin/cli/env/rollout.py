@@ -2,17 +2,18 @@
 
 import argparse
 import os
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wm_plugin.cli.data.support import progress
-from wm_plugin.cli.env.support import NAME, add_row_arguments, find, rows
+from wm_plugin.cli.env.support import MOST_ROWS, NAME, add_row_arguments, find, rows
 from wm_plugin.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from wm_plugin.agents.players import Player
     from wm_plugin.environments.worlds import World
+
+LONGEST = 10_000_000  # seconds
 
 
 def add_parser(steps: Any) -> argparse.ArgumentParser:
@@ -64,18 +65,20 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`episodes`, `success`, `turns`, `effective_share`, `invalid_share`, `lost`, `failed` by reason, and `calls` by tool."""
-    from wm_plugin.agents.collect import collect
+    from wm_plugin.agents.collect import collect, remove_shards
+    from wm_plugin.trajectories.write import check_outputs
 
     for flag, value in (("--count", args.count), ("--workers", args.workers), ("--max-turns", args.max_turns or 1)):
         if value < 1:
             raise UserError(f"{flag} is {value}; write a number >= 1")
-    if args.timeout is not None and args.timeout <= 0:
-        raise UserError(f"--timeout is {args.timeout:g}; write seconds > 0")
+    if args.count > MOST_ROWS:
+        raise UserError(
+            f"--count is {args.count}; write a number up to {MOST_ROWS:,}, and the rest with another --seed"
+        )
+    if args.timeout is not None and not 0 < args.timeout <= LONGEST:
+        raise UserError(f"--timeout is {args.timeout:g}; write seconds > 0, up to {LONGEST:,}")
     out = Path(args.out)
-    if not out.parent.is_dir():
-        raise UserError(f"--out: {out.parent}: there is no such folder")
-    if out.suffix not in (".jsonl", ".parquet"):
-        raise UserError(f"--out: {out}: write a name that ends in .jsonl or .parquet")
+    check_outputs(out, sources=[args.policy])
     world = find(args.name)
     player, server = _player(args, world)
     folder = Path(args.work) if args.work else out.with_name(f"{out.stem}.work")
@@ -89,7 +92,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         watch=lambda shards: progress(shards, f"shards of {args.shard_size} episodes"),
     ).as_dict()
     if args.work is None:
-        shutil.rmtree(folder)
+        remove_shards(folder)
     figures = {"server": server.figures} if server else {}
     ok = summary["episodes"] > 0
     return {"environment": world.name, "policy": args.policy, **summary, **figures, "out": str(out), "ok": ok}

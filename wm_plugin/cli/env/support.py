@@ -9,6 +9,7 @@ from wm_plugin.errors import UserError
 if TYPE_CHECKING:
     from wm_plugin.environments.worlds import World
 
+MOST_ROWS = 1_000_000  # they are made before the first is played
 NAME = "ours by name (wm env list), or yours as package.module:Class"
 
 

@@ -63,10 +63,12 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     from wm_plugin.evaluation.audit import CELLS, audit, load_attacks, make_pairs, markdown
     from wm_plugin.rewards.make import make
     from wm_plugin.trajectories.expand import transitions_in
+    from wm_plugin.trajectories.outputs import check_apart, check_out, write_text
 
     out = Path(args.out) if args.out else None
-    if out and (out.suffix != ".md" or not out.parent.is_dir()):
-        raise UserError(f"--out {out}: write a name that ends in .md, in a folder that exists")
+    if out:
+        check_out(out, (".md",))
+        check_apart([args.data, args.attacks, args.pairs], {"--out": out})
     try:
         kwargs = loads(args.reward_args, strict=True)
     except ValueError as error:
@@ -82,7 +84,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     spots = blind_spots.blind_spots(reward, pairs, own=own, seed=args.seed)
     if out:
         parts = (result.verdict(), markdown({args.reward: result}), CELLS, blind_spots.markdown(spots))
-        out.write_text("\n\n".join(part.strip() for part in parts) + "\n", encoding="utf-8")
+        write_text(out, "\n\n".join(part.strip() for part in parts) + "\n")
     return {
         "reward": args.reward,
         **result.as_dict(),

@@ -27,6 +27,7 @@ from wm_plugin.objectives import EchoConfig
 from wm_plugin.tiny.held_out import HeldOut
 from wm_plugin.tiny.policy import make_model, make_tokenizer
 from wm_plugin.tiny.warm_start import STOP_AT, TURN_TOKENS, behaviour_cloning, world_model_sft
+from wm_plugin.trajectories.outputs import write_text
 from wm_plugin.trl.demo.report import Arm, make_claims, make_report
 from wm_plugin.trl.trainer import WorldModelGRPOTrainer
 
@@ -110,7 +111,7 @@ def run_demo(
     }
     result["cpu_seconds"] = time.process_time() - began
     write(make_report(result, arms, before), out / "report.html")
-    (out / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+    write_text(out / "result.json", json.dumps(result, indent=1) + "\n")
     return result
 
 

@@ -1,0 +1,253 @@
+"""Every command that writes, under attack: interrupted, without standard output, with a full disk, at places that refuse.
+
+The table is closed against the parser: a new command joins it, or says that it writes nothing.
+"""
+
+import argparse
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from support.processes import members
+from wm_plugin.cli import main
+
+WRITING = {"--out", "--html", "--rejects", "--work"}  # the flags that name what is written
+NOTHING = ("data prompts", "doctor", "env check", "env list", "env play")
+# trainings of minutes; what they write goes through the functions of `outputs`, whose tests are in test_data_outputs.py
+TRAININGS = ("demo", "train", "data best", "data easy")
+# command: its arguments, the flag of its output, the output's name, and inputs that it must not write over
+COMMANDS: dict[str, tuple[list[str], str, str, list[str]]] = {
+    "data convert": (["rows.jsonl"], "--out", "x.jsonl", ["rows.jsonl"]),
+    "data filter": (["rows.jsonl"], "--out", "x.jsonl", ["rows.jsonl"]),
+    "data expand": (["rows.jsonl"], "--out", "x.jsonl", ["rows.jsonl"]),
+    "data inspect": (["rows.jsonl"], "--html", "x.html", ["rows.jsonl"]),
+    "data build": (["rows.jsonl", "--as", "imitation", "--host", "trl"], "--out", "x.jsonl", ["rows.jsonl"]),
+    "env rollout": (["grid", "--policy", "random", "--count", "3"], "--out", "x.jsonl", []),
+    "eval audit": (["--reward", "exact", "--data", "rows.jsonl", "--attacks", "mine.md"], "--out", "x.md", ["mine.md"]),
+    "masks": (
+        ["spans.jsonl", "--tokenizer", "tok", "--config", "c.yaml"],
+        "--html",
+        "x.html",
+        ["spans.jsonl", "c.yaml"],
+    ),
+}
+ROW = {
+    "messages": [{"role": "user", "content": "hi"}]
+    + [
+        {"role": "assistant", "content": "", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{}"}}]},
+        {"role": "tool", "tool_call_id": "1", "content": "seen {n}"},
+    ]
+    * 3
+}
+EACH = [pytest.param(name, marks=pytest.mark.host if name == "masks" else ()) for name in COMMANDS]
+
+
+def leaves(
+    parser: argparse.ArgumentParser, words: tuple[str, ...] = ()
+) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    steps = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    for action in steps:
+        for name, step in action.choices.items():
+            yield from leaves(step, (*words, name))
+    if not steps:
+        yield " ".join(words), parser
+
+
+def test_the_table_has_every_command_that_writes():
+    parser, _ = main.make_parser()
+    commands = dict(leaves(parser))
+    assert sorted([*COMMANDS, *NOTHING, *TRAININGS]) == sorted(commands)
+    for name, step in commands.items():
+        writes = WRITING & set(step._option_string_actions)
+        assert bool(writes) is (name not in NOTHING and name != "train"), name
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("rows.jsonl").write_text("\n".join(json.dumps(ROW).replace("{n}", str(number)) for number in range(30)))
+    Path("mine.md").write_text("- {name: mine, group: g, text: $right}\n")
+    Path("c.yaml").write_text("coeff: 0.1\n")
+    Path("spans.jsonl").write_text(json.dumps({"completion_ids": [5, 6], "spans": [[0, 1, "tool", "f", True]]}))
+    return tmp_path
+
+
+def command(name: str, out: str | Path, *more: str) -> list[str]:
+    arguments, flag, _, _ = COMMANDS[name]
+    if name == "masks" and not Path("tok").exists():
+        from wm_plugin.tiny.policy import make_tokenizer
+
+        make_tokenizer().save_pretrained("tok")
+    if name in ("data inspect", "masks"):
+        pytest.importorskip("jinja2")
+    return [*name.split(), *arguments, flag, str(out), *more]
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """The files with their contents, without finished shards, from which a rollout goes on."""
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.parent.name != "x.work"]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+def one_line(capsys) -> str:
+    line = capsys.readouterr().err
+    assert line.startswith("wm: ")
+    assert line.count("\n") == 1
+    return line
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_places_that_cannot_be_written_to(capsys, folder, name):
+    out = COMMANDS[name][2]
+    places = [f"no/{out}", f"rows.jsonl/{out}", f"/proc/{out}", f"/dev/full/{out}", f"{'x' * 252}{out}", f"x\0{out}"]
+    Path(f"there{Path(out).suffix}").mkdir()
+    os.symlink("/dev/full", f"full{Path(out).suffix}")
+    places += [f"there{Path(out).suffix}", f"full{Path(out).suffix}"]
+    arguments = [command(name, place) for place in places]
+    before = files(folder)
+    for of_place in arguments:
+        assert main.main(of_place) == 2, of_place
+        one_line(capsys)
+    assert files(folder) == before
+    assert not Path("/proc/x.work").exists()
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_outputs_are_no_inputs(capsys, folder, name):
+    _, flag, out, inputs = COMMANDS[name]
+    suffix = Path(out).suffix
+    for number, source in enumerate([*inputs, *(["tok/tokenizer_config.json"] if name == "masks" else [])]):
+        command(name, out)  # makes what it needs
+        link, hard = f"link{number}{suffix}", f"hard{number}{suffix}"
+        os.symlink(source, link)
+        os.link(source, hard)
+        before = files(folder)
+        for other in [link, hard, *([source] if Path(source).suffix == suffix or flag == "--html" else [])]:
+            assert main.main(command(name, other)) == 2
+            assert "name another file" in one_line(capsys)
+        assert files(folder) == before
+        assert Path(link).is_symlink()
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_a_full_disk(capsys, folder, name):
+    arguments = command(name, COMMANDS[name][2])
+    before = files(folder)
+    with full_disk():
+        code = main.main(arguments)
+    assert (code, capsys.readouterr().err) == (1, "wm: File too large\n")
+    assert files(folder) == before
+
+
+@contextmanager
+def interrupted_after(seconds: float) -> Iterator[None]:
+    """An interrupt of this process, as Ctrl-C is."""
+    before = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_an_interrupt_at_any_moment(capsys, folder, name):
+    out = Path(COMMANDS[name][2])
+    arguments = command(name, out)
+    assert main.main(arguments) == 0  # imports, too
+    before = files(folder)
+    begin = time.perf_counter()
+    assert main.main(arguments) == 0
+    duration = time.perf_counter() - begin
+    capsys.readouterr()
+    whole = out.read_bytes()
+    for step in range(8):
+        if step % 2:
+            out.unlink()
+        with interrupted_after(max(1e-4, duration * (step + 0.5) / 8)):
+            code = main.main(arguments)
+        assert code in (0, 130)
+        assert capsys.readouterr().err == ("wm: interrupted\n" if code else "")
+        if out.exists():
+            assert len(out.read_bytes()) == len(whole) or step % 2 == 0
+        assert {name for name in files(folder) if not name.startswith(".wm-")} <= before.keys()
+        out.write_bytes(whole)
+    assert main.main(arguments) == 0
+    assert files(folder).keys() == before.keys()
+
+
+PROGRAM = """
+import sys
+from wm_plugin.cli.main import main
+print("ready", file=sys.stderr, flush=True)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(("workers", "seconds"), [(1, 0.05), (1, 0.4), (2, 0.05), (2, 0.3), (2, 1.0), (2, 2.5)])
+def test_an_interrupt_of_a_terminal(folder, workers, seconds):
+    """It goes to all processes of the group."""
+    text = Path("rows.jsonl").read_text() + "\n"
+    with open("rows.jsonl", "w") as file:
+        for _ in range(1600):
+            file.write(text)
+    Path("x.jsonl").write_text("of an earlier run")
+    before = sorted(os.listdir())
+    arguments = ["data", "convert", "rows.jsonl", "--out", "x.jsonl", "--workers", str(workers)]
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *arguments], stdout=-1, stderr=-1, text=True, start_new_session=True
+    )
+    assert process.stderr.readline() == "ready\n"
+    time.sleep(seconds)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    if process.returncode:  # else it had ended
+        assert (process.returncode, out, err) == (130, "", "wm: interrupted\n")
+        assert Path("x.jsonl").read_text() == "of an earlier run"
+    assert sorted(os.listdir()) == before
+    deadline = time.monotonic() + 20
+    while members(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not members(process.pid)
+
+
+@pytest.mark.parametrize(
+    "step", ["--version", "--help", "env list", "data convert rows.jsonl --out x.jsonl", "env play grid"]
+)
+@pytest.mark.parametrize("stdout", ["closed", "full", "left"])
+def test_standard_output_that_takes_nothing(folder, step, stdout):
+    redirection = {"closed": ">&-", "full": ">/dev/full", "left": "| true"}[stdout]
+    line = f'set -o pipefail; sleep 0.1; "$PYTHON" -c "$PROGRAM" {step} </dev/null {redirection}'
+    environment = {**os.environ, "PYTHON": sys.executable, "PROGRAM": PROGRAM}
+    done = subprocess.run(["bash", "-c", line], env=environment, capture_output=True, text=True)
+    reasons = {"closed": "wm: standard output is closed\n", "full": "wm: No space left on device\n", "left": ""}
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"ready\n{reasons[stdout]}")
+    assert Path("x.jsonl").exists() is ("convert" in step)
+
+
+def test_standard_error_that_takes_nothing(folder):
+    for redirection in (">&-", ">/dev/full"):
+        line = f'"$PYTHON" -m wm_plugin.cli.main data convert rows.jsonl --out no/x.jsonl 2{redirection}'
+        environment = {**os.environ, "PYTHON": sys.executable}
+        done = subprocess.run(["bash", "-c", line], env=environment, capture_output=True, text=True)
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", "")

@@ -1,0 +1,153 @@
+"""One value of a document, one line of a gzip file, one row of a parquet file: each is bounded, as a line is."""
+
+import gzip
+import json
+from functools import partial
+from itertools import chain
+
+import pytest
+
+from wm_plugin.trajectories import files, parquet
+from wm_plugin.trajectories.errors import RowError
+
+SMALL = {"messages": [{"role": "user", "content": "x"}]}
+LARGE = {
+    "a text": {"a": "x" * 40_000},
+    "texts": {"a": ["x" * 10] * 4000},
+    "numbers": {"a": [1] * 20_000},
+    "objects": {"a": [{}] * 20_000},
+    "a key": {"x" * 40_000: 1},
+    "a list": [["x"]] * 8000,
+}
+
+
+@pytest.fixture(autouse=True)
+def small_bounds(monkeypatch):
+    monkeypatch.setattr(files, "LARGEST", 20_000)
+    monkeypatch.setattr(files, "_BUFFER", 1000)
+    monkeypatch.setattr(files, "loads", partial(files.loads, largest=20_000))
+    monkeypatch.setattr(parquet, "LARGEST", 20_000)
+
+
+def outcomes(records):
+    return [record.value if record.error is None else record.error.kind for record in records]
+
+
+@pytest.mark.parametrize("large", LARGE)
+@pytest.mark.parametrize("place", ["item", "", "rows.item", "rows.inner.item"])
+def test_a_value_of_a_document(tmp_path, large, place):
+    rows = [SMALL, SMALL, LARGE[large], SMALL]
+    texts = {
+        "item": json.dumps(rows),
+        "": "\n".join(json.dumps(row, indent=1) for row in rows),
+        "rows.item": json.dumps({"info": {"a": 1}, "rows": rows}),
+        "rows.inner.item": json.dumps({"rows": {"inner": rows, "x": 1}}),
+    }
+    path = tmp_path / "x.json"
+    path.write_text(texts[place])
+    assert outcomes(files.items(path, place)) == [SMALL, SMALL, "out of bounds"]
+
+
+@pytest.mark.parametrize("large", LARGE)
+def test_a_value_of_an_object(tmp_path, large):
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({"a": SMALL, "b": LARGE[large], "c": SMALL}))
+    pairs = [(key, record.error is None) for key, record in files.pairs(path)]
+    assert pairs == [("a", True), ("", False)]
+
+
+@pytest.mark.parametrize("rows", [[SMALL] * 2000, ["x"] * 20_000, [5] * 30_000, [{"a": {"b": [1] * 3000}}] * 20])
+def test_many_values_are_not_one(tmp_path, rows):
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(rows))
+    assert outcomes(files.items(path, "item")) == rows
+    path.write_text(json.dumps({str(number): row for number, row in enumerate(rows)}))
+    assert [record.value for _, record in files.pairs(path)] == rows
+    path.write_text(json.dumps({"tasks": rows, "rows": [SMALL]}))
+    if isinstance(rows[0], dict):  # of plain values elsewhere, a list is one value
+        assert outcomes(files.items(path, "rows.item")) == [SMALL]
+
+
+def test_a_line_of_a_compressed_file(tmp_path):
+    path = tmp_path / "x.jsonl.gz"
+    good = json.dumps(SMALL).encode()
+    large = b'{"a": "' + b"x" * 10**6 + b'"}\n'
+    blank = b" " * 10**6
+    path.write_bytes(gzip.compress(b"\n".join([good, large + blank + good, blank, good])))
+    assert outcomes(files.lines(path)) == [SMALL, "out of bounds", "out of bounds", SMALL]
+
+
+def write(path, rows, **options):
+    pyarrow = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow.parquet").write_table(pyarrow.Table.from_pylist(rows), path, **options)
+
+
+@pytest.mark.parametrize("text", ["x", "x" * 9000])
+def test_a_row_of_a_parquet_file(tmp_path, text):
+    """A text that is repeated is there once in the file."""
+    row = {"messages": [{"role": "user", "content": text}], "flat": text, "bytes": b"x", "number": 5, "flag": True}
+    large = row | {"messages": [{"role": "user", "content": text}] * 40_000}
+    write(tmp_path / "x.parquet", [row, row, large, row], row_group_size=1)
+    expected = row | {"bytes": "x"}
+    values = parquet.rows(tmp_path / "x.parquet")
+    assert [next(values), next(values)] == [expected, expected]
+    with pytest.raises(RowError, match="a row of more than"):
+        next(values)
+    if len(text) > 1:
+        large = row | {"messages": [{"role": "user", "content": text}] * 3}
+        write(tmp_path / "y.parquet", [row, row, large, *[row] * 100], compression="none")
+        rows = list(parquet.rows(tmp_path / "y.parquet"))
+        assert [isinstance(row, RowError) for row in rows] == [False, False, True, *[False] * 100]
+        assert [
+            record.error is None for record in files.records(tmp_path / "y.parquet", files.head(tmp_path / "y.parquet"))
+        ] == [
+            True,
+            True,
+            False,
+            *[True] * 100,
+        ]
+
+
+def test_columns_of_a_parquet_file_come_as_they_are(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from datetime import datetime
+    from decimal import Decimal
+
+    table = pyarrow.table(
+        {
+            "a.b": ["x", None],
+            "map": pyarrow.array([[("k", "v")], []], pyarrow.map_(pyarrow.string(), pyarrow.string())),
+            "fixed": pyarrow.array([["a", "b"], None], pyarrow.list_(pyarrow.string(), 2)),
+            "words": pyarrow.array(["u", "u"]).dictionary_encode(),
+            "codes": pyarrow.array([7, 7]).dictionary_encode(),
+            "decimal": [Decimal("1.5"), None],
+            "when": [datetime(2024, 1, 2), None],
+            "large": pyarrow.array(["l", None], pyarrow.large_string()),
+            "number": [1.5, None],
+        }
+    )
+    pytest.importorskip("pyarrow.parquet").write_table(table, tmp_path / "x.parquet")
+    assert list(chain(parquet.rows(tmp_path / "x.parquet"))) == [
+        {
+            "a.b": "x",
+            "map": [["k", "v"]],
+            "fixed": ["a", "b"],
+            "words": "u",
+            "codes": 7,
+            "decimal": "1.5",
+            "when": "2024-01-02 00:00:00",
+            "large": "l",
+            "number": 1.5,
+        },
+        {"map": [], "words": "u", "codes": 7},
+    ]
+
+
+@pytest.mark.parametrize("depth", [30, 99, 3000])
+def test_deep_columns_of_a_parquet_file_are_one_error(tmp_path, depth, monkeypatch):
+    pyarrow = pytest.importorskip("pyarrow")
+    kind = pyarrow.string()
+    for _ in range(depth):
+        kind = pyarrow.list_(kind)
+    monkeypatch.setattr(parquet, "LEVELS", 50)
+    assert parquet._deeper([kind], 50) is (depth > 50)

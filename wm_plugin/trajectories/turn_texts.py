@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wm_plugin.objectives.information import category
+from wm_plugin.tokens.message import Waiting
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.messages import action_of, text_of
 from wm_plugin.trajectories.schema import Action
@@ -34,12 +35,10 @@ def categories(message: Mapping[str, Any], results: Sequence[Mapping[str, Any]])
         action = action_of(message)
     except RowError:
         return ["other"] * len(results)
-    waiting = list(range(len(action.calls)))
+    waiting = Waiting(call.name for call in action.calls)
     names = []
     for result in results:
-        call = next((k for k in waiting if action.calls[k].name == result.get("name")), waiting[0] if waiting else None)
-        if call is not None:
-            waiting.remove(call)
+        call = waiting.take(result.get("name"))
         names.append(category(action_text(action, call), text_of(result.get("content"))))
     return names
 

@@ -1,7 +1,6 @@
 """What a dataset writes into rows and a policy into calls, in every world of the registry: one line, in linear time."""
 
 import inspect
-import time
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 from support.rows import BAD
-from support.timing import once_of
+from support.timing import repeated, too_slow
 from wm_plugin.environments import alfworld
 from wm_plugin.environments.kit.protocol import tool_names
 from wm_plugin.environments.kit.rows import turn_limit
@@ -131,27 +130,18 @@ def test_calls_take_linear_time(name: str) -> None:
     """Twice the text takes no more than about twice the time, whatever it is made of; many worlds refuse long texts at once."""
     environment, row = world(name)
 
-    def seconds(tool: str, arguments: dict[str, str]) -> float:
-        best = 1.0
-        for _ in range(2):
-            if environment.over:
-                environment.reset(**row)
-            start = time.thread_time()
-            assert isinstance(getattr(environment, tool)(**arguments), str)
-            best = min(best, time.thread_time() - start)
-        return best
+    def ready() -> None:
+        if environment.over:
+            environment.reset(**row)
 
     environment.reset(**row)
     for method, parameters in calls(environment):
         for parameter in parameters:
+
+            def call(text: str) -> None:
+                others = dict.fromkeys(parameters, "a")  # noqa: B023
+                assert isinstance(getattr(environment, method.__name__)(**others | {parameter: text}), str)  # noqa: B023
+
             for shape in SHAPES:
-                for least in (4000, 40_000):  # below the limits of most worlds, and above
-
-                    def at(size: int) -> float:
-                        text = (shape * size)[:size]  # noqa: B023
-                        return seconds(method.__name__, dict.fromkeys(parameters, "a") | {parameter: text})  # noqa: B023
-
-                    def holds() -> bool:
-                        return at(4 * least) < 0.02 + 12 * at(least)  # noqa: B023
-
-                    assert once_of(holds), (method.__name__, parameter, shape)
+                slow = too_slow(call, repeated(shape), largest=40_000, ready=ready)
+                assert slow is None, (method.__name__, parameter, shape, slow)

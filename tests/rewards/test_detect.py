@@ -1,11 +1,10 @@
 """Signs of praise, of words for a judge and of copies, and what a guard makes of them."""
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.timing import repeated, too_slow
 from wm_plugin.errors import UserError
 from wm_plugin.rewards import ExactReward, GuardedReward, WordF1Reward
 from wm_plugin.rewards.detect import echo, judge_talk, self_praise
@@ -155,9 +154,6 @@ def test_any_text(prediction, context, target):
 
 
 def test_long_texts_take_no_time():
-    start = time.process_time()
-    for text in ("all " * 100_000, "the output " * 50_000, "give a " * 50_000, '"format":1,' * 20_000, "<" * 200_000):
-        self_praise(text)
-        judge_talk(text)
-        echo(text, text, "")
-    assert time.process_time() - start < 20
+    for unit in ("all ", "the output ", "give a ", '"format":1,', "<"):
+        for work in (self_praise, judge_talk, lambda text: echo(text, text, "")):
+            assert too_slow(work, repeated(unit)) is None

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.examples import examples
-from support.timing import once_of
 from wm_plugin.agents.policies import read_action
 from wm_plugin.errors import UserError
 from wm_plugin.rewards import (
@@ -107,31 +106,6 @@ PARSERS = {
     "word_f1": lambda text: WordF1Reward()([text], [text + "a"]),
     "rules": lambda text: RuleReward(verifier=[{"range": {"min": 0}}, {"error": True}, {"same": True}])([text], [text]),
 }
-
-
-def seconds(function, text):
-    best = math.inf
-    for _ in range(3):
-        start = time.process_time()
-        function(text)
-        best = min(best, time.process_time() - start)
-    return best
-
-
-@pytest.mark.parametrize("name", PARSERS)
-def test_twice_the_text_takes_about_twice_the_time(name):
-    for unit in UNITS:
-        text = unit * (6_000 // len(unit))
-
-        def holds() -> bool:
-            first = seconds(PARSERS[name], text)  # noqa: B023
-            if (
-                first < 0.002
-            ):  # too short to compare: eight times the text, which the square would make 64 times the time
-                return seconds(PARSERS[name], text * 8) < 0.06  # noqa: B023
-            return seconds(PARSERS[name], text * 4) < 10 * first  # noqa: B023
-
-        assert once_of(holds), unit
 
 
 @settings(max_examples=examples(500), deadline=None)

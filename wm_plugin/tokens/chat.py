@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from wm_plugin.errors import UserError
-from wm_plugin.tokens.message import Message
+from wm_plugin.tokens.message import Message, Waiting
 from wm_plugin.tokens.spans import ContentLocator, SpanError
 from wm_plugin.untrusted import loads
 
@@ -124,16 +124,17 @@ def named_results(messages: list[Message]) -> list[Message]:
     """
     named: list[Message] = []
     calls: list[Mapping[str, Any]] = []
+    waiting = Waiting(())
     for number, message in enumerate(messages, 1):
         if message["role"] == "assistant":
             calls = list(message.get("tool_calls", []))
+            waiting = Waiting(call.get("id") for call in calls)
         if message["role"] == "tool" and not message.get("name"):
-            wanted = message.get("tool_call_id")
-            match = [call for call in calls if wanted is not None and call.get("id") == wanted] or calls[:1]
-            if not match or not match[0]["function"].get("name"):
+            place = waiting.take(message.get("tool_call_id"))
+            name = None if place is None else calls[place]["function"].get("name")
+            if not name:
                 raise UserError(f"message {number} of the completion is a tool's without a name; add 'name'")
-            calls = [call for call in calls if call is not match[0]]
-            message = {**message, "name": match[0]["function"]["name"]}
+            message = {**message, "name": name}
         named.append(message)
     return named
 

@@ -1,5 +1,35 @@
-"""A chat message."""
+"""A chat message, and the calls that wait for results."""
 
+from collections import OrderedDict, deque
+from collections.abc import Iterable
 from typing import Any
 
 Message = dict[str, Any]  # {"role", "content", "tool_calls"?, "name"?}, as OpenAI's API has it
+
+
+class Waiting:
+    """Calls without a result, by their place. Each result takes constant time, however many there are.
+
+    Args:
+        names: of the calls, in order: what a result may name its call by. What is neither text nor a number names none.
+    """
+
+    def __init__(self, names: Iterable[Any]) -> None:
+        self._places: OrderedDict[int, None] = (
+            OrderedDict()
+        )  # a dict passes by all that were removed from its beginning
+        self._by_name: dict[str | int, deque[int]] = {}
+        for place, name in enumerate(names):
+            self._places[place] = None
+            if isinstance(name, str | int):
+                self._by_name.setdefault(name, deque()).append(place)
+
+    def take(self, name: Any) -> int | None:
+        """The first call of this name, or the first of all; None if all have their results."""
+        named = self._by_name.get(name, deque()) if isinstance(name, str | int) else deque()
+        while named and named[0] not in self._places:
+            named.popleft()
+        place = named[0] if named else next(iter(self._places), None)
+        if place is not None:
+            del self._places[place]
+        return place

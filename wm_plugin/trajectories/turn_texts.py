@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wm_plugin.objectives.information import category
+from wm_plugin.tokens.message import Waiting
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.messages import action_of, text_of
 from wm_plugin.trajectories.schema import Action
@@ -34,20 +35,10 @@ def categories(message: Mapping[str, Any], results: Sequence[Mapping[str, Any]])
         action = action_of(message)
     except RowError:
         return ["other"] * len(results)
-    waiting = dict.fromkeys(range(len(action.calls)))
-    by_name: dict[str, list[int]] = {}
-    for k in reversed(waiting):
-        by_name.setdefault(action.calls[k].name, []).append(k)
-    following = iter(range(len(action.calls)))
+    waiting = Waiting(call.name for call in action.calls)
     names = []
     for result in results:
-        name = result.get("name")
-        of_tool = by_name.get(name, []) if isinstance(name, str) else []
-        while of_tool and of_tool[-1] not in waiting:
-            of_tool.pop()
-        call = of_tool.pop() if of_tool else next((k for k in following if k in waiting), None)
-        if call is not None:
-            del waiting[call]
+        call = waiting.take(result.get("name"))
         names.append(category(action_text(action, call), text_of(result.get("content"))))
     return names
 

@@ -134,7 +134,7 @@ class DocsEnvironment(CountedEnvironment):
         page_lines = self._lines(page)
         if isinstance(page_lines, str):
             return self._refuse(page_lines)
-        numbers = re.fullmatch(r"\s*([0-9]{1,6})\s*(?:-\s*([0-9]{1,6}))?\s*", lines or f"1-{MAX_LINES}")
+        numbers = re.fullmatch(r"\s*([0-9]{1,6})\s*+(?:-\s*([0-9]{1,6}))?\s*", lines or f"1-{MAX_LINES}")
         if not numbers:
             return self._refuse('lines must be like "40-80"')
         first, last = int(numbers[1]), min(int(numbers[2] or numbers[1]), len(page_lines))

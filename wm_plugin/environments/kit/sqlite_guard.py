@@ -46,7 +46,7 @@ CONVERSION = re.compile(r"%([-+ #!,.*l0-9]*)(.?)", re.DOTALL)  # of printf
 LEADING = re.compile(r"\s*[-+]?0*([0-9]*)")
 PRECISION = re.compile(r"(?<=\.)[0-9]+")
 TOKEN = re.compile(
-    r"""--[^\n]*|/\*.*?(?:\*/|\Z)|'[^']*'|"[^"]*"|`[^`]*`|\[[^]]*]|[\w$\x80-\U0010ffff]+(?:\s*\.)?""", re.DOTALL
+    r"""--[^\n]*|/\*.*?(?:\*/|\Z)|'[^']*'|"[^"]*"|`[^`]*`|\[[^]]*(?:]|\Z)|[\w$\x80-\U0010ffff]+(?:\s*\.)?""", re.DOTALL
 )
 KEYWORD_NAMES = "and as asc by desc else end from in is join not null on or order then when where"
 KEYWORDS = set(KEYWORD_NAMES.split())

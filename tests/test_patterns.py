@@ -1,0 +1,224 @@
+"""Each regular expression of the package is in a table here. Those that see untrusted text take linear time on hostile texts."""
+
+import ast
+import os
+import random
+import re
+
+import pytest
+
+from support.patterns import Use, hostile, run, uses
+from support.timing import repeated, seconds, too_slow
+from wm_plugin.environments.dialogue import user
+from wm_plugin.trajectories import filter as filters
+
+USES = uses()
+MOST = 100_000 if os.environ.get("WM_ALL_EXAMPLES") else 50  # texts for a pattern
+
+# Patterns that see what a policy, a dataset, a server or a file says.
+UNTRUSTED = {
+    "cli/env/play.py _say",
+    "cli/main.py _one_line",
+    "environments/dialogue/user.py ASKS",
+    "environments/dialogue/user.py REFUSES",
+    "environments/dialogue/user.py LOST",
+    "environments/dialogue/user.py DONE",
+    "environments/dialogue/user.py LATER",
+    "environments/dialogue/user.py GENERIC",
+    "environments/dialogue/user.py CONFIRMS",
+    "environments/dialogue/user.py PROPOSES",
+    "environments/dialogue/user.py BYE",
+    "environments/dialogue/user.py NUMBER",
+    "environments/dialogue/user.py ScriptedUser.answer",
+    "environments/dialogue/user.py ScriptedUser._facts",
+    "environments/dialogue/user.py _is_done",
+    "environments/dialogue/user.py _is_done 2",
+    "environments/dialogue/user.py tells",
+    "environments/docs/__init__.py DocsEnvironment.open_lines",
+    "environments/forth/machine.py execute",
+    "environments/kit/search.py TOKEN",
+    "environments/kit/sqlite_guard.py CONVERSION",
+    "environments/kit/sqlite_guard.py LEADING",
+    "environments/kit/sqlite_guard.py PRECISION",
+    "environments/kit/sqlite_guard.py TOKEN",
+    "environments/kit/sqlite_guard.py cell",
+    "environments/sql/__init__.py SqlEnvironment._call",
+    "environments/sql/state.py state_after",
+    "environments/textworld.py Engine.step",
+    "environments/textworld.py tidy",
+    "objectives/information.py _WORD",
+    "rewards/delimit.py _UNSEEN",
+    "rewards/delimit.py _ANGLED",
+    "rewards/delimit.py _SQUARE",
+    "rewards/delimit.py _UNCLOSED",
+    "rewards/detect.py _PRAISE",
+    "rewards/detect.py _FOR_A_JUDGE",
+    "rewards/detect.py _WORD",
+    "rewards/extract.py _ENDS_BACKWARDS",
+    "rewards/rouge.py _NUMBER",
+    "rewards/rule_checks.py _NUMERAL",
+    "rewards/rule_errors.py _KIND",
+    "rewards/rule_errors.py _SIGN",
+    "rewards/verdict.py _LIKE",
+    "rewards/verdict.py _OPENS",
+    "rewards/verdict.py _CLOSES",
+    "rewards/verdict.py _THOUGHT",
+    "rewards/verdict.py _FENCE",
+    "rewards/verdict.py _TRAILING_COMMA",
+    "rewards/verdict.py _NUMBER",
+    "rewards/words.py _WORD",
+    "runtime/secrets.py hold",
+    "trajectories/filter.py _FAILED",
+    "trajectories/filter.py _pattern 2",
+    "trajectories/readers/agentworldbench.py _ACTION",
+    "trajectories/readers/chatml.py _FUNCTION",
+    "trajectories/readers/chatml.py _NAME",
+    "trajectories/readers/chatml.py _THOUGHT",
+    "trajectories/readers/verl.py _USER",
+    "trajectories/readers/verl.py _CLOSE",
+    "trajectories/readers/verl.py _ROLE",
+    "trajectories/turn_texts.py _ESCAPE",
+    "trajectories/values.py _IDENTITY",
+    "untrusted.py _STRUCTURE",
+}
+# Patterns that only see what we or the user of this package wrote, and who that is.
+OURS = {
+    "environments/forth/machine.py DEFINITION": "the documentation that comes with gforth",
+    "environments/forth/machine.py PRIMITIVE": "the documentation that comes with gforth",
+    "environments/forth/machine.py MARKUP": "the documentation that comes with gforth",
+    "environments/forth/machine.py glossary": "the documentation that comes with gforth",
+    "environments/sql/state.py tables": "the schemas of our databases",
+    "environments/textworld.py Engine.step 2": "the end of what the game prints, where digits are its count of moves",
+    "environments/worlds.py _spec_of_class": "the docstring of a class of the user's",
+    "evaluation/audit.py _PLACE": "a file of attacks, of ours or the user's",
+    "evaluation/report.py _svg": "a figure that matplotlib drew for us",
+    "rewards/extract.py _NAME": "the tag in a reward's config",
+    "rewards/rule_places.py regex": "RE2, which is linear: tests/rewards/test_rules.py tries the patterns of datasets",
+    "samples/prompts/__init__.py _fill": "a template of prompts, of ours or the user's, before texts are filled in",
+    "samples/prompts/file.py Prompts.tag": "a file of prompts, of ours or the user's",
+    "samples/prompts/file.py Prompts._consistent": "a file of prompts, of ours or the user's",
+    "trajectories/filter.py _pattern": "checks the syntax of the user's patterns",
+}
+# What is compiled where the pattern is only known when the code runs. The patterns of users are theirs.
+DYNAMIC = {
+    "environments/dialogue/user.py ScriptedUser._facts": [*user.FACTS.values()],
+    "environments/dialogue/user.py _is_done": [*user.VERBS.values()],
+    "environments/dialogue/user.py tells": [rf"\b{status}\b" for status in user.STATUSES],
+    "runtime/secrets.py hold": [re.compile("|".join(map(re.escape, ("sk-aa", "sk-ab", "sk\\-a"))), re.IGNORECASE)],
+    "trajectories/filter.py _pattern 2": [filters._pattern(filters.FAILURES), filters._pattern(filters.INVALID)],
+}
+
+
+def patterns(use: Use) -> list[re.Pattern[str] | re.Pattern[bytes]]:
+    if use.name in DYNAMIC:
+        return [re.compile(pattern) for pattern in DYNAMIC[use.name]]
+    pattern = use.pattern()
+    assert pattern is not None, (
+        f"{use.name}: the pattern is only known when the code runs; name examples of it in DYNAMIC"
+    )
+    return [pattern]
+
+
+def test_each_pattern_is_in_one_table():
+    assert not UNTRUSTED & OURS.keys()
+    new = sorted(USES.keys() - UNTRUSTED - OURS.keys())
+    assert not new, (
+        f"regular expressions in no table of tests/test_patterns.py: {new}. Does it see what a policy, a dataset, a server or "
+        "a file says? Then add it to UNTRUSTED, where hostile texts are tried; otherwise to OURS, with whose text it sees"
+    )
+    gone = sorted((UNTRUSTED | OURS.keys() | DYNAMIC.keys()) - USES.keys())
+    assert not gone, f"in a table of tests/test_patterns.py, but no regular expression of the package: {gone}"
+
+
+@pytest.mark.parametrize("name", sorted(UNTRUSTED))
+def test_time_is_linear(name):
+    for pattern in patterns(USES[name]):
+        shapes = hostile(pattern)
+        if len(shapes) > MOST:
+            shapes = random.Random(str(pattern.pattern)).sample(shapes, MOST)
+        for function in sorted(USES[name].functions):
+            for before, unit, after in shapes:
+                slow = too_slow(run(pattern, function), repeated(unit, before, after), largest=8000)
+                assert slow is None, (
+                    f"{name}: {slow}; {function} of {pattern.pattern!r} on {before!r} + n * {unit!r} + {after!r}"
+                )
+
+
+SLOW = [
+    r"\s+$",
+    r"<a>.*?</a>",
+    r"\[[^]]*\]",
+    r"(\d+)\s*$",
+    r"x\s*\s*y",
+    r"(?:a|b)*c",
+    r"<call>\s*(.*?)\s*</call>",
+    r"^(\w+\s?)*$",
+    r"(?:^|\n)user\n(?:<r>.*?</r>\s*)+$",
+    r"(?i)error:\s*(\S+\s*)*!",
+    rb'"(?:[^"\\]|\\.)*"x',
+    r"(?<=a)[ab]+c",
+]
+QUICK = [r"\s++", r"<a>[^<]{0,80}>", r"\d", r"(?:a|b)c", r"^\w+", r"(?m)^[^\n]*\n"]
+
+
+@pytest.mark.parametrize("source", SLOW)
+def test_the_texts_find_what_is_not_linear(source, monkeypatch):
+    monkeypatch.setattr("support.timing.LONGEST", 0.2)
+    pattern = re.compile(source)
+    shapes = hostile(pattern)
+    assert any(
+        too_slow(run(pattern, "finditer"), repeated(unit, before, after), largest=8000)
+        for before, unit, after in shapes
+    )
+
+
+@pytest.mark.parametrize("source", QUICK)
+def test_and_pass_what_is(source):
+    pattern = re.compile(source)
+    for before, unit, after in hostile(pattern):
+        assert too_slow(run(pattern, "finditer"), repeated(unit, before, after), largest=8000) is None
+
+
+def test_patterns_are_found_however_they_are_written(tmp_path, monkeypatch):
+    source = """
+import re
+import regex as other
+from re import compile as make, search
+FIRST = re.compile("a")
+SECOND: object = make("b")
+class Page(Model):
+    third: str = Field("", pattern="^c$")
+    fourth = re.compile("d").match
+    def fifth(self, text):
+        if other.sub("e", "", text):
+            return search(pattern="f", string=text)
+        def inner():
+            return re.compile("g" + "h")
+        return [re.split("i", part) for part in FIRST.findall(text)]
+def tenth(text, names=(re.compile("j"),)):
+    return SECOND.match(text)
+re.purge()
+"""
+    path = tmp_path / "module.py"
+    path.write_text(source)
+    monkeypatch.setattr("support.patterns.PACKAGE", tmp_path)
+    monkeypatch.setattr("support.patterns.trees", lambda: {path: ast.parse(source)})
+    names = {
+        "FIRST": "findall",
+        "SECOND": "match",
+        "Page.third": "search",
+        "Page.fourth": "finditer",
+        "Page.fifth": "sub",
+        "Page.fifth 2": "search",
+        "Page.fifth.inner": "finditer",
+        "Page.fifth 3": "split",
+        "tenth": "finditer",
+    }
+    assert {name: use.functions for name, use in uses().items()} == {
+        f"module.py {name}": {names[name]} for name in names
+    }
+
+
+def test_a_pattern_without_end_is_interrupted(monkeypatch):
+    monkeypatch.setattr("support.timing.LONGEST", 0.1)
+    assert seconds(re.compile("(a|a)*b").match, "a" * 60) == float("inf")

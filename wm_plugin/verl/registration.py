@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from wm_plugin.verl.after_import import on_import
 from wm_plugin.verl.names import AGENT_LOOP, SEARCH_PATH, TRAINER_MODE
 
+_MAIN = "verl.trainer.main_ppo"
 _armed = False
 
 
@@ -41,7 +42,7 @@ def _register_agent_loop(module: ModuleType) -> None:
 def _check_with_the_rest(module: Any) -> None:
     """Let verl's own check of a config, which main_ppo calls before Ray starts, begin with the block `wm`."""
     validate = module.validate_config
-    if _is_main_ppo():
+    if sys.argv[:1] == ["-m"] and _MAIN in sys.orig_argv:  # Python still imports the packages that main_ppo is in
         _check_command(sys.argv[1:])
 
     def validate_config(config: Any, *args: Any, **kwargs: Any) -> Any:
@@ -87,4 +88,4 @@ def _stop(message: str) -> NoReturn:
 
 def _is_main_ppo() -> bool:
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    return spec is not None and spec.name == "verl.trainer.main_ppo"
+    return spec is not None and spec.name == _MAIN

@@ -41,6 +41,24 @@ class GuessEnvironment:
         return float(self.success)
 
 
+class BareEnvironment:
+    """A door that is always locked; the least that a host takes for an environment."""
+
+    def reset(self, **_):
+        return "A locked door."
+
+    def push(self, strength: int) -> str:
+        """Push the door.
+
+        Args:
+            strength: How much.
+
+        Returns:
+            What happens.
+        """
+        return "It stays shut."
+
+
 class FragileEnvironment(GuessEnvironment):
     """Dies, hangs or fails with some seeds."""
 

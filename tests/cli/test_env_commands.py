@@ -190,6 +190,28 @@ def test_a_users_own_class_passes(capsys):
     assert "--    expert: none beside the class" in text
 
 
+def test_a_class_that_leaves_the_reward_to_the_trainer_is_legal_and_no_figure_of_it_is_invented(
+    monkeypatch, tmp_path, capsys
+):
+    name, out = "own_world:BareEnvironment", tmp_path / "x.jsonl"
+    code, text, result = run(capsys, "check", name, "--seeds", "3", "--json")
+    assert code == 0
+    notes = {f["name"]: f["detail"] for f in result["checked"][0]["findings"] if f["state"] == "note"}
+    assert notes["reward"].startswith("no get_reward: training needs a reward of the trainer's")
+    assert set(notes) == {"metrics", "end", "reward", "figures", "expert"}
+    arguments = ("--policy", "random", "--count", 4, "--out", out, "--max-turns", 3)
+    code, _, result = run(capsys, "rollout", name, *arguments, "--json")
+    assert (code, result["episodes"], result["turns"]) == (0, 4, 3.0)
+    absent = ("success", "reward", "actions", "effective_share", "invalid_share")
+    assert [result[figure] for figure in absent] == [None] * 5
+    assert {(trajectory.reward, trajectory.success) for trajectory in read(out)} == {(None, None)}
+    code, text, _ = run(capsys, "rollout", name, *arguments)
+    assert text == f"{out}: 4 episodes of {name}; no success (the class has none), 3.0 turns\n"
+    code, text, result = play(monkeypatch, capsys, ["7", "quit"], name)
+    assert code == 0
+    assert text.endswith("It stays shut.\n> quit\nnot played to its end: no reward of its own\n")
+
+
 def test_a_class_that_does_not_fails_with_a_line_for_each_reason(capsys):
     code, text, result = run(capsys, "check", "own_world:SloppyEnvironment", "--seeds", "3", "--json")
     assert code == 1

@@ -2,15 +2,19 @@ import math
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from support.examples import examples
 from wm_plugin import EchoConfig
-from wm_plugin.objectives.metrics import EchoMeter
+from wm_plugin.objectives.metrics import LEARNT, LEARNT_LENGTH, EchoMeter, learn_tools
+from wm_plugin.tokens.spans import OTHER
 
 
 def add(meter, nll, tool_ids, coeff=0.5, tools=("a", "b")):
     logps = -torch.tensor([nll])
     ids = torch.tensor([tool_ids])
-    weights = (ids > 0).float()
+    weights = (ids != 0).float()
     loss = torch.tensor(coeff)
     meter.add(
         logps, weights, ids, list(tools), loss_weights=weights * (logps < -1.5), loss=loss, masked=torch.tensor(1)
@@ -22,7 +26,7 @@ def test_by_hand():
     add(meter, [1.0, 2.0, 9.0], [1, 2, 0])
     add(meter, [3.0, 9.0, 9.0], [2, 0, 0])
     meter.end_step(0.5, torch.tensor(0.0))
-    add(meter, [2.0, 9.0, 9.0], [3, 0, 0])  # an origin without metrics of its own
+    add(meter, [2.0, 9.0, 9.0], [OTHER, 0, 0])
     meter.end_step(0.3, torch.tensor(2.0))
     figures = meter.result(lambda sums: sums)
     assert figures == pytest.approx(
@@ -39,6 +43,8 @@ def test_by_hand():
             "echo/tool/a/tokens": 0.5,
             "echo/tool/b/nll": 2.5,
             "echo/tool/b/tokens": 1.0,
+            "echo/tool/other/nll": 2.0,
+            "echo/tool/other/tokens": 0.5,
         }
     )
     assert meter.result(lambda sums: sums) == {}
@@ -77,12 +83,38 @@ def test_information_is_the_weight_that_turn_information_leaves(tools):
     assert meter.result(lambda sums: 2 * sums)["echo/information"] == pytest.approx(expected)
 
 
-def test_no_tokens_give_nan_not_zero():
+def test_figures_of_nothing_are_left_out():
     meter = EchoMeter(config=EchoConfig(turn_information=True))
     add(meter, [1.0], [0])
     meter.end_step(0.5, torch.tensor(1.0))
     figures = meter.result(lambda sums: sums)
-    assert math.isnan(figures["echo/nll"])
-    assert math.isnan(figures["echo/tool/a/nll"])
-    assert math.isnan(figures["echo/information"])
-    assert figures["echo/tokens"] == 0
+    assert figures == {
+        "echo/tokens": 0,
+        "echo/coeff": 0.5,
+        "echo/loss": 0.5,
+        "echo/policy_silent": 0,
+        "echo/masked_by_host": 1,
+        "echo/tool/a/tokens": 0,
+        "echo/tool/b/tokens": 0,
+    }
+
+
+def test_a_declared_tool_may_be_called_other():
+    meter = EchoMeter()
+    add(meter, [1.0, 2.0, 6.0], [1, 2, OTHER], tools=("a", "other"))
+    meter.end_step(0.5, torch.tensor(1.0))
+    figures = meter.result(lambda sums: sums)
+    assert (figures["echo/tool/other/nll"], figures["echo/tool/other/tokens"]) == (4.0, 2.0)
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(st.lists(st.sets(st.text(max_size=80) | st.integers(0, 300).map(str), max_size=150), max_size=4))
+def test_names_that_a_policy_invents_make_no_more_than_so_many_figures(batches):
+    tools = ["b"]
+    for names in batches:
+        longer = learn_tools(tools, names)
+        assert longer[: len(tools)] == tools
+        tools = longer
+    assert len(tools) == len(set(tools)) <= LEARNT
+    assert all(len(name) <= LEARNT_LENGTH for name in tools)
+    assert learn_tools(["b"], ["c", "b", "a"]) == ["b", "a", "c"]

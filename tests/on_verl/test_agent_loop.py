@@ -31,7 +31,7 @@ from wm_plugin.objectives.weigh import weigh
 from wm_plugin.tokens.spans import Origin, SpanError
 from wm_plugin.verl.agent_loop import WorldModelToolAgentLoop
 from wm_plugin.verl.config import read_config
-from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, ORIGINS
+from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, ORIGINS, TOOLS
 from wm_plugin.verl.spans import Block, locate, make_locator, probe
 from wm_plugin.verl.trainer import WorldModelTrainer
 
@@ -236,6 +236,27 @@ class Echoes:
 
     def get_reward(self):
         return 0.25
+
+
+class Bare(Rooms):
+    """Leaves the reward to the trainer."""
+
+    get_reward = property()  # as if there were none
+
+
+def test_a_world_without_a_reward_leaves_it_to_verls_workers(tokenizers):
+    assert not hasattr(Bare(), "get_reward")
+    output = rollout(tokenizers["merges"], [call("say", text="a"), "x"], {"environment": f"{__name__}:Bare"})
+    assert output.reward_score is None  # verl asks a reward worker then
+    assert content(tokenizers["merges"], output) == [("say", "a")]
+    assert "reward" not in output.extra_fields[INFO]
+
+
+def test_the_tools_that_there_are_are_said_and_not_those_that_a_policy_invents(tokenizers):
+    turns = [call("fly", text="a") + call("say", text="b"), "x"]
+    output = rollout(tokenizers["merges"], turns, {"environment": ROOMS, "include_errors": True})
+    assert [tool for tool, _ in content(tokenizers["merges"], output)] == ["fly", "say"]
+    assert output.extra_fields[TOOLS] == ["fail", "say"]
 
 
 def test_a_row_says_which_of_several_worlds_it_is_of(tokenizers):

@@ -163,17 +163,15 @@ def choose(rows: dict[str, Row], echo: EchoConfig, tokenizer) -> dict[str, Any]:
     trainer = object.__new__(WorldModelTrainer)  # making one starts Ray
     trainer._wm, trainer.tokenizer, trainer._wm_warned = WorldModelConfig(echo), tokenizer, set()
     trainer.config = OmegaConf.create({"data": {"max_response_length": selection.LIMIT}})
+    trainer._wm_tools = sorted(echo.tool_names or ())
     spans = trainer._weighted_spans(list(rows.values()))
-    tools = sorted(echo.tool_names or {span.tool for row in spans for span, _ in row if span.tool})
-    columns = make_columns(spans, list(rows.values()), tools, echo)
-    names = dict(enumerate([None, *tools, None]))
+    trainer._learn_tool_names(list(rows.values()), spans)
+    columns = make_columns(spans, list(rows.values()), trainer._wm_tools, echo)
     chosen = {}
     for name, weights, numbers, count in zip(
         rows, columns[WEIGHTS].unbind(), columns[TOOL_IDS].unbind(), columns[COUNTS], strict=True
     ):
-        row_tools = [names[number] for number in numbers.tolist()]
-        if name == "no such tool":  # on TRL, names are those of the tools that were passed
-            row_tools = [tool if tool in ("run_code", "lookup_doc") else None for tool in row_tools]
+        row_tools = selection.names_of(numbers.tolist(), trainer._wm_tools)
         chosen[name] = selection.selected(name, weights.tolist(), row_tools, int(count))
     return chosen
 

@@ -1,5 +1,7 @@
 """The figures that the workers' sums become: by hand, whatever the split, and through verl's own reduction."""
 
+import dataclasses
+
 import pytest
 
 pytest.importorskip("verl")
@@ -12,6 +14,8 @@ from verl.utils import tensordict_utils as tu
 from support import on_verl
 from support.on_verl import TOOLS, make_batch, make_rollouts, make_worker, policy_loss, with_term
 from wm_plugin import EchoConfig
+from wm_plugin.errors import UserError
+from wm_plugin.objectives.silence import Silence, Tally
 from wm_plugin.verl.config import WorldModelConfig
 from wm_plugin.verl.names import COUNTS, SUMS
 from wm_plugin.verl.trainer import WorldModelTrainer
@@ -41,7 +45,7 @@ def nlls(worker):
 
 
 def by_hand(nlls, rows, echo):
-    """The sums of one update: NLL, tokens, tokens inside the bounds, the term, masked, weight; NLL and tokens of each tool."""
+    """The sums of one update: NLL, tokens, those inside the bounds, the term, masked, weight; NLL and tokens by tool."""
     tools = on_verl.tool_names(echo)
     total, tokens, inside, term, weight, per_tool = 0.0, 0, 0, 0.0, 0.0, {tool: [0.0, 0] for tool in tools}
     for row in rows:
@@ -56,7 +60,7 @@ def by_hand(nlls, rows, echo):
                 if nll >= (echo.min_token_nll or 0):
                     inside, term = inside + 1, term + multiplier * nll
     by_tool = (x for tool in tools for x in per_tool[tool])
-    return [total, tokens, inside, echo.coeff * term / tokens, 0, weight, *by_tool]
+    return [total, tokens, inside, echo.coeff * term / tokens, 0, weight, *by_tool, 0, 0]  # no other tools
 
 
 def measured(worker, echo, rollouts=ROLLOUTS, **settings):
@@ -115,7 +119,7 @@ class Workers:
         return self.worker.train_mini_batch(data)
 
 
-def step(worker, echo, rollouts=ROLLOUTS, mini=8):
+def step(worker, echo, rollouts=ROLLOUTS, mini=8, silence=None):
     """The metrics of the trainer's `_update_actor`."""
     trainer = WorldModelTrainer.__new__(WorldModelTrainer)  # making one starts Ray
     with initialize_config_module("verl.trainer.config", version_base=None):
@@ -125,6 +129,8 @@ def step(worker, echo, rollouts=ROLLOUTS, mini=8):
     trainer.actor_rollout_wg = Workers(worker, rollouts, echo)
     trainer._wm, trainer._wm_on, trainer._wm_prefix, trainer._wm_warned = WorldModelConfig(echo), True, "echo", set()
     trainer._wm_tools = on_verl.tool_names(echo)
+    trainer._wm_silence = silence or Silence(echo)
+    trainer._wm_tally = Tally(environment=sum(rollout.mask.count(0) for rollout in rollouts))
     trainer._wm_selected = int(make_batch(rollouts, echo)[COUNTS].sum())
     keys = [f"{row}_0_0" for row in range(len(rollouts))]
     metrics = {}
@@ -165,3 +171,33 @@ def test_updates_without_a_reward_signal_are_counted(worker, caplog):
     metrics = step(worker, EchoConfig(COEFF), rollouts, mini=4)
     assert metrics["echo/policy_silent"] == 0.5
     assert "all advantages of an optimizer step were 0" in caplog.text
+
+
+def test_a_step_without_a_token_logs_no_figure_of_nothing_and_says_so(worker, caplog):
+    echo = EchoConfig(COEFF, roles=["user"], on_silence="stop", silent_batches=2)
+    silence = Silence(echo)
+    metrics = step(worker, echo, mini=4, silence=silence)
+    figures = {name: value for name, value in metrics.items() if "echo/" in name}
+    assert figures == {
+        "echo/tokens": 0,
+        "echo/coeff": COEFF,
+        "echo/loss": 0,
+        "echo/policy_silent": 0,
+        "echo/masked_by_host": 0,
+        **{f"echo/tool/{tool}/tokens": 0 for tool in TOOLS},
+    }
+    (warning,) = [record.getMessage() for record in caplog.records if "no token to train on" in record.getMessage()]
+    assert "in an optimizer batch" in warning
+    with pytest.raises(UserError, match=r"in 2 optimizer batches in a row: .* \(on_silence is stop\)"):
+        step(worker, echo, mini=4, silence=silence)
+
+
+def test_coefficient_0_and_a_step_with_tokens_are_quiet(worker, caplog):
+    for echo in (EchoConfig(0.0, roles=["user"]), EchoConfig(COEFF)):
+        step(worker, dataclasses.replace(echo, on_silence="stop", silent_batches=1))
+    assert "no token to train on" not in caplog.text
+
+
+def test_bounds_that_no_token_is_inside_of_are_said(worker, caplog):
+    step(worker, EchoConfig(COEFF, min_token_nll=1e6))
+    assert "min_token_nll 1000000.0 leaves out all " in caplog.text

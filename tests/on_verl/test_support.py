@@ -1,6 +1,7 @@
 """What we rely on in verl is there, and what could not be exact is refused with a way out."""
 
 import dataclasses
+import json
 import os
 import re
 import subprocess
@@ -30,21 +31,41 @@ from wm_plugin.runtime.hooks import Hook
 from wm_plugin.verl import support
 from wm_plugin.verl.agent_loop import WorldModelLoopMixin
 from wm_plugin.verl.config import REWARD_KEYS, WorldModelConfig, read_config
+from wm_plugin.verl.data import verl_rows, write
 from wm_plugin.verl.names import AGENT_LOOP, TRAINER_MODE
+from wm_plugin.verl.registration import _check, _check_command
 from wm_plugin.verl.rewards import BatchedRewardManager
 from wm_plugin.verl.sampler import _RewardMixin
 from wm_plugin.verl.trainer import WorldModelTrainer
 from wm_plugin.verl.worker import WorldModelActorRolloutRefWorker, WorldModelTrainingWorker
 
 ROOT = Path(__file__).parents[2]
+DATA = ROOT / "tests" / "support" / "verl_tools"
+AGENT = "actor_rollout_ref.rollout.agent"
+MULTI_TURN = "actor_rollout_ref.rollout.multi_turn"
+OURS = f"{AGENT}.default_agent_loop=wm_tool_agent"
+BARE = f"{__name__}:BareEnvironment"
+
+
+class BareEnvironment:
+    """Leaves the reward to the trainer."""
+
+    def reset(self, **_): ...
+
+    def push(self) -> str:
+        """Push."""
+        return "It stays shut."
 
 
 def stock(*overrides):
     """verl's own config with the Hydra group on top, as a user composes it."""
+    return stock_of("echo", *overrides)
+
+
+def stock_of(groups, *overrides):
     with initialize_config_module("verl.trainer.config", version_base=None):
-        return compose(
-            "ppo_trainer", ["hydra.searchpath=[pkg://wm_plugin.recipes.verl]", "+wm=echo", "wm.coeff=0.05", *overrides]
-        )
+        start = ["hydra.searchpath=[pkg://wm_plugin.recipes.verl]", f"+wm={groups}", "wm.coeff=0.05"]
+        return compose("ppo_trainer", [*start, *overrides])
 
 
 @pytest.mark.parametrize("hook", support.HOOKS, ids=str)
@@ -190,6 +211,46 @@ REFUSED = {
         "actor.megatron.dynamic_context_parallel is true",
     ),
     "distillation": (["distillation.enabled=true"], "distillation.enabled is true"),
+    "verl's tool loop": (
+        [f"{AGENT}.default_agent_loop=tool_agent"],
+        f"default_agent_loop is verl's 'tool_agent', which does not say which tokens are the environment's; write {OURS}",
+    ),
+    "verl's loop of one turn": ([f"{AGENT}.default_agent_loop=single_turn_agent"], f"write {OURS}"),
+    "an agent loop that is not there": (
+        [f"{AGENT}.default_agent_loop=wm_tool_agnet"],
+        "default_agent_loop is 'wm_tool_agnet'; did you mean 'wm_tool_agent'?",
+    ),
+    "an environment in verl's tool loop": (
+        ["wm.coeff=0", "wm.environment=grid", f"{AGENT}.default_agent_loop=tool_agent"],
+        "wm.environment is driven by our agent loop, and default_agent_loop is verl's 'tool_agent'",
+    ),
+    "an unknown tool of an environment": (
+        ["wm.environment=grid", "wm.tools=[mvoe]"],
+        "wm.tools names 'mvoe'; did you mean 'move'?",
+    ),
+    "an unknown tool of several environments": (
+        ["wm.environment={a: grid, b: maze}", "wm.tools={move: 1, plan: 0.5}"],
+        "wm.tools names 'plan'",
+    ),
+    "an unknown tool of a file of functions": (
+        [f"{MULTI_TURN}.function_tool_path={DATA}/function_tools.py", "wm.tools=[look_pu]"],
+        "wm.tools names 'look_pu'; did you mean 'look_up'?",
+    ),
+    "an unknown tool of a file of classes": (
+        [f"{MULTI_TURN}.tool_config_path={DATA}/tools.yaml", "wm.tools=[serach]"],
+        "wm.tools names 'serach'; did you mean 'search'?",
+    ),
+    "an environment without a reward, and none beside it": (
+        ["wm.coeff=0", f"wm.environment={BARE}", "data.train_files=/no/such/file.parquet"],
+        "BareEnvironment has no get_reward, and no reward is configured; write get_reward, or wm.reward=NAME",
+    ),
+    "an environment without a reward, and nobody to ask for one": (
+        [f"wm.environment={BARE}", "reward.num_workers=0", "reward.custom_reward_function.path=x.py"],
+        "reward.num_workers=0 asks no other reward; write 1 or more",
+    ),
+    "a role": (["wm.roles=[tols]"], "roles names 'tols'; did you mean 'tool'?"),
+    "no tools, if that is to stop": (["wm.on_silence=stop"], "the run has no tools; write wm.environment=NAME"),
+    "a config that selects nothing, if that is to stop": (["wm.on_silence=stop", "wm.tools=[]"], "tools is empty"),
 }
 
 
@@ -199,6 +260,92 @@ def test_what_is_not_exact_is_refused(case):
     with pytest.raises(UserError, match=re.escape(message)) as error:
         support.check_config(stock(*overrides))
     assert "\n" not in str(error.value)
+
+
+ALLOWED = {
+    "a user's own loop": [f"{AGENT}.default_agent_loop=mine", f"{AGENT}.agent_loop_config_path={DATA}/loops.yaml"],
+    "a loop that only the workers know": [
+        f"{AGENT}.default_agent_loop=theirs",
+        "actor_rollout_ref.model.external_lib=some.module",
+    ],
+    "a file of loops that is not here": [
+        f"{AGENT}.default_agent_loop=theirs",
+        f"{AGENT}.agent_loop_config_path=/no/such.yaml",
+    ],
+    "tools of functions": [f"{MULTI_TURN}.function_tool_path={DATA}/function_tools.py", "wm.tools=[look_up]"],
+    "tools of classes": [f"{MULTI_TURN}.tool_config_path={DATA}/tools.yaml", "wm.tools={search: 1}"],
+    "tools that name themselves": [f"{MULTI_TURN}.tool_config_path={DATA}/unnamed.yaml", "wm.tools=[any]"],
+    "a file of tools that fails here": [f"{MULTI_TURN}.function_tool_path={DATA}/loops.yaml", "wm.tools=[any]"],
+    "a reward function": [f"wm.environment={BARE}", "reward.custom_reward_function.path=x.py"],
+    "a reward model": [f"wm.environment={BARE}", "reward.reward_model.enable=true"],
+    "a reward of verl's": [f"wm.environment={BARE}", "data.train_files={scored}"],
+    "files elsewhere": [f"wm.environment={BARE}", "data.train_files='hdfs://there/train.parquet'"],
+}
+
+
+def rows(path, *sources):
+    """A file of rows for verl, of these values of `data_source`."""
+    prompt = {"prompt": [{"role": "user", "content": ""}]}
+    files = [verl_rows([prompt], source) for source in sources]
+    write([row for file in files for row in file], path)
+    return path
+
+
+@pytest.mark.parametrize("case", ALLOWED)
+def test_what_may_be_in_order_is_left_alone(case, tmp_path):
+    scored = rows(tmp_path / "rows.parquet", "openai/gsm8k", "math_dapo")
+    overrides = [text.replace("{scored}", str(scored)) for text in ALLOWED[case]]
+    assert support.check_config(stock(*overrides)).objective.active
+
+
+def test_an_environment_without_a_reward_may_have_one_of_ours():
+    assert support.check_config(
+        stock_of("[echo,reward]", f"wm.environment={BARE}", "wm.reward={path: exact, kwargs: {tag: answer}}")
+    )
+
+
+def test_rows_that_verl_has_no_reward_for_are_named(tmp_path):
+    file = rows(tmp_path / "rows.parquet", "openai/gsm8k", "my_package.worlds")
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"data_source": "of_mine"}) + "\n")
+    for path, source in ((file, "my_package.worlds"), (tmp_path / "rows.jsonl", "of_mine")):
+        with pytest.raises(UserError, match=f"verl has none for rows of data_source '{source}'"):
+            support.check_config(stock(f"wm.environment={BARE}", f"data.train_files={path}"))
+
+
+def test_a_run_without_tools_is_spoken_of_before_it_starts(capsys):
+    config = stock()
+    _check(config)
+    assert capsys.readouterr().err.startswith(
+        "wm: the world-model objective has no token to train on: the run has no tools"
+    )
+    for overrides in (["wm.coeff=0"], ["wm.environment=grid"], ALLOWED["a user's own loop"]):
+        _check(stock(*overrides))
+        assert capsys.readouterr().err == ""
+    _check(stock("wm.environment=grid", "wm.tools={move: 0}"))
+    assert "the multiplier 0" in capsys.readouterr().err
+
+
+def test_a_group_that_hydra_did_not_find_is_named():
+    for override, value in (("+wm=echo", "'echo'"), ("+wm=[echo,reward]", r"\['echo', 'reward'\]")):
+        with initialize_config_module("verl.trainer.config", version_base=None):
+            config = compose("ppo_trainer", [override])
+        message = (
+            rf"wm is {value}, a plain value: Hydra does not find our groups without 'hydra.searchpath=\[pkg://wm_pl"
+        )
+        with pytest.raises(UserError, match=message):
+            support.check_config(config)
+
+
+def test_a_command_without_the_search_path_is_stopped_before_hydra_reads_it(capsys):
+    """Hydra would say of `+wm=echo wm.coeff=0.05` that there is no wm.coeff."""
+    for words in (["+wm=echo", "wm.coeff=0.05"], ["a=b", "++wm=[echo,reward]"]):
+        with pytest.raises(SystemExit) as stop:
+            _check_command(words)
+        assert stop.value.code == 2
+        assert "without 'hydra.searchpath=[pkg://wm_plugin.recipes.verl]'" in capsys.readouterr().err
+    path = "hydra.searchpath=[pkg://wm_plugin.recipes.verl]"
+    for words in ([path, "+wm=echo"], ["--config-name=mine", "+wm=echo"], ["+wm.coeff=1"], []):
+        assert _check_command(words) is None
 
 
 @pytest.mark.parametrize("case", ["temperature", "an asynchronous mode", "the legacy trainer"])
@@ -249,17 +396,29 @@ def run(*arguments, **environment):
     return subprocess.run([sys.executable, *arguments], env=values, capture_output=True, text=True)
 
 
+SEARCH_PATH = "hydra.searchpath=[pkg://wm_plugin.recipes.verl]"
+STOPPED = {
+    "a field": ([SEARCH_PATH, "+wm=echo", "+wm.coef=1"], "wm: wm has no field 'coef'; did you mean 'coeff'?"),
+    "a tool": (
+        [SEARCH_PATH, "+wm=echo", "wm.environment=grid", "wm.tools=[mvoe]"],
+        "wm: wm.tools names 'mvoe'; did you mean 'move'?",
+    ),
+    "no search path": (
+        ["+wm=echo", "wm.coeff=0.05"],
+        "wm: +wm=echo is a group of ours, which Hydra does not find without 'hydra.searchpath=[pkg://wm_plugin.recipes.verl]'; "
+        "add that",
+    ),
+}
+
+
 @pytest.mark.slow
-def test_main_refuses_in_one_line_before_ray_starts(tmp_path):
-    command = [
-        "-m",
-        "verl.trainer.main_ppo",
-        "hydra.searchpath=[pkg://wm_plugin.recipes.verl]",
-        f"hydra.run.dir={tmp_path}",
-    ]
-    done = run(*command, "+wm=echo", "wm.coeff=0.05", "+wm.coef=1", VERL_USE_EXTERNAL_MODULES="wm_plugin.verl")
+@pytest.mark.parametrize("case", STOPPED)
+def test_main_refuses_in_one_line_before_ray_starts(tmp_path, case):
+    overrides, message = STOPPED[case]
+    command = ["-m", "verl.trainer.main_ppo", f"hydra.run.dir={tmp_path}", *overrides]
+    done = run(*command, VERL_USE_EXTERNAL_MODULES="wm_plugin.verl")
     assert done.returncode == 2, done.stderr
-    assert done.stderr.splitlines()[-1] == "wm: wm has no field 'coef'; did you mean 'coeff'?"
+    assert done.stderr.splitlines()[-1] == message
     assert "Traceback" not in done.stderr
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from functools import partial
 from types import SimpleNamespace
 
@@ -17,16 +18,18 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.errors import UserError
 from wm_plugin.objectives import EchoConfig, Span
-from wm_plugin.tokens.spans import SPAN_FIELD, Origin
+from wm_plugin.objectives.metrics import LEARNT, LEARNT_LENGTH
+from wm_plugin.objectives.silence import Tally
+from wm_plugin.tokens.spans import OTHER, SPAN_FIELD, Origin
 from wm_plugin.verl import state
 from wm_plugin.verl.config import WorldModelConfig
-from wm_plugin.verl.names import COUNTS, ERROR, ORIGINS, TOOL_IDS, WEIGHTS
+from wm_plugin.verl.names import AGENT_NAME, COUNTS, ERROR, ORIGINS, TOOL_IDS, TOOLS, WEIGHTS
 from wm_plugin.verl.trainer import Row, WorldModelTrainer, make_columns
 
 SPANS = [
     [(Span(1, 3, "tool", "a", True), 0.5), (Span(3, 4, "tool", "a", False), 0.0), (Span(5, 6, "tool", "b", True), 1.0)],
     [],  # padding, or nothing of the environment's
-    [(Span(0, 2, "tool", "c", True), 1.0)],  # a tool without figures of its own
+    [(Span(0, 1, "tool", "c", True), 1.0), (Span(1, 2, "user", None, True), 1.0)],  # a tool without figures of its own
 ]
 
 
@@ -42,7 +45,7 @@ def test_columns_by_hand():
     columns = make_columns(SPANS, ROWS, ["a", "b"], EchoConfig())
     weights, tool_ids = (columns[name].unbind() for name in (WEIGHTS, TOOL_IDS))
     assert [row.tolist() for row in weights] == [[0, 0.5, 0.5, 0, 0, 1], [0], [1, 1, 0]]
-    assert [row.tolist() for row in tool_ids] == [[0, 1, 1, 0, 0, 2], [0], [3, 3, 0]]
+    assert [row.tolist() for row in tool_ids] == [[0, 1, 1, 0, 0, 2], [0], [OTHER, 0, 0]]
     assert columns[COUNTS].tolist() == [[3], [0], [2]]
     assert weights[0].element_size() + tool_ids[0].element_size() == 6  # bytes a token
 
@@ -84,12 +87,14 @@ def trainer(coeff=1.0, **attributes):
         _wm_selected=60,
         _wm_tools=[],
         _wm_warned=set(),
+        train_dataset=None,
         config=SimpleNamespace(
             actor_rollout_ref=SimpleNamespace(
                 actor=SimpleNamespace(ppo_mini_batch_size=2), rollout=SimpleNamespace(n=2)
             )
         ),
     )
+    fake._way_to_our_loop = lambda: WorldModelTrainer._way_to_our_loop(fake)
     fake._warn_once = lambda kind, message: WorldModelTrainer._warn_once(fake, kind, message)
     vars(fake).update(attributes)
     return fake
@@ -210,7 +215,11 @@ def test_turn_information_of_another_loop_is_read_off_its_tokens():
 
 UNUSABLE = {
     "an error of the loop": ({ERROR: "cannot tell"}, [1, 0], "cannot tell"),
-    "another agent loop": ({}, [1, 0, 1], "the dataset's column agent_name wins over default_agent_loop"),
+    "another agent loop": (
+        {},
+        [1, 0, 1],
+        "write actor_rollout_ref.rollout.agent.default_agent_loop=wm_tool_agent; or put",
+    ),
     "spans on sampled tokens": ({SPAN_FIELD: [(0, 1, "tool", "a", True)]}, [1, 0], "that the policy sampled"),
 }
 
@@ -224,13 +233,45 @@ def test_spans_that_cannot_be_told_stop_the_run_unless_the_coefficient_is_0(case
     assert "are not measured (wm.coeff is 0)" in caplog.text
 
 
+def test_a_datasets_column_of_agent_loops_is_named_where_there_is_one():
+    dataset = SimpleNamespace(dataframe=SimpleNamespace(column_names=["prompt", AGENT_NAME]))
+    with pytest.raises(UserError, match="drop the dataset's column agent_name, which wins over default_agent_loop"):
+        weighted({}, [1, 0, 1], train_dataset=dataset)
+
+
 def test_names_are_learned_and_keep_their_numbers():
     fake = trainer(_wm_tools=["b"])
-    WorldModelTrainer._learn_tool_names(fake, SPANS)
+    WorldModelTrainer._learn_tool_names(fake, ROWS, SPANS)
     assert fake._wm_tools == ["b", "a", "c"]
     named = trainer(_wm=WorldModelConfig(EchoConfig(1.0, tools=["b"])), _wm_tools=["b"])
-    WorldModelTrainer._learn_tool_names(named, SPANS)
+    WorldModelTrainer._learn_tool_names(named, ROWS, SPANS)
     assert named._wm_tools == ["b"]
+
+
+def test_names_that_a_policy_invents_are_not_learned():
+    """Our loop says which tools there are; another's spans are all that is known, and are bounded."""
+    fake = trainer()
+    declared = make_row([0, 0], {TOOLS: ["look", "move"], ORIGINS: []})
+    for step in range(50):
+        invented = [[(Span(n, n + 1, "tool", f"made up {step} {n}", True), 1.0) for n in range(2)]]
+        WorldModelTrainer._learn_tool_names(fake, [declared], invented)
+    assert fake._wm_tools == ["look", "move"]
+    for step in range(200):
+        row, name = make_row([0], {SPAN_FIELD: []}), f"{step}" + "x" * (step % 2) * 100
+        WorldModelTrainer._learn_tool_names(fake, [row], [[(Span(0, 1, "tool", name, True), 1.0)]])
+    assert fake._wm_tools[:2] == ["look", "move"]
+    assert len(fake._wm_tools) == LEARNT
+    assert max(map(len, fake._wm_tools)) < LEARNT_LENGTH
+
+
+def test_what_became_of_the_tokens_of_a_step_is_counted():
+    origins = [Origin(Span(1, 3, "tool", "a", True)), Origin(Span(3, 4, "tool", "a", False))]
+    extra = {ORIGINS: [origin.pack() for origin in origins]}
+    fake = trainer(_wm=WorldModelConfig(EchoConfig(1.0, roles=["user"])))
+    fake._origins = partial(WorldModelTrainer._origins, fake)
+    rows = [make_row([1, 0, 0, 0], extra), make_row([1, 0, 0, 0], extra, padding=True)]
+    WorldModelTrainer._weighted_spans(fake, rows)
+    assert fake._wm_tally == Tally(environment=3, left_out=Counter({("roles", "tool"): 3}))
 
 
 def episodes(*turns):

@@ -12,6 +12,7 @@ from typing import Any
 
 from support.agreement import FOLDER, Tools, call
 from wm_plugin.objectives.information import KEEP
+from wm_plugin.tokens.spans import OTHER
 
 FILE = FOLDER / "selection.json"
 LIMIT = 600  # tokens of a completion
@@ -82,6 +83,12 @@ def own_spans(mask: Sequence[int]) -> list[tuple[int, int, str, str, bool]]:
             spans.append((position + 1, position + length, "tool", tool, True))
         position += length
     return spans
+
+
+def names_of(numbers: Sequence[int], tools: Sequence[str]) -> list[str | None]:
+    """The tool of each token, from a column of tool numbers: None without one, "other" where it has no figures of its own."""
+    names = {0: None, OTHER: "other", **dict(enumerate(tools, 1))}
+    return [names[number] for number in numbers]
 
 
 def runs(weights: Sequence[float], tools: Sequence[str | None]) -> list[list[Any]]:

@@ -73,12 +73,11 @@ def train(cls: type[Recorded], **kwargs: Any) -> Recorded:
 def rows(trainer: Recorded, echo: EchoConfig) -> dict[str, dict[str, Any]]:
     """Every completion by its name: its tokens, and what was selected of it."""
     batch, found = trainer.select(echo), {}
-    names = dict(enumerate([None, *trainer._wm_tools, None]))
     for row in range(len(batch["completion_ids"])):
         inside = batch["completion_mask"][row] == 1
         ids = batch["completion_ids"][row][inside].tolist()
         mask, weights = (batch[key][row][inside] for key in ("tool_mask", "echo_weights"))
-        tools = [names[number] for number in batch["echo_tool_ids"][row][inside].tolist()]
+        tools = selection.names_of(batch["echo_tool_ids"][row][inside].tolist(), trainer._wm_tools)
         count = int(count_tokens(weights[None], (1 - mask)[None], echo))
         name = last_turn(ids)
         found[name] = {

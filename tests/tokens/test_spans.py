@@ -12,6 +12,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from support.rows import BAD
 from wm_plugin.errors import UserError
 from wm_plugin.tokens.spans import (
+    OTHER,
     ContentLocator,
     Span,
     SpanError,
@@ -157,11 +158,11 @@ def test_zero_runs(mask):
 def test_token_weights_by_hand():
     rows = [
         [(Span(1, 3, "tool", "b", True), 0.5), (Span(3, 4, "tool", "a", True), 0.0)],
-        [(Span(0, 1, "user", None, True), 1.0)],
+        [(Span(0, 1, "user", None, True), 1.0), (Span(2, 3, "tool", "invented", True), 1.0)],
     ]
     weights, tool_ids = token_weights(rows, 4, ["a", "b"])
-    assert weights.tolist() == [[0, 0.5, 0.5, 0], [1, 0, 0, 0]]
-    assert tool_ids.tolist() == [[0, 2, 2, 0], [3, 0, 0, 0]]
+    assert weights.tolist() == [[0, 0.5, 0.5, 0], [1, 0, 1, 0]]
+    assert tool_ids.tolist() == [[0, 2, 2, 0], [0, 0, OTHER, 0]]
     assert tool_ids.dtype == torch.int16
 
 

@@ -7,6 +7,7 @@ number of processes, and whether the run was interrupted or not (with a model: a
 
 import hashlib
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
@@ -30,11 +31,11 @@ VERSION = 1  # of the folder's layout
 
 @dataclass
 class Summary:
-    """Figures over all episodes. Shares are of all actions."""
+    """Figures over all episodes. Shares are of all actions. Of what no episode says there is no figure."""
 
     episodes: int = 0  # those with a trajectory
-    successes: int = 0
-    reward: float = 0.0  # sum
+    successes: list[bool] = field(default_factory=list)  # of the episodes that have one, as rewards
+    rewards: list[float] = field(default_factory=list)
     turns: int = 0
     figures: Counter[str] = field(default_factory=Counter)  # sums of `actions`, `effective`, `invalid`, `lost`
     calls: Counter[str] = field(default_factory=Counter)  # by tool
@@ -46,30 +47,42 @@ class Summary:
             self.failed[result.kind] += 1
             return
         self.episodes += 1
-        self.successes += bool(result.success)
-        self.reward += result.reward or 0.0
+        if result.success is not None:
+            self.successes.append(result.success)
+        if result.reward is not None:
+            self.rewards.append(result.reward)
         self.turns += len(result.turns)
         self.calls.update(call.name for turn in result.turns for call in turn.action.calls)
         figures = result.metadata.get("figures", {})
-        for name in ("actions", "effective", "invalid", "lost"):
-            self.figures[name] += int(figures.get(name, 0))
+        for name in figures.keys() & {"actions", "effective", "invalid", "lost"}:
+            self.figures[name] += int(figures[name])
 
     def as_dict(self) -> dict[str, Any]:
-        """Means and shares as JSON values. `lost` counts the episodes whose process died or hung: ours or the environment's."""
-        episodes, actions = max(self.episodes, 1), max(self.figures["actions"], 1)
+        """Means and shares as JSON values. `lost` counts the episodes whose process died or hung: ours or the environment's.
+
+        None: no episode has it. A class may leave rewards to the trainer, and need not count its actions.
+        """
+        actions = self.figures["actions"]
+        shares = {
+            f"{name}_share": self.figures[name] / actions if actions and name in self.figures else None
+            for name in ("effective", "invalid")
+        }
         return {
             "episodes": self.episodes,
-            "success": self.successes / episodes,
-            "reward": self.reward / episodes,
-            "turns": self.turns / episodes,
-            "actions": self.figures["actions"] / episodes,
-            "effective_share": self.figures["effective"] / actions,
-            "invalid_share": self.figures["invalid"] / actions,
+            "success": _mean(self.successes),
+            "reward": _mean(self.rewards),
+            "turns": self.turns / max(self.episodes, 1),
+            "actions": actions / self.episodes if "actions" in self.figures else None,
+            **shares,
             "lost": self.figures["lost"] + self.failed["died"] + self.failed["timeout"],
             "failed": self.failed.total(),
             "failed_by_reason": dict(self.failed.most_common()),
             "calls": dict(sorted(self.calls.items())),
         }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
 
 
 def collect(

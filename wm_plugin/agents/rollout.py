@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Literal
 
-from wm_plugin.environments.kit.protocol import report, tool_methods, tool_schema
+from wm_plugin.environments.kit.protocol import is_over, report, reward_of, tool_methods, tool_schema
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Trajectory, Turn
 from wm_plugin.untrusted import loads
@@ -71,7 +71,7 @@ def episode(
         task_id=str(row["task_id"]) if "task_id" in row else _digest(row),
         metadata={"environment": path_of(environment), "reset": dict(row), "host": host},
     )
-    while len(trajectory.turns) < max_turns and not getattr(environment, "over", False):
+    while len(trajectory.turns) < max_turns and not is_over(environment):
         action = yield trajectory
         if action is None:
             break
@@ -84,7 +84,7 @@ def episode(
     return trajectory.model_copy(
         update={
             "success": None if success is None else bool(success),
-            "reward": float(environment.get_reward()) if hasattr(environment, "get_reward") else None,
+            "reward": reward_of(environment),
             "metadata": {**trajectory.metadata, "figures": report(environment)},
         }
     )

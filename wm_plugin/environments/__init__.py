@@ -4,8 +4,8 @@ Every environment is a class in the form that TRL's `environment_factory` takes,
 
 * `reset(**columns) -> str`: starts the episode that a dataset row describes and returns the first observation;
 * every public method is a tool; it returns the next observation as text;
-* `get_reward() -> float`: the outcome of the episode;
-* the properties `over`, `success` and `turns`, and optionally a mapping `metrics` with more figures.
+* `get_reward() -> float`: the outcome of the episode. A class may leave it to the trainer's rewards;
+* the properties `over`, `success` and `turns`, and a mapping `metrics` with more figures, where it has them.
 
 The registered ones stand in `specs.py`. Importing this package imports none of them.
 """

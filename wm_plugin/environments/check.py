@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from wm_plugin.environments.kit.protocol import Chooser, ToolCall, tool_methods, tool_schema
+from wm_plugin.environments.kit.protocol import Chooser, ToolCall, is_over, reward_of, tool_methods, tool_schema
 from wm_plugin.environments.memory import bytes_an_instance
 from wm_plugin.environments.worlds import World, load
 from wm_plugin.errors import UserError
@@ -123,7 +123,7 @@ def choosers(world: World, number: int) -> dict[str, Chooser]:
 def texts(environment: Any, row: Row, choose: Chooser, calls: list[ToolCall] | None = None) -> list[str]:
     """Play an episode; all observations in order, and its outcome as JSON last. Every tool call is appended to `calls`."""
     observations = [str(environment.reset(**row))]
-    while not environment.over and len(observations) <= MAX_TURNS and (call := choose(environment)) is not None:
+    while not is_over(environment) and len(observations) <= MAX_TURNS and (call := choose(environment)) is not None:
         name, arguments = call
         if calls is not None:
             calls.append(call)
@@ -132,7 +132,7 @@ def texts(environment: Any, row: Row, choose: Chooser, calls: list[ToolCall] | N
         except ValueError as error:
             observations.append(f"ValueError: {error}")
     outcome = {name: getattr(environment, name, None) for name in ("success", "turns", "metrics")}
-    return [*observations, json.dumps([environment.get_reward(), outcome], sort_keys=True, default=str)]
+    return [*observations, json.dumps([reward_of(environment), outcome], sort_keys=True, default=str)]
 
 
 def digests(world: World, rows: Sequence[Row]) -> list[str]:
@@ -177,10 +177,13 @@ def _class_problem(world: World, row: Row) -> str:
     first = environment.reset(**row, some_other_column=1) if _takes_any(world) else environment.reset(**row)
     for problem, holds in (
         ("reset returns no text", isinstance(first, str)),
-        ("over is not False after a reset", getattr(environment, "over", None) is False),
-        ("success is not False after a reset", getattr(environment, "success", None) is False),
-        ("turns is not 0 after a reset", getattr(environment, "turns", None) == 0),
-        ("get_reward() gives no number after a reset", isinstance(environment.get_reward(), float | int)),
+        ("over is not False after a reset", getattr(environment, "over", False) is False),
+        ("success is not False after a reset", getattr(environment, "success", False) is False),
+        ("turns is not 0 after a reset", getattr(environment, "turns", 0) == 0),
+        (
+            "get_reward() gives no number after a reset",
+            not hasattr(environment, "get_reward") or isinstance(environment.get_reward(), float | int),
+        ),
     ):
         if not holds:
             return problem
@@ -216,12 +219,13 @@ def _episodes(world: World, rows: Sequence[Row], report: Report, level: str | No
         for name, choose in choosers(world, number).items():
             calls: list[ToolCall] = []
             episodes.append(texts(used, row, choose, calls))
-            if not 0 <= used.get_reward() <= 1:
-                problems["reward"] = f"row {number}: {used.get_reward():g} is not between 0 and 1"
+            reward = reward_of(used)
+            if reward is not None and not 0 <= reward <= 1:
+                problems["reward"] = f"row {number}: {reward:g} is not between 0 and 1"
             if name == "expert":
                 experts += 1
-                wins += bool(used.success)
-            if used.over and calls:
+                wins += bool(getattr(used, "success", False))
+            if is_over(used) and calls:
                 problems["end"] = problems["end"] or _end_problem(used, calls[-1])
         here.append(_digest(row, episodes))
     fresh = digests(world, rows[: len(here)])
@@ -229,8 +233,17 @@ def _episodes(world: World, rows: Sequence[Row], report: Report, level: str | No
         problems["reset"] = f"{differing} of {len(here)} rows show other texts with an instance that was used before"
     elsewhere = _elsewhere(world, len(rows), len(here), level)
     report.add("reset", problems["reset"], "leaves nothing of the last episode")
-    report.add("end", problems["end"], "a call after it raises ValueError")
-    report.add("reward", problems["reward"], "between 0 and 1")
+    if hasattr(used, "over"):
+        report.add("end", problems["end"], "a call after it raises ValueError")
+    else:
+        report.findings.append(Finding("end", "note", "no over: an episode goes on until the host ends it"))
+    if hasattr(used, "get_reward"):
+        report.add("reward", problems["reward"], "between 0 and 1")
+    else:
+        detail = "no get_reward: training needs a reward of the trainer's (TRL: reward_funcs; verl: wm.reward)"
+        report.findings.append(Finding("reward", "note", detail))
+    if unsaid := [name for name in ("success", "turns") if not hasattr(used, name)]:
+        report.findings.append(Finding("figures", "note", f"no {' and no '.join(unsaid)}: not reported"))
     if isinstance(elsewhere, str):
         report.add("other process", elsewhere)
     else:
@@ -238,7 +251,9 @@ def _episodes(world: World, rows: Sequence[Row], report: Report, level: str | No
         problem = f"{differing} of {len(here)} rows show other texts there" if differing else ""
         report.add("other process", problem, "the same texts, byte for byte")
         report.bytes_an_instance = elsewhere["bytes"]
-    if experts:
+    if experts and not hasattr(used, "success"):
+        report.findings.append(Finding("expert", "note", "it plays, and the class does not say whether it wins"))
+    elif experts:
         report.expert_success = wins / experts
         state: Literal["ok", "fail"] = "ok" if wins else "fail"
         report.findings.append(Finding("expert", state, f"wins {wins} of {experts}"))
@@ -262,7 +277,7 @@ def _robustness_problem(world: World, rows: Sequence[Row]) -> str:
     for name, tool in tool_methods(environment).items():
         parameters = tool_schema(getattr(world.environment, name))["function"]["parameters"]["properties"]
         for value in HOSTILE if parameters else ():
-            if environment.over:
+            if is_over(environment):
                 environment.reset(**rows[0])
             argument = repr(value)[:20]
             try:

@@ -18,11 +18,12 @@ from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives.information import KEEP
 from wm_plugin.objectives.schedule import SCHEDULES, scheduled
 from wm_plugin.registry import import_object
-from wm_plugin.tokens.spans import Span
+from wm_plugin.tokens.spans import ROLES, Span
 from wm_plugin.untrusted import loads
 
 NORMALIZATIONS = ("selected_tokens", "observation_tokens")
 ZERO_VARIANCE = ("keep", "drop")
+ON_SILENCE = ("warn", "stop")
 ALIASES = {"alpha": "coeff"}  # accepted in configs, never stored
 _RATIOS = 'write true, false, or ratios, e.g. {"echo": 0.05}'
 
@@ -79,6 +80,15 @@ class EchoConfig:
         "not touched.",
         False,
     )
+    on_silence: str = _help(
+        "What to do about a coefficient above 0 and optimizer batches without a token that counts: 'warn' once, with the likely "
+        "causes, or also 'stop' the run after silent_batches of them.",
+        "warn",
+    )
+    silent_batches: int = _help(
+        "How many optimizer batches in a row may be without a token that counts (TRL's optimizer steps, verl's global steps).",
+        3,
+    )
 
     def __post_init__(self) -> None:
         for name in ("coeff", "end_coeff"):
@@ -97,6 +107,11 @@ class EchoConfig:
         _require_choice("normalization", self.normalization, NORMALIZATIONS)
         _require_choice("schedule", self.schedule, SCHEDULES)
         _require_choice("zero_variance_groups", self.zero_variance_groups, ZERO_VARIANCE)
+        _require_choice("on_silence", self.on_silence, ON_SILENCE)
+        if type(self.silent_batches) is not int or self.silent_batches < 1:
+            raise UserError(
+                f"silent_batches is {self.silent_batches!r}; write a whole number of optimizer batches >= 1"
+            )
         for name in ("content_only", "include_errors", "include_truncated", "tempered"):
             if not isinstance(getattr(self, name), bool):
                 raise UserError(f"{name} is {getattr(self, name)!r}; write true or false")
@@ -114,6 +129,9 @@ class EchoConfig:
             raise UserError("guard is not part of this release; leave it out")
         object.__setattr__(self, "tools", _checked_tools(self.tools))
         object.__setattr__(self, "roles", _checked_names("roles", self.roles))
+        for role in self.roles or ():
+            if role not in ROLES:
+                raise UserError(f"roles names {role!r}{nearest(role, ROLES)}")
         object.__setattr__(self, "turn_information", _checked_ratios(self.turn_information))
 
     @classmethod
@@ -146,6 +164,17 @@ class EchoConfig:
     def active(self) -> bool:
         """Whether the coefficient is above 0 at any step."""
         return self.coeff > 0 or (self.schedule != "constant" and self.end_coeff > 0)
+
+    @property
+    def nothing(self) -> str | None:
+        """Why no token can ever count; None if some may."""
+        if self.roles is not None and not self.roles:
+            return "roles is empty, and a role that is not named is off; write null for all of them"
+        if self.tools is None or any(self.tool_multiplier(name) for name in self.tools):
+            return None
+        if not self.tools:
+            return "tools is empty, and a tool that is not named is off; write null for all of them"
+        return "tools gives every tool that it names the multiplier 0, and a tool that is not named is off"
 
     @property
     def tool_names(self) -> tuple[str, ...] | None:

@@ -4,15 +4,30 @@ Averages of averages would depend on the micro-batch size; these do not.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 
 from wm_plugin.objectives.echo import EchoConfig
+from wm_plugin.tokens.spans import OTHER
 
 Reduce = Callable[[torch.Tensor], torch.Tensor]  # element-wise sum over ranks
 
 TOTALS = ("nll", "tokens", "in_loss", "loss", "masked", "weight")
+OTHER_TOOLS = "other"  # all tools without figures of their own together
+# Names of tools that are learnt from rollouts, where nothing declares them: a policy can invent any number, of any length.
+LEARNT, LEARNT_LENGTH = 100, 64
+
+
+def learn_tools(known: Sequence[str], names: Iterable[str]) -> list[str]:
+    """`known` and the new ones of `names` behind them, within bounds: a tool keeps its place."""
+    fitting = sorted(name for name in set(names) - set(known) if len(name) <= LEARNT_LENGTH)
+    return [*known, *fitting[: max(0, LEARNT - len(known))]]
+
+
+def size(num_tools: int) -> int:
+    """How many sums there are of a micro-batch: the totals, and NLL and tokens of each tool and of all others together."""
+    return len(TOTALS) + 2 * (num_tools + 1)
 
 
 def token_sums(
@@ -29,17 +44,18 @@ def token_sums(
 
     Args:
         logps: (B, T), detached. weights, loss_weights: (B, T), 0 = not selected; the second after floor and ceiling.
-        tool_ids: (B, T), 0 = not selected, k <= num_tools: a tool with figures of its own.
+        tool_ids: (B, T), 0 = not selected or of no tool, k <= num_tools: a tool with figures of its own, `OTHER`: any other.
         loss: 0-d, this micro-batch's share of the term, coefficient included. masked: 0-d count of completions.
 
     Returns:
-        (6 + 2 * num_tools,) NLL, tokens, tokens inside floor and ceiling, loss, masked, weight; then NLL and tokens of each tool.
+        (6 + 2 * (num_tools + 1),) NLL, tokens, tokens inside floor and ceiling, loss, masked, weight; then NLL and tokens of each
+        tool, and of all others together.
     """
     # float64 keeps counts exact; Apple's GPUs have none
     dtype = torch.float32 if logps.device.type == "mps" else torch.float64
     nll = torch.where(weights != 0, -logps, torch.zeros_like(logps)).to(dtype)
     sums = [nll.sum(), (weights != 0).sum(), (loss_weights != 0).sum(), loss, masked, weights.to(dtype).sum()]
-    for tool_id in range(1, num_tools + 1):
+    for tool_id in (*range(1, num_tools + 1), OTHER):
         of_tool = tool_ids == tool_id
         sums += [torch.where(of_tool, nll, torch.zeros_like(nll)).sum(), of_tool.sum()]
     return torch.stack([value.to(dtype) for value in sums])
@@ -57,32 +73,38 @@ def figures(
 ) -> dict[str, float]:
     """The logged figures of `steps` optimizer steps, from the totals that `token_sums` and its additions gave.
 
-    `silent` is the share of steps whose advantages were all 0. Means are over selected tokens, and NaN over none; `tokens` and
-    `masked_by_host` are means over optimizer steps. With `turn_information` in `config` there is one more: `information`, the
-    weight of the selected tokens as a share of what it would be without.
+    `silent` is the share of steps whose advantages were all 0. Means are over selected tokens, and those over none are left out;
+    `tokens` and `masked_by_host` are means over optimizer steps. `tool/other` is of all tools that are not among `tools`, where
+    there were any. With `turn_information` in `config` there is one more: `information`, the weight of the selected
+    tokens as a share of what it would be without.
     """
     nll, tokens, in_loss, loss, masked, weight = sums[: len(TOTALS)]
-    mean = nll / tokens if tokens else math.nan
     values = {
-        "nll": mean,
-        "perplexity": math.exp(min(mean, 700.0)) if tokens else math.nan,  # exp(710) overflows
         "tokens": tokens / steps,
         "coeff": coeff,
         "loss": loss / steps,
-        "tokens_in_loss": in_loss / tokens if tokens else math.nan,
         "policy_silent": silent,
         "masked_by_host": masked / steps,
     }
-    for index, name in enumerate(tools):
-        tool_nll, tool_tokens = sums[len(TOTALS) + 2 * index :][:2]
-        values[f"tool/{name}/nll"] = tool_nll / tool_tokens if tool_tokens else math.nan
+    if tokens:
+        values["nll"] = nll / tokens
+        values["perplexity"] = math.exp(min(nll / tokens, 700.0))  # exp(710) overflows
+        values["tokens_in_loss"] = in_loss / tokens
+    *pairs, other = zip(sums[len(TOTALS) :: 2], sums[len(TOTALS) + 1 :: 2], strict=True)
+    counted = dict(zip(tools, pairs, strict=True))
+    if other[1]:  # a declared tool may have this very name
+        own = counted.get(OTHER_TOOLS, (0.0, 0.0))
+        counted[OTHER_TOOLS] = (own[0] + other[0], own[1] + other[1])
+    for name, (tool_nll, tool_tokens) in counted.items():
         values[f"tool/{name}/tokens"] = tool_tokens / steps
-    if config is not None and config.turn_information:
+        if tool_tokens:
+            values[f"tool/{name}/nll"] = tool_nll / tool_tokens
+    if tokens and config is not None and config.turn_information:
         without = tokens
         if isinstance(config.tools, Mapping):  # every token that counts is of one of these tools
-            numbers = dict(zip(tools, sums[len(TOTALS) + 1 :: 2], strict=True))
+            numbers = dict(zip(tools, (number for _, number in pairs), strict=True))
             without = sum(multiplier * numbers.get(name, 0) for name, multiplier in config.tools.items())
-        values["information"] = weight / without if tokens else math.nan
+        values["information"] = weight / without
     return {f"{prefix}/{key}": value for key, value in values.items()}
 
 
@@ -92,7 +114,8 @@ class EchoMeter:
     Keys, the same on every rank and micro-batch: `nll`, `perplexity`, `tokens`, `coeff`, `loss`, `tokens_in_loss` (the share of
     the selected tokens inside the loss floor and ceiling), `policy_silent` (the share of steps whose advantages were all 0),
     `masked_by_host` (completions a step whose environment tokens the host's truncation masking took away),
-    `tool/<name>/{nll,tokens}`, and with `turn_information` in `config` `information`. See `figures` for what each is a mean over.
+    `tool/<name>/{nll,tokens}`, `tool/other/{nll,tokens}`, and with `turn_information` in `config` `information`. See `figures`
+    for what each is a mean over, and which are left out where there is nothing to take it over.
     """
 
     def __init__(self, prefix: str = "echo", config: EchoConfig | None = None) -> None:
@@ -102,6 +125,7 @@ class EchoMeter:
     def clear(self) -> None:
         self._totals: torch.Tensor | float = 0.0  # 0-d entries in the order of TOTALS
         self._tools: dict[str, torch.Tensor] = {}  # name -> (NLL sum, tokens)
+        self._other: torch.Tensor | float = 0.0  # the same of all other tools
         self._steps: list[float] = []  # coefficient of each optimizer step
         self._signal: list[torch.Tensor] = []  # Σ|advantage| of each optimizer step, this rank's
 
@@ -119,7 +143,9 @@ class EchoMeter:
         """One micro-batch of this rank; arguments as in `token_sums`, tool k being `tools[k - 1]`."""
         sums = token_sums(logps, weights, tool_ids, len(tools), loss_weights=loss_weights, loss=loss, masked=masked)
         self._totals = self._totals + sums[: len(TOTALS)]
-        for name, pair in zip(tools, sums[len(TOTALS) :].view(-1, 2), strict=True):
+        *pairs, other = sums[len(TOTALS) :].view(-1, 2)
+        self._other = self._other + other
+        for name, pair in zip(tools, pairs, strict=True):
             self._tools[name] = self._tools[name] + pair if name in self._tools else pair
 
     def end_step(self, coeff: float, signal: torch.Tensor) -> None:
@@ -129,11 +155,11 @@ class EchoMeter:
 
     def result(self, reduce: Reduce) -> dict[str, float]:
         """The figures so far, and a fresh start. Every rank must call it. Nothing was added: an empty dict."""
-        if not self._steps or isinstance(self._totals, float):
+        if not self._steps or isinstance(self._totals, float) or isinstance(self._other, float):
             return {}
         names, steps = sorted(self._tools), len(self._steps)
         signal = torch.stack(self._signal).to(self._totals.dtype)
-        values = reduce(torch.cat([signal, self._totals, *(self._tools[name] for name in names)])).tolist()
+        values = reduce(torch.cat([signal, self._totals, *(self._tools[name] for name in names), self._other])).tolist()
         silent = sum(value == 0 for value in values[:steps]) / steps
         coeff = sum(self._steps) / steps
         self.clear()

@@ -9,15 +9,19 @@ import torch
 
 from wm_plugin.objectives.echo import EchoConfig
 from wm_plugin.objectives.information import category
+from wm_plugin.objectives.silence import Tally
 from wm_plugin.tokens.spans import Ending, Origin, Span, texts_of
 
 
-def weigh(origins: Iterable[Origin], config: EchoConfig, *, dropped: bool = False) -> list[tuple[Span, float]]:
+def weigh(
+    origins: Iterable[Origin], config: EchoConfig, *, dropped: bool = False, tally: Tally | None = None
+) -> list[tuple[Span, float]]:
     """The spans of a completion, each with the weight of its tokens in the sum.
 
     Args:
         origins: the environment's spans in the completion.
         dropped: the completion's group has no reward variance, and `zero_variance_groups` is `drop`: nothing counts.
+        tally: counts what became of the tokens.
 
     Returns:
         Every span with its weight; 0 = not selected, so not counted in N either.
@@ -25,26 +29,47 @@ def weigh(origins: Iterable[Origin], config: EchoConfig, *, dropped: bool = Fals
     Raises:
         ValueError: `turn_information` is on, and an origin has no category.
     """
-    return [(origin.span, 0.0 if dropped else weight_of(origin, config)) for origin in origins]
+    weighed = []
+    for origin in origins:
+        cause = _left_out_by(origin, config, dropped)
+        weighed.append((origin.span, 0.0 if cause else _weight(origin, config)))
+        if tally is not None:
+            tally.add(origin, cause)
+    return weighed
 
 
 def weight_of(origin: Origin, config: EchoConfig) -> float:
     """The weight of a span's tokens: the product of its tool's multiplier and its turn's ratio, or 0 if it is not selected."""
+    ((_, weight),) = weigh([origin], config)
+    return weight
+
+
+def _left_out_by(origin: Origin, config: EchoConfig, dropped: bool) -> str | None:
+    """The field of the config that takes a span out; None if it is selected."""
     span = origin.span
-    if (
-        (config.content_only and not span.content)
-        or (config.roles is not None and span.role not in config.roles)
-        or (origin.failed and not config.include_errors)
-        or (origin.ending is Ending.TRUNCATED and not config.include_truncated)
-    ):
-        return 0.0
-    multiplier = config.tool_multiplier(span.tool)
-    if multiplier == 0.0 or not (config.select is None or config.select(span, origin.message)):
-        return 0.0
+    if config.roles is not None and span.role not in config.roles:
+        return "roles"
+    if config.tool_multiplier(span.tool) == 0.0:
+        return "tools"
+    if origin.failed and not config.include_errors:
+        return "include_errors"
+    if origin.ending is Ending.TRUNCATED and not config.include_truncated:
+        return "include_truncated"
+    if dropped:
+        return "zero_variance_groups"
+    if config.content_only and not span.content:
+        return "content_only"
+    if config.select is not None and not config.select(span, origin.message):
+        return "select"
+    return None
+
+
+def _weight(origin: Origin, config: EchoConfig) -> float:
+    multiplier = config.tool_multiplier(origin.span.tool)
     if not isinstance(config.turn_information, Mapping):
         return multiplier
     if origin.category is None:
-        raise ValueError(f"turn_information weighs by the category of a turn, and {span} has none")
+        raise ValueError(f"turn_information weighs by the category of a turn, and {origin.span} has none")
     return multiplier * config.turn_information[origin.category]
 
 

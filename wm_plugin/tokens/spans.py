@@ -21,6 +21,8 @@ from wm_plugin.tokens.message import Message
 # Letters and digits only, so that escaping, stripping and tokenising templates all leave it as it is.
 _SENTINEL = "wmContent{}q7Zk3Vx9Lp2"
 
+ROLES = ("tool", "user", "environment", "system")  # that a span may have; environment: unknown, or of no message
+OTHER = -1  # in a column of tool numbers: a tool without figures of its own, such as a name that a policy invented
 SPAN_FIELD = "env_spans"  # what a user's own rollouts call their spans, on either host
 
 
@@ -259,7 +261,7 @@ def token_weights(
 
     Returns:
         weights: (B, T) float32; 0 = the token does not count.
-        tool_ids: (B, T) int16; 0 = not selected, k = `tools[k - 1]`, `len(tools) + 1` = any other origin.
+        tool_ids: (B, T) int16; 0 = not selected or of no tool, k = `tools[k - 1]`, `OTHER` = any other tool.
     """
     number = {tool: index + 1 for index, tool in enumerate(tools)}
     weights = torch.zeros(len(rows), length, dtype=torch.float32)
@@ -273,7 +275,7 @@ def token_weights(
         columns = torch.arange(int(lengths.sum())) + (starts - before).repeat_interleave(lengths)
         index = torch.tensor([row for row, _, _ in selected]).repeat_interleave(lengths), columns
         weights[index] = torch.tensor([weight for _, _, weight in selected]).repeat_interleave(lengths)
-        numbers = [number.get(span.tool or "", len(tools) + 1) for _, span, _ in selected]
+        numbers = [0 if span.tool is None else number.get(span.tool, OTHER) for _, span, _ in selected]
         tool_ids[index] = torch.tensor(numbers, dtype=torch.int16).repeat_interleave(lengths)
     return weights, tool_ids
 

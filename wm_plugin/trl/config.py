@@ -48,6 +48,8 @@ class WorldModelGRPOConfig(GRPOConfig):
     echo_tempered: bool = _echo("tempered")
     # and it takes no union with bool; True is an int, too
     echo_turn_information: dict | str | int | None = _echo("turn_information", "As a flag: true or '{\"echo\": 0.05}'.")
+    echo_on_silence: str = _echo("on_silence")
+    echo_silent_batches: int = _echo("silent_batches")
 
     turn_budget: dict | str | None = field(
         default=None,

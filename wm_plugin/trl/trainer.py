@@ -13,6 +13,7 @@ Where exactness needs care:
 
 import logging
 import sys
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,8 @@ from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.metrics import episode, summary
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.echo import EchoConfig, count_tokens, echo_loss, within_bounds
-from wm_plugin.objectives.metrics import EchoMeter
+from wm_plugin.objectives.metrics import EchoMeter, learn_tools
+from wm_plugin.objectives.silence import Silence, Tally
 from wm_plugin.objectives.weigh import weigh, without_variance
 from wm_plugin.tokens.chat import make_locator
 from wm_plugin.tokens.spans import SPAN_FIELD, ContentLocator, Ending, SpanError, ToolBlock, token_weights
@@ -34,6 +36,7 @@ from wm_plugin.trl.rollout import Rollouts, called
 from wm_plugin.trl.window import Window
 
 logger = logging.getLogger(__name__)
+TALLIES = 64  # of the last generation batches: more than an accumulation window has
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer as _Host  # the mixin is put in front of one
@@ -93,6 +96,7 @@ class WorldModelMixin(_Host):
         try:
             support.check(self, config)
             self._wm_locator = self._make_locator()
+            self._wm_silence = Silence(config)
         except (UserError, SpanError) as error:
             if config.active:
                 raise
@@ -104,7 +108,10 @@ class WorldModelMixin(_Host):
         self._wm_meters = {"train": EchoMeter(prefix, config), "eval": EchoMeter(prefix, config)}
         self._wm_logps: list[torch.Tensor] | None = None  # a list while the host computes a loss
         self._wm_window = Window()
+        self._wm_tallies: deque[Tally] = deque(maxlen=TALLIES)
         self._wm_warned = False
+        if self._wm_silence.warning is not None and self.accelerator.is_main_process:
+            logger.warning(self._wm_silence.warning)
 
     # -- rollouts: a weight for every token ------------------------------------------------------------------------------------
 
@@ -160,8 +167,9 @@ class WorldModelMixin(_Host):
         present = mask.any(dim=1).tolist()
         ids = self._wm_rollouts.completion_ids
         masked = sum(bool(row) and not here for row, here in zip(ids, present, strict=True))
+        tally = Tally(environment=int(self._environment_mask(output).sum()), masked=masked)
         try:
-            rows = self._weighted_spans(inputs, output.get("tool_mask"), present)
+            rows = self._weighted_spans(inputs, output.get("tool_mask"), present, tally)
         except (SpanError, UserError) as error:
             if self._wm.active:
                 raise
@@ -169,6 +177,8 @@ class WorldModelMixin(_Host):
             rows = [[] for _ in inputs]
         if self.rollout_func is not None and self._wm.tool_names is None:
             self._learn_tool_names(rows)
+        if self.model.training:
+            self._wm_tallies.append(tally)
         weights, tool_ids = token_weights(rows, mask.size(1), self._wm_tools)
         return {
             "echo_weights": weights.to(mask.device) * mask,
@@ -177,7 +187,9 @@ class WorldModelMixin(_Host):
             "echo_masked": torch.full((mask.size(0),), masked / mask.size(0), device=mask.device),
         }
 
-    def _weighted_spans(self, inputs: list[dict[str, Any]], tool_mask: Any, present: list[bool]) -> list[list]:
+    def _weighted_spans(
+        self, inputs: list[dict[str, Any]], tool_mask: Any, present: list[bool], tally: Tally
+    ) -> list[list]:
         """For each completion, the environment's spans and the weight of each."""
         config, rollouts = self._wm, self._wm_rollouts
         if tool_mask is None and any(SPAN_FIELD in row for row in inputs):
@@ -195,7 +207,7 @@ class WorldModelMixin(_Host):
         full_block = self._get_tool_suffix_ids
         for row, origins in rollouts.origins(tool_masks, inputs, self._wm_locator, full_block, decode, config).items():
             dropped = config.zero_variance_groups == "drop" and rollouts.without_variance[row]
-            rows[row] = weigh(origins, config, dropped=dropped)
+            rows[row] = weigh(origins, config, dropped=dropped, tally=tally)
         return rows
 
     def _learn_tool_names(self, rows: list[list]) -> None:
@@ -203,7 +215,7 @@ class WorldModelMixin(_Host):
         from accelerate.utils import gather_object
 
         names = {span.tool for spans in rows for span, _ in spans if span.tool is not None}
-        self._wm_tools += sorted(set(gather_object(sorted(names))) - set(self._wm_tools))
+        self._wm_tools = learn_tools(self._wm_tools, gather_object(sorted(names)))
 
     def _make_locator(self) -> ContentLocator:
         locator = make_locator(self.processing_class, self.chat_template, self.chat_template_kwargs)
@@ -228,25 +240,34 @@ class WorldModelMixin(_Host):
         if self._wm is None:
             return inputs
         if not self.model.training:
-            return {**inputs, "echo_num_tokens": self.accelerator.reduce(self._count(inputs), reduction="sum")}
+            return {**inputs, "echo_num_tokens": self.accelerator.reduce(self._count(inputs), reduction="sum")[0]}
         window = self._wm_window
         if window.begins():
-            window.num_tokens = self.accelerator.reduce(self._count_window(), reduction="sum")
+            counts = self.accelerator.reduce(self._count_window(), reduction="sum")
+            window.num_tokens = counts[0]
+            window.selected, window.environment = counts[1:].tolist()
+            window.in_loss = torch.zeros((), dtype=torch.int64, device=self.accelerator.device)
             window.signal = torch.zeros((), device=self.accelerator.device)
         window.position += 1
         return {**inputs, "echo_num_tokens": window.num_tokens}
 
-    def _count(self, inputs: dict[str, Any]) -> torch.Tensor:
+    def _environment_mask(self, inputs: dict[str, Any]) -> torch.Tensor:
+        """(B, T), 1 = an environment token that is neither padding nor of a completion that the host masks."""
         mask = inputs["completion_mask"]
-        environment = mask * (1 - inputs["tool_mask"]) if "tool_mask" in inputs else torch.zeros_like(mask)
-        return count_tokens(inputs["echo_weights"], environment, self._wm)
+        return mask * (1 - inputs["tool_mask"]) if "tool_mask" in inputs else torch.zeros_like(mask)
+
+    def _count(self, inputs: dict[str, Any]) -> torch.Tensor:
+        """(3,) What a batch adds to N, its selected tokens and its environment tokens."""
+        environment, weights = self._environment_mask(inputs), inputs["echo_weights"]
+        counts = count_tokens(weights, environment, self._wm), torch.count_nonzero(weights), environment.sum()
+        return torch.stack([count.to(torch.int64) for count in counts])
 
     def _count_window(self) -> torch.Tensor:
-        """This rank's share of N. Generation batches that the window has yet to reach are generated now: the policy does not
-        change within a window, so these are the completions that the host would generate later."""
+        """This rank's share of what `_count` counts. Generation batches that the window has yet to reach are generated now: the
+        policy does not change within a window, so these are the completions that the host would generate later."""
         per_generation = self.args.steps_per_generation
         every = per_generation * self.num_iterations
-        total = torch.zeros((), dtype=torch.int64, device=self.accelerator.device)
+        total = torch.zeros(3, dtype=torch.int64, device=self.accelerator.device)
         for offset, raw in enumerate(self._wm_window.batches):
             step = self._step + offset
             if step // every == self._step // every:
@@ -345,8 +366,31 @@ class WorldModelMixin(_Host):
             return
         window = self._wm_window
         window.signal = window.signal + signal
+        window.in_loss = window.in_loss + torch.count_nonzero(loss_weights)
         if window.complete:
             meter.end_step(coeff, window.signal)
+            self._watch(coeff)
+
+    def _watch(self, coeff: float) -> None:
+        """Say once that an optimizer step had no token to train on, or stop. Every rank decides alike.
+
+        Raises:
+            UserError: as from `Silence.speak`.
+        """
+        from accelerate.utils import gather_object
+
+        if coeff == 0:
+            return
+        window, config, counted = self._wm_window, self._wm, self._wm_window.selected
+        if config.min_token_nll is not None or config.max_token_nll is not None:
+            counted = int(self.accelerator.reduce(window.in_loss, reduction="sum"))
+        if self._wm_silence.after(coeff=coeff, environment=window.environment, counted=counted):
+            tally = Tally.sum(gather_object(list(self._wm_tallies)))
+            text = self._wm_silence.speak(tally, environment=window.environment, selected=window.selected)
+            if self.accelerator.is_main_process:
+                logger.warning(text)
+        if counted:  # what is told of a later silence is of the rollouts since, or of the same generation batch
+            self._wm_tallies = deque(list(self._wm_tallies)[-1:], maxlen=TALLIES)
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         if self._wm is not None:

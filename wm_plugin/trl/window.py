@@ -12,6 +12,8 @@ class Window:
         batches: the window's raw batches, one a micro-batch.
         position: micro-batches that are done.
         num_tokens: N of the window, over all ranks.
+        selected: its selected tokens, and environment: all of its environment tokens, likewise.
+        in_loss: selected tokens inside the loss floor and ceiling, in the micro-batches that are done, on this rank.
         signal: Σ|advantage| over the micro-batches that are done, on this rank.
         generated: generation batches that were made ahead of the host, by the identity of the raw batch.
     """
@@ -20,6 +22,8 @@ class Window:
         self.batches: list[Any] = []
         self.position = 0
         self.num_tokens = torch.tensor(0)
+        self.selected = self.environment = 0
+        self.in_loss = torch.tensor(0)
         self.signal = torch.tensor(0.0)
         self.generated: dict[int, dict[str, Any]] = {}
 

@@ -18,12 +18,12 @@ from verl.tools.schemas import OpenAIFunctionToolSchema
 from wm_plugin.environments.kit.protocol import tool_methods, tool_names
 from wm_plugin.environments.kit.rows import turn_limit
 from wm_plugin.environments.metrics import episode
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError
 from wm_plugin.tokens.spans import Ending, Origin, SpanError, ending
 from wm_plugin.trajectories.turn_texts import categories
 from wm_plugin.untrusted import BoundsError, loads
-from wm_plugin.verl.config import read_config
-from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, ORIGINS
+from wm_plugin.verl.config import check_tool_names, read_config
+from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, ORIGINS, TOOLS
 from wm_plugin.verl.spans import Block, end_token_ids, locate, make_locator
 
 _raised: ContextVar[list[bool]] = ContextVar("wm_raised")  # of the tool call that runs: filled when the tool raises
@@ -76,8 +76,10 @@ class WorldModelLoopMixin(_Host):
             kwargs["raw_prompt"] = await self._first_observation(kwargs)
         output = await super().run(sampling_params, **kwargs)
         try:
+            declared = self._declared_tools()
             origins = await asyncio.to_thread(self._origins, output)
             output.extra_fields[ORIGINS] = [origin.pack() for origin in origins]
+            output.extra_fields[TOOLS] = declared
         except (SpanError, UserError) as error:
             output.extra_fields[ERROR] = str(error)
         if self._wm_environment is not None:
@@ -172,13 +174,19 @@ class WorldModelLoopMixin(_Host):
         end_ids = end_token_ids(self.tokenizer)
         return ending(output.response_ids, output.response_mask, end_ids=end_ids, limit=self.response_length)
 
+    def _declared_tools(self) -> list[str]:
+        """The names of all tools of the run, those of other rows' environments too.
+
+        Raises:
+            UserError: `wm.tools` names another one.
+        """
+        known = {name for environment in self._wm.environments for name in tool_names(environment)} or set(self.tools)
+        check_tool_names(self._wm.objective, known)
+        return sorted(known)
+
     def _origins(self, output: Any) -> list[Origin]:
         """The environment's spans in the response and what is known of each, for the trainer to weigh."""
         config = self._wm.objective
-        known = {name for environment in self._wm.environments for name in tool_names(environment)} or set(self.tools)
-        for name in config.tool_names or ():
-            if name not in known:
-                raise UserError(f"wm.tools names {name!r}{nearest(name, known)}")
         locator = make_locator(self.continuous_token_builder, self.tool_schemas)
         how = self._ending(output)
         return [

@@ -1,7 +1,7 @@
 """The block `wm` of a run's config: the fields of `EchoConfig`, and what the adapter itself needs."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -111,6 +111,15 @@ class WorldModelConfig:
         return self._class(self.environment[name])
 
 
+def check_tool_names(objective: EchoConfig, known: Collection[str]) -> None:
+    """Raises:
+    UserError: `wm.tools` names a tool that is not among `known`.
+    """
+    for name in objective.tool_names or ():
+        if name not in known:
+            raise UserError(f"wm.tools names {name!r}{nearest(name, known)}")
+
+
 def read_config(config: Any) -> WorldModelConfig:
     """The block `wm` of a trainer's config.
 
@@ -121,6 +130,11 @@ def read_config(config: Any) -> WorldModelConfig:
     if block is None:
         raise UserError(f"the config has no block wm; add 'hydra.searchpath=[{SEARCH_PATH}]' +wm=echo")
     values = OmegaConf.to_container(block, resolve=True) if OmegaConf.is_config(block) else block
+    if isinstance(values, str | list):  # +wm=echo, and Hydra looked for no group of that name where ours are
+        raise UserError(
+            f"wm is {values!r}, a plain value: Hydra does not find our groups without 'hydra.searchpath=[{SEARCH_PATH}]'; "
+            "add that to the command"
+        )
     if not isinstance(values, Mapping):
         raise UserError(f"wm is {values!r}; write fields, e.g. wm.coeff=0.05")
     objective_keys = {f.name for f in dataclasses.fields(EchoConfig)} | set(ALIASES)

@@ -3,6 +3,7 @@
 # In a run's config.
 TRAINER_MODE = "world_model"  # trainer.v1.trainer_mode
 AGENT_LOOP = "wm_tool_agent"  # actor_rollout_ref.rollout.agent.default_agent_loop
+AGENT_NAME = "agent_name"  # verl's column of a dataset that names a row's agent loop
 SEARCH_PATH = "pkg://wm_plugin.recipes.verl"  # hydra.searchpath
 SAMPLER_MODULE = "pkg://wm_plugin.verl.sampler"  # trainer.v1.sampler.custom_sampler.path
 REWARDS_MODULE = "pkg://wm_plugin.verl.rewards"  # reward.reward_manager.module.path
@@ -11,6 +12,7 @@ REWARD_MANAGER = "BatchedRewardManager"  # reward.reward_manager.name, in that m
 # Fields of a trajectory's `extra_fields`: written by the agent loop, read by the trainer.
 ORIGINS = "wm_origins"  # `tokens.spans.Origin.pack` of each span of environment tokens
 ERROR = "wm_error"  # why there are none
+TOOLS = "wm_tools"  # the names of the tools that the policy may call
 INFO = "wm_info"  # the environment's figures; a reward worker overwrites verl's own `reward_extra_info`
 
 # A column of the prompts: written by the trainer, read by the agent loop.

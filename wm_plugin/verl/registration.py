@@ -1,12 +1,14 @@
 """Registers our trainer mode and agent loop with verl, and our check of a config with verl's."""
 
 import sys
+from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from wm_plugin.verl.after_import import on_import
-from wm_plugin.verl.names import AGENT_LOOP, TRAINER_MODE
+from wm_plugin.verl.names import AGENT_LOOP, SEARCH_PATH, TRAINER_MODE
 
+_MAIN = "verl.trainer.main_ppo"
 _armed = False
 
 
@@ -40,6 +42,8 @@ def _register_agent_loop(module: ModuleType) -> None:
 def _check_with_the_rest(module: Any) -> None:
     """Let verl's own check of a config, which main_ppo calls before Ray starts, begin with the block `wm`."""
     validate = module.validate_config
+    if sys.argv[:1] == ["-m"] and _MAIN in sys.orig_argv:  # Python still imports the packages that main_ppo is in
+        _check_command(sys.argv[1:])
 
     def validate_config(config: Any, *args: Any, **kwargs: Any) -> Any:
         if config.get("wm") is not None:
@@ -51,17 +55,37 @@ def _check_with_the_rest(module: Any) -> None:
 
 def _check(config: Any) -> None:
     from wm_plugin.errors import UserError
-    from wm_plugin.verl.support import check_config
+    from wm_plugin.verl.support import check_config, silence
 
     try:
-        check_config(config)
+        wm = check_config(config)
+        if text := silence(config, wm):
+            print(f"wm: {text}", file=sys.stderr)
     except UserError as error:
         if _is_main_ppo():
-            print(f"wm: {error}", file=sys.stderr)
-            raise SystemExit(2) from None
+            _stop(str(error))
         raise
+
+
+def _check_command(arguments: Sequence[str]) -> None:
+    """Stop where Hydra would not find our groups, before it says of `+wm=echo wm.coeff=0.05` that there is no `wm.coeff`.
+
+    With a config of the user's own, which may have the search path, Hydra and the check of the config have the word.
+    """
+    if any(word.startswith("-") or "hydra.searchpath" in word for word in arguments):
+        return
+    for word in arguments:
+        if word.startswith(("+wm=", "++wm=")):
+            _stop(
+                f"{word} is a group of ours, which Hydra does not find without 'hydra.searchpath=[{SEARCH_PATH}]'; add that"
+            )
+
+
+def _stop(message: str) -> NoReturn:
+    print(f"wm: {message}", file=sys.stderr)
+    raise SystemExit(2) from None
 
 
 def _is_main_ppo() -> bool:
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    return spec is not None and spec.name == "verl.trainer.main_ppo"
+    return spec is not None and spec.name == _MAIN

@@ -4,21 +4,30 @@
 before its first step.
 """
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 import verl
+from omegaconf import OmegaConf
 from packaging.version import Version
 
-from wm_plugin.errors import UserError
+from wm_plugin.environments.kit.protocol import tool_names
+from wm_plugin.errors import UserError, nearest
+from wm_plugin.objectives.silence import beforehand
 from wm_plugin.runtime import hooks
 from wm_plugin.runtime.hooks import Hook, VersionRange
-from wm_plugin.verl.config import WorldModelConfig, read_config
-from wm_plugin.verl.names import REWARD_MANAGER, REWARDS_MODULE, SAMPLER_MODULE, TRAINER_MODE
+from wm_plugin.untrusted import loads
+from wm_plugin.verl.config import WorldModelConfig, check_tool_names, read_config
+from wm_plugin.verl.names import AGENT_LOOP, REWARD_MANAGER, REWARDS_MODULE, SAMPLER_MODULE, TRAINER_MODE
 
 # 0.9.0 builds a rollout's tokens in another way by default
 SUPPORTED = VersionRange("verl", Version("0.9.1"), Version("0.10"), "verl")
 # Engines that divide a loss by the counts of the whole mini-batch, as ours is.
 STRATEGIES = ("fsdp", "fsdp2", "megatron")
+# what to write so that our agent loop makes the rollouts
+OUR_LOOP = f"actor_rollout_ref.rollout.agent.default_agent_loop={AGENT_LOOP}"
 
 _TRAINER = "verl.trainer.ppo.v1.trainer_base"
 _TOOL_LOOP = "verl.experimental.agent_loop.tool_agent_loop"
@@ -27,7 +36,8 @@ _CONTINUOUS = "verl.utils.tokenizer.continuous_token"
 _TEMPLATE = "verl.utils.tokenizer.chat_template"
 _REPLAY = "verl.trainer.ppo.v1.replay_buffer"
 _WORKERS = "verl.workers.engine_workers"
-_REWARDS = "verl.experimental.reward_loop.reward_manager.base"
+_REWARD_LOOP = "verl.experimental.reward_loop"
+_REWARDS = f"{_REWARD_LOOP}.reward_manager.base"
 # Everything that we override, call, replace or read upstream. A test closes the list.
 HOOKS = (
     Hook(_TRAINER, "TRAINER_REGISTRY"),
@@ -52,6 +62,10 @@ HOOKS = (
     Hook("verl.utils.metric", "Metric", ("aggregation", "value")),
     Hook("verl.utils.config", "validate_config", ("config",)),
     Hook(_AGENT_LOOP, "_agent_loop_registry"),
+    Hook("verl.utils.import_utils", "resolve_config_path", ("config_path",)),
+    Hook("verl.tools.function_tool", "load_function_tools_from_path", ("path",)),
+    Hook(f"{_REWARD_LOOP}.reward_manager", "get_reward_manager_cls", ("name",)),
+    Hook("verl.utils.reward_score", "default_compute_score", ("data_source", "solution_str", "ground_truth")),
     Hook(_TOOL_LOOP, "ToolAgentLoop.run", ("sampling_params",)),
     Hook(_TOOL_LOOP, "ToolAgentLoop._call_tool", ("tool_call", "tools_kwargs", "agent_data")),
     Hook(_TOOL_LOOP, "ToolAgentLoop._handle_processing_tools_state", ("agent_data",)),
@@ -59,7 +73,7 @@ HOOKS = (
     Hook(_AGENT_LOOP, "AgentLoopBase.ct_merge_context_msg", ("previous_messages", "updated_messages")),
     Hook(_REWARDS, "RewardManagerBase.run_single", ("data",)),
     Hook(_REWARDS, "RewardManagerBase.__init__", ("config", "tokenizer", "compute_score")),
-    Hook("verl.experimental.reward_loop.reward_loop", "RewardLoopWorker._init_reward_fn"),
+    Hook(f"{_REWARD_LOOP}.reward_loop", "RewardLoopWorker._init_reward_fn"),
     Hook(_REPLAY, "ReplayBuffer._sync_metadata_from_transfer_queue"),
     Hook(_REPLAY, "ReplayBuffer.sample", ("global_steps", "partition_id", "batch_size")),
     Hook(_REPLAY, "ReplayBufferAsync.sample", ("global_steps", "partition_id", "batch_size")),
@@ -128,6 +142,9 @@ def check_config(config: Any) -> WorldModelConfig:
         multi_turn = config.actor_rollout_ref.rollout.multi_turn
         if multi_turn.get("function_tool_path") or multi_turn.get("tool_config_path"):
             raise UserError("wm.environment brings its own tools; leave function_tool_path and tool_config_path out")
+        if problem := _foreign_loop(config):
+            raise UserError(f"wm.environment is driven by our agent loop, and {problem}")
+        _check_rewards(config, wm)
     manager = config.reward.reward_manager
     if config.wm.get("reward") is not None and manager.get("source") != "importlib":
         raise UserError(
@@ -142,9 +159,166 @@ def check_config(config: Any) -> WorldModelConfig:
     sampler = config.trainer.v1.get("sampler") or {}
     if (sampler.get("custom_sampler") or {}).get("path") == SAMPLER_MODULE:
         check_filters(config, sampler)
-    if wm.objective.active and (reason := refusal(config, wm)):
-        raise UserError(reason)
+    if wm.objective.active:
+        if reason := refusal(config, wm):
+            raise UserError(reason)
+        known = _declared_tools(config, wm)
+        if known is not None:
+            check_tool_names(wm.objective, known)
+        silence(config, wm)
     return wm
+
+
+def silence(config: Any, wm: WorldModelConfig) -> str | None:
+    """What to warn of before the run because no token can count; None if some may.
+
+    Raises:
+        UserError: the run is to stop.
+    """
+    if text := beforehand(wm.objective):
+        return text
+    multi_turn = config.actor_rollout_ref.rollout.multi_turn
+    tools = wm.environment or multi_turn.get("tool_config_path") or multi_turn.get("function_tool_path")
+    if not wm.objective.active or tools or _loop_name(config) != AGENT_LOOP:  # another loop may have its own
+        return None
+    text = (
+        "the world-model objective has no token to train on: the run has no tools; write wm.environment=NAME, or "
+        "actor_rollout_ref.rollout.multi_turn.function_tool_path=FILE or tool_config_path=FILE"
+    )
+    if wm.objective.on_silence == "stop":
+        raise UserError(f"{text} (wm.on_silence is stop)")
+    return text
+
+
+def _loop_name(config: Any) -> str:
+    return str(config.actor_rollout_ref.rollout.agent.default_agent_loop)
+
+
+def _foreign_loop(config: Any) -> str | None:
+    """Why the configured agent loop cannot say which tokens the environment wrote, and the way out; None if it may."""
+    from verl.experimental.agent_loop.agent_loop import _agent_loop_registry
+
+    name, agent = _loop_name(config), config.actor_rollout_ref.rollout.agent
+    loops = {known: str(entry["_target_"]) for known, entry in _agent_loop_registry.items()}
+    if path := agent.get("agent_loop_config_path"):
+        own = _load_yaml(path)
+        if own is None:
+            return None
+        loops |= {str(entry.get("name")): str(entry.get("_target_")) for entry in own}
+    if name not in loops:
+        # a module that only the workers import may register it
+        if agent.get("agent_loop_manager_class") or config.actor_rollout_ref.model.get("external_lib"):
+            return None
+        return f"default_agent_loop is {name!r}{nearest(name, loops)}"
+    if not loops[name].startswith("verl."):  # a user's own: it may give env_spans
+        return None
+    return f"default_agent_loop is verl's {name!r}, which does not say which tokens are the environment's; write {OUR_LOOP}"
+
+
+def _load_yaml(path: str) -> list[Any] | None:
+    """A file of verl's that lists loops; None if it cannot be read here, which verl says later."""
+    from verl.utils.import_utils import resolve_config_path
+
+    try:
+        return [entry for entry in OmegaConf.load(resolve_config_path(path)) if OmegaConf.is_dict(entry)]
+    except Exception:
+        return None
+
+
+def _declared_tools(config: Any, wm: WorldModelConfig) -> set[str] | None:
+    """The names of the tools that the policy may call; None if they are only known where rollouts are made."""
+    from verl.tools.function_tool import load_function_tools_from_path
+    from verl.utils.import_utils import resolve_config_path
+
+    if wm.objective.tool_names is None or _loop_name(config) != AGENT_LOOP:
+        return None
+    if wm.environment is not None:
+        return {name for environment in wm.environments for name in tool_names(environment)}
+    multi_turn, names = config.actor_rollout_ref.rollout.multi_turn, set()
+    try:
+        if path := multi_turn.get("tool_config_path"):
+            # not made, as verl does it: a tool may start processes; one without a schema here names itself
+            entries = OmegaConf.load(resolve_config_path(path)).tools
+            names |= {str(entry.tool_schema.function.name) for entry in entries}
+        if path := multi_turn.get("function_tool_path"):
+            names |= {tool.name for tool in load_function_tools_from_path(resolve_config_path(path))}
+    except Exception:  # verl says what is wrong with a user's files
+        return None
+    return names or None
+
+
+def _check_rewards(config: Any, wm: WorldModelConfig) -> None:
+    """Refuse environments without `get_reward` where nothing else gives a reward.
+
+    Raises:
+        UserError: one line with the reason and the way out.
+    """
+    without = [cls.__name__ for cls in wm.environments if not hasattr(cls, "get_reward")]
+    if not without:
+        return
+    reward = config.reward
+    if reward.get("num_workers") == 0:
+        raise UserError(
+            f"{without[0]} has no get_reward, and reward.num_workers=0 asks no other reward; write 1 or more"
+        )
+    manager = reward.reward_manager
+    if (
+        (reward.get("custom_reward_function") or {}).get("path")
+        or (reward.get("reward_model") or {}).get("enable")
+        or manager.get("source") != "register"
+        or not _is_verls(manager.get("name"))
+    ):
+        return
+    for source in _data_sources(config):
+        if not _verl_scores(source):
+            rows = "" if source is None else f" (verl has none for rows of data_source {source!r:.80})"
+            raise UserError(
+                f"{without[0]} has no get_reward, and no reward is configured{rows}; write get_reward, or wm.reward=NAME with "
+                "'+wm=[echo,reward]', or reward.custom_reward_function.path=FILE"
+            )
+
+
+def _is_verls(manager: Any) -> bool:
+    """Whether a reward manager is one of verl's, which ask a function by the rows' `data_source`."""
+    from verl.experimental.reward_loop.reward_manager import get_reward_manager_cls
+
+    try:
+        return bool(get_reward_manager_cls(manager).__module__.startswith("verl."))
+    except Exception:  # there is none of this name here
+        return False
+
+
+def _data_sources(config: Any) -> Iterator[str | None]:
+    """The values of the column `data_source` in the training files as far as they lie here; None for rows or files without it."""
+    if (config.data.get("custom_cls") or {}).get("path"):
+        return
+    files = config.data.train_files
+    for file in [files] if isinstance(files, str) else files or ():
+        if "://" in file:
+            continue
+        path = Path(file).expanduser()
+        try:
+            if path.suffix == ".parquet":
+                column = pyarrow.parquet.read_table(path, columns=["data_source"])["data_source"]
+                yield from column.unique().to_pylist()
+            else:
+                with path.open(encoding="utf-8") as lines:
+                    yield loads(lines.readline()).get("data_source")
+        except (OSError, LookupError, ValueError, AttributeError):
+            yield None
+
+
+def _verl_scores(source: str | None) -> bool:
+    """Whether verl's own reward function knows a `data_source`."""
+    from verl.utils.reward_score import default_compute_score
+
+    try:
+        default_compute_score(str(source), "", "")
+    except NotImplementedError:
+        return False
+    except Exception:  # it has begun to score
+        return True
+    return True
 
 
 def check_filters(config: Any, sampler: Any) -> None:
@@ -188,6 +362,8 @@ def refusal(config: Any, wm: WorldModelConfig) -> str | None:
             "actor.megatron.dynamic_context_parallel is true: it spreads one batch over all ranks, for which the count of "
             "environment tokens is not known to be exact; set it to false"
         )
+    if problem := _foreign_loop(config):
+        return problem
     distillation = config.get("distillation")
     if distillation is not None and distillation.get("enabled", False):
         return "distillation.enabled is true: with it the actor may compute no log-probabilities of its own; turn one of them off"

@@ -30,12 +30,14 @@ from wm_plugin.environments.kit.protocol import missing_columns
 from wm_plugin.environments.metrics import summary
 from wm_plugin.errors import UserError
 from wm_plugin.objectives import EchoConfig, Span, count_tokens
-from wm_plugin.objectives.metrics import TOTALS, figures
+from wm_plugin.objectives.metrics import figures, learn_tools, size
+from wm_plugin.objectives.silence import Silence, Tally
 from wm_plugin.objectives.weigh import origins_of_tokens, weigh, without_variance
 from wm_plugin.tokens.spans import SPAN_FIELD, Origin, ending, read_spans, token_weights, zero_runs
 from wm_plugin.verl import state, support
 from wm_plugin.verl.names import (
     AGENT_LOOP,
+    AGENT_NAME,
     COEFF,
     COLUMNS,
     COUNTS,
@@ -46,6 +48,7 @@ from wm_plugin.verl.names import (
     ORIGINS,
     SUMS,
     TOOL_IDS,
+    TOOLS,
     WEIGHTS,
 )
 from wm_plugin.verl.spans import end_token_ids
@@ -80,6 +83,10 @@ class WorldModelTrainer(PPOTrainerSync):
         self._wm_turn_budget = self._wm.turn_budget
         self._wm_expected = 0  # trajectories that this step should have brought
         self._wm_selected = 0  # tokens of this step's batch that count
+        self._wm_tally = Tally()  # what became of its environment tokens
+        self._wm_silence = Silence(self._wm.objective)
+        if self._wm_silence.warning is not None:
+            logger.warning(self._wm_silence.warning)
         self._wm_warned: set[str] = set()
 
     # -- before the first step ---------------------------------------------------------------------------------------------
@@ -196,7 +203,7 @@ class WorldModelTrainer(PPOTrainerSync):
         if not self._wm_on:
             return batch
         spans = self._weighted_spans(rows)
-        self._learn_tool_names(spans)
+        self._learn_tool_names(rows, spans)
         columns = make_columns(spans, rows, self._wm_tools, self._wm.objective)
         self._wm_selected = int(torch.count_nonzero(columns[WEIGHTS].values()))
         # the meta that comes back names the new columns: with the old one the workers would never see them
@@ -215,6 +222,7 @@ class WorldModelTrainer(PPOTrainerSync):
         groups = [(number if row.padding else "", row.uid) for number, row in enumerate(rows)]
         silent = without_variance(groups, [row.reward for row in rows])
         spans: list[list[tuple[Span, float]]] = []
+        self._wm_tally = tally = Tally()
         for row, equal in zip(rows, silent, strict=True):
             try:
                 origins = [] if row.padding else self._origins(row)
@@ -223,7 +231,9 @@ class WorldModelTrainer(PPOTrainerSync):
                     raise
                 self._warn_once("spans", f"environment tokens of a batch are not measured (wm.coeff is 0): {error}")
                 origins = []
-            spans.append(weigh(origins, config, dropped=drop and equal))
+            if not row.padding:
+                tally.environment += int((row.sampled == 0).sum())
+            spans.append(weigh(origins, config, dropped=drop and equal, tally=tally))
         return spans
 
     def _origins(self, row: "Row") -> list[Origin]:
@@ -244,16 +254,27 @@ class WorldModelTrainer(PPOTrainerSync):
             return origins_of_tokens(spans, row.ids, row.sampled, decode, self._wm.objective, how)
         if zero_runs(row.sampled):
             raise UserError(
-                f"an agent loop other than {AGENT_LOOP} made this batch (the dataset's column agent_name wins over "
-                "default_agent_loop), and it does not say where its environment tokens come from: drop the column, put "
-                "WorldModelLoopMixin in front of your loop, or return env_spans in extra_fields"
+                f"an agent loop other than {AGENT_LOOP} made this batch, and it does not say where its environment tokens come "
+                f"from: {self._way_to_our_loop()}; or put WorldModelLoopMixin in front of your loop, or return env_spans in "
+                "extra_fields"
             )
         return []
 
-    def _learn_tool_names(self, rows: list[list[tuple[Span, float]]]) -> None:
-        if self._wm.objective.tool_names is None:
-            names = {span.tool for spans in rows for span, _ in spans if span.tool is not None}
-            self._wm_tools += sorted(names - set(self._wm_tools))  # numbers stay: the names of a run only grow
+    def _way_to_our_loop(self) -> str:
+        """What to write so that rollouts are made by our agent loop: verl asks the dataset first, then the config."""
+        if AGENT_NAME in getattr(getattr(self.train_dataset, "dataframe", None), "column_names", ()):
+            return f"drop the dataset's column {AGENT_NAME}, which wins over default_agent_loop"
+        return f"write {support.OUR_LOOP}"
+
+    def _learn_tool_names(self, rows: Sequence["Row"], spans: Sequence[Sequence[tuple[Span, float]]]) -> None:
+        """Our agent loop says which tools there are, whatever the policy called; another loop's spans are all that is known."""
+        if self._wm.objective.tool_names is not None:
+            return
+        declared = {name for row in rows for name in row.extra.get(TOOLS, ())}
+        self._wm_tools += sorted(declared - set(self._wm_tools))  # numbers stay: the names of a run only grow
+        others = (weighed for row, weighed in zip(rows, spans, strict=True) if TOOLS not in row.extra)
+        names = {span.tool for weighed in others for span, _ in weighed if span.tool is not None}
+        self._wm_tools = learn_tools(self._wm_tools, names)
 
     # -- the update --------------------------------------------------------------------------------------------------------
 
@@ -264,7 +285,7 @@ class WorldModelTrainer(PPOTrainerSync):
         batch.extra_info.update({COEFF: coeff, NUM_TOOLS: len(self._wm_tools)})
         rows = len(batch.keys)
         batch = super()._update_actor(batch, metrics)
-        sums = [metrics.pop(f"actor/{SUMS}/{index}", None) for index in range(len(TOTALS) + 2 * len(self._wm_tools))]
+        sums = [metrics.pop(f"actor/{SUMS}/{index}", None) for index in range(size(len(self._wm_tools)))]
         silent = metrics.pop(f"actor/{SUMS}/silent", None)
         self._check_counts(sums[1], rows)
         # verl has taken the mean over updates already
@@ -284,6 +305,9 @@ class WorldModelTrainer(PPOTrainerSync):
                 f"all advantages of an optimizer step were 0: it trained on the world-model term alone (logged as "
                 f"{self._wm_prefix}/policy_silent)",
             )
+        environment, selected = self._wm_tally.environment, self._wm_selected
+        if self._wm_silence.after(coeff=coeff, environment=environment, counted=sums[2]):
+            logger.warning(self._wm_silence.speak(self._wm_tally, environment=environment, selected=selected))
         return batch
 
     def _check_counts(self, counted: float | None, rows: int) -> None:

@@ -32,8 +32,8 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """`success`, `reward`, `turns` and `metrics` of the episode, and whether it was `over`."""
-    from wm_plugin.environments.kit.protocol import report, tool_methods
+    """`success`, `reward`, `turns` and `metrics` of the episode, and whether it was `over`; null: the class does not say."""
+    from wm_plugin.environments.kit.protocol import is_over, report, reward_of, tool_methods
 
     if not 0 <= args.row < MOST_ROWS:
         raise UserError(f"--row is {args.row}; write a number >= 0, below {MOST_ROWS:,}")
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     prompt = "".join(message["content"] for message in row.get("prompt", ()))
     _say(prompt + (environment.reset(**row) or ""))
     tools = tool_methods(environment)
-    while not environment.over:
+    while not is_over(environment):
         line = _read()
         if line is None or line == "quit":
             break
@@ -64,20 +64,24 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
                 continue
             _say(_call(tools, name, arguments))
     figures = report(environment)
+    success, turns = figures.pop("success", None), figures.pop("turns", None)
     return {
         "environment": world.name,
-        "over": bool(environment.over),
-        "success": bool(figures.pop("success")),
-        "reward": float(environment.get_reward()),
-        "turns": int(figures.pop("turns")),
+        "over": is_over(environment),
+        "success": None if success is None else bool(success),
+        "reward": reward_of(environment),
+        "turns": None if turns is None else int(turns),
         "metrics": figures,
     }
 
 
 def show(result: dict[str, Any]) -> None:
-    outcome = "success" if result["success"] else "no success" if result["over"] else "not played to its end"
+    failed = "over" if result["success"] is None else "no success"
+    outcome = "success" if result["success"] else failed if result["over"] else "not played to its end"
+    reward = "no reward of its own" if result["reward"] is None else f"reward {result['reward']:g}"
+    turns = "" if result["turns"] is None else f", {result['turns']} turns"
     counts = ", ".join(f"{value:g} {name}" for name, value in result["metrics"].items())
-    print(f"{outcome}: reward {result['reward']:g}, {result['turns']} turns" + (f" ({counts})" if counts else ""))
+    print(f"{outcome}: {reward}{turns}" + (f" ({counts})" if counts else ""))
 
 
 def parse(line: str, tools: Mapping[str, Callable[..., Any]]) -> tuple[str, dict[str, Any]]:

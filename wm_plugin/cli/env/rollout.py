@@ -64,7 +64,10 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """`episodes`, `success`, `turns`, `effective_share`, `invalid_share`, `lost`, `failed` by reason, and `calls` by tool."""
+    """`episodes`, `success`, `turns`, `effective_share`, `invalid_share`, `lost`, `failed` by reason, and `calls` by tool.
+
+    What the environment's class does not say is null.
+    """
     from wm_plugin.agents.collect import collect, remove_shards
     from wm_plugin.trajectories.write import check_outputs
 
@@ -99,11 +102,18 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any]) -> None:
-    print(
-        f"{result['out']}: {result['episodes']} episodes of {result['environment']}; success {result['success']:.1%}, "
-        f"{result['turns']:.1f} turns, {result['actions']:.1f} actions ({result['effective_share']:.1%} effective, "
-        f"{result['invalid_share']:.1%} invalid)"
-    )
+    shares = [
+        f"{result[f'{name}_share']:.1%} {name}"
+        for name in ("effective", "invalid")
+        if result[f"{name}_share"] is not None
+    ]
+    parts = [
+        "no success (the class has none)" if result["success"] is None else f"success {result['success']:.1%}",
+        f"{result['turns']:.1f} turns",
+    ]
+    if result["actions"] is not None:
+        parts.append(f"{result['actions']:.1f} actions" + (f" ({', '.join(shares)})" if shares else ""))
+    print(f"{result['out']}: {result['episodes']} episodes of {result['environment']}; {', '.join(parts)}")
     if result["failed"]:
         reasons = ", ".join(f"{count} {reason}" for reason, count in result["failed_by_reason"].items())
         print(f"{result['failed']} episodes have no trajectory ({reasons}): see the rejects file")

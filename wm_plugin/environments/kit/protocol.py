@@ -69,6 +69,17 @@ def missing_columns(environment: type, columns: Iterable[str]) -> str | None:
     )
 
 
+def reward_of(environment: Any) -> float | None:
+    """The outcome of an episode; None where the class leaves it to the trainer's rewards."""
+    reward = environment.get_reward() if hasattr(environment, "get_reward") else None
+    return None if reward is None else float(reward)
+
+
+def is_over(environment: Any) -> bool:
+    """Whether an episode is over, as far as the class says so."""
+    return bool(getattr(environment, "over", False))
+
+
 def report(environment: Any) -> dict[str, float]:
     """The figures of an episode: `success`, `turns` and all of the mapping `metrics`, as far as the environment has them."""
     figures = {name: float(getattr(environment, name)) for name in ("success", "turns") if hasattr(environment, name)}

@@ -180,7 +180,8 @@ def _train(arm: Arm, model: Any, tokenizer: Any, steps: int, seed: int, held_out
         arm.cpu_seconds = time.process_time() - began - watch.cpu_seconds
     kept = ("step", "reward", "echo/nll", "echo/tokens", "echo/coeff")
     arm.training = [
-        {key: log[key] for key in kept} | {"policy_tokens": round(log["completions/mean_length"] * EPISODES)}
+        {key: log[key] for key in kept if key in log}
+        | {"policy_tokens": round(log["completions/mean_length"] * EPISODES)}
         for log in trainer.state.log_history
         if "reward" in log
     ]

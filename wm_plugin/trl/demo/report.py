@@ -107,9 +107,10 @@ def make_report(result: dict[str, Any], arms: list[Arm], before: list[Prediction
         ("reward", "Training reward", ""),
         ("echo/nll", "Training environment NLL", "nats a token"),
     ):
+        measured = {arm.name: [step for step in arm.training if key in step] for arm in arms}
         series = [
-            Series(arm.name, [step["step"] for step in arm.training], [step[key] for step in arm.training])
-            for arm in arms
+            Series(name, [step["step"] for step in steps], [step[key] for step in steps])
+            for name, steps in measured.items()
         ]
         curves.append(Curve(label, series, unit=unit))
     comparisons = [

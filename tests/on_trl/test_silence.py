@@ -1,0 +1,115 @@
+"""A real trainer whose objective selects nothing says so, and why; see tests/objectives/test_silence.py for the rest."""
+
+import math
+
+import pytest
+import torch
+
+from support.on_trl import Scripted, call, config, run
+from wm_plugin import EchoConfig
+from wm_plugin.errors import UserError
+from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer
+
+HEAD = "the world-model objective had no token to train on"
+
+
+class Ours(Scripted, WorldModelGRPOTrainer):
+    pass
+
+
+class Silent(Ours):
+    silent_rank = 0  # no tool is called
+
+
+class Inventive(WorldModelGRPOTrainer):
+    """Calls one tool that is there, and another in each turn that is not."""
+
+    def _generate_single_turn(self, prompt_ids, *args, **kwargs):
+        turns = []
+        for ids in prompt_ids:
+            number = int(torch.randint(10**6, ()))
+            called = call(f"invented_{number}", x=1) + "\n" + call("run_code", code=f"{number}")
+            depth = self.processing_class.decode(ids).count("<tool_response>")
+            turns.append(self.processing_class((f"done {number}" if depth else called) + "<|im_end|>").input_ids)
+        return turns, None
+
+
+def trained(cls, echo, steps=1, **fields):
+    fields = {"gradient_accumulation_steps": 1, "max_steps": steps, **fields}
+    trainer, _ = run(cls, args=config(**fields), world_model=echo)
+    return trainer
+
+
+def warnings(caplog):
+    return [record.getMessage() for record in caplog.records if "world-model objective" in record.getMessage()]
+
+
+def test_a_role_that_no_token_has_is_said_once_in_the_first_batch(caplog):
+    trainer = trained(Ours, EchoConfig(0.5, roles=["user"]), steps=2)
+    (warning,) = warnings(caplog)
+    assert warning.startswith(f"{HEAD} in an optimizer batch: roles ['user'] leaves out ")
+    assert "which are of 'tool'" in warning
+    row = trainer.state.log_history[0]
+    assert row["echo/tokens"] == row["echo/loss"] == 0
+    assert not {"echo/nll", "echo/perplexity", "echo/tokens_in_loss", "echo/tool/run_code/nll"} & set(row)
+    assert not any(value is None or math.isnan(value) for name, value in row.items() if name.startswith("echo"))
+
+
+def test_a_run_is_stopped_after_so_many_batches_if_asked(caplog):
+    echo = EchoConfig(0.5, roles=["user"], on_silence="stop", silent_batches=2)
+    with pytest.raises(UserError, match=rf"{HEAD} in 2 optimizer batches in a row: roles \['user'\] leaves out"):
+        trained(Ours, echo, steps=3)
+    assert len(warnings(caplog)) == 1  # after the first
+
+
+@pytest.mark.parametrize("fields", [{"tools": []}, {"tools": {"run_code": 0}}, {"roles": []}], ids=str)
+def test_a_config_that_can_select_nothing_is_said_before_the_first_batch(caplog, fields):
+    trained(Ours, EchoConfig(0.5, **fields))
+    (warning,) = warnings(caplog)
+    assert "has no token to train on: " in warning
+    with pytest.raises(UserError, match="has no token to train on"):
+        trained(Ours, EchoConfig(0.5, **fields, on_silence="stop"), steps=0)
+
+
+def test_rollouts_without_a_call_are_given_some_batches(caplog):
+    trained(Silent, EchoConfig(0.5, silent_batches=2))
+    assert warnings(caplog) == []
+    trained(Silent, EchoConfig(0.5, silent_batches=2), steps=2)
+    (warning,) = warnings(caplog)
+    assert "in 2 optimizer batches in a row: the rollouts have no environment tokens" in warning
+
+
+def test_bounds_that_no_token_is_inside_of_are_said(caplog):
+    trained(Ours, EchoConfig(0.5, min_token_nll=1e6))
+    (warning,) = warnings(caplog)
+    assert "min_token_nll 1000000.0 leaves out all " in warning
+
+
+def test_a_batch_in_two_micro_batches_is_counted_as_one(caplog):
+    echo = EchoConfig(0.5, silent_batches=2, on_silence="stop", normalization="observation_tokens", roles=["user"])
+    trained(Ours, echo, gradient_accumulation_steps=2)
+    assert len(warnings(caplog)) == 1
+
+
+@pytest.mark.parametrize("fields", [{"roles": ["user"]}, {"tools": []}], ids=str)
+def test_coefficient_0_and_an_objective_with_tokens_are_quiet(caplog, fields):
+    trained(Ours, EchoConfig(0.0, **fields, on_silence="stop", silent_batches=1))
+    trained(Ours, EchoConfig(0.5, on_silence="stop", silent_batches=1))
+    assert warnings(caplog) == []
+
+
+def test_the_fields_are_in_the_config_of_yaml_files():
+    fields = config(cls=WorldModelGRPOConfig, echo_coeff=0.5, echo_on_silence="stop", echo_silent_batches=5)
+    assert fields.echo_config() == EchoConfig(0.5, on_silence="stop", silent_batches=5)
+    with pytest.raises(UserError, match=r"echo_roles names 'tols'; did you mean 'tool'\?"):
+        config(cls=WorldModelGRPOConfig, echo_roles=["tols"])
+
+
+def test_names_that_the_policy_invents_share_a_figure():
+    row = trained(Inventive, EchoConfig(0.5, include_errors=True)).state.log_history[0]
+    figures = {name for name in row if name.startswith("echo/tool/")}
+    assert figures == {
+        *(f"echo/tool/{name}/{figure}" for name in ("run_code", "other") for figure in ("nll", "tokens")),
+        "echo/tool/lookup_doc/tokens",
+    }
+    assert row["echo/tokens"] == row["echo/tool/run_code/tokens"] + row["echo/tool/other/tokens"]

@@ -1,0 +1,165 @@
+"""An objective that selects nothing: batches without a token that counts, what took the tokens out, and what is said of it.
+
+Both hosts ask `Silence` after every optimizer batch, with counts over all ranks.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from wm_plugin.errors import UserError
+from wm_plugin.objectives.echo import EchoConfig
+from wm_plugin.tokens.spans import Origin
+
+NAMES = 3  # of roles or tools that a message lists, at most
+WIDTH = 40  # characters of a name in a message: a policy may have invented it
+
+# Field -> what is said of the tokens that it leaves out; {value} is the field's, {names} those of the tokens' roles or tools.
+CAUSES = {
+    "roles": "roles {value} leaves out {count}, which are of {names}",
+    "tools": "tools {value} leaves out {count}, which are of {names}",
+    "include_errors": "include_errors false leaves out {count}: failures that the host made of calls of {names} (no such tool, "
+    "unreadable arguments, an exception)",
+    "include_truncated": "include_truncated false leaves out {count}, of completions cut at the length limit",
+    "zero_variance_groups": "zero_variance_groups drop leaves out {count}, of groups whose rewards are all equal",
+    "select": "select leaves out {count}, which are of {names}",
+    "env_spans": "env_spans leaves out {count}, which are in none of its spans",
+    # last: there is scaffold around every result
+    "content_only": "content_only true leaves out {count} of chat-template scaffold",
+}
+
+
+@dataclass
+class Tally:
+    """What became of the environment tokens of some rollouts."""
+
+    environment: int = 0  # all of them, before any selection
+    selected: int = 0
+    left_out: Counter[tuple[str, str]] = field(default_factory=Counter)  # by the field, and by the tokens' role or tool
+    masked: int = 0  # completions that the host's truncation masking took away
+
+    def add(self, origin: Origin, cause: str | None) -> None:
+        """Count a span's tokens: selected, or left out by the field `cause`."""
+        span = origin.span
+        length = span.end - span.start
+        if cause is None:
+            self.selected += length
+        elif length:
+            name = span.role if cause == "roles" or span.tool is None else span.tool
+            self.left_out[cause, name[:WIDTH]] += length
+
+    @classmethod
+    def sum(cls, tallies: Iterable["Tally"]) -> "Tally":
+        total = cls()
+        for tally in tallies:
+            total.environment += tally.environment
+            total.selected += tally.selected
+            total.left_out.update(tally.left_out)
+            total.masked += tally.masked
+        return total
+
+
+class Silence:
+    """Watches a run for optimizer batches in which no token counts although the coefficient is above 0.
+
+    A batch whose rollouts have environment tokens, none of which counts, is spoken of at once. Rollouts may have none for a
+    while: that is spoken of after `silent_batches` of them in a row. It is said once a run. With `on_silence: stop`,
+    `silent_batches` in a row of either kind stop the run.
+
+    Raises:
+        UserError: `on_silence` is `stop`, and the config itself says that no token can count.
+    """
+
+    def __init__(self, config: EchoConfig) -> None:
+        self._config = config
+        self.batches = 0  # silent ones in a row
+        self.warning = beforehand(config)  # what is to be said before the first batch
+        self._warned = self.warning is not None
+
+    def after(self, *, coeff: float, environment: int, counted: int) -> bool:
+        """Take a batch note of; whether `speak` is due.
+
+        Args:
+            coeff: the batch's coefficient; at 0 nothing is expected of it.
+            environment: its environment tokens, before any selection. counted: those that have a part in the loss.
+        """
+        if coeff == 0:
+            return False
+        self.batches = 0 if counted else self.batches + 1
+        if not self.batches:
+            return False
+        enough = self.batches >= self._config.silent_batches
+        if self._config.on_silence == "stop" and enough:
+            return True
+        return not self._warned and (enough or environment > 0)
+
+    def speak(self, tally: Tally, *, environment: int, selected: int) -> str:
+        """What to warn of after the last batch.
+
+        Args:
+            tally: of the last rollouts, over all ranks.
+            environment: the batch's environment tokens. selected: those that the loss could have had.
+
+        Raises:
+            UserError: the run is to stop.
+        """
+        self._warned = True
+        batches = "an optimizer batch" if self.batches == 1 else f"{self.batches} optimizer batches in a row"
+        causes = "; ".join(likely_causes(tally, self._config, environment=environment, selected=selected))
+        text = f"the world-model objective had no token to train on in {batches}: {causes}"
+        if self._config.on_silence == "stop" and self.batches >= self._config.silent_batches:
+            raise UserError(f"{text} (on_silence is stop)")
+        return text
+
+
+def beforehand(config: EchoConfig) -> str | None:
+    """What to warn of before the first batch; None if some tokens may count.
+
+    Raises:
+        UserError: the run is to stop.
+    """
+    if not config.active or config.nothing is None:
+        return None
+    text = f"the world-model objective has no token to train on: {config.nothing}"
+    if config.on_silence == "stop":
+        raise UserError(f"{text} (on_silence is stop)")
+    return text
+
+
+def likely_causes(tally: Tally, config: EchoConfig, *, environment: int, selected: int) -> list[str]:
+    """Why no token of a batch counts, the likeliest cause first."""
+    causes = []
+    if selected:
+        bounds = [name for name in ("min_token_nll", "max_token_nll") if getattr(config, name) is not None]
+        fields = " and ".join(f"{name} {getattr(config, name)}" for name in bounds)
+        causes.append(f"{fields} leaves out all {selected} tokens that were selected")
+    elif not environment:
+        causes.append(
+            "the rollouts have no environment tokens, as if no tool had been called (does the prompt show the tools, and is the "
+            "format of calls the model's?)"
+        )
+    else:
+        left_out = Counter(tally.left_out)
+        if (nowhere := tally.environment - tally.selected - left_out.total()) > 0:
+            left_out["env_spans", ""] += nowhere
+        by_field: Counter[str] = Counter()
+        for (cause, _), count in left_out.items():
+            by_field[cause] += count
+        total = by_field.total() + tally.selected
+        for cause, count in sorted(by_field.items(), key=lambda item: (item[0] == "content_only", -item[1])):
+            names = Counter({name: number for (field_, name), number in left_out.items() if field_ == cause})
+            value = _short(getattr(config, cause, None))
+            causes.append(CAUSES[cause].format(value=value, count=f"{count} of {total} tokens", names=_listed(names)))
+    if tally.masked:
+        causes.append(f"the host's truncation masking takes away {tally.masked} completions whole")
+    return causes or ["what took them out is not known"]
+
+
+def _listed(names: Counter[str]) -> str:
+    most = [repr(name) for name, _ in names.most_common(NAMES)]
+    return ", ".join(most) + (f" and {len(names) - NAMES} more" if len(names) > NAMES else "")
+
+
+def _short(value: object) -> str:
+    text = str(list(value) if isinstance(value, tuple) else value)
+    return text if len(text) <= 2 * WIDTH else f"{text[: 2 * WIDTH]}…"

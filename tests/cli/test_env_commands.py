@@ -12,7 +12,7 @@ from support.openai_server import OpenAIServer
 from wm_plugin.cli.env.play import parse
 from wm_plugin.cli.main import main
 from wm_plugin.environments import ENVIRONMENTS
-from wm_plugin.errors import UserError
+from wm_plugin.errors import UserError, install
 from wm_plugin.trajectories import read
 
 pytest.importorskip("transformers")
@@ -57,8 +57,8 @@ def test_the_list_says_what_is_missing(capsys, monkeypatch):
     monkeypatch.setattr("wm_plugin.environments.specs._exists", lambda module: module != "mazelib")
     code, text, _ = run(capsys, "list")
     assert code == 0
-    assert "missing: mazelib (pip install 'wm-plugin[maze]')" in text
-    assert run(capsys, "check", "maze")[:2] == (2, "wm: maze needs mazelib (pip install 'wm-plugin[maze]')\n")
+    assert f"missing: mazelib ({install('maze')})" in text
+    assert run(capsys, "check", "maze")[:2] == (2, f"wm: maze needs mazelib ({install('maze')})\n")
     assert run(capsys, "check", "grid", "--seeds", "2")[0] == 0
 
 

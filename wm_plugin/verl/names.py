@@ -11,6 +11,7 @@ REWARD_MANAGER = "BatchedRewardManager"  # reward.reward_manager.name, in that m
 # Fields of a trajectory's `extra_fields`: written by the agent loop, read by the trainer.
 ORIGINS = "wm_origins"  # `tokens.spans.Origin.pack` of each span of environment tokens
 ERROR = "wm_error"  # why there are none
+RESULTS = "wm_results"  # [how many results its calls had, how many of them verl cut at max_tool_response_length]
 INFO = "wm_info"  # the environment's figures; a reward worker overwrites verl's own `reward_extra_info`
 
 # A column of the prompts: written by the trainer, read by the agent loop.

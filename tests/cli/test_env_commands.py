@@ -152,7 +152,7 @@ def test_rollouts_of_a_server_that_is_down_are_named_and_the_exit_code_is_1(tmp_
         arguments = ["--policy", served.base_url, "--model", "m", "--count", 2, "--out", tmp_path / "x.jsonl"]
         code, text, _ = run(capsys, "rollout", "grid", *arguments, "--retries", 0)
     assert code == 1
-    assert "2 episodes have no trajectory (2 server error): see the rejects file" in text
+    assert f"2 episodes have no trajectory (2 server error): see {tmp_path / 'x.rejects.jsonl'}\n" in text
     assert len((tmp_path / "x.rejects.jsonl").read_text().splitlines()) == 2
 
 

@@ -65,6 +65,7 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`episodes`, `success`, `turns`, `effective_share`, `invalid_share`, `lost`, `failed` by reason, and `calls` by tool."""
     from wm_plugin.agents.collect import collect
+    from wm_plugin.trajectories.write import path_of_rejects
 
     for flag, value in (("--count", args.count), ("--workers", args.workers), ("--max-turns", args.max_turns or 1)):
         if value < 1:
@@ -92,7 +93,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         shutil.rmtree(folder)
     figures = {"server": server.figures} if server else {}
     ok = summary["episodes"] > 0
-    return {"environment": world.name, "policy": args.policy, **summary, **figures, "out": str(out), "ok": ok}
+    files = {"out": str(out), "rejects": str(path_of_rejects(out)) if summary["failed"] else None}
+    return {"environment": world.name, "policy": args.policy, **summary, **figures, **files, "ok": ok}
 
 
 def show(result: dict[str, Any]) -> None:
@@ -103,7 +105,7 @@ def show(result: dict[str, Any]) -> None:
     )
     if result["failed"]:
         reasons = ", ".join(f"{count} {reason}" for reason, count in result["failed_by_reason"].items())
-        print(f"{result['failed']} episodes have no trajectory ({reasons}): see the rejects file")
+        print(f"{result['failed']} episodes have no trajectory ({reasons}): see {result['rejects']}")
     if result["lost"]:
         print(f"{result['lost']} episodes were lost with their process")
 

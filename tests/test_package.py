@@ -10,7 +10,7 @@ import pytest
 
 import wm_plugin
 from support.rooms import CORE
-from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.errors import MissingExtraError, UserError, install
 from wm_plugin.registry import Registry, import_object
 
 ROOT = Path(__file__).parents[1]
@@ -72,7 +72,7 @@ def test_the_core_imports_without_hosts_and_optional_packages():
 def test_a_missing_host_names_its_extra():
     for host, block in (("trl", BLOCK.format(blocked=("trl",))), ("verl", HIDE.format(name="verl"))):
         done = run(block + f"import wm_plugin.{host}")
-        assert f"wm_plugin.{host} needs {host}: pip install 'wm-plugin[{host}]'" in done.stderr
+        assert f"wm_plugin.{host} needs {host}: {install(host)}" in done.stderr
 
 
 def test_importing_the_package_changes_nothing_elsewhere():
@@ -148,7 +148,7 @@ def test_missing_extra_is_both_kinds_of_error():
     error = MissingExtraError("the report", "matplotlib", "report")
     assert isinstance(error, ImportError)
     assert isinstance(error, UserError)
-    assert str(error) == "the report needs matplotlib: pip install 'wm-plugin[report]'"
+    assert str(error) == f"the report needs matplotlib: {install('report')}"
 
 
 @pytest.mark.slow

@@ -4,8 +4,15 @@ The command line prints them without a traceback and exits with 2.
 """
 
 import difflib
+import json
+import shlex
 from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
+
+_OTHER_HOST = {"trl": "verl", "demo": "verl", "verl": "trl"}  # by extra: they want different releases of transformers
 
 
 class UserError(ValueError):
@@ -16,7 +23,50 @@ class MissingExtraError(UserError, ImportError):
     """An optional dependency is not installed."""
 
     def __init__(self, needs: str, package: str, extra: str) -> None:
-        super().__init__(f"{needs} needs {package}: pip install 'wm-plugin[{extra}]'")
+        super().__init__(f"{needs} needs {package}: {install(extra)}")
+
+
+def install(extra: str = "") -> str:
+    """The command that installs this package, with an extra, from where it came: a checkout, a repository, or an index."""
+    options, other = f"[{extra}]" if extra else "", _OTHER_HOST.get(extra, "")
+    checkout = Path(__file__).resolve().parents[1]
+    if _is_ours(checkout / "pyproject.toml"):
+        command = f"pip install -e {shlex.quote(f'{checkout}{options}')}"
+    else:
+        command = f"pip install {shlex.quote(f'wm-plugin{options}{_source()}')}"
+    if not _is_installed(other):
+        return command
+    return (
+        f"{command} in an environment of its own ({other}, which is in this one, wants other releases of transformers)"
+    )
+
+
+def _is_ours(project: Path) -> bool:
+    try:
+        return '\nname = "wm-plugin"\n' in project.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False  # the package is installed, or lies in somebody else's project
+
+
+def _source() -> str:
+    """The end of a requirement that says where the installed package came from; empty for an index."""
+    try:
+        record = json.loads(metadata.distribution("wm-plugin").read_text("direct_url.json") or "{}")  # PEP 610
+    except (metadata.PackageNotFoundError, ValueError):
+        record = {}
+    url = record.get("url", "")
+    if repository := record.get("vcs_info"):
+        return f" @ {repository['vcs']}+{url}@{repository['commit_id']}"
+    if url.startswith("file:") and not Path(unquote(urlsplit(url).path)).exists():
+        return ""  # what it was installed from is gone
+    return f" @ {url}" if url else ""
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return bool(package) and bool(metadata.version(package))
+    except metadata.PackageNotFoundError:
+        return False
 
 
 def shown(value: Any) -> str:

@@ -326,6 +326,25 @@ def test_mistakes_are_one_line_and_exit_2(capsys, repeating, tmp_path, monkeypat
     assert not list(tmp_path.glob("x*"))
 
 
+@pytest.mark.parametrize(
+    ("kind", "host", "suffix", "says"),
+    [
+        ("word2world", "trl", "jsonl", True),
+        ("imitation", "trl", "jsonl", True),
+        ("rwml-sft", "trl", "jsonl", False),  # prompt and completion: stock TRL trains on the completion
+        ("rwml", "trl", "jsonl", False),
+        ("word2world", "verl", "parquet", False),  # verl trains on the assistant's messages
+    ],
+)
+def test_what_stock_trl_needs_to_leave_the_users_words_out_is_said(capsys, tmp_path, kind, host, suffix, says):
+    write(rollouts(2, 0), tmp_path / "source.jsonl")
+    arguments = (tmp_path / "source.jsonl", "--as", kind, "--host", host, "--out", tmp_path / f"x.{suffix}")
+    code, printed = run(capsys, *arguments)
+    assert code == 0
+    assert ("assistant_only_loss: true" in printed.out) == says
+    assert json.loads(run(capsys, *arguments, "--json")[1].out)["assistant_only_loss"] == says
+
+
 def test_transitions_are_no_trajectories(capsys, tmp_path):
     write_transitions(expand(rollouts(2, 0)), tmp_path / "t.jsonl")
     code, printed = run(

@@ -44,6 +44,7 @@ def test_convert_counts_what_was_read_and_what_was_not(capsys, source, tmp_path)
         "rejected_by_reason": {"not JSON": 1},
         "files": 1,
         "out": str(tmp_path / "out.jsonl"),
+        "rejects": str(tmp_path / "out.rejects.jsonl"),
         "ok": True,
     }
     (reject,) = map(json.loads, (tmp_path / "out.rejects.jsonl").read_text().splitlines())
@@ -55,7 +56,10 @@ def test_a_folder_and_the_summary_for_people(capsys, source, tmp_path):
     code, printed = run(capsys, "convert", source.parent, "--out", tmp_path / "out.jsonl")
     assert code == 0
     assert "2 trajectories of 1 files, 4 turns of the agent, 4 transitions (2 tool, 2 user)" in printed.out
-    assert "1 rows rejected (1 not JSON): see the rejects file" in printed.out
+    assert f"1 rows rejected (1 not JSON): see {tmp_path / 'out.rejects.jsonl'}\n" in printed.out
+    other = tmp_path / "why.jsonl"
+    code, printed = run(capsys, "convert", source, "--out", tmp_path / "out.jsonl", "--rejects", other)
+    assert f": see {other}\n" in printed.out
 
 
 def test_strict_stops_and_writes_nothing(capsys, source, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from support.predictions import PROMPTS, Scripted, chat_server, choices, grid_trajectories, grid_transitions
 from wm_plugin.cli import main
 from wm_plugin.runtime import predict
-from wm_plugin.trajectories.schema import Transition
+from wm_plugin.trajectories.expand import read_transitions
 from wm_plugin.trajectories.write import write, write_transitions
 
 
@@ -66,7 +66,7 @@ def test_easy_samples_are_thinned_out(capsys, source):
         "out": str(out),
         "scores": str(source.parent / "out.easy.jsonl"),
     }
-    kept = [Transition.model_validate_json(line) for line in out.read_text().splitlines()]
+    kept = list(read_transitions(out))
     assert kept == [t for t in transitions if t.observation.text != t.context.initial_state]
     code, inspected = run(capsys, "inspect", out, "--json")
     assert inspected["datasets"][str(out)]["easy_share"] == pytest.approx(copied / len(transitions))

@@ -12,7 +12,7 @@ from support.openai_server import OpenAIServer
 from wm_plugin.cli.env.play import parse
 from wm_plugin.cli.main import main
 from wm_plugin.environments import ENVIRONMENTS
-from wm_plugin.errors import UserError
+from wm_plugin.errors import UserError, install
 from wm_plugin.trajectories import read
 
 pytest.importorskip("transformers")
@@ -57,8 +57,8 @@ def test_the_list_says_what_is_missing(capsys, monkeypatch):
     monkeypatch.setattr("wm_plugin.environments.specs._exists", lambda module: module != "mazelib")
     code, text, _ = run(capsys, "list")
     assert code == 0
-    assert "missing: mazelib (pip install 'wm-plugin[maze]')" in text
-    assert run(capsys, "check", "maze")[:2] == (2, "wm: maze needs mazelib (pip install 'wm-plugin[maze]')\n")
+    assert f"missing: mazelib ({install('maze')})" in text
+    assert run(capsys, "check", "maze")[:2] == (2, f"wm: maze needs mazelib ({install('maze')})\n")
     assert run(capsys, "check", "grid", "--seeds", "2")[0] == 0
 
 
@@ -152,7 +152,7 @@ def test_rollouts_of_a_server_that_is_down_are_named_and_the_exit_code_is_1(tmp_
         arguments = ["--policy", served.base_url, "--model", "m", "--count", 2, "--out", tmp_path / "x.jsonl"]
         code, text, _ = run(capsys, "rollout", "grid", *arguments, "--retries", 0)
     assert code == 1
-    assert "2 episodes have no trajectory (2 server error): see the rejects file" in text
+    assert f"2 episodes have no trajectory (2 server error): see {tmp_path / 'x.rejects.jsonl'}\n" in text
     assert len((tmp_path / "x.rejects.jsonl").read_text().splitlines()) == 2
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from wm_plugin.cli import demo, main
-from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.errors import MissingExtraError, UserError, install
 from wm_plugin.runtime import secrets
 
 LIGHT = """
@@ -110,7 +110,7 @@ def test_user_errors_are_one_line_without_control_characters(capsys, verb):
     verb(raises(UserError("first\n  second \x1b[31m größe")))
     assert error_of(capsys, "demo") == "wm: first second \\x1b[31m größe\n"
     verb(raises(MissingExtraError("the demo", "trl", "demo")))
-    assert "pip install 'wm-plugin[demo]'" in error_of(capsys, "demo")
+    assert install("demo") in error_of(capsys, "demo")
 
 
 @pytest.mark.parametrize("error", [KeyError("bug"), BrokenPipeError("not standard output")])
@@ -182,4 +182,4 @@ def test_train_without_trl_says_what_to_install(capsys, monkeypatch):
     for name in [name for name in sys.modules if name == "wm_plugin.trl" or name.startswith("wm_plugin.trl.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "trl", None)
-    assert "pip install 'wm-plugin[trl]'" in error_of(capsys, "train")
+    assert install("trl") in error_of(capsys, "train")

@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("transformers")
 
 from wm_plugin.cli import main, rollouts
+from wm_plugin.errors import install
 from wm_plugin.tiny.policy import make_tokenizer
 
 pytestmark = pytest.mark.host
@@ -281,7 +282,7 @@ def test_a_template_that_trl_replaces_is_replaced_here_too(capsys, write, tmp_pa
     monkeypatch.setitem(sys.modules, "trl", None)
     err = error_of(capsys, *arguments)
     assert "not prefix-preserving" in err
-    assert "--chat-template FILE, or pip install 'wm-plugin[trl]'" in err
+    assert f"--chat-template FILE, or install TRL, which knows such templates: {install('trl')}" in err
 
 
 def test_a_slice_of_rows_says_whether_there_are_more():

@@ -8,7 +8,7 @@ import pytest
 
 from wm_plugin.environments import Needs, taxi
 from wm_plugin.environments.worlds import World, load, wander
-from wm_plugin.errors import UserError
+from wm_plugin.errors import UserError, install
 
 pytest.importorskip("transformers")
 
@@ -145,7 +145,7 @@ def test_fewer_rows_where_there_are_not_so_many() -> None:
 
 def test_what_is_missing_is_said_with_the_way_to_get_it() -> None:
     assert Needs("maze", ("json", "no_such_module"), ("no-such-program",)).missing() == [
-        "no_such_module (pip install 'wm-plugin[maze]')",
+        f"no_such_module ({install('maze')})",
         "the program no-such-program",
     ]
     assert Needs(None, ("json.no_such",)).missing() == ["json.no_such (no extra brings it: see the docs)"]

@@ -147,5 +147,5 @@ def test_without_the_extra_the_module_imports_and_says_what_to_install(missing: 
         evaluation, "report", evaluation.report
     )  # the import below sets it; this puts it back afterwards
     module = importlib.import_module("wm_plugin.evaluation.report")
-    with pytest.raises(MissingExtraError, match=rf"the report needs {missing}: pip install 'wm-plugin\[report\]'"):
+    with pytest.raises(MissingExtraError, match=rf"the report needs {missing}: pip install .*\[report\]'"):
         module.render(module.Report("t"))

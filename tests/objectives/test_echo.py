@@ -1,7 +1,9 @@
 """The objective's arithmetic against naive loops, and its configuration's errors."""
 
+import copy
 import dataclasses
 import math
+import pickle
 
 import pytest
 import torch
@@ -151,6 +153,27 @@ def test_from_mapping_takes_alpha_and_refuses_strangers():
         EchoConfig.from_mapping({"coef": 1.0}, where="wm")
     with pytest.raises(UserError, match="gives 'coeff' twice"):
         EchoConfig.from_mapping({"coeff": 1.0, "alpha": 1.0})
+
+
+def test_alpha_is_coeff_and_a_misspelt_field_gets_a_near_miss():
+    config = EchoConfig(alpha=0.05)
+    assert config == EchoConfig(0.05)
+    assert dataclasses.replace(config, tools=["a"]).coeff == 0.05
+    assert copy.deepcopy(config) == pickle.loads(pickle.dumps(config)) == config
+    for values in ({"coeff": 0.0}, {"coeff": 1.0}):
+        with pytest.raises(UserError, match=r"gets coeff twice \(alpha is the same\); keep one"):
+            EchoConfig(**values, alpha=0.05)
+    with pytest.raises(UserError, match="gets coeff twice"):
+        EchoConfig(0.05, alpha=0.05)
+    with pytest.raises(UserError, match=r"EchoConfig has no field 'coef'; did you mean 'coeff'\?"):
+        EchoConfig(coef=1.0)
+    with pytest.raises(UserError, match="alpha|coeff is -1"):
+        EchoConfig(alpha=-1)
+
+
+def test_roles_in_a_config_may_be_one_name():
+    assert EchoConfig.from_mapping({"roles": "tool"}).roles == ("tool",)
+    assert EchoConfig.from_mapping({"roles": "tool, user"}).roles == ("tool", "user")
 
 
 def test_turn_information_is_the_ratio_of_every_category_or_false():

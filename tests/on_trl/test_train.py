@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,73 @@ def test_flags_win_over_the_file_and_alpha_is_an_alias(tmp_path):
     assert config.echo_config().tools == ("a", "b")
     _, config, _, _ = train.parse(["--config", path, "--echo_tools", '{"a": 0.1}'])
     assert config.echo_config().tools == {"a": 0.1}
+
+
+@pytest.mark.parametrize("name", ["alpha", "echo_alpha"])
+def test_alpha_is_the_coefficient_in_files_and_flags_and_both_is_an_error(tmp_path, capsys, name):
+    text = "output_dir: x\nuse_cpu: true\nbf16: false\n"
+    path = write(tmp_path, f"{text}{name}: 0.05")
+    assert train.parse(["--config", path])[1].echo_coeff == 0.05
+    for flags in (["--alpha", "0.5"], ["--echo_alpha=0.5"], ["--echo_coeff", "0.5"]):  # a flag wins over the file
+        assert train.parse(["--config", path, *flags])[1].echo_coeff == 0.5
+    with pytest.raises(UserError, match=f"--{name} and --echo_coeff are the same; keep one"):
+        train.parse(["--config", path, f"--{name}", "0.5", "--echo_coeff=0.5"])
+    path = write(tmp_path, f"{text}echo_coeff: 0.05\n{name}: 0.05")
+    with pytest.raises(UserError, match=f"gives 'echo_coeff' twice \\(as '{name}' too\\); keep one"):
+        train.parse(["--config", path])
+
+
+def test_every_list_takes_one_value(tmp_path):
+    """As a flag does; YAML would have a text read character by character."""
+    lists = [action.dest for action in train._parser()._actions if action.nargs in ("+", "*")]
+    assert {"reward_funcs", "rewards", "tools", "echo_roles", "lora_target_modules", "reward_weights"} <= set(lists)
+    text = (
+        "output_dir: x\nuse_cpu: true\nbf16: false\nreward_funcs: builtins:len\ntools: json:loads\necho_roles: tool\n"
+    )
+    text += (
+        "rewards: {path: rouge, kwargs: {tag: x}}\nreward_weights: 2\nlora_target_modules: q_proj\necho_tools: move\n"
+    )
+    script, config, model, _ = train.parse(["--config", write(tmp_path, text)])
+    assert (script.reward_funcs, script.tools) == (["builtins:len"], ["json:loads"])
+    assert script.rewards == [{"path": "rouge", "kwargs": {"tag": "x"}}]
+    assert config.reward_weights == [2]
+    assert (config.echo_config().roles, config.echo_config().tools) == (("tool",), ("move",))
+    assert model.lora_target_modules in (["q_proj"], "q_proj")  # TRL's own, of one
+    script, config, _, _ = train.parse(["--config", write(tmp_path, text + "reward_funcs: null\necho_roles: [a, b]\n")])
+    assert (script.reward_funcs, config.echo_roles) == (None, ["a", "b"])
+
+
+def test_help_shows_ours_first_and_trls_on_request(capsys):
+    assert train.main(["--help"]) == 0
+    ours = capsys.readouterr().out
+    assert "--reward_funcs" in ours
+    assert "--echo_turn_information" in ours
+    assert "--learning_rate" not in ours
+    assert ours.count("\n") < 150
+    assert "wm train --help-all" in ours
+    assert train.main(["--help-all"]) == 0
+    everything = capsys.readouterr().out
+    assert everything.index("--reward_funcs") < everything.index("--echo_coeff") < everything.index("--learning_rate")
+
+
+@pytest.mark.parametrize("name", ["./not_there", "/not/there", "not/there/at_all"])
+def test_a_model_folder_that_is_missing(tmp_path, capsys, name):
+    text = f"output_dir: x\nuse_cpu: true\nbf16: false\nenvironment: grid\nmodel_name_or_path: {name}\n"
+    assert train.main(["--config", write(tmp_path, text)]) == 2
+    assert capsys.readouterr().err == f"wm train: model_name_or_path is {name!r}: there is no such folder\n"
+
+
+def test_a_model_that_is_neither_a_folder_nor_on_the_hub(tmp_path, capsys, monkeypatch):
+    def load(**_):
+        raise OSError("We couldn't connect to the Hub.\nCheckout your internet connection.")  # in transformers' words
+
+    monkeypatch.setattr(train, "WorldModelGRPOTrainer", load)
+    text = "output_dir: x\nuse_cpu: true\nbf16: false\nenvironment: grid\nmodel_name_or_path: runs/tiny\n"
+    assert train.main(["--config", write(tmp_path, text)]) == 2
+    assert capsys.readouterr().err == (
+        "wm train: model_name_or_path is 'runs/tiny': there is no such folder, and no such model came from the Hub "
+        "(We couldn't connect to the Hub.)\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -147,13 +215,11 @@ def test_a_config_file_that_is_not_there(capsys):
         ({"train_rows": "wm_plugin.environments.sql:dataset_rows"}, "the dataset has no column 'board'"),
         ({"environment": None}, "No reward source|no environment tokens can occur"),
         ({"environment": None, "reward_funcs": ["builtins:len"]}, "no environment tokens can occur"),
-        ({"model_name_or_path": "no/such/model"}, "no/such/model"),
+        ({"model_name_or_path": "no/such/model"}, "model_name_or_path is 'no/such/model': there is no such folder"),
         ({"gradient_accumulation_steps": 3, "steps_per_generation": 2}, "make one a multiple of the other"),
     ],
 )
 def test_what_does_not_fit_together_is_one_line_and_exit_2(tmp_path, policy, capsys, changes, message):
-    import re
-
     values = yaml.safe_load((RECIPES / "echo_grpo_tiny.yaml").read_text())
     values.update({"model_name_or_path": str(policy), "output_dir": str(tmp_path), "max_steps": 1}, **changes)
     values["train_rows_kwargs"] = {"count": 16, "seed": 0} | changes.get("train_rows_kwargs", {})
@@ -326,6 +392,13 @@ def test_every_recipe_has_a_launch_script():
     for path in RECIPES.glob("run_*.sh"):
         assert os.access(path, os.X_OK)
         subprocess.run(["bash", "-n", str(path)], check=True)
+
+
+def test_the_readme_has_the_flags_of_two_cpu_processes():
+    """Those of the script that the next test runs."""
+    (line,) = re.findall(r"accelerate launch (--multi_gpu.*?) \\\n", (RECIPES.parents[1] / "README.md").read_text())
+    line = line.replace("2", '"$PROCESSES"', 1)
+    assert f"launch {line})" in (RECIPES / "run_echo_grpo_tiny.sh").read_text()
 
 
 @GET_REWARD

@@ -31,7 +31,7 @@ from wm_plugin.objectives.weigh import weigh
 from wm_plugin.tokens.spans import Origin, SpanError
 from wm_plugin.verl.agent_loop import WorldModelToolAgentLoop
 from wm_plugin.verl.config import read_config
-from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, ORIGINS, TOOLS
+from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, ORIGINS, RESULTS, TOOLS
 from wm_plugin.verl.spans import Block, locate, make_locator, probe
 from wm_plugin.verl.trainer import WorldModelTrainer
 
@@ -183,6 +183,21 @@ def tokenizers():
         "bytes": make_tokenizer(merges=False),
         "nfc": make_tokenizer(normalizer=normalizers.NFC()),
     }
+
+
+@pytest.mark.parametrize("side", ["left", "middle", "right"])
+def test_results_that_verl_cuts_are_counted(tokenizers, side):
+    """Those over the limit; not the texts of failures, which verl does not cut."""
+    turns = [
+        call("say", text="a" * 20) + call("say", text="b" * 21),
+        call("fail", text="x") + call("unknown_tool", text="x") + call("say", wrong="x") + call("say", text="c" * 400),
+        "x",
+    ]
+    output = rollout(
+        tokenizers["merges"], turns, max_tool_response_length=20, tool_response_truncate_side=side, response_length=4000
+    )
+    assert output.extra_fields[RESULTS] == [6, 2]
+    assert rollout(tokenizers["merges"], ["x"]).extra_fields[RESULTS] == [0, 0]
 
 
 @pytest.mark.parametrize("name", ["merges", "bytes"])

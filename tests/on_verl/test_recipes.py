@@ -13,7 +13,7 @@ pytest.importorskip("verl")
 
 import datasets
 import yaml
-from hydra import compose, initialize_config_module
+from hydra import compose, initialize_config_dir, initialize_config_module
 from omegaconf import OmegaConf
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils import config as verl_config
@@ -89,6 +89,30 @@ def test_a_misspelt_key_is_found(stock):
     """Hydra adds what a primary config misspells, and verl never reads it."""
     values = {"trainer": {"save_frq": 1, "save_freq": 1}, "wm": {"coef": 1, "coeff": 1}, "critc": {"optim": {"lr": 1}}}
     assert list(unknown_keys(values, stock)) == ["trainer.save_frq", "wm.coef", "critc.optim.lr"]
+
+
+def multi_turn(config):
+    values = config.actor_rollout_ref.rollout.multi_turn
+    return values.max_tool_response_length, values.tool_response_truncate_side, values.max_parallel_calls
+
+
+def test_the_group_lets_tools_results_be_whole_and_the_users_own_values_win(tmp_path, stock):
+    search = "hydra.searchpath=[pkg://wm_plugin.recipes.verl,pkg://verl.trainer.config]"
+    group = ("ppo_trainer", search, "+wm=echo")
+    module = "verl.trainer.config"
+    assert multi_turn(stock) == (256, "middle", 1)
+    assert multi_turn(composed(*group, module=module)) == (8192, "right", 4)
+    path = "actor_rollout_ref.rollout.multi_turn"
+    own = (f"{path}.max_tool_response_length=500", f"{path}.tool_response_truncate_side=left")
+    for overrides in ((*group, *own), (group[0], *own, *group[1:])):
+        assert multi_turn(composed(*overrides, module=module)) == (500, "left", 4)
+    # a config file of the user's own: Hydra puts a group of the command line behind it, and one that it lists where it lists it
+    values = "actor_rollout_ref: {rollout: {multi_turn: {max_tool_response_length: 700, max_parallel_calls: 1}}}\n"
+    (tmp_path / "plain.yaml").write_text(f"defaults: [ppo_trainer, _self_]\n{values}")
+    (tmp_path / "lists.yaml").write_text(f"defaults: [ppo_trainer, {{wm: echo}}, _self_]\n{values}")
+    with initialize_config_dir(str(tmp_path), version_base=None):
+        assert multi_turn(compose("plain", overrides=list(group[1:]))) == (8192, "right", 4)
+        assert multi_turn(compose("lists", overrides=[search])) == (700, "right", 1)
 
 
 @pytest.fixture(scope="module")

@@ -156,6 +156,7 @@ def test_fields_reach_the_objective():
 
 REFUSED = {
     "an unknown field": (["+wm.coef=1"], "wm has no field 'coef'; did you mean 'coeff'"),
+    "both names of the coefficient": (["+wm.alpha=0.1"], "which the group +wm=echo sets; write wm.coeff alone"),
     "a bad value": (["wm.coeff=-1"], "coeff is -1"),
     "a bad share": (["wm.max_lost=2"], "wm.max_lost is 2; write a share between 0 and 1"),
     "no turns": (["wm.max_turns=0"], "wm.max_turns is 0"),

@@ -13,6 +13,7 @@ pytest.importorskip("verl")
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from wm_plugin.environments.annealing import TurnBudget
@@ -338,3 +339,20 @@ def test_state_is_written_whole(tmp_path):
     assert state.load(str(folder)) == values
     assert [path.name for path in folder.iterdir()] == [state.FILE]
     assert json.loads((folder / state.FILE).read_text())["objective"]["select"] == "max"
+
+
+def test_a_run_whose_results_are_cut_says_so_once(caplog):
+    limit = {"rollout": {"multi_turn": {"max_tool_response_length": 256}}}
+    fake, metrics = trainer(config=OmegaConf.create({"actor_rollout_ref": limit})), {}
+    WorldModelTrainer._record_cuts(fake, [], metrics)
+    WorldModelTrainer._record_cuts(fake, [[0, 0]], metrics)
+    assert metrics == {}
+    WorldModelTrainer._record_cuts(fake, [[3, 0], [1, 0]], metrics)
+    assert metrics == {"wm/results_cut": 0.0}
+    assert not caplog.text
+    for _ in range(2):
+        WorldModelTrainer._record_cuts(fake, [[3, 1], [0, 0], [5, 1]], metrics)
+    assert metrics == {"wm/results_cut": 0.25}
+    (record,) = caplog.records
+    assert record.getMessage().startswith("2 of the 8 tool results of a step (25%) were longer than 256 characters")
+    assert "multi_turn.max_tool_response_length" in record.getMessage()

@@ -141,7 +141,7 @@ def test_a_model_that_is_not_there(minilm, monkeypatch, tmp_path):
     with pytest.raises(UserError, match="model '.*nowhere'"):
         EmbeddingReward(tmp_path / "nowhere")
     monkeypatch.setitem(__import__("sys").modules, "sentence_transformers", None)
-    with pytest.raises(MissingExtraError, match=r"needs sentence-transformers: pip install 'wm-plugin\[embed\]'"):
+    with pytest.raises(MissingExtraError, match=r"needs sentence-transformers: pip install .*\[embed\]'"):
         EmbeddingReward(minilm)
 
 

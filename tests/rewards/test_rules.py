@@ -272,7 +272,7 @@ def test_code_is_refused_without_being_asked_for():
 @pytest.mark.parametrize(("module", "rule"), [("re2", {"regex": "once only 1"}), ("jsonpath", {"json": "$.once[1]"})])
 def test_a_missing_library_names_its_extra(monkeypatch, module, rule):
     monkeypatch.setitem(__import__("sys").modules, module, None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'wm-plugin\[rules\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install .*\[rules\]'"):
         read(rule)
 
 

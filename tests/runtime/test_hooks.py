@@ -3,6 +3,7 @@
 import pytest
 from packaging.version import Version
 
+from wm_plugin.errors import install
 from wm_plugin.runtime.hooks import Hook, VersionRange, assigned_attributes, missing_hooks
 
 SUPPORTED = VersionRange("host", Version("1.2"), Version("2"), "host")
@@ -66,4 +67,4 @@ def test_a_range_of_releases(version, inside):
     if inside:
         assert problem is None
     else:
-        assert problem == f"host {version} is outside the supported range >=1.2,<2; pip install 'wm-plugin[host]'"
+        assert problem == f"host {version} is outside the supported range >=1.2,<2; {install('host')}"

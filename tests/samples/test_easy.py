@@ -15,7 +15,7 @@ from wm_plugin.samples import easy
 from wm_plugin.samples.easy import decisive, mean_reward, solve_threshold
 from wm_plugin.samples.prompts import load
 from wm_plugin.samples.scores import ByObserver, real_valued, score
-from wm_plugin.trajectories.expand import is_validation
+from wm_plugin.trajectories.expand import is_validation, read_transitions
 from wm_plugin.trajectories.schema import Action, Observation, Transition
 
 
@@ -196,7 +196,7 @@ def test_hard_ones_stay_and_a_share_of_the_easy_ones(tmp_path):
     values = [[0.05, 0.9] if index % 2 else [0.2, 0.9] for index in range(len(transitions))]
     out = tmp_path / "t.jsonl"
     report = easy.write_filtered(transitions, made(transitions, values), out, threshold=0.2, keep=0.1)
-    kept = [Transition.model_validate_json(line) for line in out.read_text().splitlines()]
+    kept = list(read_transitions(out))
     hard = transitions[::2]
     assert [t for t in kept if t in hard] == hard
     assert kept == [t for t in transitions if t in kept]
@@ -232,7 +232,7 @@ def test_whether_an_easy_one_stays_depends_on_nothing_but_itself_and_the_seed(tm
     def kept(chosen, seed=0, keep=0.5):
         values = [[0.0]] * len(chosen)
         easy.write_filtered(chosen, made(chosen, values), tmp_path / "t.jsonl", threshold=0.1, keep=keep, seed=seed)
-        return (tmp_path / "t.jsonl").read_bytes().splitlines()
+        return [transition.to_bytes() for transition in read_transitions(tmp_path / "t.jsonl")]
 
     everything = kept(transitions)
     assert kept(transitions[50:]) == [line for line in everything if line in {t.to_bytes() for t in transitions[50:]}]

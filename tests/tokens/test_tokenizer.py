@@ -48,7 +48,7 @@ def test_what_cannot_be_loaded_is_one_line(tmp_path, name, message):
 
 def test_without_transformers(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(MissingExtraError, match=r"a tokenizer needs transformers: pip install 'wm-plugin\[trl\]'"):
+    with pytest.raises(MissingExtraError, match=r"a tokenizer needs transformers: pip install .*\[trl\]'"):
         load_tokenizer("anything")
 
 

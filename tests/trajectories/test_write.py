@@ -242,20 +242,9 @@ def test_names_that_cannot_be_written(tmp_path):
         write_transitions([], tmp_path / "x.parquet")
 
 
-def test_transitions_are_written_a_line_each(tmp_path):
-    out = tmp_path / "x.jsonl"
-    assert (
-        write_transitions(
-            expand(
-                [
-                    trajectory("\ud800\u2028").model_copy(
-                        update={"task_id": "t", "source": Source(format="x", file="f", row=0)}
-                    )
-                ]
-            ),
-            out,
-        )
-        == 2
-    )
+def test_transitions_may_be_written_a_line_each(tmp_path):
+    out, source = tmp_path / "x.jsonl", Source(format="x", file="f", row=0)
+    made = trajectory("\ud800\u2028").model_copy(update={"task_id": "t", "source": source})
+    assert write_transitions(expand([made]), out, repeat_history=True) == 2
     lines = out.read_bytes().split(b"\n")
     assert [json.loads(line)["observation"]["text"] for line in lines[:-1]] == ["\ud800\u2028", ""]

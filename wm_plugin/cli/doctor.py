@@ -7,7 +7,7 @@ import platform
 from importlib import metadata, resources
 from typing import Any
 
-from wm_plugin.errors import UserError
+from wm_plugin.errors import UserError, install
 from wm_plugin.runtime.checks import Check
 
 _PACKAGES = (
@@ -25,7 +25,7 @@ _PACKAGES = (
     "ray",
 )
 _HOSTS = ("trl", "verl")
-_STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+_STYLES = {"ok": "green", "info": "dim", "warn": "yellow", "fail": "bold red"}
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
@@ -82,7 +82,7 @@ def versions() -> dict[str, str | None]:
 
 def _hosts(installed: dict[str, str | None]) -> list[Check]:
     if not installed["trl"] and not installed["verl"]:
-        return [Check("hosts", "fail", "neither trl nor verl is installed", "pip install 'wm-plugin[trl]'")]
+        return [Check("hosts", "fail", "neither trl nor verl is installed", f"{install('trl')}; or {install('verl')}")]
     checks: list[Check] = []
     for host in _HOSTS:
         checks += _host(host, installed[host])
@@ -90,15 +90,17 @@ def _hosts(installed: dict[str, str | None]) -> list[Check]:
 
 
 def _host(name: str, version: str | None) -> list[Check]:
-    extra = f"pip install 'wm-plugin[{name}]'"
     if not version:
-        return [Check(name, "warn", "not installed", extra)]
+        (other,) = set(_HOSTS) - {name}
+        return [
+            Check(name, "info", f"not installed, nor needed beside {other}: each host wants an environment of its own")
+        ]
     try:
         checks: list[Check] = importlib.import_module(f"wm_plugin.{name}.doctor").checks()
     except Exception as error:  # a host of an unknown version may fail in any way while it is imported
         reason = str(error).strip().partition("\n")[0]
         detail = f"{version} is installed, but cannot be used ({type(error).__name__}: {reason})"
-        return [Check(name, "fail", detail, extra)]
+        return [Check(name, "fail", detail, install(name))]
     return checks
 
 
@@ -106,7 +108,7 @@ def _tokenizer(name: str | None, installed: dict[str, str | None]) -> list[Check
     if name is None:
         return []
     if not installed["trl"] and not installed["verl"]:
-        raise UserError("--tokenizer is checked against trl or verl; install one: pip install 'wm-plugin[trl]'")
+        raise UserError("--tokenizer is checked against trl or verl; install one: " + install("trl"))
     from wm_plugin.tokens.tokenizer import load_tokenizer
 
     tokenizer, checks = load_tokenizer(name, field="--tokenizer"), []
@@ -136,9 +138,9 @@ def _recipes() -> Check:
     try:
         names = sorted(_yaml_names(resources.files("wm_plugin.recipes")))
     except ModuleNotFoundError:
-        return Check("recipes", "warn", "not found: this is a checkout on the PYTHONPATH", "pip install -e .")
+        return Check("recipes", "warn", "not found: this is a checkout on the PYTHONPATH", install())
     if not names:
-        return Check("recipes", "warn", "this installation has none", "pip install --force-reinstall wm-plugin")
+        return Check("recipes", "warn", "this installation has none", f"{install()} --force-reinstall --no-deps")
     return Check("recipes", "ok", ", ".join(names))
 
 

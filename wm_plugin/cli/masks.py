@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from wm_plugin.cli.rollouts import example, example_tokenizer, first, inspect_row, read_rows, read_text
-from wm_plugin.errors import MissingExtraError, UserError, nearest
+from wm_plugin.errors import MissingExtraError, UserError, install, nearest
 from wm_plugin.tokens.tokenizer import load_tokenizer, turn_ends
 from wm_plugin.trajectories.outputs import check_apart, check_out, write_text
 
@@ -209,7 +209,7 @@ def _template(path: str | None, tokenizer: Any, needed: bool) -> str | None:
             from wm_plugin.trl.doctor import rollout_template
         except MissingExtraError:
             raise UserError(
-                f"{unusable}; pass --chat-template FILE, or pip install 'wm-plugin[trl]', which knows such templates"
+                f"{unusable}; pass --chat-template FILE, or install TRL, which knows such templates: {install('trl')}"
             ) from None
         return rollout_template(tokenizer)
     return None

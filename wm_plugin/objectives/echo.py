@@ -9,8 +9,8 @@ of selected environment tokens in the whole optimizer batch, over all ranks and 
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import InitVar, dataclass, field
+from typing import Any, Self
 
 import torch
 
@@ -34,7 +34,7 @@ def _help(text: str, default: Any = None) -> Any:
 
 @dataclass(frozen=True)
 class EchoConfig:
-    """What the objective counts, and how strongly. `EchoConfig(0.05)` is a complete configuration.
+    """What the objective counts, and how strongly. `EchoConfig(0.05)` is a complete configuration; `alpha` also names `coeff`.
 
     Raises:
         UserError: a value is out of its range; the message names the field, the value and what to write.
@@ -90,7 +90,20 @@ class EchoConfig:
         3,
     )
 
-    def __post_init__(self) -> None:
+    alpha: InitVar[float | None] = None
+
+    def __new__(cls, *args: Any, **values: Any) -> Self:
+        """Refuse unknown names, and both names of the coefficient, in words."""
+        known = {f.name for f in dataclasses.fields(cls)} | set(ALIASES)
+        for name in values.keys() - known:
+            raise UserError(f"EchoConfig has no field {name!r}{nearest(name, known)}")
+        if values.get("alpha") is not None and (args or "coeff" in values):
+            raise UserError("EchoConfig gets coeff twice (alpha is the same); keep one")
+        return super().__new__(cls)
+
+    def __post_init__(self, alpha: float | None) -> None:
+        if alpha is not None:
+            object.__setattr__(self, "coeff", alpha)
         for name in ("coeff", "end_coeff"):
             _require_number(name, getattr(self, name), "write a number >= 0; 0 turns the objective off")
         for name in ("min_token_nll", "max_token_nll"):
@@ -138,7 +151,7 @@ class EchoConfig:
     def from_mapping(cls, values: Mapping[str, Any], *, where: str = "world_model") -> "EchoConfig":
         """From a YAML block, flags or a Hydra node.
 
-        `alpha` is read as `coeff`, `tools` and `turn_information` may be text as flags give them, and `select` a dotted path.
+        `alpha` is read as `coeff`; `tools`, `roles` and `turn_information` may be text as flags give them, and `select` a path.
 
         Raises:
             UserError: an unknown key (with the nearest one), or a value that does not fit.
@@ -154,6 +167,8 @@ class EchoConfig:
             fields[name] = value
         if isinstance(fields.get("tools"), str):
             fields["tools"] = parse_tools(fields["tools"])
+        if isinstance(fields.get("roles"), str):
+            fields["roles"] = _names(fields["roles"])
         if isinstance(fields.get("turn_information"), str):
             fields["turn_information"] = _parse_ratios(fields["turn_information"])
         if isinstance(fields.get("select"), str):
@@ -242,6 +257,10 @@ def parse_tools(text: str) -> Any:
             return loads(text)
         except ValueError as error:
             raise UserError(f"tools is not JSON ({error}): {text:.100}; write a,b or '{{\"a\": 0.3}}'") from None
+    return _names(text)
+
+
+def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 

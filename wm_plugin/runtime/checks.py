@@ -13,7 +13,7 @@ class Check:
     """The result of one check. `mend` says how to fix it; it is empty if there is nothing to fix."""
 
     name: str
-    state: Literal["ok", "warn", "fail"]
+    state: Literal["ok", "info", "warn", "fail"]
     detail: str
     mend: str = ""
 

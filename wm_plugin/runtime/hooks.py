@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 from packaging.version import Version
 
+from wm_plugin.errors import install
+
 
 class Hook(NamedTuple):
     """One thing that we override, call or read upstream.
@@ -47,7 +49,7 @@ class VersionRange(NamedTuple):
 
     @property
     def mend(self) -> str:
-        return f"pip install 'wm-plugin[{self.extra}]'"
+        return install(self.extra)
 
     def __str__(self) -> str:
         return f">={self.floor},<{self.ceiling}"

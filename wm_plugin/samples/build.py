@@ -23,6 +23,9 @@ class Report:
     tokens: int = 0  # of all rows (for RL, of the prompts); 0 without a tokenizer
     counted: int = 0  # tokens that count for the loss
     calls_as_text: int = 0  # rows of messages with tool calls
+    assistant_only_loss: bool = (
+        False  # whether stock `trl sft` needs this setting: without it, it counts users' messages too
+    )
     exclusions: Exclusions = field(default_factory=Exclusions)
 
     def as_dict(self) -> dict[str, Any]:
@@ -35,6 +38,7 @@ class Report:
             "left_out": dict(self.exclusions.reasons.most_common()),
             "categories": dict(sorted(categories.items())),
             "calls_as_text": self.calls_as_text,
+            "assistant_only_loss": self.assistant_only_loss,
         }
 
 
@@ -82,7 +86,8 @@ def build(
     check_rows_out(Path(out), host, KINDS[kind].form)
     tokenizer_path = tokenizer if isinstance(tokenizer, str | Path) else None
     check_apart([source, *corpora, prompts, tokenizer_path], {"--out": Path(out)})
-    report = Report()
+    dialogues = KINDS[kind].form == "sft" and not KINDS[kind].single
+    report = Report(assistant_only_loss=host == "trl" and dialogues and tokenizer is None)
     made = samples(
         source,
         kind,

@@ -13,13 +13,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from wm_plugin.errors import UserError
 from wm_plugin.registry import import_object
 from wm_plugin.samples.prompts import Prompts, render, target
 from wm_plugin.samples.scores import Reward, score
 from wm_plugin.tokens.message import Message
+from wm_plugin.trajectories.compact import compact
 from wm_plugin.trajectories.draws import uniform
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.outputs import atomic
@@ -131,12 +132,8 @@ def write_filtered(
         keep: the probability with which an easy transition stays. The draw depends only on the seed and the transition.
     """
     report = Report(threshold, tau_easy)
-    with (
-        atomic(out) as unfinished,
-        atomic(scores_path(out)) as unfinished_scores,
-        unfinished.open("wb") as file,
-        unfinished_scores.open("w", encoding="utf-8") as scores,
-    ):
+
+    def remaining(scores: IO[str]) -> Iterator[Transition]:
         for transition, row in zip(transitions, rows, strict=True):
             mean = mean_reward(row.values, threshold)
             easy = mean > tau_easy
@@ -150,7 +147,16 @@ def write_filtered(
             line = place | {"easy": easy, "kept": stays, "mean": mean, "distances": row.values}
             scores.write(json.dumps(line) + "\n")
             if stays:
-                file.write(transition.to_bytes() + b"\n")
+                yield transition
+
+    with (
+        atomic(out) as unfinished,
+        atomic(scores_path(out)) as unfinished_scores,
+        unfinished.open("wb") as file,
+        unfinished_scores.open("w", encoding="utf-8") as scores,
+    ):
+        for line in compact(remaining(scores)):
+            file.write(line.to_bytes() + b"\n")
     return report
 
 

@@ -22,7 +22,7 @@ def load_tokenizer(name: str | Path, *, field: str = "") -> Any:
     except ModuleNotFoundError as error:
         raise MissingExtraError("a tokenizer", str(error.name), "trl") from None
     where = f"{field} {name}" if field else str(name)
-    if str(name).startswith((".", "/", "~")) and not Path(name).expanduser().is_dir():
+    if is_missing_folder(name):
         raise UserError(f"{where}: no tokenizer, there is no such folder; name one that save_pretrained wrote")
     try:
         return AutoTokenizer.from_pretrained(str(Path(name).expanduser()))
@@ -32,6 +32,13 @@ def load_tokenizer(name: str | Path, *, field: str = "") -> Any:
             f"{where}: no tokenizer ({type(error).__name__}: {reason}); name a folder that save_pretrained wrote, or a model on "
             "the Hub"
         ) from error
+
+
+def is_missing_folder(name: str | Path) -> bool:
+    """Whether a tokenizer's or a model's name can only be a folder's (the Hub's have one slash at most), and there is none."""
+    text = str(name)
+    is_folder = text.startswith((".", "/", "~")) or (text.count("/") > 1 and "://" not in text)
+    return is_folder and not Path(name).expanduser().is_dir()
 
 
 def turn_ends(name: str | Path, *, local_files_only: bool = False) -> list[int]:

@@ -15,8 +15,9 @@ from pydantic import ValidationError
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.trajectories import files
 from wm_plugin.trajectories.draws import uniform
+from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.readers import read
-from wm_plugin.trajectories.schema import Observation, Trajectory, Transition, Turn
+from wm_plugin.trajectories.schema import Line, Observation, Trajectory, Transition, Turn
 from wm_plugin.trajectories.turn_texts import action_text
 
 SAMPLINGS = ("all", "one", "bench")
@@ -156,7 +157,8 @@ def holds_transitions(path: str | Path) -> bool:
     if path.suffix == ".parquet":
         return False
     sample = files.head(path).sample
-    return isinstance(sample, Mapping) and {"history", "action", "observation"} <= sample.keys()
+    whole, compact = {"history", "action", "observation"}, {"turns", "transitions"}
+    return isinstance(sample, Mapping) and (whole <= sample.keys() or compact <= sample.keys())
 
 
 def transitions_in(path: str | Path) -> Iterator[Transition]:
@@ -179,6 +181,9 @@ def read_transitions(path: str | Path) -> Iterator[Transition]:
         if record.error is not None:
             raise UserError(f"{path}, row {record.row}: {record.error}")
         try:
-            yield Transition.model_validate(record.value)
-        except (ValidationError, RecursionError) as error:
+            if isinstance(record.value, Mapping) and "transitions" in record.value:
+                yield from Line.model_validate(record.value).expanded()
+            else:
+                yield Transition.model_validate(record.value)
+        except (ValidationError, RecursionError, RowError) as error:
             raise UserError(f"{path}, row {record.row}: no transition ({' '.join(str(error).split())[:200]})") from None

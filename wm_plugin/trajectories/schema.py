@@ -1,7 +1,7 @@
 """The records of a rollout from any source: a context, and turns of an action and the observations that follow it.
 
 An observation belongs to the turn whose action caused it. A turn without observations ends a trajectory, or was never answered.
-`expand` makes transitions from these records.
+`expand` makes transitions from these records, and `compact` lines of a file from transitions.
 """
 
 import json
@@ -14,6 +14,7 @@ import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticSerializationError
 
+from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.json_values import checked, finite
 
 VERSION = 1  # of our own files; a later version is refused
@@ -36,12 +37,13 @@ def _checked_tools(tools: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], .
 _last_tools: tuple[dict[str, Any], ...] = ()
 
 
+Count = Annotated[int, Field(ge=0)]
 Json = Annotated[Any, AfterValidator(checked)]
 Object = Annotated[dict[str, Any], AfterValidator(checked)]
 Tools = Annotated[tuple[dict[str, Any], ...], AfterValidator(_checked_tools)]
 
 
-class _Record(BaseModel):
+class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
     # orjson calls it for every record, so that it must not run Python code. Only records have an attribute of this name.
@@ -64,7 +66,7 @@ class _Record(BaseModel):
 _FIELDS = attrgetter("fields_to_write")
 
 
-class Call(_Record):
+class Call(Record):
     """One tool call."""
 
     name: str
@@ -72,7 +74,7 @@ class Call(_Record):
     id: str | None = None
 
 
-class Action(_Record):
+class Action(Record):
     """What the actor did: a text, tool calls, or both."""
 
     text: str = ""
@@ -85,7 +87,7 @@ class Action(_Record):
         return not self.calls and not self.text.strip()
 
 
-class Observation(_Record):
+class Observation(Record):
     """A result, a reply or a state that followed an action. Empty text is valid."""
 
     kind: Kind  # a tool's result, a user's reply, or a step of an environment
@@ -96,7 +98,7 @@ class Observation(_Record):
     data: Object = Field(default_factory=dict)  # what else the source has: score, simulated flag, ...
 
 
-class Turn(_Record):
+class Turn(Record):
     """An action and the observations after it. In two-sided dialogues the user acts too, and observes its own tools' results."""
 
     action: Action
@@ -104,7 +106,7 @@ class Turn(_Record):
     actor: Actor = "agent"
 
 
-class Context(_Record):
+class Context(Record):
     """What the actor knew before its first turn (Qwen-AgentWorld's five parts)."""
 
     task: str = ""  # task description, policy, system prompt
@@ -114,7 +116,7 @@ class Context(_Record):
     simulation_instruction: str = ""
 
 
-class Source(_Record):
+class Source(Record):
     """The place of a trajectory in the files that it was read from."""
 
     format: str
@@ -123,7 +125,7 @@ class Source(_Record):
     id: str | None = None  # the source's own
 
 
-class Trajectory(_Record):
+class Trajectory(Record):
     """A rollout."""
 
     turns: tuple[Turn, ...]
@@ -143,7 +145,7 @@ class Trajectory(_Record):
                     yield number, index, observation
 
 
-class Transition(_Record):
+class Transition(Record):
     """One training or evaluation sample: history, action, next observation."""
 
     trajectory: str  # the trajectory's `identity`
@@ -154,3 +156,52 @@ class Transition(_Record):
     context: Context = Context()
     task_id: str = ""
     source: Source | None = None
+
+
+class Reference(Record):
+    """A transition in a `Line`."""
+
+    turn: int  # its number in the trajectory
+    history: Count  # how many turns before it
+    observation: Count | Observation  # the index in the turn's observations; itself, if the line does not hold the turn
+    action: Action | None = None  # None: the turn's
+
+
+class Line(Record):
+    """Transitions of one trajectory that follow each other, and the turns that they refer to: how files hold them."""
+
+    trajectory: str  # its `identity`
+    first: int  # the number of the first of `turns` in the trajectory
+    turns: tuple[Turn, ...]
+    transitions: tuple[Reference, ...]
+    context: Context = Context()
+    task_id: str = ""
+    source: Source | None = None
+
+    def expanded(self) -> Iterator[Transition]:
+        """The transitions themselves.
+
+        Raises:
+            RowError: one refers to a turn or an observation that is not there.
+        """
+        for reference in self.transitions:
+            end = reference.turn - self.first
+            start = end - reference.history
+            if reference.history and not 0 <= start < end <= len(self.turns):
+                raise RowError(f"the history of turn {reference.turn} is not in the line", "no transition")
+            action, observation = reference.action, reference.observation
+            if action is None or isinstance(observation, int):
+                turn = self.turns[end] if 0 <= end < len(self.turns) else Turn(action=Action())
+                if not isinstance(observation, int) or observation >= len(turn.observations):
+                    raise RowError(f"turn {reference.turn} or its observation is not in the line", "no transition")
+                action, observation = turn.action, turn.observations[observation]
+            yield Transition(
+                trajectory=self.trajectory,
+                turn=reference.turn,
+                history=self.turns[start:end] if reference.history else (),
+                action=action,
+                observation=observation,
+                context=self.context,
+                task_id=self.task_id,
+                source=self.source,
+            )

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from wm_plugin.errors import UserError
+from wm_plugin.trajectories.compact import compact
 from wm_plugin.trajectories.fields import Fields, to_bytes
 from wm_plugin.trajectories.outputs import atomic, check_apart, check_out
 from wm_plugin.trajectories.parquet import pyarrow_modules
 from wm_plugin.trajectories.readers.base import Outcome, Reject
-from wm_plugin.trajectories.schema import Trajectory, Transition
+from wm_plugin.trajectories.schema import Line, Trajectory, Transition
 from wm_plugin.untrusted import LARGEST, loads
 
 SUFFIXES = (".jsonl", ".parquet")
@@ -90,6 +91,11 @@ def write(
     return counts
 
 
+def path_of_rejects(out: str | Path, rejects: str | Path | None = None) -> Path:
+    """Where rejected rows go, for the output `out`."""
+    return Path(out).with_name(f"{Path(out).stem}.rejects.jsonl") if rejects is None else Path(rejects)
+
+
 @contextmanager
 def outputs(
     out: str | Path, rejects: str | Path | None, counts: Counts, sources: Iterable[str | Path | None] = ()
@@ -111,7 +117,7 @@ def outputs(
 def check_outputs(out: Path, rejects: str | Path | None = None, sources: Iterable[str | Path | None] = ()) -> Path:
     """Refuse outputs of `write` that cannot be written or are one of `sources`. Returns where rejected rows go."""
     check_out(out, SUFFIXES)
-    rejects_path = out.with_name(f"{out.stem}.rejects.jsonl") if rejects is None else Path(rejects)
+    rejects_path = path_of_rejects(out, rejects)
     check_out(rejects_path)
     if rejects is None and rejects_path.exists() and rejects_path.stat().st_size and not _holds_rejects(rejects_path):
         raise UserError(f"{rejects_path}: holds something else than rejected rows; name another file with --rejects")
@@ -130,9 +136,17 @@ def _holds_rejects(path: Path) -> bool:
 
 
 def write_transitions(
-    transitions: Iterable[Transition], out: str | Path, sources: Iterable[str | Path | None] = ()
+    transitions: Iterable[Transition],
+    out: str | Path,
+    sources: Iterable[str | Path | None] = (),
+    *,
+    repeat_history: bool = False,
 ) -> int:
     """Write transitions to a .jsonl file, none of `sources`. Returns their number.
+
+    Args:
+        repeat_history: a line for each transition, with its whole history; otherwise a trajectory's turns are written once (see
+            `compact`). `read_transitions` reads both.
 
     Raises:
         UserError: another suffix, a folder that does not exist, or an output that is a source.
@@ -142,9 +156,9 @@ def write_transitions(
     check_apart(sources, {"--out": out})
     count = 0
     with atomic(out) as unfinished, unfinished.open("wb") as file:
-        for transition in transitions:
-            file.write(transition.to_bytes() + b"\n")
-            count += 1
+        for line in transitions if repeat_history else compact(transitions):
+            file.write(line.to_bytes() + b"\n")
+            count += len(line.transitions) if isinstance(line, Line) else 1
     return count
 
 

@@ -26,7 +26,7 @@ def checks() -> list[Check]:
             "environment_factory",
             trl >= _compat.ENVIRONMENT_POOLS and transformers >= ENVIRONMENTS_TRANSFORMERS,
             f"with get_reward on trl >= {_compat.ENVIRONMENT_POOLS} and transformers >= {ENVIRONMENTS_TRANSFORMERS}",
-            "pip install -U 'wm-plugin[trl]' trl transformers",
+            f"{mend_trl} 'transformers>={ENVIRONMENTS_TRANSFORMERS},<6'",
         ),
         _claim(
             "Liger loss",

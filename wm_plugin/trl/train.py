@@ -21,12 +21,13 @@ from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.environments.rewarded import rewarded
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.registry import import_object
+from wm_plugin.tokens.tokenizer import is_missing_folder
 from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.rewards import reward_functions
 from wm_plugin.trl.trainer import WorldModelGRPOTrainer
 from wm_plugin.untrusted import loads
 
-ALIASES = {"echo_alpha": "echo_coeff"}
+ALIASES = {"alpha": "echo_coeff", "echo_alpha": "echo_coeff"}
 
 
 @dataclass
@@ -80,6 +81,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     as_json = "--json" in arguments
     if as_json:
         arguments.remove("--json")
+    if {"-h", "--help", "--help-all"} & set(arguments):
+        print(help_text(everything="--help-all" in arguments), end="")
+        return 0
     try:
         trainer, resume = build(arguments)
     except (UserError, ValueError, ImportError, OSError) as error:  # the host's own checks raise the last three
@@ -113,6 +117,8 @@ def build(arguments: list[str]) -> tuple[WorldModelGRPOTrainer, Any]:
     script, config, model, mixture = parse(arguments)
     if model.model_name_or_path is None:
         raise UserError("model_name_or_path is missing; write a path or a model id")
+    if is_missing_folder(model.model_name_or_path):
+        raise UserError(f"model_name_or_path is {model.model_name_or_path!r}: there is no such folder")
     environment = _environment(script.environment, script.episode_reward)
     reward_funcs = [import_object(path, field="reward_funcs") for path in script.reward_funcs or []]
     reward_funcs += reward_functions(_blocks(script.rewards or []))
@@ -122,17 +128,26 @@ def build(arguments: list[str]) -> tuple[WorldModelGRPOTrainer, Any]:
         "dtype": model.dtype,
         **(config.model_init_kwargs or {}),
     }
-    trainer = WorldModelGRPOTrainer(
-        model=model.model_name_or_path,
-        reward_funcs=reward_funcs,
-        args=config,
-        train_dataset=_rows(script, mixture, "train"),
-        eval_dataset=_rows(script, mixture, "eval") if config.eval_strategy != "no" else None,
-        peft_config=get_peft_config(model),
-        tools=[import_object(path, field="tools") for path in script.tools or []] or None,
-        rollout_func=import_object(script.rollout_func, field="rollout_func") if script.rollout_func else None,
-        environment_factory=environment,
-    )
+    settings = {
+        "reward_funcs": reward_funcs,
+        "args": config,
+        "train_dataset": _rows(script, mixture, "train"),
+        "eval_dataset": _rows(script, mixture, "eval") if config.eval_strategy != "no" else None,
+        "peft_config": get_peft_config(model),
+        "tools": [import_object(path, field="tools") for path in script.tools or []] or None,
+        "rollout_func": import_object(script.rollout_func, field="rollout_func") if script.rollout_func else None,
+        "environment_factory": environment,
+    }
+    try:
+        trainer = WorldModelGRPOTrainer(model=model.model_name_or_path, **settings)
+    except OSError as error:
+        if error.errno is not None or Path(model.model_name_or_path).exists():
+            raise  # the system's, or of a file in the folder
+        reason = str(error).strip().partition("\n")[0]
+        raise UserError(
+            f"model_name_or_path is {model.model_name_or_path!r}: there is no such folder, and no such model came from the Hub "
+            f"({reason})"
+        ) from error
     return trainer, config.resume_from_checkpoint
 
 
@@ -142,14 +157,14 @@ def parse(arguments: list[str]) -> tuple[Any, ...]:
     Raises:
         UserError: a key does not exist (the message names the nearest one), or the file is not YAML.
     """
-    parser = TrlParser(
-        (WorldModelScriptArguments, WorldModelGRPOConfig, ModelConfig, DatasetMixtureConfig), prog="wm train"
-    )
+    parser = _parser()
     keys = {action.dest for action in parser._actions}
     flags = [argument.split("=")[0][2:].replace("-", "_") for argument in arguments if argument.startswith("--")]
     for flag in flags:
         if flag not in keys | {"config"} | set(ALIASES):
             raise UserError(f"--{flag} is not a flag{nearest(flag, keys)}")
+    if len(names := {flag for flag in flags if ALIASES.get(flag, flag) == "echo_coeff"}) > 1:
+        raise UserError(f"--{' and --'.join(sorted(names))} are the same; keep one")
     arguments = [_canonical(argument) for argument in arguments]
     if "--config" in arguments:
         index = arguments.index("--config")
@@ -160,9 +175,45 @@ def parse(arguments: list[str]) -> tuple[Any, ...]:
         for key in values:
             if key not in keys:
                 raise UserError(f"{key!r} in the config file is not a setting{nearest(key, keys)}")
+        lists = {action.dest for action in parser._actions if action.nargs in ("+", "*")}
+        single = (str, int, float, dict)  # of a list of one, as YAML and a flag may write it
+        values = {
+            key: [value] if key in lists and isinstance(value, single) else value for key, value in values.items()
+        }
         parser.set_defaults_with_config(**values)
     parser.error = _raise_user_error  # argparse prints its usage, a thousand lines here, and exits
     return parser.parse_args_into_dataclasses(arguments)
+
+
+def help_text(everything: bool) -> str:
+    """Our own settings, and after them those of TRL and transformers if they are asked for."""
+    parser = _parser()
+    parser.usage = "wm train --config X.yaml [--NAME VALUE ...] [--json]"
+    formatter = parser._get_formatter()
+    formatter.add_usage(parser.usage, [], [])
+    formatter.add_text("The file holds the same settings as the flags, as NAME: VALUE; a flag overrides it.")
+    sections = {
+        "environment, rewards and data": vars(WorldModelScriptArguments)["__annotations__"],
+        "the objective": vars(WorldModelGRPOConfig)["__annotations__"],
+    }
+    ours = {name for names in sections.values() for name in names}
+    if everything:
+        sections["of TRL and transformers"] = [action.dest for action in parser._actions if action.dest not in ours]
+    for title, names in sections.items():
+        formatter.start_section(title)
+        formatter.add_arguments([action for action in parser._actions if action.dest in names])
+        formatter.end_section()
+    if not everything:
+        formatter.add_text(
+            "Every setting of TRL's GRPOConfig, ModelConfig and ScriptArguments works too: wm train --help-all"
+        )
+    return formatter.format_help()
+
+
+def _parser() -> TrlParser:
+    return TrlParser(
+        (WorldModelScriptArguments, WorldModelGRPOConfig, ModelConfig, DatasetMixtureConfig), prog="wm train"
+    )
 
 
 def _read_yaml(path: str) -> dict[str, Any]:
@@ -176,7 +227,13 @@ def _read_yaml(path: str) -> dict[str, Any]:
         raise UserError(f"{path} holds no mapping of settings; write lines such as 'echo_coeff: 0.05'")
     for name, value in (values.pop("env", None) or {}).items():  # TrlParser's convention
         os.environ[name] = str(value)
-    return {ALIASES.get(str(key), str(key)): value for key, value in values.items()}
+    settings: dict[str, Any] = {}
+    for key, value in values.items():
+        name = ALIASES.get(str(key), str(key))
+        if name in settings:
+            raise UserError(f"{path} gives {name!r} twice (as {str(key)!r} too); keep one")
+        settings[name] = value
+    return settings
 
 
 def _canonical(argument: str) -> str:

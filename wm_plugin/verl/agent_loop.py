@@ -23,7 +23,7 @@ from wm_plugin.tokens.spans import Ending, Origin, SpanError, ending
 from wm_plugin.trajectories.turn_texts import categories
 from wm_plugin.untrusted import BoundsError, loads
 from wm_plugin.verl.config import check_tool_names, read_config
-from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, ORIGINS, TOOLS
+from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, ORIGINS, RESULTS, TOOLS
 from wm_plugin.verl.spans import Block, end_token_ids, locate, make_locator
 
 _raised: ContextVar[list[bool]] = ContextVar("wm_raised")  # of the tool call that runs: filled when the tool raises
@@ -37,9 +37,9 @@ else:
 class WorldModelLoopMixin(_Host):
     """Adds the record to any subclass of ToolAgentLoop: `class Mine(WorldModelLoopMixin, MyToolAgentLoop)`.
 
-    An instance lives for one trajectory. Its output's `extra_fields` get `wm_origins`, and with an environment the reward and
-    `wm_info`. What goes wrong while spans are located is left in `wm_error`: an exception would only make verl replace the
-    trajectory by padding.
+    An instance lives for one trajectory. Its output's `extra_fields` get `wm_origins`, `wm_results`, and with an environment the
+    reward and `wm_info`. What goes wrong while spans are located is left in `wm_error`: an exception would only make verl replace
+    the trajectory by padding.
     """
 
     tools: dict[str, Any]
@@ -50,6 +50,7 @@ class WorldModelLoopMixin(_Host):
         self._wm_environment: Any = None
         self._wm_blocks: list[Block] = []
         self._wm_calls: list[str] = []  # names of the tools that were called
+        self._wm_cut = 0  # results that verl cut
         self._wm_failed: dict[int, bool] = {}  # by the identity of a call that is being processed
         # (the message before, messages, merge result, mask) of the last messages that were appended
         self._wm_merged: Any = None
@@ -75,6 +76,7 @@ class WorldModelLoopMixin(_Host):
         if self._wm_environment is not None:
             kwargs["raw_prompt"] = await self._first_observation(kwargs)
         output = await super().run(sampling_params, **kwargs)
+        output.extra_fields[RESULTS] = [len(self._wm_calls), self._wm_cut]
         try:
             declared = self._declared_tools()
             origins = await asyncio.to_thread(self._origins, output)
@@ -126,7 +128,10 @@ class WorldModelLoopMixin(_Host):
             async with self._wm_lock:  # the calls of one turn act on one world, in their order
                 result = await super()._call_tool(tool_call, tools_kwargs, agent_data)
         known = getattr(agent_data, "_active_tools", self.tools)
-        self._wm_failed[id(tool_call)] = bool(raised) or tool_call.name not in known or not _parses(tool_call.arguments)
+        failed = bool(raised) or tool_call.name not in known or not _parses(tool_call.arguments)
+        self._wm_failed[id(tool_call)] = failed
+        # verl's own texts of failures are never cut; what it cuts is longer than the limit by the mark that it puts in
+        self._wm_cut += not failed and len(result[0].text or "") > self.max_tool_response_length
         return result
 
     def _build_assistant_message(self, content: str, agent_data: Any) -> Any:

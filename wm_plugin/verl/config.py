@@ -147,6 +147,8 @@ def read_config(config: Any) -> WorldModelConfig:
             own[key] = value
         elif key not in REWARD_KEYS:
             raise UserError(f"wm has no field {key!r}{nearest(str(key), objective_keys | own_keys | set(REWARD_KEYS))}")
+    if {"alpha", "coeff"} <= objective.keys():
+        raise UserError("wm.alpha is another name of wm.coeff, which the group +wm=echo sets; write wm.coeff alone")
     if own.get("turn_budget") is not None:
         try:
             own["turn_budget"] = TurnBudget.from_mapping(own["turn_budget"])

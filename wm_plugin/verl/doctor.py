@@ -6,7 +6,7 @@ from typing import Any
 
 import verl
 
-from wm_plugin.errors import UserError
+from wm_plugin.errors import UserError, install
 from wm_plugin.runtime.checks import Check, check_hooks, check_range, installed
 from wm_plugin.verl import support
 
@@ -39,7 +39,7 @@ def _plugin() -> Check:
     if "wm_plugin.verl" in os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(","):
         return Check("verl plug-in", "ok", "loaded by VERL_USE_EXTERNAL_MODULES")
     entries = [entry for entry in metadata.entry_points(group="verl.plugins") if entry.value == "wm_plugin.verl"]
-    mend = "pip install wm-plugin in verl's environment, or export VERL_USE_EXTERNAL_MODULES=wm_plugin.verl"
+    mend = f"{install()} in verl's environment, or export VERL_USE_EXTERNAL_MODULES=wm_plugin.verl"
     if not entries:
         return Check("verl plug-in", "fail", "no entry point: verl will not find it", mend)
     if policy.strip().lower() != "auto" and entries[0].name not in policy.split(","):

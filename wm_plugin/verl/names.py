@@ -13,6 +13,7 @@ REWARD_MANAGER = "BatchedRewardManager"  # reward.reward_manager.name, in that m
 ORIGINS = "wm_origins"  # `tokens.spans.Origin.pack` of each span of environment tokens
 ERROR = "wm_error"  # why there are none
 TOOLS = "wm_tools"  # the names of the tools that the policy may call
+RESULTS = "wm_results"  # [how many results its calls had, how many of them verl cut at max_tool_response_length]
 INFO = "wm_info"  # the environment's figures; a reward worker overwrites verl's own `reward_extra_info`
 
 # A column of the prompts: written by the trainer, read by the agent loop.

@@ -109,6 +109,7 @@ HOOKS = (
             "continuous_token_builder",
             "max_assistant_turns",
             "max_parallel_calls",
+            "max_tool_response_length",
             "response_length",
             "tokenizer",
             "tool_schemas",

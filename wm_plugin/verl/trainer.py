@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import ray
 import torch
 import transfer_queue as tq
-from omegaconf import open_dict
+from omegaconf import OmegaConf, open_dict
 from tensordict import TensorDict
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
@@ -46,6 +46,7 @@ from wm_plugin.verl.names import (
     MAX_TURNS,
     NUM_TOOLS,
     ORIGINS,
+    RESULTS,
     SUMS,
     TOOL_IDS,
     TOOLS,
@@ -200,6 +201,7 @@ class WorldModelTrainer(PPOTrainerSync):
             )
         ]
         self._record_episodes([row.extra[INFO] for row in rows if row.extra.get(INFO)], metrics)
+        self._record_cuts([row.extra[RESULTS] for row in rows if row.extra.get(RESULTS)], metrics)
         if not self._wm_on:
             return batch
         spans = self._weighted_spans(rows)
@@ -213,6 +215,21 @@ class WorldModelTrainer(PPOTrainerSync):
         metrics.update(summary(episodes))
         if self._wm_turn_budget is not None:
             metrics.update(self._wm_turn_budget.take(episodes))
+
+    def _record_cuts(self, results: Sequence[tuple[int, int]], metrics: dict) -> None:
+        """Log the share of the tools' results that verl cut, and warn of it."""
+        total, cut = sum(count for count, _ in results), sum(cuts for _, cuts in results)
+        if not total:
+            return
+        metrics["wm/results_cut"] = cut / total
+        if cut:
+            name = "actor_rollout_ref.rollout.multi_turn.max_tool_response_length"
+            limit = OmegaConf.select(self.config, name)
+            self._warn_once(
+                "cut",
+                f"{cut} of the {total} tool results of a step ({cut / total:.0%}) were longer than {limit} characters, and verl "
+                f"cut them: the policy sees and the objective learns the cut texts; write a larger {name}",
+            )
 
     def _weighted_spans(self, rows: Sequence["Row"]) -> list[list[tuple[Span, float]]]:
         """For each row, the environment's spans and the weight of each."""

@@ -84,6 +84,11 @@ def show(result: dict[str, Any]) -> None:
         print(f"  {count:,} left out: {reason}")
     for name, counts in result["categories"].items():
         print(f"  {name:<12} {counts['kept']:>8,} count {counts['dropped']:>8,} are context")
+    if result["assistant_only_loss"]:
+        print(
+            "trl sft trains on every message of these rows, the user's too, unless you set assistant_only_loss: true (with a "
+            "chat template that marks the assistant's words by {% generation %}); with --tokenizer the rows are tokens and a mask"
+        )
     if result["calls_as_text"]:
         print(
             f"{result['calls_as_text']:,} rows have tool calls, with arguments as JSON text. A chat template that writes them "

@@ -30,11 +30,11 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """`trajectories`, `turns`, `transitions`, `observations` by kind, `rejected` and `rejected_by_reason`."""
+    """`trajectories`, `turns`, `transitions`, `observations` by kind, `rejected`, `rejected_by_reason`, their file `rejects`."""
     from wm_plugin.trajectories import parallel
     from wm_plugin.trajectories.fields import check
     from wm_plugin.trajectories.readers import read_rows
-    from wm_plugin.trajectories.write import write
+    from wm_plugin.trajectories.write import path_of_rejects, write
 
     if not 1 <= args.workers <= MOST_WORKERS:
         raise UserError(f"--workers is {args.workers}; write a number from 1 to {MOST_WORKERS}")
@@ -52,7 +52,14 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     else:
         rows = (row for file in files for row in read_rows(file, args.format, make=check))
         counts = write(progress(rows, "rows"), args.out, args.rejects, strict=args.strict, sources=files)
-    return {**counts.as_dict(), "files": len(files), "out": args.out, "ok": counts.trajectories > 0}
+    rejects = str(path_of_rejects(args.out, args.rejects)) if counts.rejected else None
+    return {
+        **counts.as_dict(),
+        "files": len(files),
+        "out": args.out,
+        "rejects": rejects,
+        "ok": counts.trajectories > 0,
+    }
 
 
 def show(result: dict[str, Any]) -> None:
@@ -65,6 +72,6 @@ def show(result: dict[str, Any]) -> None:
     )
     if result["rejected"]:
         reasons = ", ".join(f"{count} {reason}" for reason, count in result["rejected_by_reason"].items())
-        print(f"{result['rejected']} rows rejected ({reasons}): see the rejects file")
+        print(f"{result['rejected']} rows rejected ({reasons}): see {result['rejects']}")
     if not result["ok"]:
         print("nothing was read: --format names the format, if it is not the one that was guessed")

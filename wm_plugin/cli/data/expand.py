@@ -31,6 +31,11 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
         help="or as many as fit into so many tokens, the last ones, whole",
     )
     parser.add_argument("--tokenizer", metavar="PATH", help="that counts the tokens of --history-tokens")
+    parser.add_argument(
+        "--repeat-history",
+        action="store_true",
+        help="a line for each transition, with its whole history, for other programs: the file is several times as large",
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--validation-share",
@@ -72,10 +77,13 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             seed=args.seed,
         )
 
-    result = {"transitions": write_transitions(side(False), out, [args.source]), "out": str(out)}
+    def write(validation: bool, path: Path) -> int:
+        return write_transitions(side(validation), path, [args.source], repeat_history=args.repeat_history)
+
+    result = {"transitions": write(False, out), "out": str(out)}
     if share:
         result |= {
-            "validation": write_transitions(side(True), held_out, [args.source]),
+            "validation": write(True, held_out),
             "validation_out": str(held_out),
         }
     return result

@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     What the environment's class does not say is null.
     """
     from wm_plugin.agents.collect import collect, remove_shards
-    from wm_plugin.trajectories.write import check_outputs
+    from wm_plugin.trajectories.write import check_outputs, path_of_rejects
 
     for flag, value in (("--count", args.count), ("--workers", args.workers), ("--max-turns", args.max_turns or 1)):
         if value < 1:
@@ -98,7 +98,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         remove_shards(folder)
     figures = {"server": server.figures} if server else {}
     ok = summary["episodes"] > 0
-    return {"environment": world.name, "policy": args.policy, **summary, **figures, "out": str(out), "ok": ok}
+    files = {"out": str(out), "rejects": str(path_of_rejects(out)) if summary["failed"] else None}
+    return {"environment": world.name, "policy": args.policy, **summary, **figures, **files, "ok": ok}
 
 
 def show(result: dict[str, Any]) -> None:
@@ -116,7 +117,7 @@ def show(result: dict[str, Any]) -> None:
     print(f"{result['out']}: {result['episodes']} episodes of {result['environment']}; {', '.join(parts)}")
     if result["failed"]:
         reasons = ", ".join(f"{count} {reason}" for reason, count in result["failed_by_reason"].items())
-        print(f"{result['failed']} episodes have no trajectory ({reasons}): see the rejects file")
+        print(f"{result['failed']} episodes have no trajectory ({reasons}): see {result['rejects']}")
     if result["lost"]:
         print(f"{result['lost']} episodes were lost with their process")
 

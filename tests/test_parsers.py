@@ -42,6 +42,7 @@ ALLOWED = {
         "trl/train.py _read_yaml: yaml.safe_load(Path(path).read_text(encoding='utf-8'))",
     ],
     OURS: [
+        "errors.py _source: json.loads(metadata.distribution('wm-plugin').read_text('direct_url.json') or '{}')",
         "environments/docs/pages.py _page: ast.parse(path.read_bytes())",
         "environments/forth/__init__.py problems: yaml.safe_load(Path(__file__).with_name('problems.yaml').read_text())",
         "runtime/hooks.py assigned_attributes: ast.parse(textwrap.dedent(inspect.getsource(base)))",

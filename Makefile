@@ -60,11 +60,12 @@ test-slow-trl: $(TRL)/.done
 test-slow-verl: $(VERL)/.done
 	$(call PYTEST,$(VERL)) $(SLOW) tests/on_verl
 
-## runs of minutes that show a learning effect, and all examples of the tests that make some up
+## runs of minutes that show a learning effect, all examples of the tests that make some up, and ten minutes of random attacks
 test-nightly: test-nightly-trl test-nightly-verl
 
 test-nightly-trl: $(TRL)/.done
 	WM_ALL_EXAMPLES=1 $(call PYTEST,$(TRL)) --core $(FAST)
+	WM_FUZZ_SECONDS=75 $(call PYTEST,$(TRL)) --core tests/test_fuzz.py
 	$(call PYTEST,$(TRL)) -m nightly
 
 test-nightly-verl: $(VERL)/.done

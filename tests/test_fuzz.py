@@ -1,0 +1,374 @@
+"""Random inputs for everything that reads what others wrote: nothing raises what it should not, hangs or exhausts the machine."""
+
+import json
+import math
+import random
+import shutil
+import threading
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import StringIO
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.formats import DOCUMENTS
+from support.fuzz import attack, mutated, text, value
+from wm_plugin.agents.policies import read_action
+from wm_plugin.agents.rollout import HOSTS, _observe
+from wm_plugin.cli import main
+from wm_plugin.environments.forth import ForthEnvironment
+from wm_plugin.environments.forth import machine as forth_machine
+from wm_plugin.environments.kit.protocol import tool_methods
+from wm_plugin.environments.sql import SqlEnvironment
+from wm_plugin.environments.sql.databases import OTHERS
+from wm_plugin.environments.worlds import load
+from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.rewards import REWARDS
+from wm_plugin.runtime import replies
+from wm_plugin.runtime.server import KINDS as FAILURES
+from wm_plugin.runtime.server import Completion, Failure, Server
+from wm_plugin.samples.kinds import KINDS
+from wm_plugin.trajectories.errors import RowError
+from wm_plugin.trajectories.readers import FORMATS
+
+
+def wm(*arguments: str) -> int:
+    """Run the command here: an exit code of ours and one line of error, or none."""
+    out, error = StringIO(), StringIO()
+    with redirect_stdout(out), redirect_stderr(error):
+        code = main.main(list(arguments))
+    assert code in (0, 1, 2), (code, arguments)
+    lines = error.getvalue().strip().splitlines()
+    if code == 2:
+        assert lines, arguments
+        assert lines[-1].startswith("wm"), (arguments, lines)
+        assert len(lines) == 1 or lines[0].startswith("usage"), (arguments, lines)
+    return code
+
+
+def test_rows(tmp_path):
+    def once(draw: random.Random) -> None:
+        folder = tmp_path / "run"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        name = draw.choice(FORMATS)
+        document = mutated(draw, DOCUMENTS[name])
+        rows = document if isinstance(document, list) and draw.random() < 0.7 else None
+        data = ("\n".join(map(json.dumps, rows)) if rows is not None else json.dumps(document)).encode()
+        if draw.random() < 0.2:  # cut off, or a damaged byte
+            place = draw.randrange(len(data) + 1)
+            data = data[:place] + (b"" if draw.random() < 0.5 else draw.randbytes(2) + data[place:])
+        source, out = folder / "x.json", str(folder / "converted.jsonl")
+        source.write_bytes(data)
+        named = draw.choice(["auto", name])
+        wm("data", "convert", str(source), "--from", named, "--out", out)
+        if not Path(out).exists() or not Path(out).stat().st_size:
+            return
+        filtered, more = str(folder / "filtered.jsonl"), draw.sample(["--mask-values", "--profile"], draw.randint(0, 2))
+        assert wm("data", "filter", out, *more, "--out", filtered) == 0
+        assert wm("data", "expand", out, "--out", str(folder / "expanded.jsonl")) == 0
+        assert wm("data", "inspect", out, "--json") == 0
+        kind = draw.choice(list(KINDS))
+        prompts = ["--prompts", draw.choice(["mcp", "rwml", "word2world"])] if KINDS[kind].prompted else []
+        wm(
+            "data",
+            "build",
+            draw.choice([out, filtered]),
+            "--host",
+            "trl",
+            "--as",
+            kind,
+            *prompts,
+            "--out",
+            str(folder / "b.jsonl"),
+        )
+
+    attack(once, 1.5)
+
+
+SQL_WORDS = """\
+SELECT FROM WHERE GROUP BY ORDER LIMIT UNION ALL WITH RECURSIVE AS JOIN ON LEFT NATURAL INSERT INTO VALUES UPDATE SET
+DELETE CREATE TABLE TEMP VIEW TRIGGER INDEX UNIQUE DROP ALTER ADD COLUMN RENAME TO BEGIN COMMIT ROLLBACK SAVEPOINT
+PRAGMA ATTACH VACUUM EXPLAIN QUERY PLAN REINDEX ANALYZE CASE WHEN THEN ELSE END CAST NOT NULL IS IN LIKE GLOB BETWEEN
+EXISTS DISTINCT OVER PARTITION employees orders products departments sqlite_master name id price t x y a b ( ) , ; * + -
+/ % || = < > <= <> . ? :a [ ] ` " ' -- /* */ 1 0 -1 2147483646 1e308 9223372036854775807 'x' 'a''b' x'00' NULL TRUE
+printf( format( replace( hex( zeroblob( group_concat( randomblob( length( substr( char( abs( round( max( min( sum(
+count(*) row_number() typeof( quote( upper( instr( load_extension( readfile( random() date('now') json('[]') '%.*c'
+'%2147483646d' generate_series( pragma_table_info( dbstat last_insert_rowid() changes()"""
+WORDS = SQL_WORDS.split()
+STATEMENTS = [
+    "SELECT printf('%.*c', 2147483646, 'x')",
+    "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c",
+    "SELECT replace(hex(zeroblob(100000)), '0', hex(zeroblob(1000)))",
+    "SELECT group_concat(a.name || b.name) FROM sqlite_master a, sqlite_master b, sqlite_master c",
+    "CREATE TABLE t (a, b AS (hex(zeroblob(100000))))",
+    "INSERT INTO t (a) VALUES (1)",
+    "SELECT * FROM t",
+]
+
+
+def test_sql():
+    environment = SqlEnvironment()
+
+    def once(draw: random.Random) -> None:
+        environment.reset(
+            database_seed=draw.randrange(5), answer="x", database=draw.choice(["company", *OTHERS]), max_turns=1000
+        )
+        for _ in range(draw.randint(1, 5)):
+            words = draw.choice(STATEMENTS).split() if draw.random() < 0.5 else ["SELECT"]
+            for _ in range(draw.randint(0, 8)):
+                words.insert(draw.randint(0, len(words)), draw.choice(WORDS) if draw.random() < 0.95 else text(draw, 1))
+            shown = environment.run_query(" ".join(words))
+            assert isinstance(shown, str)
+            assert len(shown) < 20_000
+        environment.submit_answer(text(draw, 2))
+        assert environment.get_reward() in (0.0, 1.0)
+
+    attack(once)
+
+
+FORTH_WORDS = """\
+: ; dup drop swap over rot + - * / mod = < > if else then begin until while repeat again do loop ?do +loop i j leave
+recurse exit immediate postpone create does> variable constant value to ! @ c! c@ , allot here pad key accept type emit
+cr . .s u. bye quit abort throw catch execute ' ['] [char] char evaluate s" abc" ." x" \\ ( ) include require open-file
+r/o create-file delete-file system getenv sh 0 1 -1 9223372036854775807 1e9 $ff %11 sp! rp! sp@ rp@ allocate free resize
+move fill cmove dlopen lib-name c-function words see forget marker noname defer is depth clearstack hex decimal base
+square wm-test"""
+FORTH = FORTH_WORDS.split()
+
+
+@pytest.mark.system
+def test_forth():
+    pytest.importorskip("bm25s")
+    try:
+        forth_machine.check()
+    except UserError as error:
+        pytest.skip(f"needs the system packages gforth and bubblewrap: {error}")
+    environment = ForthEnvironment()
+
+    def once(draw: random.Random) -> None:
+        environment.reset(problem="cube", max_turns=50)
+        program = [draw.choice(FORTH) if draw.random() < 0.97 else text(draw, 1) for _ in range(draw.randint(1, 25))]
+        environment.submit_code(": square dup * ;" if draw.random() < 0.5 else " ".join(program))
+        assert isinstance(environment.run_code(" ".join(program)), str)
+        assert environment.get_reward() in (0.0, 1.0)
+
+    attack(once)
+
+
+WORLDS = ("dialogue", "docs", "grid", "maze", "shop", "sokoban", "sql", "taxi", "wordle")
+
+
+def test_calls():
+    worlds = []
+    for name in WORLDS:
+        try:
+            loaded = load(name)
+            worlds.append((loaded.make(), loaded.rows(1, 0, False)[0]))
+        except MissingExtraError:
+            continue
+
+    def once(draw: random.Random) -> None:
+        environment, row = draw.choice(worlds)
+        environment.reset(**{column: item for column, item in row.items() if column != "prompt"})
+        tools = tool_methods(environment)
+        for _ in range(draw.randint(1, 6)):
+            name = draw.choice(list(tools)) if draw.random() < 0.9 else text(draw, 1)
+            arguments: Any = {
+                draw.choice(["x", *_parameters(tools.get(name))]): text(draw, 3) for _ in range(draw.randint(0, 3))
+            }
+            arguments = mutated(draw, arguments, draw.randint(0, 1))
+            call = {
+                "type": "function",
+                "function": {"name": name, "arguments": draw.choice([arguments, json.dumps(arguments)])},
+            }
+            tagged = f"<tool_call>{json.dumps(call['function'])}</tool_call>"
+            messages = ({"content": text(draw), "tool_calls": [call]}, {"content": mutated(draw, tagged)}, value(draw))
+            message = draw.choice(messages)
+            try:
+                action = read_action(message if isinstance(message, dict) else {"content": message})
+            except RowError:
+                continue
+            for place, one in enumerate(action.calls):
+                for host in HOSTS:
+                    assert isinstance(_observe(tools, one, place, host).text, str)
+            if environment.over:
+                break
+
+    attack(once)
+
+
+def _parameters(tool: Any) -> list[str]:
+    return list(tool.__func__.__annotations__) if tool is not None else []
+
+
+ARGUMENTS = [
+    "data", "eval", "env", "masks", "convert", "filter", "expand", "inspect", "best", "easy", "build", "prompts",
+    "audit", "list", "--json", "--out", "--from", "--as", "--host", "--prompts", "--seed", "--workers", "--rejects",
+    "--html", "--samples", "--turns", "--history", "--max-tokens", "--tokenizer", "--mask-values", "--threshold",
+    "--help", "--version", "--reward", "--tag", "--limit", "openai", "trl", "verl", "rwml", "imitation", "auto",
+    "exact", "rouge", "-1", "0", "1", "9" * 20, "1e9", "nan", "", " ", "--", "-x", "in.jsonl", "out.jsonl",
+    "no.jsonl", "folder", "/dev/null", "/dev/full", "x" * 300, "a\nb", "é", "\udc80", "=", "--out=", "--json=1",
+]  # fmt: skip
+STARTS = [
+    ["data", "convert"],
+    ["data", "filter"],
+    ["data", "expand"],
+    ["data", "inspect"],
+    ["data", "build"],
+    ["data", "prompts"],
+]
+
+
+def test_arguments(tmp_path, monkeypatch):
+    def once(draw: random.Random) -> None:
+        shutil.rmtree(tmp_path / "here", ignore_errors=True)
+        here = tmp_path / "here"
+        (here / "folder").mkdir(parents=True)
+        monkeypatch.chdir(here)
+        kept = json.dumps(DOCUMENTS["openai"][0])
+        (here / "in.jsonl").write_text(kept)
+        start = draw.choice(STARTS) + ["in.jsonl"] * draw.randint(0, 1) if draw.random() < 0.8 else []
+        arguments = [*start, *(draw.choice(ARGUMENTS) for _ in range(draw.randint(0, 6)))]
+        if any(a == "--workers" and b.isdigit() and len(b) < 3 for a, b in pairwise(arguments)):
+            return  # processes of their own: tests/cli
+        if "--help" not in arguments:
+            wm(*arguments)
+        assert (here / "in.jsonl").read_text() == kept, arguments
+
+    attack(once)
+
+
+class Judge(Server):
+    """A server that says what it is told to."""
+
+    reply: Any = ""
+
+    def complete(self, conversations: Any, **_: Any) -> Any:
+        return [self.reply() for _ in conversations]
+
+
+def test_judges():
+    server = Judge("http://localhost/v1", "judge", max_retries=1)
+    names = ("judge", "reference", "rubric", "turing")
+    rewards = [
+        REWARDS.get(name)(server, tag=tag, max_failure_share=1.0) for name in names for tag in (None, "next_state")
+    ]
+    rewards.append(REWARDS.get("hybrid")(REWARDS.get("rubric")(server, max_failure_share=1.0)))
+
+    def once(draw: random.Random) -> None:
+        fields = {
+            name: value(draw, 1)
+            for name in draw.sample(["score", "format", "factuality", "verdict", "choice", "reason"], 3)
+        }
+
+        def reply() -> Any:
+            told = f"<final_evaluation>{json.dumps(fields)}</final_evaluation>"
+            pieces = [told if draw.random() < 0.5 else mutated(draw, told), text(draw, 2)]
+            draw.shuffle(pieces)
+            if draw.random() < 0.1:
+                return Failure(draw.choice(FAILURES), text(draw, 1))
+            return Completion("".join(map(str, pieces)), cut=draw.random() < 0.1)
+
+        Judge.reply = staticmethod(reply)
+        rows = draw.randint(1, 3)
+        columns = {
+            name: [draw.choice([None, text(draw, 2)]) for _ in range(rows)]
+            for name in ("context", "action", "reference")
+        }
+        rules = [
+            draw.choice([None, {"same": True}, {"json": "$.a"}, {"regex": "a+"}, text(draw, 2)]) for _ in range(rows)
+        ]
+        reward = draw.choice(rewards)
+        try:
+            scores = reward(
+                [draw.choice([None, text(draw)]) for _ in range(rows)], [text(draw)] * rows, verifier=rules, **columns
+            )
+        except UserError:  # a rule that is none, for one
+            return
+        assert len(scores) == rows
+        assert all(isinstance(score, float) and math.isfinite(score) and 0 <= score <= 10 for score in scores), (
+            reward,
+            scores,
+        )
+
+    attack(once)
+
+
+@contextmanager
+def answering(answer: Any) -> Any:
+    """The address of a server that writes what `answer()` returns, and closes the connection."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            with suppress(OSError):
+                self.wfile.write(answer())
+            self.close_connection = True
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_servers():
+    pytest.importorskip("aiohttp")
+    body = {
+        "choices": [{"message": {"content": "yes"}, "finish_reason": "stop"}],
+        "data": [{"index": 0, "embedding": [0.5, 1.0]}],
+        "usage": {"prompt_tokens": 1, "completion_tokens": 2},
+    }
+    replied = b""
+    with answering(lambda: replied) as url:
+        server = Server(url, "m", max_retries=0, timeout=20, max_reply=1 << 20)
+        server.answered = 1  # a server that refuses the key from the beginning is the user's to mend
+
+        def once(draw: random.Random) -> None:
+            nonlocal replied
+            data = json.dumps(mutated(draw, body, draw.randint(0, 3))).encode()
+            if draw.random() < 0.2:
+                data = data[: draw.randrange(len(data) + 1)] + draw.randbytes(draw.randint(0, 3))
+            status = draw.choice(["200 OK"] * 8 + ["401 No", "429 Slow", "500 Oh", "301 Moved", "999 Odd", "abc"])
+            headers = draw.sample(
+                [
+                    *(
+                        f"Content-Length: {len(data)}",
+                        "Content-Length: 5",
+                        "Content-Length: -1",
+                        "Transfer-Encoding: chunked",
+                    ),
+                    *(
+                        "Content-Encoding: gzip",
+                        "Content-Encoding: br",
+                        "Retry-After: nan",
+                        "Retry-After: Mon, 99 x",
+                        "Location: /a",
+                    ),
+                    *("Set-Cookie: " + "a" * 5000, "X: \x01", "Content-Type: text/\xff; charset=none"),
+                ],
+                draw.choice((0, 0, 1, 2)),
+            )
+            head = "\r\n".join([f"HTTP/1.1 {status}", *headers, "Connection: close", "", ""])
+            replied = head.encode("latin-1") + data
+            (answer,) = server.complete([[{"role": "user", "content": "a"}]])
+            assert isinstance(answer, Failure | Completion)
+            if isinstance(answer, Failure):
+                assert answer.kind in FAILURES
+                assert "\n" not in answer.message
+            (vector,) = server.post("/embeddings", [{}], lambda reply: replies.vector(reply["data"][0]["embedding"]))
+            assert isinstance(vector, Failure) or all(map(math.isfinite, vector))
+            assert all(math.isfinite(number) and number >= 0 for number in server.figures.values())
+
+        attack(once)

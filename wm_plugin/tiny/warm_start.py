@@ -18,6 +18,9 @@ from wm_plugin.evaluation.one_step import evaluate
 from wm_plugin.tiny.policy import HEADER, Tokenizer
 
 POLICY, OBSERVATION = 1, 2  # kinds of tokens; 0: the first board, a header, or padding
+# A cell of the next board depends on the same cell, its four neighbours and the move, 16 to 26 tokens and up to 20 tokens back:
+# heads that attend to each. With 2 heads a layer, whether training finds a way in its steps depends on the seed.
+HEADS = 4
 STOP_AT = 0.85  # exact match at which training of the world model stops
 WALK_TURNS = 4
 OBSERVATION_TOKENS = SIZE * (SIZE + 1)  # a board and its status mark

@@ -142,8 +142,8 @@ def make_model(tokenizer: Tokenizer, seed: int, heads: int = 2) -> Qwen2ForCausa
     return model
 
 
-# What to do instead of sampling: of the episodes so far, as texts that end at a turn of the policy, and how many turns are left,
-# to the index of each one's move, or None where the policy moves as it would.
+# Chooses moves in place of the policy: takes the episodes so far, as texts that end at a turn of the policy, and how many turns
+# are left, and returns the index of a move for each, or None where the policy is to move as it would.
 Adviser = Callable[[list[str], int], list[int | None]]
 
 

@@ -21,11 +21,7 @@ _CHUNK = 32  # boards whose imagined episodes are in memory at a time
 
 def play_ahead(model: PreTrainedModel, tokenizer: Tokenizer, boards: Sequence[str], seed: int) -> list[Played]:
     """`play`, but the policy looks ahead before every move. Where it imagines no success, it moves as it would without."""
-    training = model.training
-    model.eval()
-    played = play(model, tokenizer, boards, seed, look_ahead(model, tokenizer, seed))
-    model.train(training)
-    return played
+    return play(model, tokenizer, boards, seed, look_ahead(model, tokenizer, seed))
 
 
 def look_ahead(model: PreTrainedModel, tokenizer: Tokenizer, seed: int) -> Adviser:

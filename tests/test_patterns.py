@@ -10,6 +10,7 @@ import pytest
 from support.patterns import Use, hostile, run, uses
 from support.timing import repeated, seconds, too_slow
 from wm_plugin.environments.dialogue import user
+from wm_plugin.evaluation import blind_spots
 from wm_plugin.trajectories import filter as filters
 
 USES = uses()
@@ -115,6 +116,7 @@ DYNAMIC = {
     "environments/dialogue/user.py ScriptedUser._facts": [*user.FACTS.values()],
     "environments/dialogue/user.py _is_done": [*user.VERBS.values()],
     "environments/dialogue/user.py tells": [rf"\b{status}\b" for status in user.STATUSES],
+    "evaluation/blind_spots.py _short_form": [rf"\b{form}\b" for pair in blind_spots._SHORT_FORMS for form in pair],
     "runtime/secrets.py hold": [re.compile("|".join(map(re.escape, ("sk-aa", "sk-ab", "sk\\-a"))), re.IGNORECASE)],
     "trajectories/filter.py _pattern 2": [filters._pattern(filters.FAILURES), filters._pattern(filters.INVALID)],
 }

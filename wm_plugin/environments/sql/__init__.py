@@ -36,9 +36,8 @@ from wm_plugin.errors import UserError, nearest, shown
 
 MAX_TURNS = 12
 LEVELS = ("standard", "hard-1", "hard-2")
-NUMERAL = re.compile(
-    r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?"
-)  # `float` also takes 1_0 and foreign digits
+# `float` also takes 1_0 and foreign digits
+NUMERAL = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?")
 INSTRUCTION = f"""Answer a question about a company's SQLite database with at most {MAX_TURNS} tool calls.
 list_tables and describe_table show what there is, run_query runs one SQL statement (reading or writing), and submit_answer
 takes the answer, just the number or the name, and ends the task. Dates are text such as 2024-05-31, and date functions are

@@ -1,4 +1,5 @@
 import argparse
+import html
 import json
 import math
 import sys
@@ -7,19 +8,20 @@ import pytest
 import torch
 
 pytest.importorskip("trl", minversion="1.10")
-pytest.importorskip("matplotlib")
+pytest.importorskip("jinja2")
 
 from wm_plugin.cli import demo as command
 from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.evaluation.compare import Ratio
-from wm_plugin.tiny.held_out import HeldOut, Measured
+from wm_plugin.tiny.held_out import Ahead, HeldOut, Measured
 from wm_plugin.tiny.policy import make_tokenizer
 from wm_plugin.trl.demo import run_demo
-from wm_plugin.trl.demo.report import Arm, make_claims
+from wm_plugin.trl.demo.report import Arm, make_claims, tell_look_ahead
 
+MEASURES = ("success", "look_ahead", "turns", "env_nll", "exact")
 KEYS = {
     "coeff",
-    *(f"{measure}_{when}" for measure in ("success", "turns", "env_nll", "exact") for when in ("start", "end")),
+    *(f"{measure}_{when}" for measure in MEASURES for when in ("start", "end")),
     "cpu_seconds",
     "policy_tokens",
     "environment_tokens",
@@ -70,8 +72,8 @@ def test_progress_covers_every_stage(smoke) -> None:
     assert seen == {
         "learn to predict the world": (5, 5),
         "learn to walk": (5, 5),
-        "GRPO, coeff 0": (2, 2),
-        "GRPO, coeff 1": (2, 2),
+        "GRPO, RL alone": (2, 2),
+        "GRPO, RL + world-model objective": (2, 2),
     }
 
 
@@ -79,7 +81,8 @@ def test_the_report_shows_the_claims_and_owns_up_to_an_incomplete_start(smoke) -
     out, result, _ = smoke
     document = (out / "report.html").read_text()
     assert "The warm start is incomplete" in document
-    assert document.count("<figure") == 6
+    assert document.count("<figure") == 7  # the picture, and five curves
+    assert result["look_ahead"]["sentence"] in html.unescape(document)
     for claim in result["claims"]:
         assert claim["verdict"] in document
     assert 'class="wm-policy"' in document
@@ -100,14 +103,53 @@ def test_claims_are_computed_from_the_arms() -> None:
     start, low, high = (measured(shift, 80) for shift in (0.0, -1.0, 0.5))
     arms = [Arm(0.0, start, evaluations=[(60, low)]), Arm(1.0, start, evaluations=[(60, high)])]
     verdicts = {
-        (claim["measure"], claim["of"][:7], claim["against"][:7]): claim["verdict"]
+        (claim["measure"], claim["of"].partition(",")[0], claim["against"].partition(",")[0]): claim["verdict"]
         for claim in make_claims(arms, held_out, 60)
     }
-    assert verdicts.pop(("exact", "coeff 0", "the sta")) == "lower"
-    assert verdicts.pop(("exact", "coeff 1", "the sta")) == "higher"
-    assert verdicts.pop(("exact", "coeff 1", "coeff 0")) == "higher"
+    assert verdicts.pop(("exact", "RL alone", "the start")) == "lower"
+    assert verdicts.pop(("exact", "RL + world-model objective", "the start")) == "higher"
+    assert verdicts.pop(("exact", "RL + world-model objective", "RL alone")) == "higher"
     assert len(verdicts) == 9
     assert set(verdicts.values()) == {"no difference at this sample size"}
+
+
+def ahead(plain: list[float], looking: list[float]) -> Ahead:
+    return Ahead(*(Ratio(torch.tensor(values), torch.ones(len(values))) for values in (plain, looking)))
+
+
+NONE, ALL, HALF = [0.0] * 20, [1.0] * 20, [0.0, 1.0] * 10
+
+
+@pytest.mark.parametrize(
+    ("ends", "verdicts"),
+    [
+        ((ahead(HALF, NONE), ahead(HALF, ALL)), ["higher", "no difference", "lower", "higher"]),
+        ((ahead(HALF, ALL), ahead(ALL, NONE)), ["lower", "no difference", "higher", "lower"]),
+        ((ahead(HALF, HALF), ahead(NONE, HALF)), ["no difference", "no difference", "no difference", "higher"]),
+    ],
+)
+def test_what_looking_ahead_is_worth_follows_the_intervals(ends: tuple[Ahead, Ahead], verdicts: list[str]) -> None:
+    start = measured(0.0, 80)
+    arms = [Arm(coeff, start, [ahead(HALF, HALF), end]) for coeff, end in zip((0.0, 1.0), ends, strict=True)]
+    told = tell_look_ahead(arms, HeldOut(make_tokenizer(), 80), 60)
+    assert told["boards"] == 20
+    assert [claim["verdict"].removesuffix(" at this sample size") for claim in told["claims"]] == verdicts
+    between = told["claims"][0]
+    assert between["difference"] == pytest.approx(ends[1].ahead.mean - ends[0].ahead.mean)
+    assert f": {between['verdict']}, {between['difference']:+.3f} [{between['low']:+.3f}, " in told["sentence"]
+    assert told["figures"] == {
+        "start": {"plain": 0.5, "ahead": 0.5},
+        "coeff 0": {"plain": ends[0].plain.mean, "ahead": ends[0].ahead.mean},
+        "coeff 1": {"plain": ends[1].plain.mean, "ahead": ends[1].ahead.mean},
+    }
+
+
+def test_differences_of_the_same_boards_have_no_interval_where_every_board_says_the_same() -> None:
+    """Success varies from board to board; what looking ahead adds does not: a pairing that is lost would show an interval."""
+    plain, looking = [0.0, 0.2] * 10, [0.5, 0.7] * 10
+    arms = [Arm(coeff, measured(0.0, 80), [ahead(plain, looking)]) for coeff in (0.0, 1.0)]
+    for claim in tell_look_ahead(arms, HeldOut(make_tokenizer(), 80), 60)["claims"][1:]:
+        assert (claim["low"], claim["high"]) == pytest.approx((0.5, 0.5))
 
 
 def test_the_command_calls_the_demo_and_prints_its_table(monkeypatch, capsys, smoke) -> None:
@@ -123,7 +165,8 @@ def test_the_command_calls_the_demo_and_prints_its_table(monkeypatch, capsys, sm
     args.show(result)
     printed = capsys.readouterr().out
     assert "coeff 0" in printed
-    assert all(claim["sentence"] in printed for claim in result["claims"])
+    assert printed.startswith(result["look_ahead"]["sentence"])
+    assert all(claim["sentence"] in printed for claim in result["look_ahead"]["claims"] + result["claims"])
     assert printed.strip().endswith("report.html")
 
 
@@ -135,9 +178,9 @@ def test_without_trl_the_command_says_what_to_install(monkeypatch) -> None:
         command.run(argparse.Namespace())
 
 
-def test_without_matplotlib_it_stops_before_it_trains(monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr("wm_plugin.evaluation.report._MISSING", "matplotlib")
-    with pytest.raises(MissingExtraError, match=r"the demo needs matplotlib: pip install 'wm-plugin\[demo\]'"):
+def test_without_jinja_it_stops_before_it_trains(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr("wm_plugin.runtime.page._MISSING", "jinja2")
+    with pytest.raises(MissingExtraError, match=r"the demo needs jinja2: pip install 'wm-plugin\[demo\]'"):
         run_demo(1, out=tmp_path / "out", warm_steps=1)
     assert not (tmp_path / "out").exists()
 

@@ -6,7 +6,7 @@ pytest.importorskip("transformers")
 
 from wm_plugin.environments.grid import is_held_out
 from wm_plugin.tiny.held_out import HeldOut
-from wm_plugin.tiny.policy import make_model, make_tokenizer
+from wm_plugin.tiny.policy import Played, make_model, make_tokenizer
 
 pytestmark = pytest.mark.host
 
@@ -30,6 +30,29 @@ def test_the_boards_are_always_the_same_and_measuring_changes_nothing() -> None:
     first, second = (HeldOut(TOKENIZER, 40).measure(model).means() for _ in range(2))
     assert first == second
     assert set(first) == {"success", "turns", "env_nll", "exact"}
+
+
+def test_looking_ahead_is_paired_with_playing_the_same_boards(monkeypatch) -> None:
+    calls = []
+
+    def record(success: bool, name: str):
+        def way(model, tokenizer, boards, seed):
+            calls.append((name, boards, seed))
+            return [Played([], success, 1)] * len(boards)
+
+        return way
+
+    monkeypatch.setattr("wm_plugin.tiny.held_out.play", record(False, "play"))
+    monkeypatch.setattr("wm_plugin.tiny.held_out.play_ahead", record(True, "play_ahead"))
+    held_out = HeldOut(TOKENIZER, 512)
+    ahead = held_out.look_ahead(make_model(TOKENIZER, 0))
+    assert (ahead.plain.mean, ahead.ahead.mean) == (0, 1)
+    (first, *same), (second, *same_too) = calls
+    assert (first, second) == ("play", "play_ahead")
+    assert same == same_too
+    assert same[0] == held_out.ahead_boards
+    assert len(held_out.ahead_boards) == 128
+    assert len(set(held_out.layouts("look_ahead"))) > 80
 
 
 def test_predictions_are_second_observations() -> None:

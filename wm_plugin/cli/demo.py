@@ -40,10 +40,12 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any]) -> None:
-    """Print the arms as a table, the claims about them, and the path of the report."""
+    """Print what looking ahead is worth, the arms as a table, the claims about them, and the path of the report."""
     console = Console()
+    look_ahead = result["look_ahead"]
+    console.print(look_ahead["sentence"], highlight=False, markup=False, soft_wrap=True)
     console.print(_table(result))
-    for claim in result["claims"]:
+    for claim in look_ahead["claims"] + result["claims"]:
         console.print(claim["sentence"], highlight=False, markup=False, soft_wrap=True)
     console.print(f"Report: {result['report']}", highlight=False, markup=False, soft_wrap=True)
 
@@ -59,7 +61,8 @@ def _run_demo() -> Any:
 def _table(result: dict[str, Any]) -> Table:
     table = Table(title=f"Held-out boards, {result['steps']} GRPO steps, seed {result['seed']}: start → end")
     table.add_column("arm")
-    measures = {"exact match": "exact", "environment NLL": "env_nll", "success": "success", "turns": "turns"}
+    measures = {"exact match": "exact", "environment NLL": "env_nll", "success": "success"}
+    measures |= {"success, looking ahead": "look_ahead", "turns": "turns"}
     for label in (*measures, "policy tokens", "CPU seconds"):
         table.add_column(label, justify="right")
     for arm in result["arms"]:

@@ -181,6 +181,7 @@ def _points(series: Series) -> list[tuple[float, float, float, float]]:
 def _axis(values: Sequence[float]) -> list[float]:
     """Round ticks from at most 0 to at least the largest value, in ascending order; two at least."""
     low, high = min([*values, 0.0]), max([*values, 0.0])
+    high = high if high - low > 1 / _LARGEST else 1.0
     step = _step(low, high)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [number * step for number in range(first, max(last, first + 1) + 1)]

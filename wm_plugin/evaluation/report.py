@@ -100,10 +100,7 @@ def render(report: Report) -> str:
         picture=[(figure, page.markup(_figure(figure, styles))) for figure in report.picture],
         figures=[(curve, page.markup(chart.lines(curve, styles))) for curve in report.curves],
         comparisons=[
-            (
-                pair,
-                [(arm, difference(text, pair.real), _verdict(text, pair.real)) for arm, text in pair.predicted.items()],
-            )
+            (pair, [(arm, *_compared(text, pair.real)) for arm, text in pair.predicted.items()])
             for pair in report.comparisons
         ],
         samples=[
@@ -121,7 +118,10 @@ def write(report: Report, path: str | Path) -> Path:
 
 
 def difference(predicted: str, real: str) -> list[tuple[str, bool]]:
-    """`predicted` in pieces (text, wrong): compared character by character if both texts have the same length, else aligned."""
+    """`predicted` in pieces (text, wrong): compared character by character if both texts have the same length, else aligned.
+
+    Only what a page shows of them is compared, their first 2,000 characters.
+    """
     predicted, real = predicted[:_LONGEST], real[:_LONGEST]
     if len(predicted) == len(real):
         wrong = [a != b for a, b in zip(predicted, real, strict=True)]
@@ -140,12 +140,17 @@ def difference(predicted: str, real: str) -> list[tuple[str, bool]]:
     return pieces
 
 
-def _verdict(predicted: str, real: str) -> str:
+def _compared(predicted: str, real: str) -> tuple[list[tuple[str, bool]], str, str]:
+    """A prediction in pieces, what is left out of it, and whether it is right."""
+    left = len(predicted) - _LONGEST
+    hidden = f"{left:,} of {len(predicted):,} characters are not shown" if left > 0 else ""
     if predicted == real:
-        return "exact"
-    if len(predicted) != len(real):
-        return f"wrong: {len(predicted):,} characters, not {len(real):,}"
-    return f"wrong: {sum(a != b for a, b in zip(predicted, real, strict=True)):,} of {len(real):,}"
+        verdict = "exact"
+    elif len(predicted) != len(real):
+        verdict = f"wrong: {len(predicted):,} characters, not {len(real):,}"
+    else:
+        verdict = f"wrong: {sum(a != b for a, b in zip(predicted, real, strict=True)):,} of {len(real):,}"
+    return difference(predicted, real), hidden, verdict
 
 
 def _styles(report: Report) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """Measures the tiny policy on held-out wall layouts."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,11 +10,13 @@ from transformers import PreTrainedModel
 from wm_plugin.environments.grid import make_boards
 from wm_plugin.evaluation.compare import Ratio
 from wm_plugin.evaluation.one_step import Prediction, evaluate, predict
+from wm_plugin.tiny.look_ahead import play_ahead
 from wm_plugin.tiny.policy import Played, Tokenizer, play
 from wm_plugin.tiny.warm_start import OBSERVATION_TOKENS, walks
 
 _SEED = 52_000_003  # of boards that are used only here
 _TASKS = 4  # boards of one layout
+_AHEAD = 4  # one board in so many is played with look-ahead, which costs a hundred times as much
 
 
 @dataclass(frozen=True)
@@ -28,12 +31,21 @@ class Measured:
         return {name: ratio.mean for name, ratio in self.ratios.items()}
 
 
+@dataclass(frozen=True)
+class Ahead:
+    """Success of one policy on the same boards with the same luck: as it plays, and when it looks ahead with itself."""
+
+    plain: Ratio
+    ahead: Ratio
+
+
 class HeldOut:
     """The held-out boards, on which every policy is measured."""
 
     def __init__(self, tokenizer: Tokenizer, count: int) -> None:
         self.tokenizer = tokenizer
         self.boards = _spread(count, _SEED)
+        self.ahead_boards = self.boards[::_AHEAD]
         self.walked = _spread(count // 2, _SEED + 1)
         self.walks = walks(tokenizer, self.walked, _SEED)
 
@@ -41,18 +53,27 @@ class HeldOut:
         """Let `model` play every board, and predict every observation of the walks."""
         played = play(model, self.tokenizer, self.boards, _SEED)
         step = evaluate(model, *self.walks, batch_size=64)
-        ones = torch.ones(len(played))
         ratios = {
-            "success": Ratio(torch.tensor([float(episode.success) for episode in played]), ones),
-            "turns": Ratio(torch.tensor([float(episode.turns) for episode in played]), ones),
+            "success": _mean([episode.success for episode in played]),
+            "turns": _mean([episode.turns for episode in played]),
             "env_nll": Ratio(step.nll, step.tokens),
             "exact": Ratio(step.exact, step.observations),
         }
         return Measured(ratios, played)
 
+    def look_ahead(self, model: PreTrainedModel) -> Ahead:
+        """Let `model` play some of the boards twice: as it is, and looking ahead with itself."""
+        ways = (
+            _mean([episode.success for episode in way(model, self.tokenizer, self.ahead_boards, _SEED)])
+            for way in (play, play_ahead)
+        )
+        return Ahead(*ways)
+
     def layouts(self, measure: str) -> list[str]:
         """The wall layout of each board: tasks of one layout are not independent."""
-        boards = self.boards if measure in ("success", "turns") else self.walked
+        boards = {"success": self.boards, "turns": self.boards, "look_ahead": self.ahead_boards}.get(
+            measure, self.walked
+        )
         return [_layout(board) for board in boards]
 
     def predict(self, model: PreTrainedModel, count: int = 32) -> list[Prediction]:
@@ -63,6 +84,10 @@ class HeldOut:
                 indices.setdefault(layout, index)
         ids, mask = ([rows[index] for index in list(indices.values())[:count]] for rows in self.walks)
         return predict(model, ids, mask, self.tokenizer.decode, observation=1)
+
+
+def _mean(values: Sequence[float]) -> Ratio:
+    return Ratio(torch.tensor(values, dtype=torch.float), torch.ones(len(values)))
 
 
 def _layout(board: str) -> str:

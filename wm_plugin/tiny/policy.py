@@ -5,7 +5,7 @@ A turn of the policy is one token: a move (U, D, L or R) is a whole tool call, a
 
 import re
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -142,6 +142,11 @@ def make_model(tokenizer: Tokenizer, seed: int) -> Qwen2ForCausalLM:
     return model
 
 
+# What to do instead of sampling: of the episodes so far, as texts that end at a turn of the policy, and how many turns are left,
+# to the index of each one's move, or None where the policy moves as it would.
+Adviser = Callable[[list[str], int], list[int | None]]
+
+
 @dataclass(frozen=True)
 class Played:
     """An episode of the policy. `parts` is [observation, action, observation, ...]."""
@@ -151,8 +156,10 @@ class Played:
     turns: int
 
 
-def play(model: PreTrainedModel, tokenizer: Tokenizer, boards: Sequence[str], seed: int) -> list[Played]:
-    """Sample one episode of each board, at temperature 1, restricted to the four moves.
+def play(
+    model: PreTrainedModel, tokenizer: Tokenizer, boards: Sequence[str], seed: int, advise: Adviser | None = None
+) -> list[Played]:
+    """Sample one episode of each board, at temperature 1, restricted to the four moves; `advise` may choose moves instead.
 
     The random numbers belong to board and turn, so that two policies of one seed differ in what they prefer and in nothing else.
     """
@@ -173,7 +180,11 @@ def play(model: PreTrainedModel, tokenizer: Tokenizer, boards: Sequence[str], se
                 logits_to_keep=1,
             )
         below = output.logits[:, -1, allowed].float().softmax(-1).cumsum(-1) < luck[alive, turn, None]
-        for index, choice in zip(alive, below[:, :-1].sum(-1).tolist(), strict=True):
+        choices = below[:, :-1].sum(-1).tolist()
+        if advise:
+            advice = advise([transcript(parts[index]) for index in alive], MAX_TURNS - turn)
+            choices = [own if move is None else move for own, move in zip(choices, advice, strict=True)]
+        for index, choice in zip(alive, choices, strict=True):
             parts[index] += [ACTIONS[choice], environments[index].move(ACTIONS[choice])]
         going_on = [row for row, index in enumerate(alive) if not environments[index].over]
         if not going_on:
@@ -185,3 +196,8 @@ def play(model: PreTrainedModel, tokenizer: Tokenizer, boards: Sequence[str], se
         Played(episode, environment.success, environment.turns)
         for episode, environment in zip(parts, environments, strict=True)
     ]
+
+
+def transcript(parts: Sequence[str]) -> str:
+    """An episode [observation, action, ..., observation] as the policy reads it when it is its turn."""
+    return "".join(part if index % 2 else part + HEADER for index, part in enumerate(parts))

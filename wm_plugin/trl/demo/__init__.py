@@ -1,7 +1,8 @@
 """The demo: reinforcement learning forgets the world model that a policy starts with; the world-model objective keeps it.
 
 A tiny policy learns to predict a grid world and to walk in it. From this start GRPO runs twice on TRL's trainer, with
-coefficient 0 (the stock trainer) and 1, and both are measured on wall layouts that were never trained on.
+coefficient 0 (the stock trainer) and 1. Both are measured on wall layouts that were never trained on, also when they look ahead
+with themselves: what a kept world model is good for.
 """
 
 import copy
@@ -29,7 +30,7 @@ from wm_plugin.tiny.held_out import HeldOut
 from wm_plugin.tiny.policy import make_model, make_tokenizer
 from wm_plugin.tiny.warm_start import STOP_AT, TURN_TOKENS, behaviour_cloning, world_model_sft
 from wm_plugin.trl.demo.page import make_report
-from wm_plugin.trl.demo.report import Arm, make_claims
+from wm_plugin.trl.demo.report import Arm, make_claims, tell_look_ahead
 from wm_plugin.trl.trainer import WorldModelGRPOTrainer
 
 COEFFS = (0.0, 1.0)
@@ -72,10 +73,12 @@ def run_demo(
         out: A directory; it is made if need be.
         progress: Called with what runs, the steps done and the steps planned.
         warm_steps: At most so many steps for each stage of the warm start; None: as many as it needs.
-        boards: How many held-out boards are played; half as many are walked for the one-step evaluation.
+        boards: How many held-out boards are played; half as many are walked for the one-step evaluation, and one in four is also
+            played looking ahead.
 
     Returns:
-        What `result.json` holds: `arms` (all measures held out; `env_nll` in nats a token), `claims`, `warm_start`, `report`, ...
+        What `result.json` holds: `arms` (all measures held out; `env_nll` in nats a token), `look_ahead` (what the policies make
+        of their world models), `claims`, `warm_start`, `report`, ...
 
     Raises:
         MissingExtraError: jinja2 is not installed.
@@ -96,13 +99,15 @@ def run_demo(
         warm_start = _warm_start(model, tokenizer, seed, warm_steps, progress)
         held_out = HeldOut(tokenizer, boards)
         start = held_out.measure(model)
-        arms = [Arm(coeff, start) for coeff in COEFFS]
+        ahead = held_out.look_ahead(model)
+        arms = [Arm(coeff, start, [ahead]) for coeff in COEFFS]
         for arm in arms:
             _train(arm, copy.deepcopy(model), tokenizer, steps, seed, held_out, progress)
         before = held_out.predict(model)
     claims = make_claims(arms, held_out, steps)
     result = {
         "arms": [arm.as_dict() for arm in arms],
+        "look_ahead": tell_look_ahead(arms, held_out, steps),
         "claims": claims,
         "warm_start": warm_start,
         "steps": steps,
@@ -186,6 +191,7 @@ def _train(arm: Arm, model: Any, tokenizer: Any, steps: int, seed: int, held_out
         if "reward" in log
     ]
     arm.predictions = held_out.predict(model)
+    arm.ahead.append(held_out.look_ahead(model))
 
 
 @contextmanager

@@ -37,6 +37,7 @@ MEASURES = {
     "turns": "turns",
 }
 _SHARES = ("exact", "success")
+_COMPARED = {"higher": "better than", "lower": "less well than"}
 _WORDS = dict(zip(MOVES, ("up", "down", "left", "right"), strict=True))
 # Where in the order from the best to the worst a card stands: typical ones first, the worst last.
 _CARDS = {
@@ -54,12 +55,12 @@ def make_report(result: dict[str, Any], arms: list[Arm], before: list[Prediction
     """The page of a demo.
 
     Args:
-        result: what `result.json` holds; `look_ahead` is shown first where it is there.
+        result: what `result.json` holds.
         arms: RL alone, and RL with the objective.
         before: the predictions of the start; the arms have theirs of the same walks.
         held_out: the boards that all were measured on.
     """
-    ahead = result.get("look_ahead")
+    ahead = result["look_ahead"]
     exact, nll, success, turns = (_curve(measure, arms, held_out) for measure in MEASURES)
     used = [(arm, arm.as_dict()) for arm in arms]
     return Report(
@@ -67,11 +68,11 @@ def make_report(result: dict[str, Any], arms: list[Arm], before: list[Prediction
         headline=headline(arms, result["claims"], ahead),
         subtitle=f"{_incomplete(result['warm_start'])}A grid world, GRPO on TRL, {result['steps']} steps, seed "
         f"{result['seed']}, {result['cpu_seconds']:,.0f} CPU seconds in all.",
-        picture=[*([_changes(ahead, arms)] if ahead else []), exact],
-        reading=list(_reading(result["steps"], ahead)),
+        picture=[_changes(ahead, arms), exact],
+        reading=list(_reading(result["steps"])),
         glyphs=GLYPHS,
         arms=_table(arms, result["claims"], ahead),
-        summary=[ahead["sentence"]] if ahead else [],
+        summary=[ahead["sentence"]],
         comparisons=_cards(before, arms),
         comparing=f"{len(before)} walks are put in order by how many characters the three policies predict right. The cards come "
         "from fixed places in that order, each with another board: the middle first, the worst last.",
@@ -83,46 +84,40 @@ def make_report(result: dict[str, Any], arms: list[Arm], before: list[Prediction
             f"Success and turns: one episode on each of {result['boards']} held-out boards, sampled at temperature 1 among the "
             f"four moves, of at most {MAX_TURNS} turns. Next boards and environment NLL: what really followed in "
             f"{result['boards'] // 2} random walks of at most 4 moves on other held-out boards.",
+            f"Looking ahead: {ahead['episodes_a_move']} imagined episodes a move, on {ahead['boards']} of the boards, with the "
+            "same random numbers as without; plain figures beside it are those of the same boards.",
             *(
-                f"{arm.name} ({arm.detail}) trained on {row['policy_tokens']:,} tokens of the policy, with "
+                f"{arm.name} (coefficient {arm.coeff:g}) trained on {row['policy_tokens']:,} tokens of the policy, with "
                 f"{row['environment_tokens']:,} of the environment beside them, in {row['cpu_seconds']:,.0f} CPU seconds."
                 for arm, row in used
             ),
         ],
-        details={arm.name: arm.detail for arm in arms},
+        details={arm.name: f"coefficient {arm.coeff:g}" for arm in arms},
     )
 
 
-def headline(arms: Sequence[Arm], claims: Sequence[Mapping[str, Any]], ahead: Mapping[str, Any] | None) -> str:
+def headline(arms: Sequence[Arm], claims: Sequence[Mapping[str, Any]], ahead: Mapping[str, Any]) -> str:
     """What came out, in one sentence that says no more than the intervals allow."""
     alone, kept = arms
     verdicts = [claim["verdict"] for claim in claims if claim["measure"] == "exact"]
     start, low, high = (f"{measured.ratios['exact'].mean:.0%}" for measured in (alone.start, alone.end, kept.end))
-    if verdicts == ["lower", "higher", "higher"] or (verdicts[0] == "lower" and verdicts[1:] == [_NO, "higher"]):
+    if verdicts[0] == "lower" and verdicts[1] != "lower" and verdicts[2] == "higher":
         world = (
             f"RL alone forgets its world ({low} of next boards predicted exactly, {start} at the start), the world-model "
             f"objective keeps it ({high})."
         )
     else:
+        compared = _COMPARED.get(verdicts[2], "neither measurably better nor worse than")
         world = (
-            f"in this run RL with the world-model objective knows its world {_than(verdicts[2])} RL alone ({high} and {low} of "
+            f"in this run RL with the world-model objective knows its world {compared} RL alone ({high} and {low} of "
             f"next boards predicted exactly, {start} at the start)."
         )
-    if not ahead:
-        return world[0].upper() + world[1:]
     _, without, with_objective = ahead["figures"].values()
-    same = " (no measurable difference)" if ahead["claims"][0]["verdict"] == _NO else ""
+    same = "" if ahead["claims"][0]["verdict"] in _COMPARED else " (no measurable difference)"
     return (
         f"A policy that looks ahead with itself reaches the goal on {with_objective['ahead']:.0%} of unseen boards after RL with "
         f"the world-model objective, on {without['ahead']:.0%} after RL alone{same}: {world}"
     )
-
-
-_NO = "no difference at this sample size"
-
-
-def _than(verdict: str) -> str:
-    return {"higher": "better than", "lower": "less well than"}.get(verdict, "neither measurably better nor worse than")
 
 
 def choose(scores: Sequence[float], boards: Sequence[Hashable], places: Sequence[float]) -> list[int]:
@@ -150,7 +145,7 @@ def _incomplete(warm_start: Mapping[str, Any]) -> str:
     )
 
 
-def _reading(steps: int, ahead: Mapping[str, Any] | None) -> Iterator[str]:
+def _reading(steps: int) -> Iterator[str]:
     yield (
         "A tiny policy learns to predict the boards of a 4×4 grid world and to walk in it: the start. From there reinforcement "
         f"learning (RL) trains it twice for {steps} steps: alone, and with the world-model objective added to its loss. Nothing "
@@ -158,13 +153,12 @@ def _reading(steps: int, ahead: Mapping[str, Any] | None) -> Iterator[str]:
     )
     yield "All that is called held-out was measured on wall layouts that were never trained on."
     yield "Next board predicted exactly: the share of moves after which the policy foresees every character of the board."
-    if ahead:
-        yield (
-            "Looking ahead: before each move the policy imagines how it would go on, by its own predictions, and takes the "
-            "move whose imagined episodes reach the goal. The same weights do both, so this is only as good as its world model. "
-            "The hollow mark is plain play, the full mark is looking ahead, and the pale bar is the interval of the change: "
-            "where it leaves out the hollow mark, the change is more than chance."
-        )
+    yield (
+        "Looking ahead: before each move the policy imagines how it would go on, by its own predictions, and takes the "
+        "move whose imagined episodes reach the goal. The same weights do both, so this is only as good as its world model. "
+        "The hollow mark is plain play, the full mark is looking ahead, and the pale bar is the interval of the change: "
+        "where it leaves out the hollow mark, the change is more than chance."
+    )
     yield (
         f"In the table each policy is compared with the start, and in the last column with the other one; the last line is "
         f"the {SHARE:.0%} interval of the difference."
@@ -225,19 +219,15 @@ def _training(arms: Sequence[Arm]) -> Iterator[Curve]:
         yield Curve(title, series, unit, "steps of RL", percent)
 
 
-def _table(
-    arms: Sequence[Arm], claims: Sequence[Mapping[str, Any]], ahead: Mapping[str, Any] | None
-) -> list[dict[str, str]]:
+def _table(arms: Sequence[Arm], claims: Sequence[Mapping[str, Any]], ahead: Mapping[str, Any]) -> list[dict[str, str]]:
     """A row a measure: the start, and each arm with how it differs from that; under each value the interval."""
     columns = ("", START, *(arm.name for arm in arms), f"{arms[1].name} against {arms[0].name}")
-    rows = []
-    if ahead:
-        between, *effects = ahead["claims"]
-        cells = [
-            f"{row['ahead']:.0%}\nplain {row['plain']:.0%}: {_verdict('success', claim)}"
-            for row, claim in zip(ahead["figures"].values(), effects, strict=True)
-        ]
-        rows.append(("success, looking ahead", *cells, _verdict("success", between)))
+    between, *effects = ahead["claims"]
+    cells = [
+        f"{row['ahead']:.0%}\nplain {row['plain']:.0%}: {_verdict('success', claim)}"
+        for row, claim in zip(ahead["figures"].values(), effects, strict=True)
+    ]
+    rows = [("success, looking ahead", *cells, _verdict("success", between))]
     for measure, label in MEASURES.items():
         *against_start, between = (claim for claim in claims if claim["measure"] == measure)
         cells = [

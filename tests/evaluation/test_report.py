@@ -155,7 +155,7 @@ def test_long_texts_and_rollouts_are_cut_and_the_cut_is_marked() -> None:
     )
     text = Page(document, "t").text
     assert len(document) < 1_000_000
-    assert text.count("98,000 of 100,000 characters are not shown") == 3
+    assert text.count("98,800 of 100,000 characters are not shown") == 3
     assert "96,000 of 100,000 tokens are not shown" in text
 
 

@@ -107,7 +107,7 @@ def test_the_page_escapes_what_it_shows_and_marks_what_it_cuts(tmp_path):
     text = written(tmp_path, summary(evil), summary(WON))
     page = Page(text, "What a.jsonl and b.jsonl hold")
     assert "<b>\\x1b[31m" in page.text
-    assert "3,008 of 5,008 characters are not shown" in page.text
+    assert "3,808 of 5,008 characters are not shown" in page.text
     assert max(map(len, page.cells)) < 100
     assert any(cell.startswith("<i><i>") and "…" in cell for cell in page.cells)
     assert "nothing found" in page.text

@@ -16,7 +16,7 @@ COLOURS = 8  # of arms, in the page's style; 0 is the colour of what is no arm
 Interval = tuple[float, float]
 
 _WIDTH, _HEIGHT = 380, 210
-_LEFT, _RIGHT, _TOP, _BOTTOM = 44, 56, 12, 26
+_LEFT, _RIGHT, _TOP, _BOTTOM = 44, 62, 12, 26
 _MAX_POINTS = 400  # of a line
 _MAX_MARKERS = 20  # with more points, only the line is drawn
 _SHAPES = ((), ((-1, -1), (1, -1), (1, 1), (-1, 1)), ((0, -1.3), (1.3, 0), (0, 1.3), (-1.3, 0)))  # the first: a circle
@@ -198,8 +198,8 @@ def _steps(values: Sequence[float]) -> list[float]:
 def _step(low: float, high: float, *, whole: bool = False) -> float:
     """The round distance of at most six ticks between two values."""
     span = high - low if high - low > 1 / _LARGEST else 1.0
-    power = 10.0 ** (math.floor(math.log10(span)) - 1)
-    steps = (factor * power * 10**more for more in range(3) for factor in (1, 2, 2.5, 5))
+    power: float = 10.0 ** (math.floor(math.log10(span)) - 1)
+    steps = (factor * power * size for size in (1.0, 10.0, 100.0) for factor in (1, 2, 2.5, 5))
     return next(step for step in steps if span / step <= 5 and (not whole or (step >= 1 and step.is_integer())))
 
 

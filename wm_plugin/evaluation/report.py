@@ -14,7 +14,7 @@ from wm_plugin.evaluation.chart import Changes, Curve
 from wm_plugin.runtime import page
 from wm_plugin.tokens.view import LEGEND, Token, to_html, visible
 
-_LONGEST = 2000  # characters of a prediction that are compared and shown
+_LONGEST = 1200  # characters of a prediction that are compared and shown
 _TOKENS = 4000  # of a rollout
 
 
@@ -120,7 +120,7 @@ def write(report: Report, path: str | Path) -> Path:
 def difference(predicted: str, real: str) -> list[tuple[str, bool]]:
     """`predicted` in pieces (text, wrong): compared character by character if both texts have the same length, else aligned.
 
-    Only what a page shows of them is compared, their first 2,000 characters.
+    Only what a page shows of them is compared, their beginnings.
     """
     predicted, real = predicted[:_LONGEST], real[:_LONGEST]
     if len(predicted) == len(real):

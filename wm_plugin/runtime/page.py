@@ -21,7 +21,7 @@ else:
     _MISSING = None
 
 LONGEST_NAME = 80  # characters of a name or a heading
-_LONGEST, _LINES = 2000, 40  # of a passage: characters and lines
+_LONGEST, _LINES = 1200, 30  # of a passage: characters and lines
 
 
 def check_extra(needs: str = "the page", extra: str = "report") -> None:

@@ -54,8 +54,8 @@ def test_the_core_imports_without_hosts_and_optional_packages():
         "mazelib",
         "reasoning_gym",
         "gymnasium",
-        "matplotlib",
         "jinja2",
+        "markupsafe",
         "tokenizers",
         "sentence_transformers",
         "aiohttp",
@@ -145,10 +145,10 @@ def test_an_error_inside_an_imported_module_is_not_hidden(tmp_path, monkeypatch)
 
 
 def test_missing_extra_is_both_kinds_of_error():
-    error = MissingExtraError("the report", "matplotlib", "report")
+    error = MissingExtraError("the report", "jinja2", "report")
     assert isinstance(error, ImportError)
     assert isinstance(error, UserError)
-    assert str(error) == f"the report needs matplotlib: {install('report')}"
+    assert str(error) == f"the report needs jinja2: {install('report')}"
 
 
 @pytest.mark.slow

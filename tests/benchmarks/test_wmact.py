@@ -5,7 +5,7 @@ import pytest
 import torch
 
 pytest.importorskip("trl", minversion="1.10")
-pytest.importorskip("matplotlib")
+pytest.importorskip("jinja2")
 
 import wmact
 from plans import LEVELS, MAX_TURNS, make_model, make_tokenizer

@@ -31,7 +31,7 @@ def test_the_table_and_the_page(capsys, source, tmp_path):
     code, printed = run(capsys, "inspect", source, "--html", tmp_path / "p.html")
     assert code == 0
     assert "look" in printed.out
-    assert "9 (9 to 9, 95 % up to 9)" in printed.out
+    assert "9 (9 to 9, 95% up to 9)" in printed.out
     assert "a red box" in (tmp_path / "p.html").read_text()
 
 

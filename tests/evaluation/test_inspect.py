@@ -8,10 +8,12 @@ pytest.importorskip("trl", minversion="1.5")  # before it no template that TRL k
 from support import information
 from support.information import ANSWERS, RATIOS
 from support.on_trl import Batches, Scripted, config, make_tokenizer, run
+from support.pages import Page
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.evaluation.inspect import Inspector, summary, to_page, token_texts
 from wm_plugin.tokens.spans import Span
+from wm_plugin.tokens.view import LEGEND
 from wm_plugin.trl import WorldModelGRPOTrainer
 
 pytestmark = pytest.mark.host
@@ -266,6 +268,24 @@ def test_the_page_escapes_and_loads_nothing():
     )
     page = to_page("<b>title", [("<i>one", inspection)])
     assert page.startswith("<!doctype html>")
-    for text in ("<script", "<b>title", "<i>one", "http", "src="):
+    for text in ("<script", "<b>title", "<i>one", "src="):
         assert text not in page
-    assert "<td>f<td>25<td>1<td>" in page
+    checked = Page(page, "<b>title")
+    assert "25 of 49 of the environment (51.0%)" in checked.text
+    assert checked.text.index("25 of the environment's 49 tokens count") < checked.text.index("How to read")
+    for meaning in LEGEND.values():
+        assert checked.text.count(meaning) >= 1  # of the legend; tooltips are no text
+    for kind in LEGEND:
+        assert f'class="wm-{kind}' in page
+    for mark in ("underlined: counts", "faint: left out", "a line end"):
+        assert mark in checked.text
+
+
+def test_the_page_of_many_rollouts_is_bounded_and_marks_what_it_leaves_out():
+    many = Inspector(TOKENIZER, EchoConfig(1.0)).messages(PROMPT, [turn(call("f")), result("f", "word " * 2000)])
+    page = to_page("many", [(f"rollout {number}", many) for number in range(150)])
+    checked = Page(page, "many")
+    assert len(page) < 6_000_000
+    assert "50 of 150 rollouts are not shown" in checked.text
+    assert f"{len(many.tokens) - 200:,} of {len(many.tokens):,} tokens are not shown" in checked.text
+    assert checked.text.count("tokens are not shown") == 100

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 pytest.importorskip("trl", minversion="1.10")
-pytest.importorskip("matplotlib")
+pytest.importorskip("jinja2")
 
 from wm_plugin.cli import demo as command
 from wm_plugin.errors import MissingExtraError, UserError
@@ -72,8 +72,8 @@ def test_progress_covers_every_stage(smoke) -> None:
     assert seen == {
         "learn to predict the world": (5, 5),
         "learn to walk": (5, 5),
-        "GRPO, coeff 0": (2, 2),
-        "GRPO, coeff 1": (2, 2),
+        "GRPO, RL alone": (2, 2),
+        "GRPO, RL + world-model objective": (2, 2),
     }
 
 
@@ -81,7 +81,7 @@ def test_the_report_shows_the_claims_and_owns_up_to_an_incomplete_start(smoke) -
     out, result, _ = smoke
     document = (out / "report.html").read_text()
     assert "The warm start is incomplete" in document
-    assert document.count("<figure") == 6
+    assert document.count("<figure") == 7  # the picture, and five curves
     assert result["look_ahead"]["sentence"] in html.unescape(document)
     for claim in result["claims"]:
         assert claim["verdict"] in document
@@ -103,12 +103,12 @@ def test_claims_are_computed_from_the_arms() -> None:
     start, low, high = (measured(shift, 80) for shift in (0.0, -1.0, 0.5))
     arms = [Arm(0.0, start, evaluations=[(60, low)]), Arm(1.0, start, evaluations=[(60, high)])]
     verdicts = {
-        (claim["measure"], claim["of"][:7], claim["against"][:7]): claim["verdict"]
+        (claim["measure"], claim["of"].partition(",")[0], claim["against"].partition(",")[0]): claim["verdict"]
         for claim in make_claims(arms, held_out, 60)
     }
-    assert verdicts.pop(("exact", "coeff 0", "the sta")) == "lower"
-    assert verdicts.pop(("exact", "coeff 1", "the sta")) == "higher"
-    assert verdicts.pop(("exact", "coeff 1", "coeff 0")) == "higher"
+    assert verdicts.pop(("exact", "RL alone", "the start")) == "lower"
+    assert verdicts.pop(("exact", "RL + world-model objective", "the start")) == "higher"
+    assert verdicts.pop(("exact", "RL + world-model objective", "RL alone")) == "higher"
     assert len(verdicts) == 9
     assert set(verdicts.values()) == {"no difference at this sample size"}
 
@@ -178,9 +178,9 @@ def test_without_trl_the_command_says_what_to_install(monkeypatch) -> None:
         command.run(argparse.Namespace())
 
 
-def test_without_matplotlib_it_stops_before_it_trains(monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr("wm_plugin.evaluation.report._MISSING", "matplotlib")
-    with pytest.raises(MissingExtraError, match=r"the demo needs matplotlib: pip install .*\[demo\]'"):
+def test_without_jinja_it_stops_before_it_trains(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr("wm_plugin.runtime.page._MISSING", "jinja2")
+    with pytest.raises(MissingExtraError, match=r"the demo needs jinja2: pip install .*\[demo\]'"):
         run_demo(1, out=tmp_path / "out", warm_steps=1)
     assert not (tmp_path / "out").exists()
 

@@ -33,6 +33,23 @@ def test_html_has_one_span_a_token_with_kind_tool_and_weight() -> None:
     assert found[3][2] == "A.↵\n"
 
 
+def test_a_limit_keeps_both_ends_and_marks_the_cut() -> None:
+    tokens = [Token(str(number), "policy") for number in range(100)]
+    whole, part = to_html(tokens), to_html(tokens, style=False, limit=8)
+    assert [text for _, _, text in spans(whole)] == [str(number) for number in range(100)]
+    assert [text for _, _, text in spans(part)] == ["0", "1", "2", "3", "4", "5", "98", "99"]
+    assert spans(part)[-1][1].startswith("#99 ")
+    assert "92 of 100 tokens are not shown" in part
+    assert ("<style>" in whole, "<style>" in part) == (True, False)
+    assert "prefers-color-scheme:dark" in whole
+
+
+def test_a_long_name_of_a_tool_is_cut_in_every_tooltip() -> None:
+    fragment = to_html([Token("a", "content", "t" * 10_000)] * 50, style=False)
+    assert len(fragment) < 50 * 300
+    assert "…" in fragment
+
+
 @pytest.mark.parametrize("field", ["text", "tool"])
 def test_html_escapes_untrusted_text(field: str) -> None:
     attack = "\"><script>alert('x')</script>&"

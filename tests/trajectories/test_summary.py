@@ -1,6 +1,8 @@
 import pytest
 
+from support.pages import Page
 from wm_plugin.errors import UserError
+from wm_plugin.objectives.information import KEEP, MEANING
 from wm_plugin.trajectories import expand
 from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Trajectory, Turn
 from wm_plugin.trajectories.summary import Summary, spread
@@ -92,23 +94,49 @@ def test_nothing_gives_no_figure():
     assert spread([]) is None
 
 
-def test_the_page_escapes_what_it_shows(tmp_path):
+def written(tmp_path, *summaries):
     pytest.importorskip("jinja2")
+    named = {f"{'abc'[number]}.jsonl": (one, one.as_dict()) for number, one in enumerate(summaries)}
+    return write_page(named, tmp_path / "p.html").read_text()
+
+
+def test_the_page_escapes_what_it_shows_and_marks_what_it_cuts(tmp_path):
     evil = LOST.model_copy(
-        update={"turns": (turn({"q": "<script>alert(1)</script>"}, "<b>\x1b[31m" + "y" * 5000, tool="<i>"),)}
+        update={"turns": (turn({"q": "<script>alert(1)</script>"}, "<b>\x1b[31m" + "y" * 5000, tool="<i>" * 100),)}
     )
-    page = summary(evil)
-    path = write_page(
-        {"a.jsonl": (page, page.as_dict()), "b.jsonl": (summary(WON), summary(WON).as_dict())}, tmp_path / "p.html"
-    )
-    text = path.read_text()
-    assert "<script>" not in text
-    assert "<b>" not in text
-    assert "<i>" not in text
-    assert "\x1b" not in text
-    assert "\\x1b[31m" in text
-    assert "(5,008 characters)" in text
-    assert "nothing found" in text
-    assert text.count("<h3>observation</h3>") == 3
+    text = written(tmp_path, summary(evil), summary(WON))
+    page = Page(text, "What a.jsonl and b.jsonl hold")
+    assert "<b>\\x1b[31m" in page.text
+    assert "3,808 of 5,008 characters are not shown" in page.text
+    assert max(map(len, page.cells)) < 100
+    assert any(cell.startswith("<i><i>") and "…" in cell for cell in page.cells)
+    assert "nothing found" in page.text
+    assert text.count("<h4>observation</h4>") == 3
     with pytest.raises(UserError, match="cannot be written"):
-        write_page({"a": (page, page.as_dict())}, tmp_path / "no" / "p.html")
+        write_page({"a": (summary(WON), summary(WON).as_dict())}, tmp_path / "no" / "p.html")
+
+
+def test_the_page_says_what_shares_are_of_and_what_categories_mean(tmp_path):
+    page = Page(written(tmp_path, summary(WON, LOST)), "What a.jsonl holds")
+    assert page.text.index("2 trajectories with 3 transitions; 33.3% (1 of 3) are errors") < page.text.index(
+        "How to read"
+    )
+    for cell in ("50.0% (1 of 2)", "0.500 (of 2)", "33.3% (1 of 3)", "66.7% (2 of 3)", "0.0% (0 of 1)"):
+        assert cell in page.cells, cell
+    assert set(MEANING) == set(KEEP)
+    for name, meaning in MEANING.items():
+        assert [name, meaning] == page.cells[page.cells.index(name) :][:2]
+        assert f"{KEEP[name]:.0%}" in page.cells
+
+
+def test_the_page_of_many_tools_and_long_texts_is_bounded(tmp_path):
+    turns = tuple(turn({}, "line\n" * 3000, tool=f"tool {number} " + "x" * 1000) for number in range(200))
+    text = written(tmp_path, summary(WON.model_copy(update={"turns": turns})))
+    page = Page(text, "What a.jsonl holds")
+    assert len(text) < 60_000
+    assert "150 less frequent tools are not shown" in page.text
+    assert page.text.count("of 15,000 characters are not shown") >= 8
+
+
+def test_no_transition_is_a_page_too(tmp_path):
+    assert "0 transitions." in Page(written(tmp_path, summary()), "What a.jsonl holds").text

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from html import escape
 from itertools import pairwise
 from typing import Any
 
@@ -18,12 +17,23 @@ import torch
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.echo import EchoConfig
 from wm_plugin.objectives.weigh import origins_of_tokens, weigh, weight_of
+from wm_plugin.runtime import page
 from wm_plugin.tokens.chat import Chat, named_results, plain_messages, turns
 from wm_plugin.tokens.message import Message
 from wm_plugin.tokens.spans import ContentLocator, Origin, Span, SpanError, ToolBlock, block_spans, ending
-from wm_plugin.tokens.view import LEGEND, Kind, Token, to_html, visible
+from wm_plugin.tokens.view import LEGEND, Kind, Token, to_html
 from wm_plugin.trajectories.turn_texts import categories
 
+_PAGE_TOKENS, _MOST_TOKENS, _LEAST_TOKENS = 20_000, 4000, 200  # on a page, and of one rollout
+_PAGE_TOOLS = 100
+_LEGEND: list[tuple[Token, str]] = [
+    (Token("text", "prompt"), f"{LEGEND['prompt']}: what the policy was given; never counts"),
+    (Token("text", "policy"), f"{LEGEND['policy']}: what it wrote; trained by the reward, not by this objective"),
+    (Token("text", "content", weight=1.0), f"{LEGEND['content']}, underlined: counts in the world-model loss"),
+    (Token("text", "content"), f"{LEGEND['content']}, faint: left out, for example the result of a failed call"),
+    (Token("text", "scaffold"), f"{LEGEND['scaffold']}, around the content; underlined if it counts too"),
+    (Token("\n", "content", weight=1.0), "a line end"),
+]
 _PARTIAL = "\ufffd"  # what a decoder writes for an incomplete character
 # the text of {"error": text}, as Python writes it
 _ERROR = re.compile(r"""\{'error': (?:'[^'\\\n]*(?:\\.[^'\\\n]*)*'|"[^"\\\n]*(?:\\.[^"\\\n]*)*")\}""")
@@ -239,20 +249,50 @@ def token_texts(tokenizer: Any, ids: Sequence[int]) -> list[str]:
 
 
 def to_page(title: str, rollouts: Sequence[tuple[str, Inspection]]) -> str:
-    """A self-contained HTML page of rollouts, each with its heading; all text is escaped."""
-    legend = to_html(Token(text, kind, weight=float(kind == "content")) for kind, text in LEGEND.items())
-    table = "".join(
-        f"<tr><td>{escape(visible(tool))}<td>{row['tokens']}<td>{row['weight']:g}<td>{row['environment_tokens']}"
-        for tool, row in summary(inspection for _, inspection in rollouts).items()
+    """A self-contained HTML page of rollouts, each with its heading; all text is escaped, and what is too much is left out.
+
+    Raises:
+        MissingExtraError: jinja2 is not installed.
+    """
+    tools = summary(inspection for _, inspection in rollouts)
+    limit = max(_LEAST_TOKENS, min(_MOST_TOKENS, _PAGE_TOKENS // max(1, len(rollouts))))
+    shown = rollouts[: _PAGE_TOKENS // _LEAST_TOKENS]
+    return page.render(
+        "wm_plugin.evaluation",
+        "inspect.html",
+        title=title,
+        rollouts=len(rollouts),
+        tokens=sum(len(inspection.tokens) for _, inspection in rollouts),
+        environment=sum(row["environment_tokens"] for row in tools.values()),
+        counted=sum(row["tokens"] for row in tools.values()),
+        guessed=sum(inspection.guessed for _, inspection in rollouts),
+        legend=[(page.markup(to_html([token], style=False)), meaning) for token, meaning in _LEGEND],
+        columns=("tool", "tokens that count", "their weight"),
+        rows=[
+            (
+                page.short(tool),
+                _part(row["tokens"], row["environment_tokens"], "of the environment"),
+                f"{row['weight']:g}",
+            )
+            for tool, row in list(tools.items())[:_PAGE_TOOLS]
+        ],
+        more_tools=len(tools) - _PAGE_TOOLS,
+        shown=[_on_page(head, inspection, limit) for head, inspection in shown],
+        more=len(rollouts) - len(shown),
     )
-    body = "".join(f"<h2>{escape(visible(head))}</h2>{to_html(shown.tokens)}" for head, shown in rollouts)
-    return (
-        '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>{escape(title)}</title><style>body{{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;"
-        "padding:0 1rem}td,th{text-align:right;padding:0 1rem 0 0}td:first-child,th:first-child{text-align:left}</style>"
-        f"<h1>{escape(title)}</h1><p>Underlined tokens count; hover over one for its tool and weight.</p>{legend}"
-        f"<table><tr><th>tool<th>tokens that count<th>weight<th>of environment tokens{table}</table>{body}</html>\n"
-    )
+
+
+def _on_page(head: str, inspection: Inspection, limit: int) -> tuple[str, str, Any]:
+    """A rollout's heading, its figures, and its tokens."""
+    rows = inspection.tools().values()
+    environment = sum(row["environment_tokens"] for row in rows)
+    counted = _part(sum(row["tokens"] for row in rows), environment, "tokens of the environment")
+    figures = f"{len(inspection.tokens):,} tokens, {inspection.prompt_tokens:,} of them the prompt's; {counted} count"
+    return head, figures, page.markup(to_html(inspection.tokens, style=False, limit=limit))
+
+
+def _part(part: float, whole: float, of: str) -> str:
+    return f"{part:,} of {whole:,} {of}" + (f" ({part / whole:.1%})" if whole else "")
 
 
 def _failed(message: Message, known: set[str] | None) -> bool:

@@ -1,58 +1,22 @@
-"""A self-contained HTML report: measures and curves of each arm, predictions, and rollouts coloured by the tokens' authors.
+"""A self-contained HTML report: one sentence and one picture, how to read them, then figures, predictions and rollouts.
 
 The file loads nothing from elsewhere, and all text is escaped, because predictions and rollouts are not trusted. Needs the extra
 `report`.
 """
 
-import io
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from importlib import resources
 from pathlib import Path
-from typing import Any
 
-from wm_plugin.errors import MissingExtraError
+from wm_plugin.evaluation import chart
+from wm_plugin.evaluation.chart import Changes, Curve
+from wm_plugin.runtime import page
 from wm_plugin.tokens.view import LEGEND, Token, to_html, visible
 from wm_plugin.trajectories.outputs import write_text
 
-try:
-    import jinja2
-    import matplotlib
-    from markupsafe import Markup
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-except ModuleNotFoundError as _error:
-    if _error.name not in ("jinja2", "markupsafe", "matplotlib"):
-        raise
-    _MISSING: str | None = _error.name
-else:
-    _MISSING = None
-
-COLOURS = ("#c2410c", "#0f6cbd", "#15803d", "#7e22ce", "#a16207", "#be185d", "#0e7490", "#4b5563")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-_MAX_MARKERS = 20  # with more points, only the line is drawn
-
-
-@dataclass(frozen=True)
-class Series:
-    """One arm of a curve."""
-
-    arm: str
-    x: Sequence[float]
-    y: Sequence[float]
-
-
-@dataclass(frozen=True)
-class Curve:
-    """One figure. `limits` of the vertical axis: None fits the data."""
-
-    title: str
-    series: Sequence[Series]
-    unit: str = ""
-    x_label: str = "step"
-    limits: tuple[float, float] | None = None
+_LONGEST = 1200  # characters of a prediction that are compared and shown
+_TOKENS = 4000  # of a rollout
 
 
 @dataclass(frozen=True)
@@ -62,6 +26,8 @@ class Comparison:
     context: str
     real: str
     predicted: Mapping[str, str]
+    title: str = ""
+    action: str = ""  # what was done in the context, if the context does not end with it
 
 
 @dataclass(frozen=True)
@@ -78,61 +44,71 @@ class Report:
 
     Attributes:
         title: The heading.
+        headline: What came out, in one plain sentence.
         subtitle: One line that describes the runs.
-        summary: Sentences, the most important first.
+        picture: One or two figures that show the headline.
+        reading: How to read the page, in sentences.
+        glyphs: What the characters of observations mean: (characters, meaning).
         arms: The table: one mapping of column to value per arm, all with the same columns.
-        curves: One figure each; an arm has the same colour in all figures.
+        summary: Sentences, the most important first.
         comparisons: Predictions beside the real observations; characters that differ are marked.
+        comparing: How the predictions shown were chosen.
+        curves: One figure each; an arm has the same colour in all figures.
         samples: Rollouts.
         notes: Explanations in small print.
+        details: What is to be said of an arm in small print, by its name.
     """
 
     title: str
+    headline: str = ""
     subtitle: str = ""
-    summary: Sequence[str] = ()
+    picture: Sequence[Curve | Changes] = ()
+    reading: Sequence[str] = ()
+    glyphs: Sequence[tuple[str, str]] = ()
     arms: Sequence[Mapping[str, str | float]] = ()
-    curves: Sequence[Curve] = ()
+    summary: Sequence[str] = ()
     comparisons: Sequence[Comparison] = ()
+    comparing: str = ""
+    curves: Sequence[Curve] = ()
     samples: Sequence[Sample] = ()
-    notes: Sequence[str] = field(default=())
-
-
-def check_extra(needs: str = "the report", extra: str = "report") -> None:
-    """Raise MissingExtraError, naming `extra`, where matplotlib or jinja2 is not installed."""
-    if _MISSING:
-        raise MissingExtraError(needs, _MISSING, extra)
+    notes: Sequence[str] = ()
+    details: Mapping[str, str] = field(default_factory=dict)
 
 
 def render(report: Report) -> str:
     """The HTML document.
 
     Raises:
-        MissingExtraError: matplotlib or jinja2 is not installed.
+        MissingExtraError: jinja2 is not installed.
         ValueError: The arms of the table differ in their columns.
     """
-    check_extra()
+    page.check_extra("the report")
     columns = list(report.arms[0]) if report.arms else []
     if any(list(row) != columns for row in report.arms):
         raise ValueError("the arms of a report differ in their columns")
-    arms = list(dict.fromkeys(series.arm for curve in report.curves for series in curve.series))
-    template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(
-        resources.files("wm_plugin.evaluation").joinpath("report.html").read_text(encoding="utf-8")
-    )
-    shown: dict[str, Any] = {
-        "report": report,
-        "columns": columns,
-        "rows": [[_cell(row[column]) for column in columns] for row in report.arms],
-        "legend": [(arm, COLOURS[index % len(COLOURS)]) for index, arm in enumerate(arms)],
-        "figures": [(curve, Markup(_svg(curve, arms))) for curve in report.curves],
-        "comparisons": [
-            (pair, [(arm, difference(text, pair.real)) for arm, text in pair.predicted.items()])
+    styles = _styles(report)
+    return page.render(
+        "wm_plugin.evaluation",
+        "report.html",
+        "the report",
+        title=report.title,
+        report=report,
+        columns=columns,
+        rows=[[_cell(row[column]) for column in columns] for row in report.arms],
+        legend=[
+            (arm, style, report.details.get(arm, ""), page.markup(chart.swatch(style))) for arm, style in styles.items()
+        ],
+        picture=[(figure, page.markup(_figure(figure, styles))) for figure in report.picture],
+        figures=[(curve, page.markup(chart.lines(curve, styles))) for curve in report.curves],
+        comparisons=[
+            (pair, [(arm, *_compared(text, pair.real)) for arm, text in pair.predicted.items()])
             for pair in report.comparisons
         ],
-        "samples": [(sample.title, Markup(to_html(sample.tokens))) for sample in report.samples],
-        "token_kinds": list(LEGEND.items()),
-        "visible": visible,
-    }
-    return template.render(shown)
+        samples=[
+            (sample.title, page.markup(to_html(sample.tokens, style=False, limit=_TOKENS))) for sample in report.samples
+        ],
+        token_kinds=list(LEGEND.items()),
+    )
 
 
 def write(report: Report, path: str | Path) -> Path:
@@ -143,7 +119,11 @@ def write(report: Report, path: str | Path) -> Path:
 
 
 def difference(predicted: str, real: str) -> list[tuple[str, bool]]:
-    """`predicted` in pieces (text, wrong): compared character by character if both texts have the same length, else aligned."""
+    """`predicted` in pieces (text, wrong): compared character by character if both texts have the same length, else aligned.
+
+    Only what a page shows of them is compared, their beginnings.
+    """
+    predicted, real = predicted[:_LONGEST], real[:_LONGEST]
     if len(predicted) == len(real):
         wrong = [a != b for a, b in zip(predicted, real, strict=True)]
     else:
@@ -161,36 +141,34 @@ def difference(predicted: str, real: str) -> list[tuple[str, bool]]:
     return pieces
 
 
+def _compared(predicted: str, real: str) -> tuple[list[tuple[str, bool]], str, str]:
+    """A prediction in pieces, what is left out of it, and whether it is right."""
+    left = len(predicted) - _LONGEST
+    hidden = f"{left:,} of {len(predicted):,} characters are not shown" if left > 0 else ""
+    if predicted == real:
+        verdict = "exact"
+    elif len(predicted) != len(real):
+        verdict = f"wrong: {len(predicted):,} characters, not {len(real):,}"
+    else:
+        verdict = f"wrong: {sum(a != b for a, b in zip(predicted, real, strict=True)):,} of {len(real):,}"
+    return difference(predicted, real), hidden, verdict
+
+
+def _styles(report: Report) -> dict[str, int]:
+    """The number of each arm's colour. What is in no curve, such as the start, has none of its own."""
+    curves = [*(figure for figure in report.picture if isinstance(figure, Curve)), *report.curves]
+    arms = list(dict.fromkeys(series.arm for curve in curves for series in curve.series))
+    others = [one.arm for figure in report.picture if isinstance(figure, Changes) for one in figure.changes]
+    return {arm: 0 for arm in others if arm not in arms} | {
+        arm: 1 + index % chart.COLOURS for index, arm in enumerate(arms)
+    }
+
+
+def _figure(figure: Curve | Changes, styles: Mapping[str, int]) -> str:
+    return chart.lines(figure, styles) if isinstance(figure, Curve) else chart.changes(figure, styles)
+
+
 def _cell(value: str | float) -> str:
     if isinstance(value, str):
         return value
     return f"{value:,}" if isinstance(value, int) else f"{value:.3f}" if abs(value) < 100 else f"{value:,.0f}"
-
-
-def _svg(curve: Curve, arms: Sequence[str]) -> str:
-    """The curve as inline SVG, without any text from the caller; the page itself shows title and legend."""
-    with matplotlib.rc_context(
-        {"svg.fonttype": "none", "svg.hashsalt": "wm", "font.family": "sans-serif", "font.size": 11}
-    ):
-        figure = Figure(figsize=(4.6, 2.6), layout="constrained")
-        axes = figure.subplots()
-        for series in curve.series:
-            style = arms.index(series.arm)
-            marker = MARKERS[style % len(MARKERS)] if len(series.x) <= _MAX_MARKERS else None
-            axes.plot(
-                series.x, series.y, color=COLOURS[style % len(COLOURS)], marker=marker, markersize=4, linewidth=1.6
-            )
-        if all(float(x).is_integer() for series in curve.series for x in series.x):
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        if curve.limits:
-            axes.set_ylim(curve.limits)
-        axes.grid(color="#e5e7eb", linewidth=0.8)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.spines[["left", "bottom"]].set_color("#9ca3af")
-        axes.tick_params(color="#9ca3af", labelcolor="#4b5563")
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    svg = buffer.getvalue()
-    svg = svg[svg.index("<svg") :]
-    return re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)

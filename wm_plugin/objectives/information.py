@@ -23,6 +23,15 @@ KEEP = {
     "transform": 0.5,
     "other": 1.0,
 }
+MEANING = {
+    "echo": "a repetition: at least 70% of the action's words, and less than 30% new ones",
+    "boilerplate": "half a repetition: at least 50% of the action's words, and less than 50% new ones",
+    "expansion": "longer: at least 50% of the action's words, and mostly new ones",
+    "retrieval": "longer than the action, and mostly new words",
+    "action": "short, or no longer than the action, and mostly new words",
+    "transform": "shorter than the action, and mostly its words",
+    "other": "none of these, or without words to compare",
+}
 SHORT = 100  # characters; the paper says "short" without a number
 _WORD = re.compile(r"\w+")
 

@@ -79,10 +79,13 @@ class HeldOut:
         )
         return [_layout(board) for board in boards]
 
-    def predict(self, model: PreTrainedModel, count: int = 9) -> list[Prediction]:
-        """The second next-observation of the first `count` walks of two moves or more, for display."""
-        indices = [index for index, row in enumerate(self.walks[1]) if sum(row) >= 2 * OBSERVATION_TOKENS][:count]
-        ids, mask = ([rows[index] for index in indices] for rows in self.walks)
+    def predict(self, model: PreTrainedModel, count: int = 32) -> list[Prediction]:
+        """The second next-observation of walks of two moves or more, for display: `count` of them, one a wall layout."""
+        indices: dict[str, int] = {}
+        for index, (layout, row) in enumerate(zip(self.layouts("exact"), self.walks[1], strict=True)):
+            if sum(row) >= 2 * OBSERVATION_TOKENS:
+                indices.setdefault(layout, index)
+        ids, mask = ([rows[index] for index in list(indices.values())[:count]] for rows in self.walks)
         return predict(model, ids, mask, self.tokenizer.decode, observation=1)
 
 

@@ -26,18 +26,22 @@ _TERMINAL: dict[Kind, str] = {
     "content": "black on bright_cyan",
     "scaffold": "black on bright_magenta",
 }
-# Environment tokens that count are also underlined, so that the view does not depend on colour alone.
-_STYLE = """<style>
-.wm-tokens{font:13px/1.65 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre-wrap;
-overflow-wrap:anywhere;color:#1f2933;background:#fff}
+# For light and dark. Environment tokens that count are also underlined, so that the view does not depend on colour alone.
+STYLE = """.wm-tokens{font:13px/1.65 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre-wrap;
+overflow-wrap:anywhere;--wm-ink:#1f2933;--wm-prompt:#616e7c;--wm-policy:#ffe08a;--wm-content:#b9e3f5;--wm-scaffold:#e3d5f5;--wm-count:#17709a;
+color:var(--wm-ink)}
+@media (prefers-color-scheme:dark){.wm-tokens{--wm-ink:#e4e7eb;--wm-prompt:#9aa5b1;--wm-policy:#6b5200;--wm-content:#124a66;
+--wm-scaffold:#45316b;--wm-count:#6cc5f0}}
 .wm-tokens span{border-radius:3px;padding:1px 0}
-.wm-prompt{color:#7b8794}
-.wm-policy{background:#ffe08a;font-weight:600}
-.wm-content{background:#b9e3f5}
-.wm-scaffold{background:#e3d5f5}
-.wm-counts{box-shadow:inset 0 -2px 0 #17709a}
-.wm-off{opacity:.55}
-</style>"""
+.wm-tokens .wm-key{padding:1px 6px}
+.wm-prompt{color:var(--wm-prompt)}
+.wm-policy{background:var(--wm-policy);font-weight:600}
+.wm-content{background:var(--wm-content)}
+.wm-scaffold{background:var(--wm-scaffold)}
+.wm-counts{box-shadow:inset 0 -2px 0 var(--wm-count)}
+.wm-off{opacity:.7}
+"""
+_LONGEST_NAME = 80  # characters of a tool's name in a tooltip, which every one of its tokens has
 
 
 @dataclass(frozen=True)
@@ -65,21 +69,23 @@ class Token:
             raise ValueError(f"kind is {self.kind!r}; use one of {', '.join(get_args(Kind))}")
 
 
-def to_html(tokens: Iterable[Token]) -> str:
-    """A self-contained HTML fragment: one span per token, with its kind, tool and weight as the tooltip; text is escaped."""
-    spans = []
-    for position, token in enumerate(tokens):
-        label = [f"#{position} {LEGEND[token.kind]}"]
-        if token.tool is not None:
-            label.append(f"tool {visible(token.tool)}")
-        if _is_environment(token):
-            label.append(f"weight {token.weight:g}")
-        style = f"wm-{token.kind}"
-        if _is_environment(token):
-            style += " wm-counts" if token.weight else " wm-off"
-        title = escape(" · ".join(label))
-        spans.append(f'<span class="{style}" title="{title}">{escape(_shown(token.text))}</span>')
-    return f'<div class="wm-tokens">{_STYLE}{"".join(spans)}</div>'
+def to_html(tokens: Iterable[Token], *, style: bool = True, limit: int | None = None) -> str:
+    """An HTML fragment: one span per token, with its kind, tool and weight as the tooltip; text is escaped.
+
+    Args:
+        tokens: The tokens of a rollout.
+        style: Whether the fragment carries `STYLE`; a page with several fragments has it once.
+        limit: Show so many tokens, the first three quarters and the last quarter of them, and mark the cut; None: all.
+    """
+    tokens = list(tokens)
+    first, last = len(tokens), len(tokens)
+    if limit is not None and len(tokens) > limit:
+        first, last = limit - limit // 4, len(tokens) - limit // 4
+    spans = [_span(position, token) for position, token in enumerate(tokens[:first])]
+    if last > first:
+        spans.append(f'<span class="wm-cut">… {last - first:,} of {len(tokens):,} tokens are not shown …</span>')
+    spans += [_span(position, token) for position, token in enumerate(tokens[last:], last)]
+    return f'<div class="wm-tokens">{f"<style>{STYLE}</style>" if style else ""}{"".join(spans)}</div>'
 
 
 def to_text(tokens: Iterable[Token]) -> Text:
@@ -101,6 +107,17 @@ def visible(text: str) -> str:
         else character
         for character in text
     )
+
+
+def _span(position: int, token: Token) -> str:
+    label = [f"#{position} {LEGEND[token.kind]}"]
+    if token.tool is not None:
+        label.append(f"tool {visible(token.tool[:_LONGEST_NAME])}{'…' * (len(token.tool) > _LONGEST_NAME)}")
+    style = f"wm-{token.kind}"
+    if _is_environment(token):
+        label.append(f"weight {token.weight:g}")
+        style += " wm-counts" if token.weight else " wm-off"
+    return f'<span class="{style}" title="{escape(" · ".join(label))}">{escape(_shown(token.text))}</span>'
 
 
 def _shown(text: str) -> str:

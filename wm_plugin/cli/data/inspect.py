@@ -79,7 +79,8 @@ def show(result: dict[str, Any]) -> None:
                 f"{values['length']['median']:,.0f} (max {values['length']['max']:,.0f})",
             )
         console.print(tools)
-        shares = [f"{kind} {share(value)}" for kind, value in figures["categories"].items() if value]
+        whole = figures["transitions"]
+        shares = [f"{kind} {share(value, whole)}" for kind, value in figures["categories"].items() if value]
         console.print(f"turn information: {', '.join(shares) or 'no transition'}")
     if "html" in result:
         console.print(f"page: {result['html']}")
@@ -94,7 +95,7 @@ def _records(path: Path) -> Iterator[Any]:
 
 
 def _easy(source: Path) -> dict[str, float]:
-    """The share of easy samples, where the easy filter left its scores beside the file."""
+    """The share of easy samples and of how many it is, where the easy filter left its scores beside the file."""
     scores = _scores(source)
     if not scores.is_file():
         return {}
@@ -102,7 +103,7 @@ def _easy(source: Path) -> dict[str, float]:
         flags = [bool(loads(line)["easy"]) for line in scores.read_bytes().splitlines() if line]
     except (ValueError, LookupError, TypeError, OSError):
         raise UserError(f"{scores}: not what wm data easy writes; remove it, or move it elsewhere") from None
-    return {"easy_share": sum(flags) / len(flags)} if flags else {}
+    return {"easy_share": sum(flags) / len(flags), "easy_of": len(flags)} if flags else {}
 
 
 def _scores(source: Path) -> Path:

@@ -23,13 +23,15 @@ from trl import GRPOConfig
 
 from wm_plugin.environments.grid import MAX_TURNS, GridEnvironment, dataset_rows
 from wm_plugin.errors import UserError
-from wm_plugin.evaluation.report import check_extra, write
+from wm_plugin.evaluation.report import write
 from wm_plugin.objectives import EchoConfig
+from wm_plugin.runtime.page import check_extra
 from wm_plugin.tiny.held_out import HeldOut
 from wm_plugin.tiny.policy import make_model, make_tokenizer
 from wm_plugin.tiny.warm_start import HEADS, STOP_AT, TURN_TOKENS, behaviour_cloning, world_model_sft
 from wm_plugin.trajectories.outputs import write_text
-from wm_plugin.trl.demo.report import Arm, make_claims, make_report, tell_look_ahead
+from wm_plugin.trl.demo.page import make_report
+from wm_plugin.trl.demo.report import Arm, make_claims, tell_look_ahead
 from wm_plugin.trl.trainer import WorldModelGRPOTrainer
 
 COEFFS = (0.0, 1.0)
@@ -80,7 +82,7 @@ def run_demo(
         of their world models), `claims`, `warm_start`, `report`, ...
 
     Raises:
-        MissingExtraError: matplotlib or jinja2 is not installed.
+        MissingExtraError: jinja2 is not installed.
         UserError: `steps` is less than 1, or `out` is a file.
     """
     check_extra("the demo", "demo")  # before minutes of training
@@ -115,7 +117,7 @@ def run_demo(
         "report": str(out / "report.html"),
     }
     result["cpu_seconds"] = time.process_time() - began
-    write(make_report(result, arms, before), out / "report.html")
+    write(make_report(result, arms, before, held_out), out / "report.html")
     write_text(out / "result.json", json.dumps(result, indent=1) + "\n")
     return result
 

@@ -1,0 +1,318 @@
+"""The demo's page: its sentence, its picture, and what else there is to see of its arms."""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from wm_plugin.environments.grid import MAX_TURNS, MOVES
+from wm_plugin.evaluation.chart import Change, Changes, Curve, Interval, Series
+from wm_plugin.evaluation.compare import SHARE, Ratio, compare
+from wm_plugin.evaluation.one_step import Prediction
+from wm_plugin.evaluation.report import Comparison, Report, Sample
+from wm_plugin.tiny.held_out import HeldOut
+from wm_plugin.tiny.policy import HEADER, Played
+from wm_plugin.tiny.warm_start import OBSERVATION_TOKENS
+from wm_plugin.tokens.view import Token
+from wm_plugin.trl.demo.report import Arm
+
+START = "the start"
+GLYPHS = (
+    ("A", "the agent"),
+    ("G", "the goal"),
+    ("P", "the agent on the goal"),
+    ("#", "a wall"),
+    (".", "a free cell"),
+    (">", "your move"),
+    ("!", "the episode is over"),
+    (HEADER, "a turn of the policy begins"),
+    (" ".join(MOVES), "its move: up, down, left, right"),
+    ("↵", "a line end"),
+    ("others", "made up by the policy"),
+)
+MEASURES = {
+    "exact": "next board predicted exactly",
+    "env_nll": "environment NLL",
+    "success": "success",
+    "turns": "turns",
+}
+_SHARES = ("exact", "success")
+_COMPARED = {"higher": "better than", "lower": "less well than"}
+_WORDS = dict(zip(MOVES, ("up", "down", "left", "right"), strict=True))
+# Where in the order from the best to the worst a card stands: typical ones first, the worst last.
+_CARDS = {
+    0.5: "Typical",
+    0.35: "Typical",
+    0.65: "Typical",
+    0.1: "Among the best",
+    0.9: "Among the worst",
+    1.0: "The worst",
+}
+_ROLLOUTS = {0.5: "Typical", 0.75: "Harder than most"}
+
+
+def make_report(result: dict[str, Any], arms: list[Arm], before: list[Prediction], held_out: HeldOut) -> Report:
+    """The page of a demo.
+
+    Args:
+        result: what `result.json` holds.
+        arms: RL alone, and RL with the objective.
+        before: the predictions of the start; the arms have theirs of the same walks.
+        held_out: the boards that all were measured on.
+    """
+    ahead = result["look_ahead"]
+    exact, nll, success, turns = (_curve(measure, arms, held_out) for measure in MEASURES)
+    used = [(arm, arm.as_dict()) for arm in arms]
+    return Report(
+        title="What reinforcement learning does to a world model",
+        headline=headline(arms, result["claims"], ahead),
+        subtitle=f"{_incomplete(result['warm_start'])}A grid world, GRPO on TRL, {result['steps']} steps, seed "
+        f"{result['seed']}, {result['cpu_seconds']:,.0f} CPU seconds in all.",
+        picture=[_changes(ahead, arms), exact],
+        reading=list(_reading(result["steps"])),
+        glyphs=GLYPHS,
+        arms=_table(arms, result["claims"], ahead),
+        summary=[ahead["sentence"]],
+        comparisons=_cards(before, arms),
+        comparing=f"{len(before)} walks are put in order by how many characters the three policies predict right. The cards come "
+        "from fixed places in that order, each with another board: the middle first, the worst last.",
+        curves=[nll, success, turns, *_training(arms)],
+        samples=_samples(arms, held_out),
+        notes=[
+            f"Intervals and bands are {SHARE:.0%} bootstraps over held-out wall layouts, paired where two policies are compared, "
+            "for this pair of runs. They do not cover how much another training seed would differ.",
+            f"Success and turns: one episode on each of {result['boards']} held-out boards, sampled at temperature 1 among the "
+            f"four moves, of at most {MAX_TURNS} turns. Next boards and environment NLL: what really followed in "
+            f"{result['boards'] // 2} random walks of at most 4 moves on other held-out boards.",
+            f"Looking ahead: {ahead['episodes_a_move']} imagined episodes a move, on {ahead['boards']} of the boards, with the "
+            "same random numbers as without; plain figures beside it are those of the same boards.",
+            *(
+                f"{arm.name} (coefficient {arm.coeff:g}) trained on {row['policy_tokens']:,} tokens of the policy, with "
+                f"{row['environment_tokens']:,} of the environment beside them, in {row['cpu_seconds']:,.0f} CPU seconds."
+                for arm, row in used
+            ),
+        ],
+        details={arm.name: f"coefficient {arm.coeff:g}" for arm in arms},
+    )
+
+
+def headline(arms: Sequence[Arm], claims: Sequence[Mapping[str, Any]], ahead: Mapping[str, Any]) -> str:
+    """What came out, in one sentence that says no more than the intervals allow."""
+    alone, kept = arms
+    verdicts = [claim["verdict"] for claim in claims if claim["measure"] == "exact"]
+    start, low, high = (f"{measured.ratios['exact'].mean:.0%}" for measured in (alone.start, alone.end, kept.end))
+    if verdicts[0] == "lower" and verdicts[1] != "lower" and verdicts[2] == "higher":
+        world = (
+            f"RL alone forgets its world ({low} of next boards predicted exactly, {start} at the start), the world-model "
+            f"objective keeps it ({high})."
+        )
+    else:
+        compared = _COMPARED.get(verdicts[2], "neither measurably better nor worse than")
+        world = (
+            f"in this run RL with the world-model objective knows its world {compared} RL alone ({high} and {low} of "
+            f"next boards predicted exactly, {start} at the start)."
+        )
+    _, without, with_objective = ahead["figures"].values()
+    same = "" if ahead["claims"][0]["verdict"] in _COMPARED else " (no measurable difference)"
+    return (
+        f"A policy that looks ahead with itself reaches the goal on {with_objective['ahead']:.0%} of unseen boards after RL with "
+        f"the world-model objective, on {without['ahead']:.0%} after RL alone{same}: {world}"
+    )
+
+
+def choose(scores: Sequence[float], boards: Sequence[Hashable], places: Sequence[float]) -> list[int]:
+    """One index for each place in the order from the highest score (0) to the lowest (1), each of another board.
+
+    A board that is taken already makes way for the nearest place of another one; with fewer boards than places, fewer are chosen.
+    """
+    order = sorted(range(len(scores)), key=lambda index: -scores[index])
+    chosen: list[int] = []
+    for place in places:
+        wanted = place * (len(order) - 1)
+        taken = {boards[index] for index in chosen}
+        free = [position for position, index in enumerate(order) if boards[index] not in taken]
+        if free:
+            chosen.append(order[min(free, key=lambda position: abs(position - wanted))])
+    return chosen
+
+
+def _incomplete(warm_start: Mapping[str, Any]) -> str:
+    if warm_start["exact_reached"] >= warm_start["exact_wanted"]:
+        return ""
+    return (
+        f"The warm start is incomplete: its world model predicts {warm_start['exact_reached']:.0%} of next boards exactly, of "
+        f"the {warm_start['exact_wanted']:.0%} that the demo is meant to start from. "
+    )
+
+
+def _reading(steps: int) -> Iterator[str]:
+    yield (
+        "A tiny policy learns to predict the boards of a 4×4 grid world and to walk in it: the start. From there reinforcement "
+        f"learning (RL) trains it twice for {steps} steps: alone, and with the world-model objective added to its loss. Nothing "
+        "else differs."
+    )
+    yield "All that is called held-out was measured on wall layouts that were never trained on."
+    yield "Next board predicted exactly: the share of moves after which the policy foresees every character of the board."
+    yield (
+        "Looking ahead: before each move the policy imagines how it would go on, by its own predictions, and takes the "
+        "move whose imagined episodes reach the goal. The same weights do both, so this is only as good as its world model. "
+        "The hollow mark is plain play, the full mark is looking ahead, and the pale bar is the interval of the change: "
+        "where it leaves out the hollow mark, the change is more than chance."
+    )
+    yield (
+        f"In the table each policy is compared with the start, and in the last column with the other one; the last line is "
+        f"the {SHARE:.0%} interval of the difference."
+    )
+    yield (
+        f"Bands around lines are noise: where the line would lie in {SHARE:.0%} of draws of other boards. Lines whose bands "
+        "overlap much may not differ."
+    )
+    yield "Environment NLL, in nats a token: how much what really follows surprises the policy; 0 is perfect, lower is better."
+    yield "Boards are shown as the policy reads them:"
+
+
+def _changes(ahead: Mapping[str, Any], arms: Sequence[Arm]) -> Changes:
+    """Success of the start and of each arm; `claims` has the arms against each other, then these in the same order."""
+    changes = [
+        Change(name, row["plain"], row["ahead"], (row["plain"] + claim["low"], row["plain"] + claim["high"]))
+        for name, row, claim in zip(
+            (START, *(arm.name for arm in arms)), ahead["figures"].values(), ahead["claims"][1:], strict=True
+        )
+    ]
+    return Changes(
+        "Success on unseen boards, plain → looking ahead", changes, "hollow: plain play; full: looking ahead"
+    )
+
+
+def _curve(measure: str, arms: Sequence[Arm], held_out: HeldOut) -> Curve:
+    clusters = held_out.layouts(measure)
+    series = [
+        Series(
+            arm.name,
+            [step for step, _ in arm.evaluations],
+            [measured.ratios[measure].mean for _, measured in arm.evaluations],
+            [_band(measured.ratios[measure], clusters) for _, measured in arm.evaluations],
+        )
+        for arm in arms
+    ]
+    title = "Next board predicted exactly, on unseen boards" if measure == "exact" else f"Held-out {MEASURES[measure]}"
+    unit = "nats a token" if measure == "env_nll" else ""
+    return Curve(title, series, unit, "steps of RL", percent=measure in _SHARES)
+
+
+def _band(ratio: Ratio, clusters: Sequence[Hashable]) -> Interval:
+    """The interval of a mean: of its difference from 0."""
+    nothing = Ratio(torch.zeros_like(ratio.total), torch.ones_like(ratio.count))
+    interval = compare(ratio, nothing, clusters)
+    return interval.low, interval.high
+
+
+def _training(arms: Sequence[Arm]) -> Iterator[Curve]:
+    for key, title, unit, percent in (
+        ("reward", "Success while training", "a batch of 128 episodes", True),
+        ("echo/nll", "Environment NLL while training", "nats a token", False),
+    ):
+        series = [
+            Series(arm.name, [step["step"] for step in arm.training], [step[key] for step in arm.training])
+            for arm in arms
+        ]
+        yield Curve(title, series, unit, "steps of RL", percent)
+
+
+def _table(arms: Sequence[Arm], claims: Sequence[Mapping[str, Any]], ahead: Mapping[str, Any]) -> list[dict[str, str]]:
+    """A row a measure: the start, and each arm with how it differs from that; under each value the interval."""
+    columns = ("", START, *(arm.name for arm in arms), f"{arms[1].name} against {arms[0].name}")
+    between, *effects = ahead["claims"]
+    cells = [
+        f"{row['ahead']:.0%}\nplain {row['plain']:.0%}: {_verdict('success', claim)}"
+        for row, claim in zip(ahead["figures"].values(), effects, strict=True)
+    ]
+    rows = [("success, looking ahead", *cells, _verdict("success", between))]
+    for measure, label in MEASURES.items():
+        *against_start, between = (claim for claim in claims if claim["measure"] == measure)
+        cells = [
+            f"{_value(measure, arm.end.ratios[measure].mean)}\n{_verdict(measure, claim)}"
+            for arm, claim in zip(arms, against_start, strict=True)
+        ]
+        rows.append((label, _value(measure, arms[0].start.ratios[measure].mean), *cells, _verdict(measure, between)))
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def _verdict(measure: str, claim: Mapping[str, Any]) -> str:
+    scale, digits, unit = (100, 0, " points") if measure in _SHARES else (1, 2, "")
+    difference, low, high = (
+        f"{round(scale * claim[key], digits) + 0.0:+.{digits}f}".replace("-", "−")
+        for key in ("difference", "low", "high")
+    )
+    return f"{claim['verdict']}\n{difference}{unit}\n{low} to {high}"
+
+
+def _value(measure: str, value: float) -> str:
+    return f"{value:.0%}" if measure in _SHARES else f"{value:.2f}"
+
+
+def _cards(before: Sequence[Prediction], arms: Sequence[Arm]) -> list[Comparison]:
+    """Predictions from typical to the worst, each on another board."""
+    policies = {START: before} | {arm.name: arm.predictions for arm in arms}
+    scores = [
+        sum(_right(predictions[index].predicted, one.real) for predictions in policies.values())
+        for index, one in enumerate(before)
+    ]
+    ranks = {index: rank for rank, index in enumerate(sorted(range(len(before)), key=lambda index: -scores[index]), 1)}
+    cards = []
+    chosen = choose(scores, [_layout(one.real) for one in before], list(_CARDS))
+    for index, label in zip(chosen, _CARDS.values(), strict=False):
+        one = before[index]
+        board, move = _last_board(one.context)
+        cards.append(
+            Comparison(
+                context=board,
+                real=one.real,
+                predicted={name: predictions[index].predicted for name, predictions in policies.items()},
+                title=f"{label} ({ranks[index]} of {len(before)})",
+                action=f"{move}, {_WORDS[move]}",
+            )
+        )
+    return cards
+
+
+def _right(predicted: str, real: str) -> int:
+    return sum(a == b for a, b in zip(predicted, real, strict=False))
+
+
+def _layout(board: str) -> str:
+    return "".join(character if character in "#\n" else "." for character in board)
+
+
+def _last_board(context: str) -> tuple[str, str]:
+    """The board before a prediction, and the move: what a walk's context ends with."""
+    return context[-OBSERVATION_TOKENS - len(HEADER) - 1 : -len(HEADER) - 1], context[-1]
+
+
+def _samples(arms: Sequence[Arm], held_out: HeldOut) -> list[Sample]:
+    """The same boards played by both arms: one of middling difficulty, and a harder one."""
+    ease = [
+        sum(arm.end.played[index].success for arm in arms) - sum(arm.end.played[index].turns for arm in arms) / 100
+        for index in range(len(held_out.boards))
+    ]
+    samples = []
+    for index, label in zip(
+        choose(ease, held_out.layouts("success"), list(_ROLLOUTS)), _ROLLOUTS.values(), strict=False
+    ):
+        for arm in arms:
+            played = arm.end.played[index]
+            outcome = "reaches the goal" if played.success else "does not reach the goal"
+            title = f"{label} board, {arm.name}: {outcome} in {played.turns} {'turn' if played.turns == 1 else 'turns'}"
+            samples.append(Sample(title, _tokens(played, arm.coeff)))
+    return samples
+
+
+def _tokens(played: Played, coeff: float) -> list[Token]:
+    tokens = [Token(character, "prompt") for character in played.parts[0] + HEADER]
+    for index, part in enumerate(played.parts[1:], start=1):
+        if index % 2:
+            tokens.append(Token(part, "policy"))
+        else:
+            tokens += [Token(character, "content", "move", coeff) for character in part]
+            tokens.append(Token(HEADER, "scaffold", "move"))
+    return tokens

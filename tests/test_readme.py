@@ -1,5 +1,6 @@
 """The examples of the README and the pages run as they stand, and their commands exist."""
 
+import ast
 import os
 import re
 import shlex
@@ -134,6 +135,21 @@ def test_links_lead_somewhere(page):
             titles = re.findall(r"^#+ (.*)$", linked.read_text(), re.M)
             anchors = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
             assert anchor in anchors, f"{page.name}: {target}"
+
+
+def test_troubleshooting_quotes_messages_that_exist():
+    """But for those that it calls verl's."""
+    ours = set()
+    for source in (ROOT / "wm_plugin").rglob("*.py"):
+        for node in ast.walk(ast.parse(source.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                ours.add("".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                ours.add(node.value)
+    text = (ROOT / "docs" / "troubleshooting.md").read_text()
+    quotes = re.findall(r"\*\*`([^`]+)`\*\*(?! \(verl's\))", text)
+    assert len(quotes) > 10
+    assert [quote for quote in quotes if not any(quote in message for message in ours)] == []
 
 
 def test_the_readme_is_short_and_names_every_page():

@@ -1,3 +1,4 @@
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,8 @@ from wm_plugin.tiny.policy import make_model, make_tokenizer, play, transcript
 pytestmark = pytest.mark.host
 
 TOKENIZER = make_tokenizer()
+CHARACTERS = [TOKENIZER.decode([token]) for token in range(len(TOKENIZER))]
+TOKENS = {character: token for token, character in enumerate(CHARACTERS)}
 ROWS = "....\n....\n....\n"  # above a last row with the agent and the goal
 
 
@@ -33,18 +36,19 @@ class HandMade(torch.nn.Module):
 
     def __init__(self, world) -> None:
         super().__init__()
-        self.world = world
+        self.world = cache(world)
 
     def forward(self, input_ids, use_cache, logits_to_keep, past_key_values=None):
-        cache = past_key_values or Written([""] * len(input_ids))
-        cache.texts = [text + TOKENIZER.decode(row) for text, row in zip(cache.texts, input_ids, strict=True)]
-        logits = torch.zeros(len(input_ids), 1, len(TOKENIZER))
-        for row, text in enumerate(cache.texts):
-            *_, before, after = (":" + text).split(":")
-            if after and text.count(":"):  # a move, and the first part of the board that it leads to
-                board = self.world(before if len(before) == 20 else before[1:], after[0]) + ":"
-                logits[row, 0, TOKENIZER(board[len(after) - 1]).input_ids[0]] = 100.0
-        return SimpleNamespace(logits=logits, past_key_values=cache)
+        written = past_key_values or Written([""] * len(input_ids))
+        new = ["".join(CHARACTERS[token] for token in row) for row in input_ids.tolist()]
+        written.texts = [text + part for text, part in zip(written.texts, new, strict=True)]
+        logits = torch.zeros(len(new), 1, len(CHARACTERS))
+        for row, text in enumerate(written.texts):
+            *_, before, after = text.split(":")
+            if after:  # a move, and the first part of the board that it leads to
+                board = self.world(before[-20:], after[0]) + ":"
+                logits[row, 0, TOKENS[board[len(after) - 1]]] = 100.0
+        return SimpleNamespace(logits=logits, past_key_values=written)
 
 
 def right(board: str, move: str) -> str:
@@ -79,11 +83,11 @@ def test_the_goal_later_is_worth_less_and_the_share_of_episodes_counts() -> None
     draws = torch.tensor([values(right, two_away, 2) for _ in range(3)])
     assert torch.equal(draws[0], draws[2])  # the generator decides, and nothing else
     generator = torch.Generator().manual_seed(1)
-    drawn = imagine(HandMade(right), TOKENIZER, [two_away] * 200, 2, generator)
+    drawn = imagine(HandMade(right), TOKENIZER, [two_away] * 80, 2, generator)
     assert drawn[:, :3].eq(0).all()
     shares = drawn[:, 3] / DISCOUNT  # of four episodes
     assert set((4 * shares).round(decimals=4).tolist()) <= {0, 1, 2, 3, 4}
-    assert shares.mean().item() == pytest.approx(0.25, abs=0.05)  # the second move is one of four
+    assert shares.mean().item() == pytest.approx(0.25, abs=0.08)  # the second move is one of four
 
 
 def test_texts_do_not_mix_and_the_whole_episode_is_read() -> None:
@@ -103,10 +107,10 @@ def test_what_is_neither_a_goal_nor_the_end_is_no_success() -> None:
 
 
 def test_a_policy_with_a_true_world_model_reaches_more_goals() -> None:
-    boards = make_boards(24, 11, held_out=True)
+    boards = make_boards(12, 11, held_out=True)
     plain = sum(episode.success for episode in play(HandMade(right), TOKENIZER, boards, 0))
     ahead = sum(episode.success for episode in play_ahead(HandMade(right), TOKENIZER, boards, 0))
-    assert ahead > plain + 6
+    assert ahead > plain + 3
 
 
 def test_a_false_world_model_is_believed() -> None:
@@ -119,7 +123,7 @@ def test_a_false_world_model_is_believed() -> None:
 
 
 def test_where_no_success_is_imagined_it_plays_as_it_would_with_the_same_luck() -> None:
-    boards = make_boards(12, 13, held_out=True)
+    boards = make_boards(5, 13, held_out=True)
     model = HandMade(still)
     assert play_ahead(model, TOKENIZER, boards, 3) == play(model, TOKENIZER, boards, 3)
     assert model.training  # its mode is as it was
@@ -130,13 +134,13 @@ def test_boards_are_predicted_as_without_a_cache() -> None:
     with torch.no_grad():
         model.lm_head.weight.mul_(20)  # predictions that depend on the context
         text = torch.tensor([TOKENIZER(board + ">:").input_ids for board in make_boards(5, 14)])
-        cache = model(input_ids=text, use_cache=True, logits_to_keep=1).past_key_values
+        past = model(input_ids=text, use_cache=True, logits_to_keep=1).past_key_values
         moves = torch.tensor(TOKENIZER("UDLRU").input_ids)
-        boards, logits = _predict(model, TOKENIZER, cache, moves)
+        boards, logits = _predict(model, TOKENIZER, past, moves)
         ids = torch.cat([text, moves[:, None]], 1)
         for column in range(20):
             ids = torch.cat([ids, model(input_ids=ids).logits[:, -1].argmax(-1, keepdim=True)], 1)
             assert torch.equal(boards[:, column], ids[:, -1])
         header = torch.tensor(TOKENIZER(":").input_ids).expand(5, 1)
         torch.testing.assert_close(logits, model(input_ids=torch.cat([ids, header], 1)).logits[:, -1])
-    assert cache.get_seq_length() == ids.shape[1] + 1
+    assert past.get_seq_length() == ids.shape[1] + 1

@@ -80,6 +80,9 @@ def test_the_model_is_tiny_seeded_and_leaves_the_global_generator_alone() -> Non
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not torch.equal(first["lm_head.weight"], other["lm_head.weight"])
     assert sum(tensor.numel() for tensor in first.values()) < 200_000
+    four = make_model(tokenizer, 0, heads=4)
+    assert four.config.num_attention_heads == four.config.num_key_value_heads == 4
+    assert all(tensor.shape == first[name].shape for name, tensor in four.state_dict().items())
 
 
 class Chooser(torch.nn.Module):

@@ -9,7 +9,7 @@ from rich.progress import Progress
 from transformers.utils import logging as transformers_logging
 
 from wm_plugin.tiny.policy import make_model, make_tokenizer
-from wm_plugin.tiny.warm_start import STOP_AT, behaviour_cloning, world_model_sft
+from wm_plugin.tiny.warm_start import HEADS, STOP_AT, behaviour_cloning, world_model_sft
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -24,8 +24,10 @@ def main(arguments: list[str] | None = None) -> None:
 
     torch.set_num_threads(1)  # threads only get in each other's way in a model of this size
     tokenizer = make_tokenizer()
-    model = make_model(tokenizer, options.seed)
-    if not options.random:
+    if options.random:
+        model = make_model(tokenizer, options.seed)
+    else:
+        model = make_model(tokenizer, options.seed, HEADS)
         console = Console(stderr=True)
         with Progress(console=console, disable=not console.is_terminal) as bars:
             learning = bars.add_task("predict the world")

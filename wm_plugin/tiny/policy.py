@@ -108,8 +108,8 @@ def make_tokenizer() -> Qwen2Tokenizer:
     return tokenizer
 
 
-def make_model(tokenizer: Tokenizer, seed: int) -> Qwen2ForCausalLM:
-    """An untrained Qwen2: 3 layers, width 64, 2 heads. A seed gives the same weights; the global generator keeps its state.
+def make_model(tokenizer: Tokenizer, seed: int, heads: int = 2) -> Qwen2ForCausalLM:
+    """An untrained Qwen2: 3 layers, width 64. A seed gives the same weights; the global generator keeps its state.
 
     Its generation config ends a turn after one token, whichever it is.
     """
@@ -119,8 +119,8 @@ def make_model(tokenizer: Tokenizer, seed: int) -> Qwen2ForCausalLM:
         hidden_size=64,
         intermediate_size=160,
         num_hidden_layers=layers,
-        num_attention_heads=2,
-        num_key_value_heads=2,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
         max_position_embeddings=512,
         rope_parameters={"rope_type": "default", "rope_theta": 1000.0},
         tie_word_embeddings=False,
@@ -142,8 +142,8 @@ def make_model(tokenizer: Tokenizer, seed: int) -> Qwen2ForCausalLM:
     return model
 
 
-# What to do instead of sampling: of the episodes so far, as texts that end at a turn of the policy, and how many turns are left,
-# to the index of each one's move, or None where the policy moves as it would.
+# Chooses moves in place of the policy: takes the episodes so far, as texts that end at a turn of the policy, and how many turns
+# are left, and returns the index of a move for each, or None where the policy is to move as it would.
 Adviser = Callable[[list[str], int], list[int | None]]
 
 

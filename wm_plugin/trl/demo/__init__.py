@@ -28,7 +28,7 @@ from wm_plugin.objectives import EchoConfig
 from wm_plugin.runtime.page import check_extra
 from wm_plugin.tiny.held_out import HeldOut
 from wm_plugin.tiny.policy import make_model, make_tokenizer
-from wm_plugin.tiny.warm_start import STOP_AT, TURN_TOKENS, behaviour_cloning, world_model_sft
+from wm_plugin.tiny.warm_start import HEADS, STOP_AT, TURN_TOKENS, behaviour_cloning, world_model_sft
 from wm_plugin.trl.demo.page import make_report
 from wm_plugin.trl.demo.report import Arm, make_claims, tell_look_ahead
 from wm_plugin.trl.trainer import WorldModelGRPOTrainer
@@ -95,7 +95,7 @@ def run_demo(
     began = time.process_time()
     with _quiet():
         tokenizer = make_tokenizer()
-        model = make_model(tokenizer, seed)
+        model = make_model(tokenizer, seed, HEADS)
         warm_start = _warm_start(model, tokenizer, seed, warm_steps, progress)
         held_out = HeldOut(tokenizer, boards)
         start = held_out.measure(model)

@@ -106,6 +106,7 @@ def tell_look_ahead(arms: list[Arm], held_out: HeldOut, steps: int) -> dict[str,
         "claims": claims,
         "boards": len(held_out.ahead_boards),
         "episodes_a_move": EPISODES,
+        "cpu_seconds": sum(ahead.cpu_seconds for ahead in ends.values()),
     }
 
 

@@ -3,7 +3,7 @@ import json
 import pytest
 
 pytest.importorskip("trl", minversion="1.10")
-pytest.importorskip("matplotlib")
+pytest.importorskip("jinja2")
 
 import demo
 

@@ -396,7 +396,9 @@ def test_every_recipe_has_a_launch_script():
 
 def test_the_readme_has_the_flags_of_two_cpu_processes():
     """Those of the script that the next test runs."""
-    (line,) = re.findall(r"accelerate launch (--multi_gpu.*?) \\\n", (RECIPES.parents[1] / "docs" / "trl.md").read_text())
+    (line,) = re.findall(
+        r"accelerate launch (--multi_gpu.*?) \\\n", (RECIPES.parents[1] / "docs" / "trl.md").read_text()
+    )
     line = line.replace("2", '"$PROCESSES"', 1)
     assert f"launch {line})" in (RECIPES / "run_echo_grpo_tiny.sh").read_text()
 

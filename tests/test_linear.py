@@ -23,6 +23,7 @@ from wm_plugin.evaluation.report import difference
 from wm_plugin.objectives.information import category
 from wm_plugin.rewards import REWARDS, extract
 from wm_plugin.rewards import rouge as rouge_module
+from wm_plugin.rewards.background import fitted
 from wm_plugin.rewards.delimit import neutral, windows
 from wm_plugin.rewards.detect import judge_talk, self_praise
 from wm_plugin.rewards.rule_code import _read as read_code_verdict
@@ -226,6 +227,9 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "extract, in its tag": lambda text: extract(f"<next_state>{text}"),
     "extract without a tag": lambda text: extract(text, ""),
     "neutral": neutral,
+    "a judge's context": lambda text: fitted(
+        f"# Task\nx\n\nAgent (turn 1):\n{text}\n\nAgent (turn 2):\n{text}", len(text)
+    ),
     "windows": lambda text: windows({"observed": text, "predicted": text + "a"}, 10),
     "self_praise": lambda text: self_praise(text, text[: len(text) // 2] + "!"),
     "judge_talk": lambda text: judge_talk(text, text[: len(text) // 2] + "!"),

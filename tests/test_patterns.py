@@ -58,6 +58,7 @@ UNTRUSTED = {
     "evaluation/blind_spots.py _short_form",
     "evaluation/inspect.py _ERROR",
     "objectives/information.py _WORD",
+    "rewards/background.py _TURN",
     "rewards/delimit.py _UNSEEN",
     "rewards/delimit.py _ANGLED",
     "rewards/delimit.py _SQUARE",

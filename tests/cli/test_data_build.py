@@ -7,17 +7,19 @@ import pyarrow.parquet
 import pytest
 
 from wm_plugin.cli import main
+from wm_plugin.errors import UserError
 from wm_plugin.objectives.information import category
 from wm_plugin.samples.build import build
 from wm_plugin.samples.kinds import KINDS, Exclusions, samples
 from wm_plugin.tiny.policy import make_tokenizer
 from wm_plugin.tiny.rollouts import rollouts
 from wm_plugin.trajectories import Trajectory, Turn, expand
-from wm_plugin.trajectories.schema import Action, Call, Observation, Source
+from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Source
 from wm_plugin.trajectories.write import write, write_transitions
 
 pytestmark = pytest.mark.host
 
+CONTEXT = Context(task="A shell.", initial_state="~$")
 DOMAIN = {"agentworld-sft": "mcp", "agentworld": "mcp", "cpt": "mcp"}
 
 
@@ -108,6 +110,74 @@ def test_agentworld_takes_one_turn_a_trajectory(grid, tmp_path):
     assert len(made) == len({row["extra_info"]["trajectory"] for row in made}) == 12
     assert [row["extra_info"]["index"] for row in made] == list(range(12))
     assert {(row["data_source"], row["extra_info"]["split"]) for row in made} == {("wm_agentworld", "test")}
+
+
+def judged(number, data, context=CONTEXT):
+    """Two turns of a shell; the second one's result has `data`."""
+    results = [Observation(kind="tool", tool="run", text=text, call=0) for text in ("/home", "2")]
+    turns = tuple(
+        Turn(action=Action(calls=(Call(name="run", arguments={"cmd": command}),)), observations=(result,))
+        for command, result in zip(
+            ("pwd", "ls | wc -l"), (results[0], results[1].model_copy(update={"data": data})), strict=True
+        )
+    )
+    source = Source(format="wm", file="f", row=number)
+    return Trajectory(turns=turns, context=context, source=source, metadata={})
+
+
+def test_agentworld_has_what_its_rewards_read(tmp_path):
+    """By hand: of the last turn, with a verifier of its own, and of one without."""
+    rule = {"all": [{"regex": "2"}, {"not": {"error": {}}}]}
+    made = [judged(0, {"verifier": rule, "content_type": "deterministic"}), judged(1, {"verifier": '{"regex": "2"}'})]
+    write_transitions([list(expand([one]))[1] for one in made], tmp_path / "t.jsonl")
+    build(tmp_path / "t.jsonl", "agentworld", "trl", tmp_path / "x.jsonl", prompts="terminal")
+    build(tmp_path / "t.jsonl", "agentworld", "verl", tmp_path / "x.parquet", prompts="terminal")
+    first, second = rows(tmp_path / "x.jsonl")
+    expected = {
+        "domain": "terminal",
+        "context": (
+            "# Task description\nA shell.\n\n# Initial state\n~$\n\n"
+            'Agent (turn 1):\nrun({"cmd": "pwd"})\n\nTool run (turn 1):\n/home'
+        ),
+        "action": 'run({"cmd": "ls | wc -l"})',
+        "verifier": json.dumps(rule),
+        "history": ["/home"],
+        "content_type": "deterministic",
+    }
+    assert {name: first[name] for name in expected} == expected
+    assert (second["verifier"], second["content_type"]) == ('{"regex": "2"}', "")
+    columns = {*expected, "target", "observer", "tool", "task_id", "trajectory", "turn"}
+    assert set(first) == {"prompt", *columns}
+    for row, same in zip(rows(tmp_path / "x.parquet"), (first, second), strict=True):
+        assert row["reward_model"]["ground_truth"] == same["target"]
+        assert row["extra_info"] | {"target": same["target"]} == {
+            "index": row["extra_info"]["index"],
+            "split": "train",
+            **{name: same[name] for name in columns},
+        }
+
+
+def test_a_domain_of_ones_own_prompts(tmp_path):
+    (tmp_path / "mine.yaml").write_text(
+        "styles: agentworld\nfields: {domain: a shell, environment: a, state: [b], observations: [c], "
+        "exact: [d], plausible: [e], metadata: [f], failures: [g], example: h}\n"
+    )
+    write([judged(0, {}), judged(1, {"domain": "swe"})], tmp_path / "t.jsonl")
+    arguments = (tmp_path / "t.jsonl", "agentworld", "trl", tmp_path / "x.jsonl")
+    build(*arguments, prompts=str(tmp_path / "mine.yaml"))
+    assert {row["domain"] for row in rows(tmp_path / "x.jsonl")} <= {"", "swe"}
+    build(*arguments, prompts=str(tmp_path / "mine.yaml"), domain="terminal")
+    assert {row["domain"] for row in rows(tmp_path / "x.jsonl")} <= {"terminal", "swe"}
+    with pytest.raises(UserError, match="rwml has no judge that asks for a domain"):
+        build(tmp_path / "t.jsonl", "rwml", "trl", tmp_path / "x.jsonl", domain="terminal")
+
+
+def test_rows_without_a_history_and_with_one_share_a_parquet_file(tmp_path):
+    """The first thousand rows make the schema: none of them has an earlier observation."""
+    first = [next(expand([judged(number, {})])) for number in range(1000)]
+    write_transitions([*first, list(expand([judged(1000, {})]))[1]], tmp_path / "t.jsonl")
+    build(tmp_path / "t.jsonl", "agentworld", "verl", tmp_path / "x.parquet", prompts="terminal")
+    assert [row["extra_info"]["history"] for row in rows(tmp_path / "x.parquet")] == [[]] * 1000 + [["/home"]]
 
 
 def test_transitions_give_the_same_as_their_trajectories(grid, tmp_path):

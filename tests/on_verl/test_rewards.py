@@ -340,6 +340,7 @@ def test_columns_are_lists_of_plain_values():
             "index": [7],  # where the row has none of that name
             "uid": ["u1"],
             "raw_prompt": [messages],
+            "context": [messages],  # as on TRL, where the row has none of its own
             "reward_model": [{"ground_truth": "target", "style": "rule"}],
             "tool_extra_fields": [extra],
         }

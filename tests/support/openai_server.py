@@ -38,6 +38,7 @@ class OpenAIServer:
     def __init__(self, reply=lambda body: "", *, latency=0.0, faults=lambda number: None, retry_after=None):
         self.reply, self.latency, self.faults, self.retry_after = reply, latency, faults, retry_after
         self.bodies, self.headers, self.most_at_once, self._at_once, self._number = [], [], 0, 0, 0
+        self.received = []  # the bodies as bytes
 
     def __enter__(self):
         self._loop, ready = asyncio.new_event_loop(), threading.Event()
@@ -68,7 +69,9 @@ class OpenAIServer:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
                 headers = dict(line.lower().split(": ", 1) for line in head.split("\r\n")[1:] if ": " in line)
-                body = json.loads(await reader.readexactly(int(headers["content-length"])))
+                raw = await reader.readexactly(int(headers["content-length"]))
+                self.received.append(raw)
+                body = json.loads(raw)
                 number, self._number = self._number, self._number + 1
                 self.bodies.append(body)
                 self.headers.append(headers)

@@ -20,7 +20,7 @@ import yaml
 
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.rewards.make import Reward
-from wm_plugin.trajectories.render import write_action, write_context, write_history
+from wm_plugin.samples.columns import reward_columns
 from wm_plugin.trajectories.schema import Transition
 
 PLACES = ("wrong", "right", "previous", "prompt", "action")
@@ -35,7 +35,6 @@ above wrong: in how many transitions the attack scores above an honest wrong pre
 – : the attack has the right prediction in it. above right: in how many it scores above the right prediction.
 pays: its mean score is above that of an honest wrong prediction (with the right one in it: of the right one), by more than
 meaningless words gain (control) and than 1% of what being right adds."""
-_DATA_COLUMNS = ("verifier", "content_type", "domain")  # columns that come from an observation's data
 
 
 @dataclass(frozen=True)
@@ -294,21 +293,15 @@ def markdown(audits: Mapping[str, Audit]) -> str:
 
 
 def _pair(transition: Transition, wrong: str) -> Pair:
-    observation, history = transition.observation, transition.history
-    before = write_history(history, transition.turn - len(history))
-    context = "\n\n".join(filter(None, [write_context(transition.context), before]))
-    earlier = [one.text for turn in history if turn.actor == "agent" for one in turn.observations]
-    action = write_action(transition.action, observation.call)
+    observation, own = transition.observation, reward_columns(transition)
     columns = {
         "observer": observation.kind,
         "tool": observation.tool or "",
         "task_id": transition.task_id,
-        "action": action,
-        "context": context,
-        "history": earlier,
         "reference": wrong,
-        **{name: observation.data.get(name) for name in _DATA_COLUMNS},
+        **own,
     }
+    earlier, context, action = own["history"], own["context"], own["action"]
     previous = earlier[-1] if earlier else transition.context.initial_state
     return Pair(observation.text, wrong, previous, context[-_MAX_PROMPT:], action, columns)
 

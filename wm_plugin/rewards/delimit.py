@@ -50,17 +50,12 @@ def neutral(text: str) -> tuple[str, int]:
     return text, count
 
 
-def fenced(texts: Mapping[str, str], *, max_chars: int) -> tuple[str, int]:
-    """The texts of a question, each between markers with its name, and the number of passages that had to be changed.
-
-    Args:
-        texts: by name.
-        max_chars: longer texts are cut here, with a note.
-    """
+def fenced(texts: Mapping[str, str]) -> tuple[str, int]:
+    """The texts of a question, by name, each between markers with its name, and how many passages had to be changed."""
     safe: dict[str, str] = {}
     changes = 0
     for name, text in texts.items():
-        safe[name], count = neutral(_cut(text, max_chars))
+        safe[name], count = neutral(text)
         changes += count
     number = hashlib.blake2b(orjson.dumps(list(safe.items())), digest_size=8).hexdigest()
     blocks = [f"[[begin {name} {number}]]\n{text}\n[[end {name} {number}]]" for name, text in safe.items()]
@@ -88,7 +83,8 @@ def windows(texts: Mapping[str, str], max_chars: int) -> tuple[dict[str, str], s
     return shown, f"Not all of {names} is shown. {before}What follows after the parts that are shown is {after}."
 
 
-def _cut(text: str, length: int) -> str:
+def shortened(text: str, length: int) -> str:
+    """A text of at most so many characters, with a note where it is cut."""
     return text if len(text) <= length else f"{text[:length]}\n(cut here: {len(text) - length} characters more)"
 
 

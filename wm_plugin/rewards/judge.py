@@ -7,7 +7,6 @@ verdict or none (`verdict`).
 
 import hashlib
 import inspect
-import json
 import math
 from abc import abstractmethod
 from collections import Counter, defaultdict, deque
@@ -19,12 +18,14 @@ from typing import Any, ClassVar
 
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.rewards import prompts
+from wm_plugin.rewards.background import Count, as_text, fitted
 from wm_plugin.rewards.base import TaggedReward, check_column, mean
 from wm_plugin.rewards.cache import ReplyCache
-from wm_plugin.rewards.delimit import fenced, windows
+from wm_plugin.rewards.delimit import fenced, shortened, windows
 from wm_plugin.rewards.verdict import TAG, fields, number
 from wm_plugin.runtime.server import KINDS, Completion, Failure, Server
 from wm_plugin.tokens.message import Message
+from wm_plugin.tokens.tokenizer import load_tokenizer
 
 _WINDOW = 200  # the share of failures is taken over this many judged predictions
 _MIN_JUDGED = 20  # fewer cannot stop a run
@@ -34,7 +35,10 @@ _AGAIN = (
     "nothing else into it, and quote nothing that looks like it."
 )
 FAILURES = (*KINDS, "cut", "no verdict")
-_OF_ROWS = ("no_prediction", "judged", "neutralised", "beyond_window")  # figures that are shares of rows
+_OF_ROWS = ("no_prediction", "judged", "neutralised", "beyond_window", "context_cut")  # figures that are shares of rows
+_MAX_CONTEXT = (
+    400_000  # ours: about 100,000 tokens of English, what a model with room for 128k can read beside the rest
+)
 
 
 @dataclass(frozen=True)
@@ -79,14 +83,19 @@ class JudgedReward(TaggedReward):
         max_failure_share: stop the run when more than this share of the last 200 judged predictions failed (checked once there
             are 20). 1.0 never stops.
         failed: the reward of a row that could not be judged. NaN leaves the row out of TRL's mean.
-        max_chars: the judge sees this much of each text: the end of `context`, the beginning of the others. Where the compared
+        max_chars: the judge sees the first so many characters of the action and of each compared text. Where the compared
             texts begin alike, it sees the part where they begin to differ, and it is told whether the rest is the same.
+        max_context_chars: so much of `context` fits the judge's model, in characters. A longer one loses its oldest turns
+            (see `background`), and the judge is told.
+        max_context_tokens: the same in tokens of the judge's `tokenizer`, instead of characters.
+        tokenizer: a folder or a name on the Hub, for `max_context_tokens`.
 
     Attributes:
         figures: metrics of the last call, always with the same keys. Shares of rows: `no_prediction`, `judged` (by the server
             or the cache), `neutralised` (a text contained markers that had to be changed), `beyond_window` (a text was longer
-            than `max_chars`). Shares of judged rows: `failure_share` and `failures/<kind>`. `cache_hit_share` and
-            `asked_again` are shares of questions. `server/...` are totals of the server since it was created.
+            than `max_chars`), `context_cut` (a context was longer than fits). Shares of judged rows: `failure_share` and
+            `failures/<kind>`. `cache_hit_share` and `asked_again` are shares of questions. `server/...` are totals of the
+            server since it was created.
 
     Raises:
         UserError: a setting is invalid; from a call: too many judgements failed.
@@ -106,16 +115,31 @@ class JudgedReward(TaggedReward):
         max_failure_share: float = 0.5,
         failed: float = 0.0,
         max_chars: int = 20_000,
+        max_context_chars: int = _MAX_CONTEXT,
+        max_context_tokens: int | None = None,
+        tokenizer: str | None = None,
     ) -> None:
         super().__init__(tag=tag)
         if not 0 <= max_failure_share <= 1:
             raise UserError(f"max_failure_share is {max_failure_share}; write a share between 0 and 1")
-        if max_chars < 1:
-            raise UserError(f"max_chars is {max_chars}; write a number >= 1")
+        sizes = {
+            "max_chars": max_chars,
+            "max_context_chars": max_context_chars,
+            "max_context_tokens": max_context_tokens,
+        }
+        for name, size in sizes.items():
+            if size is not None and size < 1:
+                raise UserError(f"{name} is {size}; write a number >= 1")
+        if (max_context_tokens is None) is not (tokenizer is None):
+            raise UserError(
+                "max_context_tokens and tokenizer go together: the tokens of the judge's own tokenizer are counted"
+            )
         self.server = server if isinstance(server, Server) else _server(server)
         self.prompt, self._about_data = prompts.load(prompt or self.default_prompt), prompts.ours("data")
         self.cache = ReplyCache(cache) if isinstance(cache, str | Path) else cache
         self.max_failure_share, self.failed, self.max_chars = max_failure_share, failed, max_chars
+        self._context_limit = max_context_chars if max_context_tokens is None else max_context_tokens
+        self._count: Count = len if tokenizer is None else _counter(tokenizer)
         self._recent: deque[str] = deque(maxlen=_WINDOW)  # the kind of failure, "" for success
 
     def __call__(self, predictions: Sequence[str | None], targets: Sequence[str], **columns: Any) -> list[float]:
@@ -240,11 +264,11 @@ class JudgedReward(TaggedReward):
         texts, beyond = windows(self._texts(row), self.max_chars)
         notes["beyond_window"].append(bool(beyond))
         closing = f"{beyond}\n\n{closing}" if beyond else closing
-        context = _as_text(row.columns.get("context"))[-self.max_chars :]
-        background = {"context": context, "action": _as_text(row.columns.get("action"))}
-        blocks, changes = fenced(
-            {name: text for name, text in background.items() if text} | texts, max_chars=self.max_chars
-        )
+        context, left_out = fitted(row.columns.get("context"), self._context_limit, self._count)
+        notes["context_cut"].append(left_out > 0)
+        action = shortened(as_text(row.columns.get("action")), self.max_chars)
+        background = {name: text for name, text in (("context", context), ("action", action)) if text}
+        blocks, changes = fenced(background | {name: shortened(text, self.max_chars) for name, text in texts.items()})
         notes["neutralised"].append(changes > 0)
         # The notice about data comes last, so that it also follows a user's own prompt.
         system = f"{self._system(row)}\n\n{self._about_data}"
@@ -343,13 +367,10 @@ def _known(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def _as_text(value: Any) -> str:
-    """A column's value as text for the judge: messages one after the other, other values as JSON."""
-    if value is None or isinstance(value, str):
-        return value or ""
-    if isinstance(value, Sequence) and all(isinstance(message, Mapping) for message in value):
-        return "\n\n".join(f"{message.get('role')}: {_as_text(message.get('content'))}" for message in value)
-    return json.dumps(value, ensure_ascii=False, default=str)
+def _counter(name: str) -> Count:
+    """The number of tokens of a text, without special tokens."""
+    tokenizer = load_tokenizer(name, field="tokenizer")
+    return lambda text: len(tokenizer(text, add_special_tokens=False).input_ids)
 
 
 def _excerpt(answer: Completion) -> str:

@@ -49,6 +49,7 @@ def build(
     out: str | Path,
     *,
     prompts: str | None = None,
+    domain: str | None = None,
     tokenizer: Any = None,
     max_tokens: int | None = None,
     turn_information: bool = False,
@@ -63,7 +64,7 @@ def build(
     """Write the samples of `source` to `out`.
 
     Args:
-        source, kind, prompts, turn_information, history, corpora, threshold, per_task, seed: see `kinds.samples`.
+        source, kind, prompts, domain, turn_information, history, corpora, threshold, per_task, seed: see `kinds.samples`.
         host: `trl` or `verl`.
         out: X.jsonl or X.parquet; verl's SFT reads parquet only.
         tokenizer: a fast transformers tokenizer, its directory or its name on the Hub. With it, rows for fine-tuning are token
@@ -92,6 +93,7 @@ def build(
         source,
         kind,
         prompts=prompts,
+        domain=domain,
         history=history,
         turn_information=turn_information,
         corpora=corpora,

@@ -6,7 +6,7 @@
 | rwml | rl | a transition: prompt, and the target for the reward | RWML |
 | word2world | sft | a trajectory: a dialogue in which the assistant is the world | Word2World |
 | agentworld-sft | sft | a transition, as rwml-sft with prompts of a domain | Qwen-AgentWorld |
-| agentworld | rl | one transition a trajectory, with prompts of a domain | Qwen-AgentWorld |
+| agentworld | rl | one transition a trajectory, with prompts of a domain and what judges and rules read | Qwen-AgentWorld |
 | cpt | sft | a trajectory, as word2world, always with turn information; or a text of the user's | Qwen-AgentWorld |
 | imitation, rft | sft | a trajectory as the agent saw it; for rft, only successful ones | RWML, the baselines |
 
@@ -25,6 +25,7 @@ from typing import Literal
 
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives.information import KEEP, category
+from wm_plugin.samples.columns import reward_columns
 from wm_plugin.samples.constructions import documents, imitation, rft
 from wm_plugin.samples.prompts import Prompts, dialogue, load, render, target
 from wm_plugin.samples.sample import Sample
@@ -43,6 +44,7 @@ class Kind:
     of: Literal["transitions", "dialogues", "turns"]  # turns: the agent's own
     prompts: str | None = None  # the default family; None if the user must name one, or if there are no prompts
     turns: str = "all"  # which turns to expand, if the source holds trajectories
+    judged: bool = False  # whether rows have the columns of judges and rules
 
     @property
     def single(self) -> bool:
@@ -60,7 +62,7 @@ KINDS = {
     "rwml": Kind("rl", "transitions", "rwml"),
     "word2world": Kind("sft", "dialogues", "word2world"),
     "agentworld-sft": Kind("sft", "transitions"),
-    "agentworld": Kind("rl", "transitions", turns="one"),
+    "agentworld": Kind("rl", "transitions", turns="one", judged=True),
     "cpt": Kind("sft", "dialogues"),
     "imitation": Kind("sft", "turns"),
     "rft": Kind("sft", "turns"),
@@ -81,6 +83,7 @@ def samples(
     kind: str,
     *,
     prompts: str | None = None,
+    domain: str | None = None,
     history: int | None = None,
     turn_information: bool = False,
     corpora: Sequence[str | Path] = (),
@@ -95,6 +98,7 @@ def samples(
         source: trajectories in any format that `read` knows, or transitions for kinds that are made of these.
         kind: one of `KINDS`.
         prompts: a family of prompts or the path of a file; None takes the kind's default.
+        domain: for `agentworld`, what the judge's guidance is chosen by, where prompts of a file do not say it.
         history: how many turns before the action a transition keeps; None keeps all.
         turn_information: draw by category whether an observation counts. Always on for `cpt`.
         corpora: for `cpt`, files of the user's own texts, which follow the trajectories (see `constructions.documents`).
@@ -123,6 +127,8 @@ def samples(
         raise UserError(f"{kind} has a reward and no loss on tokens: leave turn information out")
     if corpora and kind != "cpt":
         raise UserError(f"{kind} has no corpora, only cpt has: leave them out")
+    if domain is not None and not chosen.judged:
+        raise UserError(f"{kind} has no judge that asks for a domain: leave it out")
     if kind != "rft" and (threshold is not None or per_task is not None):
         raise UserError(f"{kind} takes every trajectory: a threshold and a number a task are for rft")
     if kind == "rft":
@@ -137,7 +143,9 @@ def samples(
         if has_transitions
         else expand(read(source), turns=chosen.turns, history=history, seed=seed)
     )
-    return _transition_samples(transitions, family, chosen, seed, turn_information, exclusions)
+    return _transition_samples(
+        transitions, family, chosen, seed, turn_information, exclusions, family.domain if domain is None else domain
+    )
 
 
 def _prompts(chosen: Kind, kind: str, family: str | None) -> Prompts | None:
@@ -152,7 +160,13 @@ def _prompts(chosen: Kind, kind: str, family: str | None) -> Prompts | None:
 
 
 def _transition_samples(
-    transitions: Iterable[Transition], prompts: Prompts, kind: Kind, seed: int, informed: bool, exclusions: Exclusions
+    transitions: Iterable[Transition],
+    prompts: Prompts,
+    kind: Kind,
+    seed: int,
+    informed: bool,
+    exclusions: Exclusions,
+    domain: str,
 ) -> Iterator[Sample]:
     """A sample per transition: the prompt that asks for its observation, and for fine-tuning also the answer."""
     sft = kind.form == "sft"
@@ -177,6 +191,7 @@ def _transition_samples(
             "task_id": transition.task_id,
             "trajectory": transition.trajectory,
             "turn": transition.turn,
+            **(reward_columns(transition, domain) if kind.judged else {}),
         }
         if sft:
             messages = [*messages, {"role": "assistant", "content": answer}]

@@ -150,7 +150,7 @@ def _write_parquet(rows: Iterable[Row], path: Path) -> int:
 
 
 def _schema(batch: list[Row], names: list[str]) -> Any:
-    """The schema of the first rows. A column of only nulls becomes text; token ids and masks get small integers."""
+    """The schema of the first rows. What holds only nulls is text; token ids and masks get small integers."""
     pyarrow, _ = pyarrow_modules()
     fields = []
     for name in names:
@@ -159,9 +159,21 @@ def _schema(batch: list[Row], names: list[str]) -> Any:
         elif name in _MASKS.values():
             kind = pyarrow.list_(pyarrow.int8())
         else:
-            kind = pyarrow.array([row.get(name) for row in batch]).type
-        fields.append((name, pyarrow.string() if pyarrow.types.is_null(kind) else kind))
+            kind = _without_nulls(pyarrow.array([row.get(name) for row in batch]).type)
+        fields.append((name, kind))
     return pyarrow.schema(fields)
+
+
+def _without_nulls(kind: Any) -> Any:
+    """A type in which text stands for null, at any depth: the rows of later batches may have values there."""
+    pyarrow, _ = pyarrow_modules()
+    if pyarrow.types.is_null(kind):
+        return pyarrow.string()
+    if pyarrow.types.is_list(kind):
+        return pyarrow.list_(_without_nulls(kind.value_type))
+    if pyarrow.types.is_struct(kind):
+        return pyarrow.struct([(field.name, _without_nulls(field.type)) for field in kind])
+    return kind
 
 
 def _bare(value: Any, name: str) -> Any:

@@ -7,9 +7,9 @@ from typing import Any
 
 from wm_plugin.errors import UserError
 from wm_plugin.rewards.extract import extract
+from wm_plugin.samples.columns import reward_columns
 from wm_plugin.samples.prompts import Prompts, target
 from wm_plugin.trajectories.errors import RowError
-from wm_plugin.trajectories.render import write_action, write_context, write_history
 from wm_plugin.trajectories.schema import Transition
 
 Reward = Callable[..., Sequence[float | None]]
@@ -26,7 +26,7 @@ def score(
     """Each transition with its outputs and their scores, in order.
 
     A score is None if the output holds no prediction, or if the reward gives None or NaN. The reward gets the prediction without
-    the thought before it. Its columns are `observer`, `tool`, `task_id`, and for judges `action`, and `context` with the history.
+    the thought before it. Its columns are `observer`, `tool`, `task_id`, and those of `columns.reward_columns`.
 
     Raises:
         UserError: the reward does not return one value per prediction.
@@ -39,7 +39,7 @@ def score(
             for place, output in enumerate(outputs)
             if (prediction := extract(output, prompts.tag).prediction) is not None
         ]
-        columns = [_columns(transition) for transition, _ in chunk]
+        columns = [_columns(transition, prompts.domain) for transition, _ in chunk]
         truths = [_truth(transition, prompts) for transition, _ in chunk]
         values = reward(
             [prediction for _, _, prediction in extracted],
@@ -57,14 +57,12 @@ def score(
             yield transition, outputs, row_scores
 
 
-def _columns(transition: Transition) -> dict[str, str]:
-    before = write_history(transition.history, transition.turn - len(transition.history))
+def _columns(transition: Transition, domain: str) -> dict[str, Any]:
     return {
         "observer": transition.observation.kind,
         "tool": transition.observation.tool or "",
         "task_id": transition.task_id,
-        "context": "\n\n".join(filter(None, [write_context(transition.context), before])),
-        "action": write_action(transition.action, transition.observation.call),
+        **reward_columns(transition, domain),
     }
 
 

@@ -17,7 +17,8 @@ One trajectory per call, by verl's own manager `naive`:
     '+reward.custom_reward_function.reward_kwargs={path: rouge, kwargs: {tag: next_state}}'
 
 The prediction is the text of the whole response, the target is `reward_model.ground_truth`, and the columns are the row's other
-fields and those of its `extra_info`, where `wm data build` and `wm_plugin.verl.data` put a dataset's own columns.
+fields and those of its `extra_info`, where `wm data build` and `wm_plugin.verl.data` put a dataset's own columns. A row without a
+`context` gets its prompt as that, which verl gives to the manager of this module alone.
 
 The figures of a reward's last call go into `reward_extra_info` of all its rows, as `wm/<reward>/<figure>`. verl logs means over
 rows: val-aux/<data_source>/wm/rwml/no_prediction/mean@1 in validation and, by our sampler, wm/rwml/no_prediction in training. A
@@ -163,7 +164,8 @@ def stop_reason(worker: Any) -> str | None:
 
 def _columns(row: Mapping[str, Any]) -> dict[str, Any]:
     info = row.get("extra_info") or {}
-    return {**info, **row, "data_source": row.get("data_source"), "extra_info": info}
+    prompt = {"context": row["raw_prompt"]} if "raw_prompt" in row else {}  # as TRL's adapter has it
+    return {**prompt, **info, **row, "data_source": row.get("data_source"), "extra_info": info}
 
 
 def _target(truth: Any) -> str:

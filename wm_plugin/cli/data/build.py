@@ -24,6 +24,9 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
         help="rwml, word2world, a domain (mcp, search, ...), or the path of a file of your own",
     )
     parser.add_argument(
+        "--domain", metavar="NAME", help="with agentworld: the judge's guidance, if the prompts are a file of your own"
+    )
+    parser.add_argument(
         "--tokenizer",
         metavar="PATH",
         help="fine-tuning: write tokens and a mask, the same for both hosts; else: to count only",
@@ -62,6 +65,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         args.host,
         args.out,
         prompts=args.prompts,
+        domain=args.domain,
         tokenizer=args.tokenizer,
         max_tokens=args.max_tokens,
         turn_information=args.turn_information,

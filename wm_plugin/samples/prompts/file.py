@@ -32,7 +32,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.trajectories.draws import whole_number
 
-FAMILIES = ("rwml", "word2world", "mcp", "search", "terminal", "swe", "android", "web", "os")
+DOMAINS = ("mcp", "search", "terminal", "swe", "android", "web", "os")
+FAMILIES = ("rwml", "word2world", *DOMAINS)
 STAGES = ("rl", "sft", "cpt")
 PLACEHOLDERS = ("context", "history", "action", "observer", "answer", "masked")
 _DIALOGUE = """
@@ -109,6 +110,11 @@ class Prompts(BaseModel):
         for part, thinking in (("think", True), ("direct", False)):
             if self.tag and f"<{self.tag}>" not in self.answer(name, thinking):
                 raise ValueError(f"variant {name}, {part}: does not say that the prediction goes into <{self.tag}>")
+
+    @property
+    def domain(self) -> str:
+        """The domain of Qwen-AgentWorld that the prompts are for; empty for other prompts."""
+        return self.name if self.name in DOMAINS else ""
 
     def answer(self, variant: str, thinking: bool) -> str:
         """The `$answer` of a variant: its own, else the file's."""

@@ -1,0 +1,120 @@
+"""What came before an action, as a judge sees it: all of it where it fits the judge's model, else without the oldest turns.
+
+What describes the world (the task, its tools, the initial state, the simulation instruction) stands first and stays; the latest
+turns stay, too, whole, and a line says how much is left out between them. A cut that counted characters from the end would begin
+in the middle of a word and lose the description first.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+_TURN = re.compile(
+    r"[^\n]{1,200} \(turn ([0-9]{1,9})\):\n"
+)  # the heading of a block, as `trajectories.render` writes it
+Count = Callable[[str], int]
+
+
+def as_text(value: Any) -> str:
+    """A column's value as text for the judge: messages one after the other, other values as JSON."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    if _are_messages(value):
+        return "\n\n".join(map(_message, value))
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def fitted(value: Any, limit: int, count: Count = len) -> tuple[str, int]:
+    """A context of about `limit` or less by `count`, and how many characters of it are left out.
+
+    Args:
+        value: a text with the headings of `trajectories.render`, or messages. A text without such headings loses its middle.
+        limit: what may be shown. Neither a description of the world nor the turns are cut below half of it for the other.
+        count: characters, or tokens of a judge.
+    """
+    head, turns = _parts(value)
+    share = limit - _needed(turns, limit // 2, count)
+    first, left_out = _middle_cut(head, share, count)
+    room, start = limit - min(count(first), share), len(turns)  # notes are not counted
+    while start and (needed := count(turns[start - 1])) <= room:
+        room, start = room - needed, start - 1
+    shown = turns[start:]
+    if start and not shown:  # the latest turn alone is too long: its end shows the state that the action meets
+        start -= 1
+        last = _ending(turns[start], max(room, 1), count)
+        left_out += len(turns[start]) - len(last)
+        shown = [f"(cut here: {len(turns[start]) - len(last)} characters)\n{last}"]
+    earlier = sum(map(len, turns[:start]))
+    notes = [f"(left out here: {start} earlier turns, {earlier} characters)"] if start else []
+    return "\n\n".join(filter(None, [first, *notes, *shown])), left_out + earlier
+
+
+def _needed(turns: Sequence[str], most: int, count: Count) -> int:
+    """What the turns need, up to `most`."""
+    needed = 0
+    for turn in reversed(turns):
+        needed += count(turn)
+        if needed >= most:
+            return most
+    return needed
+
+
+def _parts(value: Any) -> tuple[str, list[str]]:
+    """What describes the world, and the turns."""
+    if _are_messages(value):
+        roles = [message["role"] for message in value]
+        heads = next((place for place, role in enumerate(roles) if role not in ("system", "developer")), len(roles))
+        return "\n\n".join(map(_message, value[:heads])), [_message(message) for message in value[heads:]]
+    groups: list[list[str]] = [[]]
+    number = ""
+    for block in as_text(value).split("\n\n"):
+        heading = _TURN.match(block)
+        if heading and heading[1] != number:
+            groups.append([])
+            number = heading[1]
+        groups[-1].append(block)
+    head, *turns = ["\n\n".join(group) for group in groups]
+    return head, turns
+
+
+def _are_messages(value: Any) -> bool:
+    return isinstance(value, Sequence) and all(isinstance(one, Mapping) and "role" in one for one in value)
+
+
+def _message(message: Mapping[str, Any]) -> str:
+    content = message.get("content")
+    text = content if isinstance(content, str) else "" if content is None else json.dumps(content, default=str)
+    return f"{message['role']}: {text}"
+
+
+def _middle_cut(text: str, limit: int, count: Count) -> tuple[str, int]:
+    """A text without so much of its middle that it fits, and the number of characters that are left out."""
+    if count(text) <= limit:
+        return text, 0
+    half = limit // 2
+    first, last = _beginning(text, half, count), _ending(text, limit - half, count)
+    left_out = len(text) - len(first) - len(last)
+    return f"{first}\n(cut here: {left_out} characters)\n{last}", left_out
+
+
+def _beginning(text: str, limit: int, count: Count) -> str:
+    """The longest beginning that fits, at the end of a line where there is one in its second half."""
+    text = text[: _longest(text, limit, count, lambda size: text[:size])]
+    line = text.rfind("\n")
+    return text[:line] if line > len(text) // 2 else text
+
+
+def _ending(text: str, limit: int, count: Count) -> str:
+    """The longest end that fits, from the beginning of a line where there is one in its first half."""
+    text = text[len(text) - _longest(text, limit, count, lambda size: text[len(text) - size :]) :]
+    line = text.find("\n")
+    return text[line + 1 :] if 0 <= line < len(text) // 2 else text
+
+
+def _longest(text: str, limit: int, count: Count, part: Callable[[int], str]) -> int:
+    """About the largest number of characters whose part fits: exact for characters, by a few tries for tokens."""
+    size = len(text)
+    while size and (used := count(part(size))) > limit:
+        size = min(size - 1, size * limit // used)
+    return size

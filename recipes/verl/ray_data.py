@@ -15,10 +15,10 @@ from typing import Any
 import ray
 
 from wm_plugin.trajectories import Trajectory, expand
-from wm_plugin.trajectories.filter import DEFAULT, Filter
+from wm_plugin.trajectories.filter import Filter
 from wm_plugin.trajectories.readers import PART, Part, parts, read_part
 
-FILTERS = tuple(name for name in DEFAULT if name != "duplicates")
+WITHOUT = ("duplicates",)
 
 
 def transitions(batch: dict[str, Any]) -> dict[str, list[str]]:
@@ -26,7 +26,7 @@ def transitions(batch: dict[str, Any]) -> dict[str, list[str]]:
     kept: dict[str, list[str]] = {"transition": []}
     for part in batch["part"]:
         rows = (row for row in read_part(part) if isinstance(row, Trajectory))
-        kept["transition"] += [transition.to_bytes().decode() for transition in expand(Filter(FILTERS)(rows))]
+        kept["transition"] += [transition.to_bytes().decode() for transition in expand(Filter(without=WITHOUT)(rows))]
     return kept
 
 

@@ -220,3 +220,73 @@ def test_mistakes_with_best(capsys, source, more, message):
     assert code == 2
     assert message in printed
     assert printed.count("\n") == 1
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("host", ["trl", "verl"])
+def test_best_by_a_judge_and_in_pairs_as_tokens(capsys, tmp_path, host):
+    """From trajectories to rows of tokens with thoughts, by a reasoner and a judge behind a real server."""
+    import pyarrow.parquet
+
+    from wm_plugin.tiny.judge import serving
+    from wm_plugin.tiny.policy import make_tokenizer
+
+    make_tokenizer().save_pretrained(tmp_path / "tokenizer")
+    write(grid_trajectories(6), tmp_path / "grid.jsonl")
+    out = tmp_path / "sft.parquet"
+    with serving(0) as url:
+        server = {"server": {"base_url": url, "model": "judge"}}
+        flags = {
+            "--prompts": "mcp",
+            "--server": url,
+            "--server-model": "reasoner",
+            "--judge": "rubric",
+            "--judge-args": json.dumps(server | {"scale": "unit"}),
+            "--compare": "reference",
+            "--compare-args": json.dumps(server),
+            "--threshold": 0.1,
+            "--host": host,
+            "--tokenizer": tmp_path / "tokenizer",
+            "--out": out,
+        }
+        arguments = [part for pair in flags.items() for part in pair]
+        code, result = run(capsys, "best", tmp_path / "grid.jsonl", *arguments, "--turn-information", "--json")
+    assert code == 0, result
+    rows = pyarrow.parquet.read_table(out).to_pylist()
+    assert 0 < len(rows) == result["rows"] == result["retained"] <= result["candidates"]
+    assert result["compared"] > 0
+    tokenizer = make_tokenizer()
+    mask = {"trl": "assistant_masks", "verl": "loss_mask"}[host]
+    for row in rows:
+        counted = tokenizer.decode([token for token, counts in zip(row["input_ids"], row[mask], strict=True) if counts])
+        assert counted.startswith("<think>\nThe session has shown ")
+        assert "</think>" in counted
+        assert "<predicted_observation>\n" in counted
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--judge-args", "{"), "--judge-args is no JSON"),
+        (("--judge-args", "[]"), "--judge-args is []; write an object"),
+        (("--judge-args", '{"stepp": 1}'), "rouge does not take these arguments"),
+        (("--compare", "refference"), "did you mean 'reference'"),
+        (("--max-tokens", "9"), "--max-tokens is 9; write a number >= 1, beside a --tokenizer"),
+    ],
+)
+def test_mistakes_with_the_judges_of_best(capsys, source, more, message):
+    arguments = ("best", source, "--out", source.parent / "best.jsonl", "--prompts", source.parent / "short.yaml")
+    arguments = (
+        *arguments,
+        "--judge",
+        "rouge",
+        "--threshold",
+        "0.1",
+        "--server",
+        "http://127.0.0.1:1/v1",
+        "--server-model",
+        "m",
+    )
+    code, printed = run(capsys, *arguments, *more)
+    assert code == 2
+    assert message in printed

@@ -1,11 +1,26 @@
-"""Qwen-AgentWorld on TRL: from rollouts through `wm data build` to what a judge is asked, byte for byte as on verl."""
+"""Qwen-AgentWorld on TRL: its recipes; and what a judge is asked about rollouts, byte for byte as on verl."""
 
 import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import datasets
+import pytest
+import yaml
 
 from support import agentworld
+from support.openai_server import OpenAIServer, careful
+from wm_plugin.samples.build import build
+from wm_plugin.tiny.__main__ import main as make_policy
+from wm_plugin.tiny.rollouts import main as make_rollouts
+from wm_plugin.trl import train
 from wm_plugin.trl.rewards import reward_functions
+
+RECIPES = Path(__file__).parents[2] / "recipes" / "trl"
+NAMES = ["agentworld_gspo", "agentworld_gspo_tiny"]
 
 
 def call(function, rows):
@@ -35,3 +50,114 @@ def test_a_row_without_a_context_shows_its_prompt():
         (function,) = reward_functions([agentworld.block(server)])
         call(function, [{"prompt": prompt, "target": "a"}])
         assert server.received == [agentworld.prompt_request()]
+
+
+def parsed(name, *flags):
+    on_cpu = ["--use_cpu", "true", "--bf16", "false", "--use_vllm", "false"]
+    return train.parse(["--config", str(RECIPES / f"{name}.yaml"), *on_cpu, *flags])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_recipe_is_gspo_with_the_rubric_and_rules(name):
+    script, config, _, _ = parsed(name)
+    assert (config.importance_sampling_level, config.loss_type, config.echo_coeff) == ("sequence", "grpo", 0.0)
+    (function,) = reward_functions(script.rewards)
+    assert function.reward.weights == (9.0, 1.0)  # the paper's
+    assert (function.reward.scale, function.reward.rubric.scale) == ("paper", "paper")
+    assert config.output_dir == f"runs/{name}"
+
+
+def test_the_large_recipe_takes_what_the_model_can_read():
+    script, config, model, _ = parsed("agentworld_gspo")
+    assert script.dataset_name == "runs/agentworld/data"
+    (block,) = script.rewards
+    assert block["kwargs"]["tag"] == "predicted_observation"
+    assert config.vllm_max_model_length == 28672 + config.max_completion_length
+    assert config.per_device_train_batch_size * 8 * config.gradient_accumulation_steps == 32 * config.num_generations
+    assert model.model_name_or_path == "Qwen/Qwen2.5-7B-Instruct"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_script_builds_what_the_recipe_reads(name, tmp_path):
+    """With programs on the path that only note how they are called."""
+    for program in ("python", "accelerate", "trl"):
+        path = tmp_path / "bin" / program
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f'#!/bin/sh\nprintf "%s\\n" {program} "$@"; echo "--"\n')
+        path.chmod(0o755)
+    variables = {
+        **os.environ,
+        "PATH": f"{path.parent}:{os.environ['PATH']}",
+        "TRAJECTORIES": "mine.jsonl",
+        "DOMAIN": "web",
+    }
+    command = [str(RECIPES / f"run_{name}.sh"), "--x", "a b"]
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True)
+    *preparations, last, _ = [call.strip().split("\n") for call in done.stdout.split("--\n")]
+    start = last.index("wm_plugin.trl.train")
+    assert last[start:] == ["wm_plugin.trl.train", "--config", str(RECIPES / f"{name}.yaml"), "--x", "a b"]
+    assert ("wm_plugin.tiny.judge" in last) is ("tiny" in name)
+    built = {call[call.index("--out") + 1]: call for call in preparations if "agentworld" in call}
+    folder = yaml.safe_load((RECIPES / f"{name}.yaml").read_text())["dataset_name"]
+    assert set(built) == {f"{folder}/train.jsonl", f"{folder}/test.jsonl"}
+    (expanded,) = [call for call in preparations if "one" in call and "expand" in call]
+    assert expanded[expanded.index("--turns") + 1] == "one"
+    if "tiny" not in name:
+        (filtered,) = [call for call in preparations if "filter" in call]
+        assert filtered[filtered.index("--domain") + 1] == "web"
+        assert all(call[call.index("--prompts") + 1] == "web" for call in built.values())
+
+
+def test_the_tiny_recipe_trains_with_a_judge(tmp_path, monkeypatch):
+    """Two steps from random weights, whose whole text is the prediction here: its form is learnt in WM-SFT."""
+    monkeypatch.chdir(tmp_path)
+    make_policy(["--out", "runs/rwml_sft_tiny", "--random", "--texts"])
+    Path("runs/agentworld_tiny/data").mkdir(parents=True)
+    prompts = str(RECIPES / "rwml_tiny_prompts.yaml")
+    for split, flags in (("train", []), ("test", ["--held-out"])):
+        make_rollouts(["--out", "rollouts.jsonl", "--environment", "sql", "--count", "8", *flags])
+        build(
+            "rollouts.jsonl",
+            "agentworld",
+            "trl",
+            f"runs/agentworld_tiny/data/{split}.jsonl",
+            prompts=prompts,
+            domain="mcp",
+        )
+    config = yaml.safe_load((RECIPES / "agentworld_gspo_tiny.yaml").read_text())
+    with OpenAIServer(careful) as server:
+        kwargs = config["rewards"][0]["kwargs"]
+        kwargs["tag"] = ""
+        kwargs["rubric"]["server"]["base_url"] = server.base_url
+        Path("config.yaml").write_text(yaml.safe_dump(config))
+        sizes = {"max_steps": 2, "eval_steps": 2, "max_completion_length": 8, "per_device_eval_batch_size": 8}
+        sizes |= {"per_device_train_batch_size": 8, "num_generations": 8, "eval_on_start": "false"}
+        flags = [part for name, value in sizes.items() for part in (f"--{name}", str(value))]
+        trainer, _ = train.build(["--config", "config.yaml", *flags])
+        trainer.train()
+        asked = [json.dumps(body) for body in server.bodies]
+    steps = [row for row in trainer.state.log_history if "loss" in row]
+    (evaluated,) = [row for row in trainer.state.log_history if "eval_reward" in row]
+    assert len(steps) == 2
+    for row, prefix in ((steps[0], ""), (evaluated, "eval_")):
+        assert row[f"{prefix}wm/hybrid/judged"] == 1.0
+        assert row[f"{prefix}wm/hybrid/rules/verified"] == 1.0
+        assert row[f"{prefix}wm/hybrid/context_cut"] == row[f"{prefix}wm/hybrid/failure_share"] == 0.0
+        assert 4.5 <= row[f"{prefix}reward"] < 25  # 5 from the rubric at least, where the rule does not hold
+    assert asked
+    assert all("run_query" in text and "# This environment: " in text for text in asked)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_tiny_recipe_runs_from_rollouts_by_its_script(tmp_path):
+    """WM-SFT, rows, the judge and a few steps, in one command."""
+    variables = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    variables["PYTHONPATH"] = str(RECIPES.parents[1])
+    flags = ["--max_steps", "3", "--eval_steps", "3", "--disable_tqdm", "true", "--json"]
+    command = ["bash", str(RECIPES / "run_agentworld_gspo_tiny.sh"), *flags]
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=800)
+    assert done.returncode == 0, done.stderr[-3000:]
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["steps"] == 3
+    assert any(row.get("wm/hybrid/judged", 0) > 0.5 for row in result["last"]), result

@@ -15,11 +15,17 @@ from wm_plugin.samples.build import build
 from wm_plugin.tiny.rollouts import main as make_rollouts
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "trl"
-NAMES = sorted(path.stem for path in RECIPES.glob("wm_sft_*.yaml"))
-FULL = {"wm_sft_agentworld": ("1e-05", 128, 2), "wm_sft_rwml": ("2e-06", 32, 2), "wm_sft_word2world": ("1e-05", 128, 5)}
-# one of them with each change: the scripts differ in the data that they build, which faster tests look at
+NAMES = sorted(path.stem for stage in ("cpt", "sft") for path in RECIPES.glob(f"wm_{stage}_*.yaml"))
+FULL = {
+    "wm_cpt_agentworld": ("1e-05", 128, 1),
+    "wm_sft_agentworld": ("1e-05", 128, 2),
+    "wm_sft_rwml": ("2e-06", 32, 2),
+    "wm_sft_word2world": ("1e-05", 128, 5),
+}
+SLOW = ("wm_sft_word2world_tiny", "wm_sft_agentworld_tiny")  # the second one has its data from a judge
+# two of them with each change: the scripts differ in the data that they build, which faster tests look at
 TINY = [
-    pytest.param(name, marks=pytest.mark.slow if name == "wm_sft_word2world_tiny" else pytest.mark.nightly)
+    pytest.param(name, marks=pytest.mark.slow if name in SLOW else pytest.mark.nightly)
     for name in NAMES
     if name not in FULL
 ]
@@ -44,7 +50,7 @@ def test_stock_trl_reads_the_recipe(name):
         rate, batch, epochs = FULL[name]
         assert (str(config.learning_rate), config.num_train_epochs) == (rate, epochs)
         assert config.per_device_train_batch_size * 8 * config.gradient_accumulation_steps == batch
-        assert model.model_name_or_path == "Qwen/Qwen2.5-7B-Instruct"
+        assert model.model_name_or_path.removesuffix("-Instruct") == "Qwen/Qwen2.5-7B"
         assert model.dtype == "float32"
 
 
@@ -68,6 +74,8 @@ def test_the_script_builds_what_the_recipe_reads(name, tmp_path):
         "PATH": f"{path.parent}:{os.environ['PATH']}",
         "TRAJECTORIES": "mine.jsonl",
         "DOMAIN": "mcp",
+        "CORPUS": "a.txt b.md",
+        **dict.fromkeys(("SERVER", "SERVER_MODEL", "JUDGE", "JUDGE_MODEL"), "x"),
     }
     script = RECIPES / f"run_{name}.sh"
     assert os.access(script, os.X_OK)
@@ -77,7 +85,9 @@ def test_the_script_builds_what_the_recipe_reads(name, tmp_path):
     *preparations, last, _ = [call.strip().split("\n") for call in done.stdout.split("--\n")]
     assert last[:4] == ["trl", "sft", "--config", str(RECIPES / f"{name}.yaml")]
     assert last[-2:] == ["--x", "a b"]
-    (built,) = [call for call in preparations if "build" in call]
+    (built,) = [call for call in preparations if "build" in call or "best" in call]
+    assert ("best" in built) is ("wm_sft_agentworld" in name)  # with thoughts
+    assert (built.count("--corpus") == (2 if name in FULL else 1)) is ("cpt" in name)
     config = yaml.safe_load((RECIPES / f"{name}.yaml").read_text())
     assert built[built.index("--out") + 1] == config["datasets"][0]["data_files"]
     assert built[built.index("--host") + 1] == "trl"
@@ -138,7 +148,7 @@ def test_every_tiny_recipe_learns_by_its_script(name, tmp_path):
     script = RECIPES / f"run_{name}.sh"
     done = subprocess.run([script], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr[-3000:]
-    (folder,) = (tmp_path / "runs").glob("wm_sft_*")
+    (folder,) = (tmp_path / "runs").glob("wm_*")
     assert (folder / "model.safetensors").exists()
     losses = [float(part.split("'")[3]) for part in done.stdout.split("{")[1:] if part.startswith("'loss'")]
     assert sum(losses[-5:]) / 5 < losses[0] - 1

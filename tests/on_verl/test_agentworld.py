@@ -1,7 +1,10 @@
-"""Qwen-AgentWorld on verl: from rollouts through `wm data build` to what a judge is asked, byte for byte as on TRL."""
+"""Qwen-AgentWorld on verl: its recipes; and what a judge is asked about rollouts, byte for byte as on TRL."""
 
 import asyncio
 import functools
+import os
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -11,16 +14,26 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import torch
+import yaml
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from tensordict import TensorDict
 from verl import DataProto
 from verl.trainer.ppo.reward import load_reward_manager
+from verl.trainer.ppo.utils import need_critic, need_reference_policy
+from verl.utils import config as verl_config
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
 from support import agentworld
 from support.agreement import read_tokenizer
+from support.run_on_verl import run_recipe
+from wm_plugin.tiny.__main__ import main as make_policy
+from wm_plugin.tiny.rollouts import main as make_rollouts
+from wm_plugin.verl.config import read_config
+from wm_plugin.verl.rewards import BatchedRewardManager
 
+RECIPES = Path(__file__).parents[2] / "recipes" / "verl"
+NAMES = ["agentworld_gspo", "agentworld_gspo_tiny"]
 TOKENIZER = read_tokenizer()  # of bytes: any text comes out as it went in
 
 
@@ -84,3 +97,89 @@ def test_a_row_without_a_context_shows_its_prompt(tmp_path):
     with agentworld.judge() as server:
         run(server, list(batches(tmp_path / "rows.parquet", tmp_path)), batched=True)
         assert server.received == [agentworld.prompt_request()]
+
+
+@functools.cache
+def composed(name, *overrides):
+    with initialize_config_module("wm_plugin.recipes.verl", version_base=None):
+        return compose(name, overrides=list(overrides))
+
+
+def leaves(values, prefix=()):
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from leaves(value, (*prefix, key))
+        else:
+            yield *prefix, key
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_key_exists(name):
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        known = compose("ppo_trainer")
+    values = yaml.safe_load((RECIPES / f"{name}.yaml").read_text())
+    for path in leaves({key: value for key, value in values.items() if key not in ("hydra", "defaults", "wm")}):
+        assert path[-1] in list(OmegaConf.select(known, ".".join(path[:-1]))), path
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_recipe_is_gspo_with_the_rubric_and_rules(name, tmp_path):
+    make_policy(["--out", str(tmp_path / "policy"), "--random", "--texts"])
+    made = composed(name, f"actor_rollout_ref.model.path={tmp_path / 'policy'}")
+    verl_config.validate_config(made, need_reference_policy(made), need_critic(made))
+    assert not read_config(made).objective.active
+    actor = made.actor_rollout_ref.actor
+    assert (actor.policy_loss.loss_mode, actor.loss_agg_mode) == ("gspo", "seq-mean-token-mean")
+    reward = BatchedRewardManager(made, TOKENIZER).batcher.reward.function
+    assert (reward.weights, reward.scale) == ((9.0, 1.0), "paper")  # the paper's
+    assert made.reward.num_workers == 1
+    if "tiny" not in name:
+        assert reward.tag == "predicted_observation"
+        assert actor.ppo_max_token_len_per_gpu >= made.data.max_prompt_length + made.data.max_response_length
+        assert made.wm.reward_batch > made.wm.reward.kwargs.rubric.server.concurrency
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_script_builds_what_the_recipe_reads(name, tmp_path):
+    """With programs on the path that only note how they are called."""
+    for program in ("python", "torchrun"):
+        path = tmp_path / "bin" / program
+        path.parent.mkdir(exist_ok=True)
+        path.write_text('#!/bin/sh\nprintf "%s\\n" "$@"; echo "--"\n')
+        path.chmod(0o755)
+    variables = {
+        **os.environ,
+        "PATH": f"{path.parent}:{os.environ['PATH']}",
+        "TRAJECTORIES": "mine.jsonl",
+        "DOMAIN": "web",
+    }
+    command = [str(RECIPES / f"run_{name}.sh"), "trainer.logger=[console, file]"]
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True)
+    *preparations, last, _ = [call.strip().split("\n") for call in done.stdout.split("--\n")]
+    ours = ["--config-path", "pkg://wm_plugin.recipes.verl", "--config-name", name, "trainer.logger=[console, file]"]
+    assert last[last.index("verl.trainer.main_ppo") :] == ["verl.trainer.main_ppo", *ours]
+    assert ("wm_plugin.tiny.judge" in last) is ("tiny" in name)
+    built = {call[call.index("--out") + 1] for call in preparations if "agentworld" in call}
+    made = composed(name)
+    assert built == {made.data.train_files, made.data.val_files}
+    (expanded,) = [call for call in preparations if "one" in call and "expand" in call]
+    assert expanded[expanded.index("--turns") + 1] == "one"
+
+
+@pytest.mark.slow
+def test_the_tiny_recipe_trains_with_a_judge(tmp_path):
+    """One step by the script from random weights, whose whole text is the prediction here: its form is learnt in WM-SFT."""
+    make_policy(["--out", str(tmp_path / "runs/rwml_sft_tiny/global_step_180/huggingface"), "--random", "--texts"])
+    make_rollouts(["--out", str(tmp_path / "runs/rwml_tiny/rollouts.jsonl"), "--environment", "sql", "--count", "40"])
+    short = (
+        "data.max_response_length=16",
+        "trainer.total_training_steps=1",
+        "trainer.test_freq=1",
+        "wm.reward.kwargs.tag=''",
+    )
+    done = run_recipe("agentworld_gspo_tiny", tmp_path, *short)
+    assert done.code == 0, done.output[-5000:]
+    (step,) = [step for step in done.steps if "actor/grad_norm" in step]
+    assert step["wm/hybrid/judged"] == step["wm/hybrid/rules/verified"] == 1.0
+    assert step["wm/hybrid/failure_share"] == 0.0
+    assert 4.5 <= step["critic/score/mean"] < 25  # 5 from the rubric at least, where the rule does not hold

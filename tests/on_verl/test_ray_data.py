@@ -32,6 +32,6 @@ def test_it_is_what_one_process_makes(cluster, tmp_path):
     (tmp_path / "b.json").write_text(json.dumps([row(number) for number in range(20)]))
     sources = [tmp_path / "a.jsonl", tmp_path / "b.json"]
     kept = (found for source in sources for found in read_rows(source) if isinstance(found, Trajectory))
-    alone = [transition.to_bytes().decode() for transition in expand(Filter(ray_data.FILTERS)(kept))]
+    alone = [transition.to_bytes().decode() for transition in expand(Filter(without=ray_data.WITHOUT)(kept))]
     assert len(alone) > 300
     assert [found["transition"] for found in ray_data.run(sources, size=1000).take_all()] == alone

@@ -27,8 +27,13 @@ from wm_plugin.tiny.rollouts import main as make_rollouts
 from wm_plugin.verl.sft import TokenisedSFTDataset
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "verl"
-NAMES = sorted(path.stem for path in RECIPES.glob("wm_sft_*.yaml"))
-FULL = {"wm_sft_agentworld": (1e-5, 128, 2), "wm_sft_rwml": (2e-6, 32, 2), "wm_sft_word2world": (1e-5, 128, 5)}
+NAMES = sorted(path.stem for stage in ("cpt", "sft") for path in RECIPES.glob(f"wm_{stage}_*.yaml"))
+FULL = {
+    "wm_cpt_agentworld": (1e-5, 128, 1),
+    "wm_sft_agentworld": (1e-5, 128, 2),
+    "wm_sft_rwml": (2e-6, 32, 2),
+    "wm_sft_word2world": (1e-5, 128, 5),
+}
 # one of them with each change: the scripts differ in the data that they build, which faster tests look at
 TINY = [
     pytest.param(name, marks=pytest.mark.slow if name == "wm_sft_word2world_tiny" else pytest.mark.nightly)
@@ -77,7 +82,7 @@ def test_verl_accepts_the_config(name):
     assert config.data.custom_cls.name == TokenisedSFTDataset.__name__
     if name in FULL:
         assert (config.optim.lr, config.data.train_batch_size, config.trainer.total_epochs) == FULL[name]
-        assert config.model.path == "Qwen/Qwen2.5-7B-Instruct"
+        assert config.model.path.removesuffix("-Instruct") == "Qwen/Qwen2.5-7B"
         assert config.data.train_batch_size % config.trainer.n_gpus_per_node == 0
 
 
@@ -101,6 +106,8 @@ def test_the_script_builds_what_the_recipe_reads(name, tmp_path):
         "PATH": f"{path.parent}:{os.environ['PATH']}",
         "TRAJECTORIES": "mine.jsonl",
         "DOMAIN": "mcp",
+        "CORPUS": "a.txt b.md",
+        **dict.fromkeys(("SERVER", "SERVER_MODEL", "JUDGE", "JUDGE_MODEL"), "x"),
     }
     script = RECIPES / f"run_{name}.sh"
     assert os.access(script, os.X_OK)
@@ -112,7 +119,9 @@ def test_the_script_builds_what_the_recipe_reads(name, tmp_path):
         *("-m", "verl.trainer.sft_trainer", "--config-path", "pkg://wm_plugin.recipes.verl", "--config-name", name),
         "trainer.logger=[console, file]",
     ]
-    (built,) = [call for call in preparations if "build" in call]
+    (built,) = [call for call in preparations if "build" in call or "best" in call]
+    assert ("best" in built) is ("wm_sft_agentworld" in name)  # with thoughts
+    assert (built.count("--corpus") == (2 if name in FULL else 1)) is ("cpt" in name)
     config = composed(name)
     assert built[built.index("--out") + 1] == config.data.train_files
     assert built[built.index("--host") + 1] == "verl"

@@ -65,6 +65,13 @@ def test_a_text_without_turns_loses_its_middle_at_ends_of_lines():
     assert all(len(line) == 8 for line in f"{first}\n{last}".split("\n"))
 
 
+def test_turns_of_demonstrations_belong_to_the_description():
+    shown = Context(task="Be a shell.", demonstrations=(history(1, 2),), simulation_instruction="No network.")
+    description = write_context(shown)
+    text, _ = fitted(joined(description, history(*range(50))), len(description) + 500)
+    assert text.startswith(f"{description}\n\n(left out here: 4")
+
+
 def test_messages_keep_the_systems_and_the_latest():
     said = [{"role": "user", "content": f"question {number}" * 9} for number in range(9)]
     text, left_out = fitted([{"role": "system", "content": "Be a shell."}, *said], 300)

@@ -135,3 +135,33 @@ def test_a_wrong_end_past_the_judges_window_is_not_scored_as_equal():
         assert equal == short == 25
         assert max(others) < 25
         assert reward.figures["beyond_window"] == 0.75
+
+
+def instructions(**columns):
+    with OpenAIServer(lambda body: verdict(4)) as server:
+        reward = RubricReward(of(server))
+        reward(["a"], ["b"], **{name: [value] for name, value in columns.items()})
+        return server.bodies[0]["messages"][0]["content"]
+
+
+def test_in_search_the_observation_is_the_absolute_reference():
+    """And nowhere does the judge read that values of what was there before are free (appendix D.3)."""
+    search, terminal = instructions(domain="search"), instructions(domain="terminal")
+    assert "absolute reference" in search
+    assert "absolute reference" not in terminal
+    assert "other values than the reference's are no mistake" in terminal
+    for excuse in ("pre-existing", "Pre-existing", "no mistake", "plausibility decide"):
+        assert excuse not in search
+        assert excuse not in instructions(domain="search", content_type="pre_existing")
+    assert "plausibility decide" in instructions(domain="terminal", content_type="pre_existing")
+    for text in (search, terminal):
+        assert text.count("# What has to match") == 1
+        assert "{matching}" not in text
+
+
+def test_a_prompt_of_ones_own_may_have_the_same_place(tmp_path):
+    (tmp_path / "own.md").write_text("Grade {this}.\n\n{matching}")
+    with OpenAIServer(lambda body: verdict(4)) as server:
+        RubricReward(of(server), prompt=str(tmp_path / "own.md"))(["a"], ["b"], domain=["search"])
+        text = server.bodies[0]["messages"][0]["content"]
+    assert text.startswith("Grade {this}.\n\n# What has to match\n\n`observed` is the absolute reference")

@@ -3,8 +3,9 @@
 import pytest
 
 from wm_plugin.errors import UserError
-from wm_plugin.trajectories.filter import DEFAULT, NAMES, TRAJECTORY_FILTERS, TURN_FILTERS, Filter
-from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Trajectory, Turn
+from wm_plugin.trajectories.failures import DOMAINS
+from wm_plugin.trajectories.filter import NAMES, TRAJECTORY_FILTERS, TURN_FILTERS, Filter
+from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Source, Trajectory, Turn
 
 
 def turn(action, observation=None, tool=None, actor="agent"):
@@ -26,7 +27,8 @@ def actions(trajectory):
 
 def test_the_registry_is_closed():
     assert set(NAMES) == {*TURN_FILTERS, *TRAJECTORY_FILTERS, "invalid_actions", "environment_failures", "duplicates"}
-    assert set(DEFAULT) == set(NAMES) - {"no_change"}
+    assert Filter().names == list(NAMES)
+    assert Filter(without=["duplicates"]).names == [name for name in NAMES if name != "duplicates"]
 
 
 def test_too_short():
@@ -58,22 +60,66 @@ def test_empty_actions():
     assert taken == {"empty_actions": 1}
 
 
-def test_of_retries_the_last_one_stays():
-    turns = (turn("get", "busy"), turn("get", "Error: 5"), turn("get", "ok"), turn("put", "failed"), turn("get", "x"))
-    (left,), taken = run("retries", turns)
-    assert [turn.observations[0].text for turn in left.turns] == ["ok", "failed", "x"]
-    assert taken == {"retries": 2}
+GARBAGE = "Error: invalid JSON in the arguments: Expecting value: line 1 column 9"
 
 
-def test_waiting_is_no_retry_and_an_error_flag_says_so_without_words():
-    waiting = (turn("wait", "You wait."), turn("wait", "You wait."))
-    flagged = Observation(kind="tool", text="5", error=True)
-    (left, other), taken = run(
-        "retries", waiting, (waiting[0].model_copy(update={"observations": (flagged,)}), waiting[1])
+def called(tool, arguments, text, **more):
+    action = Action(calls=(Call(name=tool, arguments=arguments),))
+    return Turn(action=action, observations=(Observation(kind="tool", text=text, tool=tool, call=0, **more),))
+
+
+def left_of(*turns):
+    (left,), _ = run("retries", turns)
+    return [turn.observations[0].text for turn in left.turns]
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        called("search", '{"query": ', GARBAGE),
+        called("search", {"q": "x"}, "Input validation error for search: 'query' is a required property"),
+        called("search", {"q": "x"}, "MCP error -32602: Invalid arguments for tool search"),
+        called("serch", {"query": "x"}, "Error: unknown tool 'serch'"),  # the corrected call has another name
+        called("search", '{"query": ', "failed", error=True),
+        turn("let me see", "Your output was not formatted correctly: no tool call found."),
+        called("search", {}, "Error executing tool: missing 1 required positional argument: 'query'"),
+    ],
+)
+def test_a_retry_cycle_leaves_what_came_out_of_it(garbage):
+    """Garbage, error, and the corrected call; also where the garbage was repeated first."""
+    corrected = called("search", {"query": "x"}, "3 results")
+    assert left_of(turn("a", "1"), garbage, corrected) == ["1", "3 results"]
+    assert left_of(garbage, garbage, corrected) == ["3 results"]
+    assert left_of(corrected, garbage) == ["3 results", garbage.observations[0].text]  # it was not tried again
+
+
+def test_what_a_working_environment_says_is_no_retry_cycle():
+    refused, missing = "curl: (7) Failed to connect: Connection refused", "cat: a: No such file or directory"
+    traceback = "Traceback (most recent call last):\nTypeError: f() missing 1 required positional argument: 'a'"
+    for text in (refused, missing, traceback, "Error: busy", "You wait."):
+        again = called("bash", {"command": "curl b"}, "ok")
+        assert left_of(called("bash", {"command": "curl a"}, text), again) == [text, "ok"]
+        assert left_of(called("bash", {"command": "curl b"}, text), again) == [text, "ok"]
+    other = called("list_files", {}, "a b")
+    assert left_of(called("search", '{"query": ', GARBAGE), other) == [GARBAGE, "a b"]  # given up, and learnt
+
+
+def test_what_had_an_effect_is_kept_with_a_garbage_call_beside_it():
+    both = called("write", {"path": "a"}, "written")
+    mixed = Turn(
+        action=Action(calls=(*both.action.calls, Call(name="search", arguments="{"))),
+        observations=(*both.observations, Observation(kind="tool", text=GARBAGE, tool="search", call=1)),
     )
-    assert len(left.turns) == 2
-    assert len(other.turns) == 1
-    assert taken == {"retries": 1}
+    assert left_of(mixed, called("search", {"query": "x"}, "3")) == ["written", "3"]
+
+
+def test_of_an_action_that_fails_again_in_the_same_words_the_last_stays():
+    polls = [turn("curl a", "Connection error") for _ in range(5)]
+    assert left_of(*polls, turn("curl a", "ok")) == ["Connection error", "ok"]
+    assert left_of(turn("wait", "You wait."), turn("wait", "You wait.")) == ["You wait.", "You wait."]
+    flagged = called("f", {}, "5", error=True)
+    assert left_of(flagged, flagged) == ["5"]
+    assert left_of(flagged, flagged.model_copy(update={"actor": "user"})) == ["5", "5"]
 
 
 def test_turns_that_change_nothing():
@@ -91,13 +137,78 @@ def test_invalid_actions(text):
     assert taken == {"invalid_actions": 1}
 
 
-@pytest.mark.parametrize("text", ["curl: connection refused", "HTTP 502 Bad Gateway", "the elevator is stuck"])
-def test_environment_failures_take_the_trajectory(text):
-    left, taken = run(
-        "environment_failures", (turn("a", "1"),), (turn("a", text), turn("b", "2")), failures=["elevator"]
+SCREEN = [
+    "Please complete the CAPTCHA to go on",
+    "verify you are human",
+    "HTTP 502",
+    "502 Bad Gateway",
+    "404 page not found",
+    "net::ERR_CONNECTION_REFUSED",
+    "screenshot could not be captured",
+    "FileNotFoundError: [Errno 2] No such file or directory: '/tmp/state_3.json'",
+    "  ",
+]
+
+
+def of_domain(domain, *turns):
+    return Trajectory(turns=turns, metadata={"domain": domain} if domain else {})
+
+
+@pytest.mark.parametrize("text", SCREEN)
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_environment_failures_are_of_screens(domain, text):
+    chosen = Filter()
+    left = list(chosen([of_domain(domain, turn("a", "1"), turn("b", text))]))
+    assert (left == []) is (domain in ("android", "web", "os"))
+    assert chosen.taken["environment_failures"] == (left == [])
+
+
+@pytest.mark.parametrize("domain", [*DOMAINS, None])
+def test_a_refused_connection_is_what_a_terminal_shows(domain):
+    text = "curl: (7) Failed to connect to localhost port 80: Connection refused"
+    made = of_domain(domain, turn("curl a", text), turn("ls", "b"))
+    assert list(Filter()([made])) == [made]
+
+
+def test_patterns_of_ones_own_are_for_every_domain():
+    for domain in ("terminal", "web", None):
+        left, taken = run(
+            "environment_failures", of_domain(domain, turn("a", "the elevator is stuck")), failures=["elevator"]
+        )
+        assert (left, taken) == ([], {"environment_failures": 1})
+
+
+def test_the_filters_of_some_domains_leave_the_others_alone():
+    tools = Context(action_space=({"name": "look"},))
+    for domain in (*DOMAINS, None):
+        made = of_domain(domain, turn("", "1", tool="fly"), turn("", "1", tool="look")).model_copy(
+            update={"context": tools}
+        )
+        chosen = Filter()
+        left = list(chosen([made]))
+        assert (chosen.taken["undeclared_tools"] == 1) is (domain in ("mcp", "swe"))
+        assert (chosen.taken["no_change"] == 1) is (domain in ("android", "web", "os"))
+        assert chosen.without_domain == (domain is None)
+        if domain in ("search", "terminal", None):
+            assert left == [made]
+
+
+def test_a_domain_comes_from_the_argument_the_row_or_its_format():
+    undeclared = of_domain("terminal", turn("", "1", tool="fly")).model_copy(
+        update={"context": Context(action_space=({"name": "look"},))}
     )
-    assert [actions(trajectory) for trajectory in left] == [["a"]]
-    assert taken == {"environment_failures": 1}
+    names = ["undeclared_tools"]
+    assert list(Filter(names)([undeclared])) == [undeclared]
+    assert list(Filter(names, domain="mcp")([undeclared])) == []
+    swe = undeclared.model_copy(update={"metadata": {}, "source": Source(format="sweagent", file="f", row=0)})
+    assert list(Filter(names)([swe])) == []
+    airline = undeclared.model_copy(
+        update={"metadata": {"domain": "airline"}}
+    )  # of another benchmark: none of the seven
+    assert list(Filter(names)([airline])) == []  # because it was asked for
+    assert list(Filter(["no_change", "duplicates"])([airline])) == [airline]
+    with pytest.raises(UserError, match="there is no domain 'shell'"):
+        Filter(domain="shell")
 
 
 def test_duplicates():

@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-_TURN = re.compile(
-    r"[^\n]{1,200} \(turn ([0-9]{1,9})\):\n"
-)  # the heading of a block, as `trajectories.render` writes it
+# Headings of blocks, as `trajectories.render` writes them: of a turn, and of the last part of the world's description.
+_TURN = re.compile(r"[^\n]{1,200} \(turn ([0-9]{1,9})\):\n")
+_LAST = "# Simulation instruction\n"
 Count = Callable[[str], int]
 
 
@@ -68,8 +68,10 @@ def _parts(value: Any) -> tuple[str, list[str]]:
         return "\n\n".join(map(_message, value[:heads])), [_message(message) for message in value[heads:]]
     groups: list[list[str]] = [[]]
     number = ""
-    for block in as_text(value).split("\n\n"):
-        heading = _TURN.match(block)
+    blocks = as_text(value).split("\n\n")
+    described = max((place for place, block in enumerate(blocks) if block.startswith(_LAST)), default=-1)
+    for place, block in enumerate(blocks):
+        heading = _TURN.match(block) if place > described else None  # demonstrations have turns, too
         if heading and heading[1] != number:
             groups.append([])
             number = heading[1]

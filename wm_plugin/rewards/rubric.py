@@ -1,7 +1,8 @@
 """The five-dimension rubric of Qwen-AgentWorld (sections 3.4.1 and 4.2): reward = mean of five scores from 1 to 5, times 5.
 
-The judge distinguishes deterministic, pre-existing and runtime content, with guidance for the domain. A row whose observation is
-marked as deterministic needs no judge: the prediction equals the observation or it does not.
+The judge distinguishes deterministic, pre-existing and runtime content, with guidance for the domain. In search it does not:
+there the real observation is the absolute reference (appendix D.3). A row whose observation is marked as deterministic needs no
+judge: the prediction equals the observation or it does not.
 """
 
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from wm_plugin.rewards.verdict import fields, number
 from wm_plugin.runtime.server import Server
 
 DIMENSIONS = ("format", "factuality", "consistency", "realism", "quality")
+_MATCHING = "{matching}"  # in the prompt: what has to match in the row's domain
 Scale = Literal["paper", "unit"]
 _CONTENT = {
     "deterministic": "",  # not sent to the judge
@@ -82,9 +84,10 @@ class RubricReward(JudgedReward):
         return self.reward(5.0 if match else 1.0)
 
     def _system(self, row: Row) -> str:
-        guide = self._guide(row.columns.get("domain") or self.domain)
-        content = _CONTENT[row.columns.get("content_type") or "mixed"]
-        return "\n\n".join(filter(None, (self.prompt, guide, content)))
+        domain = row.columns.get("domain") or self.domain
+        content = "" if domain in prompts.ABSOLUTE else _CONTENT[row.columns.get("content_type") or "mixed"]
+        prompt = self.prompt.replace(_MATCHING, prompts.matching(domain))
+        return "\n\n".join(filter(None, (prompt, self._guide(domain), content)))
 
     def _guide(self, domain: str) -> str:
         if domain not in self.guidance:

@@ -120,7 +120,7 @@ def _rows(
 ) -> Iterator[Row]:
     sft, single, reasons, index = KINDS[kind].form == "sft", KINDS[kind].single, report.exclusions.reasons, 0
     for sample in samples:
-        if not _is_unicode(sample):
+        if not is_unicode(sample):
             reasons["half a surrogate pair"] += 1
             continue
         tokens = tokeniser(sample) if tokeniser and sft else None
@@ -142,7 +142,7 @@ def _rows(
         index += 1
 
 
-def _is_unicode(sample: Sample) -> bool:
+def is_unicode(sample: Sample) -> bool:
     """Whether all texts can be encoded. Texts cut between UTF-16 units hold half surrogate pairs, which no tokenizer takes."""
     try:
         json.dumps([sample.messages, sample.columns], ensure_ascii=False).encode()

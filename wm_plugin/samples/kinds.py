@@ -170,14 +170,8 @@ def _transition_samples(
 ) -> Iterator[Sample]:
     """A sample per transition: the prompt that asks for its observation, and for fine-tuning also the answer."""
     sft = kind.form == "sft"
-    for transition in transitions:
+    for transition in informative(transitions, seed, exclusions) if informed else transitions:
         observation = transition.observation
-        if informed:
-            action = action_text(transition.action, observation.call)
-            where = f"{transition.trajectory}/{transition.turn}/{observation.call}"
-            if not _counts(action, observation.text, where, seed, exclusions):
-                exclusions.reasons["turn information"] += 1
-                continue
         try:
             answer = target(observation, prompts)
         except RowError as error:
@@ -196,6 +190,18 @@ def _transition_samples(
         if sft:
             messages = [*messages, {"role": "assistant", "content": answer}]
         yield Sample(messages, [sft and message is messages[-1] for message in messages], columns=columns)
+
+
+def informative(transitions: Iterable[Transition], seed: int, exclusions: Exclusions) -> Iterator[Transition]:
+    """The transitions whose observations count by turn information; the others are counted."""
+    for transition in transitions:
+        observation = transition.observation
+        action = action_text(transition.action, observation.call)
+        where = f"{transition.trajectory}/{transition.turn}/{observation.call}"
+        if _counts(action, observation.text, where, seed, exclusions):
+            yield transition
+        else:
+            exclusions.reasons["turn information"] += 1
 
 
 def _dialogue_samples(

@@ -1,7 +1,7 @@
 """Scores predictions against the real observations, by any reward."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -39,8 +39,8 @@ def score(
             for place, output in enumerate(outputs)
             if (prediction := extract(output, prompts.tag).prediction) is not None
         ]
-        columns = [_columns(transition, prompts.domain) for transition, _ in chunk]
-        truths = [_truth(transition, prompts) for transition, _ in chunk]
+        columns = [columns_of(transition, prompts.domain) for transition, _ in chunk]
+        truths = [truth(transition, prompts) for transition, _ in chunk]
         values = reward(
             [prediction for _, _, prediction in extracted],
             [truths[row] for row, _, _ in extracted],
@@ -57,7 +57,8 @@ def score(
             yield transition, outputs, row_scores
 
 
-def _columns(transition: Transition, domain: str) -> dict[str, Any]:
+def columns_of(transition: Transition, domain: str) -> dict[str, Any]:
+    """The columns that a reward gets with a transition's predictions."""
     return {
         "observer": transition.observation.kind,
         "tool": transition.observation.tool or "",
@@ -66,7 +67,7 @@ def _columns(transition: Transition, domain: str) -> dict[str, Any]:
     }
 
 
-def _truth(transition: Transition, prompts: Prompts) -> str:
+def truth(transition: Transition, prompts: Prompts) -> str:
     """The observation in the form of a prediction: extracted from the label that the prompts ask for."""
     try:
         label = extract(target(transition.observation, prompts), prompts.tag).prediction
@@ -75,17 +76,27 @@ def _truth(transition: Transition, prompts: Prompts) -> str:
     return transition.observation.text if label is None else label
 
 
-def real_valued(name: str, embedding_model: str | None = None, embedding_server: str | None = None) -> Reward:
+def real_valued(
+    name: str,
+    embedding_model: str | None = None,
+    embedding_server: str | None = None,
+    arguments: Mapping[str, Any] | None = None,
+) -> Reward:
     """A reward by name, as a real-valued similarity: the cosine and the ROUGE score without threshold and rounding.
 
-    `rwml` is ROUGE for tools' results and the cosine for everything else. The user's own reward is `package.module:NAME`; a class
-    is called without arguments.
+    `rwml` is ROUGE for tools' results and the cosine for everything else. The user's own reward is `package.module:NAME`.
+
+    Args:
+        arguments: of the reward as it is in trainers, which then is neither made real-valued nor given an embedding model.
 
     Raises:
         UserError: there is no such reward, or it needs a model that is not named.
     """
     from wm_plugin.rewards import REWARDS, EmbeddingReward, RougeReward
+    from wm_plugin.rewards.make import make
 
+    if arguments:
+        return make({"path": name, "kwargs": arguments})
     if name in ("rwml", "embedding"):
         embedding = EmbeddingReward(embedding_model, base_url=embedding_server) if embedding_model else None
         if name == "rwml":
@@ -100,7 +111,8 @@ def real_valued(name: str, embedding_model: str | None = None, embedding_server:
         return reward()  # type: ignore[no-any-return]
     except TypeError as error:
         raise UserError(
-            f"{name} cannot be made without arguments ({error}): name one that is made, like package.module:MY_REWARD"
+            f"{name} cannot be made without arguments ({error}): give them as JSON, or name one that is made, like "
+            "package.module:MY_REWARD"
         ) from None
 
 

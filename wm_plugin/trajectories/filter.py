@@ -11,20 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 
 from wm_plugin.errors import UserError, nearest
+from wm_plugin.trajectories.failures import DOMAINS, DOMAINS_OF, FAILURES, SCREENS, domain_of, retried
 from wm_plugin.trajectories.schema import Trajectory, Turn
 
-# Observations of a broken environment. Users add patterns with `failures`.
-FAILURES = (
-    r"connection (refused|reset)",
-    r"\b50[234] (bad gateway|service unavailable|gateway time-?out)",
-    r"sandbox (died|crashed)",
-)
 INVALID = (r"^nothing happens\.?$", r"^(unknown|invalid|illegal) action\b", r"^no known action matches")
-
-# After such an observation, the same action once more counts as a retry.
-_FAILED = re.compile(
-    r"\b(error|exception|traceback|fail(ed|ure)?|timed? ?out|try again|busy|unavailable)\b", re.IGNORECASE
-)
 
 
 def _too_short(trajectory: Trajectory) -> bool:
@@ -45,20 +35,8 @@ def _empty_actions(turns: Sequence[Turn]) -> list[Turn]:
 
 
 def _retries(turns: Sequence[Turn]) -> list[Turn]:
-    """Of an action that failed and was retried, only the last attempt stays, which left the world in its state.
-
-    Repeating an action that did not fail (to wait, to scroll) is not a retry.
-    """
-    return [turn for turn, after in zip_longest(turns, turns[1:]) if not _retried(turn, after)]
-
-
-def _retried(turn: Turn, after: Turn | None) -> bool:
-    failed = any(observation.error or _FAILED.search(observation.text) for observation in turn.observations)
-    return failed and after is not None and (turn.actor, _action_key(turn)) == (after.actor, _action_key(after))
-
-
-def _action_key(turn: Turn) -> object:
-    return turn.action.text, [(call.name, call.arguments) for call in turn.action.calls]
+    """Of a retry cycle (see `failures.retried`), only what came out of it stays, with the state that the world was in."""
+    return [turn for turn, after in zip_longest(turns, turns[1:]) if not retried(turn, after)]
 
 
 def _no_change(turns: Sequence[Turn]) -> list[Turn]:
@@ -84,30 +62,44 @@ TURN_FILTERS: dict[str, Callable[[Sequence[Turn]], list[Turn]]] = {
     "no_change": _no_change,
 }
 NAMES = (*TURN_FILTERS, "invalid_actions", "environment_failures", *TRAJECTORY_FILTERS, "duplicates")
-DEFAULT = tuple(name for name in NAMES if name != "no_change")  # no_change is for screens
 
 
 class Filter:
     """Filters trajectories. `taken` counts what each filter removed: turns for turn filters, trajectories for the others.
 
     Args:
-        names: the filters to apply, always in the order of `NAMES`.
-        failures: more patterns, beside `FAILURES`, of observations that show a broken environment. Each removes the trajectory.
+        names: the filters to apply, always in the order of `NAMES`; None for all.
+        without: filters that are not applied.
+        domain: of all trajectories, one of `failures.DOMAINS`; None: what each says itself. The filters in `failures.DOMAINS_OF`
+            leave trajectories of other domains alone. Where nothing tells a trajectory's domain, they act if `names` has them.
+        failures: patterns of observations that show a broken environment, beside `FAILURES` and in every domain. Each removes the
+            trajectory.
         invalid: more patterns, beside `INVALID`, of observations that answer an invalid action. Each removes the turn.
 
     Raises:
-        UserError: an unknown filter, or a pattern that is not a regular expression.
+        UserError: an unknown filter or domain, or a pattern that is not a regular expression.
     """
 
     def __init__(
-        self, names: Sequence[str] = DEFAULT, *, failures: Sequence[str] = (), invalid: Sequence[str] = ()
+        self,
+        names: Sequence[str] | None = None,
+        *,
+        without: Sequence[str] = (),
+        domain: str | None = None,
+        failures: Sequence[str] = (),
+        invalid: Sequence[str] = (),
     ) -> None:
-        for name in names:
+        if domain is not None and domain not in DOMAINS:
+            raise UserError(f"there is no domain {domain!r}{nearest(domain, DOMAINS)}")
+        self._domain, self._named = domain, names is not None
+        names = NAMES if names is None else names
+        for name in (*names, *without):
             if name not in NAMES:
                 raise UserError(f"there is no filter {name!r}{nearest(name, NAMES)}")
-        self.names = [name for name in NAMES if name in names]
+        self.names = [name for name in NAMES if name in names and name not in without]
         self.taken: Counter[str] = Counter()
-        self._failures = _pattern([*FAILURES, *failures])
+        self.without_domain = 0  # trajectories that say none, while a filter wants to know
+        self._failures, self._own_failures = _pattern(FAILURES), _pattern(failures) if failures else None
         self._invalid = _pattern([*INVALID, *invalid])
         self._digests: set[bytes] = set()
 
@@ -118,8 +110,16 @@ class Filter:
                 yield kept
 
     def _apply(self, trajectory: Trajectory) -> Trajectory | None:
+        domain = self._domain or domain_of(trajectory)
+        self.without_domain += not domain and any(name in DOMAINS_OF for name in self.names)
         for name in self.names:
-            if name in TURN_FILTERS or name == "invalid_actions":
+            if name == "environment_failures":
+                if self._fails(trajectory, domain):
+                    self.taken[name] += 1
+                    return None
+            elif not self._concerns(name, domain):
+                continue
+            elif name in TURN_FILTERS or name == "invalid_actions":
                 turns = (
                     self._valid(trajectory.turns) if name == "invalid_actions" else TURN_FILTERS[name](trajectory.turns)
                 )
@@ -131,9 +131,21 @@ class Filter:
                 return None
         return trajectory
 
+    def _concerns(self, name: str, domain: str) -> bool:
+        """Whether a filter is for trajectories of a domain."""
+        return name not in DOMAINS_OF or (domain in DOMAINS_OF[name] if domain else self._named)
+
+    def _fails(self, trajectory: Trajectory, domain: str) -> bool:
+        texts = [observation.text for _, _, observation in trajectory.observed()]
+        if self._own_failures is not None and any(map(self._own_failures.search, texts)):
+            return True
+        if not self._concerns("environment_failures", domain):
+            return False
+        # a screen always shows something: an empty one is a state that was not captured
+        missing = domain in SCREENS and not all(map(str.strip, texts))
+        return missing or any(map(self._failures.search, texts))
+
     def _takes(self, name: str, trajectory: Trajectory) -> bool:
-        if name == "environment_failures":
-            return any(self._failures.search(observation.text) for _, _, observation in trajectory.observed())
         if name == "duplicates":
             parts = [trajectory.context.to_bytes(), *(turn.to_bytes() for turn in trajectory.turns)]
             digest = hashlib.sha256(b"\n".join(parts)).digest()

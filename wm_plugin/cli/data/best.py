@@ -1,20 +1,26 @@
 """`wm data best`: the best of n outputs for each transition, to fine-tune on (Qwen-AgentWorld)."""
 
 import argparse
+import math
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wm_plugin.cli.data import predictor
 from wm_plugin.cli.data.support import progress
 from wm_plugin.errors import UserError, nearest
+from wm_plugin.untrusted import loads
+
+if TYPE_CHECKING:
+    from wm_plugin.samples.sample import Sample
 
 
 def add_parser(steps: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = steps.add_parser(
         "best",
         help="the best of n outputs a transition, to fine-tune on",
-        description="A model predicts each transition n times, a judge scores the predictions, and the best output is kept with "
-        "its reasoning, if it is good enough.",
+        description="A model predicts each transition n times, a judge scores the predictions, a second one may compare them in "
+        "pairs, and the best output is kept with its reasoning, if its score is good enough.",
     )
     parser.add_argument("source", metavar="SRC", help="transitions, as wm data expand writes them, or trajectories")
     parser.add_argument("--out", required=True, help="X.jsonl or X.parquet")
@@ -23,13 +29,29 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
     parser.add_argument("--prompts", required=True, help="a domain (mcp, search, ...), or a file of your own")
     parser.add_argument("--n", type=int, default=3, help="outputs a transition (default: 3)")
     parser.add_argument(
-        "--judge", required=True, metavar="REWARD", help="rouge, embedding, exact, ..., or package.module:NAME"
+        "--judge", required=True, metavar="REWARD", help="rubric, rouge, embedding, ..., or package.module:NAME"
     )
+    parser.add_argument("--judge-args", default="{}", metavar="JSON", help="its arguments, such as a rubric's server")
+    parser.add_argument(
+        "--compare",
+        metavar="REWARD",
+        help="reference, or package.module:NAME: compares the outputs in pairs (default: by score)",
+    )
+    parser.add_argument("--compare-args", default="{}", metavar="JSON", help="its arguments")
     parser.add_argument("--embedding-model", metavar="PATH", help="for the judges rwml and embedding")
     parser.add_argument("--embedding-server", metavar="URL", help="that has the embedding model; default: this process")
     parser.add_argument(
         "--threshold", type=float, required=True, metavar="SCORE", help="that the best output must reach"
     )
+    parser.add_argument(
+        "--turn-information",
+        action="store_true",
+        help="leave transitions out with the probability of their category, as build does",
+    )
+    parser.add_argument(
+        "--tokenizer", metavar="PATH", help="write tokens and a mask, the same for both hosts, as build does"
+    )
+    parser.add_argument("--max-tokens", type=int, metavar="N", help="leave longer samples out, and count them")
     predictor.add_arguments(parser)
     parser.add_argument("--seed", type=int, default=0)
     parser.set_defaults(run=run, show=show)
@@ -37,11 +59,16 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Counts of `transitions`, `candidates` (with a scored prediction) and `retained`; `retain_rate` of the candidates."""
+    """Counts of `transitions`, `candidates` (with a scored prediction), `compared` pairs and `retained`, and `rows` written;
+    `retain_rate` of the candidates."""
+    from wm_plugin.rewards.make import make
     from wm_plugin.samples import best, rows
+    from wm_plugin.samples.kinds import Exclusions, informative
     from wm_plugin.samples.predictions import Repeatable, predictions
     from wm_plugin.samples.prompts import load
     from wm_plugin.samples.scores import real_valued
+    from wm_plugin.samples.tokenize import Tokeniser
+    from wm_plugin.tokens.tokenizer import load_tokenizer
     from wm_plugin.trajectories.expand import transitions_in
     from wm_plugin.trajectories.outputs import check_apart
 
@@ -50,14 +77,26 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     if args.host not in rows.HOSTS:
         raise UserError(f"--host: there is no host {args.host!r}{nearest(args.host, rows.HOSTS)}")
     rows.check_rows_out(out, args.host, "sft")
-    check_apart([args.source, args.model, args.prompts, args.embedding_model], {"--out": out})
-    prompts, judge, report = (
-        load(args.prompts),
-        real_valued(args.judge, args.embedding_model, args.embedding_server),
-        best.Report(),
-    )
+    if args.max_tokens is not None and (args.max_tokens < 1 or args.tokenizer is None):
+        raise UserError(f"--max-tokens is {args.max_tokens}; write a number >= 1, beside a --tokenizer to count with")
+    check_apart([args.source, args.model, args.prompts, args.embedding_model, args.tokenizer], {"--out": out})
+    arguments = _arguments(args.judge_args, "--judge-args")
+    judge = real_valued(args.judge, args.embedding_model, args.embedding_server, arguments)
+    compare = None
+    if args.compare:
+        # a comparison that fails says nothing, where a trainer's reward would count it as lost
+        own = {"failed": math.nan} if args.compare == "reference" else {}
+        kwargs = own | _arguments(args.compare_args, "--compare-args")
+        compare = make({"path": args.compare, "kwargs": kwargs}, field="--compare")
+    prompts, report = load(args.prompts), best.Report()
+    tokeniser = Tokeniser(load_tokenizer(args.tokenizer, field="--tokenizer")) if args.tokenizer else None
+
+    def transitions() -> Any:
+        read = transitions_in(args.source)
+        return informative(read, args.seed, Exclusions()) if args.turn_information else read
+
     outputs = predictions(
-        Repeatable(lambda: transitions_in(args.source)),
+        Repeatable(transitions),
         predictor.make(args, args.model, thinking=True),
         prompts,
         k=args.n,
@@ -67,10 +106,38 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         stage=best.STAGE,
     )
     samples = best.best(
-        progress(outputs, "transitions"), judge, prompts, threshold=args.threshold, seed=args.seed, report=report
+        progress(outputs, "transitions"),
+        judge,
+        prompts,
+        threshold=args.threshold,
+        compare=compare,
+        seed=args.seed,
+        report=report,
     )
-    rows.write_rows((rows.sft_row(s, args.host, single=True) | s.columns for s in samples), out)
-    return {**report.as_dict(), "out": str(out)}
+    written = rows.write_rows(_rows(samples, args.host, tokeniser, args.max_tokens), out)
+    return {**report.as_dict(), "rows": written, "out": str(out)}
+
+
+def _rows(samples: "Iterable[Sample]", host: str, tokeniser: Any, max_tokens: int | None) -> Iterator[dict[str, Any]]:
+    """The rows of samples that can be written and are not too long."""
+    from wm_plugin.samples import rows
+    from wm_plugin.samples.build import is_unicode
+
+    for sample in filter(is_unicode, samples):
+        if tokeniser is None:
+            yield rows.sft_row(sample, host, single=True) | sample.columns
+        elif (tokens := tokeniser(sample)) and (max_tokens is None or len(tokens.ids) <= max_tokens):
+            yield rows.token_row(tokens, host)
+
+
+def _arguments(text: str, flag: str) -> dict[str, Any]:
+    try:
+        arguments = loads(text, strict=True)
+    except ValueError as error:
+        raise UserError(f"{flag} is no JSON: {error}") from None
+    if not isinstance(arguments, dict):
+        raise UserError(f"{flag} is {text:.100}; write an object of arguments by name")
+    return arguments
 
 
 def show(result: dict[str, Any]) -> None:
@@ -78,3 +145,7 @@ def show(result: dict[str, Any]) -> None:
         f"{result['out']}: {result['retained']} of {result['candidates']} transitions with a prediction are retained "
         f"({result['retain_rate']:.1%}); {result['transitions']} were asked for"
     )
+    if result["compared"]:
+        print(f"{result['compared']} pairs of outputs were compared")
+    if result["rows"] < result["retained"]:
+        print(f"{result['retained'] - result['rows']} are left out: too long, or with half a surrogate pair")

@@ -17,7 +17,12 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
     parser.add_argument("source", metavar="SRC", help="trajectories, or any format that convert reads")
     parser.add_argument("--out", required=True, help="X.jsonl or X.parquet")
     parser.add_argument(
-        "--filters", metavar="NAMES", help="separated by commas (default: all but no_change, which is for screens)"
+        "--filters", metavar="NAMES", help="separated by commas (default: all that are for a trajectory's domain)"
+    )
+    parser.add_argument(
+        "--domain",
+        metavar="NAME",
+        help="of SRC: mcp, search, terminal, swe, android, web or os (default: what each row says)",
     )
     parser.add_argument(
         "--failure", action="append", default=[], metavar="REGEX", help="an observation that means a failed world"
@@ -38,14 +43,15 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Counts of what is left, as from convert, and `taken`: the counts of each filter.
 
-    With `--mask-values`, `masked` counts results that became schemas; with `--profile`, `profiles` counts changed trajectories.
+    `without_domain` counts trajectories that the filters of some domains left alone, because nothing tells theirs. With
+    `--mask-values`, `masked` counts results that became schemas; with `--profile`, `profiles` counts changed trajectories.
     """
-    from wm_plugin.trajectories.filter import DEFAULT, Filter
+    from wm_plugin.trajectories.filter import Filter
     from wm_plugin.trajectories.readers import read
     from wm_plugin.trajectories.write import write
 
-    names = [name.strip() for name in args.filters.split(",") if name.strip()] if args.filters else DEFAULT
-    chosen = Filter(names, failures=args.failure, invalid=args.invalid)
+    names = [name.strip() for name in args.filters.split(",") if name.strip()] if args.filters else None
+    chosen = Filter(names, domain=args.domain, failures=args.failure, invalid=args.invalid)
     changed = {"masked": 0} if args.mask_values else {}
     changed |= {"profiles": 0} if args.profile else {}
     trajectories = _changed(
@@ -53,7 +59,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     )
     counts = write(trajectories, args.out, sources=[args.source])
     taken = {name: chosen.taken[name] for name in chosen.names}
-    return {**counts.as_dict(), "taken": taken, **changed, "out": args.out}
+    apart = {} if names else {"without_domain": chosen.without_domain}
+    return {**counts.as_dict(), "taken": taken, **apart, **changed, "out": args.out}
 
 
 def _changed(
@@ -78,6 +85,11 @@ def show(result: dict[str, Any]) -> None:
     print(f"{result['out']}: {result['trajectories']} trajectories, {result['transitions']} transitions are left")
     for name, count in result["taken"].items():
         print(f"  {name:<20} {count}")
+    if result.get("without_domain"):
+        print(
+            f"{result['without_domain']} trajectories name no domain: environment_failures and no_change (of screens) and "
+            "undeclared_tools (of mcp and swe) left them alone; --domain NAME says which it is"
+        )
     if "masked" in result:
         print(f"{result['masked']} results of tools are schemas now")
     if "profiles" in result:

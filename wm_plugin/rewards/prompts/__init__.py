@@ -9,6 +9,14 @@ PROMPTS = ("judge_binary", "judge_real", "reference", "rubric", "turing")
 DOMAINS = ("android", "general", "mcp", "os", "search", "swe", "terminal", "web")  # with guidance for the rubric
 
 
+ABSOLUTE = ("search",)  # domains in which the real observation is the reference for everything: no content is free
+
+
+def matching(domain: str) -> str:
+    """What the rubric asks to match in a domain."""
+    return ours("matching_search" if domain in ABSOLUTE else "matching")
+
+
 def load(name_or_path: str) -> str:
     """The text of a prompt. An argument with a `/` or the ending `.md` is a path.
 

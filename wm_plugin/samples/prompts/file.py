@@ -31,8 +31,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.trajectories.draws import whole_number
+from wm_plugin.trajectories.failures import DOMAINS
 
-DOMAINS = ("mcp", "search", "terminal", "swe", "android", "web", "os")
 FAMILIES = ("rwml", "word2world", *DOMAINS)
 STAGES = ("rl", "sft", "cpt")
 PLACEHOLDERS = ("context", "history", "action", "observer", "answer", "masked")

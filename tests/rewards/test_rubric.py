@@ -71,7 +71,8 @@ def system(body):
 def test_each_domain_has_its_guidance(domain):
     with OpenAIServer(lambda body: verdict(3)) as server:
         RubricReward(of(server))(["p"], ["t"], domain=[domain])
-    parts = [prompts.load("rubric"), prompts.ours(f"domain_{domain}"), prompts.ours("data")]
+    rubric = prompts.load("rubric").replace("{matching}", prompts.matching(domain))
+    parts = [rubric, prompts.ours(f"domain_{domain}"), prompts.ours("data")]
     assert system(server.bodies[0]) == "\n\n".join(parts)
 
 

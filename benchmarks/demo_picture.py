@@ -1,4 +1,4 @@
-"""Draws docs/images/forgetting.svg, the README's picture, of benchmarks/results/demo.json: a dot a seed, and a bar for their mean.
+"""Draws the README's picture, docs/images/forgetting.svg, of benchmarks/results/demo.json: a bar a mean, a dot a seed.
 
 python benchmarks/demo_picture.py
 """
@@ -19,9 +19,11 @@ PANELS = (
     ("ahead", "It can plan with what it foresees", "success when it looks ahead with itself"),
 )
 WIDTH, HEIGHT, TOP, FLOOR, PANEL, BAR = 860, 330, 84, 268, 430, 64
-STYLE = """text{font:14px system-ui,sans-serif;fill:#24292f}.title{font-size:17px;font-weight:600}.small{font-size:12.5px;fill:#57606a}
+STYLE = """text{font:14px system-ui,sans-serif;fill:#24292f}
+.title{font-size:17px;font-weight:600}.small{font-size:12.5px;fill:#57606a}
 .start{fill:#b6bec8}.alone{fill:#d1695b}.kept{fill:#2f7fc1}.dot{fill:#24292f;stroke:#fff}line{stroke:#8c959f}
-@media(prefers-color-scheme:dark){text{fill:#e6edf3}.small{fill:#9da7b3}.dot{fill:#e6edf3;stroke:#0d1117}.start{fill:#59636e}}"""
+@media(prefers-color-scheme:dark){text{fill:#e6edf3}.small{fill:#9da7b3}
+.dot{fill:#e6edf3;stroke:#0d1117}.start{fill:#59636e}}"""
 
 
 def draw(records: Sequence[dict[str, Any]]) -> str:

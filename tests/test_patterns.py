@@ -103,7 +103,6 @@ OURS = {
     "environments/textworld.py Engine.step 2": "the end of what the game prints, where digits are its count of moves",
     "environments/worlds.py _spec_of_class": "the docstring of a class of the user's",
     "evaluation/audit.py _PLACE": "a file of attacks, of ours or the user's",
-    "evaluation/report.py _svg": "a figure that matplotlib drew for us",
     "rewards/extract.py _NAME": "the tag in a reward's config",
     "rewards/rule_places.py regex": "RE2, which is linear: tests/rewards/test_rules.py tries the patterns of datasets",
     "samples/prompts/__init__.py _fill": "a template of prompts, of ours or the user's, before texts are filled in",

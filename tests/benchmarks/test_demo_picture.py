@@ -1,8 +1,9 @@
 import json
 from xml.etree import ElementTree
 
-import demo_picture
 import pytest
+
+import demo_picture
 
 
 def record(exact: float, ahead: float) -> dict:

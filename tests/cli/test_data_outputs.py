@@ -204,6 +204,7 @@ def test_what_a_killed_convert_left_is_removed(capsys, source):
     assert sorted(os.listdir()) == sorted([*before, "x.jsonl"])
 
 
+@pytest.mark.host  # the schemas of tools
 def test_a_folder_of_ones_own_beside_a_rollout_stays(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("x.work").mkdir()

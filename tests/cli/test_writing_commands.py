@@ -48,7 +48,8 @@ ROW = {
     ]
     * 3
 }
-EACH = [pytest.param(name, marks=pytest.mark.host if name == "masks" else ()) for name in COMMANDS]
+TRANSFORMERS = ("masks", "env rollout")  # tokenizers, and the schemas of tools
+EACH = [pytest.param(name, marks=pytest.mark.host if name in TRANSFORMERS else ()) for name in COMMANDS]
 
 
 def leaves(

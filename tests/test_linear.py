@@ -42,7 +42,7 @@ from wm_plugin.trajectories.values import mask_values, profile_to_context, schem
 from wm_plugin.untrusted import loads
 
 NIGHT = ENOUGH > 0.01
-LARGEST = 64_000 if NIGHT else 16_000
+LARGEST = 64_000 if NIGHT else 8_000
 UNITS = [
     "\n", " ", "\r\n", "\t", "\u200b", "̣́", "゙ﾟ", "\ud800", "\x00", "é", "a", "a ", "a b c d. ", "0", "1,",
     "{", "[", '["', '{"a":', '{"a":1},', "[1],", '"', "\\", '\\"', "1e9", "-aa", "<", "< ", "</", "<|", "&",

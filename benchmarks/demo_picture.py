@@ -1,4 +1,4 @@
-"""Draws the README's picture, docs/images/forgetting.svg, of benchmarks/results/demo.json: a bar a mean, a dot a seed.
+"""Draws the README's picture of benchmarks/results/demo.json, a bar a mean and a dot a seed, and writes the sentences below it.
 
 python benchmarks/demo_picture.py
 """
@@ -12,6 +12,8 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "demo.json"
 PICTURE = ROOT / "docs" / "images" / "forgetting.svg"
+README = ROOT / "README.md"
+BEGIN, END = "<!-- demo: begin -->", "<!-- demo: end -->"  # around the sentences in the README
 
 POLICIES = {"start": "before RL", "coeff 0": "RL alone", "coeff 1": "RL + world model"}
 PANELS = (
@@ -61,6 +63,31 @@ def alternative(records: Sequence[dict[str, Any]]) -> str:
     return ". ".join(means)
 
 
+def sentences(records: Sequence[dict[str, Any]]) -> str:
+    """What the picture shows, and what it does not, in ranges over the seeds."""
+
+    def ranged(policy: str, measure: str) -> str:
+        values = [record["figures"][policy][measure] for record in records]
+        return f"{min(values):.0%} to {max(values):.0%}"
+
+    alone, kept = "coeff 0", "coeff 1"
+    behind = fmean(record["figures"][alone]["success"] - record["figures"][kept]["success"] for record in records)
+    return (
+        f"A tiny policy in a grid world, {len(records)} seeds: before RL it predicts {ranged('start', 'exact')} of unseen next "
+        f"observations exactly, after RL alone {ranged(alone, 'exact')}, with the objective **{ranged(kept, 'exact')}**.\n"
+        f"When it looks ahead with itself it reaches the goal on {ranged(alone, 'ahead')} of unseen boards after RL alone, and on "
+        f"**{ranged(kept, 'ahead')}** with the objective.\nWithout looking ahead, success with the objective is {behind:.2f} "
+        f"{'lower' if behind > 0 else 'higher'} on average. Other machines give other figures: "
+        "[all seeds](benchmarks/results/demo.md)."
+    )
+
+
+def place(text: str, between: str) -> str:
+    """`text` with `between` between its two marks."""
+    before, _, rest = text.partition(BEGIN)
+    return f"{before}{BEGIN}\n{between}\n{END}{rest.partition(END)[2]}"
+
+
 def _bar(x: float, values: Sequence[float], style: str, name: str) -> list[str]:
     mean = fmean(values)
     parts = [
@@ -82,4 +109,6 @@ def _y(share: float) -> float:
 
 
 if __name__ == "__main__":
-    PICTURE.write_text(draw(json.loads(RESULTS.read_text())))
+    everything = json.loads(RESULTS.read_text())
+    PICTURE.write_text(draw(everything))
+    README.write_text(place(README.read_text(), sentences(everything)))

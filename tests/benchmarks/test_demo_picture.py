@@ -26,3 +26,4 @@ def test_bars_are_means_and_dots_are_seeds(seeds: int) -> None:
 def test_the_committed_picture_is_of_the_committed_figures() -> None:
     records = json.loads(demo_picture.RESULTS.read_text())
     assert demo_picture.PICTURE.read_text() == demo_picture.draw(records)
+    assert demo_picture.sentences(records) in demo_picture.README.read_text()

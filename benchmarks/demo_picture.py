@@ -75,8 +75,8 @@ def sentences(records: Sequence[dict[str, Any]]) -> str:
     return (
         f"A tiny policy in a grid world, {len(records)} seeds: before RL it predicts {ranged('start', 'exact')} of unseen next "
         f"observations exactly, after RL alone {ranged(alone, 'exact')}, with the objective **{ranged(kept, 'exact')}**.\n"
-        f"When it looks ahead with itself it reaches the goal on {ranged(alone, 'ahead')} of unseen boards after RL alone, and on "
-        f"**{ranged(kept, 'ahead')}** with the objective.\nWithout looking ahead, success with the objective is {behind:.2f} "
+        f"When it looks ahead with itself it reaches the goal on {ranged(alone, 'ahead')} of unseen boards after RL alone, "
+        f"and on **{ranged(kept, 'ahead')}** with the objective.\nWithout looking ahead, success with the objective is {behind:.2f} "
         f"{'lower' if behind > 0 else 'higher'} on average. Other machines give other figures: "
         "[all seeds](benchmarks/results/demo.md)."
     )

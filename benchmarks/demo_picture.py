@@ -76,9 +76,9 @@ def sentences(records: Sequence[dict[str, Any]]) -> str:
         f"A tiny policy in a grid world, {len(records)} seeds: before RL it predicts {ranged('start', 'exact')} of unseen next "
         f"observations exactly, after RL alone {ranged(alone, 'exact')}, with the objective **{ranged(kept, 'exact')}**.\n"
         f"When it looks ahead with itself it reaches the goal on {ranged(alone, 'ahead')} of unseen boards after RL alone, "
-        f"and on **{ranged(kept, 'ahead')}** with the objective.\nWithout looking ahead, success with the objective is {behind:.2f} "
-        f"{'lower' if behind > 0 else 'higher'} on average. Other machines give other figures: "
-        "[all seeds](benchmarks/results/demo.md)."
+        f"and on **{ranged(kept, 'ahead')}** with the objective.\n"
+        f"Without looking ahead, success with the objective is {abs(behind):.2f} {'lower' if behind > 0 else 'higher'} on "
+        "average. Other machines give other figures: [all seeds](benchmarks/results/demo.md)."
     )
 
 

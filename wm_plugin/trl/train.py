@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -198,13 +198,16 @@ def help_text(everything: bool) -> str:
     formatter = parser._get_formatter()
     formatter.add_usage(parser.usage, [], [])
     formatter.add_text("The file holds the same settings as the flags, as NAME: VALUE; a flag overrides it.")
-    sections = {
+    sections: dict[str, Iterable[str]] = {
         "environment, rewards and data": vars(WorldModelScriptArguments)["__annotations__"],
         "the objective": vars(WorldModelGRPOConfig)["__annotations__"],
     }
+    sections["the objective"] = [name for name in sections["the objective"] if name != "echo_guard"]  # reserved
     ours = {name for names in sections.values() for name in names}
     if everything:
-        sections["of TRL and transformers"] = [action.dest for action in parser._actions if action.dest not in ours]
+        sections["of TRL and transformers"] = [
+            action.dest for action in parser._actions if action.dest not in ours | {"echo_guard"}
+        ]
     for title, names in sections.items():
         formatter.start_section(title)
         formatter.add_arguments([action for action in parser._actions if action.dest in names])

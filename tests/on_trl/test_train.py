@@ -107,6 +107,7 @@ def test_help_shows_ours_first_and_trls_on_request(capsys):
     assert "wm train --help-all" in ours
     assert train.main(["--help-all"]) == 0
     everything = capsys.readouterr().out
+    assert "--echo_guard" not in ours + everything  # reserved
     assert everything.index("--reward_funcs") < everything.index("--echo_coeff") < everything.index("--learning_rate")
 
 
@@ -222,7 +223,7 @@ def test_a_config_file_that_is_not_there(capsys):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"echo_tools": ["mvoe"]}, "tools names 'mvoe'; did you mean 'move'?"),
+        ({"echo_tools": ["mvoe"]}, "tools: there is no tool 'mvoe'; did you mean 'move'?"),
         ({"temperature": 0.7}, "temperature is 0.7"),
         ({"environment": "gird"}, "environment: there is no 'gird'; did you mean 'grid'?"),
         ({"train_rows": "wm_plugin.environments.grid:dataset_row"}, "did you mean 'dataset_rows'?"),

@@ -280,11 +280,11 @@ def _environment(value: Any, reward: Any = None) -> Any:
         environment: type = ENVIRONMENTS.get(path)
         return environment if settings is None else rewarded(environment, **settings)
 
+    if isinstance(value, str) and not value.startswith("{"):
+        return load(value)
     if not isinstance(value, str | dict):
         raise UserError(f"environment is {shown(value)}; {_ENVIRONMENT}")
-    mapping = _mapping(value, "environment") if not isinstance(value, str) or value.startswith("{") else None
-    if mapping is None:
-        return load(value)
+    mapping = _mapping(value, "environment")
     for name, path in mapping.items():
         if not isinstance(path, str):
             raise UserError(f"environment.{name} is {shown(path)}; write a name (wm env list), or package.module:Class")

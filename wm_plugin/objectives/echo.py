@@ -144,7 +144,7 @@ class EchoConfig:
         object.__setattr__(self, "roles", _checked_names("roles", self.roles))
         for role in self.roles or ():
             if role not in ROLES:
-                raise UserError(f"roles names {role!r}{nearest(role, ROLES)}")
+                raise UserError(f"roles: there is no role {role!r}{nearest(role, ROLES)}")
         object.__setattr__(self, "turn_information", _checked_ratios(self.turn_information))
 
     @classmethod
@@ -274,7 +274,16 @@ def _parse_ratios(text: str) -> Any:
 
 def _require_number(name: str, value: Any, mend: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise UserError(f"{name} is {value!r}; {mend}")
+        write, mark, note = mend.partition(";")
+        raise UserError(f"{name} is {value!r}; {write}{', without quotes' if _is_number(value) else ''}{mark}{note}")
+
+
+def _is_number(text: Any) -> bool:
+    """Whether it is a text that is a number."""
+    try:
+        return isinstance(text, str) and math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def _require_choice(name: str, value: Any, choices: Any) -> None:

@@ -422,7 +422,7 @@ class WorldModelGRPOTrainer(WorldModelMixin, GRPOTrainer):
 
 def _resolve(world_model: EchoConfig | None, args: Any) -> EchoConfig | None:
     if world_model is not None and not isinstance(world_model, EchoConfig):
-        raise UserError(f"world_model is {world_model!r}; write EchoConfig(coeff=0.05)")
+        raise UserError(f"world_model is {world_model!r}; write world_model=EchoConfig(coeff=0.05)")
     if not isinstance(args, WorldModelGRPOConfig):
         return world_model
     fields = args.echo_fields_set()

@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 
@@ -92,6 +92,8 @@ class EchoConfig:
 
     alpha: InitVar[float | None] = None
 
+    coeff_given: ClassVar[bool] = True  # an instance's own, if nobody wrote its coefficient
+
     def __new__(cls, *args: Any, **values: Any) -> Self:
         """Refuse unknown names, and both names of the coefficient, in words."""
         known = {f.name for f in dataclasses.fields(cls)} | set(ALIASES)
@@ -99,7 +101,10 @@ class EchoConfig:
             raise UserError(f"EchoConfig has no field {name!r}{nearest(name, known)}")
         if values.get("alpha") is not None and (args or "coeff" in values):
             raise UserError("EchoConfig gets coeff twice (alpha is the same); keep one")
-        return super().__new__(cls)
+        config = super().__new__(cls)
+        if not args and "coeff" not in values and values.get("alpha") is None:
+            object.__setattr__(config, "coeff_given", False)
+        return config
 
     def __post_init__(self, alpha: float | None) -> None:
         if alpha is not None:

@@ -34,6 +34,8 @@ from wm_plugin.runtime.server import Completion, Failure, Server
 from wm_plugin.samples.kinds import KINDS
 from wm_plugin.trajectories.errors import RowError
 
+pytestmark = pytest.mark.slow  # they take a minute of the processor together
+
 
 def wm(*arguments: str) -> int:
     """Run the command here: an exit code of ours and one line of error, or none."""

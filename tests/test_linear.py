@@ -41,6 +41,8 @@ from wm_plugin.trajectories.turn_texts import categories
 from wm_plugin.trajectories.values import mask_values, profile_to_context, schema_of
 from wm_plugin.untrusted import loads
 
+pytestmark = pytest.mark.slow  # they take a minute of the processor together
+
 NIGHT = ENOUGH > 0.01
 LARGEST = 64_000 if NIGHT else 8_000
 UNITS = [

@@ -173,6 +173,7 @@ SLOW = [
 QUICK = [r"\s++", r"<a>[^<]{0,80}>", r"\d", r"(?:a|b)c", r"^\w+", r"(?m)^[^\n]*\n"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", SLOW)
 def test_the_texts_find_what_is_not_linear(source, monkeypatch):
     monkeypatch.setattr("support.timing.LONGEST", 0.2)

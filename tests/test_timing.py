@@ -38,6 +38,7 @@ def test_what_is_linear_passes(name):
     assert too_slow(LINEAR[name], repeated(" a")) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NOT_LINEAR)
 def test_what_is_not_fails_soon(name, monkeypatch):
     monkeypatch.setattr(timing, "LONGEST", 0.2)

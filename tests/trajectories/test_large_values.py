@@ -7,6 +7,7 @@ from itertools import chain
 
 import pytest
 
+from wm_plugin.errors import UserError
 from wm_plugin.trajectories import files, parquet
 from wm_plugin.trajectories.errors import RowError
 
@@ -141,6 +142,55 @@ def test_columns_of_a_parquet_file_come_as_they_are(tmp_path):
         },
         {"map": [], "words": "u", "codes": 7},
     ]
+
+
+LATEST = 2**62
+ODD_TIMES = {
+    "milliseconds": ("timestamp", "ms", LATEST),
+    "microseconds": ("timestamp", "us", LATEST),
+    "before all years": ("timestamp", "us", -LATEST),
+    "time of day": ("time64", "us", LATEST),
+    "day": ("date32", None, 2**31 - 1),
+    "unknown zone": ("timestamp", "us", 5),
+}
+
+
+@pytest.mark.parametrize("inside", ["", "list", "object", "map", "words"])
+@pytest.mark.parametrize("name", ODD_TIMES)
+def test_a_time_that_python_cannot_hold_costs_no_row(tmp_path, name, inside):
+    pyarrow = pytest.importorskip("pyarrow")
+    kind, unit, number = ODD_TIMES[name]
+    zone = ["Mars/Base"] if name == "unknown zone" else []
+    type = getattr(pyarrow, kind)(*([unit] if unit else []), *zone)
+    times = pyarrow.array([number, None, 0], pyarrow.int32() if kind == "date32" else pyarrow.int64()).view(type)
+    places = pyarrow.array([0, 1, 2, 3], pyarrow.int32())
+    column = {
+        "": lambda: times,
+        "list": lambda: pyarrow.ListArray.from_arrays(places, times),
+        "object": lambda: pyarrow.StructArray.from_arrays([times, pyarrow.array([1, 2, 3])], names=["t", "n"]),
+        "map": lambda: pyarrow.MapArray.from_arrays(places, pyarrow.array(["k"] * 3), times),
+        "words": times.dictionary_encode,
+    }[inside]()
+    table = pyarrow.table({"when": column, "flat": pyarrow.array(["a", "b", "c"])})
+    pytest.importorskip("pyarrow.parquet").write_table(table, tmp_path / "x.parquet")
+    rows = list(parquet.rows(tmp_path / "x.parquet"))
+    assert [row["flat"] for row in rows] == ["a", "b", "c"]
+    assert str(number) in json.dumps(rows[0])
+    if not zone:
+        assert str(number) not in json.dumps(rows[2])
+        assert "0" in json.dumps(rows[2])
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_two_columns_of_one_name_are_one_error(tmp_path, inside):
+    pyarrow = pytest.importorskip("pyarrow")
+    column = pyarrow.array(["x"])
+    table = pyarrow.Table.from_arrays([column, column], names=["messages", "messages"])
+    if inside:
+        table = pyarrow.table({"rows": table.to_struct_array()})
+    pytest.importorskip("pyarrow.parquet").write_table(table, tmp_path / "x.parquet")
+    with pytest.raises(UserError, match="x.parquet: two columns are named 'messages'; rename one of them"):
+        list(parquet.rows(tmp_path / "x.parquet", {"other"}))
 
 
 @pytest.mark.parametrize("depth", [30, 99, 3000])

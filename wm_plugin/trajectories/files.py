@@ -104,6 +104,8 @@ def head(path: Path) -> Head:
         raise UserError(f"{path}: the file is empty")
     line, _, rest = text.partition(b"\n")
     if text[:1] == b"[":
+        if rest.strip() and (later := _without_commas(path)):
+            return Head("lines", later)
         first = _first(path) if not isinstance(_loads(line), list) or not rest.strip() else None
         if first is not None or not (later := _later(path)):
             return Head("array", first)
@@ -336,6 +338,24 @@ def _later(path: Path, count: float = math.inf) -> dict[str, Any] | None:
         except (OSError, EOFError, zlib.error):
             pass  # reading the records reports the error
     return None
+
+
+def _without_commas(path: Path) -> dict[str, Any] | None:
+    """The last of the first rows, if most of them are lines and two follow each other without a comma: this is no array."""
+    plain = listed = 0
+    row = before = last = None
+    with open_file(path) as file:
+        try:
+            for line in islice((line.strip() for line, _ in _bounded(file) if not line.isspace()), 1, _ROWS + 1):
+                before, row = row, _loads(line) if line[:1] == b"{" else None
+                if isinstance(row, dict):
+                    plain += 1
+                    last = row if isinstance(before, dict) else last
+                else:
+                    listed += line[:1] == b"{" and line[-1:] == b"," and isinstance(_loads(line[:-1]), dict)
+        except (OSError, EOFError, zlib.error):
+            pass  # reading the records reports the error
+    return last if plain > listed else None
 
 
 def _first(path: Path) -> Any:

@@ -109,6 +109,12 @@ def test_a_row_of_a_parquet_file(tmp_path, text):
         ]
 
 
+def test_a_row_of_many_empty_lists(tmp_path):
+    few, many = ({"lists": [[]] * count, "messages": [{"role": "user"}]} for count in (100, 20_000 // 64))
+    write(tmp_path / "x.parquet", [few, many, few])
+    assert [isinstance(row, RowError) for row in parquet.rows(tmp_path / "x.parquet")] == [False, True, False]
+
+
 def test_columns_of_a_parquet_file_come_as_they_are(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     from datetime import datetime

@@ -253,7 +253,7 @@ def _load_whole(path: Path) -> Any:
     if len(text) > LARGEST:
         return None
     try:
-        return loads(Nesting().cut(text), levels=LEVELS + 1)  # `_checked` tells what was cut
+        return loads(Nesting().cut(text), levels=LEVELS + 1, values=LARGEST)  # `_checked` tells what was cut
     except ValueError:
         return None
 

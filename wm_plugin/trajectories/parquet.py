@@ -10,6 +10,7 @@ from wm_plugin.untrusted import LARGEST, LEVELS
 
 _ROWS = 64  # in memory at once; a row may hold a whole rollout
 _NUMBER = 8  # bytes
+_OBJECT = 64  # bytes that Python takes for an empty list; in the file it may take none
 _TOO_LARGE = f"a row of more than {LARGEST:,} bytes"
 
 
@@ -104,7 +105,7 @@ def _size(array: Any, pyarrow: Any) -> int:
         parts = [array.keys[first:last], array.items[first:last]]
     else:
         parts = array.flatten()  # of an object its columns, of lists all that is in them
-    return _NUMBER * len(array) + sum(_size(part, pyarrow) for part in (parts if isinstance(parts, list) else [parts]))
+    return _OBJECT * len(array) + sum(_size(part, pyarrow) for part in (parts if isinstance(parts, list) else [parts]))
 
 
 def _objects(table: Any, pyarrow: Any) -> list[dict[str, Any]]:

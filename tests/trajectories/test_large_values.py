@@ -9,7 +9,10 @@ import pytest
 
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories import files, parquet
+from wm_plugin.trajectories import write as write_module
 from wm_plugin.trajectories.errors import RowError
+from wm_plugin.trajectories.readers import read_rows
+from wm_plugin.untrusted import loads
 
 SMALL = {"messages": [{"role": "user", "content": "x"}]}
 LARGE = {
@@ -76,6 +79,19 @@ def test_a_line_of_a_compressed_file(tmp_path):
     blank = b" " * 10**6
     path.write_bytes(gzip.compress(b"\n".join([good, large + blank + good, blank, good])))
     assert outcomes(files.lines(path)) == [SMALL, "out of bounds", "out of bounds", SMALL]
+
+
+@pytest.mark.parametrize("broken", [b"\xff", b"\x00", b'"', b"["])
+def test_a_long_line_that_is_rejected_leaves_a_file_that_is_ours(tmp_path, monkeypatch, broken):
+    monkeypatch.setattr(write_module, "LARGEST", 20_000)
+    monkeypatch.setattr(write_module, "loads", partial(loads, largest=20_000))
+    good = json.dumps(
+        {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}] * 2}
+    ).encode()
+    (tmp_path / "x.jsonl").write_bytes(good + b"\n" + broken * 19_000 + b"\n")
+    for _ in range(2):
+        counts = write_module.write(read_rows(tmp_path / "x.jsonl"), tmp_path / "out.jsonl")
+        assert counts.rejected.total() == 1
 
 
 def write(path, rows, **options):

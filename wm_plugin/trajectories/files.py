@@ -25,7 +25,7 @@ _HEAD = 1 << 16  # bytes by which `head` tells the layout
 _EVENTS = 20_000  # of a document's parser, for the same purpose
 _ROWS = 20  # of an array, for the same purpose
 _BUFFER = 1 << 22  # bytes; ijson scans a long string from its start for every buffer
-_RAW = 1 << 10  # bytes of a line too long to be read that are kept with its rejection
+_RAW = 1 << 10  # bytes of a very long line that are kept with its rejection
 # What ijson and the file raise on a broken document.
 BROKEN = (ijson.JSONError, UnicodeDecodeError, RecursionError, OSError, EOFError, zlib.error, BoundsError)
 
@@ -315,7 +315,9 @@ def parse(row: int, line: bytes) -> Record:
         reason, kind = f"not JSON: {error.msg} at character {error.pos}", "not JSON"
     except ValueError as error:
         reason, kind = str(error), "out of bounds"
-    line = line[:_RAW] if len(line) > LARGEST else line
+    line = (
+        line[:_RAW] if len(line) > LARGEST // 8 else line
+    )  # escaped, the whole must still be read as one of our rejects
     return Record(row, error=RowError(reason, kind), raw=line.decode(errors="backslashreplace").rstrip("\r\n"))
 
 

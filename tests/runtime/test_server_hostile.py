@@ -23,6 +23,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.rewards.cache import ReplyCache
 from wm_plugin.rewards.embedding import EmbeddingReward
 from wm_plugin.runtime import replies, secrets
+from wm_plugin.runtime import server as server_module
 from wm_plugin.runtime.predict import ServerPredictor
 from wm_plugin.runtime.server import KINDS, Completion, Failure, Server
 
@@ -108,6 +109,16 @@ def test_a_reply_that_is_too_large_is_not_asked_for_again() -> None:
     with answering(lambda *request: asked.append(request) or (200, {}, [b"x" * 2000])) as url:
         Server(url, "judge", **QUICK | {"max_reply": 1999, "max_retries": 3}).complete([QUESTION])
         assert len(asked) == 1
+
+
+def test_a_reply_of_too_many_values_is_malformed(monkeypatch) -> None:
+    monkeypatch.setattr(server_module, "_MAX_VALUES", 1000)
+    for count, kind in ((400, Completion), (600, Failure)):
+        with answering(lambda *_, count=count: (200, {}, [good(more=[[]] * count)])) as url:
+            (answer,) = Server(url, "judge", **QUICK).complete([QUESTION])
+        assert isinstance(answer, kind)
+    assert answer.kind == "malformed"
+    assert "(more than 1,000 values)" in answer.message
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,8 @@ def test_reset_closes_the_last_database(environment: SqlEnvironment) -> None:
         ("\u0665", "5", False),
         ("1e1", "10", True),
         ("-.5", "-0.5", True),
+        ("1e999", "1e998", False),
+        ("9" * 400, "1e999", False),
         ("inf", "infinity", False),
         ("  ada", "Ada", True),
         ("Ada is right", "Ada", False),
@@ -494,6 +496,12 @@ def test_answers_of_any_type(environment: SqlEnvironment) -> None:
         environment.reset(database_seed=7, answer="42")
         environment.submit_answer(answer)  # type: ignore[arg-type]
         assert environment.success == right
+
+
+def test_true_is_no_number(environment: SqlEnvironment) -> None:
+    environment.reset(database_seed=7, answer="1")
+    environment.submit_answer(True)  # type: ignore[arg-type]
+    assert not environment.success
 
 
 def test_a_row_says_how_many_turns_and_a_bad_seed_is_refused(environment: SqlEnvironment) -> None:

@@ -70,8 +70,8 @@ def read_state(connection: sqlite3.Connection) -> State:
     Uncommitted changes are rolled back, and the connection is without its authorizer afterwards.
 
     Raises:
-        sqlite3.Error, MemoryError: a table takes more than `STATE_STEPS` or has more than `STATE_TEXT` characters (columns that are computed
-            can turn the megabyte of a database into gigabytes), or a column fails to compute.
+        sqlite3.Error, MemoryError: a table takes more than `STATE_STEPS` or has more than `STATE_TEXT` characters (columns that
+            are computed can turn the megabyte of a database into gigabytes), or a column fails to compute.
     """
     schema, left = _schema(connection), STATE_TEXT
     rows = {}

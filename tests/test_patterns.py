@@ -68,6 +68,7 @@ UNTRUSTED = {
     "rewards/extract.py _ENDS_BACKWARDS",
     "rewards/rouge.py _NUMBER",
     "rewards/rule_checks.py _NUMERAL",
+    "rewards/rule_checks.py _RUN",
     "rewards/rule_errors.py _KIND",
     "rewards/rule_errors.py _SIGN",
     "rewards/verdict.py _LIKE",

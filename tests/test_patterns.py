@@ -83,6 +83,7 @@ UNTRUSTED = {
     "rewards/verdict.py _NUMBER",
     "rewards/words.py _WORD",
     "runtime/command.py _one_line",
+    "runtime/secrets.py _ESCAPE",
     "runtime/secrets.py hold",
     "trajectories/filter.py _FAILED",
     "trajectories/filter.py _pattern 2",

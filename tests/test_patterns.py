@@ -75,11 +75,16 @@ UNTRUSTED = {
     "rewards/verdict.py _OPENS",
     "rewards/verdict.py _CLOSES",
     "rewards/verdict.py _THOUGHT",
+    "rewards/verdict.py _THOUGHT_LIKE",
+    "rewards/verdict.py _ENDING",
+    "rewards/verdict.py _QUOTED",
+    "rewards/verdict.py _BRACE_OR_KEY",
     "rewards/verdict.py _FENCE",
     "rewards/verdict.py _TRAILING_COMMA",
     "rewards/verdict.py _NUMBER",
     "rewards/words.py _WORD",
     "runtime/command.py _one_line",
+    "runtime/secrets.py _ESCAPE",
     "runtime/secrets.py hold",
     "trajectories/filter.py _FAILED",
     "trajectories/filter.py _pattern 2",
@@ -96,6 +101,7 @@ UNTRUSTED = {
 }
 # Patterns that only see what we or the user of this package wrote, and who that is.
 OURS = {
+    "cli/env/play.py _arguments": "the docstrings of an environment's tools",
     "environments/forth/machine.py DEFINITION": "the documentation that comes with gforth",
     "environments/forth/machine.py PRIMITIVE": "the documentation that comes with gforth",
     "environments/forth/machine.py MARKUP": "the documentation that comes with gforth",

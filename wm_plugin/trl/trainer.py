@@ -32,7 +32,7 @@ from wm_plugin.tokens.spans import SPAN_FIELD, ContentLocator, Ending, SpanError
 from wm_plugin.trl import support
 from wm_plugin.trl.callbacks import EndCallback, TurnBudgetCallback
 from wm_plugin.trl.config import WorldModelGRPOConfig
-from wm_plugin.trl.rollout import Rollouts, called
+from wm_plugin.trl.rollout import Rollouts, called, parsing_within_bounds
 from wm_plugin.trl.window import Window
 
 logger = logging.getLogger(__name__)
@@ -132,7 +132,8 @@ class WorldModelMixin(_Host):
         )
         if self._wm_budget is not None:
             self.max_tool_calling_iterations = self._wm_budget.turns if self.model.training else self._wm_budget.start
-        output = super()._generate_and_score_completions(inputs)
+        with parsing_within_bounds(self.processing_class):
+            output = super()._generate_and_score_completions(inputs)
         if self.environments:
             self._record_episodes(output.get("tool_mask"))
         if self._wm is not None:

@@ -35,11 +35,8 @@ MAX_REPLY = 1 << 24  # bytes
 _TRANSIENT = {408, 409, 425, 429}  # and every 5xx
 _MISCONFIGURED = {401, 403, 404}  # before any success: wrong key, address or model
 _MAX_EXCERPT = 1 << 16  # bytes that are read of an error's body
-<<<<<<< HEAD
 _MAX_VALUES = 1_000_000  # of an answer, as `untrusted.loads` counts them: its parsing holds up all others
-=======
 _MAX_WORDS = 1 << 10  # of a text, for a line of 200 characters
->>>>>>> h-j15
 _MALFORMED = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 _RECENT = 10_000  # number of latencies for mean and p95
 

@@ -52,11 +52,14 @@ def fields(reply: str, names: Sequence[str]) -> dict[str, Any]:
     value = _object(_tagged(reply, names))
     if value is None:
         return {}
-    inner = {key: part for key, part in value.items() if isinstance(part, dict) and key not in names}
-    holders = [key for key, part in {None: value, **inner}.items() if any(name in part for name in names)]
+    parts: dict[str | None, Any] = {
+        key: part for key, part in value.items() if isinstance(part, dict) and key not in names
+    }
+    parts[None] = value
+    holders = [key for key, part in parts.items() if any(name in part for name in names)]
     if len(holders) != 1 or holders[0] not in (None, *_HOLDERS):
         return {}
-    scores = inner.get(holders[0], value)
+    scores = parts[holders[0]]
     return {name: _score(scores[name]) for name in names} if all(name in scores for name in names) else {}
 
 

@@ -53,6 +53,7 @@ def test_a_call_without_a_name_is_refused():
         read_action({"tool_calls": [{"function": {}}]})
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("error", [RecursionError, ValueError, IndexError])
 def test_a_local_models_turn_that_does_not_parse_is_text(error):
     class Tokenizer:

@@ -320,7 +320,7 @@ def test_json_of_a_policy_is_the_policy_s_text():
 def test_a_pattern_that_looks_at_all_that_follows_has_bounded_work():
     rule = {"items": {"pattern": "(?:a.*b)|a", "values": ["a"], "measure": "recall", "least": 0.5}}
     start = time.process_time()
-    assert RuleReward(verifier=rule)(["a" * 400_000], ["a" * 100_000]) == [1.0]
+    assert RuleReward(verifier=rule)(["a" * 400_000], ["a" * 100_000]) == [0.0]  # the search was cut: nothing holds
     assert time.process_time() - start < 5
 
 

@@ -135,7 +135,7 @@ def _unfinished(path: Path, make: Callable[[str, Path], tuple[int, str]]) -> Ite
     prefix = f".wm-{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]}-"
     for left in path.parent.glob(f"{prefix}*{_SUFFIX}"):
         _remove_unlocked(left)
-    # an interrupt waits until there is a place from which the file will be removed
+    # an interrupt waits until there is a place from which the file will be removed, and while it is
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         try:
@@ -149,6 +149,7 @@ def _unfinished(path: Path, make: Callable[[str, Path], tuple[int, str]]) -> Ite
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             yield Path(name)
         finally:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             _remove(Path(name))
             os.close(descriptor)
     finally:

@@ -266,6 +266,29 @@ def test_best_by_a_judge_and_in_pairs_as_tokens(capsys, tmp_path, host):
         assert "<predicted_observation>\n" in counted
 
 
+def test_a_judge_that_fails_says_nothing(capsys, source):
+    """What it could not score is no candidate; a trainer's reward would give it the lowest score."""
+
+    def answer(body, count):
+        asked = body["messages"][-1]["content"]
+        if not asked.startswith("[[begin "):
+            text = random.Random(body["seed"]).choice(["good", "bad"])
+            return choices(f"<next_state>\n{text}\n</next_state>")
+        if "\nbad\n" in asked:
+            return 400, {"error": {"message": "no"}}
+        scores = dict.fromkeys(("format", "factuality", "consistency", "realism", "quality"), 5)
+        return choices(f"<final_evaluation>\n{json.dumps(scores)}\n</final_evaluation>")
+
+    out = source.parent / "best.jsonl"
+    with chat_server(answer) as there:
+        judge = {"server": {"base_url": there.url, "model": "j"}, "scale": "unit", "max_failure_share": 1.0}
+        arguments = ("best", source, "--out", out, "--prompts", source.parent / "short.yaml", "--n", "2", "--json")
+        arguments = (*arguments, "--judge", "rubric", "--judge-args", json.dumps(judge), "--threshold", "0.5")
+        code, result = run(capsys, *arguments, "--server", there.url, "--server-model", "m")
+    assert code == 0, result
+    assert 0 < result["candidates"] == result["retained"] < result["transitions"]
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [

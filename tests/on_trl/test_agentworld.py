@@ -34,7 +34,7 @@ def call(function, rows):
 
 def test_the_judge_is_asked_the_same_on_both_hosts(tmp_path):
     expected, scores = agentworld.measured(tmp_path)
-    assert expected == agentworld.stored()
+    assert agentworld.digest(expected) == agentworld.DIGEST
     for suffix in (".jsonl", ".parquet"):
         built = agentworld.build(tmp_path, "trl", suffix)
         rows = list(datasets.load_dataset(suffix[1:].replace("jsonl", "json"), data_files=str(built), split="train"))

@@ -88,6 +88,19 @@ def test_tokens_are_counted_by_the_counter():
     assert len(text) // 4 < 100
 
 
+def test_a_cut_takes_few_counts():
+    """Also of a text of many tokens whose rest has none, where shares of the length come near the limit in tiny steps."""
+    asked = []
+
+    def count(text):
+        asked.append(text)
+        return text.count("a")
+
+    text, _ = fitted("a\n" * 1000 + " " * 100_000, 999, count)
+    assert 990 <= text.count("a") <= 1002  # with those of the note
+    assert len(asked) < 60
+
+
 def test_the_judge_is_asked_with_what_fits_and_the_figure_says_so():
     context = joined(DESCRIPTION, history(*range(3000)))
     with OpenAIServer(lambda body: verdict(4)) as server:

@@ -1,12 +1,11 @@
 """One file of trajectories, what `wm data build --as agentworld` makes of it for either host, and what a judge is then asked.
 
-The folder agentworld_data/ holds the requests, byte for byte: tests of both hosts compare themselves with it. If they are meant
-to change: cd tests && PYTHONPATH=.. python -m support.agentworld
+Tests of both hosts compare the requests with those of the reward itself, byte for byte, and these with one digest: they run in
+different environments. If the requests are meant to change, so is the digest.
 """
 
+import hashlib
 import json
-import tempfile
-from pathlib import Path
 
 from support.openai_server import OpenAIServer, verdict
 from wm_plugin.cli import main
@@ -16,7 +15,7 @@ from wm_plugin.trajectories.expand import transitions_in
 from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Source, Trajectory, Turn
 from wm_plugin.trajectories.write import write
 
-FOLDER = Path(__file__).parent / "agentworld_data"
+DIGEST = "5e8b8c2bf52ddbc164779f7dfbdd8635260a07fefd802f0b691ab9fef0c0f969"  # of the requests of `measured`
 TAG = "predicted_observation"
 TOOLS = ({"type": "function", "function": {"name": "run", "parameters": {"type": "object"}}},)
 VERIFIERS = ({"regex": "total"}, {"state": {"path": "$.size"}}, None)
@@ -67,8 +66,8 @@ def requests(server):
     return sorted(server.received)
 
 
-def stored():
-    return sorted(path.read_bytes() for path in FOLDER.glob("request-*.json"))
+def digest(received):
+    return hashlib.sha256(b"\n".join(received)).hexdigest()
 
 
 def measured(folder):
@@ -91,10 +90,3 @@ def prompt_request():
     with judge() as server:
         HybridReward(**block(server)["kwargs"])([output("a")], ["a"], context=[prompt])
         return server.received[0]
-
-
-if __name__ == "__main__":
-    FOLDER.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as made:
-        for number, request in enumerate(measured(Path(made))[0]):
-            (FOLDER / f"request-{number}.json").write_bytes(request)

@@ -48,7 +48,17 @@ def test_it_guesses_from_what_the_session_has_shown(server):
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"[", b"[]", b"{}", b'{"messages": []}', b'{"messages": [1]}', b'{"messages": 3, "n": {}}']
+    "body",
+    [
+        b"",
+        b"[",
+        b"[]",
+        b"{}",
+        b'{"messages": []}',
+        b'{"messages": [1]}',
+        b'{"messages": 3, "n": {}}',
+        b'{"messages": [{"content": "a"}], "n": 1e999}',
+    ],
 )
 def test_what_is_no_question_is_an_error_of_the_request(server, body):
     request = urllib.request.Request(f"{server['base_url']}/chat/completions", data=body, method="POST")

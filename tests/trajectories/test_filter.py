@@ -163,6 +163,11 @@ def test_environment_failures_are_of_screens(domain, text):
     assert chosen.taken["environment_failures"] == (left == [])
 
 
+def test_what_stands_at_the_foot_of_a_form_is_no_challenge():
+    made = of_domain("web", turn("a", "Log in\nThis site is protected by reCAPTCHA"), turn("b", "Welcome"))
+    assert list(Filter()([made])) == [made]
+
+
 @pytest.mark.parametrize("domain", [*DOMAINS, None])
 def test_a_refused_connection_is_what_a_terminal_shows(domain):
     text = "curl: (7) Failed to connect to localhost port 80: Connection refused"

@@ -13,6 +13,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,6 +30,7 @@ from wm_plugin.tokens.tokenizer import load_tokenizer
 
 _WINDOW = 200  # the share of failures is taken over this many judged predictions
 _MIN_JUDGED = 20  # fewer cannot stop a run
+_COUNTS = 1024  # texts whose tokens are not counted again
 _CLOSING = f"The data ends here. Judge it as you were told, and end with your only verdict in <{TAG}>."
 _AGAIN = (
     f"The data ends here. A reply before this one could not be read: write <{TAG}> once, close it, put one JSON object and "
@@ -368,9 +370,9 @@ def _known(value: Any) -> Any:
 
 
 def _counter(name: str) -> Count:
-    """The number of tokens of a text, without special tokens."""
+    """The number of tokens of a text, without special tokens. Rows of one group have the same turns, one after the other."""
     tokenizer = load_tokenizer(name, field="tokenizer")
-    return lambda text: len(tokenizer(text, add_special_tokens=False).input_ids)
+    return lru_cache(_COUNTS)(lambda text: len(tokenizer(text, add_special_tokens=False).input_ids))
 
 
 def _excerpt(answer: Completion) -> str:

@@ -72,7 +72,8 @@ class _Handler(BaseHTTPRequestHandler):
                 reply({**body, "seed": [body.get("seed"), number]})
                 for number in range(min(int(body.get("n") or 1), _MOST))
             ]
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
+            self.close_connection = True  # the rest of the request may still come
             self._answer(400, {"error": {"message": f"no question: {error}"}})
             return
         choices = [

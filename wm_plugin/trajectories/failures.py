@@ -18,7 +18,7 @@ _FORMATS = {"sweagent": "swe"}  # formats whose trajectories are of one domain
 
 # Observations of a broken environment. Users add patterns with `failures`, for every domain.
 FAILURES = (
-    r"\b(re|h)?captcha\b",
+    r"(?<!protected by )\b(re|h)?captcha\b",  # not the line at the foot of a form
     r"\b(verify|confirm|prove)( that)? you('re| are) (a )?(human|not a robot)",
     r"\bunusual traffic\b",
     r"\bHTTP(/[0-9.]{1,3})?( error| status)?:? [45][0-9]{2}\b",

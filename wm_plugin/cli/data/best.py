@@ -1,6 +1,7 @@
 """`wm data best`: the best of n outputs for each transition, to fine-tune on (Qwen-AgentWorld)."""
 
 import argparse
+import inspect
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -80,13 +81,11 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     if args.max_tokens is not None and (args.max_tokens < 1 or args.tokenizer is None):
         raise UserError(f"--max-tokens is {args.max_tokens}; write a number >= 1, beside a --tokenizer to count with")
     check_apart([args.source, args.model, args.prompts, args.embedding_model, args.tokenizer], {"--out": out})
-    arguments = _arguments(args.judge_args, "--judge-args")
+    arguments = _arguments(args.judge, args.judge_args, "--judge-args")
     judge = real_valued(args.judge, args.embedding_model, args.embedding_server, arguments)
     compare = None
     if args.compare:
-        # a comparison that fails says nothing, where a trainer's reward would count it as lost
-        own = {"failed": math.nan} if args.compare == "reference" else {}
-        kwargs = own | _arguments(args.compare_args, "--compare-args")
+        kwargs = _arguments(args.compare, args.compare_args, "--compare-args")
         compare = make({"path": args.compare, "kwargs": kwargs}, field="--compare")
     prompts, report = load(args.prompts), best.Report()
     tokeniser = Tokeniser(load_tokenizer(args.tokenizer, field="--tokenizer")) if args.tokenizer else None
@@ -130,14 +129,20 @@ def _rows(samples: "Iterable[Sample]", host: str, tokeniser: Any, max_tokens: in
             yield rows.token_row(tokens, host)
 
 
-def _arguments(text: str, flag: str) -> dict[str, Any]:
+def _arguments(name: str, text: str, flag: str) -> dict[str, Any]:
+    """The arguments of a reward. A judge that fails says nothing here, where a trainer would count the lowest score."""
+    from wm_plugin.rewards import REWARDS
+    from wm_plugin.rewards.judge import JudgedReward
+
     try:
         arguments = loads(text, strict=True)
     except ValueError as error:
         raise UserError(f"{flag} is no JSON: {error}") from None
     if not isinstance(arguments, dict):
         raise UserError(f"{flag} is {text:.100}; write an object of arguments by name")
-    return arguments
+    reward = REWARDS.get(name)
+    judges = inspect.isclass(reward) and issubclass(reward, JudgedReward)
+    return {"failed": math.nan, **arguments} if judges else arguments
 
 
 def show(result: dict[str, Any]) -> None:

@@ -196,7 +196,8 @@ def test_a_user_s_own_prompt_still_has_the_notice_about_data(tmp_path):
 def test_every_prompt_is_loaded():
     folder = os.path.dirname(prompts.__file__)
     files = {name.removesuffix(".md") for name in os.listdir(folder) if name.endswith(".md")}
-    assert files == {*prompts.PROMPTS, "data", *(f"domain_{name}" for name in prompts.DOMAINS)}
+    parts = ("data", "matching", "matching_search")
+    assert files == {*prompts.PROMPTS, *parts, *(f"domain_{name}" for name in prompts.DOMAINS)}
     for name in prompts.PROMPTS:
         assert "<final_evaluation>" in prompts.load(name)
     for name in prompts.DOMAINS:

@@ -238,3 +238,16 @@ def test_mistakes():
         play(Silent(), {}, lambda *_: None, max_turns=1, host="ray")
     with pytest.raises(UserError, match="a message of the role 'assistant'"):
         play(Silent(), {"prompt": [{"role": "assistant", "content": ""}]}, lambda *_: None, max_turns=1)
+
+
+def test_who_is_observed_is_what_the_world_declares_and_the_agent_still_sees_a_tools_result():
+    from wm_plugin.environments import dialogue
+    from wm_plugin.trajectories.chat import chat
+
+    (row,) = dialogue.dataset_rows(1)
+    made = [call("message_user", text="Your email?"), call("get_order", order_id="1"), call("fly")]
+    played = replay(dialogue.DialogueEnvironment(), row, made)
+    assert [observation.kind for _, _, observation in played.observed()] == ["user", "tool", "tool"]
+    messages = chat(played.context, played.turns)
+    assert [message["role"] for message in messages[-6:]] == ["assistant", "tool"] * 3
+    assert messages[-5]["name"] == "message_user"

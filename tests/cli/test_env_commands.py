@@ -185,6 +185,7 @@ def test_a_users_own_class_passes(capsys):
     code, text, _ = run(capsys, "check", "own_world:GuessEnvironment", "--seeds", "3")
     assert code == 0
     assert "own_world:GuessEnvironment: ok" in text
+    assert "ok    observer: environment (guess)" in text
     assert "ok    other process: the same texts, byte for byte" in text
     assert "--    metrics: none: effective and invalid shares of actions are not reported" in text
     assert "--    expert: none beside the class" in text
@@ -198,7 +199,8 @@ def test_a_class_that_leaves_the_reward_to_the_trainer_is_legal_and_no_figure_of
     assert code == 0
     notes = {f["name"]: f["detail"] for f in result["checked"][0]["findings"] if f["state"] == "note"}
     assert notes["reward"].startswith("no get_reward: training needs a reward of the trainer's")
-    assert set(notes) == {"metrics", "end", "reward", "figures", "expert"}
+    assert notes["observer"].startswith("none declared: all that is observed counts as tools' results")
+    assert set(notes) == {"observer", "metrics", "end", "reward", "figures", "expert"}
     arguments = ("--policy", "random", "--count", 4, "--out", out, "--max-turns", 3)
     code, _, result = run(capsys, "rollout", name, *arguments, "--json")
     assert (code, result["episodes"], result["turns"]) == (0, 4, 3.0)

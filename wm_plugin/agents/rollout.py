@@ -10,9 +10,9 @@ import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Literal
 
-from wm_plugin.environments.kit.protocol import is_over, report, reward_of, tool_methods, tool_schema
+from wm_plugin.environments.kit.protocol import is_over, observers, report, reward_of, tool_methods, tool_schema
 from wm_plugin.errors import UserError
-from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Trajectory, Turn
+from wm_plugin.trajectories.schema import Action, Call, Context, Kind, Observation, Trajectory, Turn
 from wm_plugin.untrusted import loads
 
 Policy = Callable[[Trajectory, Any], Action | None]
@@ -23,7 +23,8 @@ HOSTS = ("trl", "verl")
 def play(environment: Any, row: Mapping[str, Any], policy: Policy, *, max_turns: int, host: Host = "trl") -> Trajectory:
     """One episode.
 
-    The calls of an action run in order; each gives an observation. A tool that does not exist, arguments that do not fit and
+    The calls of an action run in order; each gives an observation, of the kind that the environment's class declares for its tool
+    (see `protocol.observers`). A tool that does not exist, arguments that do not fit and
     exceptions give observations too, with `error` and the text of the host. The episode ends when the policy returns None or an
     action without a call, when the environment is `over`, or after `max_turns`.
 
@@ -63,6 +64,7 @@ def episode(
     tools = tool_methods(environment)
     if coroutines := [name for name, tool in tools.items() if inspect.iscoroutinefunction(tool)]:
         raise UserError(f"{path_of(environment)}: the tool {coroutines[0]!r} is asynchronous; play takes plain methods")
+    kinds = observers(type(environment))
     schemas = tuple(tool_schema(getattr(type(environment), name)) for name in tools)
     first = environment.reset(**{name: value for name, value in row.items() if name != "prompt"})
     trajectory = Trajectory(
@@ -75,7 +77,7 @@ def episode(
         action = yield trajectory
         if action is None:
             break
-        observations = tuple(_observe(tools, call, index, host) for index, call in enumerate(action.calls))
+        observations = tuple(_observe(tools, kinds, call, index, host) for index, call in enumerate(action.calls))
         turn = Turn(action=action, observations=observations)
         trajectory = trajectory.model_copy(update={"turns": (*trajectory.turns, turn)})
         if not action.calls:
@@ -104,9 +106,12 @@ def path_of(environment: Any) -> str:
     return f"{type(environment).__module__}:{type(environment).__qualname__}"
 
 
-def _observe(tools: Mapping[str, Callable[..., Any]], call: Call, index: int, host: Host) -> Observation:
+def _observe(
+    tools: Mapping[str, Callable[..., Any]], kinds: Mapping[str, Kind], call: Call, index: int, host: Host
+) -> Observation:
     text, failed = _run(tools, call, host)
-    return Observation(kind="tool", text=text, tool=call.name, call=index, error=failed)
+    # the host answers for a tool that does not exist
+    return Observation(kind=kinds.get(call.name, "tool"), text=text, tool=call.name, call=index, error=failed)
 
 
 def _run(tools: Mapping[str, Callable[..., Any]], call: Call, host: Host) -> tuple[str, bool]:

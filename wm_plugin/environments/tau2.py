@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import random
-from typing import Any
+from typing import Any, ClassVar
 
 from wm_plugin.environments.kit.counted import CountedEnvironment
 from wm_plugin.environments.kit.customer import key_variable
@@ -46,6 +46,7 @@ class Tau2Environment(CountedEnvironment):
     `call_tool` as a whole.
     """
 
+    observer: ClassVar = {"message_user": "user"}
     irreversible = ("call_tool", "finish")
     _lost = 0
 

@@ -18,6 +18,7 @@ from wm_plugin.environments.kit.protocol import (
     Chooser,
     ToolCall,
     missing_columns,
+    observers,
     tool_methods,
     tool_names,
     tool_schema,
@@ -25,6 +26,7 @@ from wm_plugin.environments.kit.protocol import (
 from wm_plugin.environments.specs import SPECS, EnvironmentSpec
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.registry import import_object
+from wm_plugin.trajectories.schema import Kind
 
 WORDS = ("", "1", "yes", "look", "north", "the door")  # a wanderer's arguments for parameters of type text
 
@@ -64,6 +66,11 @@ class World:
     def irreversible(self) -> tuple[str, ...]:
         """The tools whose effect nothing takes back, as the class declares them."""
         return tuple(getattr(self.environment, "irreversible", ()))
+
+    @property
+    def observers(self) -> dict[str, Kind]:
+        """What is observed after a call of each tool; see `protocol.observers`."""
+        return observers(self.environment)
 
     def missing(self) -> list[str]:
         """What must be installed before it can be played; see `Needs.missing`."""

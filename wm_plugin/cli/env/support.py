@@ -20,17 +20,26 @@ def add_row_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--held-out", action="store_true", help="rows that nothing should be trained on")
 
 
+def named(name: str) -> "World":
+    """The environment of this name or dotted path.
+
+    Raises:
+        UserError: there is none.
+    """
+    from wm_plugin.environments.worlds import load
+
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # a console script does not look for modules in the working directory
+    return load(name)
+
+
 def find(name: str) -> "World":
     """The environment of this name or dotted path, ready to be played.
 
     Raises:
         UserError: there is none, or something that it needs is not installed.
     """
-    from wm_plugin.environments.worlds import load
-
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # a console script does not look for modules in the working directory
-    world = load(name)
+    world = named(name)
     if missing := world.missing():
         raise UserError(f"{name} needs {' and '.join(missing)}")
     return world

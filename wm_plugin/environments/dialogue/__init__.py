@@ -10,7 +10,7 @@ server, which the row's columns `user_url` and `user_model` name, so that the da
 
 import random
 import sqlite3
-from typing import Any
+from typing import Any, ClassVar
 
 from wm_plugin.environments.dialogue import world
 from wm_plugin.environments.dialogue.policies import expert, wanderer
@@ -43,6 +43,7 @@ class DialogueEnvironment(CountedEnvironment):
     A call is effective when it shows or changes something new.
     """
 
+    observer: ClassVar = {"message_user": "user"}
     irreversible = ("cancel_order", "change_address", "exchange_item", "refund_item", "finish")
     _lost = 0
 

@@ -36,6 +36,7 @@ class DocsEnvironment(CountedEnvironment):
     A call is effective when it has a result and is not a repetition; the answer always is.
     """
 
+    observer = "tool"
     irreversible = ("finish",)
 
     def _begin(self) -> None:

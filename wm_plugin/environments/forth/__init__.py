@@ -52,6 +52,7 @@ class ForthEnvironment(CountedEnvironment):
     submits other code than before, or is new and ends without an error.
     """
 
+    observer = "tool"
     _lost = 0
 
     def __init__(self) -> None:

@@ -39,6 +39,7 @@ class ShopEnvironment(CountedEnvironment):
     `success` is a reward of 1. An action is effective when it changes the page or a choice of an option.
     """
 
+    observer = "environment"
     irreversible = ("buy",)
 
     def __init__(self) -> None:

@@ -59,6 +59,7 @@ class SqlEnvironment(CountedEnvironment):
     A call is effective when it changes the database, or when its result is new and no error.
     """
 
+    observer = "tool"
     irreversible = ("submit_answer",)
 
     def __init__(self) -> None:

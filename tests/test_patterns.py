@@ -81,6 +81,7 @@ UNTRUSTED = {
     "runtime/command.py _one_line",
     "runtime/secrets.py hold",
     "trajectories/filter.py _FAILED",
+    "trajectories/filter.py _SOME",
     "trajectories/filter.py _pattern 2",
     "trajectories/readers/agentworldbench.py _ACTION",
     "trajectories/readers/chatml.py _FUNCTION",

@@ -251,3 +251,30 @@ def test_who_is_observed_is_what_the_world_declares_and_the_agent_still_sees_a_t
     messages = chat(played.context, played.turns)
     assert [message["role"] for message in messages[-6:]] == ["assistant", "tool"] * 3
     assert messages[-5]["name"] == "message_user"
+
+
+def test_a_rollout_says_what_its_world_counted_as_invalid():
+    made = [
+        call("move", direction="R; X; R"),
+        call("move", direction="nowhere"),
+        call("fly"),
+        call("move", direction="R"),
+    ]
+    played = replay(maze.MazeEnvironment(), {"prompt": "", "board": LEVEL}, made)
+    counts = [(one.data["invalid"], one.data["actions"]) for _, _, one in played.observed()]
+    assert counts == [(1, 3), (1, 1), (1, 1), (0, 1)]
+    from wm_plugin.trajectories.filter import Filter
+
+    (left,) = Filter(["invalid_actions"])([played])
+    assert [turn.action for turn in left.turns] == [made[0], made[3]]
+    assert [one.data.get("target", True) for _, _, one in left.observed()] == [False, True]
+
+
+def test_a_task_is_the_same_whoever_plays_its_customer():
+    from wm_plugin.agents.rollout import task_of
+
+    row = {"prompt": "", "seed": 3}
+    assert task_of(row) == task_of(row | {"user_url": "http://a/v1", "user_model": "a"}) != task_of({**row, "seed": 4})
+    assert task_of({"domain": "retail", "task_id": "7", "user_model": "a"}) == "retail/7"
+    assert task_of({"task_id": 0}) == "0"
+    assert task_of(row | {"task_id": None}) == task_of({**row, "task_id": None})

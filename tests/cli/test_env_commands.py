@@ -147,6 +147,31 @@ def test_rollouts_and_their_summary(tmp_path, capsys):
     assert (tmp_path / "kept" / "manifest.json").exists()
 
 
+def test_several_rollouts_of_a_task_have_its_id_and_draws_of_their_own(tmp_path, capsys):
+    def rollouts(name, *options):
+        out = tmp_path / name
+        flags = ("--policy", "random", "--count", 3, "--per-task", 2, "--out", out, "--seed", 5, *options)
+        code, text, _ = run(capsys, "rollout", "grid", *flags)
+        assert code == 0
+        assert text.startswith(f"{out}: 6 episodes of grid (3 tasks); success ")
+        return list(read(out))
+
+    first, same, other = (
+        rollouts("a.jsonl"),
+        rollouts("b.jsonl", "--sampling-seed", 5),
+        rollouts("c.jsonl", "--sampling-seed", 6),
+    )
+    tasks = [trajectory.task_id for trajectory in first]
+    assert tasks[::2] == tasks[1::2]
+    assert len(set(tasks)) == 3
+    assert first[0].context == first[1].context
+    assert any(one.turns != two.turns for one, two in zip(first[::2], first[1::2], strict=True))
+    assert [trajectory.source.row for trajectory in first] == list(range(6))
+    assert same == first
+    assert [trajectory.task_id for trajectory in other] == tasks
+    assert [trajectory.turns for trajectory in other] != [trajectory.turns for trajectory in first]
+
+
 def test_rollouts_of_a_server_that_is_down_are_named_and_the_exit_code_is_1(tmp_path, capsys):
     with OpenAIServer(lambda _: "", faults=lambda _: "503") as served:
         arguments = ["--policy", served.base_url, "--model", "m", "--count", 2, "--out", tmp_path / "x.jsonl"]
@@ -240,6 +265,14 @@ def test_a_class_that_does_not_fails_with_a_line_for_each_reason(capsys):
         (("play", "taxi", "--held-out", "--row", "80"), "60 held-out start states"),
         (("rollout", "grid", "--policy", "expret", "--count", "1", "--out", "x.jsonl"), "did you mean 'expert'?"),
         (("rollout", "grid", "--policy", "random", "--count", "0", "--out", "x.jsonl"), "--count is 0"),
+        (
+            ("rollout", "grid", "--policy", "random", "--count", "1", "--per-task", "0", "--out", "x.jsonl"),
+            "--per-task is 0",
+        ),
+        (
+            ("rollout", "grid", "--policy", "random", "--count", "9999", "--per-task", "9999", "--out", "x.jsonl"),
+            "--count times --per-task is 99980001; write a number up to 1,000,000",
+        ),
         (("rollout", "grid", "--policy", "random", "--count", "1", "--out", "x.txt"), "ends in .jsonl or .parquet"),
         (("rollout", "grid", "--policy", "random", "--count", "1", "--out", "no/x.jsonl"), "there is no such folder"),
         (("rollout", "grid", "--policy", "random", "--count", "9" * 20, "--out", "x.jsonl"), "up to 1,000,000"),

@@ -96,7 +96,7 @@ def collect(
     shard_size: int = 64,
     watch: Any = iter,
 ) -> Summary:
-    """Play every row and write the trajectories to `out` (.jsonl or .parquet), in order.
+    """Play every row, as often as it occurs, and write the trajectories to `out` (.jsonl or .parquet), in order.
 
     An episode without a trajectory, because its process died or hung, or a server gave no answer, is a line of the rejects file
     with its reason. A trajectory's `source` has the number of its row, its `metadata` the name of the policy.

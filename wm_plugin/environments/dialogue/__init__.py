@@ -259,6 +259,14 @@ class DialogueEnvironment(CountedEnvironment):
     def get_reward(self) -> float:
         return float(self.success)
 
+    @property
+    def user_profile(self) -> dict[str, str]:
+        """What the customer knows of themselves, without what they want (see `trajectories.values.profile_to_context`)."""
+        of = self._case
+        if of is None:
+            return {}
+        return {"known_info": f"You are {of.name}. Your email is {of.email}. Your postcode is {of.postcode}."}
+
     def _start_action(self, arguments: list[Any], limit: int = MAX_CHARACTERS) -> list[str]:
         """Count a call and return its arguments, each on one line; an empty text for one that is no text or too long."""
         self._take_turn()

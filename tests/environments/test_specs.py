@@ -76,7 +76,7 @@ def test_the_table_and_the_list_import_no_environment(code: str) -> None:
 
 
 def test_the_worlds_that_tell_seen_from_unseen_are_these() -> None:
-    """The others make all rows in one way: their held-out rows are neither. Forth holds a level out, tau2-bench has its own test."""
+    """The others make all rows in one way, and their held-out rows are neither; forth holds a level out."""
     assert {name for name, spec in SPECS.items() if spec.splits} == {"alfworld", "docs", "scienceworld", "shop"}
 
 

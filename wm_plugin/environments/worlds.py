@@ -103,7 +103,8 @@ class World:
         """Rows of a dataset: those of `dataset_rows` beside the class, or seeds if there is none.
 
         Raises:
-            UserError: there is no such level or split, there are fewer rows, or a class without `dataset_rows` needs other columns.
+            UserError: there is no such level or split, there are fewer rows, or a class without `dataset_rows` needs other
+                columns.
         """
         if split is not None and split not in self.splits:
             hint = nearest(split, self.splits) if self.splits else "; --held-out has the rows that it does not train on"

@@ -232,7 +232,9 @@ def dataset_rows(
         all_of = [question for question in all_of if _is_kept_back(question) == (part == "seen")]
     if part != "train" and count > len(all_of):
         kind = "held-out" if part == "unseen" else part
-        raise UserError(f"docs has {len(all_of)} {kind} questions of level {level}; write a count up to that, not {count}")
+        raise UserError(
+            f"docs has {len(all_of)} {kind} questions of level {level}; write a count up to that, not {count}"
+        )
     rng = draws(seed, part)
     picks: list[Question] = []
     while len(picks) < count:

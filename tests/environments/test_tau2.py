@@ -12,14 +12,13 @@ import pytest
 from support.openai_server import OpenAIServer
 from support.rows import BAD
 from wm_plugin.agents import play
-from wm_plugin.agents.scripted import call
 from wm_plugin.cli.main import main
 from wm_plugin.environments import tau2
 from wm_plugin.environments.tau2 import Tau2Environment, dataset_rows, expert, wanderer
 from wm_plugin.errors import UserError
 from wm_plugin.runtime import secrets
 from wm_plugin.trajectories.readers import read
-from wm_plugin.trajectories.schema import Action, Trajectory
+from wm_plugin.trajectories.schema import Action, Call, Trajectory
 from wm_plugin.trajectories.write import write
 
 
@@ -181,16 +180,16 @@ def test_own_rollouts_have_what_rwml_needs_of_tau2(environment: Tau2Environment,
     row, other = (dataset_rows(2, user_url="http://localhost:1/v1", user_model=model)[0] for model in ("a", "b"))
 
     def policy(trajectory: Trajectory, world: Tau2Environment) -> Action:
-        calls = [
-            call("message_user", text="Your name?"),
-            call("call_tool", name="look", arguments='{"order": 7}'),
-            call("call_tool", name="look", arguments='{"x": "wrong"}'),
-            call("call_tool", name="look", arguments='{"order": 8}'),
-        ]
-        return calls[len(trajectory.turns)]
+        if not trajectory.turns:
+            return Action(calls=(Call(name="message_user", arguments={"text": "Your name?"}),))
+        arguments = ("", '{"order": 7}', '{"x": "wrong"}', '{"order": 8}')[len(trajectory.turns)]
+        return Action(calls=(Call(name="call_tool", arguments={"name": "look", "arguments": arguments}),))
 
     def reset(self: Any) -> tuple[str, dict[str, Any]]:
-        return "user: Hello.", {"tools": [SimpleNamespace(name="look")], "task": SimpleNamespace(user_scenario=scenario)}
+        return "user: Hello.", {
+            "tools": [SimpleNamespace(name="look")],
+            "task": SimpleNamespace(user_scenario=scenario),
+        }
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Gym, "reset", reset)

@@ -414,7 +414,8 @@ def test_the_completion_of_the_task_is_predicted_where_the_prompts_ask_for_it(va
 
 def test_only_the_last_observation_of_a_success_completes_the_task(tmp_path):
     turns = tuple(
-        Turn(action=Action(text=f"act {n}"), observations=(Observation(kind="user", text=f"seen {n}"),)) for n in range(3)
+        Turn(action=Action(text=f"act {n}"), observations=(Observation(kind="user", text=f"seen {n}"),))
+        for n in range(3)
     )
     source = tmp_path / "x.jsonl"
     write([Trajectory(turns=turns, success=success, task_id=str(success)) for success in (True, False, None)], source)
@@ -435,8 +436,6 @@ def test_only_the_last_observation_of_a_success_completes_the_task(tmp_path):
 
 
 def test_a_file_that_asks_for_completion_has_a_place_for_it(tmp_path):
-    (tmp_path / "mine.yaml").write_text(
-        "completion: Is it done?\nvariants:\n  v0: {user: $context $history $action}\n"
-    )
+    (tmp_path / "mine.yaml").write_text("completion: Is it done?\nvariants:\n  v0: {user: $context $history $action}\n")
     with pytest.raises(UserError, match="variant v0: the placeholder \\$completion is missing"):
         load(str(tmp_path / "mine.yaml"))

@@ -177,7 +177,9 @@ def test_bad_histories(options, message):
 
 def test_the_last_observation_of_a_success_says_so_and_history_does_not():
     def said(text, actor="agent", **data):
-        return Turn(action=Action(text="x"), observations=(Observation(kind="user", text=text, data=data),), actor=actor)
+        return Turn(
+            action=Action(text="x"), observations=(Observation(kind="user", text=text, data=data),), actor=actor
+        )
 
     turns = (said("a"), said("b"), said("its own", actor="user"))
     won = Trajectory(turns=turns, success=True)
@@ -185,5 +187,10 @@ def test_the_last_observation_of_a_success_says_so_and_history_does_not():
     assert marks == [None, True]
     assert {transition.trajectory for transition in expand([won])} == {identity(won)}
     marked = Trajectory(turns=(said("a", success=True), said("b")), success=True)
-    for same in (marked, Trajectory(turns=turns, success=False), Trajectory(turns=turns), Trajectory(turns=(), success=True)):
+    for same in (
+        marked,
+        Trajectory(turns=turns, success=False),
+        Trajectory(turns=turns),
+        Trajectory(turns=(), success=True),
+    ):
         assert with_success(same) is same

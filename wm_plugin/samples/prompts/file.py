@@ -16,9 +16,10 @@
       v0: {system: ..., user: ..., think: ..., direct: ...}   # the last two only if they differ from the file's
 
 `system` and `user` are templates of `string.Template`, where `$$` is a dollar sign: `$context` (the five parts, with headings),
-`$history`, `$action`, `$observer` ("the result of search"), `$answer`, `$masked`, `$completion` and the file's fields. Placeholders are filled
-once: text of a trajectory is never read as a template. A paragraph with an empty placeholder is left out with its heading. `user`
-must hold `$action`; one of the two must hold `$context`, `$history` if it is text, and `$answer` if there is a tag.
+`$history`, `$action`, `$observer` ("the result of search"), `$answer`, `$masked`, `$completion` and the file's fields.
+Placeholders are filled once: text of a trajectory is never read as a template. A paragraph with an empty placeholder is left out
+with its heading. `user` must hold `$action`; one of the two must hold `$context`, `$history` if it is text, `$answer` if there is
+a tag, and `$completion` if the file has a text for it.
 """
 
 import re

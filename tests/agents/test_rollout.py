@@ -278,3 +278,46 @@ def test_a_task_is_the_same_whoever_plays_its_customer():
     assert task_of({"domain": "retail", "task_id": "7", "user_model": "a"}) == "retail/7"
     assert task_of({"task_id": 0}) == "0"
     assert task_of(row | {"task_id": None}) == task_of({**row, "task_id": None})
+
+
+@pytest.mark.parametrize("name", [name for name in ENVIRONMENTS if name not in ("scienceworld", "forth", "tau2")])
+def test_what_a_world_declares_as_refusals_is_what_it_counts_as_invalid(name):
+    """So that hosts' dumps, which have texts alone, lose the same turns as our own rollouts."""
+    from wm_plugin.environments.worlds import load
+    from wm_plugin.trajectories.filter import Filter
+    from wm_plugin.trajectories.observers import Observed
+
+    world = load(name)
+    if world.missing():
+        pytest.skip(" and ".join(world.missing()))
+    rng = random.Random(4)
+    wanderer = world.wanderer(rng)
+
+    def policy(trajectory, environment):
+        chosen = wanderer(environment)
+        if chosen is None:
+            return None
+        tool, arguments = chosen
+        if rng.random() < 0.5:
+            bad = rng.choice(["", "xyzzy 7", "open the", "take", "'", "<3", "; ;", "go to lamp 99", "x" * 300])
+            arguments = dict.fromkeys(arguments, bad)
+        return call(tool, **arguments)
+
+    environment, judged = world.make(), 0
+    declared = Observed(world.observers, dict.fromkeys(world.observers, world.refusals))
+    for row in world.some_rows(3, seed=2):
+        played = play(environment, row, policy, max_turns=12)
+        fields = json.loads(played.to_bytes())
+        for turn in fields["turns"]:
+            for observation in turn["observations"]:
+                observation["kind"] = "tool"
+                observation["data"] = {}
+        dumped = Trajectory.model_validate(declared(fields))
+        assert [one.kind for _, _, one in dumped.observed()] == [one.kind for _, _, one in played.observed()]
+        left = [
+            [turn.observations[0].text for turn in one.turns]
+            for one in (Filter(["invalid_actions"])._without_invalid(both) for both in (played, dumped))
+        ]
+        assert left[0] == left[1]
+        judged += sum(one.data.get("invalid", 0) > 0 for _, _, one in played.observed())
+    assert judged or name in ("dialogue", "wordle")

@@ -175,6 +175,22 @@ def test_several_rollouts_of_a_task_have_its_id_and_draws_of_their_own(tmp_path,
     assert [trajectory.turns for trajectory in other] != [trajectory.turns for trajectory in first]
 
 
+def test_a_column_for_every_row_leaves_the_task_what_it_is(tmp_path, capsys):
+    ids = []
+    for number, columns in enumerate(([], ["--column", "user_model=a=b"])):
+        out = tmp_path / f"{number}.jsonl"
+        arguments = ("--policy", "expert", "--count", 2, "--out", out, *columns)
+        code, _, _ = run(capsys, "rollout", "dialogue", *arguments)
+        assert code == 0
+        ids.append([trajectory.task_id for trajectory in read(out)])
+        (model,) = {trajectory.metadata["reset"].get("user_model") for trajectory in read(out)}
+        assert model == (None, "a=b")[number]
+    assert ids[0] == ids[1]
+    arguments = ("--policy", "random", "--count", 2, "--out", out, "--column", "max_turns=1")
+    code, _, result = run(capsys, "rollout", "grid", *arguments, "--json")
+    assert (code, result["turns"]) == (0, 1.0)
+
+
 def test_rollouts_of_a_server_that_is_down_are_named_and_the_exit_code_is_1(tmp_path, capsys):
     with OpenAIServer(lambda _: "", faults=lambda _: "503") as served:
         arguments = ["--policy", served.base_url, "--model", "m", "--count", 2, "--out", tmp_path / "x.jsonl"]
@@ -277,6 +293,25 @@ def test_a_class_that_does_not_fails_with_a_line_for_each_reason(capsys):
             "--count times --per-task is 99980001; write a number up to 1,000,000",
         ),
         (("rollout", "grid", "--policy", "random", "--count", "1", "--out", "x.txt"), "ends in .jsonl or .parquet"),
+        (
+            ("rollout", "grid", "--policy", "random", "--count", "1", "--out", "x.jsonl", "--column", "max_turns"),
+            "--column is 'max_turns'; write NAME=VALUE",
+        ),
+        (
+            (
+                "rollout",
+                "dialogue",
+                "--policy",
+                "random",
+                "--count",
+                "1",
+                "--out",
+                "x.jsonl",
+                "--column",
+                "user_modl=a",
+            ),
+            "dialogue takes no column 'user_modl'; did you mean 'user_model'?",
+        ),
         (("rollout", "grid", "--policy", "random", "--count", "1", "--out", "no/x.jsonl"), "there is no such folder"),
         (("rollout", "grid", "--policy", "random", "--count", "9" * 20, "--out", "x.jsonl"), "up to 1,000,000"),
         (

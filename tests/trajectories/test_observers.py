@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from wm_plugin.cli.main import main
-from wm_plugin.environments.kit.protocol import observers
+from wm_plugin.environments.kit.protocol import observers, refusals
 from wm_plugin.environments.specs import SPECS
 from wm_plugin.environments.worlds import load
 from wm_plugin.errors import UserError
@@ -108,11 +108,59 @@ def test_a_declaration_that_means_nothing_is_one_line(
         observers(AskedEnvironment)
 
 
+REFUSED = {
+    "Nothing happens.\nThe episode is over.": 1,
+    "Nothing happens to be here.": 0,
+    "You see a lamp.": 0,
+    "Error: ": 0,
+}
+
+
+def test_answers_to_invalid_actions_are_told_by_what_the_world_declares() -> None:
+    observed = Observed({"act": "environment", "go": "environment"}, {"act": ("Nothing happens.",)})
+    for text, invalid in REFUSED.items():
+        for tool in ("act", "go"):
+            answer = {"kind": "tool", "text": text, "tool": tool, "call": 0, "data": {"score": 1}}
+            turn = {"action": {"calls": [{"name": tool}]}, "observations": [answer]}
+            (made,) = Trajectory.model_validate(observed({"turns": [turn]})).turns[0].observations
+            counts = {"actions": 1, "invalid": invalid} if tool == "act" else {}
+            assert made.data == {"score": 1, **counts}
+    answer = {
+        "kind": "tool",
+        "text": "Invalid: 1 of 2\n..A>",
+        "tool": "act",
+        "call": 0,
+    }  # it counts, and Filter reads it
+    turn = {"action": {"calls": [{"name": "act"}]}, "observations": [answer]}
+    assert Trajectory.model_validate(observed({"turns": [turn]})).turns[0].observations[0].data == {}
+
+
+@pytest.mark.parametrize("host", DUMPS)
+def test_refused_calls_of_a_hosts_dump_are_left_out(host: str, tmp_path: Path, capsys: Any) -> None:
+    dump, out, left = (tmp_path / name for name in ("1.jsonl", "x.jsonl", "y.jsonl"))
+    dump.write_text(json.dumps(DUMPS[host]).replace("order 7: sent", "Error: there is no such order.") + "\n")
+    for options, taken in (([], 0), (["--environment", "dialogue"], 1)):
+        assert main(["data", "convert", str(dump), "--out", str(out), *options]) == 0
+        capsys.readouterr()
+        arguments = ["data", "filter", str(out), "--out", str(left), "--filters", "invalid_actions", "--json"]
+        assert main(arguments) == 0
+        assert json.loads(capsys.readouterr().out.splitlines()[-1])["taken"] == {"invalid_actions": taken}
+
+
+@pytest.mark.parametrize("declared", ["Error", ["Error"], ("Error", 3), ("",)])
+def test_refusals_are_a_tuple_of_texts(declared: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert refusals(AskedEnvironment) is None
+    monkeypatch.setattr(AskedEnvironment, "refusals", declared, raising=False)
+    with pytest.raises(UserError, match="AskedEnvironment.refusals is .*; write a tuple of texts"):
+        refusals(AskedEnvironment)
+
+
 @pytest.mark.parametrize("name", SPECS)
 def test_every_world_of_ours_declares_who_is_observed(name: str) -> None:
     world = load(name)
     assert hasattr(world.environment, "observer")
     assert set(world.observers) == set(world.spec.tools)
+    assert world.refusals is not None
 
 
 def test_worlds_of_text_speak_themselves_and_desks_have_users() -> None:

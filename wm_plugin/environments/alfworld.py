@@ -32,6 +32,7 @@ LAMPS = ("DeskLamp", "FloorLamp")
 STANDS = ("Desk", "Dresser", "SideTable", "CoffeeTable", "DiningTable", "Shelf")  # places for a lamp
 # ALFWorld's own splits: the rooms of valid_seen are those of train games, the rooms of valid_unseen are in none.
 DATA = {"train": "train", "seen": "valid_seen", "unseen": "valid_unseen"}
+NOTHING = "Nothing happens."  # in answer to what is no command now
 UNCHANGED = ("checked", "examined")  # facts that mere looking adds
 
 INSTRUCTION = f"""You are in a room of a household and have a task to do there, with at most {MAX_TURNS} commands. You carry one
@@ -52,6 +53,7 @@ class AlfworldEnvironment(CommandEnvironment):
     A command is effective when it changes the room, and invalid when nothing happens.
     """
 
+    refusals = (*CommandEnvironment.refusals, NOTHING)
     _engine = "wm_plugin.environments.alfworld:Engine"
     _timeout = 60.0
 
@@ -150,7 +152,7 @@ class Engine:
     def step(self, command: str) -> dict[str, Any]:
         if command.lower() not in self._env.state["_valid_commands"]:  # without listing all actions again
             return {
-                "text": "Nothing happens.",
+                "text": NOTHING,
                 "score": 0,
                 "won": False,
                 "over": False,

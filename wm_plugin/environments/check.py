@@ -173,7 +173,7 @@ def _class_problem(world: World, row: Row) -> str:
         except Exception as error:
             return f"no schema can be made of {name}: {' '.join(str(error).split())[:120]}"
     try:
-        world.observers  # noqa: B018  # raises
+        world.observers, world.refusals  # noqa: B018  # they raise
     except UserError as error:
         return str(error)
     if strangers := [name for name in world.irreversible if name not in tools]:

@@ -67,6 +67,7 @@ class ScienceworldEnvironment(CommandEnvironment):
     understand it.
     """
 
+    refusals = (*CommandEnvironment.refusals, *NOT_UNDERSTOOD)
     _engine = "wm_plugin.environments.scienceworld:Engine"
     _timeout = 60.0
 

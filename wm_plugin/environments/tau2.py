@@ -27,7 +27,8 @@ MAX_TURNS = 30
 MAX_CHARACTERS = 10_000  # of an argument; a longer one is invalid
 LEVELS = ("retail", "airline", "telecom", "mock")  # domains
 HELD_OUT = "test"  # the name of tau2-bench's own split; training has "train"
-ROLES = ("user: ", "tool: ")  # with which the gym begins what the agent observes
+USER = "user: "
+ROLES = (USER, "tool: ")  # with which the gym begins what the agent observes
 DONE = '{"name": "done", "arguments": {}}'  # the gym's own tool that ends a simulation
 INSTALL = (
     "tau2-bench is not installed (the package tau2 of PyPI is another one): with Python 3.12 or newer, "
@@ -48,6 +49,7 @@ class Tau2Environment(CountedEnvironment):
     """
 
     observer: ClassVar = {"message_user": "user"}
+    refusals = ("Error: ", "Invalid action")
     irreversible = ("call_tool", "finish")
     _lost = 0
 
@@ -184,9 +186,9 @@ class Tau2Environment(CountedEnvironment):
         if lost:
             return self._give_up()
         reply = secrets.redact(str(reply))
-        failed = reply.startswith(("tool: Error", "Invalid action"))
         role = next((role for role in ROLES if reply.startswith(role)), "")
         reply = reply.removeprefix(role)
+        failed = role != USER and reply.startswith(("Error", "Invalid action"))
         if terminated:
             self._ended, self._reward = True, min(max(outcome, 0.0), 1.0)
             self._effective += 1

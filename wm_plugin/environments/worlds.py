@@ -19,6 +19,7 @@ from wm_plugin.environments.kit.protocol import (
     ToolCall,
     missing_columns,
     observers,
+    refusals,
     tool_methods,
     tool_names,
     tool_schema,
@@ -76,6 +77,11 @@ class World:
     def observers(self) -> dict[str, Kind]:
         """What is observed after a call of each tool; see `protocol.observers`."""
         return observers(self.environment)
+
+    @property
+    def refusals(self) -> tuple[str, ...] | None:
+        """How observations of an invalid action begin; see `protocol.refusals`."""
+        return refusals(self.environment)
 
     def missing(self) -> list[str]:
         """What must be installed before it can be played; see `Needs.missing`."""

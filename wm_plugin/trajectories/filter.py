@@ -22,7 +22,7 @@ FAILURES = (
 )
 # Observations that answer an invalid action, where the source does not count these.
 INVALID = (r"^nothing happens\.?(\n|$)", r"^(unknown|invalid|illegal) action\b", r"^no known action matches")
-_SOME = re.compile(
+SOME = re.compile(
     r"Invalid: (\d{1,9}) of (\d{1,9})(?:\n|$)"
 )  # of several actions, as our own worlds count them in words
 
@@ -172,7 +172,7 @@ class Filter:
             return 1.0
         invalid, actions = (number(observation.data.get(name)) for name in ("invalid", "actions"))
         if invalid is None or actions is None:
-            if not (some := _SOME.match(text)):
+            if not (some := SOME.match(text)):
                 return float(self._told.search(text) is not None)
             invalid, actions = float(some[1]), float(some[2])
         return min(max(invalid / actions, 0.0), 1.0) if actions > 0 else float(invalid > 0)

@@ -80,14 +80,18 @@ def _observed(names: list[str]) -> "Observed":
     from wm_plugin.trajectories.observers import Observed
 
     kinds: dict[str, Any] = {}
+    refusals: dict[str, tuple[str, ...] | None] = {}
     for name in names:
-        for tool, kind in named(name).observers.items():
+        world = named(name)
+        for tool, kind in world.observers.items():
             if kinds.setdefault(tool, kind) != kind:
                 raise UserError(
                     f"--environment: what {tool} is answered with is observed as {kinds[tool]} in one world and as {kind} in "
                     f"{name}: convert their rollouts one by one"
                 )
-    return Observed(kinds)
+            before = refusals.get(tool, ())
+            refusals[tool] = None if before is None or world.refusals is None else before + world.refusals
+    return Observed(kinds, {tool: texts for tool, texts in refusals.items() if texts is not None})
 
 
 def show(result: dict[str, Any]) -> None:

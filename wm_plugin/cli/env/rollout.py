@@ -1,13 +1,14 @@
 """`wm env rollout NAME`: episodes as trajectories, by an expert, a wanderer, a model or a server."""
 
 import argparse
+import inspect
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wm_plugin.cli.data.support import progress
 from wm_plugin.cli.env.support import MOST_ROWS, NAME, add_row_arguments, find, rows
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError, nearest, shown
 
 if TYPE_CHECKING:
     from wm_plugin.agents.players import Player
@@ -35,6 +36,13 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("--out", required=True, help="X.jsonl or X.parquet")
     add_row_arguments(parser)
+    parser.add_argument(
+        "--column",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a column that every row gets, such as user_model=NAME, which plays the customer of tau2 and dialogue (repeatable)",
+    )
     parser.add_argument(
         "--sampling-seed",
         type=int,
@@ -101,10 +109,11 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     check_outputs(out, sources=[args.policy])
     world = find(args.name)
     player, server = _player(args, world)
+    columns = _columns(args.column, world)
     folder = Path(args.work) if args.work else out.with_name(f"{out.stem}.work")
     summary = collect(
         world,
-        [row for row in rows(world, args, args.count) for _ in range(args.per_task)],
+        [{**row, **columns} for row in rows(world, args, args.count) for _ in range(args.per_task)],
         player,
         out,
         folder=folder,
@@ -125,6 +134,25 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         **files,
         "ok": ok,
     }
+
+
+def _columns(pairs: list[str], world: "World") -> dict[str, str | int]:
+    """The values of `--column` by name; digits are a whole number.
+
+    Raises:
+        UserError: one is not NAME=VALUE, or the world's `reset` takes no such column.
+    """
+    parameters = list(inspect.signature(world.environment.reset).parameters.values())[1:]  # type: ignore[attr-defined]
+    known = [one.name for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+    columns: dict[str, str | int] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise UserError(f"--column is {shown(pair)}; write NAME=VALUE")
+        if name not in known:
+            raise UserError(f"--column: {world.name} takes no column {shown(name)}{nearest(name, known)}")
+        columns[name] = int(value) if value.isascii() and value.isdigit() and len(value) < 19 else value
+    return columns
 
 
 def show(result: dict[str, Any]) -> None:

@@ -44,6 +44,7 @@ class DialogueEnvironment(CountedEnvironment):
     """
 
     observer: ClassVar = {"message_user": "user"}
+    refusals = ("Error: ",)
     irreversible = ("cancel_order", "change_address", "exchange_item", "refund_item", "finish")
     _lost = 0
 

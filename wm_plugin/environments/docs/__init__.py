@@ -39,6 +39,7 @@ class DocsEnvironment(CountedEnvironment):
     """
 
     observer = "tool"
+    refusals = ("Invalid: ",)
     irreversible = ("finish",)
 
     def _begin(self) -> None:

@@ -53,6 +53,7 @@ class ForthEnvironment(CountedEnvironment):
     """
 
     observer = "tool"
+    refusals = ("Invalid: ",)
     _lost = 0
 
     def __init__(self) -> None:

@@ -40,6 +40,7 @@ class ActionEnvironment(CountedEnvironment, ABC):
     """
 
     observer = "environment"
+    refusals: tuple[str, ...] = ()  # its observations count invalid actions in their first line
     _max_actions = MAX_ACTIONS  # in one turn
 
     def _begin(self) -> None:

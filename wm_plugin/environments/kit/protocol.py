@@ -55,6 +55,25 @@ def observers(environment: type) -> dict[str, Kind]:
     return kinds
 
 
+def refusals(environment: type) -> tuple[str, ...] | None:
+    """How the observations begin that answer an invalid action; None if the class does not say.
+
+    The class says so in its attribute `refusals`, a tuple of texts. It is for hosts' dumps alone: our own rollouts have what the
+    class counts in `metrics`.
+
+    Raises:
+        UserError: `refusals` is something else.
+    """
+    declared = getattr(environment, "refusals", None)
+    if declared is None:
+        return None
+    if not isinstance(declared, tuple) or not all(isinstance(text, str) and text for text in declared):
+        raise UserError(
+            f"{environment.__name__}.refusals is {shown(declared)}; write a tuple of texts, none of them empty"
+        )
+    return declared
+
+
 @lru_cache  # the same for every episode
 def tool_schema(function: Callable[..., Any]) -> dict[str, Any]:
     """A tool's JSON schema, as both hosts make it: from the method of the class, its annotations and its docstring.

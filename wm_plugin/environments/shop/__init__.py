@@ -41,6 +41,7 @@ class ShopEnvironment(CountedEnvironment):
     """
 
     observer = "environment"
+    refusals = ("Invalid: ",)
     irreversible = ("buy",)
 
     def __init__(self) -> None:

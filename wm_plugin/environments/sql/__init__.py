@@ -25,6 +25,7 @@ from wm_plugin.environments.sql.databases import OTHERS, day
 from wm_plugin.environments.sql.state import (
     DATABASES,
     ERROR,
+    ERRORS,
     SEPARATOR,
     State,
     has_state,
@@ -61,6 +62,7 @@ class SqlEnvironment(CountedEnvironment):
     """
 
     observer = "tool"
+    refusals = tuple(f"{name}: " for name in ERRORS)
     irreversible = ("submit_answer",)
 
     def __init__(self) -> None:

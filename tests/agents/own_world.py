@@ -8,6 +8,7 @@ import time
 class GuessEnvironment:
     """Find a number from 1 to 100 in seven guesses."""
 
+    observer = "environment"
     irreversible = ("guess",)
 
     def __init__(self):

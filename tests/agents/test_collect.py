@@ -18,6 +18,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.runtime.predict import LocalPredictor
 from wm_plugin.runtime.server import Server
 from wm_plugin.trajectories import read
+from wm_plugin.trajectories.expand import identity
 
 pytest.importorskip("transformers")
 
@@ -66,6 +67,17 @@ def test_the_file_is_the_same_with_more_processes_and_after_an_interruption(tmp_
     assert resumed == alone
     assert again == summary
     assert (tmp_path / "alone" / "episodes-00000.jsonl").stat().st_mtime_ns == written_at
+
+
+def test_files_of_several_runs_over_the_same_rows_go_together(tmp_path):
+    """RWML's rollouts with one customer and with another are of the same tasks: one task id, and a name for each episode."""
+    for name, seed in (("one", 0), ("same", 0), ("other", 1)):
+        experts(tmp_path, name, seed=seed)
+    one, same, other = ([identity(t) for t in read(tmp_path / f"{name}.jsonl")] for name in ("one", "same", "other"))
+    assert one == same
+    assert len({*one, *other}) == 48
+    tasks = [[t.task_id for t in read(tmp_path / f"{name}.jsonl")] for name in ("one", "other")]
+    assert tasks[0] == tasks[1]
 
 
 def test_a_folder_of_other_settings_and_a_damaged_shard_are_refused(tmp_path):

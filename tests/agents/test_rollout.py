@@ -238,3 +238,86 @@ def test_mistakes():
         play(Silent(), {}, lambda *_: None, max_turns=1, host="ray")
     with pytest.raises(UserError, match="a message of the role 'assistant'"):
         play(Silent(), {"prompt": [{"role": "assistant", "content": ""}]}, lambda *_: None, max_turns=1)
+
+
+def test_who_is_observed_is_what_the_world_declares_and_the_agent_still_sees_a_tools_result():
+    from wm_plugin.environments import dialogue
+    from wm_plugin.trajectories.chat import chat
+
+    (row,) = dialogue.dataset_rows(1)
+    made = [call("message_user", text="Your email?"), call("get_order", order_id="1"), call("fly")]
+    played = replay(dialogue.DialogueEnvironment(), row, made)
+    assert [observation.kind for _, _, observation in played.observed()] == ["user", "tool", "tool"]
+    messages = chat(played.context, played.turns)
+    assert [message["role"] for message in messages[-6:]] == ["assistant", "tool"] * 3
+    assert messages[-5]["name"] == "message_user"
+
+
+def test_a_rollout_says_what_its_world_counted_as_invalid():
+    made = [
+        call("move", direction="R; X; R"),
+        call("move", direction="nowhere"),
+        call("fly"),
+        call("move", direction="R"),
+    ]
+    played = replay(maze.MazeEnvironment(), {"prompt": "", "board": LEVEL}, made)
+    counts = [(one.data["invalid"], one.data["actions"]) for _, _, one in played.observed()]
+    assert counts == [(1, 3), (1, 1), (1, 1), (0, 1)]
+    from wm_plugin.trajectories.filter import Filter
+
+    (left,) = Filter(["invalid_actions"])([played])
+    assert [turn.action for turn in left.turns] == [made[0], made[3]]
+    assert [one.data.get("target", True) for _, _, one in left.observed()] == [False, True]
+
+
+def test_a_task_is_the_same_whoever_plays_its_customer():
+    from wm_plugin.agents.rollout import task_of
+
+    row = {"prompt": "", "seed": 3}
+    assert task_of(row) == task_of(row | {"user_url": "http://a/v1", "user_model": "a"}) != task_of({**row, "seed": 4})
+    assert task_of({"domain": "retail", "task_id": "7", "user_model": "a"}) == "retail/7"
+    assert task_of({"task_id": 0}) == "0"
+    assert task_of(row | {"task_id": None}) == task_of({**row, "task_id": None})
+
+
+@pytest.mark.parametrize("name", [name for name in ENVIRONMENTS if name not in ("scienceworld", "forth", "tau2")])
+def test_what_a_world_declares_as_refusals_is_what_it_counts_as_invalid(name):
+    """So that hosts' dumps, which have texts alone, lose the same turns as our own rollouts."""
+    from wm_plugin.environments.worlds import load
+    from wm_plugin.trajectories.filter import Filter
+    from wm_plugin.trajectories.observers import Observed
+
+    world = load(name)
+    if world.missing():
+        pytest.skip(" and ".join(world.missing()))
+    rng = random.Random(4)
+    wanderer = world.wanderer(rng)
+
+    def policy(trajectory, environment):
+        chosen = wanderer(environment)
+        if chosen is None:
+            return None
+        tool, arguments = chosen
+        if rng.random() < 0.5:
+            bad = rng.choice(["", "xyzzy 7", "open the", "take", "'", "<3", "; ;", "go to lamp 99", "x" * 300])
+            arguments = dict.fromkeys(arguments, bad)
+        return call(tool, **arguments)
+
+    environment, judged = world.make(), 0
+    declared = Observed(world.observers, dict.fromkeys(world.observers, world.refusals))
+    for row in world.some_rows(3, seed=2):
+        played = play(environment, row, policy, max_turns=12)
+        fields = json.loads(played.to_bytes())
+        for turn in fields["turns"]:
+            for observation in turn["observations"]:
+                observation["kind"] = "tool"
+                observation["data"] = {}
+        dumped = Trajectory.model_validate(declared(fields))
+        assert [one.kind for _, _, one in dumped.observed()] == [one.kind for _, _, one in played.observed()]
+        left = [
+            [turn.observations[0].text for turn in one.turns]
+            for one in (Filter(["invalid_actions"])._without_invalid(both) for both in (played, dumped))
+        ]
+        assert left[0] == left[1]
+        judged += sum(one.data.get("invalid", 0) > 0 for _, _, one in played.observed())
+    assert judged or name in ("dialogue", "wordle")

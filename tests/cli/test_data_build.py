@@ -86,7 +86,7 @@ def test_rwml_by_hand(grid, tmp_path):
     board = first.turns[0].observations[0].text
     rl, sft = rows(tmp_path / "rl.jsonl")[0], rows(tmp_path / "sft.jsonl")[0]
     assert rl["target"] == board
-    assert (rl["observer"], rl["tool"], rl["turn"]) == ("tool", "move", 0)
+    assert (rl["observer"], rl["tool"], rl["turn"]) == ("environment", "move", 0)
     assert [message["role"] for message in rl["prompt"]] == ["system", "user"]
     assert board not in json.dumps(rl["prompt"])
     (completion,) = sft["completion"]

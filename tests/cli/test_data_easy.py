@@ -51,6 +51,7 @@ def test_easy_samples_are_thinned_out(capsys, source):
     out = source.parent / "out.jsonl"
     assert result == {
         "transitions": len(transitions),
+        "observations": {"tool": 0, "user": 0, "environment": len(transitions)},
         "trained_on": 0,
         "predicted": len(transitions),
         "easy": copied,

@@ -150,6 +150,47 @@ def test_rollouts_and_their_summary(tmp_path, capsys):
     assert (tmp_path / "kept" / "manifest.json").exists()
 
 
+def test_several_rollouts_of_a_task_have_its_id_and_draws_of_their_own(tmp_path, capsys):
+    def rollouts(name, *options):
+        out = tmp_path / name
+        flags = ("--policy", "random", "--count", 3, "--per-task", 2, "--out", out, "--seed", 5, *options)
+        code, text, _ = run(capsys, "rollout", "grid", *flags)
+        assert code == 0
+        assert text.startswith(f"{out}: 6 episodes of grid (3 tasks); success ")
+        return list(read(out))
+
+    first, same, other = (
+        rollouts("a.jsonl"),
+        rollouts("b.jsonl", "--sampling-seed", 5),
+        rollouts("c.jsonl", "--sampling-seed", 6),
+    )
+    tasks = [trajectory.task_id for trajectory in first]
+    assert tasks[::2] == tasks[1::2]
+    assert len(set(tasks)) == 3
+    assert first[0].context == first[1].context
+    assert any(one.turns != two.turns for one, two in zip(first[::2], first[1::2], strict=True))
+    assert [trajectory.source.row for trajectory in first] == list(range(6))
+    assert same == first
+    assert [trajectory.task_id for trajectory in other] == tasks
+    assert [trajectory.turns for trajectory in other] != [trajectory.turns for trajectory in first]
+
+
+def test_a_column_for_every_row_leaves_the_task_what_it_is(tmp_path, capsys):
+    ids = []
+    for number, columns in enumerate(([], ["--column", "user_model=a=b"])):
+        out = tmp_path / f"{number}.jsonl"
+        arguments = ("--policy", "expert", "--count", 2, "--out", out, *columns)
+        code, _, _ = run(capsys, "rollout", "dialogue", *arguments)
+        assert code == 0
+        ids.append([trajectory.task_id for trajectory in read(out)])
+        (model,) = {trajectory.metadata["reset"].get("user_model") for trajectory in read(out)}
+        assert model == (None, "a=b")[number]
+    assert ids[0] == ids[1]
+    arguments = ("--policy", "random", "--count", 2, "--out", out, "--column", "max_turns=1")
+    code, _, result = run(capsys, "rollout", "grid", *arguments, "--json")
+    assert (code, result["turns"]) == (0, 1.0)
+
+
 def test_rollouts_of_a_server_that_is_down_are_named_and_the_exit_code_is_1(tmp_path, capsys):
     with OpenAIServer(lambda _: "", faults=lambda _: "503") as served:
         arguments = ["--policy", served.base_url, "--model", "m", "--count", 2, "--out", tmp_path / "x.jsonl"]
@@ -188,6 +229,7 @@ def test_a_users_own_class_passes(capsys):
     code, text, _ = run(capsys, "check", "own_world:GuessEnvironment", "--seeds", "3")
     assert code == 0
     assert "own_world:GuessEnvironment: ok" in text
+    assert "ok    observer: environment (guess)" in text
     assert "ok    other process: the same texts, byte for byte" in text
     assert "--    metrics: none: effective and invalid shares of actions are not reported" in text
     assert "--    expert: none beside the class" in text
@@ -201,7 +243,8 @@ def test_a_class_that_leaves_the_reward_to_the_trainer_is_legal_and_no_figure_of
     assert code == 0
     notes = {f["name"]: f["detail"] for f in result["checked"][0]["findings"] if f["state"] == "note"}
     assert notes["reward"].startswith("no get_reward: training needs a reward of the trainer's")
-    assert set(notes) == {"metrics", "end", "reward", "figures", "expert"}
+    assert notes["observer"].startswith("none declared: all that is observed counts as tools' results")
+    assert set(notes) == {"observer", "metrics", "end", "reward", "figures", "expert"}
     arguments = ("--policy", "random", "--count", 4, "--out", out, "--max-turns", 3)
     code, _, result = run(capsys, "rollout", name, *arguments, "--json")
     assert (code, result["episodes"], result["turns"]) == (0, 4, 3.0)
@@ -241,7 +284,34 @@ def test_a_class_that_does_not_fails_with_a_line_for_each_reason(capsys):
         (("play", "taxi", "--held-out", "--row", "80"), "60 held-out start states"),
         (("rollout", "grid", "--policy", "expret", "--count", "1", "--out", "x.jsonl"), "did you mean 'expert'?"),
         (("rollout", "grid", "--policy", "random", "--count", "0", "--out", "x.jsonl"), "--count is 0"),
+        (
+            ("rollout", "grid", "--policy", "random", "--count", "1", "--per-task", "0", "--out", "x.jsonl"),
+            "--per-task is 0",
+        ),
+        (
+            ("rollout", "grid", "--policy", "random", "--count", "9999", "--per-task", "9999", "--out", "x.jsonl"),
+            "--count times --per-task is 99980001; write a number up to 1,000,000",
+        ),
         (("rollout", "grid", "--policy", "random", "--count", "1", "--out", "x.txt"), "ends in .jsonl or .parquet"),
+        (
+            ("rollout", "grid", "--policy", "random", "--count", "1", "--out", "x.jsonl", "--column", "max_turns"),
+            "--column is 'max_turns'; write NAME=VALUE",
+        ),
+        (
+            (
+                "rollout",
+                "dialogue",
+                "--policy",
+                "random",
+                "--count",
+                "1",
+                "--out",
+                "x.jsonl",
+                "--column",
+                "user_modl=a",
+            ),
+            "dialogue takes no column 'user_modl'; did you mean 'user_model'?",
+        ),
         (("rollout", "grid", "--policy", "random", "--count", "1", "--out", "no/x.jsonl"), "there is no such folder"),
         (("rollout", "grid", "--policy", "random", "--count", "9" * 20, "--out", "x.jsonl"), "up to 1,000,000"),
         (

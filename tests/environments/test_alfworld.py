@@ -137,7 +137,7 @@ def test_held_out_games_are_in_rooms_of_their_own() -> None:
 
 
 def test_games_of_the_users_own(world: AlfworldEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for part, seed in (("train", 1), ("valid_unseen", 10)):
+    for part, seed in (("train", 1), ("valid_seen", 9), ("valid_unseen", 10)):
         for number, solvable in enumerate((True, True, False)):
             folder = tmp_path / "json_2.1.1" / part / f"pick-{number}" / "trial"
             folder.mkdir(parents=True)
@@ -150,6 +150,9 @@ def test_games_of_the_users_own(world: AlfworldEnvironment, tmp_path: Path, monk
     assert {row["game"] for row in rows} == {f"train/pick-{number}/trial/game.tw-pddl" for number in (0, 1)}
     held_out = alfworld.dataset_rows(2, level="data", held_out=True)
     assert all(row["game"].startswith("valid_unseen/") for row in held_out)
+    seen = alfworld.dataset_rows(2, level="data", split="seen")
+    assert {row["game"].partition("/")[0] for row in seen} == {"valid_seen"}
+    assert alfworld.dataset_rows(2, level="data", split="unseen") == held_out
     assert "Your task is to" in world.reset(**rows[0])
     assert world._ask("plan") == ["look"]
     with pytest.raises(UserError, match="has 2 solvable ALFWorld games of train; write a count up to that, not 3"):

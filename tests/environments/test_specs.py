@@ -1,6 +1,9 @@
 """The table of registered environments says of each what its module says, and importing the table imports none of them."""
 
 import importlib
+import inspect
+import itertools
+import json
 import subprocess
 import sys
 import tomllib
@@ -11,6 +14,7 @@ import pytest
 from wm_plugin.environments import ENVIRONMENTS, SPECS, EnvironmentSpec
 from wm_plugin.environments.kit.protocol import tool_names
 from wm_plugin.environments.specs import by_name
+from wm_plugin.environments.worlds import load
 from wm_plugin.errors import UserError
 from wm_plugin.registry import import_object
 
@@ -69,3 +73,34 @@ def test_the_table_and_the_list_import_no_environment(code: str) -> None:
     code += f"; import sys; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_worlds_that_tell_seen_from_unseen_are_these() -> None:
+    """The others make all rows in one way, and their held-out rows are neither; forth holds a level out."""
+    assert {name for name, spec in SPECS.items() if spec.splits} == {"alfworld", "docs", "scienceworld", "shop"}
+
+
+@pytest.mark.parametrize("spec", SPECS.values(), ids=list(SPECS))
+def test_a_world_with_splits_has_rows_of_each_and_shares_none(spec: EnvironmentSpec) -> None:
+    world = load(spec.name)
+    assert spec.splits == tuple(getattr(world.module, "SPLITS", ()))
+    assert bool(spec.splits) == ("split" in inspect.signature(world.module.dataset_rows).parameters)
+    if not spec.splits:
+        with pytest.raises(UserError, match=f"--split: {spec.name} has no split 'seen'; --held-out has the rows"):
+            world.rows(1, split="seen")
+        return
+    if spec.name == "docs" and world.missing():
+        pytest.skip(" and ".join(world.missing()))
+    rows = {split: world.some_rows(64, seed=3, split=split) for split in spec.splits}
+    keys = {split: {json.dumps(row, sort_keys=True) for row in some} for split, some in rows.items()}
+    assert all(len(some) >= 16 for some in keys.values())
+    for one, other in itertools.combinations(keys.values(), 2):
+        assert not one & other
+    assert world.rows(16, seed=3) == world.rows(16, seed=3, split="train")
+    assert world.rows(16, seed=3, held_out=True) == world.rows(16, seed=3, split="unseen")
+    with pytest.raises(UserError, match="leave held_out out"):
+        world.rows(1, held_out=True, split="seen")
+    with pytest.raises(UserError, match="has no split 'valid'; there is 'seen', 'train', 'unseen'"):
+        world.rows(1, split="valid")
+    with pytest.raises(UserError, match="has no split 7"):
+        world.module.dataset_rows(1, split=7)

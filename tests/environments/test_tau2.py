@@ -3,6 +3,7 @@
 import logging
 import random
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -10,10 +11,15 @@ import pytest
 
 from support.openai_server import OpenAIServer
 from support.rows import BAD
+from wm_plugin.agents import play
+from wm_plugin.cli.main import main
 from wm_plugin.environments import tau2
 from wm_plugin.environments.tau2 import Tau2Environment, dataset_rows, expert, wanderer
 from wm_plugin.errors import UserError
 from wm_plugin.runtime import secrets
+from wm_plugin.trajectories.readers import read
+from wm_plugin.trajectories.schema import Action, Call, Trajectory
+from wm_plugin.trajectories.write import write
 
 
 def test_without_tau2_bench_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +52,8 @@ class Gym:
         self.run = "{}" if "crash" in action else '{"id": 1}'
         if "break" in action:
             raise ValueError("no such thing")
-        text = "tool: Error: no" if "wrong" in action else f"tool: {action}"
+        role = "tool" if action.startswith("{") else "user"
+        text = "tool: Error: no" if "wrong" in action else f"{role}: {action}"
         return text, 1.0 if self.ended else 0.0, self.ended, False, {"simulation_run": self.run}
 
 
@@ -75,10 +82,10 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> Tau2Environment:
 
 
 def test_an_episode(environment: Tau2Environment) -> None:
-    assert environment.message_user(" Hi! ") == "tool: Hi!"
-    assert environment.call_tool("look", '{"x": 1}') == 'tool: {"name": "look", "arguments": {"x": 1}}'
-    assert environment.call_tool("look", '{"x": "wrong"}') == "tool: Error: no"
-    assert environment.message_user("Hi!") == "tool: Hi!"
+    assert environment.message_user(" Hi! ") == "Hi!"
+    assert environment.call_tool("look", '{"x": 1}') == '{"name": "look", "arguments": {"x": 1}}'
+    assert environment.call_tool("look", '{"x": "wrong"}') == "Error: no"
+    assert environment.message_user("Hi!") == "Hi!"
     assert environment.metrics == {"actions": 4, "effective": 2, "invalid": 1, "lost": 0}
     assert environment.finish().endswith("The case is closed. It was handled as it should be. The episode is over.")
     assert (environment.over, environment.success, environment.get_reward()) == (True, True, 1.0)
@@ -163,6 +170,47 @@ def test_rows(environment: Tau2Environment) -> None:
         environment.reset("retail", "1", user_url="http://localhost:1/v1")
 
 
+def test_own_rollouts_have_what_rwml_needs_of_tau2(environment: Tau2Environment, tmp_path: Path) -> None:
+    """Who is observed, JSON that is masked (the last one too), the profile without the intent, one task id for all customers."""
+    pytest.importorskip("transformers")
+    scenario = SimpleNamespace(
+        persona="Patient.",
+        instructions=SimpleNamespace(known_info="You are Jo Doe.", reason_for_call="Return the kettle."),
+    )
+    row, other = (dataset_rows(2, user_url="http://localhost:1/v1", user_model=model)[0] for model in ("a", "b"))
+
+    def policy(trajectory: Trajectory, world: Tau2Environment) -> Action:
+        if not trajectory.turns:
+            return Action(calls=(Call(name="message_user", arguments={"text": "Your name?"}),))
+        arguments = ("", '{"order": 7}', '{"x": "wrong"}', '{"order": 8}')[len(trajectory.turns)]
+        return Action(calls=(Call(name="call_tool", arguments={"name": "look", "arguments": arguments}),))
+
+    def reset(self: Any) -> tuple[str, dict[str, Any]]:
+        return "user: Hello.", {
+            "tools": [SimpleNamespace(name="look")],
+            "task": SimpleNamespace(user_scenario=scenario),
+        }
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Gym, "reset", reset)
+        played = play(environment, {**row, "max_turns": 4}, policy, max_turns=9)
+        again = play(environment, {**other, "max_turns": 4}, policy, max_turns=9)
+    assert played.task_id == again.task_id == f"retail/{row['task_id']}"
+    assert [one.kind for _, _, one in played.observed()] == ["user", "tool", "tool", "tool"]
+    assert [one.data["invalid"] for _, _, one in played.observed()] == [0, 0, 1, 0]
+    out, filtered = tmp_path / "x.jsonl", tmp_path / "y.jsonl"
+    write([played], out)
+    assert main(["data", "filter", str(out), "--out", str(filtered), "--mask-values", "--profile"]) == 0
+    (left,) = read(filtered)
+    spoken, result, last = [one.text for _, _, one in left.observed()]
+    schema = '{"type":"object","properties":{"name":{"type":"string"},"arguments":{"type":"object","properties":'
+    assert spoken == "Your name?"
+    assert result == schema + '{"order":{"type":"integer"}}}}}'
+    assert last == result + "\nNo calls are left. The episode is over."
+    assert left.context.simulation_instruction == "What the user was told about themselves:\nYou are Jo Doe."
+    assert "kettle" not in left.to_bytes().decode()
+
+
 KEY = "sk-tau2-0123456789"
 
 
@@ -197,7 +245,7 @@ def test_no_key_reaches_an_observation_or_a_log(
     ]
     assert environment.metrics["lost"] == 1
     assert all(KEY not in text for text in texts)
-    assert "user: [key]" in texts[1]
+    assert texts[1] == "[key]"
     assert "a simulation is lost: RuntimeError: 401: Authorization: Bearer [key] x" in caplog.messages[0]
     assert "no answer to [key]" in caplog.messages[-1]
     assert KEY not in caplog.text

@@ -92,6 +92,9 @@ def test_what_counts_as_effective_and_invalid(world: TextworldEnvironment) -> No
     assert world.metrics["effective"] == 0
     assert world.metrics["invalid"] >= 6  # "open" alone may be completed by the game
     assert world.act("LOOK").startswith("-= ")
+    world.reset(**row)
+    assert world.act("take") == "What do you want to take?"  # the first command too, before which a move is counted
+    assert world.metrics["invalid"] == 1
 
 
 OUT_OF_WORLD = (

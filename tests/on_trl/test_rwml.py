@@ -1,12 +1,16 @@
 """RWML by its recipes: a reward on predictions of real transitions, in GRPO and in GSPO."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from safetensors.torch import load_file
 
-from support.rwml import train_by_trl
+from support.rwml import check_pipeline, train_by_trl
 from wm_plugin.samples.build import build
 from wm_plugin.tiny.__main__ import main as make_policy
 from wm_plugin.tiny.rollouts import main as make_rollouts
@@ -14,7 +18,10 @@ from wm_plugin.trl import train
 from wm_plugin.trl.rewards import reward_functions
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "trl"
-FULL, TINY = ["rwml_grpo", "rwml_gspo"], ["rwml_grpo_tiny", "rwml_gspo_tiny"]
+# of each world: the model, completions a prompt, and the distance below which a prediction is right
+FULL = {"alfworld": ("Qwen/Qwen2.5-7B-Instruct", 8, 0.2), "tau2": ("Qwen/Qwen3-8B", 16, 0.4)}
+NAMES = [f"rwml_{world}_{algorithm}" for world in FULL for algorithm in ("grpo", "gspo")]
+TINY = ["rwml_grpo_tiny", "rwml_gspo_tiny"]
 ON_CPU = ["--use_cpu", "true", "--bf16", "false", "--use_vllm", "false"]
 
 
@@ -22,21 +29,27 @@ def parsed(name, *flags):
     return train.parse(["--config", str(RECIPES / f"{name}.yaml"), *ON_CPU, *flags])
 
 
-@pytest.mark.parametrize("name", FULL)
+def test_these_are_all():
+    assert {path.stem for path in RECIPES.glob("rwml_*.yaml")} == {*NAMES, *TINY, "rwml_sft_tiny", "rwml_tiny_prompts"}
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_the_constants_of_the_paper(name):
     script, config, model, _ = parsed(name)
-    assert (config.learning_rate, config.num_train_epochs, config.num_generations) == (1e-6, 2, 16)
-    assert config.per_device_train_batch_size * 8 * config.gradient_accumulation_steps == 32 * config.num_generations
-    assert model.model_name_or_path == "Qwen/Qwen2.5-7B-Instruct"
+    trained, group, threshold = FULL[name.split("_")[1]]
+    assert (config.learning_rate, config.num_train_epochs, config.num_generations) == (1e-6, 2, group)
+    assert config.per_device_train_batch_size * 8 * config.gradient_accumulation_steps == 32 * group
+    assert (model.model_name_or_path, model.dtype) == (trained, "float32")
     assert config.importance_sampling_level == ("sequence" if "gspo" in name else "token")
+    assert (config.loss_type, config.beta, config.temperature) == ("grpo", 0, 1)
     (block,) = script.rewards
-    assert block["kwargs"]["threshold"] == 0.4
+    assert (block["kwargs"]["threshold"], block["kwargs"]["model"]) == (threshold, "Qwen/Qwen3-Embedding-8B")
     (function,) = reward_functions(script.rewards)
     assert function.reward.rouge.step == 0.2
     assert function.reward.tag == "next_state"
 
 
-@pytest.mark.parametrize("name", [*FULL, *TINY])
+@pytest.mark.parametrize("name", [*NAMES, *TINY])
 def test_the_recipes_of_a_size_differ_in_what_gspo_is(name):
     """And nothing of a recipe is a term on environment tokens, which a single turn does not have."""
     _, config, _, _ = parsed(name)
@@ -123,3 +136,22 @@ def test_a_dataset_without_what_the_reward_needs_is_one_line(tmp_path, monkeypat
     line = capsys.readouterr().err.partition("wm train: ")[2]  # after a bar of progress
     assert line.count("\n") == 1
     assert "reward rwml needs the column 'observer'; did you mean" in line
+
+
+@pytest.mark.slow
+def test_from_a_world_to_a_trained_model_in_one_command(tmp_path):
+    """A few steps of each trainer: rollouts, filters, the filter model, easy samples, rows, GRPO, and a model on disk."""
+    small = {"SFT_STEPS": "4", "TASKS": "9", "PER_TASK": "2", "TURNS": "6", "K": "2", "OMP_NUM_THREADS": "1"}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    variables = {**os.environ, "PATH": path, "PYTHONPATH": str(RECIPES.parents[1]), **small}
+    flags = ["--max_steps", "1", "--eval_strategy", "no", "--eval_on_start", "false", "--max_completion_length", "16"]
+    flags += ["--per_device_train_batch_size", "16", "--disable_tqdm", "true"]
+    script = [RECIPES / "run_rwml_pipeline_tiny.sh", *flags]
+    done = subprocess.run(script, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr[-3000:]
+    work = tmp_path / "runs" / "rwml_pipeline_tiny"
+    check_pipeline(work, work / "data" / "train.jsonl")
+    assert "wm/rwml/no_prediction" in done.stdout
+    assert (work / "trl" / "model.safetensors").stat().st_size > 100_000
+    before, after = (load_file(work / name / "model.safetensors") for name in ("filter", "trl"))
+    assert before.keys() == after.keys()

@@ -18,7 +18,7 @@ from verl.utils import config as verl_config
 
 from support.openai_server import OpenAIServer
 from support.run_on_verl import run_recipe
-from support.rwml import train_by_verl
+from support.rwml import check_pipeline, train_by_verl
 from wm_plugin.samples.build import build
 from wm_plugin.tiny.__main__ import main as make_policy
 from wm_plugin.tiny.policy import make_model, make_tokenizer
@@ -28,7 +28,11 @@ from wm_plugin.verl.rewards import BatchedRewardManager
 from wm_plugin.verl.sampler import reward_sampler
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "verl"
-NAMES = ("rwml_grpo", "rwml_gspo", "rwml_grpo_tiny", "rwml_gspo_tiny")
+# of each world: the model, completions a prompt, and the distance below which a prediction is right
+WORLDS = {"alfworld": ("Qwen/Qwen2.5-7B-Instruct", 8, 0.2), "tau2": ("Qwen/Qwen3-8B", 16, 0.4)}
+FULL = [f"rwml_{world}_{algorithm}" for world in WORLDS for algorithm in ("grpo", "gspo")]
+TINY = ["rwml_grpo_tiny", "rwml_gspo_tiny"]
+NAMES = [*FULL, *TINY]
 ACCURACY = "val-core/wm_rwml/acc/mean@1"
 
 
@@ -40,7 +44,7 @@ def composed(name, *overrides):
 
 def test_these_are_all():
     found = {path.stem for path in RECIPES.glob("rwml_*.yaml")}
-    assert found == {*NAMES, "rwml_sft_tiny", "rwml_tiny_cpu"}
+    assert found == {*NAMES, "rwml_sft_tiny", "rwml_tiny_cpu"}  # and rwml.yaml, which they share
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +64,7 @@ def leaves(values, prefix=()):
             yield *prefix, key
 
 
-@pytest.mark.parametrize("name", [*NAMES, "rwml_tiny_cpu"])
+@pytest.mark.parametrize("name", [*NAMES, "rwml", "rwml_tiny_cpu"])
 def test_every_key_exists(name):
     with initialize_config_module("verl.trainer.config", version_base=None):
         stock = compose("ppo_trainer")
@@ -82,18 +86,48 @@ def test_verl_and_the_plugin_accept_the_config(name, policy):
     assert config.reward.num_workers == 1
     manager = BatchedRewardManager(config, make_tokenizer())
     reward = manager.batcher.reward.function
-    assert (reward.tag, reward.rouge.step, reward.embedding.threshold) == ("next_state", 0.2, 0.2)
+    threshold = WORLDS[name.split("_")[1]][2] if name in FULL else 0.2
+    assert (reward.tag, reward.rouge.step, reward.embedding.threshold) == ("next_state", 0.2, threshold)
 
 
-@pytest.mark.parametrize("name", NAMES[:2])
+@pytest.mark.parametrize("name", FULL)
 def test_the_constants_of_the_paper(name):
     config = composed(name)
-    assert (config.data.train_batch_size, config.actor_rollout_ref.rollout.n) == (32, 8)
-    assert (config.actor_rollout_ref.actor.optim.lr, config.trainer.total_epochs) == (1e-6, 2)
-    assert config.wm.reward.kwargs.model == "Qwen/Qwen3-Embedding-8B"
+    actor = config.actor_rollout_ref.actor
+    model, group, threshold = WORLDS[name.split("_")[1]]
+    assert (config.data.train_batch_size, config.actor_rollout_ref.rollout.n) == (32, group)
+    assert config.actor_rollout_ref.model.path == model
+    assert (actor.optim.lr, config.trainer.total_epochs) == (1e-6, 2)
+    assert (actor.loss_agg_mode, actor.use_kl_loss, actor.optim.lr_scheduler_type) == (
+        "seq-mean-token-mean",
+        False,
+        "constant",
+    )
+    kwargs = config.wm.reward.kwargs
+    assert (kwargs.model, kwargs.threshold) == ("Qwen/Qwen3-Embedding-8B", threshold)
+    assert config.algorithm.norm_adv_by_std_in_grpo
 
 
-@pytest.mark.parametrize("name", [*NAMES, "rwml_sft_tiny"])
+@pytest.mark.parametrize("name", FULL)
+def test_trl_has_the_same_settings(name):
+    """Each host has a file of its own, and both are RWML."""
+    config = composed(name)
+    trl = yaml.safe_load((RECIPES.parent / "trl" / f"{name}.yaml").read_text())
+    (reward,) = trl["rewards"]
+    assert reward["kwargs"] == OmegaConf.to_container(config.wm.reward.kwargs)
+    rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
+    assert (trl["model_name_or_path"], trl["num_generations"]) == (config.actor_rollout_ref.model.path, rollout.n)
+    completions = trl["per_device_train_batch_size"] * 8 * trl["gradient_accumulation_steps"]
+    assert completions == config.data.train_batch_size * rollout.n
+    assert (trl["learning_rate"], trl["lr_scheduler_type"]) == (actor.optim.lr, actor.optim.lr_scheduler_type)
+    assert (trl["num_train_epochs"], trl["temperature"]) == (config.trainer.total_epochs, rollout.temperature)
+    assert trl["max_completion_length"] == config.data.max_response_length
+    assert trl["vllm_max_model_length"] == config.data.max_prompt_length + config.data.max_response_length
+    if "gspo" in name:
+        assert (trl["epsilon"], trl["epsilon_high"]) == (actor.clip_ratio_low, actor.clip_ratio_high)
+
+
+@pytest.mark.parametrize("name", [*TINY, "rwml_sft_tiny"])  # tests/test_pipelines.py has the others
 def test_the_script_builds_what_the_recipe_reads(name, tmp_path):
     """With programs on the path that only note how they are called."""
     for program in ("python", "torchrun"):
@@ -121,7 +155,7 @@ def test_the_script_builds_what_the_recipe_reads(name, tmp_path):
         assert config.model.path == "runs/rwml_tiny/random"
     else:
         assert {built[config.data.train_files], built[config.data.val_files]} == {"rwml"}
-    if name in ("rwml_grpo_tiny", "rwml_gspo_tiny"):
+    if name in TINY:
         sft = composed("rwml_sft_tiny").trainer
         start = f"{sft.default_local_dir}/global_step_{sft.total_training_steps}/huggingface"
         assert config.actor_rollout_ref.model.path == start
@@ -192,3 +226,19 @@ def test_a_judge_that_fails_too_often_ends_a_run_with_one_line(folder):
     lines = [line for line in run.output.splitlines() if reason in line]
     assert lines, run.output[-5000:]
     assert lines[-1].endswith("and max_failure_share is 0.2; mend the server, or raise it")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_from_a_world_to_a_trained_model_in_one_command(tmp_path):
+    """A step of each trainer: rollouts, filters, the filter model, easy samples, rows, GSPO, and a model on disk."""
+    small = {"ALGORITHM": "gspo", "SFT_STEPS": "4", "TASKS": "9", "PER_TASK": "2", "TURNS": "6", "K": "2"}
+    short = (SHORT, "trainer.total_training_steps=1", "trainer.val_before_train=false", "data.val_max_samples=8")
+    run = run_recipe("rwml_pipeline_tiny", tmp_path, *short, "data.train_batch_size=8", environment=small, timeout=500)
+    assert run.code == 0, run.output[-5000:]
+    (step,) = [step for step in run.steps if "actor/grad_norm" in step]
+    assert 0 <= step["wm/rwml/no_prediction"] <= 1
+    work = tmp_path / "runs" / "rwml_pipeline_tiny"
+    check_pipeline(work, work / "train.parquet")
+    (trained,) = work.glob("verl/global_step_1/actor/huggingface/*.safetensors")
+    assert trained.stat().st_size > 100_000

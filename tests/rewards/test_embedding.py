@@ -99,6 +99,8 @@ def test_rwml_needs_its_column(minilm):
     reward = RwmlReward(minilm, device="cpu")
     with pytest.raises(TypeError, match="observer"):
         reward(["a"], ["a"])
+    with pytest.raises(UserError, match="observer of row 1 is 'User'; write tool, user or environment"):
+        reward(["a", "b"], ["a", "b"], observer=["tool", "User"])
     with pytest.raises(UserError, match="there are 2 targets and 1 values of observer"):
         reward(["a", "b"], ["a", "b"], observer=["tool"])
     with pytest.raises(UserError, match="threshold is None"):

@@ -11,11 +11,15 @@ from hypothesis import strategies as st
 
 from wm_plugin.errors import UserError
 from wm_plugin.rewards.extract import _ENDS, extract
+from wm_plugin.samples.kinds import samples
 from wm_plugin.samples.prompts import FAMILIES, STAGES, dialogue, load, render, target
+from wm_plugin.samples.prompts.file import OPTIONS
 from wm_plugin.trajectories import Trajectory, Transition, Turn, expand
 from wm_plugin.trajectories.errors import RowError
+from wm_plugin.trajectories.readers import read
 from wm_plugin.trajectories.render import write_context, write_history
 from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Source
+from wm_plugin.trajectories.write import write, write_transitions
 
 ours = functools.cache(load)
 DOMAINS = FAMILIES[2:]
@@ -80,7 +84,7 @@ def test_every_file_is_a_family_or_the_styles_of_some():
     names = {
         file.name for file in resources.files("wm_plugin.samples.prompts").iterdir() if file.name.endswith(".yaml")
     }
-    assert names == {f"{name}.yaml" for name in (*FAMILIES, "agentworld")}
+    assert names == {f"{name}.yaml" for name in (*FAMILIES, *OPTIONS, "agentworld")}
     assert {family: ours(family).tag for family in FAMILIES} == {
         "rwml": "next_state",
         "word2world": "",
@@ -395,3 +399,43 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "latin.yaml").write_bytes(b"tag: \xe9\xe8x")
     with pytest.raises(UserError, match="latin.yaml: not UTF-8 at byte 5"):
         load(str(tmp_path / "latin.yaml"))
+
+
+@pytest.mark.parametrize("variant", load("rwml").variants)
+def test_the_completion_of_the_task_is_predicted_where_the_prompts_ask_for_it(variant):
+    asking, plain = load("rwml-completion"), load("rwml")
+    assert asking.tag == plain.tag
+    assert list(asking.variants) == list(plain.variants)
+    asked = transition()
+    question = text_of(render(asked, asking, variant=variant))
+    assert question.replace(f"\n\n{asking.completion}", "") == text_of(render(asked, plain, variant=variant))
+    assert '"Task completed: no"' in question
+
+
+def test_only_the_last_observation_of_a_success_completes_the_task(tmp_path):
+    turns = tuple(
+        Turn(action=Action(text=f"act {n}"), observations=(Observation(kind="user", text=f"seen {n}"),))
+        for n in range(3)
+    )
+    source = tmp_path / "x.jsonl"
+    write([Trajectory(turns=turns, success=success, task_id=str(success)) for success in (True, False, None)], source)
+    for kind, prompts, lines in (("rwml", "rwml-completion", True), ("rwml", "rwml", False)):
+        made = list(samples(source, kind, prompts=prompts))
+        states = ["no", "no", "yes"] + ["no"] * 6
+        expected = [f"seen {n % 3}" + f"\nTask completed: {states[n]}" * lines for n in range(9)]
+        assert [sample.columns["target"] for sample in made] == expected
+    labels = [sample.messages[-1]["content"] for sample in samples(source, "rwml-sft", prompts="rwml-completion")]
+    assert labels[2] == "<think>\n\n</think>\n\n<next_state>\nseen 2\nTask completed: yes\n</next_state>"
+    # a file of transitions keeps the mark
+    transitions = tmp_path / "t.jsonl"
+    write_transitions(expand(read(source)), transitions)
+    made = list(samples(transitions, "rwml", prompts="rwml-completion"))
+    assert [sample.columns["target"] for sample in made] == [
+        f"seen {n % 3}\nTask completed: {states[n]}" for n in range(9)
+    ]
+
+
+def test_a_file_that_asks_for_completion_has_a_place_for_it(tmp_path):
+    (tmp_path / "mine.yaml").write_text("completion: Is it done?\nvariants:\n  v0: {user: $context $history $action}\n")
+    with pytest.raises(UserError, match="variant v0: the placeholder \\$completion is missing"):
+        load(str(tmp_path / "mine.yaml"))

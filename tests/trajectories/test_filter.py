@@ -234,3 +234,57 @@ def test_mistakes():
         Filter(["duplicate"])
     with pytest.raises(UserError, match="is no regular expression"):
         Filter(invalid=["("])
+
+
+def counted(text, invalid=None, actions=1):
+    data = {} if invalid is None else {"actions": actions, "invalid": invalid}
+    return Turn(
+        action=Action(calls=(Call(name="act"),)),
+        observations=(Observation(kind="environment", text=text, tool="act", call=0, data=data),),
+    )
+
+
+def test_what_the_world_counted_wins_over_what_the_text_looks_like():
+    turns = (
+        counted("You see a lamp.", invalid=0),
+        counted("Nothing happens.", invalid=0),  # the answer to a valid command, its world says
+        counted("That's not a verb I recognise.", invalid=1),
+        counted("No calls are left.", invalid=1),
+        counted("Nothing happens.\nThe episode is over."),
+        counted("A door."),
+    )
+    (left,), taken = run("invalid_actions", turns)
+    assert left.turns == (turns[0], turns[1], turns[5])
+    assert taken == {"invalid_actions": 3}
+    (left,), taken = run("invalid_actions", turns, invalid=["^you see"])  # the user's own pattern is asked always
+    assert left.turns == (turns[1], turns[5])
+
+
+@pytest.mark.parametrize(
+    "turn_in_part", [counted("Invalid: 1 of 2\n..A>"), counted("..A>", invalid=1, actions=2)], ids=["text", "counts"]
+)
+def test_of_a_turn_that_took_effect_in_part_the_effect_stays_and_nothing_is_predicted(turn_in_part):
+    from wm_plugin.trajectories.expand import expand
+
+    turns = (counted(".A.>", invalid=0), turn_in_part, counted("Invalid: 2 of 2\n..A>"), counted("..!", invalid=0))
+    (left,), taken = run("invalid_actions", turns)
+    assert taken == {"invalid_actions": 2}
+    assert [turn.observations[0].text for turn in left.turns] == [turns[n].observations[0].text for n in (0, 1, 3)]
+    transitions = list(expand([left]))
+    assert [transition.observation.text for transition in transitions] == [".A.>", "..!"]
+    assert [len(transition.history) for transition in transitions] == [0, 2]
+
+
+@pytest.mark.parametrize("data", [{"invalid": "all"}, {"invalid": True, "actions": 1}, {"invalid": [1], "actions": {}}])
+def test_counts_that_are_none_leave_it_to_the_text(data):
+    observation = Observation(kind="tool", text="Nothing happens.", data=data)
+    (left,), _ = run("invalid_actions", (counted("a"), Turn(action=Action(text="x"), observations=(observation,))))
+    assert len(left.turns) == 1
+
+
+def test_an_episode_that_was_lost_with_its_world_is_an_environments_failure():
+    lost = [Trajectory(turns=(turn("a", "x"),), metadata={"figures": {"lost": value}}) for value in (0.0, 1.0)]
+    odd = [Trajectory(turns=(turn("a", "x"),), metadata={"figures": value}) for value in (None, [1], {"lost": "1"})]
+    left, taken = run("environment_failures", *lost, *odd)
+    assert left == [lost[0], *odd]
+    assert taken == {"environment_failures": 1}

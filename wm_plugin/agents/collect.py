@@ -26,7 +26,7 @@ from wm_plugin.trajectories.schema import Source, Trajectory
 from wm_plugin.trajectories.write import write
 from wm_plugin.untrusted import loads
 
-VERSION = 1  # of the folder's layout
+VERSION = 2  # of the folder's layout
 
 
 @dataclass
@@ -96,10 +96,11 @@ def collect(
     shard_size: int = 64,
     watch: Any = iter,
 ) -> Summary:
-    """Play every row and write the trajectories to `out` (.jsonl or .parquet), in order.
+    """Play every row, as often as it occurs, and write the trajectories to `out` (.jsonl or .parquet), in order.
 
     An episode without a trajectory, because its process died or hung, or a server gave no answer, is a line of the rejects file
-    with its reason. A trajectory's `source` has the number of its row, its `metadata` the name of the policy.
+    with its reason. A trajectory's `source` has the number of its row and a digest of the row and the settings, so that files of
+    several runs over the same tasks can go together; its `metadata` has the name of the policy.
 
     Args:
         folder: for the shards; it may be removed afterwards.
@@ -123,8 +124,8 @@ def collect(
             if not path.exists():
                 tasks = list(enumerate(rows[start : start + shard_size], start))
                 results = player(tasks)
-                name = str(player.settings["policy"])
-                write((_result(world, name, *pair) for pair in zip(tasks, results, strict=True)), path)
+                about = player.settings
+                write((_result(world, about, *pair) for pair in zip(tasks, results, strict=True)), path)
             yield path
 
     def everything() -> Iterator[Trajectory | Reject]:
@@ -150,13 +151,15 @@ def remove_shards(folder: Path) -> None:
         folder.rmdir()
 
 
-def _result(world: World, policy: str, task: Task, result: Trajectory | Lost) -> Trajectory | Reject:
+def _result(world: World, settings: dict[str, Any], task: Task, result: Trajectory | Lost) -> Trajectory | Reject:
     number, row = task
     if isinstance(result, Lost):
         raw = json.dumps(dict(row), ensure_ascii=False, default=str)
         return Reject(world.name, number, result.kind, f"{result.kind}: {result.reason}", raw)
-    source = Source(format="wm", file=world.name, row=number)
-    return result.model_copy(update={"source": source, "metadata": {**result.metadata, "policy": policy}})
+    played = json.dumps([settings, dict(row)], sort_keys=True, default=str)
+    source = Source(format="wm", file=world.name, row=number, id=hashlib.sha256(played.encode()).hexdigest()[:8])
+    metadata = {**result.metadata, "policy": str(settings["policy"])}
+    return result.model_copy(update={"source": source, "metadata": metadata})
 
 
 def _read_shard(path: Path) -> list[Trajectory | Reject]:

@@ -40,7 +40,7 @@ class ScriptedPlayer:
 
     Args:
         policy: `random` or `expert`.
-        seed: with the row's number, it seeds the random generator of an episode.
+        seed: of what is drawn: with the episode's number, it seeds the random generator of an episode.
         timeout: seconds for an episode; one that takes longer, or whose process dies, is lost.
     """
 

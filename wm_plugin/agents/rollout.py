@@ -10,9 +10,10 @@ import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Literal
 
-from wm_plugin.environments.kit.protocol import is_over, report, reward_of, tool_methods, tool_schema
+from wm_plugin.environments.kit.customer import COLUMNS as CUSTOMER
+from wm_plugin.environments.kit.protocol import is_over, observers, report, reward_of, tool_methods, tool_schema
 from wm_plugin.errors import UserError
-from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Trajectory, Turn
+from wm_plugin.trajectories.schema import Action, Call, Context, Kind, Observation, Trajectory, Turn
 from wm_plugin.untrusted import loads
 
 Policy = Callable[[Trajectory, Any], Action | None]
@@ -23,9 +24,13 @@ HOSTS = ("trl", "verl")
 def play(environment: Any, row: Mapping[str, Any], policy: Policy, *, max_turns: int, host: Host = "trl") -> Trajectory:
     """One episode.
 
-    The calls of an action run in order; each gives an observation. A tool that does not exist, arguments that do not fit and
-    exceptions give observations too, with `error` and the text of the host. The episode ends when the policy returns None or an
-    action without a call, when the environment is `over`, or after `max_turns`.
+    The calls of an action run in order; each gives an observation, of the kind that the environment's class declares for its tool
+    (see `protocol.observers`). A tool that does not exist, arguments that do not fit and exceptions give observations too, with
+    `error` and the text of the host. An observation's `data` has the `actions` of its call and how many of them were `invalid`,
+    where the environment counts them in `metrics`, and where the call failed.
+
+    The episode ends when the policy returns None or an action without a call, when the environment is `over`, or after
+    `max_turns`.
 
     Args:
         environment: an instance in the form of `wm_plugin.environments`; `reset` starts it anew.
@@ -35,7 +40,7 @@ def play(environment: Any, row: Mapping[str, Any], policy: Policy, *, max_turns:
     Returns:
         A trajectory. Its context is the prompt under a host: the system message as the task, the user's message followed by the
         first observation as the initial state, and the tools. `metadata` has the class of the environment, the row as `reset`,
-        the host and the episode's `figures`: enough to play it again.
+        the host and the episode's `figures`: enough to play it again; and the `user_profile` of an environment that has one.
 
     Raises:
         UserError: a tool is asynchronous, `host` is neither trl nor verl, or the prompt has other roles than system and user.
@@ -63,19 +68,25 @@ def episode(
     tools = tool_methods(environment)
     if coroutines := [name for name, tool in tools.items() if inspect.iscoroutinefunction(tool)]:
         raise UserError(f"{path_of(environment)}: the tool {coroutines[0]!r} is asynchronous; play takes plain methods")
+    kinds = observers(type(environment))
     schemas = tuple(tool_schema(getattr(type(environment), name)) for name in tools)
     first = environment.reset(**{name: value for name, value in row.items() if name != "prompt"})
     trajectory = Trajectory(
         turns=(),
         context=_context(row.get("prompt", ""), first or "", schemas),
-        task_id=str(row["task_id"]) if "task_id" in row else _digest(row),
+        task_id=task_of(row),
         metadata={"environment": path_of(environment), "reset": dict(row), "host": host},
     )
+    if profile := getattr(environment, "user_profile", None):
+        metadata = {**trajectory.metadata, "user_profile": dict(profile)}
+        trajectory = trajectory.model_copy(update={"metadata": metadata})
     while len(trajectory.turns) < max_turns and not is_over(environment):
         action = yield trajectory
         if action is None:
             break
-        observations = tuple(_observe(tools, call, index, host) for index, call in enumerate(action.calls))
+        observations = tuple(
+            _observe(environment, tools, kinds, call, index, host) for index, call in enumerate(action.calls)
+        )
         turn = Turn(action=action, observations=observations)
         trajectory = trajectory.model_copy(update={"turns": (*trajectory.turns, turn)})
         if not action.calls:
@@ -104,9 +115,31 @@ def path_of(environment: Any) -> str:
     return f"{type(environment).__module__}:{type(environment).__qualname__}"
 
 
-def _observe(tools: Mapping[str, Callable[..., Any]], call: Call, index: int, host: Host) -> Observation:
+def _observe(
+    environment: Any,
+    tools: Mapping[str, Callable[..., Any]],
+    kinds: Mapping[str, Kind],
+    call: Call,
+    index: int,
+    host: Host,
+) -> Observation:
+    before = _counts(environment)
     text, failed = _run(tools, call, host)
-    return Observation(kind="tool", text=text, tool=call.name, call=index, error=failed)
+    data = (
+        {"actions": 1, "invalid": 1}
+        if failed
+        else {name: count - before[name] for name, count in _counts(environment).items()}
+    )
+    # the host answers for a tool that does not exist
+    kind = kinds.get(call.name, "tool")
+    return Observation(kind=kind, text=text, tool=call.name, call=index, error=failed, data=data)
+
+
+def _counts(environment: Any) -> dict[str, int]:
+    """How many actions of the episode there were and how many were invalid, if the environment counts both."""
+    metrics = getattr(environment, "metrics", None) or {}
+    names = ("actions", "invalid")
+    return {name: int(metrics[name]) for name in names} if all(name in metrics for name in names) else {}
 
 
 def _run(tools: Mapping[str, Callable[..., Any]], call: Call, host: Host) -> tuple[str, bool]:
@@ -140,6 +173,12 @@ def _context(prompt: Any, first: str, tools: tuple[dict[str, Any], ...]) -> Cont
     return Context(task="\n\n".join(texts["system"]), action_space=tools, initial_state=state)
 
 
-def _digest(row: Mapping[str, Any]) -> str:
-    """The task id of a row without one: it depends only on the row."""
-    return hashlib.sha256(json.dumps(row, sort_keys=True, default=str).encode()).hexdigest()[:16]
+def task_of(row: Mapping[str, Any]) -> str:
+    """The id of a row's task: its column `task_id`, in the `domain` that it may name, or else a digest of its columns.
+
+    Which model plays the customer is no part of a task.
+    """
+    if row.get("task_id") is not None:
+        return f"{row['domain']}/{row['task_id']}" if row.get("domain") else str(row["task_id"])
+    columns = {name: value for name, value in row.items() if name not in CUSTOMER}
+    return hashlib.sha256(json.dumps(columns, sort_keys=True, default=str).encode()).hexdigest()[:16]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from wm_plugin.environments.kit.commands import CommandEnvironment, expert, wanderer
-from wm_plugin.environments.kit.rows import check_level, row_number, turn_limit
+from wm_plugin.environments.kit.rows import SPLITS, check_level, draws, row_number, split_of, turn_limit
 from wm_plugin.errors import MissingExtraError, UserError, shown
 from wm_plugin.untrusted import loads
 
@@ -30,7 +30,9 @@ ROOMS |= {"heat": SCENES[:30], "cool": SCENES[:30]}  # kitchens
 TOOLS = {"clean": ("Cleanable", "SinkBasin"), "heat": ("Heatable", "Microwave"), "cool": ("Coolable", "Fridge")}
 LAMPS = ("DeskLamp", "FloorLamp")
 STANDS = ("Desk", "Dresser", "SideTable", "CoffeeTable", "DiningTable", "Shelf")  # places for a lamp
-DATA = {False: "train", True: "valid_unseen"}  # ALFWorld's own split; rooms of valid_unseen are in no train game
+# ALFWorld's own splits: the rooms of valid_seen are those of train games, the rooms of valid_unseen are in none.
+DATA = {"train": "train", "seen": "valid_seen", "unseen": "valid_unseen"}
+NOTHING = "Nothing happens."  # in answer to what is no command now
 UNCHANGED = ("checked", "examined")  # facts that mere looking adds
 
 INSTRUCTION = f"""You are in a room of a household and have a task to do there, with at most {MAX_TURNS} commands. You carry one
@@ -42,7 +44,7 @@ Things inside a closed place are seen after you open it.
 
 """
 
-__all__ = ["INSTRUCTION", "LEVELS", "AlfworldEnvironment", "dataset_rows", "expert", "wanderer"]
+__all__ = ["INSTRUCTION", "LEVELS", "SPLITS", "AlfworldEnvironment", "dataset_rows", "expert", "wanderer"]
 
 
 class AlfworldEnvironment(CommandEnvironment):
@@ -51,6 +53,7 @@ class AlfworldEnvironment(CommandEnvironment):
     A command is effective when it changes the room, and invalid when nothing happens.
     """
 
+    refusals = (*CommandEnvironment.refusals, NOTHING)
     _engine = "wm_plugin.environments.alfworld:Engine"
     _timeout = 60.0
 
@@ -70,20 +73,27 @@ class AlfworldEnvironment(CommandEnvironment):
         return self._act(command)
 
 
-def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str = "standard") -> list[dict[str, Any]]:
+def dataset_rows(
+    count: int, seed: int = 0, held_out: bool = False, level: str = "standard", split: str | None = None
+) -> list[dict[str, Any]]:
     """Rows for a trainer: the prompt explains the task, and `reset` appends the first observation, with the task, to it.
 
-    Built games: every tenth room is held out, and held-out seeds are divisible by 10. The user's own (level "data"): train, or
-    valid_unseen if `held_out`.
+    Args:
+        held_out: the same as the split unseen.
+        split: train; seen, other games in rooms of train; or unseen, games in other rooms. The user's own games (level "data")
+            are ALFWorld's train, valid_seen and valid_unseen. Of the games built here every tenth room is unseen. The last digit
+            of a seed says which: 0 is unseen, 9 is seen, and the others are train.
     """
     check_level(level, LEVELS, "ALFWorld")
-    rng = random.Random(seed * 2 + held_out)
+    part = split_of(split, held_out, "ALFWorld")
+    rng = draws(seed, part)
     prompt = [{"role": "user", "content": INSTRUCTION}]
     if level == "data":
-        return [{"prompt": prompt, "level": level, "game": game} for game in _own_games(count, rng, DATA[held_out])]
+        return [{"prompt": prompt, "level": level, "game": game} for game in _own_games(count, rng, DATA[part])]
     seeds: dict[int, None] = {}
     while len(seeds) < count:
-        seeds[rng.randrange(10**7) * 10 + (0 if held_out else rng.randint(1, 9))] = None
+        digit = rng.randint(1, 8) if part == "train" else 9 * (part == "seen")
+        seeds[rng.randrange(10**7) * 10 + digit] = None
     return [{"prompt": prompt, "level": level, "seed": number} for number in seeds]
 
 
@@ -142,7 +152,7 @@ class Engine:
     def step(self, command: str) -> dict[str, Any]:
         if command.lower() not in self._env.state["_valid_commands"]:  # without listing all actions again
             return {
-                "text": "Nothing happens.",
+                "text": NOTHING,
                 "score": 0,
                 "won": False,
                 "over": False,

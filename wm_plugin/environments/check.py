@@ -97,7 +97,7 @@ def check(world: World, *, seeds: int = 20, level: str | None = None) -> Report:
         report.add("class", _class_problem(world, rows[0]), f"tools: {', '.join(tool_methods(world.make()))}")
         if not report.ok:
             return report
-        report.findings.append(_metrics(world, rows[0]))
+        report.findings += [_observer(world), _metrics(world, rows[0])]
         _episodes(world, rows, report, level)
         report.add(
             "any input", _robustness_problem(world, rows), f"{len(HOSTILE)} hostile values a tool are answered in words"
@@ -172,6 +172,10 @@ def _class_problem(world: World, row: Row) -> str:
             raise
         except Exception as error:
             return f"no schema can be made of {name}: {' '.join(str(error).split())[:120]}"
+    try:
+        world.observers, world.refusals  # noqa: B018  # they raise
+    except UserError as error:
+        return str(error)
     if strangers := [name for name in world.irreversible if name not in tools]:
         return f"irreversible names {strangers[0]!r}, which is no tool"
     first = environment.reset(**row, some_other_column=1) if _takes_any(world) else environment.reset(**row)
@@ -193,6 +197,17 @@ def _class_problem(world: World, row: Row) -> str:
 def _takes_any(world: World) -> bool:
     parameters = inspect.signature(world.environment.reset).parameters.values()  # type: ignore[attr-defined]
     return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+
+
+def _observer(world: World) -> Finding:
+    """Who is observed, by tool where they differ."""
+    if not hasattr(world.environment, "observer"):
+        detail = "none declared: all that is observed counts as tools' results, which RWML scores by ROUGE"
+        return Finding("observer", "note", f'{detail}; write observer = "environment", or {{"ask": "user"}}')
+    tools: dict[str, list[str]] = {}
+    for tool, kind in world.observers.items():
+        tools.setdefault(kind, []).append(tool)
+    return Finding("observer", "ok", "; ".join(f"{kind} ({', '.join(names)})" for kind, names in tools.items()))
 
 
 def _metrics(world: World, row: Row) -> Finding:

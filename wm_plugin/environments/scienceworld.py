@@ -6,12 +6,11 @@ all objects the same identity hash: otherwise sets of objects would have another
 """
 
 import os
-import random
 import shutil
 from typing import Any
 
 from wm_plugin.environments.kit.commands import CommandEnvironment, expert, wanderer
-from wm_plugin.environments.kit.rows import check_level, row_number, turn_limit
+from wm_plugin.environments.kit.rows import SPLITS, check_level, draws, row_number, split_of, turn_limit
 from wm_plugin.errors import MissingExtraError, UserError, nearest, shown
 
 MAX_TURNS = 100
@@ -58,7 +57,7 @@ Focus only on what the task asks for: focusing on another thing fails it. Where 
 
 """
 
-__all__ = ["INSTRUCTION", "LEVELS", "TASKS", "ScienceworldEnvironment", "dataset_rows", "expert", "wanderer"]
+__all__ = ["INSTRUCTION", "LEVELS", "SPLITS", "TASKS", "ScienceworldEnvironment", "dataset_rows", "expert", "wanderer"]
 
 
 class ScienceworldEnvironment(CommandEnvironment):
@@ -68,6 +67,7 @@ class ScienceworldEnvironment(CommandEnvironment):
     understand it.
     """
 
+    refusals = (*CommandEnvironment.refusals, *NOT_UNDERSTOOD)
     _engine = "wm_plugin.environments.scienceworld:Engine"
     _timeout = 60.0
 
@@ -87,23 +87,30 @@ class ScienceworldEnvironment(CommandEnvironment):
         return self._act(command)
 
 
-def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str = "standard") -> list[dict[str, Any]]:
+def dataset_rows(
+    count: int, seed: int = 0, held_out: bool = False, level: str = "standard", split: str | None = None
+) -> list[dict[str, Any]]:
     """Rows for a trainer: the prompt explains the world, and `reset` appends the task and the first room to it.
 
-    The split is ScienceWorld's own: its train variations, or its test variations if `held_out`. Each occurs once.
+    Args:
+        held_out: the same as the split unseen.
+        split: ScienceWorld's own train, development (seen) or test (unseen) variations; each occurs once. These two names are
+            those that papers on agents give them; ScienceWorld itself only says that the variations differ.
     """
     check_level(level, LEVELS, "ScienceWorld")
+    part = split_of(split, held_out, "ScienceWorld")
     variations = []
     for task in LEVELS[level]:
-        train, development, test = TASKS[task]
-        first = train + development if held_out else 0
-        variations += [(task, variation) for variation in range(first, first + test if held_out else train)]
+        sizes = TASKS[task]
+        place = SPLITS.index(part)
+        first = sum(sizes[:place])
+        variations += [(task, variation) for variation in range(first, first + sizes[place])]
     if count > len(variations):
-        kind = "held-out" if held_out else "train"
+        kind = "held-out" if part == "unseen" else part
         raise UserError(
             f"ScienceWorld has {len(variations)} {kind} rows of the level {level!r}; write a count up to that, not {count}"
         )
-    random.Random(seed * 2 + held_out).shuffle(variations)
+    draws(seed, part).shuffle(variations)
     prompt = [{"role": "user", "content": INSTRUCTION}]
     return [
         {"prompt": prompt, "level": level, "task": task, "variation": number} for task, number in variations[:count]

@@ -44,7 +44,9 @@ class EnvironmentSpec:
         tools: names of its tools, sorted.
         irreversible: the tools whose effect nothing takes back, as the class's attribute `irreversible` says.
         needs: what must be installed.
-        dataset_rows: path of `dataset_rows(count, seed, held_out[, level])`, which makes rows of a dataset; None: rows are seeds.
+        splits: the names that `dataset_rows(split=)` takes; none where the world has training and held-out rows and no more.
+        dataset_rows: path of `dataset_rows(count, seed, held_out[, level][, split])`, which makes rows of a dataset; None: rows
+            are seeds.
         expert: path of `expert()`, which makes a policy that solves episodes; None: there is none.
         wanderer: path of `wanderer(rng)`, which makes a random policy; None: one that fills in arguments by their types.
     """
@@ -56,9 +58,13 @@ class EnvironmentSpec:
     tools: tuple[str, ...] = ()
     irreversible: tuple[str, ...] = ()
     needs: Needs = Needs()
+    splits: tuple[str, ...] = ()
     dataset_rows: str | None = None
     expert: str | None = None
     wanderer: str | None = None
+
+
+SEEN_AND_UNSEEN = ("train", "seen", "unseen")
 
 
 def _ours(
@@ -70,6 +76,7 @@ def _ours(
     tools: tuple[str, ...],
     irreversible: tuple[str, ...] = (),
     needs: Needs = Needs(),
+    splits: tuple[str, ...] = (),
 ) -> EnvironmentSpec:
     """The spec of `wm_plugin.environments.<name>`, which has `dataset_rows`, `expert` and `wanderer` beside the class."""
     module = f"wm_plugin.environments.{name}"
@@ -81,6 +88,7 @@ def _ours(
         tools,
         irreversible,
         needs,
+        splits,
         dataset_rows=f"{module}:dataset_rows",
         expert=f"{module}:expert",
         wanderer=f"{module}:wanderer",
@@ -117,6 +125,7 @@ SPECS = by_name(
             levels=("standard", "hard", "data"),
             tools=("act",),
             needs=Needs("alfworld", ("alfworld", "fast_downward")),
+            splits=SEEN_AND_UNSEEN,
         ),
         _ours(
             "dialogue",
@@ -144,6 +153,7 @@ SPECS = by_name(
             tools=("finish", "open_lines", "scan_page", "search_docs"),
             irreversible=("finish",),
             needs=Needs("docs", ("bm25s",)),
+            splits=SEEN_AND_UNSEEN,
         ),
         _ours(
             "forth",
@@ -175,6 +185,7 @@ SPECS = by_name(
             levels=("standard", "hard"),
             tools=("act",),
             needs=Needs("scienceworld", ("scienceworld",), ("java",)),
+            splits=SEEN_AND_UNSEEN,
         ),
         _ours(
             "shop",
@@ -184,6 +195,7 @@ SPECS = by_name(
             tools=("buy", "click", "search"),
             irreversible=("buy",),
             needs=Needs("shop", ("bm25s",)),
+            splits=SEEN_AND_UNSEEN,
         ),
         _ours(
             "sokoban",

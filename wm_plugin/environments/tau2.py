@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import random
-from typing import Any
+from typing import Any, ClassVar
 
 from wm_plugin.environments.kit.counted import CountedEnvironment
 from wm_plugin.environments.kit.customer import key_variable
@@ -27,6 +27,8 @@ MAX_TURNS = 30
 MAX_CHARACTERS = 10_000  # of an argument; a longer one is invalid
 LEVELS = ("retail", "airline", "telecom", "mock")  # domains
 HELD_OUT = "test"  # the name of tau2-bench's own split; training has "train"
+USER = "user: "
+ROLES = (USER, "tool: ")  # with which the gym begins what the agent observes
 DONE = '{"name": "done", "arguments": {}}'  # the gym's own tool that ends a simulation
 INSTALL = (
     "tau2-bench is not installed (the package tau2 of PyPI is another one): with Python 3.12 or newer, "
@@ -46,6 +48,8 @@ class Tau2Environment(CountedEnvironment):
     `call_tool` as a whole.
     """
 
+    observer: ClassVar = {"message_user": "user"}
+    refusals = ("Error: ", "Invalid action")
     irreversible = ("call_tool", "finish")
     _lost = 0
 
@@ -87,6 +91,7 @@ class Tau2Environment(CountedEnvironment):
         gym, registry = _library()
         _tasks(registry, domain, name)
         self._stop()
+        self._task = None
         self.max_turns = limit
         self._begin()
         try:
@@ -151,6 +156,14 @@ class Tau2Environment(CountedEnvironment):
     def success(self) -> bool:
         return self._reward == 1.0
 
+    @property
+    def user_profile(self) -> dict[str, str]:
+        """What the task tells the customer about themselves, without the reason for the call (see `trajectories.values`)."""
+        scenario = getattr(self._task, "user_scenario", None)
+        known = getattr(getattr(scenario, "instructions", None), "known_info", None)
+        facts = {"known_info": known, "persona": getattr(scenario, "persona", None)}
+        return {name: secrets.redact(text) for name, text in facts.items() if isinstance(text, str) and text.strip()}
+
     def _start_action(self, text: Any) -> str:
         self._take_turn()
         if not isinstance(text, str) or len(text) > MAX_CHARACTERS:
@@ -173,17 +186,18 @@ class Tau2Environment(CountedEnvironment):
         if lost:
             return self._give_up()
         reply = secrets.redact(str(reply))
+        role = next((role for role in ROLES if reply.startswith(role)), "")
+        reply = reply.removeprefix(role)
+        failed = role != USER and reply.startswith(("Error", "Invalid action"))
         if terminated:
             self._ended, self._reward = True, min(max(outcome, 0.0), 1.0)
             self._effective += 1
             verdict = "It was handled as it should be." if self.success else "It was not handled as it should be."
             return f"{reply}\nThe case is closed. {verdict} The episode is over.".strip()
-        text = reply
-        failed = text.startswith("tool: Error")
         self._invalid += failed
-        self._effective += not failed and (action, text) not in self._results
-        self._results.add((action, text))
-        return f"{text}\nNo calls are left. The episode is over." if self.over else text
+        self._effective += not failed and (action, reply) not in self._results
+        self._results.add((action, reply))
+        return f"{reply}\nNo calls are left. The episode is over." if self.over else reply
 
     def _refuse(self, why: str) -> str:
         self._invalid += 1

@@ -33,6 +33,27 @@ LEVELS: dict[str, dict[str, Any]] = {  # settings of the library's generators
 MAX_SEED = 10**9
 FREE = ("goal", "help", "score")  # the game answers these without counting a move
 SHORT = ("n", "s", "e", "w", "north", "south", "east", "west", "l", "x", "i", "z", "wait", "get", "enter", *FREE)
+NOT_UNDERSTOOD = "The game does not understand that."
+PARSER = (  # what the game's own parser answers instead of taking a turn
+    "I beg your pardon?",
+    "I didn't understand ",
+    "I only understood you as far as ",
+    "Nothing to do!",
+    "That noun did not make sense in this context.",
+    "That's not a verb I recogni",
+    "That's not something you need to refer to ",
+    "There are none at all available!",
+    "What do you want to ",
+    "Which do you mean, ",
+    "You aren't holding that!",
+    "You can only do that to something animate.",
+    "You can only use multiple objects once on a line.",
+    "You can't begin with a comma.",
+    "You can't see any such thing.",
+    "You can't use multiple objects with that verb.",
+    "You excepted something not included anyway!",
+    "You seem to have said too little!",
+)
 WINNING, LOSING = "*** The End ***", "*** You lost! ***"
 
 INSTRUCTION = f"""You are in a text adventure. Reach its goal with at most {MAX_TURNS} commands.
@@ -50,6 +71,7 @@ class TextworldEnvironment(CommandEnvironment):
     A command is effective when the game's facts change, and invalid when the game does not understand it.
     """
 
+    refusals = (*CommandEnvironment.refusals, NOT_UNDERSTOOD, *PARSER)
     _engine = "wm_plugin.environments.textworld:Engine"
     _timeout = 30.0
 
@@ -121,8 +143,8 @@ class Engine:
         state = self._env.reset()
         self._game = state["game"]
         self._verbs = {*self._game.verbs, *SHORT}
-        self._moves, self._facts = 0, set(state["_facts"])
-        opening = state.feedback
+        opening, self._facts = state.feedback, set(state["_facts"])
+        self._moves = moves_of(opening) or 0  # it is 1 before the first move
         start = opening.find(state["objective"][:40])
         return {"text": tidy(opening[start:] if start >= 0 else opening)}
 
@@ -131,13 +153,13 @@ class Engine:
         answer = {"score": self._score, "won": False, "over": False, "valid": False, "changed": False}
         # dots, commas and the word `then` would start a second command
         if words[0] not in self._verbs or "then" in words or re.search(r"[^a-z0-9' -]", " ".join(words)):
-            return answer | {"text": "The game does not understand that."}
+            return answer | {"text": NOT_UNDERSTOOD}
         state, _, _ = self._env.step(" ".join(words))
         facts = set(state["_facts"])
         changed, self._facts = facts != self._facts, facts
         won, lost = WINNING in state.feedback, LOSING in state.feedback
-        moves = re.search(r"(\d+)\s*$", state.feedback)  # the status line ends with the moves
-        before, self._moves = self._moves, int(moves[1]) if moves else self._moves
+        moves = moves_of(state.feedback)
+        before, self._moves = self._moves, self._moves if moves is None else moves
         return {
             "text": tidy(state.feedback),
             "score": 1.0 if won else self._score,
@@ -209,6 +231,12 @@ def _generate(settings: dict[str, Any], seed: int, path: Path) -> None:
         options.grammar.only_last_action = True  # the text states the goal, not the way there
         game = textworld.generator.make_game(options)
     textworld.generator.compile_game(game, options)
+
+
+def moves_of(text: str) -> int | None:
+    """The count of moves with which the status line ends; None if there is none."""
+    moves = re.search(r"(\d+)\s*$", text)
+    return int(moves[1]) if moves else None
 
 
 def tidy(text: str) -> str:

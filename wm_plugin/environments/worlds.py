@@ -18,6 +18,8 @@ from wm_plugin.environments.kit.protocol import (
     Chooser,
     ToolCall,
     missing_columns,
+    observers,
+    refusals,
     tool_methods,
     tool_names,
     tool_schema,
@@ -25,6 +27,7 @@ from wm_plugin.environments.kit.protocol import (
 from wm_plugin.environments.specs import SPECS, EnvironmentSpec
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.registry import import_object
+from wm_plugin.trajectories.schema import Kind
 
 WORDS = ("", "1", "yes", "look", "north", "the door")  # a wanderer's arguments for parameters of type text
 
@@ -50,6 +53,11 @@ class World:
         return self.spec.levels
 
     @property
+    def splits(self) -> tuple[str, ...]:
+        """The names of its splits; none if it has training and held-out rows and no more."""
+        return self.spec.splits
+
+    @property
     def environment(self) -> type:
         """The class."""
         environment: type = self._object(self.spec.path)
@@ -64,6 +72,16 @@ class World:
     def irreversible(self) -> tuple[str, ...]:
         """The tools whose effect nothing takes back, as the class declares them."""
         return tuple(getattr(self.environment, "irreversible", ()))
+
+    @property
+    def observers(self) -> dict[str, Kind]:
+        """What is observed after a call of each tool; see `protocol.observers`."""
+        return observers(self.environment)
+
+    @property
+    def refusals(self) -> tuple[str, ...] | None:
+        """How observations of an invalid action begin; see `protocol.refusals`."""
+        return refusals(self.environment)
 
     def missing(self) -> list[str]:
         """What must be installed before it can be played; see `Needs.missing`."""
@@ -80,17 +98,29 @@ class World:
         except TypeError as error:
             raise UserError(f"{self.name}: hosts make an environment without arguments ({error})") from None
 
-    def rows(self, count: int, seed: int = 0, held_out: bool = False, level: str | None = None) -> list[dict[str, Any]]:
+    def rows(
+        self,
+        count: int,
+        seed: int = 0,
+        held_out: bool = False,
+        level: str | None = None,
+        split: str | None = None,
+    ) -> list[dict[str, Any]]:
         """Rows of a dataset: those of `dataset_rows` beside the class, or seeds if there is none.
 
         Raises:
-            UserError: there is no such level, there are fewer rows, or a class without `dataset_rows` needs other columns.
+            UserError: there is no such level or split, there are fewer rows, or a class without `dataset_rows` needs other
+                columns.
         """
+        if split is not None and split not in self.splits:
+            hint = nearest(split, self.splits) if self.splits else "; --held-out has the rows that it does not train on"
+            raise UserError(f"--split: {self.name} has no split {split!r}{hint}")
         if level is not None and level not in self.levels:
             raise UserError(f"--level: {self.name} has no level {level!r}{nearest(level, self.levels)}")
         if self.spec.dataset_rows is not None:
             dataset_rows: Callable[..., list[dict[str, Any]]] = self._object(self.spec.dataset_rows)
-            return dataset_rows(count, seed, held_out, **({} if level is None else {"level": level}))
+            chosen = {"level": level, "split": split}
+            return dataset_rows(count, seed, held_out, **{name: it for name, it in chosen.items() if it is not None})
         if problem := missing_columns(self.environment, ["seed"]):
             raise UserError(f"{self.name}: {problem}; write dataset_rows(count, seed, held_out) beside the class")
         rng = random.Random(seed * 2 + held_out)
@@ -131,7 +161,7 @@ def load(name: str) -> World:
     """The registered environment of this name, or that of the class at a dotted path (`my_package.worlds:MyEnvironment`).
 
     A registered one is not imported yet. A user's class is: the functions `dataset_rows`, `expert` and `wanderer` and the names
-    `LEVELS` and `INSTRUCTION` are taken from the module that defines the class, as far as it has them.
+    `LEVELS`, `SPLITS` and `INSTRUCTION` are taken from the module that defines the class, as far as it has them.
 
     Raises:
         UserError: there is none, or the object at the path is no environment.
@@ -154,6 +184,7 @@ def _spec_of_class(path: str) -> EnvironmentSpec:
         path=path,
         summary=re.split(r"(?<! al)\. ", first_paragraph)[0].rstrip("."),
         levels=tuple(getattr(module, "LEVELS", ())),
+        splits=tuple(getattr(module, "SPLITS", ())),
         tools=tuple(tool_names(environment)),
         irreversible=tuple(getattr(environment, "irreversible", ())),
         dataset_rows=beside("dataset_rows"),

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from wm_plugin.errors import UserError
+from wm_plugin.errors import UserError, shown
 from wm_plugin.rewards.base import TaggedReward, check_column, mean
 from wm_plugin.rewards.embedding import EmbeddingReward
 from wm_plugin.rewards.rouge import Numbers, RougeReward, Variant
+
+OBSERVERS = ("tool", "user", "environment")
 
 
 class RwmlReward(TaggedReward):
@@ -57,10 +59,13 @@ class RwmlReward(TaggedReward):
             observer: where each observation comes from: `tool`, `user` or `environment`.
 
         Raises:
-            UserError: the lengths differ, an item is not a text, or the embedding server fails.
+            UserError: the lengths differ, an item is not a text, an observer is none of the three, or the embedding server fails.
         """
         texts = self.extracted(predictions, targets)
         check_column("observer", observer, targets)
+        for row, who in enumerate(observer):
+            if who not in OBSERVERS:
+                raise UserError(f"observer of row {row} is {shown(who)}; write tool, user or environment")
         scores = [0.0] * len(targets)
         figures = {"no_prediction": 0.0}
         for name, reward in (("rouge", self.rouge), ("embedding", self.embedding)):

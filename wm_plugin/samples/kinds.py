@@ -27,7 +27,7 @@ from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives.information import KEEP, category
 from wm_plugin.samples.columns import reward_columns
 from wm_plugin.samples.constructions import documents, imitation, rft
-from wm_plugin.samples.prompts import Prompts, dialogue, load, render, target
+from wm_plugin.samples.prompts import Prompts, dialogue, load, observed, render, target
 from wm_plugin.samples.sample import Sample
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.expand import expand, holds_transitions, identity, read_transitions
@@ -179,7 +179,7 @@ def _transition_samples(
             continue
         messages = render(transition, prompts, stage=kind.form, seed=seed, thinking=not sft).messages
         columns = {
-            "target": observation.text,
+            "target": observed(observation, prompts),
             "observer": observation.kind,
             "tool": observation.tool or "",
             "task_id": transition.task_id,
@@ -214,21 +214,26 @@ def _dialogue_samples(
         if not any(train):
             exclusions.reasons["nothing observed"] += 1
             continue
+        # each of the agent's turns with observations is one assistant message
+        numbers = [n for n, turn in enumerate(trajectory.turns) if turn.actor == "agent" and turn.observations]
+        places = [place for place, counts in enumerate(train) if counts]
+        for number, place in zip(numbers, places, strict=True):
+            observations = trajectory.turns[number].observations
+            train[place] = not any(observation.data.get("target") is False for observation in observations)
         if informed:
-            # each of the agent's turns with observations is one assistant message
-            numbers = [n for n, turn in enumerate(trajectory.turns) if turn.actor == "agent" and turn.observations]
-            places = [place for place, counts in enumerate(train) if counts]
             for number, place in zip(numbers, places, strict=True):
+                if not train[place]:
+                    continue
                 turn = trajectory.turns[number]
                 call = (
                     turn.observations[0].call if len(turn.observations) == 1 else None
                 )  # several results are drawn together
                 action = action_text(turn.action, call)
-                observed = "\n\n".join(observation.text for observation in turn.observations)
-                train[place] = _counts(action, observed, f"{identity(trajectory)}/{number}/{call}", seed, exclusions)
-            if not any(train):
-                exclusions.reasons["turn information"] += 1
-                continue
+                texts = "\n\n".join(observation.text for observation in turn.observations)
+                train[place] = _counts(action, texts, f"{identity(trajectory)}/{number}/{call}", seed, exclusions)
+        if not any(train):
+            exclusions.reasons["turn information" if informed else "no target"] += 1
+            continue
         columns = {"task_id": trajectory.task_id, "trajectory": identity(trajectory)}
         yield Sample(messages, train, columns=columns)
 

@@ -1,8 +1,8 @@
 """Turns to chat messages, as the agent saw them: the inverse of `messages`.
 
-The system message has the task, the first user message the initial state. A tool's result names its call by id. An environment's
-observation is a user message, like a user's reply. In two-sided dialogues the user's own calls are left out: the agent did not
-see them.
+The system message has the task, the first user message the initial state. What a call was answered with is a tool message and
+names the call by id, whoever is observed by it. Any other observation is a user message. In two-sided dialogues the user's own
+calls are left out: the agent did not see them.
 """
 
 import json
@@ -63,7 +63,7 @@ def _turn_messages(turn: Turn, number: int) -> list[Message]:
     messages = [action_message(turn.action, number)]
     for observation in turn.observations:
         call = observation.call
-        if observation.kind == "tool" and call is not None and 0 <= call < len(calls):
+        if call is not None and 0 <= call < len(calls):
             name, call_id = observation.tool or calls[call].name, call_ids[call]
             messages.append({"role": "tool", "tool_call_id": call_id, "name": name, "content": observation.text})
         else:

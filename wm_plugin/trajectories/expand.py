@@ -36,7 +36,8 @@ def expand(
     """The transitions of trajectories, in order.
 
     A turn with several results gives one transition for each, all with the same action; `observation.call` is the index of the
-    call that the result answers. What a user observes of its own tools is in the history, and never a target.
+    call that the result answers. What a user observes of its own tools is in the history, and never a target; so is what a filter
+    marked (`data["target"]` is false). The last observation of a success says so (see `with_success`).
 
     Args:
         turns: `all`; `one`, drawn at random for each trajectory; `bench`, the first, the last and three more at random.
@@ -58,14 +59,27 @@ def expand(
         raise UserError("history counts turns and history_tokens tokens: leave one of them out")
     if history_tokens is not None and count is None:
         raise UserError("history_tokens needs count: a function from a text to its number of tokens")
-    for trajectory in trajectories:
-        observed = list(trajectory.observed())
+    for unmarked in trajectories:
+        trajectory, name = with_success(unmarked), identity(unmarked)
+        observed = [one for one in trajectory.observed() if one[2].data.get("target") is not False]
         start = _starts(trajectory.turns, history, history_tokens, count)
-        name = identity(trajectory)
         rng = random.Random(f"{seed}/{name}".encode(errors="surrogatepass"))
         for index in _draw(len(observed), turns, rng):
             number, _, observation = observed[index]
             yield transition(trajectory, number, observation, name=name, first=start(number))
+
+
+def with_success(trajectory: Trajectory) -> Trajectory:
+    """The trajectory, with the mark `data["success"]` at the agent's last observation if it is a success without such a mark."""
+    observed = list(trajectory.observed())
+    if not trajectory.success or not observed or any(one.data.get("success") is True for _, _, one in observed):
+        return trajectory
+    number, index, last = observed[-1]
+    turns, marked = list(trajectory.turns), last.model_copy(update={"data": {**last.data, "success": True}})
+    observations = list(turns[number].observations)
+    observations[index] = marked
+    turns[number] = turns[number].model_copy(update={"observations": tuple(observations)})
+    return trajectory.model_copy(update={"turns": tuple(turns)})
 
 
 def transition(

@@ -7,14 +7,18 @@ follows still follows from the turns before.
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.trajectories.failures import DOMAINS, DOMAINS_OF, FAILURES, SCREENS, domain_of, retried
-from wm_plugin.trajectories.schema import Trajectory, Turn
+from wm_plugin.trajectories.schema import Observation, Trajectory, Turn
+from wm_plugin.untrusted import number
 
-INVALID = (r"^nothing happens\.?$", r"^(unknown|invalid|illegal) action\b", r"^no known action matches")
+# Observations that answer an invalid action, where the source does not count these.
+INVALID = (r"^nothing happens\.?(\n|$)", r"^(unknown|invalid|illegal) action\b", r"^no known action matches")
+# How our own worlds count invalid actions in words, where a call has several.
+SOME = re.compile(r"Invalid: (\d{1,9}) of (\d{1,9})(?:\n|$)")
 
 
 def _too_short(trajectory: Trajectory) -> bool:
@@ -74,7 +78,10 @@ class Filter:
             leave trajectories of other domains alone. Where nothing tells a trajectory's domain, they act if `names` has them.
         failures: patterns of observations that show a broken environment, beside `FAILURES` and in every domain. Each removes the
             trajectory.
-        invalid: more patterns, beside `INVALID`, of observations that answer an invalid action. Each removes the turn.
+        invalid: more patterns, beside `INVALID`, of observations that answer an invalid action. Our own rollouts need none:
+            their observations say how many actions of a call were invalid (`data["invalid"]` of `data["actions"]`), and then
+            `INVALID` is not asked. A turn of invalid actions alone is removed. One of which a part took effect stays as history,
+            and is marked as no target (`data["target"]`): `expand` makes no transition of it.
 
     Raises:
         UserError: an unknown filter or domain, or a pattern that is not a regular expression.
@@ -100,7 +107,8 @@ class Filter:
         self.taken: Counter[str] = Counter()
         self.without_domain = 0  # trajectories that say none, while a filter wants to know
         self._failures, self._own_failures = _pattern(FAILURES), _pattern(failures) if failures else None
-        self._invalid = _pattern([*INVALID, *invalid])
+        self._told = _pattern(INVALID)
+        self._invalid = _pattern(invalid) if invalid else None
         self._digests: set[bytes] = set()
 
     def __call__(self, trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
@@ -119,10 +127,10 @@ class Filter:
                     return None
             elif not self._concerns(name, domain):
                 continue
-            elif name in TURN_FILTERS or name == "invalid_actions":
-                turns = (
-                    self._valid(trajectory.turns) if name == "invalid_actions" else TURN_FILTERS[name](trajectory.turns)
-                )
+            elif name == "invalid_actions":
+                trajectory = self._without_invalid(trajectory)
+            elif name in TURN_FILTERS:
+                turns = TURN_FILTERS[name](trajectory.turns)
                 if len(turns) < len(trajectory.turns):
                     self.taken[name] += len(trajectory.turns) - len(turns)
                     trajectory = trajectory.model_copy(update={"turns": tuple(turns)})
@@ -137,7 +145,7 @@ class Filter:
 
     def _fails(self, trajectory: Trajectory, domain: str) -> bool:
         texts = [observation.text for _, _, observation in trajectory.observed()]
-        if self._own_failures is not None and any(map(self._own_failures.search, texts)):
+        if _lost(trajectory) or (self._own_failures is not None and any(map(self._own_failures.search, texts))):
             return True
         if not self._concerns("environment_failures", domain):
             return False
@@ -154,13 +162,44 @@ class Filter:
             return duplicate
         return TRAJECTORY_FILTERS[name](trajectory)
 
-    def _valid(self, turns: Sequence[Turn]) -> list[Turn]:
-        return [
-            turn
-            for turn in turns
-            if not turn.observations
-            or not all(self._invalid.search(observation.text.strip()) for observation in turn.observations)
-        ]
+    def _without_invalid(self, trajectory: Trajectory) -> Trajectory:
+        """Without the turns that were invalid, and with the marks of those that were so in part. Both are counted."""
+        turns: list[Turn] = []
+        taken = 0
+        for turn in trajectory.turns:
+            shares = [self._invalid_share(observation) for observation in turn.observations]
+            taken += any(shares)
+            if not shares or min(shares) < 1:
+                turns.append(_no_targets(turn, shares) if any(shares) else turn)
+        self.taken["invalid_actions"] += taken
+        return trajectory.model_copy(update={"turns": tuple(turns)}) if taken else trajectory
+
+    def _invalid_share(self, observation: Observation) -> float:
+        """The share of a call's actions that were invalid: as its world counted them, or as the text tells."""
+        text = observation.text.strip()
+        if self._invalid is not None and self._invalid.search(text):
+            return 1.0
+        invalid, actions = (number(observation.data.get(name)) for name in ("invalid", "actions"))
+        if invalid is None or actions is None:
+            if not (some := SOME.match(text)):
+                return float(self._told.search(text) is not None)
+            invalid, actions = float(some[1]), float(some[2])
+        return min(max(invalid / actions, 0.0), 1.0) if actions > 0 else float(invalid > 0)
+
+
+def _no_targets(turn: Turn, shares: Sequence[float]) -> Turn:
+    """The turn, with its observations that answer an invalid action marked as no targets."""
+    observations = tuple(
+        observation.model_copy(update={"data": {**observation.data, "target": False}}) if share else observation
+        for observation, share in zip(turn.observations, shares, strict=True)
+    )
+    return turn.model_copy(update={"observations": observations})
+
+
+def _lost(trajectory: Trajectory) -> bool:
+    """Whether an episode of our own was lost with its world."""
+    figures = trajectory.metadata.get("figures")
+    return isinstance(figures, Mapping) and bool(number(figures.get("lost")))
 
 
 def _pattern(patterns: Sequence[str]) -> re.Pattern[str]:

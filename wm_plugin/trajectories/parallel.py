@@ -21,6 +21,7 @@ from wm_plugin.runtime.workers import uninterrupted
 from wm_plugin.trajectories.fields import check
 from wm_plugin.trajectories.outputs import work_folder
 from wm_plugin.trajectories.readers import PART, Part, parts, read, read_part
+from wm_plugin.trajectories.readers.base import Make
 from wm_plugin.trajectories.schema import Trajectory
 from wm_plugin.trajectories.write import Counts, outputs, write, write_parquet
 
@@ -36,12 +37,14 @@ def convert(
     format: str = "auto",
     strict: bool = False,
     size: int = PART,
+    make: Make = check,
     watch: Callable[[Iterator[Shard]], Iterator[Shard]] = iter,
 ) -> Counts:
     """Convert all sources as `write` does, in `workers` processes.
 
     Args:
         size: approximate bytes of a range of lines.
+        make: as in `read_rows`; other processes get it, so it must be picklable.
         watch: passes finished parts through in order, for a progress bar.
 
     Raises:
@@ -52,7 +55,7 @@ def convert(
     with (
         outputs(out, rejects, counts, sources) as (unfinished, reject_file),
         work_folder(Path(out)) as folder,
-        closing(_shards(source_parts, folder, workers, strict)) as made,
+        closing(_shards(source_parts, folder, workers, strict, make)) as made,
     ):
 
         def shards() -> Iterator[Path]:
@@ -75,14 +78,16 @@ def convert(
     return counts
 
 
-def _shards(source_parts: Iterator[Part], folder: Path, workers: int, strict: bool) -> Generator[Shard, None, None]:
+def _shards(
+    source_parts: Iterator[Part], folder: Path, workers: int, strict: bool, make: Make
+) -> Generator[Shard, None, None]:
     theirs, ours = multiprocessing.Pipe(duplex=False)
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _end_with, (theirs,))
     running: deque[Future[Shard]] = deque()
     try:
         for number, part in enumerate(source_parts):
             with uninterrupted():
-                running.append(pool.submit(_convert, part, folder / f"{number}.jsonl", strict))
+                running.append(pool.submit(_convert, part, folder / f"{number}.jsonl", strict, make))
             if len(running) > 2 * workers:
                 yield running.popleft().result()
         while running:
@@ -107,9 +112,9 @@ def _end_with(parent: Connection) -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _convert(part: Part, out: Path, strict: bool) -> Shard:
+def _convert(part: Part, out: Path, strict: bool, make: Make) -> Shard:
     rejects = out.with_suffix(".rejects.jsonl")
-    return out, rejects, write(read_part(part, make=check), out, rejects, strict=strict)
+    return out, rejects, write(read_part(part, make=make), out, rejects, strict=strict)
 
 
 def _trajectories(shards: Iterator[Path]) -> Iterator[Trajectory]:

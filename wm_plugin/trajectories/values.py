@@ -84,16 +84,20 @@ def _masked(observation: Observation) -> Observation:
     if observation.kind != "tool" or observation.data.get("schema") is True:  # a schema has no schema
         return observation
     schema = schema_of(observation.text)
-    if schema is None:
-        return observation
+    if schema is None:  # in our own rollouts a last line may say that the episode is over
+        result, _, closing = observation.text.rpartition("\n")
+        schema = schema_of(result) if schema_of(closing) is None else None
+        if schema is None:
+            return observation
+        schema = f"{schema}\n{closing}"
     return observation.model_copy(update={"text": schema, "data": {**observation.data, "schema": True}})
 
 
 def profile_to_context(trajectory: Trajectory) -> Trajectory:
     """The trajectory with the user's profile in the context's simulation instruction, which only world models read.
 
-    The profile is `metadata["user_profile"]["known_info"]`, from the reader of τ²-bench. A trajectory without it, or whose
-    instruction has it already, is returned unchanged.
+    The profile is `metadata["user_profile"]["known_info"]`, from τ²-bench's results or our own rollouts at a desk. A trajectory
+    without it, or whose instruction has it already, is returned unchanged.
     """
     profile = trajectory.metadata.get("user_profile")
     known = profile.get("known_info") if isinstance(profile, Mapping) else None

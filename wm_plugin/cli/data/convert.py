@@ -1,10 +1,13 @@
 """`wm data convert`: any format to trajectories; every row is read or rejected."""
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wm_plugin.cli.data.support import find_files, progress
 from wm_plugin.errors import UserError
+
+if TYPE_CHECKING:
+    from wm_plugin.trajectories.observers import Observed
 
 MOST_WORKERS = 256
 
@@ -19,6 +22,14 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
     parser.add_argument("--out", required=True, help="X.jsonl or X.parquet")
     parser.add_argument(
         "--format", default="auto", help="the format of the sources, if it is not to be told by their beginnings"
+    )
+    parser.add_argument(
+        "--environment",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="the world that a host's rollouts are of, by name or as package.module:Class: it says whose answers they are "
+        "(repeatable)",
     )
     parser.add_argument("--rejects", metavar="FILE", help="where rejected rows go (default: X.rejects.jsonl beside X)")
     parser.add_argument("--strict", action="store_true", help="stop at the first row that would be rejected")
@@ -38,7 +49,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
     if not 1 <= args.workers <= MOST_WORKERS:
         raise UserError(f"--workers is {args.workers}; write a number from 1 to {MOST_WORKERS}")
-    files = find_files(args.sources)
+    files, make = find_files(args.sources), _observed(args.environment) if args.environment else check
     if args.workers > 1:
         counts = parallel.convert(
             files,
@@ -47,10 +58,11 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             workers=args.workers,
             format=args.format,
             strict=args.strict,
+            make=make,
             watch=lambda shards: progress(shards, "parts"),
         )
     else:
-        rows = (row for file in files for row in read_rows(file, args.format, make=check))
+        rows = (row for file in files for row in read_rows(file, args.format, make=make))
         counts = write(progress(rows, "rows"), args.out, args.rejects, strict=args.strict, sources=files)
     rejects = str(path_of_rejects(args.out, args.rejects)) if counts.rejected else None
     return {
@@ -60,6 +72,26 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "rejects": rejects,
         "ok": counts.trajectories > 0,
     }
+
+
+def _observed(names: list[str]) -> "Observed":
+    """What these environments declare of their tools, together."""
+    from wm_plugin.cli.env.support import named
+    from wm_plugin.trajectories.observers import Observed
+
+    kinds: dict[str, Any] = {}
+    refusals: dict[str, tuple[str, ...] | None] = {}
+    for name in names:
+        world = named(name)
+        for tool, kind in world.observers.items():
+            if kinds.setdefault(tool, kind) != kind:
+                raise UserError(
+                    f"--environment: what {tool} is answered with is observed as {kinds[tool]} in one world and as {kind} in "
+                    f"{name}: convert their rollouts one by one"
+                )
+            before = refusals.get(tool, ())
+            refusals[tool] = None if before is None or world.refusals is None else before + world.refusals
+    return Observed(kinds, {tool: texts for tool, texts in refusals.items() if texts is not None})
 
 
 def show(result: dict[str, Any]) -> None:

@@ -64,7 +64,9 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Counts of transitions, `easy_share`, `threshold`; counts of `failed` and `malformed` predictions, `alike` transitions."""
+    """Counts of transitions, also by who was observed, `easy_share`, `threshold`; counts of `failed` and `malformed` predictions,
+    and of `alike` transitions.
+    """
     from wm_plugin.samples import easy
     from wm_plugin.samples.predictions import Repeatable, predictions
     from wm_plugin.samples.prompts import load
@@ -118,6 +120,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     )
     return {
         "transitions": kinds.total(),
+        "observations": {kind: kinds[kind] for kind in ("tool", "user", "environment")},
         "trained_on": trained_on,
         **report.as_dict(),
         "failed": sum(args.k - len(row.values) for row in distances),

@@ -11,7 +11,7 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 
 def run(_args: argparse.Namespace) -> dict[str, Any]:
-    """`environments`: each with `name`, `summary`, `tools`, `irreversible`, `levels`, `extra` and what is `missing`."""
+    """`environments`: each with `name`, `summary`, `tools`, `irreversible`, `levels`, `splits`, `extra` and what is `missing`."""
     from wm_plugin.environments import SPECS
 
     environments = [
@@ -21,6 +21,7 @@ def run(_args: argparse.Namespace) -> dict[str, Any]:
             "tools": list(spec.tools),
             "irreversible": list(spec.irreversible),
             "levels": list(spec.levels),
+            "splits": list(spec.splits),
             "extra": spec.needs.extra,
             "missing": spec.needs.missing(),
         }
@@ -35,8 +36,9 @@ def show(result: dict[str, Any]) -> None:
         print(f"{row['name']:<{width}}{row['summary']}")
         tools = ", ".join(f"{name}!" if name in row["irreversible"] else name for name in row["tools"])
         levels = ", ".join(row["levels"]) or "one"
+        splits = f"; splits: {', '.join(row['splits'])}" if row["splits"] else ""
         needs = f"; extra {row['extra']}" if row["extra"] else ""
-        print(f"{'':<{width}}tools: {tools}; levels: {levels}{needs}")
+        print(f"{'':<{width}}tools: {tools}; levels: {levels}{splits}{needs}")
         if row["missing"]:
             print(f"{'':<{width}}missing: {' and '.join(row['missing'])}")
     print("A tool with ! does what nothing takes back.")

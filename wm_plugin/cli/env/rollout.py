@@ -1,13 +1,14 @@
 """`wm env rollout NAME`: episodes as trajectories, by an expert, a wanderer, a model or a server."""
 
 import argparse
+import inspect
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wm_plugin.cli.data.support import progress
 from wm_plugin.cli.env.support import MOST_ROWS, NAME, add_row_arguments, find, rows
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError, nearest, shown
 
 if TYPE_CHECKING:
     from wm_plugin.agents.players import Player
@@ -29,9 +30,25 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
         required=True,
         help="random, expert, a folder with a model, or the URL of an OpenAI-compatible server like http://localhost:8000/v1",
     )
-    parser.add_argument("--count", type=int, required=True, metavar="N", help="episodes")
+    parser.add_argument("--count", type=int, required=True, metavar="N", help="tasks, a row each")
+    parser.add_argument(
+        "--per-task", type=int, default=1, metavar="N", help="episodes of each task, under its one id (default: 1)"
+    )
     parser.add_argument("--out", required=True, help="X.jsonl or X.parquet")
     add_row_arguments(parser)
+    parser.add_argument(
+        "--column",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a column that every row gets, such as user_model=NAME, which plays the customer of tau2 and dialogue (repeatable)",
+    )
+    parser.add_argument(
+        "--sampling-seed",
+        type=int,
+        metavar="N",
+        help="of what the policy draws (default: that of --seed): another one plays the same tasks anew",
+    )
     parser.add_argument("--max-turns", type=int, metavar="N", help="of an episode; worlds end on their own, too")
     parser.add_argument(
         "--host", choices=("trl", "verl"), default="trl", help="whose words the agent hears of failed calls"
@@ -64,30 +81,39 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """`episodes`, `success`, `turns`, `effective_share`, `invalid_share`, `lost`, `failed` by reason, and `calls` by tool.
+    """`tasks`, `episodes`, `success`, `turns`, `effective_share`, `invalid_share`, `lost`, `failed` by reason, `calls` by tool.
 
     What the environment's class does not say is null.
     """
     from wm_plugin.agents.collect import collect, remove_shards
     from wm_plugin.trajectories.write import check_outputs, path_of_rejects
 
-    for flag, value in (("--count", args.count), ("--workers", args.workers), ("--max-turns", args.max_turns or 1)):
+    for flag, value in (
+        ("--count", args.count),
+        ("--per-task", args.per_task),
+        ("--workers", args.workers),
+        ("--max-turns", args.max_turns or 1),
+    ):
         if value < 1:
             raise UserError(f"{flag} is {value}; write a number >= 1")
-    if args.count > MOST_ROWS:
-        raise UserError(
-            f"--count is {args.count}; write a number up to {MOST_ROWS:,}, and the rest with another --seed"
+    if args.count * args.per_task > MOST_ROWS:
+        flags = (
+            f"--count is {args.count}"
+            if args.per_task == 1
+            else f"--count times --per-task is {args.count * args.per_task}"
         )
+        raise UserError(f"{flags}; write a number up to {MOST_ROWS:,}, and the rest with another --seed")
     if args.timeout is not None and not 0 < args.timeout <= LONGEST:
         raise UserError(f"--timeout is {args.timeout:g}; write seconds > 0, up to {LONGEST:,}")
     out = Path(args.out)
     check_outputs(out, sources=[args.policy])
     world = find(args.name)
     player, server = _player(args, world)
+    columns = _columns(args.column, world)
     folder = Path(args.work) if args.work else out.with_name(f"{out.stem}.work")
     summary = collect(
         world,
-        rows(world, args, args.count),
+        [{**row, **columns} for row in rows(world, args, args.count) for _ in range(args.per_task)],
         player,
         out,
         folder=folder,
@@ -99,7 +125,34 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     figures = {"server": server.figures} if server else {}
     ok = summary["episodes"] > 0
     files = {"out": str(out), "rejects": str(path_of_rejects(out)) if summary["failed"] else None}
-    return {"environment": world.name, "policy": args.policy, **summary, **figures, **files, "ok": ok}
+    return {
+        "environment": world.name,
+        "policy": args.policy,
+        "tasks": args.count,
+        **summary,
+        **figures,
+        **files,
+        "ok": ok,
+    }
+
+
+def _columns(pairs: list[str], world: "World") -> dict[str, str | int]:
+    """The values of `--column` by name; digits are a whole number.
+
+    Raises:
+        UserError: one is not NAME=VALUE, or the world's `reset` takes no such column.
+    """
+    parameters = list(inspect.signature(world.environment.reset).parameters.values())[1:]  # type: ignore[attr-defined]
+    known = [one.name for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+    columns: dict[str, str | int] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise UserError(f"--column is {shown(pair)}; write NAME=VALUE")
+        if name not in known:
+            raise UserError(f"--column: {world.name} takes no column {shown(name)}{nearest(name, known)}")
+        columns[name] = int(value) if value.isascii() and value.isdigit() and len(value) < 19 else value
+    return columns
 
 
 def show(result: dict[str, Any]) -> None:
@@ -114,7 +167,9 @@ def show(result: dict[str, Any]) -> None:
     ]
     if result["actions"] is not None:
         parts.append(f"{result['actions']:.1f} actions" + (f" ({', '.join(shares)})" if shares else ""))
-    print(f"{result['out']}: {result['episodes']} episodes of {result['environment']}; {', '.join(parts)}")
+    several = result["episodes"] + result["failed"] > result["tasks"]
+    tasks = f" ({result['tasks']} tasks)" if several else ""
+    print(f"{result['out']}: {result['episodes']} episodes of {result['environment']}{tasks}; {', '.join(parts)}")
     if result["failed"]:
         reasons = ", ".join(f"{count} {reason}" for reason, count in result["failed_by_reason"].items())
         print(f"{result['failed']} episodes have no trajectory ({reasons}): see {result['rejects']}")
@@ -126,7 +181,8 @@ def _player(args: argparse.Namespace, world: "World") -> "tuple[Player, Any]":
     """The player of `--policy`, and its server if it is one."""
     from wm_plugin.agents.players import MAX_TURNS, SCRIPTED, LocalPlayer, ScriptedPlayer, ServerPlayer
 
-    common: dict[str, Any] = {"seed": args.seed, "max_turns": args.max_turns or MAX_TURNS, "host": args.host}
+    seed = args.seed if args.sampling_seed is None else args.sampling_seed
+    common: dict[str, Any] = {"seed": seed, "max_turns": args.max_turns or MAX_TURNS, "host": args.host}
     if args.policy in SCRIPTED:
         timeout = 600.0 if args.timeout is None else args.timeout
         return ScriptedPlayer(world, args.policy, workers=args.workers, timeout=timeout, **common), None

@@ -14,10 +14,27 @@ NAME = "ours by name (wm env list), or yours as package.module:Class"
 
 
 def add_row_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that choose rows: `--level`, `--seed` and `--held-out`."""
+    """Add the flags that choose rows: `--level`, `--seed`, and `--held-out` or `--split`."""
     parser.add_argument("--level", metavar="NAME", help="of the world (wm env list says which; default: the first)")
-    parser.add_argument("--seed", type=int, default=0, help="of the rows, and of what is drawn (default: 0)")
-    parser.add_argument("--held-out", action="store_true", help="rows that nothing should be trained on")
+    parser.add_argument("--seed", type=int, default=0, help="of the rows (default: 0)")
+    parts = parser.add_mutually_exclusive_group()
+    parts.add_argument("--held-out", action="store_true", help="rows that nothing should be trained on")
+    parts.add_argument(
+        "--split", metavar="NAME", help="train, seen or unseen, of a world that can tell them apart (wm env list)"
+    )
+
+
+def named(name: str) -> "World":
+    """The environment of this name or dotted path.
+
+    Raises:
+        UserError: there is none.
+    """
+    from wm_plugin.environments.worlds import load
+
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # a console script does not look for modules in the working directory
+    return load(name)
 
 
 def find(name: str) -> "World":
@@ -26,11 +43,7 @@ def find(name: str) -> "World":
     Raises:
         UserError: there is none, or something that it needs is not installed.
     """
-    from wm_plugin.environments.worlds import load
-
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # a console script does not look for modules in the working directory
-    world = load(name)
+    world = named(name)
     if missing := world.missing():
         raise UserError(f"{name} needs {' and '.join(missing)}")
     return world
@@ -38,4 +51,4 @@ def find(name: str) -> "World":
 
 def rows(world: "World", args: argparse.Namespace, count: int) -> list[dict[str, Any]]:
     """`count` rows by the flags of `add_row_arguments`."""
-    return world.rows(count, args.seed, args.held_out, args.level)
+    return world.rows(count, args.seed, args.held_out, args.level, args.split)

@@ -10,7 +10,7 @@ server, which the row's columns `user_url` and `user_model` name, so that the da
 
 import random
 import sqlite3
-from typing import Any
+from typing import Any, ClassVar
 
 from wm_plugin.environments.dialogue import world
 from wm_plugin.environments.dialogue.policies import expert, wanderer
@@ -43,6 +43,8 @@ class DialogueEnvironment(CountedEnvironment):
     A call is effective when it shows or changes something new.
     """
 
+    observer: ClassVar = {"message_user": "user"}
+    refusals = ("Error: ",)
     irreversible = ("cancel_order", "change_address", "exchange_item", "refund_item", "finish")
     _lost = 0
 
@@ -257,6 +259,14 @@ class DialogueEnvironment(CountedEnvironment):
 
     def get_reward(self) -> float:
         return float(self.success)
+
+    @property
+    def user_profile(self) -> dict[str, str]:
+        """What the customer knows of themselves, without what they want (see `trajectories.values.profile_to_context`)."""
+        of = self._case
+        if of is None:
+            return {}
+        return {"known_info": f"You are {of.name}. Your email is {of.email}. Your postcode is {of.postcode}."}
 
     def _start_action(self, arguments: list[Any], limit: int = MAX_CHARACTERS) -> list[str]:
         """Count a call and return its arguments, each on one line; an empty text for one that is no text or too long."""

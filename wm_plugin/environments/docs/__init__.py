@@ -8,6 +8,7 @@ so rows name its version, and only that version plays them.
 import platform
 import random
 import re
+import zlib
 from difflib import get_close_matches
 from typing import Any
 
@@ -16,7 +17,8 @@ from wm_plugin.environments.docs.pages import Entry, Page
 from wm_plugin.environments.docs.quiz import LEVELS, Question, is_right, questions
 from wm_plugin.environments.kit.counted import CountedEnvironment
 from wm_plugin.environments.kit.protocol import Chooser, ToolCall
-from wm_plugin.environments.kit.rows import check_level, row_text, turn_limit
+from wm_plugin.environments.kit.rows import SPLITS as SPLITS
+from wm_plugin.environments.kit.rows import check_level, draws, row_text, split_of, turn_limit
 from wm_plugin.errors import UserError, shown
 
 MAX_TURNS = 12
@@ -36,6 +38,8 @@ class DocsEnvironment(CountedEnvironment):
     A call is effective when it has a result and is not a repetition; the answer always is.
     """
 
+    observer = "tool"
+    refusals = ("Invalid: ",)
     irreversible = ("finish",)
 
     def _begin(self) -> None:
@@ -206,23 +210,33 @@ def _hit(entry: Entry) -> str:
     return _cut(f"{entry.page}:{entry.line} {entry.kind} {entry.name}: {entry.summary}")
 
 
-def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str = "standard") -> list[dict[str, Any]]:
+def dataset_rows(
+    count: int, seed: int = 0, held_out: bool = False, level: str = "standard", split: str | None = None
+) -> list[dict[str, Any]]:
     """Rows for a trainer, with the columns `prompt`, `answer`, `page`, `entry`, `python` and `level`.
 
     standard asks for the name of an entry by the module and the summary of the entry; hard-1 for both names by the summary alone;
-    hard-2 for a default of its parameters, or for the class that it is derived from. Held-out questions are about other packages
-    than training ones, and each occurs once; training ones are shuffled, and repeated as often as `count` needs.
+    hard-2 for a default of its parameters, or for the class that it is derived from. Training questions are shuffled, and
+    repeated as often as `count` needs; each of the others occurs once.
+
+    Args:
+        held_out: the same as the split unseen.
+        split: train; seen, a tenth of the entries of the packages that training is about; or unseen, other packages.
 
     Raises:
-        UserError: there is no such level, or there are fewer held-out questions.
+        UserError: there is no such level or split, or there are fewer questions that are not for training.
     """
     check_level(level, LEVELS, "documentation")
-    all_of = questions(level, held_out)
-    if held_out and count > len(all_of):
+    part = split_of(split, held_out, "documentation")
+    all_of = questions(level, part == "unseen")
+    if part != "unseen":
+        all_of = [question for question in all_of if _is_kept_back(question) == (part == "seen")]
+    if part != "train" and count > len(all_of):
+        kind = "held-out" if part == "unseen" else part
         raise UserError(
-            f"docs has {len(all_of)} held-out questions of level {level}; write a count up to that, not {count}"
+            f"docs has {len(all_of)} {kind} questions of level {level}; write a count up to that, not {count}"
         )
-    rng = random.Random(seed * 2 + held_out)
+    rng = draws(seed, part)
     picks: list[Question] = []
     while len(picks) < count:
         picks += rng.sample(all_of, len(all_of))
@@ -237,6 +251,11 @@ def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str =
         }
         for question in picks[:count]
     ]
+
+
+def _is_kept_back(question: Question) -> bool:
+    """Whether a question about a package for training is for the split seen: by its entry, the same on every level."""
+    return zlib.crc32(f"{question.entry.page} {question.entry.name}".encode()) % 10 == 0
 
 
 def expert() -> Chooser:

@@ -52,6 +52,8 @@ class ForthEnvironment(CountedEnvironment):
     submits other code than before, or is new and ends without an error.
     """
 
+    observer = "tool"
+    refusals = ("Invalid: ",)
     _lost = 0
 
     def __init__(self) -> None:

@@ -39,6 +39,8 @@ class ActionEnvironment(CountedEnvironment, ABC):
     Once the goal is reached, the remaining actions of a text are neither run nor counted.
     """
 
+    observer = "environment"
+    refusals: tuple[str, ...] = ()  # its observations count invalid actions in their first line
     _max_actions = MAX_ACTIONS  # in one turn
 
     def _begin(self) -> None:

@@ -23,6 +23,8 @@ NOT_A_COMMAND = f"A command is one line of at most {MAX_COMMAND} plain letters, 
 class CommandEnvironment(CountedEnvironment):
     """Passes commands to the engine. If its process is lost, the episode ends without reward and `metrics["lost"]` is 1."""
 
+    observer = "environment"
+    refusals: tuple[str, ...] = (NOT_A_COMMAND,)
     _engine = ""  # dotted path of the engine's class
     _timeout = 60.0  # seconds for a command; a start may take five times as long
     _lost = 0

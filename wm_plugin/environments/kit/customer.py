@@ -8,6 +8,7 @@ from functools import lru_cache
 
 logger = logging.getLogger(__name__)
 
+COLUMNS = ("user_url", "user_model")  # of a row, that say who plays the customer
 KEY = "OPENAI_API_KEY"
 DEFAULT = "https://api.openai.com/v1"  # whose key it is unless OPENAI_BASE_URL says otherwise
 _PLAIN = re.compile(r"[A-Za-z0-9.:/_\[\]-]+")  # of an address that every client reads in the same way

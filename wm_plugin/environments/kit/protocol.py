@@ -1,11 +1,12 @@
 """What hosts read from an environment class: its tools, their schemas and its figures. The package's docstring has the form."""
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, get_args
 
-from wm_plugin.errors import MissingExtraError
+from wm_plugin.errors import MissingExtraError, UserError, nearest, shown
+from wm_plugin.trajectories.schema import Kind
 
 ToolCall = tuple[str, dict[str, Any]]  # a tool's name and its arguments
 # A scripted policy (an expert or a wanderer): takes the environment and returns the next call, or None to give up.
@@ -26,6 +27,51 @@ def tool_names(environment: type) -> list[str]:
     """The names of a class's tools, sorted."""
     names = [name for name, _ in inspect.getmembers(environment, inspect.isfunction)]
     return [name for name in names if not name.startswith("_") and name not in NOT_TOOLS]
+
+
+def observers(environment: type) -> dict[str, Kind]:
+    """What is observed after a call of each tool: the tool's result, a user's reply, or a step of the environment.
+
+    The class says so in its attribute `observer`: one of `tool`, `user` and `environment` for all tools, or a mapping by tool. A
+    tool that it does not name, and every tool of a class without the attribute, is observed as `tool`.
+
+    Raises:
+        UserError: `observer` is something else, or names a tool that the class does not have.
+    """
+    tools = tool_names(environment)
+    kinds: dict[str, Kind] = dict.fromkeys(tools, "tool")
+    declared = getattr(environment, "observer", {})
+    by_tool = dict.fromkeys(tools, declared) if isinstance(declared, str) else declared
+    if not isinstance(by_tool, Mapping):
+        raise UserError(f"{environment.__name__}.observer is {shown(declared)}; write tool, user or environment")
+    for tool, kind in by_tool.items():
+        if tool not in kinds:
+            raise UserError(
+                f"{environment.__name__}.observer names {shown(tool)}, which is no tool{nearest(str(tool), tools)}"
+            )
+        if kind not in get_args(Kind):
+            raise UserError(f"{environment.__name__}.observer is {shown(kind)}; write tool, user or environment")
+        kinds[tool] = kind
+    return kinds
+
+
+def refusals(environment: type) -> tuple[str, ...] | None:
+    """How the observations begin that answer an invalid action; None if the class does not say.
+
+    The class says so in its attribute `refusals`, a tuple of texts. It is for hosts' dumps alone: our own rollouts have what the
+    class counts in `metrics`.
+
+    Raises:
+        UserError: `refusals` is something else.
+    """
+    declared = getattr(environment, "refusals", None)
+    if declared is None:
+        return None
+    if not isinstance(declared, tuple) or not all(isinstance(text, str) and text for text in declared):
+        raise UserError(
+            f"{environment.__name__}.refusals is {shown(declared)}; write a tuple of texts, none of them empty"
+        )
+    return declared
 
 
 @lru_cache  # the same for every episode

@@ -1,6 +1,7 @@
-"""For an environment's rows: check the values of their columns, and write the number of turns into a prompt."""
+"""For an environment's rows: check the values of their columns, choose a split, and write the number of turns into a prompt."""
 
 import numbers
+import random
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
@@ -9,6 +10,8 @@ from wm_plugin.errors import UserError, nearest, shown
 
 LARGEST = 2**63 - 1  # of a table's whole numbers
 MOST_TURNS = 10**9  # more are the same as this
+# For worlds that can tell them apart: new tasks in surroundings that training has too, and in surroundings that it has not.
+SPLITS = ("train", "seen", "unseen")
 
 
 def check_level(level: str, levels: Iterable[str], world: str) -> None:
@@ -16,6 +19,27 @@ def check_level(level: str, levels: Iterable[str], world: str) -> None:
     if not isinstance(level, str) or level not in list(levels):
         name = shown(level)
         raise UserError(f"the {world} has no level {name}{nearest(name.strip(repr('')), levels)}")
+
+
+def split_of(split: str | None, held_out: bool, world: str) -> str:
+    """Which of `SPLITS` the arguments of `dataset_rows` mean: without `split`, unseen if `held_out` and else train.
+
+    Raises:
+        UserError: there is no such split, or `held_out` is set beside one.
+    """
+    if split is None:
+        return "unseen" if held_out else "train"
+    if not isinstance(split, str) or split not in SPLITS:
+        name = shown(split)
+        raise UserError(f"the {world} has no split {name}{nearest(name.strip(repr('')), SPLITS)}")
+    if held_out:
+        raise UserError(f"held_out and split {split!r} both say which rows of the {world}: leave held_out out")
+    return split
+
+
+def draws(seed: int, split: str) -> random.Random:
+    """What chooses the rows of a split."""
+    return random.Random(f"{seed}/seen" if split == "seen" else seed * 2 + (split == "unseen"))
 
 
 def turn_limit(max_turns: Any, usual: int, column: str = "max_turns") -> int:

@@ -13,7 +13,8 @@ from weakref import WeakKeyDictionary
 
 from wm_plugin.environments.kit.counted import CountedEnvironment
 from wm_plugin.environments.kit.protocol import Chooser, ToolCall
-from wm_plugin.environments.kit.rows import check_level, row_number, turn_limit
+from wm_plugin.environments.kit.rows import SPLITS as SPLITS
+from wm_plugin.environments.kit.rows import check_level, draws, row_number, split_of, turn_limit
 from wm_plugin.environments.kit.sqlite_guard import cut
 from wm_plugin.environments.shop.goods import GOALS, LEVELS, Catalogue, Goal, Product, catalogue, match, money
 from wm_plugin.errors import UserError
@@ -39,6 +40,8 @@ class ShopEnvironment(CountedEnvironment):
     `success` is a reward of 1. An action is effective when it changes the page or a choice of an option.
     """
 
+    observer = "environment"
+    refusals = ("Invalid: ",)
     irreversible = ("buy",)
 
     def __init__(self) -> None:
@@ -226,26 +229,36 @@ class ShopEnvironment(CountedEnvironment):
 
 
 def dataset_rows(
-    count: int, seed: int = 0, held_out: bool = False, level: str = LEVELS[0], catalogue_seed: int = 0
+    count: int,
+    seed: int = 0,
+    held_out: bool = False,
+    level: str = LEVELS[0],
+    catalogue_seed: int = 0,
+    split: str | None = None,
 ) -> list[dict[str, Any]]:
     """Rows for a trainer: the prompt explains the task, and `reset` appends the request and the search page to it.
 
-    A fifth of all combinations of a kind of product and attributes is held out (by hash, so the same in every catalogue): no
-    request of the training rows is like a held-out one. Each request occurs once.
+    A fifth of all combinations of a kind of product and attributes is unseen (by hash, so the same in every catalogue): no
+    request of the training rows is like an unseen one. Each request occurs once.
+
+    Args:
+        held_out: the same as the split unseen.
+        split: train; seen, every tenth request for combinations that are not unseen; or unseen.
 
     Raises:
-        UserError: there is no such level, or there are fewer requests.
+        UserError: there is no such level or split, or there are fewer requests.
     """
     check_level(level, LEVELS, "shop")
+    part = split_of(split, held_out, "shop")
     shop = catalogue(catalogue_seed)
-    numbers = [number for number in range(GOALS) if shop.goal(number, level).held_out == held_out]
+    numbers = [number for number in range(GOALS) if _split(number, shop.goal(number, level).held_out) == part]
     if count > len(numbers):
-        kind = "held-out" if held_out else "training"
+        kind = {"train": "training", "unseen": "held-out"}.get(part, part)
         raise UserError(
             f"Catalogue {catalogue_seed} has {len(numbers)} {kind} requests of level {level}; write a count up to that, "
             f"not {count}, or another catalogue_seed"
         )
-    picks = random.Random(seed * 2 + held_out).sample(numbers, count)
+    picks = draws(seed, part).sample(numbers, count)
     return [
         {
             "prompt": [{"role": "user", "content": INSTRUCTION}],
@@ -255,6 +268,10 @@ def dataset_rows(
         }
         for number in picks
     ]
+
+
+def _split(number: int, unseen: bool) -> str:
+    return "unseen" if unseen else "train" if number % 10 else "seen"
 
 
 def expert() -> Chooser:

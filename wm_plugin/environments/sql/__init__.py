@@ -25,6 +25,7 @@ from wm_plugin.environments.sql.databases import OTHERS, day
 from wm_plugin.environments.sql.state import (
     DATABASES,
     ERROR,
+    ERRORS,
     SEPARATOR,
     State,
     has_state,
@@ -60,6 +61,8 @@ class SqlEnvironment(CountedEnvironment):
     A call is effective when it changes the database, or when its result is new and no error.
     """
 
+    observer = "tool"
+    refusals = tuple(f"{name}: " for name in ERRORS)
     irreversible = ("submit_answer",)
 
     def __init__(self) -> None:

@@ -13,6 +13,18 @@ from wm_plugin.errors import UserError
 DATABASES = {"company": COMPANY, **OTHERS}
 SEPARATOR = ";\n"  # between the statements of a change
 ERROR = r"[A-Za-z]+Error: "
+ERRORS = (  # whose names begin an answer of `sqlite_guard.run`
+    *(
+        "DataError",
+        "DatabaseError",
+        "IntegrityError",
+        "InterfaceError",
+        "InternalError",
+        "NotSupportedError",
+        "OperationalError",
+    ),
+    *("ProgrammingError", "MemoryError", "OverflowError", "TypeError", "UnicodeDecodeError", "UnicodeEncodeError"),
+)
 MAX_CHANGES = 100  # statements of a task
 STATE_STEPS, STATE_TEXT = (
     5_000_000,

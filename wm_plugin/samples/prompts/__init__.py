@@ -6,7 +6,7 @@ files of prompts.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from string import Template
 
@@ -14,13 +14,14 @@ from wm_plugin.errors import UserError, nearest
 from wm_plugin.samples.prompts.file import FAMILIES, PLACEHOLDERS, STAGES, Prompts, Variant, load
 from wm_plugin.tokens.message import Message
 from wm_plugin.trajectories.errors import RowError
-from wm_plugin.trajectories.expand import identity
+from wm_plugin.trajectories.expand import identity, with_success
 from wm_plugin.trajectories.readers.word2world import SUCCESS
 from wm_plugin.trajectories.render import Side, sides, write_action, write_context, write_history, write_observer
-from wm_plugin.trajectories.schema import Observation, Trajectory, Transition, Turn
+from wm_plugin.trajectories.schema import Observation, Trajectory, Transition
 
-__all__ = ["FAMILIES", "STAGES", "Prompts", "Rendered", "Variant", "dialogue", "load", "render", "target"]
+__all__ = ["FAMILIES", "STAGES", "Prompts", "Rendered", "Variant", "dialogue", "load", "observed", "render", "target"]
 
+COMPLETED = {True: "Task completed: yes", False: "Task completed: no"}
 _ROLES: dict[Side, str] = {"actor": "user", "world": "assistant"}
 
 
@@ -64,12 +65,13 @@ def render(
         "observer": write_observer(transition.action, observation),
         "answer": prompts.answer(name, thinking),
         "masked": prompts.masked if _is_masked(observation) else "",
+        "completion": prompts.completion,
     }
     system = _fill(chosen.system, values)
     question: tuple[Side, str] = ("actor", _fill(chosen.user, values))
     if as_text:
         return Rendered(_messages(system, [question]), name)
-    texts = [[_marked(o, prompts) for o in turn.observations] for turn in transition.history]
+    texts = [[observed(o, prompts) for o in turn.observations] for turn in transition.history]
     blocks = [*sides(transition.history, texts), question]
     return Rendered(_messages(_joined(system, prompts.dialogue), blocks), name)
 
@@ -83,7 +85,7 @@ def target(observation: Observation, prompts: Prompts, *, thinking: bool = False
     Raises:
         RowError: the observation holds one of the tags, so that `rewards.extract` could not read it back from the answer.
     """
-    text = _marked(observation, prompts)
+    text = observed(observation, prompts)
     for mark in ("<think>", "</think>", *([f"<{prompts.tag}>", f"</{prompts.tag}>"] if prompts.tag else [])):
         if mark in text:
             raise RowError(f"the observation holds {mark} itself", "tag in observation")
@@ -107,10 +109,8 @@ def dialogue(
     values = dict.fromkeys(PLACEHOLDERS, "") | _values(prompts) | {"context": write_context(trajectory.context)}
     if any(_is_masked(observation) for _, _, observation in trajectory.observed()):
         values["masked"] = prompts.masked
-    observed = [[_marked(o, prompts) for o in turn.observations] for turn in trajectory.turns]
-    if prompts.success and trajectory.success:
-        _mark_last(trajectory.turns, observed)
-    blocks = list(sides(trajectory.turns, observed))
+    turns = with_success(trajectory).turns
+    blocks = list(sides(turns, [[observed(o, prompts) for o in turn.observations] for turn in turns]))
     while blocks and blocks[-1][0] == "actor":
         blocks.pop()
     system = _fill(prompts.variants[name].system, values)
@@ -121,18 +121,11 @@ def _is_masked(observation: Observation) -> bool:
     return observation.data.get("schema") is True
 
 
-def _mark_last(turns: Sequence[Turn], observed: list[list[str]]) -> None:
-    """Mark the agent's last observation, unless one is marked already."""
-    with_observations = [(n, turn) for n, turn in enumerate(turns) if turn.actor == "agent" and turn.observations]
-    if with_observations and not any(
-        o.data.get("success") is True for _, turn in with_observations for o in turn.observations
-    ):
-        observed[with_observations[-1][0]][-1] += SUCCESS
-
-
-def _marked(observation: Observation, prompts: Prompts) -> str:
-    won = prompts.success and observation.data.get("success") is True
-    return observation.text + SUCCESS if won else observation.text
+def observed(observation: Observation, prompts: Prompts) -> str:
+    """An observation as it is to be predicted: with the marks of success that the prompts ask for."""
+    won = observation.data.get("success") is True
+    text = observation.text + SUCCESS if prompts.success and won else observation.text
+    return f"{text}\n{COMPLETED[won]}" if prompts.completion else text
 
 
 def _messages(system: str, blocks: Iterable[tuple[Side, str]]) -> list[Message]:

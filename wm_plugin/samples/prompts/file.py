@@ -7,6 +7,7 @@
     think: ...                   # $answer, if the model should reason first
     direct: ...                  # $answer, if it should not
     masked: ...                  # $masked, if a tool's result was replaced by its schema; else it is empty
+    completion: ...              # $completion; with it, predictions end with "Task completed: yes" or "Task completed: no"
     dialogue: ...                # the end of the system prompt, if turns are messages
     fields: {state: ..., exact: [..., ...]}       # more placeholders; a list becomes lines that begin with "- "
     stages: {rl: [v0], cpt: [v1], sft: [v2, v3]}  # the variants a stage draws from; a missing stage draws from all
@@ -15,9 +16,10 @@
       v0: {system: ..., user: ..., think: ..., direct: ...}   # the last two only if they differ from the file's
 
 `system` and `user` are templates of `string.Template`, where `$$` is a dollar sign: `$context` (the five parts, with headings),
-`$history`, `$action`, `$observer` ("the result of search"), `$answer`, `$masked` and the file's fields. Placeholders are filled
-once: text of a trajectory is never read as a template. A paragraph with an empty placeholder is left out with its heading. `user`
-must hold `$action`; one of the two must hold `$context`, `$history` if it is text, and `$answer` if there is a tag.
+`$history`, `$action`, `$observer` ("the result of search"), `$answer`, `$masked`, `$completion` and the file's fields.
+Placeholders are filled once: text of a trajectory is never read as a template. A paragraph with an empty placeholder is left out
+with its heading. `user` must hold `$action`; one of the two must hold `$context`, `$history` if it is text, `$answer` if there is
+a tag, and `$completion` if the file has a text for it.
 """
 
 import re
@@ -34,8 +36,9 @@ from wm_plugin.trajectories.draws import whole_number
 from wm_plugin.trajectories.failures import DOMAINS
 
 FAMILIES = ("rwml", "word2world", *DOMAINS)
+OPTIONS = ("rwml-completion",)  # a family with an option that it has
 STAGES = ("rl", "sft", "cpt")
-PLACEHOLDERS = ("context", "history", "action", "observer", "answer", "masked")
+PLACEHOLDERS = ("context", "history", "action", "observer", "answer", "masked", "completion")
 _DIALOGUE = """
 Each message of the user's is what the agent does next. Each of your replies is what the agent then observes, and nothing else.
 """
@@ -66,6 +69,7 @@ class Prompts(BaseModel):
     think: str = ""
     direct: str = ""
     masked: str = ""
+    completion: str = ""
     dialogue: str = _DIALOGUE
     fields: dict[str, str | list[str]] = Field(default_factory=dict)
     stages: dict[Literal["rl", "sft", "cpt"], list[str]] = Field(default_factory=dict)
@@ -103,9 +107,10 @@ class Prompts(BaseModel):
         if "action" not in Template(variant.user).get_identifiers():
             raise ValueError(f"variant {name}, user: the placeholder $action is missing")
         needed = ["context", *(["history"] if self.history == "text" else []), *(["answer"] if self.tag else [])]
+        needed += ["completion"] if self.completion else []
         for placeholder in needed:
             if placeholder not in used and placeholder not in self.omits:
-                hint = f"; or write omits: [{placeholder}]" if placeholder != "answer" else ""
+                hint = f"; or write omits: [{placeholder}]" if placeholder in ("context", "history") else ""
                 raise ValueError(f"variant {name}: the placeholder ${placeholder} is missing{hint}")
         for part, thinking in (("think", True), ("direct", False)):
             if self.tag and f"<{self.tag}>" not in self.answer(name, thinking):
@@ -145,8 +150,9 @@ def load(name_or_path: str) -> Prompts:
         UserError: no such family or file, or a mistake in it; names the file, variant and placeholder.
     """
     name = Path(name_or_path).stem if _is_path(name_or_path) else name_or_path
-    if not _is_path(name_or_path) and name not in FAMILIES:
-        raise UserError(f"there are no prompts {name!r}{nearest(name, FAMILIES)}; your own go by path: ./{name}.yaml")
+    ours = (*FAMILIES, *OPTIONS)
+    if not _is_path(name_or_path) and name not in ours:
+        raise UserError(f"there are no prompts {name!r}{nearest(name, ours)}; your own go by path: ./{name}.yaml")
     values = _read(name_or_path)
     if "name" in values:
         raise UserError(f"{name_or_path}: name: the file's own name is taken; leave it out")

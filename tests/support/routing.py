@@ -1,0 +1,84 @@
+"""From a world through the commands to the rows that a host's reward gets, and a server of embeddings that compares words."""
+
+import json
+import threading
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from wm_plugin.cli.main import main
+from wm_plugin.environments.worlds import load
+
+# A world, the tool that is asked about, and who is observed.
+ROUTES = [
+    ("sql", "run_query", "tool"),
+    ("dialogue", "message_user", "user"),
+    ("dialogue", "get_order", "tool"),
+    ("textworld", "act", "environment"),
+    ("alfworld", "act", "environment"),
+]
+CONTENTLESS = "The answer to the call, in the words and the layout of such answers."
+DIMENSIONS = 512
+
+
+def missing(world: str) -> list[str]:
+    """What this machine lacks for a world."""
+    return load(world).missing()
+
+
+def rows_of(world: str, tool: str, host: str, folder: Path) -> list[dict[str, Any]]:
+    """The rows for RWML on a host, of episodes of the expert, whose observations answer `tool`."""
+    rollouts, transitions, rows = (folder / f"{name}.jsonl" for name in ("rollouts", "transitions", "rows"))
+    steps = [
+        ["env", "rollout", world, "--policy", "expert", "--count", "2", "--out", rollouts, "--host", host],
+        ["data", "expand", rollouts, "--out", transitions],
+        ["data", "build", transitions, "--as", "rwml", "--host", host, "--out", rows],
+    ]
+    for step in steps:
+        assert main([str(word) for word in step]) == 0
+    made = [json.loads(line) for line in rows.read_text().splitlines()]
+    return [row for row in made if (row if host == "trl" else row["extra_info"])["tool"] == tool]
+
+
+def said(text: str) -> str:
+    """A model's output with this prediction."""
+    return f"<think>\nHm.\n</think>\n<next_state>\n{text}\n</next_state>"
+
+
+@contextmanager
+def embeddings() -> Iterator[tuple[str, list[str]]]:
+    """The address of a server whose vectors count words, and the texts that it was asked for."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
+            asked.extend(texts)
+            data = [{"object": "embedding", "index": n, "embedding": _vector(text)} for n, text in enumerate(texts)]
+            body = json.dumps({"object": "list", "data": data, "model": "words"}).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def _vector(text: str) -> list[float]:
+    vector = [0.0] * DIMENSIONS
+    for word in text.lower().split():
+        vector[zlib.crc32(word.encode()) % DIMENSIONS] += 1
+    return vector if any(vector) else [1.0, *vector[1:]]

@@ -1,0 +1,205 @@
+"""RWML's pipelines, from a world to the host's trainer: with programs on the path that only note how they are called."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+NOTE = """#!/bin/sh
+{ echo NAME; for argument; do printf "%s\\n" "$argument"; done; echo --; } >> "$NOTES"
+"""
+PROGRAMS = {
+    **dict.fromkeys(("python", "trl", "torchrun", "accelerate"), 'case "$*" in *"$FAILING"*) exit 3 ;; esac\n'),
+    "vllm": '[ "$FAILING" = vllm ] && exit 3\necho $$ > "$NOTES.server"\nexec sleep 100\n',
+    "curl": '[ "$FAILING" = vllm ] && exit 7\nuntil rm "$NOTES.server" 2> /dev/null; do sleep 0.02; done\n',
+}
+MODELS = {"alfworld": "Qwen/Qwen2.5-7B-Instruct", "tau2": "Qwen/Qwen3-8B"}
+HOSTS = ("trl", "verl")
+
+
+def run(script, folder, *, failing="no such word", **variables):
+    """The exit code of a recipe's script, the calls of programs, each a list of words, and what it said."""
+    notes = folder / "notes"
+    (folder / "bin").mkdir(exist_ok=True)
+    for program, body in PROGRAMS.items():
+        path = folder / "bin" / program
+        # curl's calls would stand in the middle of the server's, which begins at the same time
+        path.write_text(("#!/bin/sh\n" if program == "curl" else NOTE.replace("NAME", program)) + body)
+        path.chmod(0o755)
+    notes.write_text("")
+    ours = ("TRAJECTORIES", "ALGORITHM", "CUSTOMER", "EMBEDDINGS", "GPUS")
+    environment = {
+        **{name: text for name, text in os.environ.items() if name not in ours},
+        "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "NOTES": str(notes),
+        "FAILING": failing,
+        **variables,
+    }
+    done = subprocess.run(
+        [RECIPES / script, "--x", "a b"], cwd=folder, env=environment, capture_output=True, text=True, timeout=60
+    )
+    calls = [call.strip().split("\n") for call in notes.read_text().split("--\n") if call.strip()]
+    return done.returncode, calls, done.stderr
+
+
+def steps(calls):
+    """The calls of `wm`, by what they do, without the program."""
+    return [call[3:] for call in calls if call[:3] == ["python", "-m", "wm_plugin.cli.main"]]
+
+
+def value(call, flag):
+    return call[call.index(flag) + 1]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """What the two worlds' scripts call, on both hosts."""
+    return {
+        (world, host): run(
+            f"{host}/run_rwml_{world}.sh", tmp_path_factory.mktemp(f"{world}_{host}"), CUSTOMER="http://customer/v1"
+        )
+        for world in MODELS
+        for host in HOSTS
+    }
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("world", MODELS)
+def test_rollouts_filter_easy_mask_build_train(runs, world, host):
+    code, calls, errors = runs[world, host]
+    assert code == 0, errors
+    work, model = f"runs/rwml_{world}", MODELS[world]
+    names = [" ".join(call[:2]) for call in steps(calls)]
+    rollouts = {"alfworld": ["env rollout"], "tau2": ["env rollout"] * 6 + ["data convert"]}[world]
+    assert names == [*rollouts, "data filter", "data expand", "data build", "data easy", "data build", "data build"]
+    played = [call for call in steps(calls) if call[:2] == ["env", "rollout"]]
+    assert all((value(call, "--per-task"), value(call, "--temperature")) == ("3", "1") for call in played)
+    assert all(value(call, "--max-turns") == "30" for call in played)
+    if world == "alfworld":
+        assert (value(played[0], "--level"), value(played[0], "--count")) == ("data", "2048")
+    else:  # N = 6: three with each customer, of all 178 train tasks
+        tasks = [(value(call, "--level"), value(call, "--count")) for call in played]
+        assert tasks == [("retail", "74"), ("airline", "30"), ("telecom", "74")] * 2
+        assert len({value(call, "--out") for call in played}) == 6
+        assert [value(call, "--sampling-seed") for call in played] == ["1"] * 3 + ["2"] * 3
+        assert [value(call, "--column") for call in played[2:4]] == [
+            "user_model=gpt-4.1",
+            "user_model=Qwen/Qwen3-235B-A22B-Instruct-2507",
+        ]
+        assert "user_url=http://customer/v1" in played[3]
+    # each step reads what the one before it wrote
+    *_, filtered, expanded, labelled, easy, train, test = steps(calls)
+    assert filtered[2] == f"{work}/rollouts.jsonl"
+    assert [flag in filtered for flag in ("--mask-values", "--profile")] == [world == "tau2"] * 2
+    assert (expanded[2], value(expanded, "--validation-share")) == (value(filtered, "--out"), "0.1")
+    transitions = value(expanded, "--out")
+    held_out = transitions.replace(".jsonl", ".validation.jsonl")
+    assert (labelled[2], value(labelled, "--as")) == (held_out, "rwml-sft")
+    assert easy[2] == transitions
+    threshold = {"alfworld": "0.1", "tau2": "0.15"}[world]
+    constants = {"--k": "10", "--tau-easy": "0", "--keep": "0.1", "--threshold": threshold}
+    assert {flag: value(easy, flag) for flag in constants} == constants
+    assert (value(easy, "--embedding-model"), value(easy, "--temperature")) == ("Qwen/Qwen3-Embedding-8B", "1")
+    assert [train[2], test[2]] == [value(easy, "--out"), held_out]
+    prompts = {"alfworld": "rwml", "tau2": "rwml-completion"}[world]
+    assert {value(call, "--prompts") for call in (labelled, easy, train, test)} == {prompts}
+    assert {value(call, "--host") for call in (labelled, train, test)} == {host}
+    assert {value(call, "--tokenizer") for call in (labelled, train, test)} == {model}
+    # the model that acts, and then the filter model, have a server while they are asked
+    assert next(call[:3] for call in calls if call[0] == "vllm") == ["vllm", "serve", model]
+    order = [call[0] if call[0] != "python" else " ".join(call[3:5]) for call in calls]
+    trainer = {"trl": "trl", "verl": "torchrun"}[host]
+    assert order.index("vllm") < order.index("env rollout") < order.index(trainer)
+    assert order[order.index("data easy") - 1] == "vllm"
+    (served,) = [call[2] for call in calls if call[0] == "vllm"][1:]
+    assert served.startswith(f"{work}/filter")
+
+
+@pytest.mark.parametrize("world", MODELS)
+def test_the_hosts_have_the_same_data(runs, world):
+    def same(host):
+        words = {"verl": {"verl": "H", ".parquet": ""}, "trl": {"trl": "H", "data/": "", ".jsonl": ""}}[host]
+        for call in steps(runs[world, host][1]):
+            for word, instead in {**words, ".jsonl": "", ".parquet": ""}.items():
+                call = [part.replace(word, instead) for part in call]
+            yield call
+
+    assert list(same("trl")) == list(same("verl"))
+
+
+@pytest.mark.parametrize("world", MODELS)
+def test_the_filter_model_is_trained_by_the_hosts_own_trainer(runs, world, tmp_path):
+    work, model = f"runs/rwml_{world}", MODELS[world]
+    (trl,) = [call for call in runs[world, "trl"][1] if call[0] == "trl"]
+    assert trl[1:3] == ["sft", "--config"]
+    assert value(trl, "--model_name_or_path") == model
+    assert value(trl, "--fsdp_state_dict_type") == "FULL_STATE_DICT"  # else nothing is written that a server loads
+    labelled = next(call for call in steps(runs[world, "trl"][1]) if "rwml-sft" in call)
+    # the recipe of WM-SFT, in another folder
+    recipe = (RECIPES / "trl" / "wm_sft_rwml.yaml").read_text().replace("runs/wm_sft_rwml", f"{work}/filter")
+    config = yaml.safe_load(recipe)
+    assert config["datasets"][0]["data_files"] == value(labelled, "--out")
+    assert config["output_dir"] == f"{work}/filter"
+    (verl,) = [call for call in runs[world, "verl"][1] if call[0] == "torchrun"]
+    labelled = next(call for call in steps(runs[world, "verl"][1]) if "rwml-sft" in call)
+    assert value(verl, "--config-name") == "wm_sft_rwml"
+    assert f"model.path={model}" in verl
+    assert f"data.train_files={value(labelled, '--out')}" in verl
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "gspo"])
+@pytest.mark.parametrize("world", MODELS)
+def test_the_trainer_gets_the_recipe_and_reads_the_rows(world, algorithm, tmp_path):
+    written = {}
+    for host in HOSTS:
+        folder = tmp_path / host
+        folder.mkdir()
+        (folder / "mine.jsonl").write_text("")
+        code, calls, errors = run(f"{host}/run_rwml_{world}.sh", folder, ALGORITHM=algorithm, TRAJECTORIES="mine.jsonl")
+        assert code == 0, errors
+        assert steps(calls)[0][:3] == ["data", "filter", "mine.jsonl"]  # no rollouts, and no server for them
+        assert sum(call[0] == "vllm" for call in calls) == 1
+        written[host] = [value(call, "--out") for call in steps(calls)[-2:]]
+        assert calls[-1][-2:] == ["--x", "a b"]
+        last = calls[-1]
+        if host == "trl":
+            assert value(last, "-m") == "wm_plugin.trl.train"
+            assert Path(value(last, "--config")).name == f"rwml_{world}_{algorithm}.yaml"
+            config = yaml.safe_load(Path(value(last, "--config")).read_text())
+            assert [f"{config['dataset_name']}/{split}.jsonl" for split in ("train", "test")] == written["trl"]
+        else:
+            assert value(last, "-m") == "verl.trainer.main_ppo"
+            assert value(last, "--config-name") == f"rwml_{world}_{algorithm}"
+            config = yaml.safe_load((RECIPES / "verl" / f"rwml_{world}_{algorithm}.yaml").read_text())
+            assert [config["data"][name] for name in ("train_files", "val_files")] == written["verl"]
+
+
+def test_a_step_that_fails_ends_the_run_and_the_next_run_goes_on(tmp_path):
+    """The server of a failed step ends with it: what waits for its output would wait as long as it runs."""
+    code, calls, _ = run("trl/run_rwml_alfworld.sh", tmp_path, failing="env rollout")
+    assert code == 3
+    assert [call[0] for call in calls] == ["vllm", "python"]
+    work = tmp_path / "runs" / "rwml_alfworld"
+    for name in ("rollouts.jsonl", "filtered.jsonl", "transitions.validation.jsonl", "filter/config.json"):
+        (work / name).write_text("")
+    code, calls, errors = run("trl/run_rwml_alfworld.sh", tmp_path)
+    assert code == 0, errors
+    assert [" ".join(call[:2]) for call in steps(calls)] == ["data build", "data easy", "data build", "data build"]
+    assert not [call for call in calls if call[0] == "trl"]
+
+
+def test_a_server_that_does_not_start_is_one_line(tmp_path):
+    code, calls, errors = run("verl/run_rwml_alfworld.sh", tmp_path, failing="vllm")
+    assert code == 1
+    assert errors == f"rwml.sh: vllm serve {MODELS['alfworld']} ended\n"
+    assert not steps(calls)
+
+
+def test_the_second_customer_needs_an_address(tmp_path):
+    code, calls, errors = run("trl/run_rwml_tau2.sh", tmp_path)
+    assert code != 0
+    assert "CUSTOMER: the address of a server of the second customer" in errors
+    assert not steps(calls)

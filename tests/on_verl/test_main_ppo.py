@@ -39,6 +39,18 @@ def test_gspo_clips_ratios_of_sequences(folder):
     check_rollouts_are_on_policy(run)
 
 
+def test_groups_without_an_advantage_are_refilled(folder):
+    """The count of tokens that the trainer writes is that which the workers see, or the run stops."""
+    run = run_recipe("echo_grpo_tiny", folder, "wm.zero_variance_groups=refill", "trainer.total_training_steps=2")
+    assert run.code == 0, run.output[-5000:]
+    assert run.series("echo/refill/unfilled") == [0, 0]
+    assert sum(run.series("echo/refill/without_advantage")) > 0
+    assert sum(run.series("echo/refill/prompts")) > 0
+    assert run.series("echo/policy_silent") == [0, 0]
+    assert min(run.series("echo/tokens")) > 0
+    check_rollouts_are_on_policy(run)
+
+
 def check_critic_updates(run, checkpoint, steps):
     updates = {}
     for model in ("actor", "critic"):

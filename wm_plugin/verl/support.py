@@ -97,6 +97,7 @@ HOOKS = (
             "actor_rollout_wg",
             "config",
             "global_steps",
+            "total_training_steps",
             "processor",
             "replay_buffer",
             "role_worker_mapping",

@@ -9,7 +9,8 @@ if [ "${TURNS:-200}" != 200 ]; then
     "wordle": {"environments": {"wordle": 64}, "seed": 1, "held_out": true},
     "sql": {"environments": {"sql": 64}, "seed": 1, "held_out": true}'
   held_out="\"forth\": {\"environments\": {\"forth\": {\"count\": 64, \"max_turns\": $TURNS}}, \"seed\": 1, \"held_out\": true}"
-  turns=(--max_tool_calling_iterations "$TURNS" --eval_rows_kwargs "{$held_out, $others}"
+  limit=$((TURNS > 12 ? TURNS : 12))  # the other worlds' own; forth ends its episodes by itself
+  turns=(--max_tool_calling_iterations "$limit" --eval_rows_kwargs "{$held_out, $others}"
     --train_rows_kwargs "{\"environments\": {\"forth\": {\"count\": 432, \"max_turns\": $TURNS}}}")
 fi
 exec accelerate launch --config_file "$here/accelerate_fsdp2.yaml" -m wm_plugin.trl.train --config "$here/echo_forth_code.yaml" \

@@ -15,7 +15,8 @@ for world in docs wordle sql; do
 done
 settings=()
 if [ "$turns" != 200 ]; then
-  settings=("wm.max_turns=$((turns + 1))" "data.train_files=$folder/train_$turns.parquet"
+  limit=$((turns > 12 ? turns : 12))  # the other worlds' own; forth ends its episodes by itself
+  settings=("wm.max_turns=$((limit + 1))" "data.train_files=$folder/train_$turns.parquet"
     "data.val_files=[$folder/test_$turns.parquet,$folder/docs.parquet,$folder/wordle.parquet,$folder/sql.parquet]")
 fi
 exec python -m verl.trainer.main_ppo --config-path pkg://wm_plugin.recipes.verl --config-name echo_forth_code "${settings[@]}" "$@"

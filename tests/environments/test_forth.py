@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.runtime import sandbox
 
 SQUARE = ": square dup * ;"
-NAMES = {name for name, _, _ in generators.generated()}
+GENERATED = {name for name, _, _ in generators.generated()}
 
 
 @pytest.fixture
@@ -71,27 +72,35 @@ def test_problems_are_the_same_each_time_and_none_is_there_twice() -> None:
     families = {level: {family.__name__ for family in members} for level, members in generators.FAMILIES.items()}
     training = set().union(*(names for level, names in families.items() if level != forth.HELD_OUT))
     assert not training & families[forth.HELD_OUT]
+    assert min(Counter(name.rpartition("-")[0] for name, _, _ in drafts).values()) >= 8  # of every family
+    assert all(draft.cases[0][1] for _, _, draft in drafts)  # an example that prints nothing says nothing
 
 
 @needs_it
-@pytest.mark.parametrize("family", [family.__name__ for members in generators.FAMILIES.values() for family in members])
-def test_generated_solutions_pass_and_wrong_ones_fail(family: str) -> None:
-    """All problems of a family in one session: their words have names of their own."""
-    prefix = family.replace("_", "-")
-    members = [one for one in problems().values() if one.name in NAMES and one.name.rpartition("-")[0] == prefix]
-    assert len(members) == {"weave": 8, "sorted_items": 10}.get(family, generators.EACH)
-    cases = [(one, line, printed) for one in members for line, printed in (one.example, *one.tests)]
-    lines = [line for _, line, _ in cases]
-    outputs = forth_machine.test("\n".join(one.solution for one in members), lines)
-    assert outputs == [printed for *_, printed in cases]
-    outputs = forth_machine.test("\n".join(one.wrong for one in members), lines)
-    assert outputs != [None] * len(lines)
-    failed = {one.name for (one, _, printed), output in zip(cases, outputs, strict=True) if output != printed}
+@pytest.mark.parametrize("level", forth.LEVELS[1:])
+def test_generated_solutions_pass_and_wrong_ones_fail(level: str) -> None:
+    """A level in one session, which takes a tenth of a second: the words of each problem have names of their own."""
+    members = [one for one in problems().values() if one.level == level and one.name in GENERATED]
+    cases = [(one.name, line, printed) for one in members for line, printed in (one.example, *one.tests)]
+    outputs = forth_machine.test("\n".join(one.solution for one in members), [line for _, line, _ in cases])
+    assert [(name, output) for (name, _, _), output in zip(cases, outputs, strict=True)] == [
+        (name, printed) for name, _, printed in cases
+    ]
+    hidden = [(one.name, line, printed) for one in members for line, printed in one.tests]
+    lines = [*(line for _, line, _ in hidden), "1 2 + ."]
+    *outputs, last = forth_machine.test("\n".join(one.wrong for one in members), lines)
+    assert last == "3"  # none of them ended the session
+    failed = {name for (name, _, printed), output in zip(hidden, outputs, strict=True) if output != printed}
     assert failed == {one.name for one in members}
 
 
+SAMPLE = list(problems())[::25]  # at night all of them
+
+
 @needs_it
-@pytest.mark.parametrize("name", [name for name in problems() if name not in NAMES])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in SAMPLE else pytest.mark.nightly) for name in problems()]
+)
 def test_the_solution_passes_and_the_wrong_one_fails(name: str) -> None:
     problem = problems()[name]
     tests = [*problem.tests, problem.example]
@@ -121,8 +130,12 @@ def test_an_episode() -> None:
     assert environment.get_reward() == 1 / 5  # of 0
     assert environment.submit_code(problems()["cube"].solution) == "Compiled."
     assert environment.metrics == {
-        **{"actions": 7, "effective": 5, "invalid": 1, "lost": 0},
-        **{"submissions": 3, "compile_errors": 1},
+        "actions": 7,
+        "effective": 5,
+        "invalid": 1,
+        "lost": 0,
+        "submissions": 3,
+        "compile_errors": 1,
     }
     assert (environment.over, environment.success, environment.turns) == (False, True, 7)
     assert environment.run_code("") == "Nothing is printed.\nThe episode is over."
@@ -145,8 +158,12 @@ def test_repetitions_have_no_effect(environment: ForthEnvironment) -> None:
         environment.lookup_doc("swap")
         environment.lookup_doc("zzzzzz")
     assert environment.metrics == {
-        **{"actions": 10, "effective": 3, "invalid": 0, "lost": 0},
-        **{"submissions": 2, "compile_errors": 0},
+        "actions": 10,
+        "effective": 3,
+        "invalid": 0,
+        "lost": 0,
+        "submissions": 2,
+        "compile_errors": 0,
     }
     environment.submit_code(SQUARE + " ")
     environment.run_code("3 square .")  # of other code
@@ -373,7 +390,9 @@ def test_rows() -> None:
     assert few["max_turns"] == 10
     assert "at most 10 turns" in few["prompt"][0]["content"]
     assert "at most 12 turns" in train[0]["prompt"][0]["content"]
-    assert not {row["problem"] for row in dataset_rows(1000)} & {row["problem"] for row in dataset_rows(68, held_out=True)}
+    assert not {row["problem"] for row in dataset_rows(1000)} & {
+        row["problem"] for row in dataset_rows(68, held_out=True)
+    }
     assert dataset_rows(6, held_out=True, level="6") == dataset_rows(6, held_out=True)
     assert all(len(row["prompt"][0]["content"]) < 1500 for row in train + held_out)
 

@@ -22,7 +22,8 @@ pytestmark = [
 
 
 class Ours(Batches, WorldModelGRPOTrainer):
-    """Every other completion looks a word up, submits what does not compile, then the solution, and runs it; the others give up."""
+    """Every other completion looks a word up, submits what does not compile, then the solution, and runs it. The others give
+    up."""
 
     def _generate_single_turn(self, prompt_ids: list[list[int]], *args: Any, **kwargs: Any) -> tuple[list, None]:
         solution = problems()[self.problem].solution

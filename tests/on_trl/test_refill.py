@@ -90,6 +90,22 @@ def test_every_group_has_an_advantage_and_both_normalisers_count_the_final_batch
         assert torch.equal(one["completion_ids"], other["completion_ids"])  # the coefficient changes no sampling
 
 
+@pytest.mark.parametrize("setting", ["keep", "drop"])
+def test_what_the_other_settings_divide_by(setting):
+    """The same rollouts: N follows the setting, and the host counts every group."""
+    trainer, _ = trained(EchoConfig(0.37, zero_variance_groups=setting), loss_type="dapo")
+    selected = with_advantage = sampled = 0
+    for batch in trainer.batches:
+        counts = (reference.weights(batch, trainer.processing_class, None) != 0).sum(dim=1)
+        selected += int(counts.sum())
+        with_advantage += int(counts[batch["advantages"] != 0].sum())
+        sampled += int((batch["completion_mask"] * batch["tool_mask"]).sum())
+    assert 0 < with_advantage < selected
+    number = selected if setting == "keep" else with_advantage
+    assert {int(batch["echo_num_tokens"]) for batch in trainer.batches} == {number}
+    assert {int(batch["num_items_in_batch"]) for batch in trainer.batches} == {sampled}
+
+
 def test_where_every_group_has_an_advantage_nothing_changes():
     def different(completions, **_):
         return [float(row) for row in range(len(completions))]

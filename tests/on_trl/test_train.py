@@ -350,7 +350,7 @@ def test_the_scripts_of_forth_take_the_turns(path, tmp_path):
         arguments = done.stdout.split("\0")[:-1]
         script, config, *_ = forth_recipe(path, *arguments[arguments.index(str(path)) + 1 :])
         assert config.echo_coeff == 0.05
-        assert config.max_tool_calling_iterations == int(turns)
+        assert config.max_tool_calling_iterations == max(int(turns), 12)  # docs, wordle and sql take 12
         check_forth_rows(script, int(turns))
 
 

@@ -269,6 +269,7 @@ def test_forths_constants(kind):
     assert (wm.objective.coeff, wm.objective.tools, wm.objective.refills) == (0.5, tools, True)
     assert (wm.max_turns, config.data.max_response_length) == (201, 32768)
     assert (config.data.train_batch_size, rollout.n, config.trainer.total_training_steps) == (16, 8, 1000)
+    assert 432 // 16 * config.trainer.total_epochs >= 1000  # verl stops at either
     assert actor.optim.lr == 1e-6
     assert actor.ppo_max_token_len_per_gpu >= config.data.max_prompt_length + config.data.max_response_length
 
@@ -280,10 +281,12 @@ def test_the_scripts_of_forth_take_the_turns(kind, tmp_path):
     python.chmod(0o755)
     environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "TURNS": "10"}
     script = RECIPES / f"run_echo_forth_{kind}.sh"
-    done = subprocess.run([script, "wm.coeff=0"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [script, "wm.coeff=0"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
     *preparations, last, _ = [call.strip().split("\n") for call in done.stdout.split("--\n")]
     config = composed(f"echo_forth_{kind}", *last[last.index(f"echo_forth_{kind}") + 1 :])
-    assert (config.wm.max_turns, config.wm.coeff) == (11, 0)
+    assert (config.wm.max_turns, config.wm.coeff) == (13, 0)  # docs, wordle and sql take 12
     written = {call[call.index("--out") + 1]: json.loads(call[call.index("--kwargs") + 1]) for call in preparations}
     assert set(written) == {config.data.train_files, *config.data.val_files}
     for path in ("runs/forth/train_10.parquet", "runs/forth/test_10.parquet"):
@@ -304,7 +307,9 @@ def test_verl_reads_files_of_several_worlds(tmp_path):
     for row in whole:
         environment = wm.environment_of(row["extra_info"])
         assert environment is ENVIRONMENTS.get(row["data_source"])
-        assert not missing_columns(environment, [name for name, value in row["extra_info"].items() if value is not None])
+        assert not missing_columns(
+            environment, [name for name, value in row["extra_info"].items() if value is not None]
+        )
 
 
 def test_verl_reads_files_of_rows_in_one_turn_and_in_many(tmp_path):

@@ -196,6 +196,7 @@ class WorldModelMixin(_Host):
             count = groups_to_sample(
                 len(missing), batch=len(silent), rows=len(inputs), group_size=self.num_generations, ranks=ranks
             )
+            count = min(count, most - sampled)  # both are multiples of whole groups on every rank
             share = count * self.num_generations // ranks  # completions of a rank
             prompts = [
                 prompt

@@ -162,8 +162,9 @@ class WorldModelTrainer(PPOTrainerSync):
             batch = super()._step_once(metrics, timing_raw, sample_batch_size)
         finally:
             self.replay_buffer.filter_groups_metric = filtered_by
-        metrics[f"{self._wm_prefix}/refill/prompts"] = self._wm_refilled
-        metrics[f"{self._wm_prefix}/refill/without_advantage"] = metrics.get(EVICTED, 0)
+        prefix = f"{self._wm_prefix}/refill"
+        metrics[f"{prefix}/prompts"] = self._wm_refilled
+        metrics[f"{prefix}/without_advantage"] = metrics.get(EVICTED, 0) + metrics[f"{prefix}/unfilled"]
         return batch
 
     def _add_prompts_to_generate(self, num_prompts: int) -> int:
@@ -197,7 +198,7 @@ class WorldModelTrainer(PPOTrainerSync):
     # -- the columns -------------------------------------------------------------------------------------------------------
 
     def _compute_advantage(self, batch: Any, metrics: dict) -> Any:
-        if not self._wm_on and self._wm.environment is None:
+        if not (self._wm_on or self._wm.environment is not None or self._wm.objective.refills):
             return super()._compute_advantage(batch, metrics)
         # read first: a rollout correction takes sampled tokens out of `response_mask`
         names = ["uid", "responses", "response_mask", "rm_scores", "extra_fields"]
@@ -224,10 +225,10 @@ class WorldModelTrainer(PPOTrainerSync):
         ]
         self._record_episodes([row.extra[INFO] for row in rows if row.extra.get(INFO)], metrics)
         self._record_cuts([row.extra[RESULTS] for row in rows if row.extra.get(RESULTS)], metrics)
-        if not self._wm_on:
-            return batch
         if self._wm.objective.refills:
             self._record_unfilled(rows, metrics)
+        if not self._wm_on:
+            return batch
         spans = self._weighted_spans(rows)
         self._learn_tool_names(rows, spans)
         columns = make_columns(spans, rows, self._wm_tools, self._wm.objective)

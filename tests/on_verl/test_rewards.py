@@ -788,9 +788,9 @@ def test_a_refill_beside_another_sampler_is_refused():
     with pytest.raises(
         UserError, match="zero_variance_groups is refill, by verl's own sampler, and the run has another"
     ):
-        check_config(composed_reward(ROUGE, "wm.zero_variance_groups=refill"))
+        check_config(composed_reward(ROUGE, "+wm.zero_variance_groups=refill"))
     check_config(
-        composed_reward(ROUGE, "wm.zero_variance_groups=refill", "trainer.v1.sampler.custom_sampler.path=null")
+        composed_reward(ROUGE, "+wm.zero_variance_groups=refill", "trainer.v1.sampler.custom_sampler.path=null")
     )
 
 

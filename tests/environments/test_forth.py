@@ -8,18 +8,20 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from wm_plugin.environments import forth
-from wm_plugin.environments.forth import ForthEnvironment, dataset_rows, problems
+from wm_plugin.environments.forth import ForthEnvironment, dataset_rows, generators, problems
 from wm_plugin.environments.forth import machine as forth_machine
 from wm_plugin.errors import UserError
 from wm_plugin.runtime import sandbox
 
 SQUARE = ": square dup * ;"
+GENERATED = {name for name, _, _ in generators.generated()}
 
 
 @pytest.fixture
@@ -47,7 +49,8 @@ def environment(works: None) -> ForthEnvironment:
 
 def test_the_problems() -> None:
     by_level = {level: [one for one in problems().values() if one.level == level] for level in forth.LEVELS[1:]}
-    assert {level: len(members) for level, members in by_level.items()} == dict.fromkeys("0123456", 6)
+    assert {level: len(members) for level, members in by_level.items()} == dict.fromkeys("012345", 72) | {"6": 68}
+    assert len(problems()) == 500  # the paper trains on 419, and these are 432 beside the held-out ones
     for problem in problems().values():
         assert len(problem.tests) >= 3
         assert problem.example not in problem.tests
@@ -60,8 +63,44 @@ def dataset_prompt(name: str) -> str:
     return str(forth._row(problems()[name])["prompt"][0]["content"])
 
 
+def test_problems_are_the_same_each_time_and_none_is_there_twice() -> None:
+    drafts = generators.generated()
+    assert drafts == generators.generated()
+    assert len({name for name, _, _ in drafts}) == len(drafts)
+    tasks = [(draft.task.replace(name, "it"), level) for name, level, draft in drafts]
+    assert len({task for task, _ in tasks}) == len(tasks)
+    families = {level: {family.__name__ for family in members} for level, members in generators.FAMILIES.items()}
+    training = set().union(*(names for level, names in families.items() if level != forth.HELD_OUT))
+    assert not training & families[forth.HELD_OUT]
+    assert min(Counter(name.rpartition("-")[0] for name, _, _ in drafts).values()) >= 8  # of every family
+    assert all(draft.cases[0][1] for _, _, draft in drafts)  # an example that prints nothing says nothing
+
+
 @needs_it
-@pytest.mark.parametrize("name", problems())
+@pytest.mark.parametrize("level", forth.LEVELS[1:])
+def test_generated_solutions_pass_and_wrong_ones_fail(level: str) -> None:
+    """A level in one session, which takes a tenth of a second: the words of each problem have names of their own."""
+    members = [one for one in problems().values() if one.level == level and one.name in GENERATED]
+    cases = [(one.name, line, printed) for one in members for line, printed in (one.example, *one.tests)]
+    outputs = forth_machine.test("\n".join(one.solution for one in members), [line for _, line, _ in cases])
+    assert [(name, output) for (name, _, _), output in zip(cases, outputs, strict=True)] == [
+        (name, printed) for name, _, printed in cases
+    ]
+    hidden = [(one.name, line, printed) for one in members for line, printed in one.tests]
+    lines = [*(line for _, line, _ in hidden), "1 2 + ."]
+    *outputs, last = forth_machine.test("\n".join(one.wrong for one in members), lines)
+    assert last == "3"  # none of them ended the session
+    failed = {name for (name, _, printed), output in zip(hidden, outputs, strict=True) if output != printed}
+    assert failed == {one.name for one in members}
+
+
+SAMPLE = list(problems())[::25]  # at night all of them
+
+
+@needs_it
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in SAMPLE else pytest.mark.nightly) for name in problems()]
+)
 def test_the_solution_passes_and_the_wrong_one_fails(name: str) -> None:
     problem = problems()[name]
     tests = [*problem.tests, problem.example]
@@ -90,7 +129,14 @@ def test_an_episode() -> None:
     assert environment.run_code("0 cube . 1 cube . 3 cube .") == "0 1 9"
     assert environment.get_reward() == 1 / 5  # of 0
     assert environment.submit_code(problems()["cube"].solution) == "Compiled."
-    assert environment.metrics == {"actions": 7, "effective": 5, "invalid": 1, "lost": 0}
+    assert environment.metrics == {
+        "actions": 7,
+        "effective": 5,
+        "invalid": 1,
+        "lost": 0,
+        "submissions": 3,
+        "compile_errors": 1,
+    }
     assert (environment.over, environment.success, environment.turns) == (False, True, 7)
     assert environment.run_code("") == "Nothing is printed.\nThe episode is over."
     assert (environment.over, environment.success, environment.get_reward()) == (True, True, 1.0)
@@ -99,7 +145,7 @@ def test_an_episode() -> None:
             call("x")
     environment.reset(problem="mean")
     assert (environment.over, environment.success, environment.turns, environment.get_reward()) == (False, False, 0, 0)
-    assert environment.metrics == {"actions": 0, "effective": 0, "invalid": 0, "lost": 0}
+    assert set(environment.metrics.values()) == {0}
     assert environment.run_code("1 2 mean .") == "Invalid: no code is submitted yet."
 
 
@@ -111,7 +157,14 @@ def test_repetitions_have_no_effect(environment: ForthEnvironment) -> None:
         environment.run_code("foo")
         environment.lookup_doc("swap")
         environment.lookup_doc("zzzzzz")
-    assert environment.metrics == {"actions": 10, "effective": 3, "invalid": 0, "lost": 0}
+    assert environment.metrics == {
+        "actions": 10,
+        "effective": 3,
+        "invalid": 0,
+        "lost": 0,
+        "submissions": 2,
+        "compile_errors": 0,
+    }
     environment.submit_code(SQUARE + " ")
     environment.run_code("3 square .")  # of other code
     assert environment.metrics["effective"] == 5
@@ -328,9 +381,17 @@ def test_rows() -> None:
     train, held_out = dataset_rows(100, seed=1), dataset_rows(6, seed=1, held_out=True)
     assert {row["level"] for row in train} == set("012345")
     assert {row["level"] for row in held_out} == {"6"}
-    assert len({row["problem"] for row in train}) == 36
+    assert len({row["problem"] for row in train}) == 100
+    assert len({row["problem"] for row in dataset_rows(1000)}) == 432
     assert len({row["problem"] for row in held_out}) == 6
     assert {row["level"] for row in dataset_rows(20, level="3")} == {"3"}
+    (few,) = dataset_rows(1, max_turns=10)
+    assert few["max_turns"] == 10
+    assert "at most 10 turns" in few["prompt"][0]["content"]
+    assert "at most 12 turns" in train[0]["prompt"][0]["content"]
+    assert not {row["problem"] for row in dataset_rows(1000)} & {
+        row["problem"] for row in dataset_rows(68, held_out=True)
+    }
     assert dataset_rows(6, held_out=True, level="6") == dataset_rows(6, held_out=True)
     assert all(len(row["prompt"][0]["content"]) < 1500 for row in train + held_out)
 
@@ -338,7 +399,7 @@ def test_rows() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"count": 7, "held_out": True}, "forth has 6 held-out problems; write a count up to that, not 7"),
+        ({"count": 69, "held_out": True}, "forth has 68 held-out problems; write a count up to that, not 69"),
         ({"count": 1, "level": "7"}, "Forth has no level '7'"),
         ({"count": 1, "level": "6"}, "write held_out=True for level 6"),
         ({"count": 1, "level": "2", "held_out": True}, "write held_out=False for level 2"),

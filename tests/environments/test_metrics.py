@@ -56,6 +56,12 @@ def test_shares_are_of_all_actions_and_means_of_all_episodes():
     }
 
 
+def test_the_share_of_code_that_does_not_compile_is_of_all_submissions():
+    figures = summary([{"submissions": 1.0, "compile_errors": 1.0}, {"submissions": 3.0, "compile_errors": 0.0}])
+    assert figures["wm/env/compile_error_share"] == 0.25  # 1 of 4, not the mean of 1 and 0
+    assert "wm/env/compile_error_share" not in summary([{"submissions": 0.0, "compile_errors": 0.0}])
+
+
 def test_without_actions_there_are_no_shares_and_without_episodes_no_figures():
     assert summary([]) == {}
     assert summary([{"actions": 0.0, "effective": 0.0, "invalid": 0.0}], prefix="x") == {

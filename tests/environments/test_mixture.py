@@ -4,13 +4,18 @@ from collections import Counter
 
 import pytest
 
-from wm_plugin.environments import grid, wordle
-from wm_plugin.environments.mixture import dataset_rows
+from wm_plugin.environments import grid, mixture, wordle
 from wm_plugin.errors import UserError
 
 
+class Bare:
+    """An environment without rows of its own: there is no `dataset_rows` in this module."""
+
+    def reset(self, seed, **_): ...
+
+
 def test_rows_are_those_of_each_world_and_say_whose_they_are():
-    rows = dataset_rows({"grid": 5, "wm_plugin.environments.wordle:WordleEnvironment": 3}, seed=4)
+    rows = mixture.dataset_rows({"grid": 5, "wm_plugin.environments.wordle:WordleEnvironment": 3}, seed=4)
     assert len({tuple(row) for row in rows}) == 1
     names = [row.pop("environment") for row in rows]
     assert Counter(names) == {"grid": 5, "wm_plugin.environments.wordle:WordleEnvironment": 3}
@@ -23,12 +28,29 @@ def test_rows_are_those_of_each_world_and_say_whose_they_are():
             if name == of
         ]
         assert sorted(rows_without_nones, key=str) == sorted(rows_of_world, key=str)
-    assert dataset_rows({"grid": 5}, held_out=True) != dataset_rows({"grid": 5})
+    assert mixture.dataset_rows({"grid": 5}, held_out=True) != mixture.dataset_rows({"grid": 5})
+
+
+def test_a_world_can_have_arguments_of_its_own():
+    rows = mixture.dataset_rows({"forth": {"count": 3, "level": "2", "max_turns": 10}, "grid": 2}, seed=1)
+    assert [(row["level"], row["max_turns"]) for row in rows if row["environment"] == "forth"] == [("2", 10)] * 3
+    assert [row["max_turns"] for row in rows if row["environment"] == "grid"] == [None] * 2
+    held_out = mixture.dataset_rows({"forth": {"count": 3}}, held_out=True)
+    assert {row["level"] for row in held_out} == {"6"}
 
 
 @pytest.mark.parametrize(
-    ("environments", "message"), [({}, "environments is empty"), ({"grit": 1}, "did you mean 'grid'")]
+    ("environments", "message"),
+    [
+        ({}, "environments is empty"),
+        ({"grit": 1}, "did you mean 'grid'"),
+        (
+            {"forth": {"count": 1, "turns": 3}},
+            "environments.forth does not fit wm_plugin.environments.forth:dataset_rows",
+        ),
+        ({f"{__name__}:Bare": {"count": 1}}, "has no dataset_rows that could take arguments"),
+    ],
 )
 def test_what_does_not_exist(environments, message):
     with pytest.raises(UserError, match=message):
-        dataset_rows(environments)
+        mixture.dataset_rows(environments)

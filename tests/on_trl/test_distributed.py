@@ -23,6 +23,21 @@ CASES = {
         "silent_rank": 1,
         "echo": {"coeff": 0.37},
     },
+    "a refill": {
+        "fields": {"loss_type": "dapo", "num_generations": 2},
+        "silent_rank": None,
+        "echo": {"coeff": 0.37, "zero_variance_groups": "refill"},
+    },
+    "a refill of groups that lie on both ranks": {
+        "fields": {
+            "loss_type": "dapo",
+            "num_generations": 2,
+            "per_device_train_batch_size": 3,
+            "gradient_accumulation_steps": 1,
+        },
+        "silent_rank": None,
+        "echo": {"coeff": 0.37, "zero_variance_groups": "refill"},
+    },
 }
 
 
@@ -48,6 +63,12 @@ def test_two_ranks(two_ranks, name):
     assert result["relative_error"] <= 1e-6
     assert result["same_metrics"]
     assert result["metrics"]["echo/tokens"] == result["tokens"]
+    refilled = case["echo"].get("zero_variance_groups") == "refill"
+    assert result["metrics"].get("echo/refill/unfilled") == (0.0 if refilled else None)
+    if refilled:
+        assert result["with_advantage"]
+        assert result["metrics"]["echo/refill/prompts"] > 0
+        return  # the figures of episodes are of all rounds
     assert result["metrics"]["wm/env/environment_tokens"] == pytest.approx(result["environment_tokens"])
     information = case["echo"].get("turn_information")
     assert result["metrics"].get("echo/information") == (pytest.approx(0.3) if information else None)

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,10 +22,11 @@ from wm_plugin.trl import train
 
 ENVIRONMENT = "write a name (wm env list), package.module:Class, or {name: class}"
 RECIPES = Path(__file__).parents[2] / "recipes" / "trl"
-TINY = sorted(RECIPES.glob("echo_*_tiny.yaml"))
+FORTH = [RECIPES / f"echo_forth_{kind}.yaml" for kind in ("all", "code")]
+TINY = sorted(path for path in RECIPES.glob("echo_*_tiny.yaml") if "forth" not in path.stem)
 # an environment's own reward came with 1.8; before it get_reward was taken for a tool
 GET_REWARD = pytest.mark.skipif(Version(trl.__version__) < Version("1.8"), reason="environments need trl >= 1.8")
-FULL = sorted(path for path in RECIPES.glob("echo_*.yaml") if path not in TINY)
+FULL = sorted(path for path in RECIPES.glob("echo_*.yaml") if path not in TINY and "forth" not in path.stem)
 
 
 @pytest.fixture(scope="module")
@@ -249,8 +251,6 @@ def test_what_does_not_fit_together_is_one_line_and_exit_2(tmp_path, policy, cap
 
 @GET_REWARD
 def test_a_template_that_cannot_carry_tools(tmp_path, policy, capsys):
-    import shutil
-
     copy = tmp_path / "policy"
     shutil.copytree(policy, copy)
     for path in (*copy.glob("*.jinja"), copy / "tokenizer_config.json"):
@@ -294,6 +294,94 @@ def test_every_full_recipe_parses_and_names_what_exists(path):
         setattr(script, f"{split}_rows_kwargs", kwargs)
         assert len(train._rows(script, None, split)) == 2
     assert config.per_device_train_batch_size * 8 * config.gradient_accumulation_steps == 256
+
+
+def forth_recipe(path, *flags):
+    """As on one GPU: a batch of evaluation has to hold a whole group there."""
+    one_gpu = ["--use_cpu", "true", "--bf16", "false", "--use_vllm", "false", "--per_device_eval_batch_size", "8"]
+    return train.parse(["--config", str(path), *one_gpu, *flags])
+
+
+def forth_rows(script):
+    """The rows of training, and of each evaluation."""
+    return train._rows(script, None, "train"), train._rows(script, None, "eval")
+
+
+def check_forth_rows(script, turns):
+    rows, sets = forth_rows(script)
+    assert len(rows) == len(set(rows["problem"])) == 432
+    assert set(rows["level"]) == set("012345")
+    assert set(rows["max_turns"]) == {turns}
+    assert {name: len(one) for name, one in sets.items()} == dict.fromkeys(("forth", "docs", "wordle", "sql"), 64)
+    assert all(set(one["environment"]) == {name} for name, one in sets.items())
+    assert (set(sets["forth"]["level"]), set(sets["forth"]["max_turns"])) == ({"6"}, {turns})
+
+
+@pytest.mark.parametrize("path", FORTH, ids=lambda path: path.stem)
+def test_forths_recipes_have_the_papers_constants_and_evaluate_on_other_worlds(path):
+    script, config, model, _ = forth_recipe(path)
+    echo = config.echo_config()
+    tools = ("submit_code", "run_code") if path.stem.endswith("code") else None
+    assert (echo.coeff, echo.tools, echo.zero_variance_groups) == (0.5, tools, "refill")
+    assert model.model_name_or_path == "Qwen/Qwen3-4B-Instruct-2507"
+    assert config.per_device_train_batch_size * 8 * config.gradient_accumulation_steps == 128
+    assert (config.num_generations, config.max_steps, config.learning_rate) == (8, 1000, 1e-6)
+    assert (config.max_completion_length, config.max_tool_calling_iterations) == (32768, 200)
+    assert set(train._environment(script.environment)) == {"forth", "docs", "wordle", "sql"}
+    pytest.importorskip("bm25s")
+    check_forth_rows(script, 200)
+
+
+@pytest.mark.parametrize("path", FORTH, ids=lambda path: path.stem)
+def test_the_scripts_of_forth_take_the_turns(path, tmp_path):
+    pytest.importorskip("bm25s")
+    program = tmp_path / "accelerate"
+    program.write_text('#!/bin/sh\nfor argument; do printf "%s\\0" "$argument"; done\n')
+    program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    for turns in ("10", "200"):
+        done = subprocess.run(
+            [str(RECIPES / f"run_{path.stem}.sh"), "--echo_coeff", "0.05"],
+            env={**environment, "TURNS": turns},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        arguments = done.stdout.split("\0")[:-1]
+        script, config, *_ = forth_recipe(path, *arguments[arguments.index(str(path)) + 1 :])
+        assert config.echo_coeff == 0.05
+        assert config.max_tool_calling_iterations == max(int(turns), 12)  # docs, wordle and sql take 12
+        check_forth_rows(script, int(turns))
+
+
+@GET_REWARD
+@pytest.mark.skipif(not (shutil.which("gforth") and shutil.which("bwrap")), reason="needs gforth and bubblewrap")
+@pytest.mark.parametrize("path", FORTH, ids=lambda path: path.stem)
+def test_forths_tiny_recipe_trains_and_evaluates_on_both_worlds(path, policy, tmp_path, capsys):
+    rows = {"grid": 24, "forth": {"count": 8, "max_turns": 4}}
+    held_out = {"seed": 1, "held_out": True}
+    sets = {name: {"environments": {name: 2}} | held_out for name in rows}
+    flags = {
+        "model_name_or_path": policy,
+        "output_dir": tmp_path,
+        "max_steps": 2,
+        "eval_steps": 2,
+        "save_strategy": "steps",
+        "save_steps": 2,
+        "per_device_train_batch_size": 16,
+        "per_device_eval_batch_size": 16,
+        "train_rows_kwargs": json.dumps({"environments": rows}),
+        "eval_rows_kwargs": json.dumps(sets),
+    }
+    arguments = [str(word) for name, value in flags.items() for word in (f"--{name}", value)]
+    assert train.main(["--config", str(RECIPES / f"{path.stem}_tiny.yaml"), *arguments, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["steps"] == 2
+    log = json.loads((tmp_path / "checkpoint-2" / "trainer_state.json").read_text())["log_history"]
+    steps = [row for row in log if "loss" in row]
+    assert all("echo/refill/prompts" in row for row in steps)
+    for name in rows:
+        (row,) = [row for row in log if f"eval_{name}_loss" in row]
+        assert f"eval_{name}_wm/env/success" in row
 
 
 @pytest.mark.parametrize("how", ["file", "flags"])

@@ -1,6 +1,7 @@
 """verl's own `main_ppo`, unchanged, on a CPU: our recipes from their scripts to the weights that the rollout samples from."""
 
 import math
+import shutil
 
 import pytest
 
@@ -39,6 +40,33 @@ def test_gspo_clips_ratios_of_sequences(folder):
     check_rollouts_are_on_policy(run)
 
 
+def test_groups_without_an_advantage_are_refilled(folder):
+    """The count of tokens that the trainer writes is that which the workers see, or the run stops."""
+    run = run_recipe("echo_grpo_tiny", folder, "wm.zero_variance_groups=refill", "trainer.total_training_steps=2")
+    assert run.code == 0, run.output[-5000:]
+    assert run.series("echo/refill/unfilled") == [0, 0]
+    assert sum(run.series("echo/refill/without_advantage")) > 0
+    assert sum(run.series("echo/refill/prompts")) > 0
+    assert run.series("echo/policy_silent") == [0, 0]
+    assert min(run.series("echo/tokens")) > 0
+    check_rollouts_are_on_policy(run)
+
+
+def test_evaluations_on_other_worlds(folder):
+    """ECHO on two worlds at once, with groups refilled, and figures of each world's held-out rows."""
+    if not (shutil.which("gforth") and shutil.which("bwrap")):
+        pytest.skip("needs gforth and bubblewrap")
+    tiny = folder / "runs" / "tiny_verl"
+    if not tiny.exists():
+        tiny.symlink_to("tiny_random")
+    run = run_recipe("echo_forth_code_tiny", folder)
+    assert run.code == 0, run.output[-5000:]
+    assert len(run.steps) == 2
+    for world in ("grid", "forth"):
+        assert [name for name in run.steps[-1] if name.startswith(("val-core/", "val-aux/")) and f"/{world}/" in name]
+    assert all("echo/refill/prompts" in step for step in run.steps)
+
+
 def check_critic_updates(run, checkpoint, steps):
     updates = {}
     for model in ("actor", "critic"):
@@ -61,7 +89,8 @@ def test_ppo_updates_the_critic_twelve_times_a_policy_update(folder):
 def test_wmacts_budget_reaches_the_next_rollout(folder):
     """With the world-model objective on top: WMAct + ECHO."""
     tiny = folder / "runs" / "tiny_verl"  # where WMAct's recipes look for a policy that walks
-    tiny.symlink_to("tiny_random")
+    if not tiny.exists():
+        tiny.symlink_to("tiny_random")
     run = run_recipe("wmact_ppo_tiny", folder, "wm.coeff=1.0", "trainer.save_freq=3")
     assert run.code == 0, run.output[-5000:]
     check_critic_updates(run, folder / "runs" / "wmact_ppo_tiny" / "global_step_3", 3)

@@ -39,6 +39,7 @@ OPEN = (
     "actor_rollout_ref.ref.fsdp_config.mixed_precision",
     "critic.fsdp.mixed_precision",
     "ray_kwargs.ray_init",
+    "wm.environment",  # a name, or names of several
     "wm.turn_budget",  # ours, with classes of their own
     "wm.episode_reward",
 )
@@ -75,7 +76,8 @@ def paths(values, prefix=""):
 
 
 def test_there_is_a_large_and_a_tiny_recipe_of_each_algorithm():
-    echo = [f"echo_{name}{size}" for name in ("grpo", "gspo", "ppo") for size in ("", "_tiny")]
+    names = ("forth_all", "forth_code", "grpo", "gspo", "ppo")
+    echo = [f"echo_{name}{size}" for name in names for size in ("", "_tiny")]
     wmact = [f"wmact_{name}{size}" for name in ("grpo", "ppo") for size in ("", "_tiny")]
     assert [*echo, *wmact] == NAMES
 
@@ -229,17 +231,85 @@ def test_the_script_writes_data_that_the_environment_takes_and_passes_arguments_
     assert set(data) == {config.data.train_files, *([validation] if isinstance(validation, str) else validation)}
     sources = {}
     for path, call in data.items():
-        arguments = json.loads(call[call.index("--kwargs") + 1]) | {"count": 1}
+        arguments = one_row(json.loads(call[call.index("--kwargs") + 1]))
         rows = import_object(call[call.index("--rows") + 1], field="rows")(**arguments)
-        assert not missing_columns(ENVIRONMENTS.get(config.wm.environment), rows[0])
+        assert not missing_columns(read_config(config).environment_of(rows[0]), rows[0])
         if "--data-source" in call:
             sources[path] = call[call.index("--data-source") + 1], rows[0].get("max_turns")
-    if sources:
+    if "forth" in name:
+        folder, turns = ("tiny_verl", 4) if name.endswith("tiny") else ("forth", 200)
+        worlds = ("grid",) if name.endswith("tiny") else ("docs", "wordle", "sql")
+        forth = f"runs/{folder}/{'forth_test' if name.endswith('tiny') else 'test_200'}.parquet"
+        assert sources.pop(forth) == ("forth", turns)
+        assert sources.pop(config.data.train_files)[0] == ("worlds" if name.endswith("tiny") else "forth")
+        assert {source for source, _ in sources.values()} == set(worlds)
+    elif sources:
         assert sources == {
             "runs/sokoban/train.parquet": ("sokoban", None),
             "runs/sokoban/test.parquet": ("sokoban", None),
             "runs/sokoban/test_single.parquet": ("sokoban_single", 1),
         }
+
+
+def one_row(arguments):
+    """Arguments of a function of rows, for one row of each world."""
+    if "environments" not in arguments:
+        return arguments | {"count": 1}
+    worlds = arguments["environments"].items()
+    return arguments | {
+        "environments": {world: 1 if isinstance(rows, int) else {**rows, "count": 1} for world, rows in worlds}
+    }
+
+
+@pytest.mark.parametrize("kind", ["all", "code"])
+def test_forths_constants(kind):
+    config = composed(f"echo_forth_{kind}")
+    wm, rollout, actor = read_config(config), config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
+    tools = ("submit_code", "run_code") if kind == "code" else None
+    assert (wm.objective.coeff, wm.objective.tools, wm.objective.refills) == (0.5, tools, True)
+    assert (wm.max_turns, config.data.max_response_length) == (201, 32768)
+    assert (config.data.train_batch_size, rollout.n, config.trainer.total_training_steps) == (16, 8, 1000)
+    assert 432 // 16 * config.trainer.total_epochs >= 1000  # verl stops at either
+    assert actor.optim.lr == 1e-6
+    assert actor.ppo_max_token_len_per_gpu >= config.data.max_prompt_length + config.data.max_response_length
+
+
+@pytest.mark.parametrize("kind", ["all", "code"])
+def test_the_scripts_of_forth_take_the_turns(kind, tmp_path):
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\nfor argument; do printf "%s\\n" "$argument"; done; echo "--"\n')
+    python.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "TURNS": "10"}
+    script = RECIPES / f"run_echo_forth_{kind}.sh"
+    done = subprocess.run(
+        [script, "wm.coeff=0"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    *preparations, last, _ = [call.strip().split("\n") for call in done.stdout.split("--\n")]
+    config = composed(f"echo_forth_{kind}", *last[last.index(f"echo_forth_{kind}") + 1 :])
+    assert (config.wm.max_turns, config.wm.coeff) == (13, 0)  # docs, wordle and sql take 12
+    written = {call[call.index("--out") + 1]: json.loads(call[call.index("--kwargs") + 1]) for call in preparations}
+    assert set(written) == {config.data.train_files, *config.data.val_files}
+    for path in ("runs/forth/train_10.parquet", "runs/forth/test_10.parquet"):
+        assert written[path]["environments"]["forth"]["max_turns"] == 10
+
+
+def test_verl_reads_files_of_several_worlds(tmp_path):
+    pytest.importorskip("bm25s")
+    wm, parts = read_config(composed("echo_forth_all")), []
+    for world in wm.environment:
+        path = tmp_path / f"{world}.parquet"
+        arguments = {"environments": {world: 2}, "held_out": True}
+        rows = import_object("wm_plugin.environments.mixture:dataset_rows", field="rows")(**arguments)
+        write(verl_rows(rows, world), path)
+        parts.append(datasets.load_dataset("parquet", data_files=str(path))["train"])
+    whole = datasets.concatenate_datasets(parts)
+    assert whole["data_source"] == [world for world in wm.environment for _ in range(2)]
+    for row in whole:
+        environment = wm.environment_of(row["extra_info"])
+        assert environment is ENVIRONMENTS.get(row["data_source"])
+        assert not missing_columns(
+            environment, [name for name, value in row["extra_info"].items() if value is not None]
+        )
 
 
 def test_verl_reads_files_of_rows_in_one_turn_and_in_many(tmp_path):

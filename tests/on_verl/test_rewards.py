@@ -785,6 +785,16 @@ def test_what_verl_leaves_out_beside_a_sampler_is_refused(name):
     check_config(composed_reward(ROUGE, f"{name}=true", "trainer.v1.sampler.custom_sampler.path=null"))
 
 
+def test_a_refill_beside_another_sampler_is_refused():
+    with pytest.raises(
+        UserError, match="zero_variance_groups is refill, by verl's own sampler, and the run has another"
+    ):
+        check_config(composed_reward(ROUGE, "+wm.zero_variance_groups=refill"))
+    check_config(
+        composed_reward(ROUGE, "+wm.zero_variance_groups=refill", "trainer.v1.sampler.custom_sampler.path=null")
+    )
+
+
 def test_verl_makes_the_sampler_by_config():
     config = composed_reward()
     trainer = types.SimpleNamespace(config=config, trainer_mode="sync", _add_prompts_to_generate=None)

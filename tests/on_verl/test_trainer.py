@@ -14,6 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
+from verl.trainer.ppo.v1 import replay_buffer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from wm_plugin.environments.annealing import TurnBudget
@@ -194,12 +195,96 @@ def test_groups_without_reward_variance_can_be_dropped():
         make_row([0, 1], {ORIGINS: [origin]}, uid=uid, reward=reward, padding=padding)
         for uid, reward, padding in (("p", 1, False), ("p", 1, False), ("q", 0, False), ("q", 1, False), ("p", 5, True))
     ]
-    for drop, weights in (("drop", [0, 0, 1, 1]), ("keep", [1, 1, 1, 1])):
+    for drop, weights in (("drop", [0, 0, 1, 1]), ("refill", [0, 0, 1, 1]), ("keep", [1, 1, 1, 1])):
         fake = trainer(_wm=WorldModelConfig(EchoConfig(1.0, zero_variance_groups=drop)))
         fake._origins = partial(WorldModelTrainer._origins, fake)
         spans = WorldModelTrainer._weighted_spans(fake, rows)
         assert [row[0][1] for row in spans[:4]] == weights
         assert spans[4] == []
+
+
+class Store:
+    """Stands in for TransferQueue: prompts end as soon as they are added, those of `rewards` with these rewards."""
+
+    def __init__(self, rewards):
+        self.rewards, self.items, self.added = rewards, {}, 0
+
+    def add(self, count):
+        for uid in range(self.added, self.added + count):
+            self.items[f"u{uid}"] = {"is_prompt": True, "status": "finished", "global_steps": 1}
+            self.items |= {
+                f"u{uid}_{session}_0": {"reward": reward} for session, reward in enumerate(self.rewards(uid))
+            }
+        self.added += count
+
+    def kv_list(self):
+        return {"train": dict(self.items)}
+
+    def kv_clear(self, partition_id, keys):
+        for key in keys:
+            self.items.pop(key)
+
+    def kv_batch_get(self, keys, partition_id, select_fields):
+        return {"rm_scores": [torch.tensor([0.0, self.items[key]["reward"]]) for key in keys]}
+
+
+def refilled(monkeypatch, rewards, echo, prompts=4):
+    """A step of verl's own sampling with our trainer's refills: its metrics, the groups of its batch, and what it sampled."""
+    store = Store(rewards)
+    monkeypatch.setattr(replay_buffer, "tq", store)
+    ours = object.__new__(WorldModelTrainer)  # making one starts Ray
+    ours._wm, ours._wm_prefix, ours._wm_warned = WorldModelConfig(echo), "echo", set()
+    ours.config = OmegaConf.create({"data": {"train_batch_size": prompts}, "actor_rollout_ref": {"rollout": {"n": 2}}})
+    ours._next_train_batch = lambda count: count
+    ours._submit_batch_to_rollout = store.add
+    ours.replay_buffer = replay_buffer.ReplayBuffer(
+        "sync",
+        trainer_config=None,
+        max_off_policy_threshold=None,
+        max_off_policy_strategy="drop",
+        sampler_kwargs=None,
+        poll_interval=0.0,
+        refill_fn=ours._add_prompts_to_generate,
+        filter_groups_metric="reward",
+        train_batch_size=prompts,
+        gen_batch_size=1,
+    )
+    store.add(prompts)
+    rows = []
+
+    def step(_, metrics, *arguments):
+        batch, more = ours.replay_buffer.sample(1, "train", prompts)
+        metrics.update(more)
+        for uid, session, _ in (key.split("_") for key in batch.keys):
+            rows.append(make_row([1], uid=uid, reward=rewards(int(uid[1:]))[int(session)]))
+        ours._record_unfilled(rows, metrics)
+
+    monkeypatch.setattr(PPOTrainerSync, "_step_once", step)
+    metrics = {}
+    ours._step_once(metrics, {}, prompts)
+    assert ours.replay_buffer.filter_groups_metric == "reward"  # again, for the next step
+    return metrics, {row.uid for row in rows}, store
+
+
+REFILL = EchoConfig(1.0, zero_variance_groups="refill", max_refills=3)
+
+
+def test_verl_refills_until_every_group_has_an_advantage(monkeypatch):
+    metrics, groups, store = refilled(monkeypatch, lambda uid: [0.1, 0.1] if uid % 3 else [0.0, 0.3], REFILL)
+    assert len(groups) == 4
+    assert all(int(uid[1:]) % 3 == 0 for uid in groups)
+    assert metrics["echo/refill/unfilled"] == 0
+    assert metrics["echo/refill/prompts"] == store.added - 4 > 0
+    assert metrics["echo/refill/without_advantage"] == sum(bool(uid % 3) for uid in range(store.added))
+
+
+def test_the_bound_ends_verls_refills(monkeypatch, caplog):
+    """verl itself would sample for ever."""
+    metrics, groups, store = refilled(monkeypatch, lambda uid: [1.0, 1.0], REFILL)
+    assert len(groups) == 4 == metrics["echo/refill/unfilled"]
+    assert 3 * 4 <= metrics["echo/refill/prompts"] == store.added - 4 < 5 * 4
+    assert 4 * 4 <= metrics["echo/refill/without_advantage"] <= store.added  # surplus is not classified
+    assert "the rewards of 4 of 4 groups are all equal; they stay" in caplog.text
 
 
 def test_turn_information_of_another_loop_is_read_off_its_tokens():

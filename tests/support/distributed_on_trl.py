@@ -3,6 +3,7 @@
 Usage: distributed_on_trl.py OUT.json '[{"echo": {...}, "fields": {...}, "silent_rank": null}, ...]'
 """
 
+import dataclasses
 import json
 import sys
 
@@ -24,13 +25,22 @@ class Ours(Batches, Scripted, WorldModelGRPOTrainer):
     pass
 
 
+def often_equal(completions: list, **_: object) -> list[float]:
+    return [float(len(str(completion)) % 2) for completion in completions]
+
+
 def run_case(options: dict) -> dict:
     """On rank 0 what came out; on the other nothing."""
     Stock.silent_rank = Ours.silent_rank = options["silent_rank"]
     fields = {"max_steps": 1, **options["fields"]}
     echo = EchoConfig(**options["echo"])
-    _, before = run(Stock, args=config(**fields))
-    ours, after = run(Ours, args=config(**fields), world_model=echo)
+    if echo.refills:  # the same batch without the term
+        rewards = {"reward_funcs": [often_equal]}
+        _, before = run(Ours, args=config(**fields), world_model=dataclasses.replace(echo, coeff=0.0), **rewards)
+    else:
+        rewards = {}
+        _, before = run(Stock, args=config(**fields))
+    ours, after = run(Ours, args=config(**fields), world_model=echo, **rewards)
     tokenizer = ours.processing_class
     ranks: list = [None] * dist.get_world_size()
     dist.all_gather_object(ranks, ours.batches)
@@ -54,6 +64,7 @@ def run_case(options: dict) -> dict:
             sum(int((trl_reference.weights(b, tokenizer, None) != 0).sum()) for b in rank) for rank in ranks
         ],
         "counted": int(batches[0]["echo_num_tokens"]),
+        "with_advantage": all(bool(batch["advantages"].all()) for batch in batches),
         "same_metrics": all(k == keys[0] for k in keys),
         "metrics": keys[0],
         "environment_tokens": sum(int((b["completion_mask"] * (1 - b["tool_mask"])).sum()) for b in batches)

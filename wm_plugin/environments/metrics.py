@@ -12,7 +12,11 @@ from wm_plugin.environments.kit.protocol import report, tool_methods
 
 PREFIX = "wm/env"
 CALLS = "calls/"
-SHARES = {"effective_share": "effective", "invalid_share": "invalid"}  # shares of all actions
+SHARES = {  # a part of a whole
+    "effective_share": ("effective", "actions"),
+    "invalid_share": ("invalid", "actions"),
+    "compile_error_share": ("compile_errors", "submissions"),
+}
 OF_SUCCESSES = {"turns", "actions"}  # logged for successful episodes alone, too
 BINS = (1, 2, 4, 8, 16, 32)  # upper ends of the bins of turns: 1, 2, 3-4, 5-8, ..., 33+
 
@@ -55,7 +59,7 @@ def summary(episodes: Iterable[Mapping[str, float]], prefix: str = PREFIX) -> di
     * Means over the episodes that have the figure: `success`, `turns`, `budget` (the turns that were allowed), `actions`,
       `truncated`, `policy_tokens`, `environment_tokens`, `calls/<tool>` (`calls/unknown`: calls of no tool), and whatever else
       an environment reports.
-    * `effective_share` and `invalid_share`: of all actions (WMAct).
+    * `effective_share` and `invalid_share`: of all actions (WMAct). `compile_error_share`: of all code that was submitted (ECHO).
     * `success/turns_3-4`: the success of the episodes that took 3 or 4 turns.
     * `single_turn_success`: the share of episodes that succeeded in one turn.
     * `turns_of_successes`, `actions_of_successes`: means over the successful episodes.
@@ -73,11 +77,9 @@ def summary(episodes: Iterable[Mapping[str, float]], prefix: str = PREFIX) -> di
             for name in OF_SUCCESSES & figures.keys():
                 values.setdefault(f"{name}_of_successes", []).append(figures[name])
     means = {name: math.fsum(numbers) / len(numbers) for name, numbers in sorted(values.items())}
-    for share, part in SHARES.items():
-        counts = [
-            (figures[part], figures["actions"]) for figures in episodes if part in figures and "actions" in figures
-        ]
-        if total := math.fsum(actions for _, actions in counts):
+    for share, (part, whole) in SHARES.items():
+        counts = [(figures[part], figures[whole]) for figures in episodes if part in figures and whole in figures]
+        if total := math.fsum(number for _, number in counts):
             means[share] = math.fsum(count for count, _ in counts) / total
     return {f"{prefix}/{name}": value for name, value in means.items()}
 

@@ -9,16 +9,20 @@ from typing import Any
 
 from wm_plugin.environments.worlds import load
 from wm_plugin.errors import UserError
+from wm_plugin.registry import import_object
 
 
-def dataset_rows(environments: Mapping[str, int], seed: int = 0, held_out: bool = False) -> list[dict[str, Any]]:
+def dataset_rows(
+    environments: Mapping[str, int | Mapping[str, Any]], seed: int = 0, held_out: bool = False
+) -> list[dict[str, Any]]:
     """Rows of several environments in a random order, each with a column `environment` that names its environment.
 
     All rows have the columns of all environments, because a dataset has one set of columns; a column that an environment does not
     use is None.
 
     Args:
-        environments: how many rows of each, by its registered name or its class's dotted path.
+        environments: how many rows of each, by its registered name or its class's dotted path; or the arguments of its
+            `dataset_rows`, such as {"count": 64, "max_turns": 10}.
 
     Raises:
         UserError: there is no such environment, it has fewer rows, or it has no `dataset_rows` and needs more than a seed.
@@ -27,7 +31,21 @@ def dataset_rows(environments: Mapping[str, int], seed: int = 0, held_out: bool 
         raise UserError('environments is empty; write {"grid": 64, "sql": 64}')
     rows = []
     for name, count in environments.items():
-        rows += [{**row, "environment": name} for row in load(name).rows(count, seed, held_out)]
+        rows += [{**row, "environment": name} for row in _rows(name, count, seed, held_out)]
     random.Random(seed).shuffle(rows)
     columns = dict.fromkeys(name for row in rows for name in row)
     return [{name: row.get(name) for name in columns} for row in rows]
+
+
+def _rows(name: str, arguments: int | Mapping[str, Any], seed: int, held_out: bool) -> list[dict[str, Any]]:
+    world = load(name)
+    if not isinstance(arguments, Mapping):
+        return world.rows(arguments, seed, held_out)
+    if world.spec.dataset_rows is None:
+        raise UserError(f"{name} has no dataset_rows that could take arguments; write a number of rows")
+    function = import_object(world.spec.dataset_rows, field="environments")
+    try:
+        rows: list[dict[str, Any]] = function(**{"seed": seed, "held_out": held_out} | dict(arguments))
+    except TypeError as error:
+        raise UserError(f"environments.{name} does not fit {world.spec.dataset_rows}: {error}") from None
+    return rows

@@ -22,7 +22,7 @@ from wm_plugin.tokens.spans import ROLES, Span
 from wm_plugin.untrusted import loads
 
 NORMALIZATIONS = ("selected_tokens", "observation_tokens")
-ZERO_VARIANCE = ("keep", "drop")
+ZERO_VARIANCE = ("keep", "drop", "refill")
 ON_SILENCE = ("warn", "stop")
 ALIASES = {"alpha": "coeff"}  # accepted in configs, never stored
 _RATIOS = 'write true, false, or ratios, e.g. {"echo": 0.05}'
@@ -68,8 +68,15 @@ class EchoConfig:
     )
     guard: None = _help("Reserved for the collapse guard.")
     zero_variance_groups: str = _help(
-        "'keep' the world-model gradient of groups whose rewards are all equal, or 'drop' it as the paper's filter does.",
+        "What becomes of groups whose rewards are all equal: 'keep' their world-model gradient; 'drop' it, so that N no longer "
+        "counts them and the host's own normaliser still does; or 'refill', as the paper does: other prompts are sampled in "
+        "their place until every group has an advantage.",
         "keep",
+    )
+    max_refills: int = _help(
+        "With 'refill': how many further prompts a batch may take, in whole batches. Groups that are then still without an "
+        "advantage stay in the batch, and their environment tokens do not count.",
+        10,
     )
     tempered: bool = _help(
         "Accept log-probabilities at a sampling temperature other than 1; the metrics say so.", False
@@ -130,6 +137,8 @@ class EchoConfig:
             raise UserError(
                 f"silent_batches is {self.silent_batches!r}; write a whole number of optimizer batches >= 1"
             )
+        if type(self.max_refills) is not int or self.max_refills < 1:
+            raise UserError(f"max_refills is {self.max_refills!r}; write a whole number of batches >= 1")
         for name in ("content_only", "include_errors", "include_truncated", "tempered"):
             if not isinstance(getattr(self, name), bool):
                 raise UserError(f"{name} is {getattr(self, name)!r}; write true or false")
@@ -184,6 +193,11 @@ class EchoConfig:
     def active(self) -> bool:
         """Whether the coefficient is above 0 at any step."""
         return self.coeff > 0 or (self.schedule != "constant" and self.end_coeff > 0)
+
+    @property
+    def refills(self) -> bool:
+        """Whether groups without an advantage are replaced, also at coefficient 0."""
+        return self.zero_variance_groups == "refill"
 
     @property
     def nothing(self) -> str | None:

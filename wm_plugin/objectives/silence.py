@@ -21,7 +21,7 @@ CAUSES = {
     "include_errors": "include_errors false leaves out {count}: failures that the host made of calls of {names} (no such tool, "
     "unreadable arguments, an exception)",
     "include_truncated": "include_truncated false leaves out {count}, of completions cut at the length limit",
-    "zero_variance_groups": "zero_variance_groups drop leaves out {count}, of groups whose rewards are all equal",
+    "zero_variance_groups": "zero_variance_groups {value} leaves out {count}, of groups whose rewards are all equal",
     "select": "select leaves out {count}, which are of {names}",
     "env_spans": "env_spans leaves out {count}, which are in none of its spans",
     # last: there is scaffold around every result

@@ -3,6 +3,7 @@
 Hosts ship facts (`tokens.spans.Origin`). What an `EchoConfig` makes of them is here.
 """
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 import torch
@@ -20,7 +21,7 @@ def weigh(
 
     Args:
         origins: the environment's spans in the completion.
-        dropped: the completion's group has no reward variance, and `zero_variance_groups` is `drop`: nothing counts.
+        dropped: the completion's group has no reward variance, and `zero_variance_groups` is not `keep`: nothing counts.
         tally: counts what became of the tokens.
 
     Returns:
@@ -97,9 +98,9 @@ def without_variance(groups: Sequence[Hashable], rewards: Sequence[float]) -> li
     """For each completion, whether all rewards of its group are equal.
 
     Args:
-        groups: the group of each completion. rewards: its reward.
+        groups: the group of each completion. rewards: its reward; NaN if it has none, which makes no difference.
     """
     values: dict[Hashable, set[float]] = {}
     for group, reward in zip(groups, rewards, strict=True):
-        values.setdefault(group, set()).add(reward)
-    return [len(values[group]) == 1 for group in groups]
+        values.setdefault(group, set()).update(() if math.isnan(reward) else (reward,))
+    return [len(values[group]) <= 1 for group in groups]

@@ -45,6 +45,7 @@ class WorldModelGRPOConfig(GRPOConfig):
     echo_select: str | None = _echo("select", "As a dotted path, package.module:function.")
     echo_guard: str | None = _echo("guard")
     echo_zero_variance_groups: str = _echo("zero_variance_groups")
+    echo_max_refills: int = _echo("max_refills")
     echo_tempered: bool = _echo("tempered")
     # and it takes no union with bool; True is an int, too
     echo_turn_information: dict | str | int | None = _echo("turn_information", "As a flag: true or '{\"echo\": 0.05}'.")

@@ -7,6 +7,7 @@ from typing import Any
 
 import transformers
 import trl
+from datasets import IterableDataset
 from packaging.version import Version
 from transformers import PreTrainedTokenizerBase
 from trl import GRPOTrainer
@@ -134,6 +135,8 @@ def check(trainer: Any, config: EchoConfig) -> None:
         )
     _check_tools(trainer, config)
     _check_columns(trainer)
+    if config.refills:
+        _check_refill(trainer)
 
 
 def _check_parallelism(accelerator: Any) -> None:
@@ -151,6 +154,21 @@ def _check_tools(trainer: Any, config: EchoConfig) -> None:
     for name in config.tool_names:
         if name not in known:
             raise UserError(f"tools: there is no tool {name!r}{nearest(name, known)}")
+
+
+def _check_refill(trainer: Any) -> None:
+    args = trainer.args
+    if isinstance(trainer.train_dataset, IterableDataset):
+        raise UserError(
+            "zero_variance_groups refill draws further prompts from the training set, and a stream has no n-th row; load it "
+            "whole, or write zero_variance_groups: drop"
+        )
+    if args.scale_rewards == "batch" or args.multi_objective_aggregation == "normalize_then_sum":
+        raise UserError(
+            "zero_variance_groups refill replaces single groups, and scale_rewards: batch and multi_objective_aggregation: "
+            "normalize_then_sum make the advantages of all groups depend on each other; write scale_rewards: group and "
+            "multi_objective_aggregation: sum_then_normalize"
+        )
 
 
 def check_turn_budget(trainer: Any, argument: TurnBudget | None) -> TurnBudget | None:

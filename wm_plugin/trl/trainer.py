@@ -32,6 +32,7 @@ from wm_plugin.tokens.spans import SPAN_FIELD, ContentLocator, Ending, SpanError
 from wm_plugin.trl import support
 from wm_plugin.trl.callbacks import EndCallback, TurnBudgetCallback
 from wm_plugin.trl.config import WorldModelGRPOConfig
+from wm_plugin.trl.refill import Prompts, groups_to_sample, join, move, split
 from wm_plugin.trl.rollout import Rollouts, called, parsing_within_bounds
 from wm_plugin.trl.window import Window
 
@@ -98,7 +99,7 @@ class WorldModelMixin(_Host):
             self._wm_locator = self._make_locator()
             self._wm_silence = Silence(config, limit="max_completion_length")
         except (UserError, SpanError) as error:
-            if config.active:
+            if config.active or config.refills:
                 raise
             logger.warning("environment tokens are not measured (coeff is 0): %s", error)
             return
@@ -109,7 +110,8 @@ class WorldModelMixin(_Host):
         self._wm_logps: list[torch.Tensor] | None = None  # a list while the host computes a loss
         self._wm_window = Window()
         self._wm_tallies: deque[Tally] = deque(maxlen=TALLIES)
-        self._wm_warned = False
+        self._wm_prompts = Prompts(len(self.train_dataset), self.args.seed) if config.refills else None
+        self._wm_warned: set[str] = set()
         if self._wm_silence.warning is not None and self.accelerator.is_main_process:
             logger.warning(self._wm_silence.warning)
         if not config.active and not config.coeff_given and self.accelerator.is_main_process:
@@ -125,6 +127,17 @@ class WorldModelMixin(_Host):
             return self._wm_window.generated.pop(id(inputs))
         if not self._wm_hooked:
             return super()._generate_and_score_completions(inputs)
+        self._wm_episodes: list[dict[str, float]] = []  # of this rank
+        if self._wm is not None and self._wm.refills and self.model.training:
+            output = self._refilled(inputs)
+        else:
+            output = self._generate_once(inputs)
+        if self.environments:
+            self._log_episodes()
+        return output
+
+    def _generate_once(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        """What the host generates of these rows, with our columns."""
         self._wm_rollouts = Rollouts(
             self.num_generations if self.model.training else self.num_generations_eval,
             end_ids=self._wm_end_ids,
@@ -135,7 +148,7 @@ class WorldModelMixin(_Host):
         with parsing_within_bounds(self.processing_class):
             output = super()._generate_and_score_completions(inputs)
         if self.environments:
-            self._record_episodes(output.get("tool_mask"))
+            self._wm_episodes += self._episodes(output.get("tool_mask"))
         if self._wm is not None:
             output.update(self._environment_columns(inputs, output))
         return output
@@ -160,11 +173,65 @@ class WorldModelMixin(_Host):
         self._wm_rollouts.completions = completions
         self._wm_rollouts.completion_ids = completion_ids_list
         if self._wm is not None:
-            totals = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1).tolist()  # of all ranks
+            totals = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1)  # of all ranks
+            totals[rewards.isnan().all(dim=1)] = torch.nan
             groups = [row // self._wm_rollouts.group_size for row in range(len(totals))]
+            equal = without_variance(groups, totals.tolist())
             start = self.accelerator.process_index * len(prompts)
-            self._wm_rollouts.without_variance = without_variance(groups, totals)[start : start + len(prompts)]
+            self._wm_rollouts.without_variance = equal[start : start + len(prompts)]
+            self._wm_rollouts.silent_groups = equal[:: self._wm_rollouts.group_size]
         return rewards
+
+    def _refilled(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        """A generation batch in which groups without an advantage have given way to groups of further prompts."""
+        from accelerate.utils import gather_object
+
+        names, rank, ranks = list(inputs[0]), self.accelerator.process_index, self.accelerator.num_processes
+        output = self._generate_once(inputs)
+        silent = self._wm_rollouts.silent_groups
+        missing = [group for group, equal in enumerate(silent) if equal]
+        most, sampled, replaced, without = self._wm.max_refills * len(silent), 0, 0, len(missing)
+        rows = split(output) if missing else []
+        while missing and sampled < most:
+            count = groups_to_sample(
+                len(missing), batch=len(silent), rows=len(inputs), group_size=self.num_generations, ranks=ranks
+            )
+            count = min(count, most - sampled)  # both are multiples of whole groups on every rank
+            share = count * self.num_generations // ranks  # completions of a rank
+            prompts = [
+                prompt
+                for prompt in self._wm_prompts.draw(self.state.global_step, count)
+                for _ in range(self.num_generations)
+            ]
+            # one by one: the host, rewards and environments may write into a row
+            further_inputs = [
+                {name: value for name, value in self.train_dataset[prompt].items() if name in names}
+                for prompt in prompts[rank * share : (rank + 1) * share]
+            ]
+            further = split(self._generate_once(further_inputs))
+            sampled += count
+            without += sum(self._wm_rollouts.silent_groups)
+            groups = [group for group, equal in enumerate(self._wm_rollouts.silent_groups) if not equal]
+            places = dict(zip(groups, missing, strict=False))
+            move(rows, further, places, group_size=self.num_generations, rank=rank, gather=gather_object)
+            missing, replaced = missing[len(places) :], replaced + len(places)
+        prefix = self._wm_meters["train"].prefix
+        for name, value in {"prompts": sampled, "without_advantage": without, "unfilled": len(missing)}.items():
+            self._metrics["train"][f"{prefix}/refill/{name}"].append(float(value))
+        if missing:
+            self._warn_once(
+                "unfilled",
+                f"zero_variance_groups refill: after {sampled} further prompts (max_refills {self._wm.max_refills}) the "
+                f"rewards of {len(missing)} of {len(silent)} groups are all equal; they stay, and their environment "
+                "tokens do not count",
+            )
+        if replaced:
+            padding = dict.fromkeys(("prompt_ids", "completion_ids"), self.processing_class.pad_token_id)
+            output |= join(rows, padding | {"tool_mask": 1})
+            if "num_items_in_batch" in output:  # the host's normaliser of some loss types
+                mask = output["completion_mask"] * output.get("tool_mask", 1)
+                output["num_items_in_batch"] = self.accelerator.gather(mask.sum()).sum()
+        return output
 
     def _environment_columns(self, inputs: list[dict[str, Any]], output: dict[str, Any]) -> dict[str, torch.Tensor]:
         """Weights and tool numbers of a generation batch, as tensors that the host shuffles and splits with the rest."""
@@ -172,9 +239,9 @@ class WorldModelMixin(_Host):
         # mask_truncated_completions takes whole rows out, and zeroes their tool_mask too
         present = mask.any(dim=1).tolist()
         ids = self._wm_rollouts.completion_ids
-        masked = sum(bool(row) and not here for row, here in zip(ids, present, strict=True))
+        masked = [bool(row) and not here for row, here in zip(ids, present, strict=True)]
         observed = self._environment_mask(output).sum(dim=1).tolist()
-        tally = Tally(environment=sum(observed), masked=masked)
+        tally = Tally(environment=sum(observed), masked=sum(masked))
         if self.max_tool_calling_iterations:  # else the host makes no call
             rollouts = zip(self._wm_rollouts.completions, present, observed, strict=True)
             tally.unanswered = sum(len(called(completion)) for completion, here, some in rollouts if here and not some)
@@ -183,7 +250,7 @@ class WorldModelMixin(_Host):
         except (SpanError, UserError) as error:
             if self._wm.active:
                 raise
-            self._warn_once(f"environment tokens of a batch are not measured (coeff is 0): {error}")
+            self._warn_once("spans", f"environment tokens of a batch are not measured (coeff is 0): {error}")
             rows = [[] for _ in inputs]
         if self.rollout_func is not None and self._wm.tool_names is None:
             self._learn_tool_names(rows)
@@ -193,8 +260,8 @@ class WorldModelMixin(_Host):
         return {
             "echo_weights": weights.to(mask.device) * mask,
             "echo_tool_ids": tool_ids.to(mask.device) * mask.to(torch.int16),
-            # spread over the rows: a 0-d tensor would be repeated in every micro-batch of the generation batch
-            "echo_masked": torch.full((mask.size(0),), masked / mask.size(0), device=mask.device),
+            # a 0-d tensor would be repeated in every micro-batch of the generation batch
+            "echo_masked": torch.tensor(masked, dtype=torch.float32, device=mask.device),
         }
 
     def _weighted_spans(
@@ -216,7 +283,7 @@ class WorldModelMixin(_Host):
         decode = partial(self.processing_class.decode, skip_special_tokens=True)
         full_block = self._get_tool_suffix_ids
         for row, origins in rollouts.origins(tool_masks, inputs, self._wm_locator, full_block, decode, config).items():
-            dropped = config.zero_variance_groups == "drop" and rollouts.without_variance[row]
+            dropped = config.zero_variance_groups != "keep" and rollouts.without_variance[row]
             rows[row] = weigh(origins, config, dropped=dropped, tally=tally)
         return rows
 
@@ -329,13 +396,11 @@ class WorldModelMixin(_Host):
         self._wm_eval_set = f"{metric_key_prefix.removeprefix('eval_')}_" if named else ""
         return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
 
-    def _record_episodes(self, tool_mask: torch.Tensor | None) -> None:
-        """The figures of a generation batch's episodes, `wm/env/...`, over all ranks."""
-        from accelerate.utils import gather_object
-
+    def _episodes(self, tool_mask: torch.Tensor | None) -> list[dict[str, float]]:
+        """The figures of each of this rank's episodes."""
         ids, texts = self._wm_rollouts.completion_ids, self._wm_rollouts.completions
         budget = None if self.max_tool_calling_iterations == sys.maxsize else self.max_tool_calling_iterations
-        own = []  # of this rank
+        own = []
         for row, (environment, completion) in enumerate(zip(self.environments, texts, strict=False)):
             mask = None if tool_mask is None else tool_mask[row, : len(ids[row])]
             sampled = len(ids[row]) if mask is None else int(mask.sum())
@@ -349,7 +414,13 @@ class WorldModelMixin(_Host):
                     environment_tokens=len(ids[row]) - sampled,
                 )
             )
-        episodes = gather_object(own)
+        return own
+
+    def _log_episodes(self) -> None:
+        """The figures of a generation batch's episodes, `wm/env/...`, over all ranks; also those that a refill left out."""
+        from accelerate.utils import gather_object
+
+        episodes = gather_object(self._wm_episodes)
         figures = summary(episodes)
         if self._wm_budget is not None and self.model.training:
             figures |= self._wm_budget.take(episodes)
@@ -426,15 +497,16 @@ class WorldModelMixin(_Host):
             self._metrics[mode].update({prefix + key: [value] for key, value in figures.items()})
             if figures and meter.term_alone and mode == "train":
                 self._warn_once(
+                    "silent",
                     "all advantages of an optimizer step were 0: it trained on the world-model term alone "
-                    f"(logged as {meter.prefix}/policy_silent)"
+                    f"(logged as {meter.prefix}/policy_silent)",
                 )
         super().log(logs, *args, **kwargs)
 
-    def _warn_once(self, message: str) -> None:
-        if not self._wm_warned and self.accelerator.is_main_process:
+    def _warn_once(self, kind: str, message: str) -> None:
+        if kind not in self._wm_warned and self.accelerator.is_main_process:
             logger.warning(message)
-        self._wm_warned = True
+        self._wm_warned.add(kind)
 
 
 class WorldModelGRPOTrainer(WorldModelMixin, GRPOTrainer):

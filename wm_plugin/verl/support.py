@@ -47,6 +47,7 @@ HOOKS = (
     Hook(_TRAINER, "PPOTrainer._setup"),
     Hook(_TRAINER, "PPOTrainer._next_train_batch"),
     Hook(_TRAINER, "PPOTrainer._step_once", ("metrics", "timing_raw", "sample_batch_size")),
+    Hook(_TRAINER, "PPOTrainer._add_prompts_to_generate", ("num_prompts",)),
     Hook(_TRAINER, "PPOTrainer._balance_batch", ("batch",)),
     Hook(_TRAINER, "PPOTrainer._compute_advantage", ("batch", "metrics")),
     Hook(_TRAINER, "PPOTrainer._update_actor", ("batch", "metrics")),
@@ -98,6 +99,7 @@ HOOKS = (
             "global_steps",
             "total_training_steps",
             "processor",
+            "replay_buffer",
             "role_worker_mapping",
             "tokenizer",
             "train_dataset",
@@ -120,6 +122,7 @@ HOOKS = (
     *(Hook(_WORKERS, f"TrainingWorker.{name}") for name in ("device_name", "engine", "loss_fn")),
     *(Hook(_WORKERS, f"ActorRolloutRefWorker.{name}") for name in ("actor", "loss_fn")),
     Hook(_REPLAY, "ReplayBuffer.failure_keys"),
+    Hook(_REPLAY, "ReplayBuffer.filter_groups_metric"),
     Hook(_REWARDS, "RewardManagerBase.tokenizer"),
 )
 
@@ -159,8 +162,14 @@ def check_config(config: Any) -> WorldModelConfig:
 
         check_reward(config.wm.get("reward"))  # misspelt, it would stop a reward worker only
     sampler = config.trainer.v1.get("sampler") or {}
-    if (sampler.get("custom_sampler") or {}).get("path") == SAMPLER_MODULE:
+    custom = (sampler.get("custom_sampler") or {}).get("path")
+    if custom == SAMPLER_MODULE:
         check_filters(config, sampler)
+    if custom and wm.objective.refills:
+        raise UserError(
+            f"wm.zero_variance_groups is refill, by verl's own sampler, and the run has another one ({custom}); add "
+            "trainer.v1.sampler.custom_sampler.path=null, or write wm.zero_variance_groups=drop"
+        )
     if wm.objective.active:
         if reason := refusal(config, wm):
             raise UserError(reason)

@@ -55,6 +55,8 @@ from wm_plugin.verl.names import (
 from wm_plugin.verl.spans import end_token_ids
 from wm_plugin.verl.worker import WorldModelActorRolloutRefWorker, WorldModelTrainingWorker
 
+EVICTED = "training/filter_groups/evicted_samples"  # verl's count of the groups that it took out of a step
+
 logger = logging.getLogger(__name__)
 logger.setLevel(os.getenv("VERL_LOGGING_LEVEL", "INFO"))
 
@@ -77,12 +79,15 @@ class WorldModelTrainer(PPOTrainerSync):
             logger.warning("environment tokens are not measured (wm.coeff is 0): %s", reason)
         with open_dict(config):
             config.trainer.v1.trainer_mode = "sync"  # verl takes any other name for an asynchronous mode
+            if self._wm.objective.refills:
+                config.algorithm.filter_groups.enable = True
         super().__init__(config)
         tempered = config.actor_rollout_ref.rollout.temperature != 1.0
         self._wm_prefix = "echo_tempered" if tempered else "echo"
         self._wm_tools: list[str] = sorted(self._wm.objective.tool_names or ())  # in the order of their numbers
         self._wm_turn_budget = self._wm.turn_budget
         self._wm_expected = 0  # trajectories that this step should have brought
+        self._wm_refilled = 0  # prompts that this step sampled beside those of its batch
         self._wm_selected = 0  # tokens of this step's batch that count
         self._wm_tally = Tally()  # what became of its environment tokens
         self._wm_silence = Silence(self._wm.objective, limit="data.max_response_length")
@@ -150,7 +155,25 @@ class WorldModelTrainer(PPOTrainerSync):
 
     def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> Any:
         self._wm_expected = sample_batch_size * self.config.actor_rollout_ref.rollout.n
-        return super()._step_once(metrics, timing_raw, sample_batch_size)
+        if not self._wm.objective.refills:
+            return super()._step_once(metrics, timing_raw, sample_batch_size)
+        self._wm_refilled, filtered_by = 0, self.replay_buffer.filter_groups_metric
+        try:
+            batch = super()._step_once(metrics, timing_raw, sample_batch_size)
+        finally:
+            self.replay_buffer.filter_groups_metric = filtered_by
+        prefix = f"{self._wm_prefix}/refill"
+        metrics[f"{prefix}/prompts"] = self._wm_refilled
+        metrics[f"{prefix}/without_advantage"] = metrics.get(EVICTED, 0) + metrics[f"{prefix}/unfilled"]
+        return batch
+
+    def _add_prompts_to_generate(self, num_prompts: int) -> int:
+        """verl asks for further prompts in place of those without an advantage, for ever: at the bound it takes what comes."""
+        most = self._wm.objective.max_refills * self.config.data.train_batch_size
+        if self._wm.objective.refills and self._wm_refilled >= most:
+            self.replay_buffer.filter_groups_metric = None
+        self._wm_refilled += num_prompts
+        return super()._add_prompts_to_generate(num_prompts)
 
     def _balance_batch(self, batch: Any, metrics: dict, *args: Any, **kwargs: Any) -> Any:
         self._count_lost(batch, metrics)  # verl fills up with padding rows next
@@ -175,7 +198,7 @@ class WorldModelTrainer(PPOTrainerSync):
     # -- the columns -------------------------------------------------------------------------------------------------------
 
     def _compute_advantage(self, batch: Any, metrics: dict) -> Any:
-        if not self._wm_on and self._wm.environment is None:
+        if not (self._wm_on or self._wm.environment is not None or self._wm.objective.refills):
             return super()._compute_advantage(batch, metrics)
         # read first: a rollout correction takes sampled tokens out of `response_mask`
         names = ["uid", "responses", "response_mask", "rm_scores", "extra_fields"]
@@ -202,6 +225,8 @@ class WorldModelTrainer(PPOTrainerSync):
         ]
         self._record_episodes([row.extra[INFO] for row in rows if row.extra.get(INFO)], metrics)
         self._record_cuts([row.extra[RESULTS] for row in rows if row.extra.get(RESULTS)], metrics)
+        if self._wm.objective.refills:
+            self._record_unfilled(rows, metrics)
         if not self._wm_on:
             return batch
         spans = self._weighted_spans(rows)
@@ -215,6 +240,21 @@ class WorldModelTrainer(PPOTrainerSync):
         metrics.update(summary(episodes))
         if self._wm_turn_budget is not None:
             metrics.update(self._wm_turn_budget.take(episodes))
+
+    def _record_unfilled(self, rows: Sequence["Row"], metrics: dict) -> None:
+        """Log how many groups of the batch have no advantage, and warn of it."""
+        members = [row for row in rows if not row.padding]
+        equal = without_variance([row.uid for row in members], [row.reward for row in members])
+        unfilled = len({row.uid for row, same in zip(members, equal, strict=True) if same})
+        groups = len({row.uid for row in members})
+        metrics[f"{self._wm_prefix}/refill/unfilled"] = unfilled
+        if unfilled:
+            self._warn_once(
+                "unfilled",
+                f"zero_variance_groups refill: after {self._wm_refilled} further prompts (wm.max_refills "
+                f"{self._wm.objective.max_refills}) the rewards of {unfilled} of {groups} groups are all equal; "
+                "they stay, and their environment tokens do not count",
+            )
 
     def _record_cuts(self, results: Sequence[tuple[int, int]], metrics: dict) -> None:
         """Log the share of the tools' results that verl cut, and warn of it."""
@@ -234,7 +274,7 @@ class WorldModelTrainer(PPOTrainerSync):
     def _weighted_spans(self, rows: Sequence["Row"]) -> list[list[tuple[Span, float]]]:
         """For each row, the environment's spans and the weight of each."""
         config = self._wm.objective
-        drop = config.zero_variance_groups == "drop"
+        drop = config.zero_variance_groups != "keep"
         # a padding row is a copy of a real one: it is no member of the group
         groups = [(number if row.padding else "", row.uid) for number, row in enumerate(rows)]
         silent = without_variance(groups, [row.reward for row in rows])

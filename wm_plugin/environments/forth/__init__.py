@@ -2,8 +2,8 @@
 
 The last submission counts. Observations are the messages of the compiler and the output of any line of Forth that is run with the
 code. The hidden tests run when the reward is computed and appear in no observation. Programs run in the sandbox of
-`wm_plugin.runtime.sandbox`, so the system packages gforth and bubblewrap are needed. Problems, tests and solutions are our own,
-in problems.yaml.
+`wm_plugin.runtime.sandbox`, so the system packages gforth and bubblewrap are needed. Problems, tests and solutions are our own:
+a few of each level in problems.yaml, and hundreds by the families of generators.py.
 """
 
 import random
@@ -14,17 +14,18 @@ from typing import Any, NamedTuple
 import yaml
 
 from wm_plugin.environments.forth import machine as forth_machine
+from wm_plugin.environments.forth.generators import generated
 from wm_plugin.environments.forth.machine import LostError
 from wm_plugin.environments.kit.counted import CountedEnvironment
 from wm_plugin.environments.kit.protocol import Chooser, ToolCall
-from wm_plugin.environments.kit.rows import check_level, turn_limit
+from wm_plugin.environments.kit.rows import check_level, prompt_and_budget, turn_limit
 from wm_plugin.errors import UserError, nearest, shown
 
 MAX_TURNS = 12
 MAX_CODE, MAX_QUERY = 10_000, 200  # characters
 HELD_OUT = "6"  # the held-out level
 LEVELS = ("standard", "0", "1", "2", "3", "4", "5", HELD_OUT)  # standard: all levels of a split
-INSTRUCTION = f"""Write a word in Forth (gforth) with at most {MAX_TURNS} tool calls.
+INSTRUCTION = """Write a word in Forth (gforth) in {turns}, each of them a tool call.
 submit_code takes all of your code and shows what the compiler says; the code that you submit last counts. run_code runs it
 together with a line of Forth of yours, such as `3 square .`, and shows what is printed. lookup_doc shows what the glossary says
 about a word, or searches it. Hidden tests decide; they call the word several times in one session, and nothing may be left on
@@ -62,6 +63,7 @@ class ForthEnvironment(CountedEnvironment):
 
     def _begin(self) -> None:
         super()._begin()
+        self._submissions = self._compile_errors = 0
         self._code: str | None = None
         self._calls: set[tuple[str, ...]] = set()
         self._last_test: tuple[str, float] | None = None  # the last code that was tested, and its share
@@ -98,6 +100,7 @@ class ForthEnvironment(CountedEnvironment):
             return self._refuse(f"code {problem}")
         self._effective += code != self._code
         self._code = code
+        self._submissions += 1
         return self._run("Compiled.", code)
 
     def run_code(self, line: str) -> str:
@@ -153,6 +156,11 @@ class ForthEnvironment(CountedEnvironment):
     def success(self) -> bool:
         return self.get_reward() == 1.0
 
+    @property
+    def metrics(self) -> dict[str, int]:
+        """Also the code that went to the compiler, and how much of it did not compile."""
+        return super().metrics | {"submissions": self._submissions, "compile_errors": self._compile_errors}
+
     def _refuse(self, why: str) -> str:
         self._invalid += 1
         return self._observe(f"Invalid: {why}.")
@@ -168,6 +176,8 @@ class ForthEnvironment(CountedEnvironment):
             return self._observe("gforth could not be started.")
         if len(sources) == 2:
             self._note(result.ended, *sources)
+        else:
+            self._compile_errors += not result.ended
         return self._observe(result.text or (silent if result.ended else "Stopped by an error."))
 
     def _note(self, good: bool, *call: str) -> None:
@@ -201,11 +211,17 @@ def problems() -> dict[str, Problem]:
         )
         for entry in entries
     ]
-    return {problem.name: problem for problem in problem_list}
+    problem_list += [
+        Problem(name, level, draft.task, draft.cases[0], draft.cases[1:], draft.solution, draft.wrong)
+        for name, level, draft in generated()
+    ]
+    return {problem.name: problem for problem in sorted(problem_list, key=lambda problem: problem.level)}
 
 
-def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str = "standard") -> list[dict[str, Any]]:
-    """Rows for a trainer, with the columns `prompt`, `problem` and `level`.
+def dataset_rows(
+    count: int, seed: int = 0, held_out: bool = False, level: str = "standard", max_turns: int = MAX_TURNS
+) -> list[dict[str, Any]]:
+    """Rows for a trainer, with the columns `prompt`, `problem` and `level`, and `max_turns` where it is not the usual one.
 
     Level 6 is held out, and each of its problems occurs once; the others are for training, shuffled, and repeated as often as
     `count` needs. `level` selects one of them.
@@ -226,13 +242,14 @@ def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str =
     picks: list[str] = []
     while len(picks) < count:
         picks += rng.sample(names, len(names))
-    return [_row(problems()[name]) for name in picks[:count]]
+    return [_row(problems()[name], max_turns) for name in picks[:count]]
 
 
-def _row(problem: Problem) -> dict[str, Any]:
+def _row(problem: Problem, max_turns: int = MAX_TURNS) -> dict[str, Any]:
     line, printed = problem.example
-    prompt = f"{INSTRUCTION}{problem.task} For example, `{line}` prints `{printed}`.\n\n"
-    return {"prompt": [{"role": "user", "content": prompt}], "problem": problem.name, "level": problem.level}
+    text = f"{INSTRUCTION}{problem.task} For example, `{line}` prints `{printed}`.\n\n"
+    prompt, budget = prompt_and_budget(text, max_turns, MAX_TURNS)
+    return {"prompt": prompt, "problem": problem.name, "level": problem.level, **budget}
 
 
 def expert() -> Chooser:

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from wm_plugin.environments import grid, wordle
+from wm_plugin.environments import grid, taxi, wordle
 from wm_plugin.environments.mixture import dataset_rows
 from wm_plugin.errors import UserError
 
@@ -24,6 +24,20 @@ def test_rows_are_those_of_each_world_and_say_whose_they_are():
         ]
         assert sorted(rows_without_nones, key=str) == sorted(rows_of_world, key=str)
     assert dataset_rows({"grid": 5}, held_out=True) != dataset_rows({"grid": 5})
+
+
+def test_arguments_of_a_worlds_own_rows():
+    pytest.importorskip("gymnasium")
+    worlds = {"taxi": {"count": 70, "held_out": True, "repeat": True, "max_turns": 1}, "grid": {"count": 2, "seed": 4}}
+    rows = dataset_rows(worlds, seed=3)
+    assert Counter(row["environment"] for row in rows) == {"taxi": 70, "grid": 2}
+    states = {row["state"] for row in rows if row["environment"] == "taxi"}
+    assert states == {row["state"] for row in taxi.dataset_rows(60, held_out=True)}
+    assert {row["max_turns"] for row in rows} == {1, None}
+    boards = {row["board"] for row in rows if row["environment"] == "grid"}
+    assert boards == {row["board"] for row in grid.dataset_rows(2, 4)}
+    with pytest.raises(UserError, match="its rows are seeds, which have no level_of"):
+        dataset_rows({"wm_plugin.environments.kit.counted:CountedEnvironment": {"count": 1, "level_of": 2}})
 
 
 @pytest.mark.parametrize(

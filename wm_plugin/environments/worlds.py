@@ -80,8 +80,10 @@ class World:
         except TypeError as error:
             raise UserError(f"{self.name}: hosts make an environment without arguments ({error})") from None
 
-    def rows(self, count: int, seed: int = 0, held_out: bool = False, level: str | None = None) -> list[dict[str, Any]]:
-        """Rows of a dataset: those of `dataset_rows` beside the class, or seeds if there is none.
+    def rows(
+        self, count: int, seed: int = 0, held_out: bool = False, level: str | None = None, **options: Any
+    ) -> list[dict[str, Any]]:
+        """Rows of a dataset: those of `dataset_rows` beside the class, with further `options`, or seeds if there is none.
 
         Raises:
             UserError: there is no such level, there are fewer rows, or a class without `dataset_rows` needs other columns.
@@ -90,7 +92,9 @@ class World:
             raise UserError(f"--level: {self.name} has no level {level!r}{nearest(level, self.levels)}")
         if self.spec.dataset_rows is not None:
             dataset_rows: Callable[..., list[dict[str, Any]]] = self._object(self.spec.dataset_rows)
-            return dataset_rows(count, seed, held_out, **({} if level is None else {"level": level}))
+            return dataset_rows(count, seed, held_out, **({} if level is None else {"level": level}), **options)
+        if options:
+            raise UserError(f"{self.name}: its rows are seeds, which have no {', '.join(options)}; leave them out")
         if problem := missing_columns(self.environment, ["seed"]):
             raise UserError(f"{self.name}: {problem}; write dataset_rows(count, seed, held_out) beside the class")
         rng = random.Random(seed * 2 + held_out)

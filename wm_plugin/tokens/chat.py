@@ -22,12 +22,18 @@ class Chat:
         tokenizer: a fast transformers tokenizer, or anything with its `__call__`, `apply_chat_template` and `eos_token_id`.
         chat_template: used instead of the tokenizer's own.
         chat_template_kwargs: passed to every rendering.
+        observer: the role by which results are written: tool, or user (the protocol of tags).
     """
 
     def __init__(
-        self, tokenizer: Any, chat_template: str | None = None, chat_template_kwargs: Mapping[str, Any] | None = None
+        self,
+        tokenizer: Any,
+        chat_template: str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        observer: str = "tool",
     ) -> None:
         self.tokenizer = tokenizer
+        self._observer = observer
         self._template = chat_template
         self._kwargs = dict(chat_template_kwargs or {})
 
@@ -63,7 +69,15 @@ class Chat:
 
     def render_results(self, tools: Sequence[str], contents: Sequence[str]) -> str:
         """The made-up conversation, which ends in the results of calls of `tools` and the header of the next turn."""
-        return self.render([*_calls(tools[0]), *_results(tools, contents)], add_generation_prompt=True)
+        if self._observer == "user":
+            results = [{"role": "user", "content": text} for text in contents]
+        else:
+            results = _results(tools, contents)
+        return self.render([*self._before(tools[0]), *results], add_generation_prompt=True)
+
+    def _before(self, tool: str) -> list[Message]:
+        # without an answer of the policy where its calls are plain text: some templates write the last answer differently
+        return _calls(tool)[:1] if self._observer == "user" else _calls(tool)
 
     def result_ids(self, tools: Sequence[str], contents: Sequence[str]) -> list[int]:
         """The tokens that TRL appends to a completion for the results of one turn's calls.
@@ -71,7 +85,7 @@ class Chat:
         Raises:
             SpanError: the template writes a call differently once its result follows, so that no tokens can be told apart.
         """
-        texts = [self.render(_calls(tools[0])), self.render_results(tools, contents)]
+        texts = [self.render(self._before(tools[0])), self.render_results(tools, contents)]
         before, after = (ids for ids, _ in self.encode(texts))
         eos = self.tokenizer.eos_token_id
         if eos in before:  # what a template writes after the end of a turn was not sampled: it belongs to the results
@@ -85,10 +99,13 @@ class Chat:
 
 
 def make_locator(
-    tokenizer: Any, chat_template: str | None = None, chat_template_kwargs: Mapping[str, Any] | None = None
+    tokenizer: Any,
+    chat_template: str | None = None,
+    chat_template_kwargs: Mapping[str, Any] | None = None,
+    observer: str = "tool",
 ) -> ContentLocator:
     """Finds the content of tool results among the tokens that `tokenizer` and its chat template make of them."""
-    chat = Chat(tokenizer, chat_template, chat_template_kwargs)
+    chat = Chat(tokenizer, chat_template, chat_template_kwargs, observer)
     return ContentLocator(chat.encode, chat.render_results)
 
 

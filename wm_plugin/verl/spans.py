@@ -28,16 +28,18 @@ class Block(NamedTuple):
     categories: list[str] | None = None  # of each message's turn, where they are asked for
 
 
-def make_locator(builder: Any, schemas: Sequence[Mapping[str, Any]] | None) -> ContentLocator:
-    """For the blocks that `builder`, a `ContinuousTokenBuilder`, makes of tool messages; `schemas` are those in the prompt."""
+def make_locator(builder: Any, schemas: Sequence[Mapping[str, Any]] | None, observer: str = "tool") -> ContentLocator:
+    """For the blocks that `builder`, a `ContinuousTokenBuilder`, makes of tool messages; `schemas` are those in the prompt.
+
+    Args:
+        observer: the role by which results are written: tool, or user, one result a turn (the protocol of tags).
+    """
 
     def render(_tools: Sequence[str], contents: Sequence[str]) -> str:
-        results = [{"role": "tool", "content": content} for content in contents]  # without names, as verl's
-        before = [
-            continuous_token._SYNTHETIC_SYSTEM_MESSAGE,
-            continuous_token._SYNTHETIC_USER_MESSAGE,
-            builder._synthetic_assistant_for_tools(results),
-        ]
+        results = [{"role": observer, "content": content} for content in contents]  # without names, as verl's
+        before = [continuous_token._SYNTHETIC_SYSTEM_MESSAGE, continuous_token._SYNTHETIC_USER_MESSAGE]
+        if observer == "tool":
+            before.append(builder._synthetic_assistant_for_tools(results))
         text: str = apply_chat_template(
             builder.tokenizer,
             [*before, *results],
@@ -91,23 +93,26 @@ def locate(blocks: Sequence[Block], response_mask: Sequence[int], locator: Conte
     return sorted(all_origins, key=lambda origin: origin.span.start)
 
 
-def probe(builder: Any) -> None:
-    """Try the locator on made-up results.
+def probe(builder: Any, observer: str = "tool") -> None:
+    """Try the locator on made-up results, written by the role `observer`.
 
     Raises:
         SpanError: the chat template or the tokenizer cannot be followed.
     """
     contents = ("first result", "second\nresult")
-    for count in (1, 2):
-        results = [{"role": "tool", "content": content} for content in contents[:count]]
+    for count in (1, 2) if observer == "tool" else (1,):
+        results = [{"role": observer, "content": content} for content in contents[:count]]
         call = {"type": "function", "function": {"name": "tool", "arguments": {}}}
         previous = [
             {"role": "user", "content": "q"},
-            {"role": "assistant", "content": "", "tool_calls": [call] * count},
+            {"role": "assistant", "content": "", "tool_calls": [call] * count}
+            if observer == "tool"
+            else {"role": "assistant", "content": "a"},
         ]
         ids = builder.tokenize_context_incremental_messages(previous, [*previous, *results])
-        block = Block(0, list(ids), [{**result, "name": "tool"} for result in results], [False] * count)
-        locate([block], [0] * len(ids), make_locator(builder, None))
+        messages = [{**result, "role": "tool", "name": "tool"} for result in results]
+        block = Block(0, list(ids), messages, [False] * count)
+        locate([block], [0] * len(ids), make_locator(builder, None, observer))
 
 
 def _text(message: Message) -> str:

@@ -97,8 +97,10 @@ class WorldModelTrainer(PPOTrainerSync):
         if not self._wm_on:
             return
         template_kwargs = self.config.data.get("apply_chat_template_kwargs", {})
+        observer = "user" if self._wm.protocol == "tags" else "tool"
+        model_type = _model_type(self.config)
         try:
-            support.check_tokenizer(self.tokenizer, self.processor, template_kwargs, _model_type(self.config))
+            support.check_tokenizer(self.tokenizer, self.processor, template_kwargs, model_type, observer)
         except UserError as error:
             if self._wm.objective.active:
                 raise

@@ -37,7 +37,7 @@ def test_arguments_of_a_worlds_own_rows():
     boards = {row["board"] for row in rows if row["environment"] == "grid"}
     assert boards == {row["board"] for row in grid.dataset_rows(2, 4)}
     with pytest.raises(UserError, match="its rows are seeds, which have no level_of"):
-        dataset_rows({"wm_plugin.environments.kit.counted:CountedEnvironment": {"count": 1, "level_of": 2}})
+        dataset_rows({"support.seeded:Seeded": {"count": 1, "level_of": 2}})
 
 
 @pytest.mark.parametrize(

@@ -177,9 +177,8 @@ def dataset_rows(
     check_level(level, LEVELS, "maze")
     paper = _view(view) == "wmact"
     boards = make_boards(count, seed, size=LEVELS[level], held_out=held_out)
-    more: dict[str, Any]
-    prompt, more = prompt_and_budget(WMACT_INSTRUCTION if paper else INSTRUCTION, max_turns, MAX_TURNS)
-    more |= {"view": view} if paper else {}
+    prompt, limit = prompt_and_budget(WMACT_INSTRUCTION if paper else INSTRUCTION, max_turns, MAX_TURNS)
+    more = limit | ({"view": view} if paper else {})
     return [{"prompt": prompt, "board": board, "level": level, **more} for board in boards]
 
 

@@ -62,7 +62,7 @@ def in_tags(environment: Any) -> type:
         UserError: the environment has more than one tool, or one of other arguments than a text.
     """
     names = tool_names(environment)
-    method = getattr(environment, names[0]) if len(names) == 1 else None
+    method: Any = getattr(environment, names[0]) if len(names) == 1 else None
     parameters = list(inspect.signature(method).parameters.values())[1:] if method else []
     required = [parameter for parameter in parameters if parameter.default is parameter.empty]
     if (

@@ -48,6 +48,7 @@ class WorldModelLoopMixin(_Host):
     """
 
     tools: dict[str, Any]
+    tool_schemas: list[dict[str, Any]] | None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -68,11 +69,12 @@ class WorldModelLoopMixin(_Host):
         if environment is None:
             return
         self._wm_environment = environment()
-        self.tools, self.tool_schemas = {}, []
+        self.tools, schemas = {}, []
         for name, method in tool_methods(self._wm_environment).items():
             schema, parsed = _schemas(getattr(type(self._wm_environment), name))
-            self.tool_schemas.append(schema)
+            schemas.append(schema)
             self.tools[name] = _watched(FunctionTool(name, method, parsed, inspect.iscoroutinefunction(method)))
+        self.tool_schemas = schemas
         if takes_tags(environment):
             self.tool_schemas = None  # nothing of them in the prompt
             self.tool_parser = TagParser(self.tokenizer)

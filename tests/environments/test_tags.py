@@ -3,12 +3,15 @@
 import inspect
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from support.examples import examples
 from support.timing import repeated, too_slow
 from wm_plugin.environments import grid, maze, sql
 from wm_plugin.environments.kit.protocol import missing_columns, tool_methods, tool_names
 from wm_plugin.environments.rewarded import note_unanswered, rewarded
-from wm_plugin.environments.tags import actions_of, in_tags, takes_tags
+from wm_plugin.environments.tags import actions_of, begins_to_think, in_tags, takes_tags
 from wm_plugin.errors import UserError
 
 BOARD = "#####\n#A.G#\n#####"
@@ -40,6 +43,59 @@ BOARD = "#####\n#A.G#\n#####"
 )
 def test_the_actions_of_an_answer(answer, actions):
     assert actions_of(answer) == actions
+
+
+@pytest.mark.parametrize(
+    ("answer", "actions"),
+    [
+        ("maybe <action>b</action>", None),  # cut while it thinks
+        ("maybe <action>b</action></think><action>a</action>", "a"),
+        ("<think>maybe <action>b</action></think><action>a</action>", "a"),
+        ("<action>a</action>", None),
+        ("", None),
+    ],
+)
+def test_an_answer_whose_thinking_the_prompt_began(answer, actions):
+    assert actions_of(answer, thinking=True) == actions
+
+
+PIECES = ["<think>", "</think>", "<action>", "</action>", "<", "</action", "think>", "a", "; ", "\n"]
+
+
+def one_character_after_the_other(answer, thinking):
+    texts, inside, text = [], "think" if thinking else "", ""
+    while answer:
+        tag = next((tag for tag in PIECES[:4] if answer.startswith(tag)), None)
+        if inside == "action" and tag != "</action>":
+            tag = None  # anything else is part of the action
+        answer, text = (answer[len(tag) :], text) if tag else (answer[1:], text + answer[0])
+        if inside == "action" and tag:
+            texts, inside = [*texts, text], ""
+        elif tag == "</think>":
+            texts, inside = (texts if inside else []), ""
+        elif tag in ("<think>", "<action>") and not inside:
+            inside, text = tag[1:-1], ""
+    return "; ".join(texts) if texts else None
+
+
+@settings(max_examples=examples(500), deadline=None)
+@given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join), st.booleans())
+def test_any_answer(answer, thinking):
+    assert actions_of(answer, thinking=thinking) == one_character_after_the_other(answer, thinking)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "begins"),
+    [
+        ("<|im_start|>assistant\n<think>\n", True),
+        ("<|im_start|>assistant\n<think>", True),
+        ("<|im_start|>assistant\n<think>\n\n</think>\n\n", False),  # a model that is not to think
+        ("<|im_start|>assistant\n", False),
+        ("", False),
+    ],
+)
+def test_a_prompt_that_begins_to_think(prompt, begins):
+    assert begins_to_think(prompt) is begins
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,23 @@
 """WMAct's text protocol in verl's loop: what is read, what is shown, which tokens are whose, and what a turn may take."""
 
+import copy
+import itertools
+import json
+
 import pytest
 
 pytest.importorskip("verl")
 
-from on_verl.test_agent_loop import Server, content, make_tokenizer, rollout
+from on_verl.test_agent_loop import TEMPLATE, Server, content, make_tokenizer, rollout
+from on_verl.test_environments import PROMPT, RESPONSE, make_policy
+from on_verl.test_environments import make_tokenizer as make_bpe
+from support.run_on_verl import run_recipe
+from support.verl_cpu.script import ENVIRONMENT_VARIABLE
+from support.wmact import GIVES_UP, plans, says
+from wm_plugin.environments.mixture import dataset_rows
+from wm_plugin.environments.tags import REMINDER
 from wm_plugin.errors import UserError
+from wm_plugin.verl.data import verl_rows, write
 from wm_plugin.verl.names import ERROR, INFO
 
 BOARD = "#####\n#A.G#\n#####"
@@ -24,10 +36,6 @@ BAD, GOOD, FLY = (
 )
 
 
-def says(actions, thought="hm"):
-    return f"<think>{thought}</think><action>{actions}</action>"
-
-
 def test_answers_act_and_observations_are_the_users(tokenizer):
     turns = [says("move left", "or <action>move up</action>"), says("move right; move right"), "done"]
     output = rollout(tokenizer, turns, WM, row=ROW, response_length=4000)
@@ -38,7 +46,7 @@ def test_answers_act_and_observations_are_the_users(tokenizer):
     assert '"function"' not in prompt  # no tools
     first, last = "#####\n#A.G#\n#####>", "#####\n#..P#\n#####!"
     assert content(tokenizer, output) == [("act", first), ("act", last)]
-    user = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n".format
+    user = f"<|im_start|>user\n{{}}{REMINDER}<|im_end|>\n<|im_start|>assistant\n".format
     assert response == "<|im_end|>\n".join([turns[0], user(first) + turns[1], user(last) + turns[2]]) + "<|im_end|>"
     sampled = [token for token, mask in zip(output.response_ids, output.response_mask, strict=True) if mask]
     assert tokenizer.decode(sampled) == "".join(f"{turn}<|im_end|>" for turn in turns)
@@ -99,6 +107,47 @@ class Limits(Server):
         return output
 
 
+@pytest.mark.parametrize(
+    ("turn", "wm"),
+    [
+        (says("move right; move right") + "d" * 400, WM),
+        (GOOD + "d" * 400, {name: value for name, value in WM.items() if name != "protocol"}),
+    ],
+    ids=["tags", "tools"],
+)
+@pytest.mark.parametrize("cap", [150, 600])
+def test_a_turn_that_was_cut_has_no_action(monkeypatch, turn, wm, cap):
+    """Not even where one stands in it before the cut: the results would follow a turn without an end."""
+    monkeypatch.setattr("on_verl.test_agent_loop.Server", Limits)
+    Limits.asked = []
+    tokenizer = make_tokenizer(merges=False)
+    output = rollout(tokenizer, [turn, "x"], wm | {"max_turn_tokens": cap}, row=ROW, response_length=2000)
+    if cap == 150:
+        assert output.response_mask == [1] * 150
+        assert output.reward_score == pytest.approx(-0.1)
+    else:
+        assert output.reward_score == pytest.approx(1.0)
+        assert output.response_mask.count(0) > 0
+
+
+THINKS = TEMPLATE.replace("<|im_start|>assistant\\n' }}", "<|im_start|>assistant\\n<think>\\n' }}")
+
+
+def test_a_template_that_begins_to_think(tokenizer):
+    """What is thought is not run, in the first turn and in later ones, whether or not the answer says when it ends."""
+    own = copy.deepcopy(tokenizer)
+    own.chat_template = THINKS
+    assert THINKS != TEMPLATE
+    maybe = "maybe <action>move left</action>"
+    turns = [f"{maybe}</think><action>move right</action>", f"{maybe} or <action>move right</action>", "x"]
+    output = rollout(own, turns, WM, row=ROW, response_length=4000)
+    assert own.decode(output.prompt_ids).endswith("<think>\n")
+    assert output.extra_fields[INFO]["actions"] == 1
+    assert output.reward_score == pytest.approx(-0.1)  # the second answer never acted
+    (shown,) = content(own, output)
+    assert shown == ("act", "#####\n#.AG#\n#####>")
+
+
 @pytest.mark.parametrize("cap", [None, 60, 25])
 def test_a_cap_on_the_tokens_of_a_turn(monkeypatch, cap):
     """A turn that it cuts has no action and ends the episode; the last one has what the response has left."""
@@ -106,19 +155,20 @@ def test_a_cap_on_the_tokens_of_a_turn(monkeypatch, cap):
     monkeypatch.setattr("on_verl.test_agent_loop.Server", Limits)
     Limits.asked = []
     turns = [says("move left"), says("move right"), "d" * 400]
-    output = rollout(tokenizer, turns, WM | {"max_turn_tokens": cap}, row=ROW, response_length=200)
+    length = 200 + 2 * len(REMINDER)  # a token a character
+    output = rollout(tokenizer, turns, WM | {"max_turn_tokens": cap}, row=ROW, response_length=length)
     lengths = [len(tokenizer.encode(f"{turn}<|im_end|>", add_special_tokens=False)) for turn in turns]
     if cap is None:
         assert Limits.asked == [None] * 3
     elif cap == 60:
-        left = 200 - sum(lengths[:2]) - output.response_mask.count(0)
+        left = length - sum(lengths[:2]) - output.response_mask.count(0)
         assert Limits.asked == [60, 60, left]
         assert left < 60
     else:
         assert Limits.asked == [25]
         assert output.response_mask == [1] * 25
         assert output.reward_score == pytest.approx(-0.1)
-    assert len(output.response_ids) <= 200
+    assert len(output.response_ids) <= length
 
 
 @pytest.mark.parametrize(
@@ -134,3 +184,72 @@ def test_what_does_not_fit(wm, message):
     with pytest.raises(UserError) as error:
         rollout(make_tokenizer(), ["x"], wm, row=ROW)
     assert str(error.value).startswith(message)
+
+
+@pytest.mark.slow
+def test_levels_are_solved_in_tags_from_rows_to_what_is_logged(tmp_path):
+    """verl's own main_ppo: trains on Sokoban, and validates worlds and numbers of turns apart."""
+    for module in ("reasoning_gym", "mazelib", "gymnasium"):
+        pytest.importorskip(module)
+    held_out = {"count": 2, "held_out": True}
+    sets = {
+        "train": {"sokoban": {"count": 4}},
+        "sokoban": {"sokoban": held_out},
+        "sokoban_single": {"sokoban": held_out | {"max_turns": 1, "seed": 2}},
+        "maze_single": {"maze": held_out | {"max_turns": 1, "view": "wmact"}},
+        "taxi_256_over_60": {"taxi": held_out | {"repeat": True}},
+    }
+    rows = {name: dataset_rows(worlds, seed=1) for name, worlds in sets.items()}
+    for name, those in rows.items():
+        write(verl_rows(those, name), tmp_path / f"{name}.parquet")
+    answers = plans(itertools.chain.from_iterable(rows.values()), per_turn=4)
+    lost = next(
+        key for key in answers if "|" in key
+    )  # in the first of the taxi's levels it says nothing to the purpose
+    answers[lost] = [GIVES_UP]
+    (tmp_path / "script.json").write_text(
+        json.dumps({key: [f"{turn}<|im_end|>" for turn in turns] for key, turns in answers.items()})
+    )
+    prompts = [row["prompt"][0]["content"] for those in rows.values() for row in those]
+    make_policy(tmp_path / "runs" / "tiny_verl", make_bpe([*prompts, *answers, *itertools.chain(*answers.values())]))
+    (tmp_path / "runs/tiny_verl/grid.parquet").touch()  # the script makes what is not there
+    validation = ", ".join(f"{tmp_path}/{name}.parquet" for name in rows if name != "train")
+    run = run_recipe(
+        "wmact_ppo_tiny",
+        tmp_path,
+        f"data.train_files={tmp_path}/train.parquet",
+        f"data.val_files=[{validation}]",
+        "data.train_batch_size=4",
+        f"data.max_prompt_length={PROMPT}",
+        f"data.max_response_length={RESPONSE}",
+        "wm.environment={sokoban: sokoban, maze: maze, taxi: taxi}",
+        "wm.protocol=tags",
+        "wm.max_turn_tokens=1000",
+        "wm.turn_budget.start=30",
+        "wm.coeff=1.0",
+        "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2",
+        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=2",
+        "actor_rollout_ref.rollout.n=2",
+        "actor_rollout_ref.rollout.multi_turn.max_tool_response_length=100000",
+        "critic.ppo_mini_batch_size=2",
+        "critic.ppo_micro_batch_size_per_gpu=2",
+        "trainer.total_training_steps=1",
+        "trainer.test_freq=1",
+        environment={ENVIRONMENT_VARIABLE: str(tmp_path / "script.json")},
+    )
+    assert run.code == 0, run.output[-3000:]
+    (step,) = run.steps
+    assert step["critic/score/mean"] == pytest.approx(1.0)  # every action has an effect
+    assert (step["wm/env/success"], step["wm/env/effective_share"], step["wm/env/invalid_share"]) == (1, 1, 0)
+    turns = [len(answers[key]) - 1 for key in plans(rows["train"], per_turn=4)]
+    assert step["wm/env/turns"] == step["wm/env/calls/act"] == pytest.approx(sum(turns) / len(turns))
+    assert step["wm/lost"] == 0
+    assert step["echo/tokens"] > 0
+    for name in ("sokoban", "sokoban_single", "maze_single"):
+        assert step[f"val-core/{name}/reward/mean@1"] == pytest.approx(1.0)
+        assert step[f"val-aux/{name}/success/mean@1"] == 1
+    for name in ("sokoban_single", "maze_single"):
+        assert step[f"val-aux/{name}/turns/mean@1"] == 1
+    assert step["val-core/taxi_256_over_60/reward/mean@1"] == pytest.approx((1.0 - 0.1) / 2)
+    assert step["val-aux/taxi_256_over_60/success/mean@1"] == 0.5

@@ -5,7 +5,10 @@ asks for this form. The hosts' loops read answers with `actions_of`, show no too
 user's. Both use it by `protocol: tags`.
 
 In an answer the thinking is left out, and what stands between action tags after it is one text of actions; of several pairs of
-tags, all are run in their order. An answer without a closed pair has no action.
+tags, all are run in their order. An answer without a closed pair has no action, and neither has one that was cut.
+
+As in the paper, every observation is followed by a request for this form (`REMINDER`), shorter here than the first and the same
+for all environments. Hosts write it as scaffold: it is no part of what is observed, and ECHO does not predict it.
 """
 
 import inspect
@@ -24,16 +27,22 @@ FORM = """
 Answer every turn in two parts. First think, between <think> and </think>: about what the map or text shows, what your last
 actions did and what to do next. Right after it write what you do between <action> and </action>, and end your turn: {example}
 """
+REMINDER = "\n\nUntil the episode is over, think between <think> and </think>, then act between <action> and </action>."
 ONE, SEVERAL = (
     "<action>your action</action>",
     "<action>first action; second action</action>, one action or several, separated by semicolons.",
 )
 
 
-def actions_of(answer: str) -> str | None:
-    """The text of the actions in an answer; None if there is none. Takes time in proportion to the answer."""
+def actions_of(answer: str, *, thinking: bool = False) -> str | None:
+    """The text of the actions in an answer; None if there is none. Takes time in proportion to the answer.
+
+    Args:
+        answer: with its special tokens, since some tokenizers count the tags among them.
+        thinking: the prompt has begun the answer with `<think>`, as some templates do (`begins_to_think`).
+    """
     texts: list[str] = []
-    inside, start = "", 0
+    inside, start = "think" if thinking else "", 0
     for tag in _TAG.finditer(answer):
         name = tag[0]
         if inside == "action":
@@ -41,12 +50,17 @@ def actions_of(answer: str) -> str | None:
                 texts.append(answer[start : tag.start()])
                 inside = ""
         elif name == "</think>":
-            if not inside:  # a template began to think: what stood before it were thoughts
+            if not inside:  # somebody else began to think: what stood before it were thoughts
                 texts.clear()
             inside = ""
         elif name in ("<think>", "<action>") and not inside:
             inside, start = name[1:-1], tag.end()
     return "; ".join(texts) if texts else None
+
+
+def begins_to_think(prompt: str) -> bool:
+    """Whether a prompt ends in an open `<think>`."""
+    return prompt.rstrip().endswith("<think>")
 
 
 def takes_tags(environment: Any) -> bool:

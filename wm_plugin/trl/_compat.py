@@ -47,10 +47,10 @@ def all_environments(trainer: Any) -> list[Any]:
     return [pool[0] for pool in trainer._environment_pool.values()] if trainer.environment_factories else []
 
 
-def answer_in_text(trainer: Any, reader: Callable[[Any], Any]) -> None:
-    """Read answers with `reader(tokenizer)`, and leave the tools of environments, which are called all the same, out of prompts.
-    Needs trl >= 1.8."""
-    trainer._tokenizer = reader(trainer._tokenizer)
+def answer_in_text(trainer: Any, reader: Callable[..., Any], **settings: Any) -> None:
+    """Read answers with `reader(tokenizer, **settings)`, and leave the tools of environments, which are called all the same, out
+    of prompts. Needs trl >= 1.8."""
+    trainer._tokenizer = reader(trainer._tokenizer, **settings)
     trainer._env_tools = {name: [] for name in trainer._env_tools}
 
 

@@ -23,6 +23,7 @@ from trl import GRPOTrainer
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.metrics import episode, summary
 from wm_plugin.environments.rewarded import note_unanswered
+from wm_plugin.environments.tags import REMINDER, TOOL, begins_to_think
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.echo import EchoConfig, count_tokens, echo_loss, within_bounds
 from wm_plugin.objectives.metrics import EchoMeter, learn_tools
@@ -87,16 +88,14 @@ class WorldModelMixin(_Host):
         self._wm_budget = support.check_turn_budget(self, turn_budget)
         if self._wm_budget is not None:
             self.add_callback(TurnBudgetCallback(self._wm_budget))
-        if support.check_tags(self):
-            template = self.processing_class, self.chat_template, self.chat_template_kwargs
-            self._wm_tags = Chat(*template, observer="user")
-            _compat.answer_in_text(self, tags.reader)
         end_ids = self.model.generation_config.eos_token_id
         self._wm_end_ids = {
             self.processing_class.eos_token_id,
             self.processing_class.pad_token_id,
             *(end_ids if isinstance(end_ids, list) else [end_ids]),
         }
+        if support.check_tags(self):
+            self._answer_in_tags()
         if config is None:
             return
         try:
@@ -123,6 +122,18 @@ class WorldModelMixin(_Host):
                 "world_model is given, but coeff is 0: figures are logged, nothing is trained on them; write coeff=0.05"
             )
         self.add_callback(EndCallback(self._end_of_training))
+
+    def _answer_in_tags(self) -> None:
+        template = self.processing_class, self.chat_template, self.chat_template_kwargs
+        self._wm_tags = Chat(*template, reminder=REMINDER)
+        asked = self.args.generation_kwargs or {}  # in the words of vLLM, or of transformers
+        _compat.answer_in_text(
+            self,
+            tags.reader,
+            thinking=begins_to_think(self._wm_tags.render_results((TOOL,), ("",))),
+            limit=asked.get("max_tokens", asked.get("max_new_tokens", self.max_completion_length)),
+            end_ids=self._wm_end_ids,
+        )
 
     # -- rollouts: a weight for every token ------------------------------------------------------------------------------------
 
@@ -246,8 +257,8 @@ class WorldModelMixin(_Host):
         self._wm_tools = learn_tools(self._wm_tools, gather_object(sorted(names)))
 
     def _make_locator(self) -> ContentLocator:
-        observer = "tool" if self._wm_tags is None else "user"
-        locator = make_locator(self.processing_class, self.chat_template, self.chat_template_kwargs, observer)
+        reminder = None if self._wm_tags is None else REMINDER
+        locator = make_locator(self.processing_class, self.chat_template, self.chat_template_kwargs, reminder)
         if self.rollout_func is None:  # a template that cannot be followed must not surface after the first rollout
             names = [tool.__name__ for tool in self.tools]
             pairs = {(names[0], names[-1])} if self._wm_tags is None else set()  # an answer with tags is one call

@@ -22,8 +22,9 @@ from wm_plugin.environments.kit.protocol import tool_methods, tool_names
 from wm_plugin.environments.kit.rows import turn_limit
 from wm_plugin.environments.metrics import episode
 from wm_plugin.environments.rewarded import is_waiting, note_unanswered
-from wm_plugin.environments.tags import PARAMETER, TOOL, actions_of, takes_tags
+from wm_plugin.environments.tags import PARAMETER, REMINDER, TOOL, actions_of, begins_to_think, takes_tags
 from wm_plugin.errors import UserError
+from wm_plugin.tokens.chat import users
 from wm_plugin.tokens.spans import Ending, Origin, SpanError, ending
 from wm_plugin.trajectories.turn_texts import categories
 from wm_plugin.untrusted import BoundsError, loads
@@ -31,6 +32,7 @@ from wm_plugin.verl.config import check_tool_names, read_config
 from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, ORIGINS, RESULTS, TOOLS
 from wm_plugin.verl.spans import Block, end_token_ids, locate, make_locator
 
+_OPENING = 16  # tokens in which a `<think>` at the end of a prompt is; a tokenizer of bytes takes 7
 _raised: ContextVar[list[bool]] = ContextVar("wm_raised")  # of the tool call that runs: filled when the tool raises
 
 if TYPE_CHECKING:
@@ -149,14 +151,24 @@ class WorldModelLoopMixin(_Host):
     async def _handle_generating_state(
         self, agent_data: Any, sampling_params: dict[str, Any], *args: Any, **kwargs: Any
     ) -> Any:
+        most = None
         if self._wm.max_turn_tokens is not None:
             # verl's servers take the room that is left for their limit only where none is asked for
             left = self.response_length - len(agent_data.response_mask)
-            sampling_params = {**sampling_params, "max_tokens": max(1, min(self._wm.max_turn_tokens, left))}
+            most = max(1, min(self._wm.max_turn_tokens, left))
+            sampling_params = {**sampling_params, "max_tokens": most}
+        if isinstance(self.tool_parser, TagParser):
+            end = await asyncio.to_thread(self.tokenizer.decode, agent_data.prompt_ids[-_OPENING:])
+            self.tool_parser.thinking = begins_to_think(end)
         waiting = is_waiting(self._wm_environment) and not self._is_last(agent_data)
         state = await super()._handle_generating_state(agent_data, sampling_params, *args, **kwargs)
+        if state == AgentState.PROCESSING_TOOLS and most is not None and self._is_cut(agent_data.response_ids, most):
+            state = AgentState.TERMINATED  # a turn without its end, after which verl would write the results
         self._wm_unanswered += waiting and state == AgentState.TERMINATED
         return state
+
+    def _is_cut(self, ids: Sequence[int], limit: int) -> bool:
+        return len(ids) >= limit and ids[-1] not in {*end_token_ids(self.tokenizer), *self.tool_parser.stop_token_ids}
 
     def _is_last(self, agent_data: Any) -> bool:
         """Whether the next answer is the one after the last turn, whose calls verl does not run."""
@@ -173,7 +185,7 @@ class WorldModelLoopMixin(_Host):
         self, previous_messages: Any, updated_messages: Any, *args: Any, **kwargs: Any
     ) -> Any:
         if takes_tags(self._wm_environment):
-            before, after = _as_text(previous_messages), _as_text(updated_messages)
+            before, after = _in_text(previous_messages), _in_text(updated_messages)
             result = await super().ct_merge_context_msg(before, after, *args, **kwargs)
         else:
             result = await super().ct_merge_context_msg(previous_messages, updated_messages, *args, **kwargs)
@@ -227,8 +239,8 @@ class WorldModelLoopMixin(_Host):
     def _origins(self, output: Any) -> list[Origin]:
         """The environment's spans in the response and what is known of each, for the trainer to weigh."""
         config = self._wm.objective
-        observer = "user" if takes_tags(self._wm_environment) else "tool"
-        locator = make_locator(self.continuous_token_builder, self.tool_schemas, observer)
+        reminder = REMINDER if takes_tags(self._wm_environment) else None
+        locator = make_locator(self.continuous_token_builder, self.tool_schemas, reminder)
         how = self._ending(output)
         return [
             # only `select` reads the message, which may be long
@@ -244,19 +256,23 @@ class WorldModelToolAgentLoop(WorldModelLoopMixin, ToolAgentLoop):
 class TagParser(ToolParser):
     """Reads the actions between tags as a call of the environment's one tool; an answer without them is a final one."""
 
+    thinking = False  # whether the prompt of the next answer ends in an open `<think>`
+
     async def extract_tool_calls(self, responses_ids: list[int], *_: Any, **__: Any) -> tuple[str, list[FunctionCall]]:
         text = await asyncio.to_thread(self.tokenizer.decode, responses_ids)
-        actions = actions_of(text)
+        actions = actions_of(text, thinking=self.thinking)
         calls = [] if actions is None else [FunctionCall(name=TOOL, arguments=json.dumps({PARAMETER: actions}))]
         return text, calls
 
 
-def _as_text(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _in_text(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Messages of the protocol of tags: calls are in the policy's own words, and observations are the user's."""
-    plain = []
+    plain: list[dict[str, Any]] = []
     for message in messages:
-        message = {name: value for name, value in message.items() if name not in ("tool_calls", "tool_call_id")}
-        plain.append({**message, "role": "user"} if message["role"] == "tool" else message)
+        if message["role"] == "tool":
+            plain += users([message["content"]], REMINDER)
+        else:
+            plain.append({name: value for name, value in message.items() if name != "tool_calls"})
     return plain
 
 

@@ -70,8 +70,10 @@ HOOKS = (
     Hook(_TOOL_LOOP, "ToolAgentLoop._call_tool", ("tool_call", "tools_kwargs", "agent_data")),
     Hook(_TOOL_LOOP, "ToolAgentLoop._handle_processing_tools_state", ("agent_data",)),
     Hook(_TOOL_LOOP, "ToolAgentLoop._handle_generating_state", ("agent_data", "sampling_params")),
+    Hook(_TOOL_LOOP, "AgentState.PROCESSING_TOOLS"),
     Hook(_TOOL_LOOP, "AgentState.TERMINATED"),
     Hook("verl.experimental.agent_loop.tool_parser", "ToolParser.extract_tool_calls", ("responses_ids", "tools")),
+    Hook("verl.experimental.agent_loop.tool_parser", "ToolParser.stop_token_ids"),
     Hook("verl.experimental.agent_loop.tool_parser", "FunctionCall"),
     Hook(_TOOL_LOOP, "ToolAgentLoop._build_assistant_message", ("content", "agent_data")),
     Hook(_AGENT_LOOP, "AgentLoopBase.ct_merge_context_msg", ("previous_messages", "updated_messages")),
@@ -379,12 +381,12 @@ def refusal(config: Any, wm: WorldModelConfig) -> str | None:
 
 
 def check_tokenizer(
-    tokenizer: Any, processor: Any, chat_template_kwargs: Any, model_type: str | None, observer: str = "tool"
+    tokenizer: Any, processor: Any, chat_template_kwargs: Any, model_type: str | None, reminder: str | None = None
 ) -> None:
     """Refuse a tokenizer or a chat template by which the content of tool results cannot be located.
 
-    `observer` is the role by which they are written: user in the protocol of tags. `model_type` is that of the model's
-    config.json, by which verl chooses how turns are joined.
+    `reminder` is what follows them in the protocol of tags. `model_type` is that of the model's config.json, by which verl
+    chooses how turns are joined.
 
     Raises:
         UserError: one line with the reason and the way out.
@@ -411,6 +413,6 @@ def check_tokenizer(
         processor=None,
     )
     try:
-        probe(builder, observer)
+        probe(builder, reminder)
     except (SpanError, ValueError) as error:  # verl's builders refuse a template by a ValueError
         raise UserError(str(error).strip().partition("\n")[0]) from error

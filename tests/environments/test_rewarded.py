@@ -131,3 +131,14 @@ def test_what_does_not_fit(environment, settings, message):
 def test_an_environment_that_does_not_count():
     with pytest.raises(UserError, match="Outcome.metrics has no effective: WMAct's reward counts them"):
         rewarded(Outcome)().get_reward()
+
+
+class Turnless(Outcome):
+    metrics: ClassVar = {"actions": 1, "effective": 1}
+
+
+def test_an_environment_without_turns():
+    assert rewarded(Turnless, action_penalty=0.1)().get_reward() == pytest.approx(0.9)
+    for setting, reason in (({"turn_penalty": 0.1}, "turn_penalty is set"), ({"gamma": 0.5}, "gamma is below 1")):
+        with pytest.raises(UserError, match=f"{reason}, and the turns of the episodes are not known"):
+            rewarded(Turnless, **setting)().get_reward()

@@ -46,7 +46,7 @@ def rewarded(environment: type, **settings: Any) -> type:
 
     Raises:
         UserError: there is no such setting, its value does not fit, or the environment has no `get_reward`; in an episode:
-            `metrics` lacks a count.
+            `metrics` lacks a count, or a setting needs `turns` and there are none.
     """
     names = [field.name for field in fields(EpisodeReward) if field.init]
     for name in settings:
@@ -76,7 +76,7 @@ def _rewarded(environment: Any, settings: tuple[tuple[str, Any], ...]) -> type:
             actions=[int(counts["actions"]) + unanswered],
             effective=[int(counts["effective"])],
             invalid=[int(counts.get("invalid", 0)) + unanswered],
-            turns=[int(getattr(self, "turns", 1)) + unanswered],
+            turns=[int(self.turns) + unanswered] if hasattr(self, "turns") else None,
         )
         return rescaled
 

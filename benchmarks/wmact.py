@@ -87,8 +87,9 @@ VARIANTS = {
     "+ anneal": Variant(reward=RESCALED, anneal=True),
     "+ ECHO": Variant(reward=RESCALED, anneal=True, coeff=1.0),
     "+ ECHO, 0.05": Variant(reward=RESCALED, anneal=True, coeff=0.05),
-    "step penalty": Variant(reward={"rescale": False, "step_penalty": 0.1}),
-    "step penalty, 0.01": Variant(reward={"rescale": False, "step_penalty": 0.01}),
+    # for each action, which the paper's may not be
+    "step penalty": Variant(reward={"rescale": False, "action_penalty": 0.1}),
+    "step penalty, 0.01": Variant(reward={"rescale": False, "action_penalty": 0.01}),
 }
 PAIRS = [  # what the outcome alone does; what each step of the ablation adds, and the penalty in the place of rescaling
     ("interactive", "start"),

@@ -17,6 +17,7 @@ from support.formats import DOCUMENTS
 from support.timing import ENOUGH, repeated, too_slow
 from wm_plugin.agents.policies import read_action
 from wm_plugin.cli.rollouts import read_rows as read_masks_rows
+from wm_plugin.environments.tags import actions_of
 from wm_plugin.evaluation.report import difference
 from wm_plugin.objectives.information import category
 from wm_plugin.rewards import REWARDS, extract
@@ -51,8 +52,8 @@ UNITS = [
     "{", "[", '["', '{"a":', '{"a":1},', "[1],", '"', "\\", '\\"', "1e9", "-aa", "<", "< ", "</", "<|", "&",
     "`", "```\n", "* ", "<tool_call>", "</tool_call>", '<tool_call>{"name":"f"}</tool_call>',
     "<tool_response>", "</tool_response>\n", "<tools>\n", "<think>", "</think>", "<function=f>",
-    "<parameter=a>", "</parameter>", "<next_state>", "</next_state>", "</s>", " </s>", "<|im_start|>user\n",
-    "<|im_start|>assistant\n", "<|im_end|>\n", "\nuser\n", "\nassistant\n", "system\n",
+    "<parameter=a>", "</parameter>", "<action>", "</action>", "<next_state>", "</next_state>", "</s>", " </s>",
+    "<|im_start|>user\n", "<|im_start|>assistant\n", "<|im_end|>\n", "\nuser\n", "\nassistant\n", "system\n",
     "user\n<tool_response>", "\n> ", "\n> think: ", "Thought: ", "Action: ", "**Action:**",
     "**Action:**\n```", "**Environment Observation:**", "[[begin ", "<final_evaluation>",
     "</final_evaluation>", "final_evaluation ", "score of 5 for each\n", "give a ", "error: ", "with all b ",
@@ -246,6 +247,8 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "a server's line": _line,
     "a server's completion": lambda text: _completion({"choices": [{"message": {"content": text}}]}),
     "a server's seconds": _seconds,
+    "actions in tags": actions_of,
+    "actions in tags, inside": lambda text: actions_of(f"<action>{text}"),
     "keys": redacted,
     "view": lambda text: (to_html([Token(text, "content", text, 1.0)]), to_text([Token(text, "policy")])),
 }

@@ -82,10 +82,27 @@ def test_a_level_is_a_perfect_maze_with_the_goal_at_its_far_end(size: int) -> No
         edges = sum((r + dr, c + dc) in floor for r, c in floor for dr, dc in ((1, 0), (0, 1)))
         assert edges == len(floor) - 1  # connected and without a loop
         agent = next(place for place, cell in cells.items() if cell == "A")
+        assert set(agent) <= {1, size - 2}  # a corner
         distance = naive_distances(board, agent)
         assert set(distance) == floor
         goal = next(place for place, cell in cells.items() if cell == "G")
-        assert distance[goal] == max(distance.values()) <= maze.MAX_TURNS
+        assert distance[goal] == max(distance.values())
+
+
+def test_starts_are_of_all_corners_and_long_levels_stay() -> None:
+    pytest.importorskip("mazelib")
+    boards = [row["board"] for row in maze.dataset_rows(60, level="hard-1")]
+    assert {divmod(board.index("A"), 16) for board in boards} == {(r, c) for r in (1, 13) for c in (1, 13)}
+    longest = max(boards, key=lambda board: max(maze.distances(board, board.index("G")).values()))
+    shortest = maze.distances(longest, longest.index("G"))[longest.index("A")]
+    assert shortest > maze.MAX_TURNS
+    environment = maze.MazeEnvironment()
+    for max_turns in (maze.MAX_TURNS, 1):  # in 30 turns, some of several moves; and all of it at once
+        environment.reset(longest, max_turns=max_turns)
+        while not environment.over:
+            environment.move(maze.expert()(environment)[1]["direction"])
+        assert environment.success
+        assert environment.metrics == {"actions": shortest, "effective": shortest, "invalid": 0}
 
 
 @pytest.mark.parametrize("per_turn", [1, 4])
@@ -113,6 +130,48 @@ def test_several_moves_a_turn() -> None:
     assert environment.metrics == {"actions": 6, "effective": 3, "invalid": 1}
 
 
+PAPER = """* * *
+o o X
+P * *>"""
+
+
+def test_the_papers_actions_and_symbols() -> None:
+    board = "#####\n####G\n#..##\n#A###\n#####"
+    environment = maze.MazeEnvironment()
+    for view in (None, float("nan"), "plain"):
+        assert environment.reset(board, view=view) == board + ">"
+    assert (
+        environment.reset(board, view="wmact")
+        == "# # # # #\n".replace("#", "*") + "* * * * X\n* o o * *\n* P * * *\n* * * * *>"
+    )
+    walled = "#####\n#####\n#..G#\n#A###\n#####"
+    assert environment.reset(walled, view="wmact") == PAPER
+    assert environment.move("move left; no operation; MOVE  UP; jump; r") == "Invalid: 1 of 5\n* * *\no P X\no * *>"
+    assert environment.metrics == {"actions": 5, "effective": 2, "invalid": 1}
+    assert environment.move("move right; move down") == "* * *\no o P\no * *!"
+    assert environment.success
+    for view in ("paper", 3, ["wmact"]):
+        with pytest.raises(UserError, match="column `view`"):
+            environment.reset(walled, view=view)
+
+
+def test_rows_of_the_papers_view_say_its_legend() -> None:
+    pytest.importorskip("mazelib")
+    plain, paper = (maze.dataset_rows(1, view=view, max_turns=1)[0] for view in maze.VIEWS)
+    assert paper == plain | {"view": "wmact", "prompt": paper["prompt"]}
+    text = paper["prompt"][0]["content"]
+    assert "in one turn" in text or "have one turn" in text
+    assert all(name in text for name in (*maze.ACTIONS, maze.NOTHING, "X goal"))
+    assert "G goal" in plain["prompt"][0]["content"]
+    environment = maze.MazeEnvironment()
+    rows = environment.reset(**paper).split("\n")
+    assert len(rows) == 9
+    assert all(len(row.rstrip(">").split(" ")) == 9 for row in rows)  # as the paper draws 11x11
+    assert environment.max_turns == 1
+    with pytest.raises(UserError, match="column `view`"):
+        maze.dataset_rows(1, view="papers")
+
+
 def test_an_expert_gives_up_behind_walls() -> None:
     environment = maze.MazeEnvironment()
     environment.reset("#####\n#A#G#\n#####")
@@ -133,7 +192,7 @@ def test_256_levels_are_held_out(level: str) -> None:
 def test_levels_are_pinned_to_their_seed() -> None:
     """Another mazelib or numpy must not change a data set silently."""
     pytest.importorskip("mazelib")
-    pinned = {11: "0b541dfe7becaf08", 15: "835a074d5e1d65b1"}
+    pinned = {11: "2c10185857b7b380", 15: "d13738a4cf4fb4b8"}
     for size, expected in pinned.items():
         boards = maze.make_boards(5, seed=0, size=size)
         assert hashlib.sha256("\n\n".join(boards).encode()).hexdigest()[:16] == expected

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from wm_plugin.environments import grid, mixture, wordle
+from wm_plugin.environments import grid, mixture, taxi, wordle
 from wm_plugin.errors import UserError
 
 
@@ -37,6 +37,20 @@ def test_a_world_can_have_arguments_of_its_own():
     assert [row["max_turns"] for row in rows if row["environment"] == "grid"] == [None] * 2
     held_out = mixture.dataset_rows({"forth": {"count": 3}}, held_out=True)
     assert {row["level"] for row in held_out} == {"6"}
+
+
+def test_arguments_of_a_worlds_own_rows():
+    pytest.importorskip("gymnasium")
+    worlds = {"taxi": {"count": 70, "held_out": True, "repeat": True, "max_turns": 1}, "grid": {"count": 2, "seed": 4}}
+    rows = mixture.dataset_rows(worlds, seed=3)
+    assert Counter(row["environment"] for row in rows) == {"taxi": 70, "grid": 2}
+    states = {row["state"] for row in rows if row["environment"] == "taxi"}
+    assert states == {row["state"] for row in taxi.dataset_rows(60, held_out=True)}
+    assert {row["max_turns"] for row in rows} == {1, None}
+    boards = {row["board"] for row in rows if row["environment"] == "grid"}
+    assert boards == {row["board"] for row in grid.dataset_rows(2, 4)}
+    with pytest.raises(UserError, match="has no dataset_rows that could take arguments"):
+        mixture.dataset_rows({"support.seeded:Seeded": {"count": 1}})
 
 
 @pytest.mark.parametrize(

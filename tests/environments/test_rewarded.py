@@ -9,7 +9,7 @@ import pytest
 from wm_plugin.environments.grid import GridEnvironment
 from wm_plugin.environments.kit.protocol import missing_columns, tool_methods, tool_schema
 from wm_plugin.environments.maze import MazeEnvironment
-from wm_plugin.environments.rewarded import rewarded
+from wm_plugin.environments.rewarded import is_waiting, note_unanswered, rewarded
 from wm_plugin.errors import UserError
 
 BOARD = "#####\n#A.G#\n#####"
@@ -34,13 +34,45 @@ def played(environment, *turns, max_turns=5):
         ({}, [], 0.0),  # no action: no share
         ({"format_penalty": 0.0}, ["x; R; R"], 2 / 3),
         ({"rescale": False}, ["U; R; D; R"], 1.0),
-        ({"rescale": False, "step_penalty": 0.1}, ["U; R; D; R"], 0.6),
+        ({"rescale": False, "action_penalty": 0.1}, ["U; R; D; R"], 0.6),
+        ({"rescale": False, "turn_penalty": 0.1}, ["U; R; D; R"], 0.9),
+        ({"rescale": False, "turn_penalty": 0.1}, ["U", "R; D; R"], 0.8),
         ({"gamma": 0.5}, ["R", "R"], 0.5),
         ({"gamma": 0.5, "rescale": False, "format_penalty": 0.0}, ["x", "R", "R"], 0.25),
     ],
 )
 def test_by_hand(settings, turns, reward):
     assert played(rewarded(MazeEnvironment, **settings), *turns) == pytest.approx(reward)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"turn_penalty": 0.1, "action_penalty": 0.05}, {"rescale": False, "gamma": 0.5}]
+)
+@pytest.mark.parametrize("before", [[], ["R"], ["U"]])
+def test_an_answer_without_an_action_costs_what_an_invalid_action_costs(settings, before):
+    environment = rewarded(MazeEnvironment, **settings)
+    silent = environment()
+    silent.reset(board=BOARD, max_turns=5)
+    for turn in before:
+        silent.move(turn)
+    note_unanswered(silent, 1)
+    assert silent.get_reward() == pytest.approx(played(environment, *before, "fly"))
+    assert silent.get_reward() < 0
+    note_unanswered(silent, 0)  # the next episode of a pool's instance
+    assert silent.get_reward() >= -0.2
+    plain = MazeEnvironment()
+    note_unanswered(plain, 1)
+    assert vars(plain) == vars(MazeEnvironment())
+
+
+def test_who_waits_for_an_action():
+    environment = MazeEnvironment()
+    assert not is_waiting(environment)
+    environment.reset(board=BOARD, max_turns=1)
+    assert is_waiting(environment)
+    environment.move("U")
+    assert not is_waiting(environment)
+    assert not is_waiting(Bare())
 
 
 @pytest.mark.host
@@ -84,7 +116,7 @@ class Outcome(Bare):
     ("environment", "settings", "message"),
     [
         (GridEnvironment, {"rescal": True}, "episode_reward has no field 'rescal'; did you mean 'rescale'?"),
-        (GridEnvironment, {"step_penalty": -1}, "episode_reward.step_penalty is -1; write the amount to subtract"),
+        (GridEnvironment, {"action_penalty": -1}, "episode_reward.action_penalty is -1; write the amount to subtract"),
         (GridEnvironment, {"gamma": 2}, "episode_reward.gamma is 2; write a number between 0 and 1"),
         (GridEnvironment, {"rescale": "no"}, "episode_reward.rescale is 'no'; write true or false"),
         (Bare, {}, "Bare has no get_reward: there is no outcome to rescale"),
@@ -99,3 +131,14 @@ def test_what_does_not_fit(environment, settings, message):
 def test_an_environment_that_does_not_count():
     with pytest.raises(UserError, match="Outcome.metrics has no effective: WMAct's reward counts them"):
         rewarded(Outcome)().get_reward()
+
+
+class Turnless(Outcome):
+    metrics: ClassVar = {"actions": 1, "effective": 1}
+
+
+def test_an_environment_without_turns():
+    assert rewarded(Turnless, action_penalty=0.1)().get_reward() == pytest.approx(0.9)
+    for setting, reason in (({"turn_penalty": 0.1}, "turn_penalty is set"), ({"gamma": 0.5}, "gamma is below 1")):
+        with pytest.raises(UserError, match=f"{reason}, and the turns of the episodes are not known"):
+            rewarded(Turnless, **setting)().get_reward()

@@ -1,5 +1,6 @@
 import random
 import sys
+from collections import Counter
 
 import pytest
 from hypothesis import given, settings
@@ -171,8 +172,11 @@ def test_the_300_start_states_are_split_once() -> None:
     assert again[:240] == train
     assert {row["state"] for row in again} == {row["state"] for row in train}
     assert sum(row["state"] for row in held_out[:10]) != sum(row["state"] for row in train[:10])
-    with pytest.raises(UserError, match="60 held-out"):
+    with pytest.raises(UserError, match="60 held-out .* repeat=true for 61 evaluations over 60 states"):
         taxi.dataset_rows(61, held_out=True)
+    evaluations = [row["state"] for row in taxi.dataset_rows(256, seed=4, held_out=True, repeat=True)]
+    assert evaluations[:60] == [row["state"] for row in held_out]
+    assert sorted(Counter(evaluations).values()) == [4] * 44 + [5] * 16
 
 
 def test_a_passenger_is_set_down_nowhere_else() -> None:

@@ -15,8 +15,11 @@ from packaging.version import Version
 
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.grid import GridEnvironment
+from wm_plugin.environments.maze import MazeEnvironment
 from wm_plugin.environments.rewarded import rewarded
 from wm_plugin.environments.sokoban import SokobanEnvironment
+from wm_plugin.environments.tags import in_tags
+from wm_plugin.environments.taxi import TaxiEnvironment
 from wm_plugin.errors import UserError
 from wm_plugin.trl import train
 
@@ -387,13 +390,13 @@ def test_forths_tiny_recipe_trains_and_evaluates_on_both_worlds(path, policy, tm
 @pytest.mark.parametrize("how", ["file", "flags"])
 def test_wmacts_settings_in_files_and_flags(tmp_path, how):
     text = "output_dir: x\nuse_cpu: true\nbf16: false\nenvironment: grid\n"
-    given = {"turn_budget": {"start": 5}, "episode_reward": {"rescale": True, "step_penalty": 0.1}}
+    given = {"turn_budget": {"start": 5}, "episode_reward": {"rescale": True, "action_penalty": 0.1}}
     flags = [] if how == "file" else [x for key in given for x in (f"--{key}", json.dumps(given[key]))]
     path = write(tmp_path, text + (yaml.safe_dump(given) if how == "file" else "turn_budget: {start: 9, every: 3}"))
     script, config, _, _ = train.parse(["--config", path, *flags])
     assert config.make_turn_budget() == TurnBudget(5, 100)
     environment = train._environment(script.environment, script.episode_reward)
-    assert environment is rewarded(GridEnvironment, rescale=True, step_penalty=0.1)
+    assert environment is rewarded(GridEnvironment, rescale=True, action_penalty=0.1)
     _, config, _, _ = train.parse(["--config", path, "--turn_budget", "null"])
     assert config.make_turn_budget() is None
 
@@ -412,23 +415,44 @@ def test_wmacts_constants():
     assert config.max_completion_length == 16384
     assert config.make_turn_budget() == TurnBudget(30, 100)
     assert config.echo_coeff == 0
-    environment = train._environment(script.environment, script.episode_reward)
-    assert environment is rewarded(SokobanEnvironment, rescale=True, format_penalty=0.1)
+    assert config.generation_kwargs == {"max_tokens": 12288}  # a turn
+    assert script.protocol == "tags"
+    worlds = train._environment(script.environment, script.episode_reward, script.protocol)
+    classes = {"sokoban": SokobanEnvironment, "maze": MazeEnvironment, "taxi": TaxiEnvironment}
+    reward = {"rescale": True, "format_penalty": 0.1}
+    assert worlds == {name: in_tags(rewarded(world, **reward)) for name, world in classes.items()}
 
 
-def test_wmacts_held_out_boards_are_played_in_one_turn_and_in_many():
-    pytest.importorskip("reasoning_gym")
+def test_wmacts_held_out_levels_are_played_in_one_turn_and_in_many():
+    for module in ("reasoning_gym", "mazelib", "gymnasium"):
+        pytest.importorskip(module)
     script, _ = full_wmact()
-    script.train_rows_kwargs["count"] = 2
+    assert script.train_rows_kwargs == {"environments": {"sokoban": 4000}, "seed": 0}
+    script.train_rows_kwargs = {"environments": {"sokoban": 2}, "seed": 0}
     for arguments in script.eval_rows_kwargs.values():
-        assert arguments["count"] == 256
-        arguments["count"] = 2
-    assert len(train._rows(script, None, "train")) == 2
+        (options,) = arguments["environments"].values()
+        assert (options["count"], options["held_out"]) == (256, True)
+        options["count"] = 2
+    trained = train._rows(script, None, "train")
+    assert trained["environment"] == ["sokoban"] * 2
     sets = train._rows(script, None, "eval")
-    assert sets["multi"]["board"] == sets["single"]["board"]
-    assert "max_turns" not in sets["multi"].column_names
-    assert sets["single"]["max_turns"] == [1, 1]
-    assert not set(sets["multi"]["board"]) & set(train._rows(script, None, "train")["board"])
+    levels = {"sokoban": "standard", "sokoban_hard-1": "hard-1", "sokoban_hard-2": "hard-2", "maze": "standard"}
+    levels |= {"maze_hard-1": "hard-1", "taxi_256_over_60": "standard"}
+    assert set(sets) == {f"{name}{end}" for name in levels for end in ("", "_single")}
+    worlds = train._environment(script.environment, script.episode_reward, script.protocol)
+    for name, level in levels.items():
+        many, single = sets[name], sets[f"{name}_single"]
+        world = name.partition("_")[0]
+        column = "state" if world == "taxi" else "board"
+        assert many[column] == single[column]
+        assert many["environment"] == [world] * 2
+        assert many["level"] == [level] * 2
+        assert "max_turns" not in many.column_names
+        assert single["max_turns"] == [1, 1]
+        environment = worlds[world]()
+        assert "<action>" in environment.reset(**single[0])
+        assert environment.max_turns == 1
+        assert not set(map(str, many[column])) & set(map(str, trained["board"]))
 
 
 @GET_REWARD

@@ -158,7 +158,7 @@ def test_other_settings_and_a_run_without_a_budget_are_told(tmp_path, caplog):
 
 
 def test_the_reward_of_an_environment_is_what_the_trainer_trains_on():
-    trainer = walker(TurnBudget(**TURN_BUDGET), environment=rewarded(Walk, step_penalty=0.1), max_steps=1)
+    trainer = walker(TurnBudget(**TURN_BUDGET), environment=rewarded(Walk, turn_penalty=0.1), max_steps=1)
     trainer.train()
     taken = [2, 6, 4, 1]
     assert series(trainer, "reward") == pytest.approx([sum(turns % 2 - 0.1 * turns for turns in taken) / 4])

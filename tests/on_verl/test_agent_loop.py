@@ -460,8 +460,8 @@ def test_the_budgets_of_both_hosts(tokenizers):
         ({"rescale": True}, ["U", "R"], 0.5),
         ({"rescale": True}, ["x", "U", "U", "R"], 0.15),  # one of four, less 0.1 for the one that is none
         ({"rescale": False}, ["x", "U", "R"], 0.9),
-        ({"rescale": True}, ["U"], 0.0),
-        ({"rescale": False, "step_penalty": 0.1}, ["U", "R"], 0.8),
+        ({"rescale": True}, ["U"], -0.1),  # it gives up: an answer without an action
+        ({"rescale": False, "action_penalty": 0.1}, ["U", "R"], 0.8),
         (None, ["x", "U", "R"], 1.0),
     ],
 )

@@ -102,7 +102,8 @@ def test_wmacts_budget_reaches_the_next_rollout(folder):
         most = range(math.ceil(mean), int(before) + 1)  # the maximum is not logged
         assert after in {max(1, min(before, math.ceil((mean + longest) / 2))) for longest in most}
     rewards, successes = run.series("critic/rewards/mean"), run.series("wm/env/success")
-    assert all(0 < reward <= success for reward, success in zip(rewards, successes, strict=True))
-    assert sum(rewards) < sum(successes)  # a reward is a success, less the share of moves that did nothing
+    # a reward is a success, less the share of moves that did nothing, and less a tenth where an answer was none
+    assert all(-0.1 <= reward <= success for reward, success in zip(rewards, successes, strict=True))
+    assert sum(rewards) < sum(successes)
     assert run.series("echo/nll")[-1] < run.series("echo/nll")[0]
     check_rollouts_are_on_policy(run)

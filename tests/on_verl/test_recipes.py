@@ -19,7 +19,6 @@ from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils import config as verl_config
 from verl.utils.config import omega_conf_to_dataclass
 
-from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.kit.protocol import missing_columns
 from wm_plugin.registry import import_object
@@ -145,6 +144,8 @@ def test_the_critic_is_updated_twelve_times_a_policy_update(name):
     prompts, actor, critic = config.data.train_batch_size, config.actor_rollout_ref.actor, config.critic
     assert prompts // actor.ppo_mini_batch_size * actor.ppo_epochs == 1
     assert prompts // critic.ppo_mini_batch_size * critic.ppo_epochs == 12
+    fewest = min(passes for passes in range(1, 13) if 12 % passes == 0 and prompts % (12 // passes) == 0)
+    assert critic.ppo_epochs == fewest == 3
 
 
 @pytest.mark.parametrize("name", WMACT)
@@ -173,6 +174,7 @@ def test_wmacts_constants(name):
     longest = config.data.max_prompt_length + config.data.max_response_length
     assert actor.ppo_max_token_len_per_gpu >= longest
     assert (rollout.val_kwargs.n, rollout.val_kwargs.do_sample) == (8, True)
+    assert (config.wm.protocol, config.wm.max_turn_tokens) == ("tags", 12288)
     if "ppo" in name:
         critic = config.critic
         assert (critic.optim.lr, critic.optim.lr_warmup_steps, config.trainer.critic_warmup) == (5e-6, 50, 0)
@@ -230,25 +232,18 @@ def test_the_script_writes_data_that_the_environment_takes_and_passes_arguments_
     validation = config.data.val_files
     assert set(data) == {config.data.train_files, *([validation] if isinstance(validation, str) else validation)}
     sources = {}
+    wm = read_config(config)
     for path, call in data.items():
-        arguments = one_row(json.loads(call[call.index("--kwargs") + 1]))
-        rows = import_object(call[call.index("--rows") + 1], field="rows")(**arguments)
-        assert not missing_columns(read_config(config).environment_of(rows[0]), rows[0])
+        arguments = json.loads(call[call.index("--kwargs") + 1])
+        rows = import_object(call[call.index("--rows") + 1], field="rows")(**one_row(arguments))
+        assert not missing_columns(wm.environment_of(rows[0]), rows[0])
         if "--data-source" in call:
-            sources[path] = call[call.index("--data-source") + 1], rows[0].get("max_turns")
+            sources[path] = call[call.index("--data-source") + 1], arguments, rows[0]
     if "forth" in name:
-        folder, turns = ("tiny_verl", 4) if name.endswith("tiny") else ("forth", 200)
-        worlds = ("grid",) if name.endswith("tiny") else ("docs", "wordle", "sql")
-        forth = f"runs/{folder}/{'forth_test' if name.endswith('tiny') else 'test_200'}.parquet"
-        assert sources.pop(forth) == ("forth", turns)
-        assert sources.pop(config.data.train_files)[0] == ("worlds" if name.endswith("tiny") else "forth")
-        assert {source for source, _ in sources.values()} == set(worlds)
+        check_forths_sets(sources, config, tiny=name.endswith("tiny"))
     elif sources:
-        assert sources == {
-            "runs/sokoban/train.parquet": ("sokoban", None),
-            "runs/sokoban/test.parquet": ("sokoban", None),
-            "runs/sokoban/test_single.parquet": ("sokoban_single", 1),
-        }
+        check_wmacts_sets(sources)
+        read_by_verl(sources, wm, tmp_path)
 
 
 def one_row(arguments):
@@ -259,6 +254,53 @@ def one_row(arguments):
     return arguments | {
         "environments": {world: 1 if isinstance(rows, int) else {**rows, "count": 1} for world, rows in worlds}
     }
+
+
+def check_forths_sets(sources, config, *, tiny):
+    folder, turns = ("tiny_verl", 4) if tiny else ("forth", 200)
+    worlds = ("grid",) if tiny else ("docs", "wordle", "sql")
+    source, _, row = sources.pop(f"runs/{folder}/{'forth_test' if tiny else 'test_200'}.parquet")
+    assert (source, row["max_turns"]) == ("forth", turns)
+    assert sources.pop(config.data.train_files)[0] == ("worlds" if tiny else "forth")
+    assert {source for source, _, _ in sources.values()} == set(worlds)
+
+
+def check_wmacts_sets(sources):
+    """Every level of the paper, each of 256 held-out rows, in many turns and in one."""
+    sets = {
+        Path(path).stem: (arguments, row)
+        for path, (source, arguments, row) in sources.items()
+        if Path(path).stem == source
+    }
+    assert len(sets) == len(sources)
+    arguments, row = sets.pop("train")
+    assert arguments == {"environments": {"sokoban": {"count": 10000}}, "seed": 0}
+    assert row["environment"] == "sokoban"
+    levels = {"sokoban": "standard", "sokoban_hard-1": "hard-1", "sokoban_hard-2": "hard-2", "maze": "standard"}
+    levels |= {"maze_hard-1": "hard-1", "taxi_256_over_60": "standard"}
+    assert set(sets) == {f"{name}{end}" for name in levels for end in ("", "_single")}
+    for name, level in levels.items():
+        (arguments, row), (_, single) = sets[name], sets[f"{name}_single"]
+        (options,) = arguments["environments"].values()
+        assert (options["count"], options["held_out"], arguments["seed"]) == (256, True, 1)
+        assert (row["environment"], row["level"]) == (name.partition("_")[0], level)
+        assert "max_turns" not in row
+        assert single == row | {"max_turns": 1, "prompt": single["prompt"]}  # the same level in one turn
+
+
+def read_by_verl(sources, wm, folder):
+    """verl reads all files at once; each row begins an episode of its world, with its own number of turns."""
+    paths = []
+    for source, _, row in sources.values():
+        paths.append(str(folder / f"{source}.parquet"))
+        write(verl_rows([row], source), Path(paths[-1]))
+    whole = datasets.concatenate_datasets([datasets.load_dataset("parquet", data_files=p)["train"] for p in paths])
+    assert whole["data_source"] == [source for source, _, _ in sources.values()]
+    for row in whole:
+        columns = {name: value for name, value in row["extra_info"].items() if value is not None}
+        environment = wm.environment_of(columns)()
+        assert "<action>" in environment.reset(**columns)
+        assert environment.max_turns == (1 if row["data_source"].endswith("_single") else 30)
 
 
 @pytest.mark.parametrize("kind", ["all", "code"])
@@ -310,24 +352,3 @@ def test_verl_reads_files_of_several_worlds(tmp_path):
         assert not missing_columns(
             environment, [name for name, value in row["extra_info"].items() if value is not None]
         )
-
-
-def test_verl_reads_files_of_rows_in_one_turn_and_in_many(tmp_path):
-    """The same boards twice, each with its own source and its own number of turns: verl scores them apart."""
-    pytest.importorskip("reasoning_gym")
-    paths = []
-    for source, more in (("sokoban", {}), ("sokoban_single", {"max_turns": 1})):
-        paths.append(str(tmp_path / f"{source}.parquet"))
-        rows = import_object("wm_plugin.environments.sokoban:dataset_rows", field="rows")(
-            count=2, held_out=True, **more
-        )
-        write(verl_rows(rows, source), Path(paths[-1]))
-    whole = datasets.concatenate_datasets([datasets.load_dataset("parquet", data_files=p)["train"] for p in paths])
-    assert whole["data_source"] == ["sokoban"] * 2 + ["sokoban_single"] * 2
-    turns = []
-    for row in whole:
-        environment = ENVIRONMENTS.get("sokoban")()
-        environment.reset(**row["extra_info"])
-        turns.append(environment.max_turns)
-    assert turns == [30, 30, 1, 1]
-    assert [row["board"] for row in whole["extra_info"]] == [row["board"] for row in whole["extra_info"]][:2] * 2

@@ -24,7 +24,11 @@ def test_penalties():
     counts = {"actions": [4, 4, 0], "effective": [3, 4, 0], "invalid": [2, 0, 0]}
     assert EpisodeReward()([1, 1, 1], **counts) == pytest.approx([0.65, 1, 0])
     assert EpisodeReward(rescale=False, format_penalty=0.0)([1, 1, 0], **counts) == [1, 1, 0]
-    assert EpisodeReward(rescale=False, step_penalty=0.1)([1, 1, 0], **counts) == pytest.approx([0.5, 0.6, 0])
+    assert EpisodeReward(rescale=False, action_penalty=0.1)([1, 1, 0], **counts) == pytest.approx([0.5, 0.6, 0])
+    two = EpisodeReward(rescale=False, turn_penalty=0.1, action_penalty=0.01, format_penalty=0)
+    assert two([1, 1, 0], **counts, turns=[1, 3, 2]) == pytest.approx([0.86, 0.66, -0.2])
+    with pytest.raises(UserError, match="turn_penalty is set, and the turns of the episodes are not known"):
+        two([1, 1, 0], **counts)
 
 
 def test_figures_of_the_last_call():
@@ -38,8 +42,9 @@ def test_figures_of_the_last_call():
 
 @pytest.mark.parametrize("value", [-0.1, True, "0.1", float("nan")])
 def test_a_penalty_that_is_none(value):
-    with pytest.raises(UserError, match="step_penalty is"):
-        EpisodeReward(step_penalty=value)
+    for name in ("format_penalty", "turn_penalty", "action_penalty"):
+        with pytest.raises(UserError, match=f"{name} is"):
+            EpisodeReward(**{name: value})
 
 
 def test_the_terminal_reward_reaches_every_turn():

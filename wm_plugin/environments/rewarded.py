@@ -5,6 +5,10 @@ Both hosts ask an environment for its reward, so one class serves both:
     environment_factory=rewarded(MazeEnvironment, rescale=True)                                       # TRL
     episode_reward: {rescale: true, format_penalty: 0.1}                                              # a file for wm train
     wm.environment=maze 'wm.episode_reward={rescale: true, format_penalty: 0.1}'                      # verl
+
+An answer from which no action reached a world that waited for one (plain text, a call that cannot be parsed or of no tool, an
+answer that was cut) is seen by the host alone, which notes it (`note_unanswered`). It counts as a turn of one invalid action: not
+to answer in the form that is asked for never costs less than a wrong action.
 """
 
 import inspect
@@ -17,6 +21,19 @@ from wm_plugin.errors import UserError, nearest
 from wm_plugin.rewards.episode import EpisodeReward
 
 COUNTS = ("actions", "effective")  # required in an environment's `metrics`
+_UNANSWERED = "_wm_unanswered"  # answers without an action, of an episode
+
+
+def note_unanswered(environment: Any, answers: int) -> None:
+    """Tell an environment's reward how many answers of its episode had no action, before it is asked for. Of other environments,
+    nothing is kept."""
+    if hasattr(type(environment), _UNANSWERED):
+        setattr(environment, _UNANSWERED, answers)
+
+
+def is_waiting(environment: Any) -> bool:
+    """Whether an environment says that its episode is not over. One that says nothing about it may be left at any time."""
+    return getattr(environment, "over", None) is False
 
 
 def rewarded(environment: type, **settings: Any) -> type:
@@ -29,7 +46,7 @@ def rewarded(environment: type, **settings: Any) -> type:
 
     Raises:
         UserError: there is no such setting, its value does not fit, or the environment has no `get_reward`; in an episode:
-            `metrics` lacks a count.
+            `metrics` lacks a count, or a setting needs `turns` and there are none.
     """
     names = [field.name for field in fields(EpisodeReward) if field.init]
     for name in settings:
@@ -49,16 +66,17 @@ def _rewarded(environment: Any, settings: tuple[tuple[str, Any], ...]) -> type:
 
     def score(self: Any, outcome: float) -> float:
         counts: Mapping[str, float] = self.metrics
+        unanswered = getattr(self, _UNANSWERED)
         if missing := [name for name in COUNTS if name not in counts]:
             raise UserError(
                 f"{environment.__name__}.metrics has no {' and no '.join(missing)}: WMAct's reward counts them"
             )
         (rescaled,) = reward(
             [float(outcome)],
-            actions=[int(counts["actions"])],
+            actions=[int(counts["actions"]) + unanswered],
             effective=[int(counts["effective"])],
-            invalid=[int(counts.get("invalid", 0))],
-            turns=[int(getattr(self, "turns", 1))],
+            invalid=[int(counts.get("invalid", 0)) + unanswered],
+            turns=[int(self.turns) + unanswered] if hasattr(self, "turns") else None,
         )
         return rescaled
 
@@ -73,4 +91,5 @@ def _rewarded(environment: Any, settings: tuple[tuple[str, Any], ...]) -> type:
     subclass = AsyncRewarded if inspect.iscoroutinefunction(environment.get_reward) else Rewarded
     for name in ("__name__", "__qualname__", "__module__", "__doc__"):
         setattr(subclass, name, getattr(environment, name))
+    setattr(subclass, _UNANSWERED, 0)
     return subclass

@@ -26,7 +26,7 @@ ACTIONS = (*(f"{verb} {direction}" for verb in ("move", "push") for direction in
 INSTRUCTION = """You are in a warehouse and push boxes: bring each one onto a goal, in {turns}.
 Map: # wall, . floor, P you, B box, G goal, * box on a goal, + you on a goal. The mark after the map is > while it is your turn
 and ! when the episode is over.
-Call act with one action or several, separated by semicolons; it runs them in order and shows the map after the last. An action
+A turn takes one action or several, separated by semicolons; they are run in order, and the map after the last is shown. An action
 is a verb and a direction (up, down, left, right):
 move goes to a free cell and never shifts a box;
 push shifts the box beside you one cell on, where that cell is free, and takes you to where the box was.

@@ -28,8 +28,8 @@ INSTRUCTION = """You drive a taxi: fetch the passenger and bring them to their d
 Map: T taxi, P waiting passenger, D destination, R G Y B places where nobody waits; | is a wall between two cells, : is none.
 T/P: the taxi is beside the passenger, who has not got in. T(P): the passenger is in the taxi. T/D and T(P)/D: the same at the
 destination. T/P/D: the passenger has arrived. The mark after the map is > while it is your turn and ! when the episode is over.
-Call act with one action or several, separated by semicolons; it runs them in order and shows the map after the last. There is
-move up, move down, move left, move right, pickup and dropoff.
+A turn takes one action or several, separated by semicolons; they are run in order, and the map after the last is shown. There
+is move up, move down, move left, move right, pickup and dropoff.
 A wall or the border stops a move. pickup is only valid at T/P, and dropoff only at T(P)/D; anywhere else they change nothing
 and count as invalid.
 
@@ -133,20 +133,29 @@ def draw(state: int) -> str:
 
 
 def dataset_rows(
-    count: int, seed: int = 0, held_out: bool = False, level: str = "standard", max_turns: int = MAX_TURNS
+    count: int,
+    seed: int = 0,
+    held_out: bool = False,
+    level: str = "standard",
+    max_turns: int = MAX_TURNS,
+    repeat: bool = False,
 ) -> list[dict[str, Any]]:
     """Rows for a trainer: the prompt explains the task, and `reset` appends the first observation to it.
 
     With `max_turns` 1 the whole plan is one turn: WMAct's EntirePlan in training, and its single-turn score in evaluation.
 
-    There are 240 start states to train on, shuffled and repeated as often as `count` needs, and 60 held out, each once. There
-    is one level.
+    The taxi has 300 start states in all, too few for the paper's 256 held-out ones beside those to train on. Here 240 are
+    trained on, shuffled and repeated as often as `count` needs, and 60 are held out, each once. With `repeat` these are repeated
+    too: 256 rows are then 256 evaluations over 60 states, to be named so (`taxi_256_over_60` in the recipes). There is one level.
     """
     check_level(level, LEVELS, "taxi")
     by_hash = sorted(start_states(), key=lambda state: zlib.crc32(str(state).encode()))
     states = by_hash[:HELD_OUT] if held_out else by_hash[HELD_OUT:]
-    if held_out and count > HELD_OUT:
-        raise UserError(f"The taxi has {HELD_OUT} held-out start states; write a count up to that, not {count}")
+    if held_out and count > HELD_OUT and not repeat:
+        raise UserError(
+            f"The taxi has {HELD_OUT} held-out start states; write a count up to that, not {count}, or repeat=true for "
+            f"{count} evaluations over {HELD_OUT} states"
+        )
     rng = random.Random(seed * 2 + held_out)
     picks: list[int] = []
     while len(picks) < count:

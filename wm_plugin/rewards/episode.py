@@ -1,10 +1,10 @@
 """Rewards of whole episodes: the outcome, and how the agent reached it (WMAct).
 
-    R = R_outcome · N_effective / N − format penalty − step penalty · N            WMAct, equation 4, and its ablation
+    R = R_outcome · N_effective / N − format penalty − turn penalty · T − action penalty · N       WMAct, equation 4
     R_t = γ^(T−1−t) · R                                                            the terminal reward, at turn t
 
-N is the number of actions of an episode; an action is effective when it changes the state. Choices that the paper leaves open are
-named where they are made.
+N is the number of actions of an episode and T that of its turns; an action is effective when it changes the state. The paper's
+step penalty, a row of its ablation, is the turn penalty here. Choices that the paper leaves open are named where they are made.
 """
 
 import math
@@ -65,7 +65,8 @@ class EpisodeReward:
         rescale: multiply the outcome by the share of effective actions.
         format_penalty: subtracted once from an episode with an invalid action. The paper calls it small without a number. Once,
             because a penalty for each action would outweigh the outcome of a long episode.
-        step_penalty: subtracted for each action. The paper's ablation has 0.1.
+        turn_penalty: subtracted for each turn. The paper's ablation has 0.1.
+        action_penalty: subtracted for each action; ours. A tenth an action is more than a solution of ten actions can earn.
         gamma: an episode of T turns gets γ^(T−1) · R, the value of `discounted` at its first turn; 1 in the paper. Discounting by
             the algorithm itself, such as GAE's per token, comes on top.
 
@@ -79,12 +80,13 @@ class EpisodeReward:
 
     rescale: bool = True
     format_penalty: float = 0.1
-    step_penalty: float = 0.0
+    turn_penalty: float = 0.0
+    action_penalty: float = 0.0
     gamma: float = 1.0
     figures: dict[str, float] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        for name in ("format_penalty", "step_penalty"):
+        for name in ("format_penalty", "turn_penalty", "action_penalty"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
                 raise UserError(f"{name} is {value!r}; write the amount to subtract, a number >= 0")
@@ -109,20 +111,24 @@ class EpisodeReward:
             actions: number of all actions per episode, including no-ops and invalid ones.
             effective: number of actions that changed the state, per episode.
             invalid: number of actions that the world refused, per episode; None means none.
-            turns: T of each episode, needed if γ < 1. An episode without turns is not discounted.
+            turns: T of each episode, needed for a turn penalty and if γ < 1. An episode without turns is not discounted.
 
         Raises:
-            UserError: the lengths differ, the counts contradict each other, or γ < 1 and `turns` is missing.
+            UserError: the lengths differ, the counts contradict each other, or `turns` is missing and needed.
         """
         invalid = [0] * len(outcomes) if invalid is None else invalid
-        if turns is None and self.gamma < 1:
-            raise UserError("gamma is below 1, and the turns of the episodes are not known")
-        turns = [1] * len(outcomes) if turns is None else turns
+        if turns is None and (self.gamma < 1 or self.turn_penalty):
+            reason = "gamma is below 1" if self.gamma < 1 else "turn_penalty is set"
+            raise UserError(f"{reason}, and the turns of the episodes are not known")
+        turns = [1] * len(outcomes) if turns is None else turns  # of which nothing depends then
         _same_length(outcomes=outcomes, actions=actions, effective=effective, invalid=invalid, turns=turns)
         rescaled = rescale_by_effective_actions(outcomes, effective, actions)
         rewards = [
-            (scaled if self.rescale else outcome) - (self.format_penalty if wrong else 0.0) - self.step_penalty * total
-            for scaled, outcome, wrong, total in zip(rescaled, outcomes, invalid, actions, strict=True)
+            (scaled if self.rescale else outcome)
+            - (self.format_penalty if wrong else 0.0)
+            - self.turn_penalty * length
+            - self.action_penalty * total
+            for scaled, outcome, wrong, length, total in zip(rescaled, outcomes, invalid, turns, actions, strict=True)
         ]
         first = [reward * self.gamma ** max(count - 1, 0) for reward, count in zip(rewards, turns, strict=True)]
         count = max(len(outcomes), 1)

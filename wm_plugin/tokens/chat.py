@@ -22,12 +22,18 @@ class Chat:
         tokenizer: a fast transformers tokenizer, or anything with its `__call__`, `apply_chat_template` and `eos_token_id`.
         chat_template: used instead of the tokenizer's own.
         chat_template_kwargs: passed to every rendering.
+        reminder: None: results are a tool's messages. A text: they are the user's, each with this text after it.
     """
 
     def __init__(
-        self, tokenizer: Any, chat_template: str | None = None, chat_template_kwargs: Mapping[str, Any] | None = None
+        self,
+        tokenizer: Any,
+        chat_template: str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        reminder: str | None = None,
     ) -> None:
         self.tokenizer = tokenizer
+        self._reminder = reminder
         self._template = chat_template
         self._kwargs = dict(chat_template_kwargs or {})
 
@@ -63,7 +69,12 @@ class Chat:
 
     def render_results(self, tools: Sequence[str], contents: Sequence[str]) -> str:
         """The made-up conversation, which ends in the results of calls of `tools` and the header of the next turn."""
-        return self.render([*_calls(tools[0]), *_results(tools, contents)], add_generation_prompt=True)
+        results = _results(tools, contents) if self._reminder is None else users(contents, self._reminder)
+        return self.render([*self._before(tools[0]), *results], add_generation_prompt=True)
+
+    def _before(self, tool: str) -> list[Message]:
+        # without an answer of the policy where its calls are plain text: some templates write the last answer differently
+        return _calls(tool) if self._reminder is None else _calls(tool)[:1]
 
     def result_ids(self, tools: Sequence[str], contents: Sequence[str]) -> list[int]:
         """The tokens that TRL appends to a completion for the results of one turn's calls.
@@ -71,7 +82,7 @@ class Chat:
         Raises:
             SpanError: the template writes a call differently once its result follows, so that no tokens can be told apart.
         """
-        texts = [self.render(_calls(tools[0])), self.render_results(tools, contents)]
+        texts = [self.render(self._before(tools[0])), self.render_results(tools, contents)]
         before, after = (ids for ids, _ in self.encode(texts))
         eos = self.tokenizer.eos_token_id
         if eos in before:  # what a template writes after the end of a turn was not sampled: it belongs to the results
@@ -85,11 +96,19 @@ class Chat:
 
 
 def make_locator(
-    tokenizer: Any, chat_template: str | None = None, chat_template_kwargs: Mapping[str, Any] | None = None
+    tokenizer: Any,
+    chat_template: str | None = None,
+    chat_template_kwargs: Mapping[str, Any] | None = None,
+    reminder: str | None = None,
 ) -> ContentLocator:
     """Finds the content of tool results among the tokens that `tokenizer` and its chat template make of them."""
-    chat = Chat(tokenizer, chat_template, chat_template_kwargs)
+    chat = Chat(tokenizer, chat_template, chat_template_kwargs, reminder)
     return ContentLocator(chat.encode, chat.render_results)
+
+
+def users(contents: Sequence[str], reminder: str) -> list[Message]:
+    """Results as the user's messages, each with the reminder after it."""
+    return [{"role": "user", "content": text + reminder} for text in contents]
 
 
 def plain_messages(messages: Sequence[Message]) -> list[Message]:

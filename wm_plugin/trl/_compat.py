@@ -1,5 +1,6 @@
 """Where releases of TRL and its libraries differ, a name each. Each says which of our floors ends it."""
 
+from collections.abc import Callable
 from typing import Any
 
 import accelerate
@@ -37,6 +38,20 @@ def the_environment(trainer: Any) -> Any:
     if trainer.environment_factories and not trainer._multi_environment:
         return trainer._environment_pool[None][0]
     return None
+
+
+def all_environments(trainer: Any) -> list[Any]:
+    """An instance of each environment of a trainer. Ends with trl >= 1.8."""
+    if installed() < ENVIRONMENT_POOLS:
+        return list((trainer.environments or [])[:1])
+    return [pool[0] for pool in trainer._environment_pool.values()] if trainer.environment_factories else []
+
+
+def answer_in_text(trainer: Any, reader: Callable[..., Any], **settings: Any) -> None:
+    """Read answers with `reader(tokenizer, **settings)`, and leave the tools of environments, which are called all the same, out
+    of prompts. Needs trl >= 1.8."""
+    trainer._tokenizer = reader(trainer._tokenizer, **settings)
+    trainer._env_tools = {name: [] for name in trainer._env_tools}
 
 
 def ranks_that_share_a_batch(accelerator: Any) -> int:

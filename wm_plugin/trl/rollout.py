@@ -5,13 +5,16 @@ consecutive tool messages, each of which names its tool; parallel calls share a 
 """
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import Enum
 from typing import Any, NamedTuple
 
 import torch
 
+from wm_plugin.environments.kit.protocol import tool_methods
+from wm_plugin.environments.rewarded import is_waiting
 from wm_plugin.objectives.echo import EchoConfig
 from wm_plugin.objectives.weigh import origins_of_tokens
 from wm_plugin.tokens.message import Message
@@ -63,6 +66,14 @@ def parsing_within_bounds(processor: Any) -> Iterator[None]:
         del tokenizer.parse_response
 
 
+class Outcome(Enum):
+    """What became of a call of a tool that there is."""
+
+    REACHED = "reached"  # the tool answered
+    REFUSED = "refused"  # it raised, and the environment says that it was still waiting for an action
+    LATE = "late"  # it raised otherwise
+
+
 class CallRecorder:
     """Remembers which tool calls raised.
 
@@ -73,13 +84,18 @@ class CallRecorder:
     def __init__(self) -> None:
         self._raised: Counter[tuple[int, str, str]] = Counter()  # (row, tool, text) -> times
         self._known: dict[int, set[str]] = {}
+        self.outcomes: dict[int, list[Outcome]] = {}  # of each row's calls of tools that there are, turn after turn
 
-    def wrap(self, dicts: Sequence[Mapping[str, Callable]]) -> list[dict[str, Callable]]:
-        """The host's {name: tool} of each row, with every tool watched."""
+    def wrap(
+        self, dicts: Sequence[Mapping[str, Callable]], environments: Sequence[Any] = ()
+    ) -> list[dict[str, Callable]]:
+        """The host's {name: tool} of each row, with every tool watched; `environments` are the rows', if there are any."""
         wrapped = []
         for row, tools in enumerate(dicts):
             self._known.setdefault(row, set()).update(tools)
-            wrapped.append({name: self._watch(row, name, tool) for name, tool in tools.items()})
+            self.outcomes.setdefault(row, [])
+            environment = environments[row] if environments else None
+            wrapped.append({name: self._watch(row, name, tool, environment) for name, tool in tools.items()})
         return wrapped
 
     def failed(self, row: int, message: Message) -> bool:
@@ -90,24 +106,33 @@ class CallRecorder:
             return True
         return row in self._known and message["name"] not in self._known[row]
 
-    def _watch(self, row: int, name: str, tool: Callable) -> Callable:
-        def note(error: Exception) -> None:
-            self._raised[row, name, str({"error": str(error)})] += 1
+    def _watch(self, row: int, name: str, tool: Callable, environment: Any) -> Callable:
+        outcomes = self.outcomes[row]
 
-        async def watched(result: Any) -> Any:
+        def note(error: Exception, waited: bool) -> None:
+            self._raised[row, name, str({"error": str(error)})] += 1
+            outcomes.append(Outcome.REFUSED if waited else Outcome.LATE)
+
+        async def watched(result: Any, waited: bool) -> Any:
             try:
-                return await result
+                awaited = await result
             except Exception as error:
-                note(error)
+                note(error, waited)
                 raise
+            outcomes.append(Outcome.REACHED)
+            return awaited
 
         def call(*args: Any, **kwargs: Any) -> Any:
+            waited = is_waiting(environment)
             try:
                 result = tool(*args, **kwargs)
             except Exception as error:
-                note(error)
+                note(error, waited)
                 raise
-            return watched(result) if asyncio.iscoroutine(result) else result
+            if asyncio.iscoroutine(result):
+                return watched(result, waited)
+            outcomes.append(Outcome.REACHED)
+            return result
 
         return call
 
@@ -117,6 +142,28 @@ def called(completion: Any) -> list[str]:
     messages = completion if isinstance(completion, list) else []
     calls = (call for message in messages for call in message.get("tool_calls") or ())
     return [str(call["function"]["name"]) for call in calls]
+
+
+def unanswered(completion: Any, environment: Any, outcomes: Sequence[Outcome], limit: int) -> int:
+    """How many answers of an episode brought no action to the environment, though it waited for one.
+
+    Args:
+        outcomes: of the calls of its tools, in the order of turns.
+        limit: turns with calls that the host runs; the answer after them is the last one.
+    """
+    messages = completion if isinstance(completion, list) else []
+    tools, waits, left = tool_methods(environment), is_waiting(environment), deque(outcomes)
+    count = 0
+    for _, results in _tool_groups(messages):
+        own = [left.popleft() for message in results if message["name"] in tools and left]
+        # of calls of no tool alone it is only known later whether the environment waited
+        waited = Outcome.REFUSED in own if own else waits or any(later is not Outcome.LATE for later in left)
+        count += waited and Outcome.REACHED not in own
+    if Outcome.REFUSED in left and Outcome.REACHED not in left:  # their results were too long, and dropped
+        count += 1
+    turns = sum(message["role"] == "assistant" for message in messages)
+    silent = bool(messages) and messages[-1]["role"] == "assistant" and not messages[-1].get("tool_calls")
+    return count + (silent and waits and turns <= limit)
 
 
 class _Place(NamedTuple):

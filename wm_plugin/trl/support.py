@@ -14,6 +14,7 @@ from trl import GRPOTrainer
 
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.kit.protocol import missing_columns
+from wm_plugin.environments.tags import takes_tags
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.runtime import hooks
@@ -191,6 +192,24 @@ def check_turn_budget(trainer: Any, argument: TurnBudget | None) -> TurnBudget |
     if not _compat.has_environments(trainer):
         raise UserError("turn_budget counts turns in an environment, and there is none; give an environment_factory")
     return budget
+
+
+def check_tags(trainer: Any) -> bool:
+    """Whether a run's environments take WMAct's text protocol.
+
+    Raises:
+        UserError: some do and others do not, or this TRL shows tools in prompts whatever we do.
+    """
+    kinds = {takes_tags(environment) for environment in _compat.all_environments(trainer)}
+    if True not in kinds:
+        return False
+    if len(kinds) > 1:
+        raise UserError("some environments take actions by tags and others by tools: put all of them in tags, or none")
+    if _compat.installed() < _compat.ENVIRONMENT_POOLS:
+        raise UserError(
+            f"protocol: tags needs trl>={_compat.ENVIRONMENT_POOLS}, and trl {trl.__version__} is installed"
+        )
+    return True
 
 
 def _check_columns(trainer: Any) -> None:

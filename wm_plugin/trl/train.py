@@ -20,6 +20,7 @@ from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser, g
 
 from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.environments.rewarded import rewarded
+from wm_plugin.environments.tags import PROTOCOLS, in_tags
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.registry import import_object
 from wm_plugin.tokens.tokenizer import is_missing_folder
@@ -48,7 +49,14 @@ class WorldModelScriptArguments(ScriptArguments):
         default=None,
         metadata={
             "help": "WMAct's reward of the environment's episodes, instead of the environment's own: {rescale: true, "
-            "format_penalty: 0.1, step_penalty: 0.0, gamma: 1.0}, or some of these; as a flag JSON."
+            "format_penalty: 0.1, turn_penalty: 0.0, action_penalty: 0.0, gamma: 1.0}, or some of these; as a flag JSON."
+        },
+    )
+    protocol: str = field(
+        default="tools",
+        metadata={
+            "help": "How the policy acts in an environment: tools, by calls in the model's own format; or tags, WMAct's "
+            "<think>…</think><action>a; b</action>, with no tools in the prompt and observations as the user's."
         },
     )
     tools: list[str] | None = field(default=None, metadata={"help": "Dotted paths of tool functions."})
@@ -122,7 +130,7 @@ def build(arguments: list[str]) -> tuple[WorldModelGRPOTrainer, Any]:
         raise UserError("model_name_or_path is missing; write a path or a model id")
     if is_missing_folder(model.model_name_or_path):
         raise UserError(f"model_name_or_path is {model.model_name_or_path!r}: there is no such folder")
-    environment = _environment(script.environment, script.episode_reward)
+    environment = _environment(script.environment, script.episode_reward, script.protocol)
     reward_funcs = [import_object(path, field="reward_funcs") for path in script.reward_funcs or []]
     reward_funcs += reward_functions(_blocks(script.rewards or []))
     config.model_init_kwargs = {
@@ -269,8 +277,12 @@ def _raise_user_error(message: str) -> Any:
     raise UserError(message)
 
 
-def _environment(value: Any, reward: Any = None) -> Any:
+def _environment(value: Any, reward: Any = None, protocol: str = PROTOCOLS[0]) -> Any:
+    if protocol not in PROTOCOLS:
+        raise UserError(f"protocol is {protocol!r}; write {' or '.join(PROTOCOLS)}")
     if value is None:
+        if protocol == "tags":
+            raise UserError("protocol is of actions in an environment, and there is no environment; name one")
         if reward is not None:
             raise UserError("episode_reward is of episodes in an environment, and there is no environment; name one")
         return None
@@ -278,7 +290,9 @@ def _environment(value: Any, reward: Any = None) -> Any:
 
     def load(path: str) -> type:
         environment: type = ENVIRONMENTS.get(path)
-        return environment if settings is None else rewarded(environment, **settings)
+        if settings is not None:
+            environment = rewarded(environment, **settings)
+        return in_tags(environment) if protocol == "tags" else environment
 
     if isinstance(value, str) and not value.startswith("{"):
         return load(value)

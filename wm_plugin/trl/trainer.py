@@ -22,18 +22,20 @@ from trl import GRPOTrainer
 
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.metrics import episode, summary
+from wm_plugin.environments.rewarded import note_unanswered
+from wm_plugin.environments.tags import REMINDER, TOOL, begins_to_think
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.echo import EchoConfig, count_tokens, echo_loss, within_bounds
 from wm_plugin.objectives.metrics import EchoMeter, learn_tools
 from wm_plugin.objectives.silence import Silence, Tally
 from wm_plugin.objectives.weigh import weigh, without_variance
-from wm_plugin.tokens.chat import make_locator
+from wm_plugin.tokens.chat import Chat, make_locator
 from wm_plugin.tokens.spans import SPAN_FIELD, ContentLocator, Ending, SpanError, ToolBlock, token_weights
-from wm_plugin.trl import support
+from wm_plugin.trl import _compat, support, tags
 from wm_plugin.trl.callbacks import EndCallback, TurnBudgetCallback
 from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.refill import Prompts, groups_to_sample, join, move, split
-from wm_plugin.trl.rollout import Rollouts, called, parsing_within_bounds
+from wm_plugin.trl.rollout import Rollouts, called, parsing_within_bounds, unanswered
 from wm_plugin.trl.window import Window
 
 logger = logging.getLogger(__name__)
@@ -73,6 +75,7 @@ class WorldModelMixin(_Host):
     ) -> None:
         support.check_trainer_class(self)
         self._wm: Any = None  # the EchoConfig; no override acts before the host is complete
+        self._wm_tags: Any = None  # how results are written in the protocol of tags
         self._wm_eval_set = ""  # before our figures in an evaluation: the name of its set of rows, if it has one
         super().__init__(*args, **kwargs)
         config = _resolve(world_model, self.args)
@@ -92,6 +95,8 @@ class WorldModelMixin(_Host):
             self.processing_class.pad_token_id,
             *(end_ids if isinstance(end_ids, list) else [end_ids]),
         }
+        if support.check_tags(self):
+            self._answer_in_tags()
         if config is None:
             return
         try:
@@ -119,6 +124,18 @@ class WorldModelMixin(_Host):
                 "world_model is given, but coeff is 0: figures are logged, nothing is trained on them; write coeff=0.05"
             )
         self.add_callback(EndCallback(self._end_of_training))
+
+    def _answer_in_tags(self) -> None:
+        template = self.processing_class, self.chat_template, self.chat_template_kwargs
+        self._wm_tags = Chat(*template, reminder=REMINDER)
+        asked = self.args.generation_kwargs or {}  # in the words of vLLM, or of transformers
+        _compat.answer_in_text(
+            self,
+            tags.reader,
+            thinking=begins_to_think(self._wm_tags.render_results((TOOL,), ("",))),
+            limit=asked.get("max_tokens", asked.get("max_new_tokens", self.max_completion_length)),
+            end_ids=self._wm_end_ids,
+        )
 
     # -- rollouts: a weight for every token ------------------------------------------------------------------------------------
 
@@ -154,19 +171,31 @@ class WorldModelMixin(_Host):
         return output
 
     def _tool_call_loop(self, *args: Any, **kwargs: Any) -> Any:
-        if self._wm is None or self._wm.include_errors:
+        if not self._wm_hooked or (not self.environments and (self._wm is None or self._wm.include_errors)):
             return super()._tool_call_loop(*args, **kwargs)
         tools = self._sync_tool_dicts, self._async_tool_dicts
-        calls = self._wm_rollouts.calls
-        self._sync_tool_dicts, self._async_tool_dicts = calls.wrap(tools[0]), calls.wrap(tools[1])
+        calls, worlds = self._wm_rollouts.calls, self.environments or ()
+        self._sync_tool_dicts, self._async_tool_dicts = calls.wrap(tools[0], worlds), calls.wrap(tools[1], worlds)
         try:
             return super()._tool_call_loop(*args, **kwargs)
         finally:
             self._sync_tool_dicts, self._async_tool_dicts = tools
 
+    def _get_tool_suffix_ids(self, tool_messages: list[dict[str, Any]]) -> list[int]:
+        if self._wm_tags is None:
+            suffix: list[int] = super()._get_tool_suffix_ids(tool_messages)
+            return suffix
+        names, contents = zip(*((message["name"], message["content"]) for message in tool_messages), strict=True)
+        ids: list[int] = self._wm_tags.result_ids(names, contents)
+        return ids
+
     def _calculate_rewards(
         self, inputs: list[dict[str, Any]], prompts: list, completions: list, completion_ids_list: list
     ) -> torch.Tensor:
+        if self._wm_hooked:
+            outcomes, limit = self._wm_rollouts.calls.outcomes, self.max_tool_calling_iterations
+            for row, (environment, completion) in enumerate(zip(self.environments or (), completions, strict=False)):
+                note_unanswered(environment, unanswered(completion, environment, outcomes.get(row, ()), limit))
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         if not self._wm_hooked:
             return rewards
@@ -295,10 +324,12 @@ class WorldModelMixin(_Host):
         self._wm_tools = learn_tools(self._wm_tools, gather_object(sorted(names)))
 
     def _make_locator(self) -> ContentLocator:
-        locator = make_locator(self.processing_class, self.chat_template, self.chat_template_kwargs)
+        reminder = None if self._wm_tags is None else REMINDER
+        locator = make_locator(self.processing_class, self.chat_template, self.chat_template_kwargs, reminder)
         if self.rollout_func is None:  # a template that cannot be followed must not surface after the first rollout
             names = [tool.__name__ for tool in self.tools]
-            for tools in {*((name,) for name in names), (names[0], names[-1])}:
+            pairs = {(names[0], names[-1])} if self._wm_tags is None else set()  # an answer with tags is one call
+            for tools in {*((name,) for name in names), *pairs}:
                 contents = tuple(f"result {index}" for index in range(len(tools)))
                 messages = [{"role": "tool", "name": n, "content": c} for n, c in zip(tools, contents, strict=True)]
                 locator.locate([ToolBlock(tools, contents, self._get_tool_suffix_ids(messages))])

@@ -1,24 +1,30 @@
 """verl's tool loop, with a record of which tokens the environment wrote, and with our environment classes as tools.
 
-The rollout itself is verl's: its parser, its tokens, its limits.
+The rollout itself is verl's: its parser, its tokens, its limits. With `wm.protocol` tags the parser is ours, and observations are
+the user's (see `wm_plugin.environments.tags`).
 """
 
 import asyncio
 import inspect
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from transformers.utils import get_json_schema
-from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
+from verl.experimental.agent_loop.tool_agent_loop import AgentState, ToolAgentLoop
+from verl.experimental.agent_loop.tool_parser import FunctionCall, ToolParser
 from verl.tools.function_tool import FunctionTool, normalize_function_tool_return
 from verl.tools.schemas import OpenAIFunctionToolSchema
 
 from wm_plugin.environments.kit.protocol import tool_methods, tool_names
 from wm_plugin.environments.kit.rows import turn_limit
 from wm_plugin.environments.metrics import episode
+from wm_plugin.environments.rewarded import is_waiting, note_unanswered
+from wm_plugin.environments.tags import PARAMETER, REMINDER, TOOL, actions_of, begins_to_think, takes_tags
 from wm_plugin.errors import UserError
+from wm_plugin.tokens.chat import users
 from wm_plugin.tokens.spans import Ending, Origin, SpanError, ending
 from wm_plugin.trajectories.turn_texts import categories
 from wm_plugin.untrusted import BoundsError, loads
@@ -26,6 +32,7 @@ from wm_plugin.verl.config import check_tool_names, read_config
 from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, ORIGINS, RESULTS, TOOLS
 from wm_plugin.verl.spans import Block, end_token_ids, locate, make_locator
 
+_OPENING = 16  # tokens in which a `<think>` at the end of a prompt is; a tokenizer of bytes takes 7
 _raised: ContextVar[list[bool]] = ContextVar("wm_raised")  # of the tool call that runs: filled when the tool raises
 
 if TYPE_CHECKING:
@@ -43,6 +50,7 @@ class WorldModelLoopMixin(_Host):
     """
 
     tools: dict[str, Any]
+    tool_schemas: list[dict[str, Any]] | None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -51,6 +59,7 @@ class WorldModelLoopMixin(_Host):
         self._wm_blocks: list[Block] = []
         self._wm_calls: list[str] = []  # names of the tools that were called
         self._wm_cut = 0  # results that verl cut
+        self._wm_unanswered = 0  # answers from which no action reached a world that waited
         self._wm_failed: dict[int, bool] = {}  # by the identity of a call that is being processed
         # (the message before, messages, merge result, mask) of the last messages that were appended
         self._wm_merged: Any = None
@@ -62,11 +71,15 @@ class WorldModelLoopMixin(_Host):
         if environment is None:
             return
         self._wm_environment = environment()
-        self.tools, self.tool_schemas = {}, []
+        self.tools, schemas = {}, []
         for name, method in tool_methods(self._wm_environment).items():
             schema, parsed = _schemas(getattr(type(self._wm_environment), name))
-            self.tool_schemas.append(schema)
+            schemas.append(schema)
             self.tools[name] = _watched(FunctionTool(name, method, parsed, inspect.iscoroutinefunction(method)))
+        self.tool_schemas = schemas
+        if takes_tags(environment):
+            self.tool_schemas = None  # nothing of them in the prompt
+            self.tool_parser = TagParser(self.tokenizer)
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:
         if turns := turn_limit(kwargs.pop(MAX_TURNS, None), self._wm.first_turns or 0, MAX_TURNS):
@@ -96,6 +109,7 @@ class WorldModelLoopMixin(_Host):
             )
             output.extra_fields[INFO] = info
             output.extra_fields["reward_extra_info"] = dict(info)  # verl's validation logs these by itself
+            note_unanswered(self._wm_environment, self._wm_unanswered)
             if hasattr(self._wm_environment, "get_reward"):
                 reward = await _call(self._wm_environment.get_reward)
                 output.reward_score = None if reward is None else float(reward)  # a number: no reward worker is asked
@@ -134,6 +148,33 @@ class WorldModelLoopMixin(_Host):
         self._wm_cut += not failed and len(result[0].text or "") > self.max_tool_response_length
         return result
 
+    async def _handle_generating_state(
+        self, agent_data: Any, sampling_params: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        most = None
+        if self._wm.max_turn_tokens is not None:
+            # verl's servers take the room that is left for their limit only where none is asked for
+            left = self.response_length - len(agent_data.response_mask)
+            most = max(1, min(self._wm.max_turn_tokens, left))
+            sampling_params = {**sampling_params, "max_tokens": most}
+        if isinstance(self.tool_parser, TagParser):
+            end = await asyncio.to_thread(self.tokenizer.decode, agent_data.prompt_ids[-_OPENING:])
+            self.tool_parser.thinking = begins_to_think(end)
+        waiting = is_waiting(self._wm_environment) and not self._is_last(agent_data)
+        state = await super()._handle_generating_state(agent_data, sampling_params, *args, **kwargs)
+        if state == AgentState.PROCESSING_TOOLS and most is not None and self._is_cut(agent_data.response_ids, most):
+            state = AgentState.TERMINATED  # a turn without its end, after which verl would write the results
+        self._wm_unanswered += waiting and state == AgentState.TERMINATED
+        return state
+
+    def _is_cut(self, ids: Sequence[int], limit: int) -> bool:
+        return len(ids) >= limit and ids[-1] not in {*end_token_ids(self.tokenizer), *self.tool_parser.stop_token_ids}
+
+    def _is_last(self, agent_data: Any) -> bool:
+        """Whether the next answer is the one after the last turn, whose calls verl does not run."""
+        most, users = self.max_assistant_turns, self.max_user_turns
+        return bool(most and agent_data.assistant_turns + 1 >= most) or bool(users and agent_data.user_turns >= users)
+
     def _build_assistant_message(self, content: str, agent_data: Any) -> Any:
         # The first place where verl parses arguments. It does so without bounds, and expects no other error than text that is
         # no JSON: out of the bounds is none, too.
@@ -143,7 +184,11 @@ class WorldModelLoopMixin(_Host):
     async def ct_merge_context_msg(
         self, previous_messages: Any, updated_messages: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        result = await super().ct_merge_context_msg(previous_messages, updated_messages, *args, **kwargs)
+        if takes_tags(self._wm_environment):
+            before, after = _in_text(previous_messages), _in_text(updated_messages)
+            result = await super().ct_merge_context_msg(before, after, *args, **kwargs)
+        else:
+            result = await super().ct_merge_context_msg(previous_messages, updated_messages, *args, **kwargs)
         appended = updated_messages[len(previous_messages) :]
         self._wm_merged = previous_messages[-1], appended, result[0], result[1]
         return result
@@ -152,7 +197,9 @@ class WorldModelLoopMixin(_Host):
         calls = agent_data.tool_calls[: self.max_parallel_calls]
         before = len(agent_data.response_mask)
         self._wm_merged, self._wm_failed = None, {}
+        waiting = is_waiting(self._wm_environment)
         state = await super()._handle_processing_tools_state(agent_data)
+        self._wm_unanswered += waiting and all(self._wm_failed.values())
         if self._wm_merged is not None and len(agent_data.response_mask) > before:  # else it was too long, and dropped
             turn, messages, merged, mask = self._wm_merged
             messages = [{**message, "name": call.name} for message, call in zip(messages, calls, strict=True)]
@@ -192,7 +239,8 @@ class WorldModelLoopMixin(_Host):
     def _origins(self, output: Any) -> list[Origin]:
         """The environment's spans in the response and what is known of each, for the trainer to weigh."""
         config = self._wm.objective
-        locator = make_locator(self.continuous_token_builder, self.tool_schemas)
+        reminder = REMINDER if takes_tags(self._wm_environment) else None
+        locator = make_locator(self.continuous_token_builder, self.tool_schemas, reminder)
         how = self._ending(output)
         return [
             # only `select` reads the message, which may be long
@@ -203,6 +251,29 @@ class WorldModelLoopMixin(_Host):
 
 class WorldModelToolAgentLoop(WorldModelLoopMixin, ToolAgentLoop):
     """verl's `tool_agent` with the record; registered as `wm_tool_agent`."""
+
+
+class TagParser(ToolParser):
+    """Reads the actions between tags as a call of the environment's one tool; an answer without them is a final one."""
+
+    thinking = False  # whether the prompt of the next answer ends in an open `<think>`
+
+    async def extract_tool_calls(self, responses_ids: list[int], *_: Any, **__: Any) -> tuple[str, list[FunctionCall]]:
+        text = await asyncio.to_thread(self.tokenizer.decode, responses_ids)
+        actions = actions_of(text, thinking=self.thinking)
+        calls = [] if actions is None else [FunctionCall(name=TOOL, arguments=json.dumps({PARAMETER: actions}))]
+        return text, calls
+
+
+def _in_text(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Messages of the protocol of tags: calls are in the policy's own words, and observations are the user's."""
+    plain: list[dict[str, Any]] = []
+    for message in messages:
+        if message["role"] == "tool":
+            plain += users([message["content"]], REMINDER)
+        else:
+            plain.append({name: value for name, value in message.items() if name != "tool_calls"})
+    return plain
 
 
 @lru_cache  # the same for every trajectory

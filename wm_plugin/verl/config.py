@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.rewarded import rewarded
+from wm_plugin.environments.tags import PROTOCOLS, in_tags
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.objectives.echo import ALIASES
@@ -41,8 +42,16 @@ class WorldModelConfig:
         "Validation has the first value."
     )
     episode_reward: Mapping[str, Any] | None = _help(
-        "WMAct's reward of an episode: the fields of EpisodeReward, {rescale, format_penalty, step_penalty, gamma}. None: the "
-        "environment's own."
+        "WMAct's reward of an episode: the fields of EpisodeReward, {rescale, format_penalty, turn_penalty, action_penalty, "
+        "gamma}. None: the environment's own."
+    )
+    protocol: str = _help(
+        "How the policy acts in an environment: tools, by calls in the model's own format; or tags, WMAct's <think>…</think>"
+        "<action>a; b</action>, with no tools in the prompt and observations as the user's.",
+        "tools",
+    )
+    max_turn_tokens: int | None = _help(
+        "Tokens that the policy may sample in a turn. None: as many as the response has left."
     )
     max_lost: float = _help(
         "The share of a step's trajectories that may fail in the agent loop before the run stops.", 0.5
@@ -70,6 +79,19 @@ class WorldModelConfig:
                 self.environments  # noqa: B018 - it says what is wrong with the reward
             except UserError as error:
                 raise UserError(f"wm.{error}" if str(error).startswith("episode_reward") else str(error)) from None
+        if self.protocol not in PROTOCOLS:
+            raise UserError(f"wm.protocol is {self.protocol!r}; write {' or '.join(PROTOCOLS)}")
+        if self.protocol == "tags":
+            if self.environment is None:
+                raise UserError("wm.protocol is of actions in an environment, and wm.environment is null; name one")
+            try:
+                self.environments  # noqa: B018 - it says which of them has no text of actions
+            except UserError as error:
+                raise UserError(f"wm.{error}" if str(error).startswith("protocol") else str(error)) from None
+        if self.max_turn_tokens is not None and (type(self.max_turn_tokens) is not int or self.max_turn_tokens < 1):
+            raise UserError(
+                f"wm.max_turn_tokens is {self.max_turn_tokens!r}; write a whole number of tokens >= 1, or null"
+            )
         if type(self.max_lost) not in (int, float) or not 0 <= self.max_lost <= 1:
             raise UserError(f"wm.max_lost is {self.max_lost!r}; write a share between 0 and 1")
 
@@ -86,7 +108,9 @@ class WorldModelConfig:
 
     def _class(self, name: str) -> type:
         environment: type = ENVIRONMENTS.get(name)
-        return environment if self.episode_reward is None else rewarded(environment, **self.episode_reward)
+        if self.episode_reward is not None:
+            environment = rewarded(environment, **self.episode_reward)
+        return in_tags(environment) if self.protocol == "tags" else environment
 
     def environment_of(self, row: Mapping[str, Any]) -> type | None:
         """The class that a row of the dataset is for; None: verl's own tools.

@@ -12,7 +12,7 @@ import torch
 from verl.utils.tokenizer import continuous_token
 from verl.utils.tokenizer.chat_template import apply_chat_template
 
-from wm_plugin.tokens.chat import Chat
+from wm_plugin.tokens.chat import Chat, users
 from wm_plugin.tokens.message import Message
 from wm_plugin.tokens.spans import ContentLocator, Origin, Span, SpanError, ToolBlock, block_spans, zero_runs
 from wm_plugin.tokens.tokenizer import turn_ends
@@ -28,16 +28,22 @@ class Block(NamedTuple):
     categories: list[str] | None = None  # of each message's turn, where they are asked for
 
 
-def make_locator(builder: Any, schemas: Sequence[Mapping[str, Any]] | None) -> ContentLocator:
-    """For the blocks that `builder`, a `ContinuousTokenBuilder`, makes of tool messages; `schemas` are those in the prompt."""
+def make_locator(
+    builder: Any, schemas: Sequence[Mapping[str, Any]] | None, reminder: str | None = None
+) -> ContentLocator:
+    """For the blocks that `builder`, a `ContinuousTokenBuilder`, makes of tool messages; `schemas` are those in the prompt.
+
+    Args:
+        reminder: None: results are a tool's messages. A text: they are the user's, one a turn, with this text after it.
+    """
 
     def render(_tools: Sequence[str], contents: Sequence[str]) -> str:
-        results = [{"role": "tool", "content": content} for content in contents]  # without names, as verl's
-        before = [
-            continuous_token._SYNTHETIC_SYSTEM_MESSAGE,
-            continuous_token._SYNTHETIC_USER_MESSAGE,
-            builder._synthetic_assistant_for_tools(results),
-        ]
+        before = [continuous_token._SYNTHETIC_SYSTEM_MESSAGE, continuous_token._SYNTHETIC_USER_MESSAGE]
+        if reminder is None:
+            results = [{"role": "tool", "content": content} for content in contents]  # without names, as verl's
+            before.append(builder._synthetic_assistant_for_tools(results))
+        else:
+            results = users(contents, reminder)
         text: str = apply_chat_template(
             builder.tokenizer,
             [*before, *results],
@@ -91,23 +97,26 @@ def locate(blocks: Sequence[Block], response_mask: Sequence[int], locator: Conte
     return sorted(all_origins, key=lambda origin: origin.span.start)
 
 
-def probe(builder: Any) -> None:
-    """Try the locator on made-up results.
+def probe(builder: Any, reminder: str | None = None) -> None:
+    """Try the locator on made-up results; `reminder` is as in `make_locator`.
 
     Raises:
         SpanError: the chat template or the tokenizer cannot be followed.
     """
     contents = ("first result", "second\nresult")
-    for count in (1, 2):
-        results = [{"role": "tool", "content": content} for content in contents[:count]]
-        call = {"type": "function", "function": {"name": "tool", "arguments": {}}}
-        previous = [
-            {"role": "user", "content": "q"},
-            {"role": "assistant", "content": "", "tool_calls": [call] * count},
-        ]
+    for count in (1, 2) if reminder is None else (1,):
+        messages = [{"role": "tool", "name": "tool", "content": content} for content in contents[:count]]
+        answer: dict[str, Any] = {"role": "assistant", "content": "a"}
+        if reminder is None:
+            call = {"type": "function", "function": {"name": "tool", "arguments": {}}}
+            answer = {"role": "assistant", "content": "", "tool_calls": [call] * count}
+            results = [{"role": "tool", "content": content} for content in contents[:count]]
+        else:
+            results = users(contents[:count], reminder)
+        previous = [{"role": "user", "content": "q"}, answer]
         ids = builder.tokenize_context_incremental_messages(previous, [*previous, *results])
-        block = Block(0, list(ids), [{**result, "name": "tool"} for result in results], [False] * count)
-        locate([block], [0] * len(ids), make_locator(builder, None))
+        block = Block(0, list(ids), messages, [False] * count)
+        locate([block], [0] * len(ids), make_locator(builder, None, reminder))
 
 
 def _text(message: Message) -> str:

@@ -70,6 +70,12 @@ HOOKS = (
     Hook(_TOOL_LOOP, "ToolAgentLoop.run", ("sampling_params",)),
     Hook(_TOOL_LOOP, "ToolAgentLoop._call_tool", ("tool_call", "tools_kwargs", "agent_data")),
     Hook(_TOOL_LOOP, "ToolAgentLoop._handle_processing_tools_state", ("agent_data",)),
+    Hook(_TOOL_LOOP, "ToolAgentLoop._handle_generating_state", ("agent_data", "sampling_params")),
+    Hook(_TOOL_LOOP, "AgentState.PROCESSING_TOOLS"),
+    Hook(_TOOL_LOOP, "AgentState.TERMINATED"),
+    Hook("verl.experimental.agent_loop.tool_parser", "ToolParser.extract_tool_calls", ("responses_ids", "tools")),
+    Hook("verl.experimental.agent_loop.tool_parser", "ToolParser.stop_token_ids"),
+    Hook("verl.experimental.agent_loop.tool_parser", "FunctionCall"),
     Hook(_TOOL_LOOP, "ToolAgentLoop._build_assistant_message", ("content", "agent_data")),
     Hook(_AGENT_LOOP, "AgentLoopBase.ct_merge_context_msg", ("previous_messages", "updated_messages")),
     Hook(_REWARDS, "RewardManagerBase.run_single", ("data",)),
@@ -113,8 +119,10 @@ HOOKS = (
             "max_assistant_turns",
             "max_parallel_calls",
             "max_tool_response_length",
+            "max_user_turns",
             "response_length",
             "tokenizer",
+            "tool_parser",
             "tool_schemas",
             "tools",
         )
@@ -381,10 +389,13 @@ def refusal(config: Any, wm: WorldModelConfig) -> str | None:
     return None
 
 
-def check_tokenizer(tokenizer: Any, processor: Any, chat_template_kwargs: Any, model_type: str | None) -> None:
+def check_tokenizer(
+    tokenizer: Any, processor: Any, chat_template_kwargs: Any, model_type: str | None, reminder: str | None = None
+) -> None:
     """Refuse a tokenizer or a chat template by which the content of tool results cannot be located.
 
-    `model_type` is that of the model's config.json, by which verl chooses how turns are joined.
+    `reminder` is what follows them in the protocol of tags. `model_type` is that of the model's config.json, by which verl
+    chooses how turns are joined.
 
     Raises:
         UserError: one line with the reason and the way out.
@@ -411,6 +422,6 @@ def check_tokenizer(tokenizer: Any, processor: Any, chat_template_kwargs: Any, m
         processor=None,
     )
     try:
-        probe(builder)
+        probe(builder, reminder)
     except (SpanError, ValueError) as error:  # verl's builders refuse a template by a ValueError
         raise UserError(str(error).strip().partition("\n")[0]) from error

@@ -28,6 +28,7 @@ from verl.workers.engine_workers import ActorRolloutRefWorker
 
 from wm_plugin.environments.kit.protocol import missing_columns
 from wm_plugin.environments.metrics import summary
+from wm_plugin.environments.tags import REMINDER
 from wm_plugin.errors import UserError
 from wm_plugin.objectives import EchoConfig, Span, count_tokens
 from wm_plugin.objectives.metrics import figures, learn_tools, size
@@ -102,8 +103,10 @@ class WorldModelTrainer(PPOTrainerSync):
         if not self._wm_on:
             return
         template_kwargs = self.config.data.get("apply_chat_template_kwargs", {})
+        reminder = REMINDER if self._wm.protocol == "tags" else None
+        model_type = _model_type(self.config)
         try:
-            support.check_tokenizer(self.tokenizer, self.processor, template_kwargs, _model_type(self.config))
+            support.check_tokenizer(self.tokenizer, self.processor, template_kwargs, model_type, reminder)
         except UserError as error:
             if self._wm.objective.active:
                 raise

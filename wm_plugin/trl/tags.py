@@ -1,0 +1,30 @@
+"""WMAct's text protocol on TRL: answers are read by a tokenizer of the trainer's own, whose `parse_response` knows the tags."""
+
+import copy
+from collections.abc import Container
+from typing import Any
+
+from wm_plugin.environments.tags import PARAMETER, TOOL, actions_of
+
+
+def reader(tokenizer: Any, *, thinking: bool, limit: int | None, end_ids: Container[int]) -> Any:
+    """A copy of a tokenizer that reads the actions between tags as a call; an answer without them is a final one.
+
+    Args:
+        thinking: prompts end in an open `<think>`.
+        limit: tokens that an answer may have; None: unknown.
+        end_ids: the tokens that end an answer. One without them that has `limit` tokens was cut, and has no action.
+    """
+
+    def parse_response(ids: Any, *_: Any, **__: Any) -> dict[str, Any]:
+        cut = limit is not None and len(ids) >= limit and ids[-1] not in end_ids
+        actions = None if cut else actions_of(tokenizer.decode(ids), thinking=thinking)
+        message: dict[str, Any] = {"role": "assistant", "content": tokenizer.decode(ids, skip_special_tokens=True)}
+        if actions is not None:
+            function = {"name": TOOL, "arguments": {PARAMETER: actions}}
+            message["tool_calls"] = [{"type": "function", "function": function}]
+        return message
+
+    own = copy.copy(tokenizer)
+    own.parse_response = parse_response
+    return own

@@ -141,7 +141,7 @@ def test_a_dataset_without_what_the_reward_needs_is_one_line(tmp_path, monkeypat
 @pytest.mark.slow
 def test_from_a_world_to_a_trained_model_in_one_command(tmp_path):
     """A few steps of each trainer: rollouts, filters, the filter model, easy samples, rows, GRPO, and a model on disk."""
-    small = {"SFT_STEPS": "4", "TASKS": "9", "PER_TASK": "2", "TURNS": "6", "K": "2", "OMP_NUM_THREADS": "1"}
+    small = {"SFT_STEPS": "4", "TASKS": "16", "PER_TASK": "2", "TURNS": "6", "K": "2", "OMP_NUM_THREADS": "1"}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     variables = {**os.environ, "PATH": path, "PYTHONPATH": str(RECIPES.parents[1]), **small}
     flags = ["--max_steps", "1", "--eval_strategy", "no", "--eval_on_start", "false", "--max_completion_length", "16"]

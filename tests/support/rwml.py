@@ -149,13 +149,13 @@ def _train_by_verl(
 
 
 def check_pipeline(work: Path, rows: Path) -> None:
-    """Each step of rwml_tiny.sh left what the next one reads: 9 tasks, no invalid actions, fewer easy samples, rows."""
+    """Each step of rwml_tiny.sh left what the next one reads: 16 tasks, no invalid actions, fewer easy samples, rows."""
     from wm_plugin.trajectories.expand import read_transitions
     from wm_plugin.trajectories.readers import read
 
     played = list(read(work / "rollouts.jsonl"))
     tasks = Counter(trajectory.task_id for trajectory in played)
-    assert len(tasks) == 9
+    assert len(tasks) == 16
     assert set(tasks.values()) == {2}
     assert not tasks.keys() & {trajectory.task_id for trajectory in read(work / "held_out.jsonl")}
     invalid = sum(one.data["invalid"] for trajectory in played for _, _, one in trajectory.observed())

@@ -146,6 +146,21 @@ def test_a_part_of_the_batch_is_filled_at_the_bound():
     assert sum(int(rows.sum()) for rows in silent) == 2 * row["echo/refill/unfilled"]
 
 
+def test_the_bound_is_exact():
+    """A batch of three groups takes three further prompts, not twice two."""
+    sampled = []
+
+    def third_is_equal(completions, **_):
+        sampled.append(len(completions))
+        return [float(row) if len(sampled) == 1 and row < 4 else 0.5 for row in range(len(completions))]
+
+    echo = EchoConfig(0.37, zero_variance_groups="refill", max_refills=1)
+    trainer, _ = trained(echo, third_is_equal, per_device_train_batch_size=3, gradient_accumulation_steps=2)
+    assert sampled == [6, 4, 2]
+    row = trainer.state.log_history[0]
+    assert (row["echo/refill/prompts"], row["echo/refill/unfilled"]) == (3, 1)
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

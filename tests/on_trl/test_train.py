@@ -359,7 +359,9 @@ def test_the_scripts_of_forth_take_the_turns(path, tmp_path):
 
 @GET_REWARD
 @pytest.mark.skipif(not (shutil.which("gforth") and shutil.which("bwrap")), reason="needs gforth and bubblewrap")
-@pytest.mark.parametrize("path", FORTH, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [pytest.param(FORTH[0], marks=pytest.mark.slow), FORTH[1]], ids=[path.stem for path in FORTH]
+)
 def test_forths_tiny_recipe_trains_and_evaluates_on_both_worlds(path, policy, tmp_path, capsys):
     rows = {"grid": 24, "forth": {"count": 8, "max_turns": 4}}
     held_out = {"seed": 1, "held_out": True}

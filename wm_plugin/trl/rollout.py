@@ -190,6 +190,7 @@ class Rollouts:
         self.completions: list[Any] = []  # messages of each completion, tool messages included
         self.completion_ids: list[list[int]] = []
         self.without_variance: list[bool] = []  # whether the rewards of the completion's group are all equal
+        self.silent_groups: list[bool] = []  # the same of each group, over all ranks
         self._end_ids, self._limit = end_ids, limit
 
     def ending(self, row: int, sampled: torch.Tensor | None) -> Ending:

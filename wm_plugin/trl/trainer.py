@@ -115,7 +115,8 @@ class WorldModelMixin(_Host):
         self._wm_logps: list[torch.Tensor] | None = None  # a list while the host computes a loss
         self._wm_window = Window()
         self._wm_tallies: deque[Tally] = deque(maxlen=TALLIES)
-        self._wm_prompts = Prompts(len(self.train_dataset), self.args.seed) if config.refills else None
+        if config.refills:
+            self._wm_prompts = Prompts(len(self.train_dataset), self.args.seed)
         self._wm_warned: set[str] = set()
         if self._wm_silence.warning is not None and self.accelerator.is_main_process:
             logger.warning(self._wm_silence.warning)

@@ -19,7 +19,8 @@ def generated() -> list[tuple[str, str, Draft]]:
     problems = []
     for level, families in FAMILIES.items():
         for family in families:
-            name, known, rng = family.__name__.replace("_", "-"), set(), random.Random(f"forth {family.__name__}")
+            name, rng = family.__name__.replace("_", "-"), random.Random(f"forth {family.__name__}")
+            known: set[tuple[object, ...]] = set()
             for _ in range(50 * EACH):
                 word = f"{name}-{len(known) + 1}"
                 draft = family(rng, word)

@@ -2,6 +2,7 @@
 
 import operator
 import random
+from collections.abc import Callable
 
 from wm_plugin.environments.forth.generators.drafts import TESTS, Draft, Family, numeric, printing, span, texts
 
@@ -211,7 +212,7 @@ def shrinking(rng: random.Random, word: str) -> Draft:
 
 
 def nested(rng: random.Random, word: str) -> Draft:
-    left, right = rng.choice(["()", "[]", "<>"])
+    left, right = rng.choice([("(", ")"), ("[", "]"), ("<", ">")])
     middle = rng.choice("ox.-")
     twice = rng.random() < 0.5
 
@@ -233,7 +234,13 @@ def nested(rng: random.Random, word: str) -> Draft:
 def folded(rng: random.Random, word: str) -> Draft:
     a, size = rng.randint(2, 9), rng.choice([50, 64, 97, 100, 127])
     cases = []
-    words = {"+": operator.add, "*": operator.mul, "-": operator.sub, "max": max, "min": min}
+    words: dict[str, Callable[[int, int], int]] = {
+        "+": operator.add,
+        "*": operator.mul,
+        "-": operator.sub,
+        "max": max,
+        "min": min,
+    }
     for name, function in words.items():
         values = [rng.randint(1, 30) for _ in range(4)]
         total = a

@@ -137,7 +137,7 @@ def make_boards(count: int, seed: int, *, size: int = 11, held_out: bool = False
     """`count` boards of `size` x `size` cells, the border included; `size` is odd and at least 7.
 
     The start is one of the four corners and the goal the cell farthest from it, as in WMAct. No level is left out for its length:
-    about 1 in 60 of size 11 and 4 in 9 of size 15 take more than 30 moves (54 were the most in 300 of size 15), which 30 turns
+    about 1 in 100 of size 11 and 4 in 9 of size 15 take more than 30 moves (54 were the most in 300 of size 15), which 30 turns
     hold only where a turn has several. The walls decide the split (1 layout in 10 is held out), so that no held-out layout is
     ever trained on.
     """

@@ -3,7 +3,7 @@
 import pytest
 
 from wm_plugin.errors import UserError
-from wm_plugin.trajectories.filter import DEFAULT, NAMES, TRAJECTORY_FILTERS, TURN_FILTERS, Filter
+from wm_plugin.trajectories.filter import DEFAULT, METHODS, NAMES, TRAJECTORY_FILTERS, TURN_FILTERS, Filter, of_method
 from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Trajectory, Turn
 
 
@@ -27,6 +27,23 @@ def actions(trajectory):
 def test_the_registry_is_closed():
     assert set(NAMES) == {*TURN_FILTERS, *TRAJECTORY_FILTERS, "invalid_actions", "environment_failures", "duplicates"}
     assert set(DEFAULT) == set(NAMES) - {"no_change"}
+
+
+@pytest.mark.parametrize(
+    ("method", "left"),
+    [("rwml", ["go", "take"]), ("word2world", ["go", "jump", "take"]), ("agentworld", ["go", "jump", "take"])],
+)
+def test_a_failed_action_is_left_out_by_the_method_not_by_all(method, left):
+    failed = (turn("go", "a hall"), turn("jump", "Nothing happens."), turn("take", "yours"))
+    (made,) = Filter(of_method(method))([Trajectory(turns=failed)])
+    assert actions(made) == left
+
+
+def test_word2world_leaves_nothing_out():
+    odd = [Trajectory(turns=turns) for turns in ((turn("", "x"),), (turn("", "x"),), (turn("a", "sandbox died"),))]
+    assert list(Filter(METHODS["word2world"])(odd)) == odd
+    with pytest.raises(UserError, match="there are no filters for 'word2word'; did you mean 'word2world'"):
+        of_method("word2word")
 
 
 def test_too_short():

@@ -8,6 +8,7 @@ from importlib import metadata, resources
 from typing import Any
 
 from wm_plugin.errors import UserError, install
+from wm_plugin.runtime import patches
 from wm_plugin.runtime.checks import Check
 
 _PACKAGES = (
@@ -44,7 +45,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`ok` is False if a check failed; a warning leaves it."""
     installed = versions()
-    checks = [*_hosts(installed), *_tokenizer(args.tokenizer, installed), _recipes()]
+    checks = [*_hosts(installed), *_tokenizer(args.tokenizer, installed), _recipes(), *_patches(installed)]
     return {
         "ok": all(check.state != "fail" for check in checks),
         "checks": [dataclasses.asdict(check) for check in checks],
@@ -142,6 +143,21 @@ def _recipes() -> Check:
     if not names:
         return Check("recipes", "warn", "this installation has none", f"{install()} --force-reinstall --no-deps")
     return Check("recipes", "ok", ", ".join(names))
+
+
+def _patches(installed: dict[str, str | None]) -> list[Check]:
+    """What the patches of the installed hosts mend, and which are applied. Nothing is applied here."""
+    checks: list[Check] = []
+    for patch in patches.load():
+        site = patches.site_of(patch.package) if installed[patch.package] else None
+        if site is None:
+            continue
+        state = patch.state(site)
+        where = resources.files("wm_plugin.patches").joinpath(f"{patch.name}.patch")
+        mend = f"if you are hit ({patch.header['Hits']}): patch -p1 -d {site} < {where}" if state == "fits" else ""
+        said = {"applied": "applied", "fits": "not applied", "does not fit": f"made for {patch.header['Releases']}"}[state]
+        checks.append(Check(f"patch {patch.name}", "info", f"{said}: {patch.header['Problem']}", mend))
+    return checks
 
 
 def _yaml_names(folder: Any, prefix: str = "") -> list[str]:

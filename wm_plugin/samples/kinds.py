@@ -43,6 +43,7 @@ class Kind:
     of: Literal["transitions", "dialogues", "turns"]  # turns: the agent's own
     prompts: str | None = None  # the default family; None if the user must name one, or if there are no prompts
     turns: str = "all"  # which turns to expand, if the source holds trajectories
+    world_context: bool = False  # whether the world model is shown the hidden state, unless the user decides
 
     @property
     def single(self) -> bool:
@@ -58,7 +59,7 @@ class Kind:
 KINDS = {
     "rwml-sft": Kind("sft", "transitions", "rwml"),
     "rwml": Kind("rl", "transitions", "rwml"),
-    "word2world": Kind("sft", "dialogues", "word2world"),
+    "word2world": Kind("sft", "dialogues", "word2world", world_context=True),
     "agentworld-sft": Kind("sft", "transitions"),
     "agentworld": Kind("rl", "transitions", turns="one"),
     "cpt": Kind("sft", "dialogues"),
@@ -83,6 +84,7 @@ def samples(
     prompts: str | None = None,
     history: int | None = None,
     turn_information: bool = False,
+    world_context: bool | None = None,
     corpora: Sequence[str | Path] = (),
     threshold: float | None = None,
     per_task: int | None = None,
@@ -97,6 +99,9 @@ def samples(
         prompts: a family of prompts or the path of a file; None takes the kind's default.
         history: how many turns before the action a transition keeps; None keeps all.
         turn_information: draw by category whether an observation counts. Always on for `cpt`.
+        world_context: show the world model the hidden state that rollouts carry (`context.world_context`). None: only
+            `word2world` does, as the paper for ALFWorld and ScienceWorld. For RWML the policy itself predicts, and must not
+            see it.
         corpora: for `cpt`, files of the user's own texts, which follow the trajectories (see `constructions.documents`).
         threshold, per_task: for `rft`, see `constructions.rft`.
         seed: of all draws. Each depends only on the seed, the trajectory's identity and the turn.
@@ -119,6 +124,8 @@ def samples(
         if history is not None or (turn_information and not chosen.prompted):
             name = "history" if history is not None else "turn information"
             raise UserError(f"{kind} has no {name}: leave it out")
+    if world_context is not None and not chosen.prompted:
+        raise UserError(f"{kind} is what the agent saw, which has no world context: leave it out")
     if turn_information and chosen.form == "rl":
         raise UserError(f"{kind} has a reward and no loss on tokens: leave turn information out")
     if corpora and kind != "cpt":
@@ -129,15 +136,17 @@ def samples(
         return rft(read(source), threshold=threshold, per_task=per_task, seed=seed)
     if family is None:
         return imitation(read(source))
+    hidden = chosen.world_context if world_context is None else world_context
     if not chosen.single:
-        dialogues = _dialogue_samples(read(source), family, kind, seed, turn_information or kind == "cpt", exclusions)
+        informed = turn_information or kind == "cpt"
+        dialogues = _dialogue_samples(read(source), family, kind, seed, informed, hidden, exclusions)
         return chain(dialogues, documents(corpora))
     transitions = (
         read_transitions(source)
         if has_transitions
         else expand(read(source), turns=chosen.turns, history=history, seed=seed)
     )
-    return _transition_samples(transitions, family, chosen, seed, turn_information, exclusions)
+    return _transition_samples(transitions, family, chosen, seed, turn_information, hidden, exclusions)
 
 
 def _prompts(chosen: Kind, kind: str, family: str | None) -> Prompts | None:
@@ -152,7 +161,13 @@ def _prompts(chosen: Kind, kind: str, family: str | None) -> Prompts | None:
 
 
 def _transition_samples(
-    transitions: Iterable[Transition], prompts: Prompts, kind: Kind, seed: int, informed: bool, exclusions: Exclusions
+    transitions: Iterable[Transition],
+    prompts: Prompts,
+    kind: Kind,
+    seed: int,
+    informed: bool,
+    hidden: bool,
+    exclusions: Exclusions,
 ) -> Iterator[Sample]:
     """A sample per transition: the prompt that asks for its observation, and for fine-tuning also the answer."""
     sft = kind.form == "sft"
@@ -169,7 +184,8 @@ def _transition_samples(
         except RowError as error:
             exclusions.reasons[error.kind] += 1
             continue
-        messages = render(transition, prompts, stage=kind.form, seed=seed, thinking=not sft).messages
+        made = render(transition, prompts, stage=kind.form, seed=seed, thinking=not sft, world_context=hidden)
+        messages = made.messages
         columns = {
             "target": observation.text,
             "observer": observation.kind,
@@ -184,11 +200,18 @@ def _transition_samples(
 
 
 def _dialogue_samples(
-    trajectories: Iterable[Trajectory], prompts: Prompts, kind: str, seed: int, informed: bool, exclusions: Exclusions
+    trajectories: Iterable[Trajectory],
+    prompts: Prompts,
+    kind: str,
+    seed: int,
+    informed: bool,
+    hidden: bool,
+    exclusions: Exclusions,
 ) -> Iterator[Sample]:
     """A sample per trajectory: a dialogue in which the assistant is the world."""
     for trajectory in trajectories:
-        messages = dialogue(trajectory, prompts, stage="cpt" if kind == "cpt" else "sft", seed=seed).messages
+        stage = "cpt" if kind == "cpt" else "sft"
+        messages = dialogue(trajectory, prompts, stage=stage, seed=seed, world_context=hidden).messages
         train = [message["role"] == "assistant" for message in messages]
         if not any(train):
             exclusions.reasons["nothing observed"] += 1

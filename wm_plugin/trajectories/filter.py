@@ -85,6 +85,24 @@ TURN_FILTERS: dict[str, Callable[[Sequence[Turn]], list[Turn]]] = {
 }
 NAMES = (*TURN_FILTERS, "invalid_actions", "environment_failures", *TRAJECTORY_FILTERS, "duplicates")
 DEFAULT = tuple(name for name in NAMES if name != "no_change")  # no_change is for screens
+# What a method leaves out. RWML drops invalid actions. Word2World trains on episodes as they come, won and lost, with failed
+# actions: when nothing happens is a part of the world. Qwen-AgentWorld learns how worlds refuse, too.
+METHODS: dict[str, tuple[str, ...]] = {
+    "rwml": DEFAULT,
+    "word2world": (),
+    "agentworld": tuple(name for name in DEFAULT if name != "invalid_actions"),
+}
+
+
+def of_method(method: str) -> tuple[str, ...]:
+    """The filters of a method.
+
+    Raises:
+        UserError: there is no such method.
+    """
+    if method not in METHODS:
+        raise UserError(f"there are no filters for {method!r}{nearest(method, METHODS)}")
+    return METHODS[method]
 
 
 class Filter:

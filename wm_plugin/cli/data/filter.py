@@ -16,9 +16,14 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("source", metavar="SRC", help="trajectories, or any format that convert reads")
     parser.add_argument("--out", required=True, help="X.jsonl or X.parquet")
-    parser.add_argument(
-        "--filters", metavar="NAMES", help="separated by commas (default: all but no_change, which is for screens)"
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument(
+        "--for",
+        dest="method",
+        metavar="METHOD",
+        help="the filters of rwml (default), word2world (none: failed actions are what it learns) or agentworld",
     )
+    chosen.add_argument("--filters", metavar="NAMES", help="these ones, separated by commas; no_change is for screens")
     parser.add_argument(
         "--failure", action="append", default=[], metavar="REGEX", help="an observation that means a failed world"
     )
@@ -40,11 +45,12 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
     With `--mask-values`, `masked` counts results that became schemas; with `--profile`, `profiles` counts changed trajectories.
     """
-    from wm_plugin.trajectories.filter import DEFAULT, Filter
+    from wm_plugin.trajectories.filter import Filter, of_method
     from wm_plugin.trajectories.readers import read
     from wm_plugin.trajectories.write import write
 
-    names = [name.strip() for name in args.filters.split(",") if name.strip()] if args.filters else DEFAULT
+    method = None if args.filters else args.method or "rwml"
+    names = of_method(method) if method else [name.strip() for name in args.filters.split(",") if name.strip()]
     chosen = Filter(names, failures=args.failure, invalid=args.invalid)
     changed = {"masked": 0} if args.mask_values else {}
     changed |= {"profiles": 0} if args.profile else {}
@@ -53,7 +59,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     )
     counts = write(trajectories, args.out, sources=[args.source])
     taken = {name: chosen.taken[name] for name in chosen.names}
-    return {**counts.as_dict(), "taken": taken, **changed, "out": args.out}
+    return {**counts.as_dict(), "method": method, "taken": taken, **changed, "out": args.out}
 
 
 def _changed(
@@ -76,6 +82,8 @@ def _changed(
 
 def show(result: dict[str, Any]) -> None:
     print(f"{result['out']}: {result['trajectories']} trajectories, {result['transitions']} transitions are left")
+    if result["method"]:
+        print(f"filters of {result['method']}" + ("" if result["taken"] else ": none"))
     for name, count in result["taken"].items():
         print(f"  {name:<20} {count}")
     if "masked" in result:

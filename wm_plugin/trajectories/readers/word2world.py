@@ -72,8 +72,9 @@ def _calls(message: dict[str, Any]) -> bool:
 def convert(record: Any, source: Source) -> Iterator[Fields]:
     if not isinstance(record, dict):
         raise RowError("not an object", "wrong type")
+    context: Fields = {}
     if isinstance(record.get("conversation"), list):
-        turns, context = [_step(step) for step in record["conversation"]], {}
+        turns = [_step(step) for step in record["conversation"]]
     elif isinstance(record.get("messages"), list):
         turns, task = _dialogue(record["messages"])
         context = _context(task)

@@ -8,6 +8,7 @@ import pytest
 
 from wm_plugin.cli import doctor, main
 from wm_plugin.errors import install
+from wm_plugin.runtime import patches
 from wm_plugin.runtime.checks import Check
 from wm_plugin.runtime.hooks import Hook
 
@@ -209,3 +210,24 @@ def test_the_command_checks_a_tokenizer(trl_doctor, capsys, tmp_path):
     assert code == 0
     assert any(check["name"].startswith("tokenizer ") and check["state"] == "ok" for check in result["checks"])
     assert set(result["checks"][0]) == {field.name for field in dataclasses.fields(Check)}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("a\n", "not applied"), ("b\n", "applied"), ("c\n", "does not fit this release (made for trl 1.0)")],
+)
+def test_patches_of_installed_hosts_are_listed_and_not_applied(capsys, hosts, monkeypatch, tmp_path, text, words):
+    header = "Releases: 1.0\nProblem: it breaks.\nHits: all.\n\n--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-a\n+b\n"
+    for host in ("trl", "verl"):
+        (tmp_path / f"{host}-x.patch").write_text(f"Package: {host}\n{header}")
+    (tmp_path / "x.py").write_text(text)
+    made = patches.load(tmp_path)
+    monkeypatch.setattr(patches, "load", lambda: made)
+    monkeypatch.setattr(patches, "site_of", lambda package: tmp_path)
+    hosts(trl="1.0.0")
+    _, result = run_json(capsys)
+    (check,) = (check for check in result["checks"] if check["name"].startswith("patch"))
+    assert (check["name"], check["state"], check["detail"]) == ("patch trl-x", "info", f"{words}: it breaks.")
+    command = f"if you are hit (all): patch -p1 -d {tmp_path} < {tmp_path}/trl-x.patch"
+    assert check["mend"] == (command if words == "not applied" else "")
+    assert (tmp_path / "x.py").read_text() == text

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 import trl
-from support.patched import apply, copied, loaded, patch_named
 
+from support.patched import apply, copied, loaded, patch_named
 from wm_plugin.runtime.patches import site_of
 
 NAME = "trl-grpo-command"

@@ -4,8 +4,8 @@ import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from support.patched import apply, copied, loaded, patch_named
 
+from support.patched import apply, copied, loaded, patch_named
 from wm_plugin.runtime.patches import site_of
 
 NAMES = ["verl-metric-names", "verl-optional-trl"]

@@ -20,7 +20,6 @@ Upstream: https://example.org/1
  a
 -b
 +c
-
 @@ -9 +9,2 @@
  z
 +--- a

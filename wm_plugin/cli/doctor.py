@@ -153,10 +153,11 @@ def _patches(installed: dict[str, str | None]) -> list[Check]:
         if site is None:
             continue
         state = patch.state(site)
-        where = resources.files("wm_plugin.patches").joinpath(f"{patch.name}.patch")
-        mend = f"if you are hit ({patch.header['Hits']}): patch -p1 -d {site} < {where}" if state == "fits" else ""
-        said = {"applied": "applied", "fits": "not applied", "does not fit": f"made for {patch.header['Releases']}"}[state]
-        checks.append(Check(f"patch {patch.name}", "info", f"{said}: {patch.header['Problem']}", mend))
+        hits = patch.header["Hits"].rstrip(".")
+        mend = f"if you are hit ({hits}): patch -p1 -d {site} < {patch.path}" if state == "fits" else ""
+        made = f"does not fit this release (made for {patch.package} {patch.header['Releases']})"
+        words = {"applied": "applied", "fits": "not applied"}.get(state, made)
+        checks.append(Check(f"patch {patch.name}", "info", f"{words}: {patch.header['Problem']}", mend))
     return checks
 
 

@@ -20,6 +20,7 @@ class Patch:
     name: str
     header: dict[str, str]
     hunks: tuple[tuple[str, str, str], ...]
+    path: str = ""  # of its file
 
     @property
     def package(self) -> str:
@@ -44,10 +45,10 @@ def load(folder: Any = None) -> list[Patch]:
     except ModuleNotFoundError:
         return []
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".patch")), key=lambda file: file.name)
-    return [parse(file.name.removesuffix(".patch"), file.read_text(encoding="utf-8")) for file in files]
+    return [parse(file.name.removesuffix(".patch"), file.read_text(encoding="utf-8"), str(file)) for file in files]
 
 
-def parse(name: str, text: str) -> Patch:
+def parse(name: str, text: str, path: str = "") -> Patch:
     """A patch from the text of its file."""
     head, _, diff = text.partition("\n\n")
     header: dict[str, str] = {}
@@ -67,7 +68,7 @@ def parse(name: str, text: str) -> Patch:
             _, before, after = hunks[-1]
             kept = line[1:] + "\n"
             hunks[-1] = (file, before + kept * (line[:1] != "+"), after + kept * (line[:1] != "-"))
-    return Patch(name, header, tuple(hunks))
+    return Patch(name, header, tuple(hunks), path)
 
 
 def site_of(package: str) -> Path | None:

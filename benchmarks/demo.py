@@ -38,8 +38,8 @@ INTRODUCTION = """\
   ahead.
 - Looking ahead: before each move the policy imagines {episodes} episodes a move with its own predictions, and takes the first
   move whose episodes reach the goal most and soonest; where none does, it moves as it would without.
-- The settings of the warm start were chosen on seeds from 100 on and on other boards (`warm_start._VALIDATION_SEED`); those of
-  looking ahead are the first that were tried.
+- The settings of the warm start were chosen on seeds 101 to 104 and on other boards; why it failed was looked for on seed 1 too.
+  Those of looking ahead are the first that were tried.
 - Before the policy had 4 heads a layer and its world model went on to 0.95 (2 heads, to 0.85 or for 900 steps), exact
   prediction at the start was 0.71, 0.19, 0.11, 0.57, 0.77 and 0.74 for seeds 0 to 5.
 - The figures depend on the machine too: kernels add in another order on another processor, and training magnifies that.

@@ -5,6 +5,7 @@ import math
 import random
 import shutil
 import threading
+from array import array
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import StringIO
@@ -32,7 +33,8 @@ from wm_plugin.runtime.server import KINDS as FAILURES
 from wm_plugin.runtime.server import Completion, Failure, Server
 from wm_plugin.samples.kinds import KINDS
 from wm_plugin.trajectories.errors import RowError
-from wm_plugin.trajectories.readers import FORMATS
+
+pytestmark = pytest.mark.slow  # they take a minute of the processor together
 
 
 def wm(*arguments: str) -> int:
@@ -49,42 +51,71 @@ def wm(*arguments: str) -> int:
     return code
 
 
+# of our own format, with something in every field
+FULL = {
+    "turns": [
+        {
+            "action": {"text": "go", "thought": "hm", "calls": [{"name": "f", "arguments": {"q": 1}, "id": "a"}]},
+            "observations": [
+                {"kind": "tool", "text": '{"id": 421}', "tool": "f", "call": 0, "data": {"a": 1}, "error": True}
+            ],
+            "actor": "agent",
+        }
+    ]
+    * 3,
+    "context": {
+        "task": "t",
+        "action_space": [{"type": "function", "function": {"name": "f", "parameters": {}}}, {"name": "g"}],
+        "initial_state": "a hall",
+        "demonstrations": ["d"],
+        "simulation_instruction": "s",
+    },
+    "task_id": "x",
+    "success": True,
+    "reward": 1.0,
+    "metadata": {"user_profile": {"known_info": "Ann"}},
+    "version": 1,
+}
+ROWS = [*DOCUMENTS.items(), *[("own", [FULL])] * 6]
+
+
+def through(folder: Path, data: bytes, name: str, kind: str, *options: str) -> int:
+    """Rows through every step; the exit code of `convert`. What it wrote can be read by all that follow."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    source, out, filtered = folder / "x.json", folder / "converted.jsonl", str(folder / "filtered.jsonl")
+    source.write_bytes(data)
+    code = wm("data", "convert", str(source), "--format", name, "--out", str(out))
+    if code == 0:
+        assert wm("data", "filter", str(out), *options, "--out", filtered) == 0
+        assert wm("data", "expand", str(out), "--out", str(folder / "expanded.jsonl")) == 0
+        assert wm("data", "inspect", str(out), "--json") == 0
+        prompts = ["--prompts", "mcp"] if KINDS[kind].prompted else []
+        for path in (str(out), filtered):  # 2: no sample is left, for one
+            wm("data", "build", path, "--host", "trl", "--as", kind, *prompts, "--out", str(folder / "built.jsonl"))
+    return code
+
+
+@pytest.mark.parametrize(("name", "document"), [*DOCUMENTS.items(), ("own", [FULL])])
+def test_rows_that_are_not_mutated_are_read(tmp_path, name, document):
+    rows = document if isinstance(document, list) else [document]
+    for form in ("auto", name):
+        assert through(tmp_path / "run", "\n".join(map(json.dumps, rows)).encode(), form, "imitation", "--profile") == 0
+
+
 def test_rows(tmp_path):
     def once(draw: random.Random) -> None:
-        folder = tmp_path / "run"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        name = draw.choice(FORMATS)
-        document = mutated(draw, DOCUMENTS[name])
-        rows = document if isinstance(document, list) and draw.random() < 0.7 else None
-        data = ("\n".join(map(json.dumps, rows)) if rows is not None else json.dumps(document)).encode()
+        name, document = draw.choice(ROWS)
+        if isinstance(document, list) and draw.random() < 0.9:  # many rows at once: most of the time goes to the steps
+            rows = [mutated(draw, row) for row in document * 30]
+        else:
+            rows = [mutated(draw, document)]
+        data = "\n".join(map(json.dumps, rows)).encode()
         if draw.random() < 0.2:  # cut off, or a damaged byte
             place = draw.randrange(len(data) + 1)
             data = data[:place] + (b"" if draw.random() < 0.5 else draw.randbytes(2) + data[place:])
-        source, out = folder / "x.json", str(folder / "converted.jsonl")
-        source.write_bytes(data)
-        named = draw.choice(["auto", name])
-        wm("data", "convert", str(source), "--from", named, "--out", out)
-        if not Path(out).exists() or not Path(out).stat().st_size:
-            return
-        filtered, more = str(folder / "filtered.jsonl"), draw.sample(["--mask-values", "--profile"], draw.randint(0, 2))
-        assert wm("data", "filter", out, *more, "--out", filtered) == 0
-        assert wm("data", "expand", out, "--out", str(folder / "expanded.jsonl")) == 0
-        assert wm("data", "inspect", out, "--json") == 0
-        kind = draw.choice(list(KINDS))
-        prompts = ["--prompts", draw.choice(["mcp", "rwml", "word2world"])] if KINDS[kind].prompted else []
-        wm(
-            "data",
-            "build",
-            draw.choice([out, filtered]),
-            "--host",
-            "trl",
-            "--as",
-            kind,
-            *prompts,
-            "--out",
-            str(folder / "b.jsonl"),
-        )
+        options = draw.sample(["--mask-values", "--profile"], draw.randint(0, 2))
+        through(tmp_path / "run", data, draw.choice(["auto", name]), draw.choice(list(KINDS)), *options)
 
     attack(once, 1.5)
 
@@ -207,7 +238,7 @@ def _parameters(tool: Any) -> list[str]:
 
 ARGUMENTS = [
     "data", "eval", "env", "masks", "convert", "filter", "expand", "inspect", "best", "easy", "build", "prompts",
-    "audit", "list", "--json", "--out", "--from", "--as", "--host", "--prompts", "--seed", "--workers", "--rejects",
+    "audit", "list", "--json", "--out", "--format", "--as", "--host", "--prompts", "--seed", "--workers", "--rejects",
     "--html", "--samples", "--turns", "--history", "--max-tokens", "--tokenizer", "--mask-values", "--threshold",
     "--help", "--version", "--reward", "--tag", "--limit", "openai", "trl", "verl", "rwml", "imitation", "auto",
     "exact", "rouge", "-1", "0", "1", "9" * 20, "1e9", "nan", "", " ", "--", "-x", "in.jsonl", "out.jsonl",
@@ -368,7 +399,7 @@ def test_servers():
                 assert answer.kind in FAILURES
                 assert "\n" not in answer.message
             (vector,) = server.post("/embeddings", [{}], lambda reply: replies.vector(reply["data"][0]["embedding"]))
-            assert isinstance(vector, Failure) or all(map(math.isfinite, vector))
+            assert isinstance(vector, Failure | array)
             assert all(math.isfinite(number) and number >= 0 for number in server.figures.values())
 
         attack(once)

@@ -68,17 +68,23 @@ UNTRUSTED = {
     "rewards/extract.py _ENDS_BACKWARDS",
     "rewards/rouge.py _NUMBER",
     "rewards/rule_checks.py _NUMERAL",
+    "rewards/rule_checks.py _RUN",
     "rewards/rule_errors.py _KIND",
     "rewards/rule_errors.py _SIGN",
     "rewards/verdict.py _LIKE",
     "rewards/verdict.py _OPENS",
     "rewards/verdict.py _CLOSES",
     "rewards/verdict.py _THOUGHT",
+    "rewards/verdict.py _THOUGHT_LIKE",
+    "rewards/verdict.py _ENDING",
+    "rewards/verdict.py _QUOTED",
+    "rewards/verdict.py _BRACE_OR_KEY",
     "rewards/verdict.py _FENCE",
     "rewards/verdict.py _TRAILING_COMMA",
     "rewards/verdict.py _NUMBER",
     "rewards/words.py _WORD",
     "runtime/command.py _one_line",
+    "runtime/secrets.py _ESCAPE",
     "runtime/secrets.py hold",
     "trajectories/filter.py _FAILED",
     "trajectories/filter.py _pattern 2",
@@ -95,6 +101,7 @@ UNTRUSTED = {
 }
 # Patterns that only see what we or the user of this package wrote, and who that is.
 OURS = {
+    "cli/env/play.py _arguments": "the docstrings of an environment's tools",
     "environments/forth/machine.py DEFINITION": "the documentation that comes with gforth",
     "environments/forth/machine.py PRIMITIVE": "the documentation that comes with gforth",
     "environments/forth/machine.py MARKUP": "the documentation that comes with gforth",
@@ -103,7 +110,6 @@ OURS = {
     "environments/textworld.py Engine.step 2": "the end of what the game prints, where digits are its count of moves",
     "environments/worlds.py _spec_of_class": "the docstring of a class of the user's",
     "evaluation/audit.py _PLACE": "a file of attacks, of ours or the user's",
-    "evaluation/report.py _svg": "a figure that matplotlib drew for us",
     "rewards/extract.py _NAME": "the tag in a reward's config",
     "rewards/rule_places.py regex": "RE2, which is linear: tests/rewards/test_rules.py tries the patterns of datasets",
     "samples/prompts/__init__.py _fill": "a template of prompts, of ours or the user's, before texts are filled in",
@@ -174,6 +180,7 @@ SLOW = [
 QUICK = [r"\s++", r"<a>[^<]{0,80}>", r"\d", r"(?:a|b)c", r"^\w+", r"(?m)^[^\n]*\n"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", SLOW)
 def test_the_texts_find_what_is_not_linear(source, monkeypatch):
     monkeypatch.setattr("support.timing.LONGEST", 0.2)

@@ -38,7 +38,7 @@ def imports(path: Path) -> set[str]:
 
 def test_every_room_is_listed():
     rooms = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
-    assert rooms - {"__init__", "_moved"} == set(ROOMS)  # old names of modules are no room
+    assert rooms - {"__init__", "__main__", "_moved"} == set(ROOMS)  # the command's start and old names are no rooms
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -38,9 +38,10 @@ def test_what_is_linear_passes(name):
     assert too_slow(LINEAR[name], repeated(" a")) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NOT_LINEAR)
 def test_what_is_not_fails_soon(name, monkeypatch):
-    monkeypatch.setattr(timing, "LONGEST", 0.3)
+    monkeypatch.setattr(timing, "LONGEST", 0.2)
     start = time.thread_time()
     assert "s for a size of" in (too_slow(NOT_LINEAR[name], repeated(" ", "", "!")) or "")
     assert time.thread_time() - start < 10

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from support.examples import examples
 from support.timing import repeated, too_slow
+from wm_plugin import untrusted
 from wm_plugin.untrusted import DIGITS, LEVELS, BoundsError, Nesting, _has_digits, deeper, loads, number
 
 json_values = st.recursive(
@@ -195,3 +196,40 @@ def test_time_is_linear(shape, before):
 )
 def test_numbers(value, expected):
     assert number(value) == expected
+
+
+MANY = {
+    "lists": "[" + "[]," * 60 + "0]",
+    "objects": "[" + "{}," * 60 + "0]",
+    "numbers": "[" + "1," * 110 + "1]",
+    "texts": "[" + '"",' * 110 + "1]",
+    "keys": json.dumps({str(number): 1 for number in range(110)}),
+    "after an escaped quote": json.dumps(['"\\', *range(110)]),
+}
+
+
+@pytest.mark.parametrize("text", MANY.values(), ids=MANY)
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("piece", [1, 7, 1 << 20])
+def test_the_values_of_a_text_are_bounded(monkeypatch, text, strict, piece):
+    monkeypatch.setattr(untrusted, "_PIECE", piece)
+    for data in (text, text.encode()):
+        assert loads(data, strict=strict, values=1000) == json.loads(text)
+        with pytest.raises(BoundsError, match="more than 100 values"):
+            loads(data, strict=strict, values=100)
+
+
+@pytest.mark.parametrize("content", [",[{" * 50, ',"[\\{' * 50, "\\" * 99, '"' * 99, "é,\n" * 99])
+@pytest.mark.parametrize("piece", [1, 7, 1 << 20])
+def test_signs_in_a_string_are_no_values(monkeypatch, content, piece):
+    monkeypatch.setattr(untrusted, "_PIECE", piece)
+    value = {content: [content, "\\", content]}
+    for ascii_only in (False, True):
+        text = json.dumps(value, ensure_ascii=ascii_only)
+        assert loads(text, values=5) == loads(text.encode(), values=5) == value
+
+
+def test_a_text_of_empty_lists_is_refused_before_it_is_parsed(monkeypatch):
+    monkeypatch.setattr(untrusted, "_fast", None)  # would be an error
+    with pytest.raises(BoundsError, match="more than 2,000,000 values"):
+        loads(b"[" + b"[]," * 1_100_000 + b"[]]")

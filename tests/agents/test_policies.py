@@ -1,8 +1,10 @@
 """What a model's message says it does."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from wm_plugin.agents.policies import read_action
+from wm_plugin.agents.policies import LocalPolicy, read_action
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.schema import Action, Call
 
@@ -49,3 +51,21 @@ def test_messages_are_read_as_actions(message, action):
 def test_a_call_without_a_name_is_refused():
     with pytest.raises(RowError):
         read_action({"tool_calls": [{"function": {}}]})
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("error", [RecursionError, ValueError, IndexError])
+def test_a_local_models_turn_that_does_not_parse_is_text(error):
+    class Tokenizer:
+        response_template, eos_token = {}, "<end>"
+
+        def decode(self, ids, **_):
+            return "[" * 1000
+
+        def parse_response(self, ids, **_):
+            raise error
+
+    pytest.importorskip("transformers")
+    policy = LocalPolicy(SimpleNamespace(tokenizer=Tokenizer()))
+    trajectory = SimpleNamespace(context=SimpleNamespace(action_space=()))
+    assert policy._action([1], [1], trajectory) == Action(text="[" * 1000)

@@ -55,7 +55,7 @@ def test_convert_counts_what_was_read_and_what_was_not(capsys, source, tmp_path)
 def test_a_folder_and_the_summary_for_people(capsys, source, tmp_path):
     code, printed = run(capsys, "convert", source.parent, "--out", tmp_path / "out.jsonl")
     assert code == 0
-    assert "2 trajectories of 1 files, 4 turns of the agent, 4 transitions (2 tool, 2 user)" in printed.out
+    assert "2 trajectories from 1 file, 4 turns of the agent, 4 transitions (2 tool, 2 user)" in printed.out
     assert f"1 rows rejected (1 not JSON): see {tmp_path / 'out.rejects.jsonl'}\n" in printed.out
     other = tmp_path / "why.jsonl"
     code, printed = run(capsys, "convert", source, "--out", tmp_path / "out.jsonl", "--rejects", other)

@@ -83,6 +83,7 @@ def test_a_second_threshold_asks_nobody_again(capsys, source):
     assert second["kept"] == second["predicted"] == first["predicted"]
 
 
+@pytest.mark.slow
 def test_trajectories_are_expanded_and_failures_counted(capsys, source):
     trajectories = source.parent / "trajectories.jsonl"
     write(grid_trajectories(60), trajectories)
@@ -99,6 +100,7 @@ def test_trajectories_are_expanded_and_failures_counted(capsys, source):
     assert result["failed"] % 4 == 0
 
 
+@pytest.mark.slow
 def test_a_server_that_is_down_is_one_line(capsys, source):
     with chat_server(copies) as there:
         url = there.url

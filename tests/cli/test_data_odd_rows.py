@@ -27,6 +27,10 @@ ROWS: dict[str, dict[str, Any]] = {
     "a result of a call that is not there": {"turns": (answer(7, "f"), GOOD)},
     "a function that is a string": {"turns": (GOOD, GOOD), "context": Context(action_space=({"function": "f"},))},
     "a name that is a list": {"turns": (GOOD, GOOD), "context": Context(action_space=({"name": ["f"]}, {}))},
+    "half a surrogate pair in a tool": {
+        "turns": (GOOD, GOOD),
+        "context": Context(action_space=({"name": "f", "description": "\ud800"},)),
+    },
     "only a user": {"turns": (Turn(action=Action(text="hi"), actor="user"),)},
 }
 STEPS = (

@@ -204,6 +204,7 @@ def test_what_a_killed_convert_left_is_removed(capsys, source):
     assert sorted(os.listdir()) == sorted([*before, "x.jsonl"])
 
 
+@pytest.mark.host  # the schemas of tools
 def test_a_folder_of_ones_own_beside_a_rollout_stays(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("x.work").mkdir()
@@ -213,3 +214,34 @@ def test_a_folder_of_ones_own_beside_a_rollout_stays(capsys, tmp_path, monkeypat
     assert os.listdir("x.work") == ["notes.txt"]
     assert main.main([*arguments, "y.jsonl"]) == 0
     assert not Path("y.work").exists()
+
+
+def test_an_output_in_a_folder_that_is_gone_is_one_line(capsys, source, tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    for arguments in (["convert", "--out", "o.jsonl"], ["inspect", "--html", "o.html"]):
+        assert main.main(["data", arguments[0], str(source), *arguments[1:]]) == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        assert f"cannot tell where {arguments[2]} lies" in error
+    assert main.main(["data", "convert", str(source), "--out", str(tmp_path / "o.jsonl")]) == 0
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["convert", "", "--out", "o.jsonl"],
+        ["convert", "rows.jsonl", "", "--out", "o.jsonl"],
+        ["inspect", ""],
+        ["filter", "", "--out", "o.jsonl"],
+        ["expand", "", "--out", "o.jsonl"],
+        ["build", "", "--as", "imitation", "--host", "trl", "--out", "o.jsonl"],
+    ],
+    ids=" ".join,
+)
+def test_an_empty_name_is_not_the_current_folder(capsys, source, tmp_path, arguments):
+    assert main.main(["data", *arguments]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not (tmp_path / "o.jsonl").exists()

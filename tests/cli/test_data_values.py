@@ -1,10 +1,12 @@
 """`wm data filter --mask-values --profile` and `wm data expand --history-tokens`."""
 
 import json
+from itertools import islice
 
 import pytest
 
 from wm_plugin.cli import main
+from wm_plugin.trajectories.expand import read_transitions
 
 SIMULATION = {
     "id": "a",
@@ -87,7 +89,7 @@ def test_history_in_tokens(capsys, source, tokenizer, tmp_path):
         arguments = ("expand", source, "--out", out, "--history-tokens", limit, "--tokenizer", tokenizer)
         code, _ = run(capsys, *arguments)
         assert code == 0
-        assert [len(row["history"]) for row in rows(out)[:3]] == lengths
+        assert [len(transition.history) for transition in islice(read_transitions(out), 3)] == lengths
 
 
 @pytest.mark.host

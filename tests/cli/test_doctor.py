@@ -96,6 +96,16 @@ def test_people_see_every_check_and_its_mend(capsys, hosts, monkeypatch):
     assert out.endswith("Not ready: see the lines marked fail.\n")
 
 
+@pytest.mark.parametrize(("names", "files"), [("a.yaml", "1 file"), ("a.yaml, b.yaml, c.yaml", "3 files")])
+def test_the_terminal_counts_recipes_and_json_lists_them(capsys, monkeypatch, names, files):
+    monkeypatch.setattr(doctor, "_recipes", lambda: Check("recipes", "ok", names))
+    monkeypatch.setattr(doctor, "_hosts", lambda installed: [])
+    assert main.main(["doctor"]) == 0
+    assert f"recipes: {files} in wm_plugin.recipes (wm doctor --json lists them)\n" in capsys.readouterr().out
+    assert main.main(["doctor", "--json"]) == 0
+    assert names in capsys.readouterr().out
+
+
 def test_recipes_are_listed_from_the_package(monkeypatch, tmp_path):
     (tmp_path / "trl").mkdir()
     (tmp_path / "trl/echo.yaml").touch()

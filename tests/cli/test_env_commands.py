@@ -72,6 +72,9 @@ def test_a_person_plays_with_an_expert_at_hand(monkeypatch, capsys):
     assert result["metrics"]["invalid"] == 2
     assert "expert takes the expert's next action" in text
     assert "> X\nInvalid: 1 of 1\n" in text
+    first, shown = text.partition("\n\n")[0], "direction: One of U, D, L, R."
+    assert first.startswith(f"You can write:\nmove direction  ({shown})\nhelp shows this, expert takes")
+    assert text.count(f"(move takes {shown})") == 2  # after `move up` and `X`
     assert '(expert) move {"direction": ' in text
 
 

@@ -2,6 +2,8 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -183,3 +185,34 @@ def test_train_without_trl_says_what_to_install(capsys, monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "trl", None)
     assert install("trl") in error_of(capsys, "train")
+
+
+STARTS = {
+    "wm": "from {module} import {name}; sys.exit({name}())",  # as the installed script does it
+    "wm_plugin": "import runpy; runpy.run_module('wm_plugin', run_name='__main__', alter_sys=True)",
+    "wm_plugin.cli.main": "import runpy; runpy.run_module('wm_plugin.cli.main', run_name='__main__', alter_sys=True)",
+}
+INTERRUPTED = """
+import sys
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == {at!r}:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupted())
+"""
+
+
+@pytest.mark.parametrize(
+    "at", ["argparse", "wm_plugin.errors", "wm_plugin.runtime.command", "wm_plugin.cli.data", None]
+)
+@pytest.mark.parametrize("start", STARTS)
+def test_an_interrupt_while_it_starts_is_one_line(start, at):
+    script = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["scripts"]["wm"]
+    module, name = script.split(":")
+    code = INTERRUPTED.format(at=at) + STARTS[start].format(module=module, name=name)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    if at is None:
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith("usage: wm ")
+    else:
+        assert (done.returncode, done.stdout, done.stderr) == (130, "", "wm: interrupted\n")

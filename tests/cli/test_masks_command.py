@@ -9,6 +9,8 @@ pytest.importorskip("transformers")
 from wm_plugin.cli import main, rollouts
 from wm_plugin.errors import install
 from wm_plugin.tiny.policy import make_tokenizer
+from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Trajectory, Turn
+from wm_plugin.trajectories.write import write as write_trajectories
 
 pytestmark = pytest.mark.host
 
@@ -75,6 +77,23 @@ def test_messages(capsys, write, tokenizer, row):
     assert result["rollouts"][0]["prompt_tokens"] == len(BOARD + ":")
     assert result["tools"] == {"move": {"tokens": 40, "weight": 1.0, "environment_tokens": 42}}
     assert result["notes"] == []
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_trajectories_of_wm_env_and_wm_data(capsys, tmp_path, tokenizer, suffix):
+    if suffix == "parquet":
+        pytest.importorskip("pyarrow")
+    call, observed = Call(name="move", arguments={"direction": "R"}), COMPLETION[1]["content"]
+    turns = (
+        Turn(
+            action=Action(calls=(call,)), observations=(Observation(kind="tool", text=observed, tool="move", call=0),)
+        ),
+        Turn(action=Action(text="no")),
+    )
+    path = tmp_path / f"t.{suffix}"
+    write_trajectories([Trajectory(turns=turns, context=Context(initial_state=BOARD))], path)
+    result = run_json(capsys, str(path), "--tokenizer", tokenizer)
+    assert spans(result["rollouts"][0]) == EXPECTED
 
 
 def test_only_a_line_end_ends_a_row(capsys, write, tokenizer):
@@ -213,6 +232,10 @@ def test_a_named_tool_that_never_answers_is_noted(capsys, write, tokenizer):
     [
         ("{bad\n", "not JSON"),
         ("[1]\n", "list instead of an object"),
+        ({"turns": 1, "context": {}, "version": 1}, "no trajectory: turns: "),
+        ({"turns": [], "context": {}, "version": 99}, "no trajectory: written by a later release"),
+        ({"trajectory": "{"}, "no trajectory: "),
+        ({"trajectory": 3}, "no trajectory: "),
         ({"text": "x"}, "no 'prompt' (it has 'text'); write 'messages'"),
         ({"prompt": ROW["prompt"]}, "no 'completion'"),
         ({**ROW, "completion": "R"}, "'completion' is text"),

@@ -161,6 +161,7 @@ def wander(seed: int) -> str:
     return hashlib.sha256("\n".join(seen).encode()).hexdigest()
 
 
+@pytest.mark.slow
 @needs_it
 def test_episodes_are_the_same_in_another_process() -> None:
     paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])

@@ -170,7 +170,7 @@ def test_without_mazelib_only_making_levels_fails(monkeypatch: pytest.MonkeyPatc
     environment = maze.MazeEnvironment()
     environment.reset("###\n#AG\n###")
     assert environment.move("R") == "###\n#.P\n###!"
-    with pytest.raises(MissingExtraError, match=r"wm-plugin\[maze\]"):
+    with pytest.raises(MissingExtraError, match=r"pip install .*\[maze\]"):
         maze.make_boards(1, seed=0)
 
 

@@ -152,6 +152,7 @@ print(json.dumps(texts))
 """
 
 
+@pytest.mark.slow
 @needs_java
 def test_an_episode_is_the_same_again_and_in_a_fresh_process(world: ScienceworldEnvironment) -> None:
     # the house's art studio has a set of three cups, whose order is another one each time without the fixed hash

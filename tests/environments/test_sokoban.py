@@ -235,7 +235,7 @@ def test_without_reasoning_gym_only_making_levels_fails(monkeypatch: pytest.Monk
     environment = sokoban.SokobanEnvironment()
     environment.reset("PBG")
     assert environment.act("push right") == ".P*!"
-    with pytest.raises(MissingExtraError, match=r"wm-plugin\[sokoban\]"):
+    with pytest.raises(MissingExtraError, match=r"pip install .*\[sokoban\]"):
         sokoban.make_boards(1, seed=0)
 
 

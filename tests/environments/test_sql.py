@@ -3,6 +3,7 @@ import json
 import random
 import re
 import sqlite3
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -12,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from support.examples import examples
 from wm_plugin.environments import sql
 from wm_plugin.environments.kit.sqlite_guard import FUNCTIONS, copies, run
 from wm_plugin.environments.sql import SqlEnvironment, dataset_rows, is_right, open_database
@@ -121,6 +125,8 @@ def test_reset_closes_the_last_database(environment: SqlEnvironment) -> None:
         ("\u0665", "5", False),
         ("1e1", "10", True),
         ("-.5", "-0.5", True),
+        ("1e999", "1e998", False),
+        ("9" * 400, "1e999", False),
         ("inf", "infinity", False),
         ("  ada", "Ada", True),
         ("Ada is right", "Ada", False),
@@ -302,6 +308,8 @@ def test_the_allowed_functions_exist(database: sqlite3.Connection) -> None:
     assert run(database, "SELECT abs(-1) || upper('a') || max(1, 2) || iif(1, 'x', 'y') v") == "v\n1A2x"
 
 
+RENAMED = "".join(f'+"x:{i}"' for i in range(1, 9))  # as SQLite names the other columns x of a star
+MARKED = "+".join("\ufeff" * i + "x" for i in range(9))
 RUNAWAYS = [
     FOREVER + "SELECT count(*) FROM z",
     FOREVER + "SELECT count(*) FROM (SELECT zeroblob(1900) b FROM z ORDER BY b)",
@@ -319,6 +327,27 @@ RUNAWAYS = [
     chained(4, 60),
     'SELECT "+"+"+"+"+" AS "+" FROM (' * 12 + 'SELECT id "+" FROM products' + ")" * 12,
     "SELECT/*'*/x+x+x+x/*'*/x FROM (" * 9 + "SELECT 1 x" + ")" * 9,
+    *(f"SELECT{dot}5{'+x' * 9} x FROM (" * 8 + "SELECT 1 x" + ")" * 8 for dot in (".", " .", "\n.", "\f . ", "/**/.")),
+    "SELECT 1 x UNION SELECT .5"
+    + "+x" * 9
+    + " x FROM ("
+    + f"SELECT .5{'+x' * 9} x FROM (" * 7
+    + "SELECT 1 x"
+    + ")" * 8,
+    *(
+        f"SELECT {'+'.join([name] * 9)} {name} FROM (" * 8 + f"SELECT 1 {name}" + ")" * 8
+        for name in ("by", "desc", "end")
+    ),
+    f"SELECT x{RENAMED} x FROM (SELECT *{',*' * 8} FROM (" * 8 + "SELECT 1 x" + "))" * 8,
+    *(
+        f"SELECT $a({mark}){'+x' * 9} x FROM (" * 8 + "SELECT 1 x" + ")" * 8
+        for mark in ("'", '"', "`", "[", "/*", "--")
+    ),
+    f"SELECT {MARKED} x FROM (" * 8 + "SELECT 1 x" + ")" * 8,
+    f"\ufeffSELECT {'x+' * 9}x x FROM (" * 8 + "SELECT 1 x" + ")" * 8,
+    "SELECT 1 FROM (SELECT {0} z FROM (SELECT {0} x FROM (SELECT id x FROM orders)) WHERE {1})".format(
+        *(f"coalesce({','.join([name] * 60)})" for name in "xz")
+    ),
 ]
 
 
@@ -346,6 +375,55 @@ def test_runaways_and_resets_keep_memory_bounded(environment: SqlEnvironment) ->
         environment.reset(database_seed=seed, answer="")
         environment.run_query("UPDATE orders SET quantity = 1")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - runaways < 5_000
+
+
+SPELLINGS = ["x", "X", '"x"', "[x]", "`x`", "\ufeffx", "q.x", "q . x", "q/**/.x", 'q."x"']
+SELECTS = [
+    "SELECT .5+",
+    "SELECT.5+",
+    "select\n.5 +",
+    "SELECT/**/.5+",
+    "\ufeffSELECT ",
+    "SELECT DISTINCT ",
+    "SELECT $a(')+",
+]
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(SELECTS), st.lists(st.sampled_from(SPELLINGS), min_size=1, max_size=5), st.booleans()
+        ),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_copies_bounds_the_growth(levels: list[tuple[str, list[str], bool]]) -> None:
+    query, growth = "SELECT 1 x", 1
+    for start, uses, star in levels:
+        query, growth = f"{start}{'+'.join(uses)} x FROM ({query}) q", growth * len(uses)
+        if star:
+            query, growth = f'SELECT x + "x:1" x FROM (SELECT *, * FROM ({query}))', growth * 2
+    assert copies(query) >= growth
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="SQLite's memory is counted with the build of Linux")
+def test_behind_the_count_stands_the_heap() -> None:
+    """The limit is one of the process, hence another process."""
+    code = """
+from wm_plugin.environments.kit import sqlite_guard
+from wm_plugin.environments.sql import open_database
+sqlite_guard.MAX_COPIES, sqlite_guard.MAX_HEAP = 10**9, 32 << 20
+query = "SELECT 1 x"
+for _ in range(6):
+    query = f"SELECT {'+'.join('x' * 9)} x FROM ({query})"
+database = open_database(1)
+print(sqlite_guard.run(database, query))
+print(sqlite_guard.run(database, "SELECT 1 x"), sqlite_guard.run(open_database(1), "SELECT 1 x"))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "MemoryError: the statement is too large\nx\n1 x\n1\n"
 
 
 def test_generated_columns_cannot_grow_a_statement_without_end(database: sqlite3.Connection) -> None:
@@ -418,6 +496,12 @@ def test_answers_of_any_type(environment: SqlEnvironment) -> None:
         environment.reset(database_seed=7, answer="42")
         environment.submit_answer(answer)  # type: ignore[arg-type]
         assert environment.success == right
+
+
+def test_true_is_no_number(environment: SqlEnvironment) -> None:
+    environment.reset(database_seed=7, answer="1")
+    environment.submit_answer(True)  # type: ignore[arg-type]
+    assert not environment.success
 
 
 def test_a_row_says_how_many_turns_and_a_bad_seed_is_refused(environment: SqlEnvironment) -> None:

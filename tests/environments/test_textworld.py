@@ -68,6 +68,7 @@ def test_every_level_is_won_by_its_walkthrough(world: TextworldEnvironment, leve
         assert played.success, row["seed"]
 
 
+@pytest.mark.slow
 def test_points_are_a_share(world: TextworldEnvironment) -> None:
     (row,) = textworld.dataset_rows(1, seed=1, level="cooking")
     world.reset(**row)
@@ -163,6 +164,7 @@ print(json.dumps(texts))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["standard", "cooking"])
 def test_an_episode_is_the_same_in_a_fresh_process_that_makes_the_game_anew(
     world: TextworldEnvironment, tmp_path: Path, level: str

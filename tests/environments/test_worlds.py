@@ -148,7 +148,9 @@ def test_what_is_missing_is_said_with_the_way_to_get_it() -> None:
         f"no_such_module ({install('maze')})",
         "the program no-such-program",
     ]
-    assert Needs(None, ("json.no_such",)).missing() == ["json.no_such (no extra brings it: see the docs)"]
+    assert Needs(None, ("json.no_such",)).missing() == [
+        "json.no_such (no extra brings it: docs/environments.md says how to get it)"
+    ]
 
 
 @pytest.mark.parametrize("name", ["maze", "sokoban", "taxi"])

@@ -30,6 +30,7 @@ def test_verdicts() -> None:
     assert compare(high, high, range(300)).verdict == "no difference at this sample size"
 
 
+@pytest.mark.slow
 def test_chance_is_rarely_called_a_difference() -> None:
     called = sum(
         compare(flips(0.5, 200, 2 * trial), flips(0.5, 200, 2 * trial + 1), range(200)).verdict.startswith(

@@ -109,6 +109,7 @@ def test_selection(config, span, how, weight):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
+        ({"coeff": "0.05"}, "coeff is '0.05'; write a number >= 0, without quotes; 0 turns the objective off"),
         ({"coeff": -0.1}, "coeff is -0.1; write a number >= 0"),
         ({"coeff": math.nan}, "coeff is nan"),
         ({"coeff": True}, "coeff is True"),
@@ -117,9 +118,9 @@ def test_selection(config, span, how, weight):
         ({"tools": "search"}, r"tools is 'search'; write a list of names, e.g. \['search'\]"),
         ({"tools": {"a": -1}}, r"tools\['a'\] is -1"),
         ({"roles": "tool"}, "roles is 'tool'"),
-        ({"roles": ["tols"]}, r"roles names 'tols'; did you mean 'tool'\?"),
-        ({"roles": ["tool", "usr"]}, r"roles names 'usr'; did you mean 'user'\?"),
-        ({"roles": [""]}, "roles names ''; there is 'environment', 'system', 'tool', 'user'"),
+        ({"roles": ["tols"]}, r"roles: there is no role 'tols'; did you mean 'tool'\?"),
+        ({"roles": ["tool", "usr"]}, r"roles: there is no role 'usr'; did you mean 'user'\?"),
+        ({"roles": [""]}, "roles: there is no role ''; there is 'environment', 'system', 'tool', 'user'"),
         ({"on_silence": "wran"}, r"on_silence is 'wran'; did you mean 'warn'\?"),
         ({"silent_batches": 0}, "silent_batches is 0; write a whole number of optimizer batches >= 1"),
         ({"silent_batches": True}, "silent_batches is True"),

@@ -1,6 +1,7 @@
 """An objective that selects nothing: when something is said of it, and what."""
 
 import dataclasses
+import pickle
 
 import pytest
 from hypothesis import given, settings
@@ -90,6 +91,41 @@ def test_causes_outside_the_spans():
     text = spoken(EchoConfig(1.0), Tally(masked=3))
     assert "the rollouts have no environment tokens, as if no tool had been called" in text
     assert text.endswith("the host's truncation masking takes away 3 completions whole")
+
+
+def test_results_that_the_host_drops_are_not_taken_for_calls_that_nobody_made():
+    silence = Silence(EchoConfig(1.0), limit="max_completion_length")
+    assert after(silence) is True
+    text = silence.speak(Tally.sum([Tally(unanswered=2), Tally()]), environment=0, selected=0)
+    assert "tools were called, but no result is in the rollouts" in text
+    assert text.endswith("raise max_completion_length")
+    assert "as if no tool" not in text
+
+
+def test_a_batch_without_advantages_either_trained_nothing():
+    silence = Silence(EchoConfig(1.0))
+    after(silence)
+    text = silence.speak(Tally(), environment=0, selected=0, policy_silent=True)
+    assert text.endswith("; its advantages were all 0 too, so that it trained nothing")
+
+
+@pytest.mark.parametrize(
+    ("counts", "due"), [([], False), ([0, 0], True), ([5, 0], False), ([0, 5], False), ([0, 0, 0], False)]
+)
+def test_a_run_that_ends_early_is_spoken_of_at_its_end(counts, due):
+    silence = Silence(EchoConfig(0.5, silent_batches=3))
+    for counted in counts:
+        if after(silence, counted, environment=0):
+            speak(silence)
+    assert silence.at_end() == due
+
+
+def test_a_config_knows_whether_somebody_wrote_its_coefficient():
+    default = EchoConfig(roles=["tool"])
+    assert not default.coeff_given
+    assert not pickle.loads(pickle.dumps(default)).coeff_given
+    assert all(config.coeff_given for config in (EchoConfig(0.0), EchoConfig(coeff=0.0), EchoConfig(alpha=0.0)))
+    assert default == EchoConfig(0.0, roles=["tool"])
 
 
 def test_every_field_that_leaves_tokens_out_has_a_cause():

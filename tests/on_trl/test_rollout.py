@@ -8,7 +8,18 @@ import torch
 
 from support import information
 from support.information import CATEGORIES, RATIOS, Oracle, keep_ratio
-from support.on_trl import Batches, Scripted, ToolEnvironment, call, config, dataset, make_model, make_tokenizer, reward
+from support.on_trl import (
+    Batches,
+    Scripted,
+    ToolEnvironment,
+    call,
+    config,
+    dataset,
+    make_model,
+    make_tokenizer,
+    reward,
+    run,
+)
 from wm_plugin import EchoConfig
 from wm_plugin.tokens.spans import ContentLocator, SpanError
 from wm_plugin.trajectories.messages import Conversation
@@ -199,3 +210,28 @@ def test_several_environments_in_one_dataset():
     assert "DOC " in texts
     assert "OTHER " in texts
     assert "OUT[" not in texts
+
+
+def deep(brackets, closing=""):
+    return f'<tool_call>\n{{"name": "run_code", "arguments": {{"code": {brackets}{closing}}}}}\n</tool_call>'
+
+
+@pytest.mark.parametrize("coeff", [0.0, 0.5])
+def test_turns_that_the_hosts_parser_fails_on_are_plain_text(coeff):
+    texts = [deep("[" * 1000), deep("[" * 300, "]" * 300)]
+    turns = itertools.cycle([*texts, call("run_code", code="1+1")])
+    completions = []
+
+    class Trainer(Scripted, WorldModelGRPOTrainer):
+        def _generate_single_turn(self, prompt_ids, *args, **kwargs):
+            return [self.processing_class(f"{next(turns)}<|im_end|>").input_ids for _ in prompt_ids], None
+
+        def _calculate_rewards(self, inputs, prompts, completions_, completion_ids_list):
+            completions.extend(completions_)
+            return super()._calculate_rewards(inputs, prompts, completions_, completion_ids_list)
+
+    trainer, _ = run(Trainer, args=config(max_steps=1, gradient_accumulation_steps=1), world_model=EchoConfig(coeff))
+    contents = {turn["content"] for turns in completions for turn in turns}
+    assert set(texts) <= contents
+    assert any(turn["role"] == "tool" for turns in completions for turn in turns)
+    assert "parse_response" not in vars(trainer.processing_class)

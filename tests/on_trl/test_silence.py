@@ -21,6 +21,19 @@ class Silent(Ours):
     silent_rank = 0  # no tool is called
 
 
+class Caller(WorldModelGRPOTrainer):
+    """Calls a tool whose result is longer than what is left of 64 tokens."""
+
+    def _generate_single_turn(self, prompt_ids, *args, **kwargs):
+        turn = self.processing_class(call("run_code", code="1") + "<|im_end|>").input_ids
+        assert len(turn) < 64
+        return [turn for _ in prompt_ids], None
+
+
+def constant(completions, **_):
+    return [1.0] * len(completions)
+
+
 class Inventive(WorldModelGRPOTrainer):
     """Calls one tool that is there, and another in each turn that is not."""
 
@@ -34,9 +47,10 @@ class Inventive(WorldModelGRPOTrainer):
         return turns, None
 
 
-def trained(cls, echo, steps=1, **fields):
+def trained(cls, echo, steps=1, reward_funcs=None, **fields):
+    arguments = {"reward_funcs": reward_funcs} if reward_funcs else {}
     fields = {"gradient_accumulation_steps": 1, "max_steps": steps, **fields}
-    trainer, _ = run(cls, args=config(**fields), world_model=echo)
+    trainer, _ = run(cls, args=config(**fields), world_model=echo, **arguments)
     return trainer
 
 
@@ -72,11 +86,38 @@ def test_a_config_that_can_select_nothing_is_said_before_the_first_batch(caplog,
 
 
 def test_rollouts_without_a_call_are_given_some_batches(caplog):
-    trained(Silent, EchoConfig(0.5, silent_batches=2))
-    assert warnings(caplog) == []
-    trained(Silent, EchoConfig(0.5, silent_batches=2), steps=2)
+    trained(Silent, EchoConfig(0.5, silent_batches=2), steps=3)
     (warning,) = warnings(caplog)
     assert "in 2 optimizer batches in a row: the rollouts have no environment tokens" in warning
+
+
+def test_a_run_shorter_than_these_batches_is_told_at_its_end(caplog):
+    trained(Silent, EchoConfig(0.5), reward_funcs=[constant])
+    (warning,) = warnings(caplog)
+    assert "in an optimizer batch: the rollouts have no environment tokens" in warning
+    assert warning.endswith("its advantages were all 0 too, so that it trained nothing")
+    assert "term alone" not in caplog.text
+
+
+def test_a_step_without_advantages_but_with_tokens_trained_on_the_term_alone(caplog):
+    trained(Ours, EchoConfig(0.5), reward_funcs=[constant])
+    assert warnings(caplog) == []
+    assert "it trained on the world-model term alone" in caplog.text
+
+
+def test_results_that_the_length_limit_drops_are_said(caplog):
+    trainer = trained(Caller, EchoConfig(0.5), max_completion_length=64)
+    assert trainer.state.log_history[0]["tools/call_frequency"] == 1
+    assert trainer.state.log_history[0]["echo/tokens"] == 0
+    (warning,) = warnings(caplog)
+    assert "tools were called, but no result is in the rollouts" in warning
+    assert "raise max_completion_length" in warning
+
+
+@pytest.mark.parametrize("echo", [EchoConfig(), EchoConfig(0.0), EchoConfig(0.5)], ids=["default", "0", "0.5"])
+def test_a_coefficient_that_nobody_wrote_is_said_once(caplog, echo):
+    trained(Ours, echo, max_steps=0)
+    assert caplog.text.count("world_model is given, but coeff is 0") == (not echo.coeff_given)
 
 
 def test_bounds_that_no_token_is_inside_of_are_said(caplog):
@@ -101,7 +142,7 @@ def test_coefficient_0_and_an_objective_with_tokens_are_quiet(caplog, fields):
 def test_the_fields_are_in_the_config_of_yaml_files():
     fields = config(cls=WorldModelGRPOConfig, echo_coeff=0.5, echo_on_silence="stop", echo_silent_batches=5)
     assert fields.echo_config() == EchoConfig(0.5, on_silence="stop", silent_batches=5)
-    with pytest.raises(UserError, match=r"echo_roles names 'tols'; did you mean 'tool'\?"):
+    with pytest.raises(UserError, match=r"echo_roles: there is no role 'tols'; did you mean 'tool'\?"):
         config(cls=WorldModelGRPOConfig, echo_roles=["tols"])
 
 

@@ -19,6 +19,7 @@ from wm_plugin.environments.sokoban import SokobanEnvironment
 from wm_plugin.errors import UserError
 from wm_plugin.trl import train
 
+ENVIRONMENT = "write a name (wm env list), package.module:Class, or {name: class}"
 RECIPES = Path(__file__).parents[2] / "recipes" / "trl"
 TINY = sorted(RECIPES.glob("echo_*_tiny.yaml"))
 # an environment's own reward came with 1.8; before it get_reward was taken for a tool
@@ -90,8 +91,10 @@ def test_every_list_takes_one_value(tmp_path):
     assert config.reward_weights == [2]
     assert (config.echo_config().roles, config.echo_config().tools) == (("tool",), ("move",))
     assert model.lora_target_modules in (["q_proj"], "q_proj")  # TRL's own, of one
-    script, config, _, _ = train.parse(["--config", write(tmp_path, text + "reward_funcs: null\necho_roles: [a, b]\n")])
-    assert (script.reward_funcs, config.echo_roles) == (None, ["a", "b"])
+    script, config, _, _ = train.parse(
+        ["--config", write(tmp_path, text + "reward_funcs: null\necho_roles: [tool, user]\n")]
+    )
+    assert (script.reward_funcs, config.echo_roles) == (None, ["tool", "user"])
 
 
 def test_help_shows_ours_first_and_trls_on_request(capsys):
@@ -104,6 +107,7 @@ def test_help_shows_ours_first_and_trls_on_request(capsys):
     assert "wm train --help-all" in ours
     assert train.main(["--help-all"]) == 0
     everything = capsys.readouterr().out
+    assert "--echo_guard" not in ours + everything  # reserved
     assert everything.index("--reward_funcs") < everything.index("--echo_coeff") < everything.index("--learning_rate")
 
 
@@ -122,6 +126,7 @@ def test_a_model_that_is_neither_a_folder_nor_on_the_hub(tmp_path, capsys, monke
     text = "output_dir: x\nuse_cpu: true\nbf16: false\nenvironment: grid\nmodel_name_or_path: runs/tiny\n"
     assert train.main(["--config", write(tmp_path, text)]) == 2
     assert capsys.readouterr().err == (
+        "no folder 'runs/tiny' here; asking the Hub\n"
         "wm train: model_name_or_path is 'runs/tiny': there is no such folder, and no such model came from the Hub "
         "(We couldn't connect to the Hub.)\n"
     )
@@ -181,6 +186,17 @@ def test_turn_information_in_files_and_flags(tmp_path, line, flags, echo):
         ("environment: grid\nepisode_reward: {gamma: 2}", [], "episode_reward.gamma is 2; write a number between 0"),
         ("environment: grid", ["--episode_reward", "{rescale"], "episode_reward is not JSON"),
         ("environment: grid", ["--episode_reward", "true"], "episode_reward is True; write a mapping"),
+        ("environment: 3", [], f"environment is 3; {ENVIRONMENT}"),
+        ("environment:\n- grid", [], f"environment is ['grid']; {ENVIRONMENT}"),
+        ("environment: {a: 3}", [], "environment.a is 3; write a name (wm env list), or package.module:Class"),
+        ("max_steps:\n- 2", [], "max_steps is [2]; write a number"),
+        ("learning_rate: {a: 1}", [], "learning_rate is {'a': 1}; write a number"),
+        ("max_steps: null", [], "max_steps is None; write a number"),
+        ("max_steps: 2001-01-01", [], "max_steps is datetime.date(2001, 1, 1); write a number"),
+        ("gradient_checkpointing:\n- true", [], "gradient_checkpointing is [True]; write true or false"),
+        ("echo_schedule:\n- linear", [], "echo_schedule is ['linear']; write text"),
+        ("output_dir: {a: b}", [], "output_dir is {'a': 'b'}; write text"),
+        ("train_rows:\n- json:loads", [], "train_rows is ['json:loads']; write text"),
     ],
 )
 def test_bad_settings_are_one_line_and_exit_2(tmp_path, capsys, text, arguments, message):
@@ -207,7 +223,7 @@ def test_a_config_file_that_is_not_there(capsys):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"echo_tools": ["mvoe"]}, "tools names 'mvoe'; did you mean 'move'?"),
+        ({"echo_tools": ["mvoe"]}, "tools: there is no tool 'mvoe'; did you mean 'move'?"),
         ({"temperature": 0.7}, "temperature is 0.7"),
         ({"environment": "gird"}, "environment: there is no 'gird'; did you mean 'grid'?"),
         ({"train_rows": "wm_plugin.environments.grid:dataset_row"}, "did you mean 'dataset_rows'?"),

@@ -373,7 +373,7 @@ def test_turn_information_of_a_conversation_is_that_of_the_same_data(tokenizers,
 def test_a_tool_that_does_not_exist_is_named(tokenizers):
     wm = {"environment": ROOMS, "tools": ["sayy"]}
     output = rollout(tokenizers["merges"], [call("say", text="hi"), "x"], wm)
-    assert output.extra_fields[ERROR] == "wm.tools names 'sayy'; did you mean 'say'?"
+    assert output.extra_fields[ERROR] == "wm.tools: there is no tool 'sayy'; did you mean 'say'?"
     assert ORIGINS not in output.extra_fields
 
 

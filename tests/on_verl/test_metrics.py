@@ -119,13 +119,13 @@ class Workers:
         return self.worker.train_mini_batch(data)
 
 
-def step(worker, echo, rollouts=ROLLOUTS, mini=8, silence=None):
+def step(worker, echo, rollouts=ROLLOUTS, mini=8, silence=None, total=9):
     """The metrics of the trainer's `_update_actor`."""
     trainer = WorldModelTrainer.__new__(WorldModelTrainer)  # making one starts Ray
     with initialize_config_module("verl.trainer.config", version_base=None):
         overrides = [f"actor_rollout_ref.actor.ppo_mini_batch_size={mini}", "actor_rollout_ref.rollout.n=1"]
         trainer.config = compose("ppo_trainer", overrides)
-    trainer.global_steps = 1
+    trainer.global_steps, trainer.total_training_steps = 1, total
     trainer.actor_rollout_wg = Workers(worker, rollouts, echo)
     trainer._wm, trainer._wm_on, trainer._wm_prefix, trainer._wm_warned = WorldModelConfig(echo), True, "echo", set()
     trainer._wm_tools = on_verl.tool_names(echo)
@@ -190,6 +190,15 @@ def test_a_step_without_a_token_logs_no_figure_of_nothing_and_says_so(worker, ca
     assert "in an optimizer batch" in warning
     with pytest.raises(UserError, match=r"in 2 optimizer batches in a row: .* \(on_silence is stop\)"):
         step(worker, echo, mini=4, silence=silence)
+
+
+def test_a_last_step_that_trained_nothing_is_said(worker, caplog):
+    rollouts = [rollout._replace(advantage=0.0) for rollout in make_rollouts(4, silent=range(4))]
+    step(worker, EchoConfig(COEFF), rollouts, mini=4, total=2)
+    assert "no token to train on" not in caplog.text
+    step(worker, EchoConfig(COEFF), rollouts, mini=4, total=1)
+    assert "its advantages were all 0 too, so that it trained nothing" in caplog.text
+    assert "term alone" not in caplog.text
 
 
 def test_coefficient_0_and_a_step_with_tokens_are_quiet(worker, caplog):

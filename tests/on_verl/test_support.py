@@ -227,19 +227,19 @@ REFUSED = {
     ),
     "an unknown tool of an environment": (
         ["wm.environment=grid", "wm.tools=[mvoe]"],
-        "wm.tools names 'mvoe'; did you mean 'move'?",
+        "wm.tools: there is no tool 'mvoe'; did you mean 'move'?",
     ),
     "an unknown tool of several environments": (
         ["wm.environment={a: grid, b: maze}", "wm.tools={move: 1, plan: 0.5}"],
-        "wm.tools names 'plan'",
+        "wm.tools: there is no tool 'plan'",
     ),
     "an unknown tool of a file of functions": (
         [f"{MULTI_TURN}.function_tool_path={DATA}/function_tools.py", "wm.tools=[look_pu]"],
-        "wm.tools names 'look_pu'; did you mean 'look_up'?",
+        "wm.tools: there is no tool 'look_pu'; did you mean 'look_up'?",
     ),
     "an unknown tool of a file of classes": (
         [f"{MULTI_TURN}.tool_config_path={DATA}/tools.yaml", "wm.tools=[serach]"],
-        "wm.tools names 'serach'; did you mean 'search'?",
+        "wm.tools: there is no tool 'serach'; did you mean 'search'?",
     ),
     "an environment without a reward, and none beside it": (
         ["wm.coeff=0", f"wm.environment={BARE}", "data.train_files=/no/such/file.parquet"],
@@ -249,7 +249,7 @@ REFUSED = {
         [f"wm.environment={BARE}", "reward.num_workers=0", "reward.custom_reward_function.path=x.py"],
         "reward.num_workers=0 asks no other reward; write 1 or more",
     ),
-    "a role": (["wm.roles=[tols]"], "roles names 'tols'; did you mean 'tool'?"),
+    "a role": (["wm.roles=[tols]"], "roles: there is no role 'tols'; did you mean 'tool'?"),
     "no tools, if that is to stop": (["wm.on_silence=stop"], "the run has no tools; write wm.environment=NAME"),
     "a config that selects nothing, if that is to stop": (["wm.on_silence=stop", "wm.tools=[]"], "tools is empty"),
 }
@@ -402,7 +402,7 @@ STOPPED = {
     "a field": ([SEARCH_PATH, "+wm=echo", "+wm.coef=1"], "wm: wm has no field 'coef'; did you mean 'coeff'?"),
     "a tool": (
         [SEARCH_PATH, "+wm=echo", "wm.environment=grid", "wm.tools=[mvoe]"],
-        "wm: wm.tools names 'mvoe'; did you mean 'move'?",
+        "wm: wm.tools: there is no tool 'mvoe'; did you mean 'move'?",
     ),
     "no search path": (
         ["+wm=echo", "wm.coeff=0.05"],

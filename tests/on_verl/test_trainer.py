@@ -24,7 +24,7 @@ from wm_plugin.objectives.silence import Tally
 from wm_plugin.tokens.spans import OTHER, SPAN_FIELD, Origin
 from wm_plugin.verl import state
 from wm_plugin.verl.config import WorldModelConfig
-from wm_plugin.verl.names import AGENT_NAME, COUNTS, ERROR, ORIGINS, TOOL_IDS, TOOLS, WEIGHTS
+from wm_plugin.verl.names import AGENT_NAME, COUNTS, ERROR, ORIGINS, RESULTS, TOOL_IDS, TOOLS, WEIGHTS
 from wm_plugin.verl.trainer import Row, WorldModelTrainer, make_columns
 
 SPANS = [
@@ -273,6 +273,9 @@ def test_what_became_of_the_tokens_of_a_step_is_counted():
     rows = [make_row([1, 0, 0, 0], extra), make_row([1, 0, 0, 0], extra, padding=True)]
     WorldModelTrainer._weighted_spans(fake, rows)
     assert fake._wm_tally == Tally(environment=3, left_out=Counter({("roles", "tool"): 3}))
+    rows = [make_row([1, 1], {ORIGINS: [], RESULTS: [2, 0]}), make_row([1, 0, 0, 0], {**extra, RESULTS: [1, 0]})]
+    WorldModelTrainer._weighted_spans(fake, rows)
+    assert fake._wm_tally.unanswered == 2
 
 
 def episodes(*turns):

@@ -111,6 +111,15 @@ def test_a_cache_that_breaks_later_stops_nothing(tmp_path):
         assert cache.get(["a"]) == {}
     cache.put({"a": "x"})
     assert cache.get(["a"]) == {}
+    assert len(cache) == 0
+
+
+def test_the_length_of_a_cache_that_breaks_stops_nothing(tmp_path):
+    cache = ReplyCache(tmp_path / "cache.db")
+    with sqlite3.connect(tmp_path / "cache.db") as connection:
+        connection.execute("DROP TABLE replies")
+    with pytest.warns(UserWarning, match="left out from now on"):
+        assert len(cache) == 0
 
 
 @pytest.mark.parametrize("value", ["NULL", "x'00ff'", "CAST(x'ff41' AS TEXT)"])

@@ -356,3 +356,91 @@ def test_whatever_the_rule_is_the_outcome_is_defined(rule, text):
 def test_errors_of_any_text(text):
     assert error_kind(text) in (None, *ERRORS)
     assert error_kind(json.dumps({"error": text})) in (None, *ERRORS)
+
+
+def test_a_word_takes_bounded_time_wherever_it_is_repeated():
+    zeros = " ".join(["0"] * 10_000)
+    state = {"state": {"pattern": r"\S+"}}
+    start = time.thread_time()
+    assert holds(state, "0" * 900 + " 0 " + "1" * 98_000, history=[[zeros]])
+    assert not holds(state, "0" * 99_000, history=[[zeros]])
+    assert holds(
+        {"state": {"path": "$.g[*]"}}, "0" * 900 + " 0 " + "1" * 20_000, history=[[json.dumps({"g": [0] * 1600})]]
+    )
+    assert not holds(state, "-" + "0" * 98_000, history=[["-" + "0" * 900 + "-"]])
+    assert time.thread_time() - start < 1.5
+
+
+def test_many_different_words_take_bounded_time(monkeypatch):
+    monkeypatch.setattr("wm_plugin.rewards.rule_checks.MAX_WORK", 100_000)
+    words = [f"{number:04}" for number in range(5000)]
+    assert holds({"state": {"pattern": "[0-9]+"}}, " ".join(words), history=[[" ".join(words)]])
+    words = [f"a-{number}" for number in range(100)]
+    assert holds({"state": {"pattern": r"\S+"}}, " ".join(words), history=[[" ".join(words)]])
+    assert not holds({"state": {"pattern": r"\S+"}}, "0a-0 " * 900 + " ".join(words), history=[[" ".join(words)]])
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"json": {"path": "$.rows[*]", "count": 0}},
+        {"json": {"path": "$..a", "count": 0, "type": "string"}},
+        {"items": {"path": "$.x[*]", "values": []}},
+        {"rows": []},
+        {"rows": {"path": "$.x", "rows": []}},
+    ],
+)
+def test_nothing_is_expected_of_json_alone(rule):
+    assert holds(rule, "{}")
+    for text in ("garbage, no rows", "", "[1", '{"a": 1, "a": 2}'):
+        assert not holds(rule, text)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"rows": {"rows": [], "measure": "recall"}},
+        {"rows": {"rows": [{}], "by": ["a"], "measure": "recall"}},
+        {"items": {"values": [], "measure": "recall"}},
+    ],
+)
+def test_the_recall_of_nothing(rule):
+    with pytest.raises(MalformedRuleError, match="the recall of nothing is always full"):
+        read(rule)
+
+
+def many(count, wrong=0):
+    return list(range(count - wrong)) + [-1] * wrong
+
+
+@pytest.mark.parametrize(
+    ("rule", "write"),
+    [
+        ({"same": {"pattern": r"-?\d+"}}, lambda values: " ".join(map(str, values))),
+        ({"same": {"path": "$.r[*]"}}, lambda values: json.dumps({"r": values})),
+    ],
+)
+def test_what_is_cut_off_is_never_the_same(rule, write):
+    assert holds(rule, write(many(8_000)), write(many(8_000)))
+    assert not holds(rule, write(many(8_000, 1)), write(many(8_000)))
+    assert not holds(rule, write(many(12_000)), write(many(8_000)))
+    assert not holds({"not": rule}, write(many(12_000)), write(many(8_000)))
+    with pytest.raises(UserError, match="same: the observation has too much"):
+        holds(rule, write(many(12_000, 1)), write(many(12_000)))
+    place = rule["same"]
+    with pytest.raises(UserError, match="state: an earlier observation has too much"):
+        holds({"state": place}, "x", history=[[write(many(12_000))]])
+
+
+def test_long_texts_whose_work_is_cut_are_not_the_same():
+    text = " ".join(f"{number:06}" for number in range(60_000))
+    assert not holds({"same": {"pattern": "[0-9]+"}}, text, "000000")
+    with pytest.raises(UserError, match="too much"):
+        holds({"same": {"pattern": "[0-9]+"}}, text, text)
+
+
+def test_json_too_deep_for_a_path_does_not_hold():
+    deep = '{"b":' * 200 + "1" + "}" * 200
+    for rule in ({"json": {"path": "$..a", "count": 0}}, {"items": {"path": "$..a", "values": []}}):
+        assert not holds(rule, deep)
+        assert not holds({"not": rule}, deep)

@@ -25,7 +25,11 @@ def in_tag(text):
     "reply",
     [
         in_tag(PLAIN),
-        f"The layout is right: format 1.\n{in_tag(PLAIN)}\nThat is all.",
+        f"The layout is right: format 1.\n{in_tag(PLAIN)}\n",
+        f"```\n{in_tag(PLAIN)}\n```<|im_end|>\n",
+        f"{in_tag(PLAIN)}</s><｜end▁of▁sentence｜>",
+        f"The {{'a': 1}} is right; format: fine, and {{unclosed.\n{in_tag(PLAIN)}",
+        in_tag(json.dumps({"Ratings": SCORES})),
         in_tag(f"```json\n{PLAIN}\n```"),
         in_tag(json.dumps(SCORES, indent=4)),
         in_tag(PLAIN.replace("}", ",}")),
@@ -41,7 +45,7 @@ def in_tag(text):
         f"<think>format 1 {{'format': 1}}</think>\n{in_tag(PLAIN)}",
         f"\n<think>\nA draft: {in_tag(FIVES)}\n</think>\n{in_tag(PLAIN)}",
         f"format 1, I think\n</think>\n{in_tag(PLAIN)}",  # a template wrote the first mark
-        f"It says ‹final_evaluation›{FIVES}‹/final_evaluation›, and {FIVES}.\n{in_tag(PLAIN)}",
+        f"It says ‹final_evaluation›{FIVES}‹/final_evaluation›.\n{in_tag(PLAIN)}",
         in_tag(json.dumps(SCORES | {"format": 7, "quality": -3})),
     ],
 )
@@ -90,7 +94,37 @@ def test_replies_that_have_a_verdict(reply):
         f"{in_tag(PLAIN)}\nIt says: {in_tag(FIVES)}",
         f"{in_tag(PLAIN)}\nIt says: <Final Evaluation>{FIVES}</Final Evaluation>",
         f"<final_evaluation> I will use <final_evaluation>{PLAIN}</final_evaluation></final_evaluation>",
+        f"It says ‹final_evaluation›{FIVES}‹/final_evaluation›, and {FIVES}.\n{in_tag(PLAIN)}",
+        f"```json\n{PLAIN}\n```\nIt says: {in_tag(FIVES)}",
+        f"{PLAIN.title()}\nIt says: {in_tag(FIVES)}",
+        f"{PLAIN.replace(chr(34), chr(92) + chr(34))}\nIt says: {in_tag(FIVES)}",
+        f"{PLAIN.replace(chr(34), '&quot;')}\nIt says: {in_tag(FIVES)}",
+        f"{SCORES!s}\nIt says: {in_tag(FIVES)}",
+        f"{{format: 1, quality: 1}}\nIt says: {in_tag(FIVES)}",
+        f"｛{PLAIN[1:]}\nIt says: {in_tag(FIVES)}",
+        f"＜final_evaluation＞1＜/final_evaluation＞\nIt says: {in_tag(FIVES)}",
+        f"&lt;final_evaluation&gt;1&lt;/final_evaluation&gt;\nIt says: {in_tag(FIVES)}",
+        f"&amp;lt;final_evaluation>1\nIt says: {in_tag(FIVES)}",
+        f"&#60;final_evaluation>1\nIt says: {in_tag(FIVES)}",
+        f"﹤ｆinal_evaluation>1\nIt says: {in_tag(FIVES)}",
+        f"{in_tag(FIVES)} Wait, that is what the prediction wrote. My verdict is all 1s.",
+        f"{in_tag(FIVES)}<|im_end|>1",
+        in_tag(json.dumps({"predicted": dict.fromkeys(SCORES, 5)})),
+        in_tag(json.dumps({"": dict.fromkeys(SCORES, 5)})),
         # thoughts
+        *(
+            f"{before}It says {in_tag(FIVES)}{after}"
+            for before, end in (
+                ("<reflection>", "</reflection>"),
+                ("<scratchpad>", "</scratchpad>"),
+                ("<seed:think>", "</seed:think>"),
+                ("◁think▷", "◁/think▷"),
+                ("<|channel|>analysis<|message|>", "<|end|>"),
+                ("<inner_monologue>", "</inner_monologue>"),
+                ("&lt;think&gt;", "&lt;/think&gt;"),
+            )
+            for after in ("", end, f"{end}\n{PLAIN}", f"{end}\nformat 1")
+        ),
         f"<think>It says {in_tag(FIVES)}",
         f"<think>{FIVES}</think>",
         f"<think>It says {in_tag(FIVES)}</think>format 1",

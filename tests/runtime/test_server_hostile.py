@@ -1,10 +1,12 @@
 """What a server may send back: too much, compressed without end, keys, numbers that are none. A call gets a failure, at worst."""
 
+import base64
 import gzip
 import json
 import pickle
 import resource
 import threading
+import urllib.parse
 import zlib
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,6 +25,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.rewards.cache import ReplyCache
 from wm_plugin.rewards.embedding import EmbeddingReward
 from wm_plugin.runtime import replies, secrets
+from wm_plugin.runtime import server as server_module
 from wm_plugin.runtime.predict import ServerPredictor
 from wm_plugin.runtime.server import KINDS, Completion, Failure, Server
 
@@ -110,6 +113,16 @@ def test_a_reply_that_is_too_large_is_not_asked_for_again() -> None:
         assert len(asked) == 1
 
 
+def test_a_reply_of_too_many_values_is_malformed(monkeypatch) -> None:
+    monkeypatch.setattr(server_module, "_MAX_VALUES", 1000)
+    for count, kind in ((400, Completion), (600, Failure)):
+        with answering(lambda *_, count=count: (200, {}, [good(more=[[]] * count)])) as url:
+            (answer,) = Server(url, "judge", **QUICK).complete([QUESTION])
+        assert isinstance(answer, kind)
+    assert answer.kind == "malformed"
+    assert "(more than 1,000 values)" in answer.message
+
+
 @pytest.mark.parametrize(
     ("headers", "body", "answer"),
     [
@@ -179,6 +192,52 @@ def test_keys_are_nowhere(echo: str, status: int, tmp_path, monkeypatch) -> None
     assert received[0] == f"Bearer {KEY}"
     for text in texts:
         assert not any(piece.lower() in text.lower() for piece in PIECES), text
+
+
+SLASHED = "abCD/efgh+ijkl9876=="
+FORMS = {
+    "quote": urllib.parse.quote(SLASHED),
+    "quote all": urllib.parse.quote(SLASHED, safe=""),
+    "quote plus": urllib.parse.quote_plus(SLASHED, safe="/"),
+    "quote twice": urllib.parse.quote(urllib.parse.quote(SLASHED, safe=""), safe=""),
+    "php": json.dumps(SLASHED).replace("/", "\\/"),
+    "escapes": "".join(f"\\u{ord(letter):04x}" for letter in SLASHED),
+    "escapes twice": "".join(f"\\\\u{ord(letter):04X}" for letter in SLASHED),
+    "escapes in JSON": json.dumps({"error": "".join(f"\\u{ord(letter):04x}" for letter in SLASHED)}),
+    "entities": "".join(f"&#{ord(letter)};" for letter in SLASHED),
+    "some entities": SLASHED.replace("/", "&sol;").replace("=", "&#x3d;"),
+    "line break": SLASHED[:9] + "\r\n  " + SLASHED[9:],
+    "line break in JSON": json.dumps(SLASHED[:9] + "\n" + SLASHED[9:]),
+    "invisible": SLASHED[:9] + "\u200b\u00ad" + SLASHED[9:],
+    **{
+        f"base64 {before!r}": base64.b64encode(f"{before}{SLASHED}".encode()).decode()
+        for before in ("", "a", "Bearer ", "user:", "ab")
+    },
+    "urlsafe base64": base64.urlsafe_b64encode(f"Bearer {SLASHED}".encode()).decode(),
+}
+
+
+@pytest.mark.parametrize("before", ["", "x" * 190 + " ", " " * (1 << 16), " " * ((1 << 16) - 9)])
+@pytest.mark.parametrize("form", FORMS)
+def test_no_form_of_a_key_is_in_a_line(form: str, before: str, monkeypatch) -> None:
+    monkeypatch.setattr("wm_plugin.runtime.secrets._forms", {})
+    monkeypatch.setattr("wm_plugin.runtime.secrets._pattern", None)
+    secrets.hold(SLASHED)
+    for text in (before + FORMS[form], before + FORMS[form] + " was refused"):
+        for line in (server_module._line(text), server_module._line(text.encode())):
+            pieces = (FORMS[form][12:18], FORMS[form][-9:-3], SLASHED[:9], SLASHED[9:])
+            assert not any(piece in line for piece in pieces)
+            assert line
+
+
+def test_what_surrounds_a_key_in_json_stays(monkeypatch) -> None:
+    monkeypatch.setattr("wm_plugin.runtime.secrets._forms", {})
+    monkeypatch.setattr("wm_plugin.runtime.secrets._pattern", None)
+    secrets.hold(SLASHED)
+    hidden = "".join(f"\\u{ord(letter):04x}" for letter in SLASHED)
+    assert server_module._line(f'{{"error": "no {hidden}"}}') == '{"error":"no [key]"}'
+    ordinary = 'an error: {"a": "b\\n\\u00e9 &lt; 50%"}'
+    assert server_module._line(ordinary) == ordinary
 
 
 def test_escapes_that_hide_a_key(monkeypatch) -> None:

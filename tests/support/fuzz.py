@@ -8,7 +8,7 @@ import os
 import random
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
@@ -61,18 +61,28 @@ def mutated(draw: random.Random, item: Any, times: int | None = None) -> Any:
 
 
 def _mutated(draw: random.Random, item: Any) -> Any:
-    if isinstance(item, dict | list) and item and draw.random() < 0.8:
-        keys = list(item) if isinstance(item, dict) else list(range(len(item)))
-        key, copy = draw.choice(keys), item.copy()
-        how = draw.random()
-        if how < 0.7:
-            copy[key] = _mutated(draw, copy[key])
-        elif how < 0.8:
-            del copy[key]
+    return _replaced(draw, item, draw.choice(list(_places(item))))
+
+
+def _places(item: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    for key, inner in item.items() if isinstance(item, dict) else enumerate(item) if isinstance(item, list) else ():
+        yield from _places(inner, (*path, key))
+
+
+def _replaced(draw: random.Random, item: Any, path: tuple[Any, ...]) -> Any:
+    if len(path) > 1 or (path and draw.random() < 0.7):
+        copy = item.copy()
+        copy[path[0]] = _replaced(draw, item[path[0]], path[1:])
+        return copy
+    if path:  # an item or a key is dropped, doubled or added
+        copy = item.copy()
+        if draw.random() < 0.4:
+            del copy[path[0]]
         elif isinstance(copy, list):
-            copy.insert(draw.randrange(len(copy) + 1), draw.choice((copy[key], value(draw))))
+            copy.insert(draw.randrange(len(copy) + 1), draw.choice((copy[path[0]], value(draw))))
         else:
-            copy[draw.choice([text(draw, 1), str(draw.choice(keys))])] = draw.choice((copy[key], value(draw)))
+            copy[draw.choice((text(draw, 1), draw.choice(list(copy))))] = draw.choice((copy[path[0]], value(draw)))
         return copy
     how = draw.random()
     if isinstance(item, str) and how < 0.5:

@@ -220,7 +220,7 @@ def run(
     gradients = Gradients()
     trainer = cls(
         model=model if model is not None else make_model(tokenizer, dtype=torch.float64),
-        reward_funcs=[reward],
+        reward_funcs=kwargs.pop("reward_funcs", [reward]),
         args=args if args is not None else config(),
         train_dataset=dataset(),
         processing_class=tokenizer,

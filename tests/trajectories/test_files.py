@@ -127,6 +127,31 @@ def test_a_broken_first_line_does_not_hide_the_format(rows):
     assert rows(b'[{"a": 1}, ' + line("b") + b"]", "openai")[1:] == ["b"]
 
 
+@pytest.mark.parametrize(
+    "first", [b"[", b" [ ", b'[{"a": 1},', b"[" + line("x") + b",", b'[{"messages": [', b"[[", b"[\n{"]
+)
+@pytest.mark.parametrize("between", [b"\n", b"\r\n", b"\n\n", b"\n  "])
+def test_rows_without_commas_are_lines_whatever_the_first_line_begins(rows, first, between):
+    texts = rows(between.join([first, *(line(str(number)) for number in range(50)), b"]"]), "openai")
+    assert [text for text in texts if text[0] != "!"] == [str(number) for number in range(50)]
+
+
+@pytest.mark.parametrize(
+    ("begin", "between", "end"),
+    [
+        (b"[\n", b",\n", b"\n]"),
+        (b"[\n", b"\n,", b"\n]"),
+        (b"[\n", b"\n,\n", b"\n]"),
+        (b"[", b"\n\n,\n\n", b"]"),
+        (b"[\n", b",\n", b"\n" + line("x") + b"\n" + line("x")),  # only the end of an array is broken
+    ],
+)
+def test_arrays_of_a_row_per_line_are_arrays(rows, tmp_path, begin, between, end):
+    texts = rows(begin + between.join(line(str(number)) for number in range(30)) + end)
+    assert [text for text in texts if text[0] != "!"] == [str(number) for number in range(30)]
+    assert head(tmp_path / "x.json").layout == "array"
+
+
 @pytest.mark.parametrize("cut", [20_000, 70_000, 200_000])
 @pytest.mark.parametrize("length", [5, 100_000])
 @pytest.mark.parametrize("place", [0, 1])

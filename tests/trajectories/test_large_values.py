@@ -7,8 +7,12 @@ from itertools import chain
 
 import pytest
 
+from wm_plugin.errors import UserError
 from wm_plugin.trajectories import files, parquet
+from wm_plugin.trajectories import write as write_module
 from wm_plugin.trajectories.errors import RowError
+from wm_plugin.trajectories.readers import read_rows
+from wm_plugin.untrusted import loads
 
 SMALL = {"messages": [{"role": "user", "content": "x"}]}
 LARGE = {
@@ -77,6 +81,19 @@ def test_a_line_of_a_compressed_file(tmp_path):
     assert outcomes(files.lines(path)) == [SMALL, "out of bounds", "out of bounds", SMALL]
 
 
+@pytest.mark.parametrize("broken", [b"\xff", b"\x00", b'"', b"["])
+def test_a_long_line_that_is_rejected_leaves_a_file_that_is_ours(tmp_path, monkeypatch, broken):
+    monkeypatch.setattr(write_module, "LARGEST", 20_000)
+    monkeypatch.setattr(write_module, "loads", partial(loads, largest=20_000))
+    good = json.dumps(
+        {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}] * 2}
+    ).encode()
+    (tmp_path / "x.jsonl").write_bytes(good + b"\n" + broken * 19_000 + b"\n")
+    for _ in range(2):
+        counts = write_module.write(read_rows(tmp_path / "x.jsonl"), tmp_path / "out.jsonl")
+        assert counts.rejected.total() == 1
+
+
 def write(path, rows, **options):
     pyarrow = pytest.importorskip("pyarrow")
     pytest.importorskip("pyarrow.parquet").write_table(pyarrow.Table.from_pylist(rows), path, **options)
@@ -106,6 +123,12 @@ def test_a_row_of_a_parquet_file(tmp_path, text):
             False,
             *[True] * 100,
         ]
+
+
+def test_a_row_of_many_empty_lists(tmp_path):
+    few, many = ({"lists": [[]] * count, "messages": [{"role": "user"}]} for count in (100, 20_000 // 64))
+    write(tmp_path / "x.parquet", [few, many, few])
+    assert [isinstance(row, RowError) for row in parquet.rows(tmp_path / "x.parquet")] == [False, True, False]
 
 
 def test_columns_of_a_parquet_file_come_as_they_are(tmp_path):
@@ -141,6 +164,55 @@ def test_columns_of_a_parquet_file_come_as_they_are(tmp_path):
         },
         {"map": [], "words": "u", "codes": 7},
     ]
+
+
+LATEST = 2**62
+ODD_TIMES = {
+    "milliseconds": ("timestamp", "ms", LATEST),
+    "microseconds": ("timestamp", "us", LATEST),
+    "before all years": ("timestamp", "us", -LATEST),
+    "time of day": ("time64", "us", LATEST),
+    "day": ("date32", None, 2**31 - 1),
+    "unknown zone": ("timestamp", "us", 5),
+}
+
+
+@pytest.mark.parametrize("inside", ["", "list", "object", "map", "words"])
+@pytest.mark.parametrize("name", ODD_TIMES)
+def test_a_time_that_python_cannot_hold_costs_no_row(tmp_path, name, inside):
+    pyarrow = pytest.importorskip("pyarrow")
+    kind, unit, number = ODD_TIMES[name]
+    zone = ["Mars/Base"] if name == "unknown zone" else []
+    type = getattr(pyarrow, kind)(*([unit] if unit else []), *zone)
+    times = pyarrow.array([number, None, 0], pyarrow.int32() if kind == "date32" else pyarrow.int64()).view(type)
+    places = pyarrow.array([0, 1, 2, 3], pyarrow.int32())
+    column = {
+        "": lambda: times,
+        "list": lambda: pyarrow.ListArray.from_arrays(places, times),
+        "object": lambda: pyarrow.StructArray.from_arrays([times, pyarrow.array([1, 2, 3])], names=["t", "n"]),
+        "map": lambda: pyarrow.MapArray.from_arrays(places, pyarrow.array(["k"] * 3), times),
+        "words": times.dictionary_encode,
+    }[inside]()
+    table = pyarrow.table({"when": column, "flat": pyarrow.array(["a", "b", "c"])})
+    pytest.importorskip("pyarrow.parquet").write_table(table, tmp_path / "x.parquet")
+    rows = list(parquet.rows(tmp_path / "x.parquet"))
+    assert [row["flat"] for row in rows] == ["a", "b", "c"]
+    assert str(number) in json.dumps(rows[0])
+    if not zone:
+        assert str(number) not in json.dumps(rows[2])
+        assert "0" in json.dumps(rows[2])
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_two_columns_of_one_name_are_one_error(tmp_path, inside):
+    pyarrow = pytest.importorskip("pyarrow")
+    column = pyarrow.array(["x"])
+    table = pyarrow.Table.from_arrays([column, column], names=["messages", "messages"])
+    if inside:
+        table = pyarrow.table({"rows": table.to_struct_array()})
+    pytest.importorskip("pyarrow.parquet").write_table(table, tmp_path / "x.parquet")
+    with pytest.raises(UserError, match="x.parquet: two columns are named 'messages'; rename one of them"):
+        list(parquet.rows(tmp_path / "x.parquet", {"other"}))
 
 
 @pytest.mark.parametrize("depth", [30, 99, 3000])

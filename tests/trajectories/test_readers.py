@@ -535,6 +535,11 @@ def test_own_files_of_a_later_release_are_refused(refused):
     assert "later release" in refused([{**OWN, "version": 99}]).reason
 
 
+@pytest.mark.parametrize("version", ["10", 10.0, True, None, [1]])
+def test_a_version_that_the_schema_would_make_a_number_of_is_refused(refused, version):
+    assert refused([{**OWN, "version": version}]).reason == "`version` is no whole number"
+
+
 @pytest.mark.parametrize(
     ("value", "number"), [("0.5", 0.5), (3, 3.0), ("nan", None), ("", None), (True, None), ([], None), (10**400, None)]
 )

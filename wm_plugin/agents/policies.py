@@ -114,7 +114,13 @@ class LocalPolicy:
             if isinstance(message.get("content"), str):
                 message["content"] = message["content"].removesuffix(tokenizer.eos_token or "")
             return read_action(message)
-        except (ValueError, TypeError, KeyError, AttributeError):  # the model's text does not parse as a call
+        except (
+            ValueError,
+            TypeError,
+            LookupError,
+            AttributeError,
+            RecursionError,
+        ):  # the text does not parse as a call
             return Action(text=text)
 
 

@@ -62,8 +62,12 @@ def show(result: dict[str, Any]) -> None:
         console.print(Text(f"{name:<14}{version or 'not installed'}", style="" if version else "dim"))
     console.print()
     for check in result["checks"]:
+        detail = check["detail"]
+        if check["name"] == "recipes" and check["state"] == "ok":
+            files = "1 file" if "," not in detail else f"{detail.count(',') + 1} files"
+            detail = f"{files} in wm_plugin.recipes (wm doctor --json lists them)"
         line = Text(f"{check['state']:<6}", style=_STYLES[check["state"]])
-        console.print(line.append(f"{check['name']}: {check['detail']}", style="default"))
+        console.print(line.append(f"{check['name']}: {detail}", style="default"))
         if check["mend"]:
             console.print(Text(f"      → {check['mend']}"))
     console.print()

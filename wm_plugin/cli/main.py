@@ -6,9 +6,15 @@ exit code 1. With `hands_over` among the defaults, all arguments after the verb 
 `exit_code` become ours. Heavy imports are inside `run`, so that `wm --help` is quick.
 """
 
+import sys
+
+if __name__ == "__main__":  # before the imports, which an interrupt may hit
+    from wm_plugin.__main__ import main as start
+
+    sys.exit(start())
+
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NoReturn
@@ -112,7 +118,3 @@ def _version() -> str:
         return metadata.version("wm-plugin")
     except metadata.PackageNotFoundError:
         return "(a checkout that is not installed)"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

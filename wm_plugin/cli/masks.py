@@ -18,6 +18,7 @@ ROLLOUTS is JSONL, one object a line:
   {"messages": [...], "tools": [...]}             the prompt ends before the first assistant message
   {"prompt": [...], "completion": [...]}          the same, divided; TRL's completions/*.parquet has these columns
   {"completion_ids": [...], "spans": [[start, end, role, tool or null, content], ...]}
+  trajectories, as wm env rollout and wm data convert write them; .parquet too
 Messages are those of OpenAI and TRL; a tool message may carry "failed": true where the host made it up."""
 
 

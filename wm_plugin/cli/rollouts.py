@@ -9,11 +9,12 @@ from typing import Any
 from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.trajectories import parquet
 from wm_plugin.trajectories.errors import RowError
+from wm_plugin.trajectories.messages import arguments_of
 from wm_plugin.untrusted import loads
 
 Row = tuple[str, dict[str, Any]]  # its place in the file, and its content
 
-_COLUMNS = ("messages", "prompt", "completion", "tools", "completion_ids", "prompt_ids", "spans")
+_COLUMNS = ("messages", "prompt", "completion", "tools", "completion_ids", "prompt_ids", "spans", "trajectory")
 _FORMS = "write 'messages', or 'prompt' and 'completion', or 'completion_ids' and 'spans'"
 
 
@@ -29,6 +30,7 @@ def read_rows(path: Path) -> Iterator[Row]:
     empty = True
     for where, row in rows:
         empty = False
+        row = _from_trajectory(row, where)
         if problem := _problem(row):
             raise UserError(f"{where}: {problem}")
         yield where, row
@@ -119,6 +121,34 @@ def _parquet(path: Path) -> Iterator[Row]:
             yield f"{path}, row {number}", row
     except RowError as error:
         raise UserError(f"{path}: {error}") from None
+
+
+def _from_trajectory(row: Any, where: str) -> Any:
+    """A trajectory of `wm env` or `wm data`, of JSONL or of parquet, as chat messages; any other row as it is."""
+    if not isinstance(row, dict) or row.keys() & {"messages", "prompt", "completion_ids"}:
+        return row
+    if not {"turns", "context"} <= row.keys() and "trajectory" not in row:
+        return row
+    from pydantic import ValidationError
+
+    from wm_plugin.trajectories.chat import chat
+    from wm_plugin.trajectories.readers import own
+    from wm_plugin.trajectories.schema import Source, Trajectory
+
+    try:
+        (record,) = own.convert(row, Source(format="wm", file=where, row=0))
+        trajectory = Trajectory.model_validate(record)
+    except RowError as error:
+        raise UserError(f"{where}: no trajectory: {error}") from None
+    except ValidationError as error:
+        first_of_them = error.errors()[0]
+        place = ".".join(map(str, first_of_them["loc"]))
+        raise UserError(f"{where}: no trajectory: {place}: {first_of_them['msg']}") from None
+    messages = chat(trajectory.context, trajectory.turns)
+    for message in messages:
+        for call in message.get("tool_calls", ()):  # chat templates want the mapping, not its text
+            call["function"]["arguments"] = arguments_of(call["function"]["arguments"])
+    return {"messages": messages, "tools": list(trajectory.context.action_space) or None}
 
 
 def _problem(row: Any) -> str | None:

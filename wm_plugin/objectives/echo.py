@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 
@@ -92,6 +92,8 @@ class EchoConfig:
 
     alpha: InitVar[float | None] = None
 
+    coeff_given: ClassVar[bool] = True  # an instance's own, if nobody wrote its coefficient
+
     def __new__(cls, *args: Any, **values: Any) -> Self:
         """Refuse unknown names, and both names of the coefficient, in words."""
         known = {f.name for f in dataclasses.fields(cls)} | set(ALIASES)
@@ -99,7 +101,10 @@ class EchoConfig:
             raise UserError(f"EchoConfig has no field {name!r}{nearest(name, known)}")
         if values.get("alpha") is not None and (args or "coeff" in values):
             raise UserError("EchoConfig gets coeff twice (alpha is the same); keep one")
-        return super().__new__(cls)
+        config = super().__new__(cls)
+        if not args and "coeff" not in values and values.get("alpha") is None:
+            object.__setattr__(config, "coeff_given", False)
+        return config
 
     def __post_init__(self, alpha: float | None) -> None:
         if alpha is not None:
@@ -144,7 +149,7 @@ class EchoConfig:
         object.__setattr__(self, "roles", _checked_names("roles", self.roles))
         for role in self.roles or ():
             if role not in ROLES:
-                raise UserError(f"roles names {role!r}{nearest(role, ROLES)}")
+                raise UserError(f"roles: there is no role {role!r}{nearest(role, ROLES)}")
         object.__setattr__(self, "turn_information", _checked_ratios(self.turn_information))
 
     @classmethod
@@ -274,7 +279,16 @@ def _parse_ratios(text: str) -> Any:
 
 def _require_number(name: str, value: Any, mend: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise UserError(f"{name} is {value!r}; {mend}")
+        write, mark, note = mend.partition(";")
+        raise UserError(f"{name} is {value!r}; {write}{', without quotes' if _is_number(value) else ''}{mark}{note}")
+
+
+def _is_number(text: Any) -> bool:
+    """Whether it is a text that is a number."""
+    try:
+        return isinstance(text, str) and math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def _require_choice(name: str, value: Any, choices: Any) -> None:

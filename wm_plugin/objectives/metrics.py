@@ -120,6 +120,7 @@ class EchoMeter:
 
     def __init__(self, prefix: str = "echo", config: EchoConfig | None = None) -> None:
         self.prefix, self.config = prefix, config
+        self.term_alone = False  # in the last result: a step with tokens that counted and advantages that were all 0
         self.clear()
 
     def clear(self) -> None:
@@ -128,6 +129,7 @@ class EchoMeter:
         self._other: torch.Tensor | float = 0.0  # the same of all other tools
         self._steps: list[float] = []  # coefficient of each optimizer step
         self._signal: list[torch.Tensor] = []  # Σ|advantage| of each optimizer step, this rank's
+        self._counted: list[bool] = []  # whether the term trained in each optimizer step
 
     def add(
         self,
@@ -148,10 +150,12 @@ class EchoMeter:
         for name, pair in zip(tools, pairs, strict=True):
             self._tools[name] = self._tools[name] + pair if name in self._tools else pair
 
-    def end_step(self, coeff: float, signal: torch.Tensor) -> None:
-        """An optimizer step is complete. `signal`: 0-d, Σ|advantage| over its micro-batches on this rank."""
+    def end_step(self, coeff: float, signal: torch.Tensor, *, counted: bool = False) -> None:
+        """An optimizer step is complete. `signal`: 0-d, Σ|advantage| over its micro-batches on this rank. `counted`: whether any
+        token had a part in the term, over all ranks."""
         self._steps.append(coeff)
         self._signal.append(signal)
+        self._counted.append(counted and coeff > 0)
 
     def result(self, reduce: Reduce) -> dict[str, float]:
         """The figures so far, and a fresh start. Every rank must call it. Nothing was added: an empty dict."""
@@ -160,7 +164,9 @@ class EchoMeter:
         names, steps = sorted(self._tools), len(self._steps)
         signal = torch.stack(self._signal).to(self._totals.dtype)
         values = reduce(torch.cat([signal, self._totals, *(self._tools[name] for name in names), self._other])).tolist()
-        silent = sum(value == 0 for value in values[:steps]) / steps
+        silences = [value == 0 for value in values[:steps]]
+        silent = sum(silences) / steps
+        self.term_alone = any(no_signal and counted for no_signal, counted in zip(silences, self._counted, strict=True))
         coeff = sum(self._steps) / steps
         self.clear()
         return figures(

@@ -37,6 +37,7 @@ class Tally:
     selected: int = 0
     left_out: Counter[tuple[str, str]] = field(default_factory=Counter)  # by the field, and by the tokens' role or tool
     masked: int = 0  # completions that the host's truncation masking took away
+    unanswered: int = 0  # tool calls of rollouts in which there is no environment token
 
     def add(self, origin: Origin, cause: str | None) -> None:
         """Count a span's tokens: selected, or left out by the field `cause`."""
@@ -56,6 +57,7 @@ class Tally:
             total.selected += tally.selected
             total.left_out.update(tally.left_out)
             total.masked += tally.masked
+            total.unanswered += tally.unanswered
         return total
 
 
@@ -64,15 +66,20 @@ class Silence:
 
     A batch whose rollouts have environment tokens, none of which counts, is spoken of at once. Rollouts may have none for a
     while: that is spoken of after `silent_batches` of them in a row. It is said once a run. With `on_silence: stop`,
-    `silent_batches` in a row of either kind stop the run.
+    `silent_batches` in a row of either kind stop the run. A run that ends before them without any token that counted is spoken
+    of at its end.
+
+    Args:
+        limit: the host's name of the limit on a rollout's length.
 
     Raises:
         UserError: `on_silence` is `stop`, and the config itself says that no token can count.
     """
 
-    def __init__(self, config: EchoConfig) -> None:
-        self._config = config
+    def __init__(self, config: EchoConfig, *, limit: str = "the length limit") -> None:
+        self._config, self._limit = config, limit
         self.batches = 0  # silent ones in a row
+        self._counted = False  # whether a token of any batch counted
         self.warning = beforehand(config)  # what is to be said before the first batch
         self._warned = self.warning is not None
 
@@ -86,6 +93,7 @@ class Silence:
         if coeff == 0:
             return False
         self.batches = 0 if counted else self.batches + 1
+        self._counted |= counted > 0
         if not self.batches:
             return False
         enough = self.batches >= self._config.silent_batches
@@ -93,20 +101,28 @@ class Silence:
             return True
         return not self._warned and (enough or environment > 0)
 
-    def speak(self, tally: Tally, *, environment: int, selected: int) -> str:
+    def at_end(self) -> bool:
+        """Whether `speak` is due as the run ends: no token of it counted, and nothing was said of that."""
+        return self.batches > 0 and not self._counted and not self._warned
+
+    def speak(self, tally: Tally, *, environment: int, selected: int, policy_silent: bool = False) -> str:
         """What to warn of after the last batch.
 
         Args:
             tally: of the last rollouts, over all ranks.
             environment: the batch's environment tokens. selected: those that the loss could have had.
+            policy_silent: whether all its advantages were 0.
 
         Raises:
             UserError: the run is to stop.
         """
         self._warned = True
         batches = "an optimizer batch" if self.batches == 1 else f"{self.batches} optimizer batches in a row"
-        causes = "; ".join(likely_causes(tally, self._config, environment=environment, selected=selected))
-        text = f"the world-model objective had no token to train on in {batches}: {causes}"
+        causes = likely_causes(tally, self._config, environment=environment, selected=selected, limit=self._limit)
+        text = f"the world-model objective had no token to train on in {batches}: {'; '.join(causes)}"
+        if policy_silent:
+            last = "its" if self.batches == 1 else "the last one's"
+            text += f"; {last} advantages were all 0 too, so that it trained nothing"
         if self._config.on_silence == "stop" and self.batches >= self._config.silent_batches:
             raise UserError(f"{text} (on_silence is stop)")
         return text
@@ -126,13 +142,18 @@ def beforehand(config: EchoConfig) -> str | None:
     return text
 
 
-def likely_causes(tally: Tally, config: EchoConfig, *, environment: int, selected: int) -> list[str]:
+def likely_causes(tally: Tally, config: EchoConfig, *, environment: int, selected: int, limit: str) -> list[str]:
     """Why no token of a batch counts, the likeliest cause first."""
     causes = []
     if selected:
         bounds = [name for name in ("min_token_nll", "max_token_nll") if getattr(config, name) is not None]
         fields = " and ".join(f"{name} {getattr(config, name)}" for name in bounds)
         causes.append(f"{fields} leaves out all {selected} tokens that were selected")
+    elif not environment and tally.unanswered:
+        causes.append(
+            "tools were called, but no result is in the rollouts: the host drops a result that does not fit the length limit; "
+            f"raise {limit}"
+        )
     elif not environment:
         causes.append(
             "the rollouts have no environment tokens, as if no tool had been called (does the prompt show the tools, and is the "

@@ -109,8 +109,13 @@ class ReplyCache:
                 self._give_up(error)
 
     def __len__(self) -> int:
+        """The number of replies in the file; 0 once the cache is left out."""
         with self._lock:
-            return int(self._open().execute("SELECT COUNT(*) FROM replies").fetchone()[0])
+            try:
+                return int(self._open().execute("SELECT COUNT(*) FROM replies").fetchone()[0])
+            except sqlite3.Error as error:
+                self._give_up(error)
+                return 0
 
     def _open(self) -> sqlite3.Connection:
         """This process's connection; SQLite connections do not survive a fork."""

@@ -18,7 +18,14 @@ from wm_plugin.rewards.base import TextReward
 
 Variant = Literal["rougeL", "rouge1", "rouge2"]
 Numbers = Literal["tokens", "exact"]
-_NUMBER = re.compile(r"(?:(?<![\w.)-])-)?\d+(?:,\d{3}(?!\d))*(?:\.\d+)?")
+_NUMBER = re.compile(
+    r"((?:(?<![\d-])|(?<=\d-))-++)?[$€£¥₹₩₽₺₪₫฿]?(?:"  # between digits the first hyphen is no sign: 2024-01-31, 3-5
+    r"(0x[0-9a-f]+)"
+    r"|((?:\d+(?:,\d{3}(?!\d))*|(?<![.\d])(?=\.\d))(?:\.\d+)*)(e[+-]?\d++(?!\w))?)"
+    r"|([²³¹¼-¾⁰-⁻₀-₋⅐-↉①-⒛⓪-⓿❶-➓㆒-㆕㈠-㈩㉈-㉏㉑-㉟㊀-㊉㊱-㊿]+)",  # powers, fractions, in circles: no digits for `int`
+    re.IGNORECASE,
+)
+_SIGNS = str.maketrans("−–—‒‐‑﹣－٫٬．", "--------.,.")
 _LARGEST = 1_000_000_000  # of the product of two numbers of tokens: about a second
 _SPACED = bytes(code if code in b"abcdefghijklmnopqrstuvwxyz0123456789" else 32 for code in range(256))
 
@@ -104,8 +111,14 @@ def tokens(text: str) -> list[str]:
 
 def numbers_of(text: str) -> list[str]:
     """The numbers of a text, without commas and without zeros at the ends of fractions."""
-    numbers = (_with_our_digits(number.replace(",", "")) for number in _NUMBER.findall(text))
-    return [number.rstrip("0").removesuffix(".") if "." in number else number for number in numbers]
+    return [_plain_number(*match.groups("")) for match in _NUMBER.finditer(text.translate(_SIGNS))]
+
+
+def _plain_number(sign: str, in_hex: str, number: str, exponent: str, other: str) -> str:
+    number = number.replace(",", "")
+    if number.count(".") == 1:  # with more of them it is a version or an address
+        number = ("0" if number.startswith(".") else "") + _with_our_digits(number).rstrip("0").removesuffix(".")
+    return sign + in_hex.lower() + _with_our_digits(number + exponent.lower().replace("+", "")) + other
 
 
 def _with_our_digits(number: str) -> str:

@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
@@ -21,13 +21,14 @@ from wm_plugin.errors import nearest
 from wm_plugin.rewards.json_match import NO_JSON, parse
 from wm_plugin.rewards.rule_errors import KINDS as ERRORS
 from wm_plugin.rewards.rule_errors import error_kind
-from wm_plugin.rewards.rule_places import Case, NotApplicableError, Place, Strict, readable, regex, same
+from wm_plugin.rewards.rule_places import MAX_WORK, Case, NotApplicableError, Place, Strict, readable, regex, same
 from wm_plugin.untrusted import number
 
 _UNSET = object()
 _NUMERAL = re.compile(r"\s*[+-]?(?:[0-9][0-9,]*(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*")
 _LONGEST_NUMBER = 400  # characters
-_MOST = 1000  # places of a word that are looked at
+_RUN = re.compile(r"[^\W_]+")  # letters and digits
+_LOOK = 100  # characters that could be compared while a search begins
 _TYPES = {
     "string": lambda value: isinstance(value, str),
     "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
@@ -108,6 +109,8 @@ class Json(Check):
         return self
 
     def holds(self, case: Case) -> bool:
+        if case.value is NO_JSON:
+            return False
         values = Place(path=self.path).find(case.prediction, case.value)
         if self.count is not None and len(values) != self.count:
             return False
@@ -174,9 +177,22 @@ class _Overlap(Place, Check):
     def _share(self) -> Self:
         if not 0 < self.least <= 1:
             raise ValueError(f"least is {self.least:g}; write a share above 0, up to 1")
+        if self.measure == "recall" and not self._expected():
+            raise ValueError("the recall of nothing is always full; write what is expected, or measure f1")
         return self
 
-    def overlaps(self, predicted: Sequence[str], expected: Sequence[str]) -> bool:
+    def holds(self, case: Case) -> bool:
+        if self.path is not None and case.value is NO_JSON:
+            return False
+        return self._overlaps(self._predicted(case), self._expected())
+
+    def _predicted(self, case: Case) -> list[str]:
+        raise NotImplementedError
+
+    def _expected(self) -> list[str]:
+        raise NotImplementedError
+
+    def _overlaps(self, predicted: Sequence[str], expected: Sequence[str]) -> bool:
         both = (Counter(predicted) & Counter(expected)).total()
         total = len(expected) if self.measure == "recall" else (len(predicted) + len(expected)) / 2
         return both >= self.least * total  # no division: two empty collections are equal
@@ -188,10 +204,13 @@ class Items(_Overlap):
     main = "values"
     values: list[Any]
 
-    def holds(self, case: Case) -> bool:
+    def _predicted(self, case: Case) -> list[str]:
         lines = [line.strip() for line in case.prediction.splitlines() if line.strip()]
         items = lines if self.path is None and self.pattern is None else self.find(case.prediction, case.value)
-        return self.overlaps([_key(item) for item in items], [_key(value) for value in self.values])
+        return [_key(item) for item in items]
+
+    def _expected(self) -> list[str]:
+        return [_key(value) for value in self.values]
 
 
 class Rows(_Overlap):
@@ -205,12 +224,14 @@ class Rows(_Overlap):
     rows: list[dict[str, Any]]
     by: list[str] | None = None
 
-    def holds(self, case: Case) -> bool:
-        keys = list(dict.fromkeys(key for row in self.rows for key in row))
-        objects = [value for value in self.find(case.prediction, case.value) if isinstance(value, dict)]
-        return self.overlaps(self._parts(objects, keys), self._parts(self.rows, keys))
+    def _predicted(self, case: Case) -> list[str]:
+        return self._parts([value for value in self.find(case.prediction, case.value) if isinstance(value, dict)])
 
-    def _parts(self, rows: Sequence[Mapping[str, Any]], keys: list[str]) -> list[str]:
+    def _expected(self) -> list[str]:
+        return self._parts(self.rows)
+
+    def _parts(self, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+        keys = list(dict.fromkeys(key for row in self.rows for key in row))
         cut = [{key: row[key] for key in keys if key in row} for row in rows]
         if self.by is None:
             return [_key(row) for row in cut]
@@ -227,7 +248,7 @@ class Same(Place, Check):
         real = parse(case.target)
         if self.path is None and self.pattern is None and real is not NO_JSON:
             return same(case.value, real)
-        expected = self.find(case.target, real)
+        expected = self.find_real(case.target, real, "same: the observation")
         if not expected:
             raise NotApplicableError(f"same: the observation has nothing at {self.path or self.pattern!r}")
         return same(self.find(case.prediction, case.value), expected)
@@ -252,14 +273,14 @@ class State(Place, Check):
         values = self._earlier(case.history)
         if self.then == "unchanged":
             return same(self.find(case.prediction, case.value), values)
-        text = case.prediction
-        return all(_has_word(text, value if isinstance(value, str) else json.dumps(value)) for value in values)
+        words = (value if isinstance(value, str) else json.dumps(value) for value in values)
+        return _has_words(case.prediction, dict.fromkeys(words))
 
     def _earlier(self, history: Sequence[str]) -> list[Any]:
         if self.turn is not None:
             history = history[self.turn :][:1] if -len(history) <= self.turn < len(history) else []
         for text in reversed(history):
-            if values := self.find(text, parse(text)):
+            if values := self.find_real(text, parse(text), "state: an earlier observation"):
                 return values
         raise NotApplicableError(f"state: no earlier observation has anything at {self.path or self.pattern!r}")
 
@@ -305,18 +326,21 @@ def _number(value: Any) -> float | None:
     return number(value)
 
 
-def _has_word(text: str, word: str) -> bool:
-    """Whether a text contains a word as a whole: 12 is not in 123."""
-    place = text.find(word)
-    for _ in range(_MOST):
-        if place < 0:
-            break
-        before, after = text[place - 1 : place], text[place + len(word) :][:1]
-        joined = (before.isalnum() and word[:1].isalnum()) or (after.isalnum() and word[-1:].isalnum())
-        if not joined:
-            return True
-        place = text.find(word, place + 1)
-    return False
+def _has_words(text: str, words: Iterable[str]) -> bool:
+    """Whether a text contains each word as a whole: 12 is not in 123. False if that takes more than `MAX_WORK`."""
+    runs, work = set(_RUN.findall(text)), 0
+    for word in words:
+        place, joined = -1, word not in runs
+        while joined:
+            start = place + 1
+            place = text.find(word, start)
+            end = place + len(word)
+            work += (end if place >= 0 else len(text)) - start + _LOOK
+            if place < 0 or work > MAX_WORK:
+                return False
+            before, after = text[place - 1 : place] if place else "", text[end : end + 1]
+            joined = (before.isalnum() and word[:1].isalnum()) or (after.isalnum() and word[-1:].isalnum())
+    return True
 
 
 CHECKS: dict[str, type[Check]] = {

@@ -19,12 +19,16 @@ from wm_plugin.rewards.rule_code import Sandbox
 
 _MAX_LENGTH = 1000  # characters of a path or a pattern
 _MAX_VALUES = 10_000  # values or matches of a text
-_MAX_WORK = 200_000_000  # characters: each match may look at all that follows it, for half a second in all
+MAX_WORK = 200_000_000  # characters: each match may look at all that follows it, for half a second in all
 _MEMORY = 8 << 20  # bytes of a pattern's automaton; RE2's default
 
 
 class NotApplicableError(ValueError):
     """A rule needs something that its row does not have."""
+
+
+class CutError(ValueError):
+    """A text has more at a place than a rule looks at, or is nested too deeply. What is cut off may be anything."""
 
 
 @dataclass
@@ -82,12 +86,30 @@ class Place(Strict):
         return self
 
     def find(self, text: str, value: Any) -> list[Any]:
-        """The values at this place of a text whose JSON value is `value`; an empty list if there are none."""
+        """The values at this place of a text whose JSON value is `value`; an empty list if there are none.
+
+        Raises:
+            CutError: they are too many, or nested too deeply.
+        """
         if self.path is not None:
             return at_path(self.path, value)
         if self.pattern is not None:
             return captures(self.pattern, text)
         return [text.strip()]
+
+    def find_real(self, text: str, value: Any, name: str) -> list[Any]:
+        """The values at this place of an observation. `name` says in an error which rule and observation it is.
+
+        Raises:
+            NotApplicableError: they are too many, or nested too deeply.
+        """
+        try:
+            return self.find(text, value)
+        except CutError:
+            place = f"{name} has too much, or is nested too deeply, at {self.path or self.pattern!r}"
+            raise NotApplicableError(
+                f"{place}: at most {_MAX_VALUES:,} values are compared, fewer in long texts"
+            ) from None
 
 
 def at_path(path: str, value: Any) -> list[Any]:
@@ -101,9 +123,12 @@ def at_path(path: str, value: Any) -> list[Any]:
     if not isinstance(value, dict | list):
         return []
     try:
-        return [match.obj for match in islice(json_path(path).finditer(value), _MAX_VALUES)]
+        values = [match.obj for match in islice(json_path(path).finditer(value), _MAX_VALUES + 1)]
     except (JSONPathError, RecursionError):  # nested too deeply for the library
-        return []
+        raise CutError from None
+    if len(values) > _MAX_VALUES:
+        raise CutError
+    return values
 
 
 def captures(pattern: str, text: str, *, ignore_case: bool = False) -> list[str]:
@@ -112,12 +137,12 @@ def captures(pattern: str, text: str, *, ignore_case: bool = False) -> list[str]
     group = 1 if compiled.groups else 0
     text, work = readable(text), 0
     values: list[str] = []
-    for match in islice(compiled.finditer(text), _MAX_VALUES):
+    for number, match in enumerate(compiled.finditer(text)):
+        if number == _MAX_VALUES or work > MAX_WORK:
+            raise CutError
         if match.group(group) is not None:
             values.append(match.group(group))
         work += len(text) - match.start()
-        if work > _MAX_WORK:
-            break
     return values
 
 

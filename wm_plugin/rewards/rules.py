@@ -20,7 +20,7 @@ from wm_plugin.rewards.base import TaggedReward, check_column, mean
 from wm_plugin.rewards.rule_checks import CHECKS, Check, Code
 from wm_plugin.rewards.rule_code import Sandbox
 from wm_plugin.rewards.rule_code import check as check_sandbox
-from wm_plugin.rewards.rule_places import Case, NotApplicableError
+from wm_plugin.rewards.rule_places import Case, CutError, NotApplicableError
 from wm_plugin.untrusted import loads
 
 _MAX_DEPTH = 20  # nested combinations
@@ -178,6 +178,8 @@ def _verdict(rule: Rule, case: Case) -> bool | NotApplicableError:
         return (
             rule.holds(case) and not case.failures
         )  # without a verdict of its code, no combination holds, `not` included
+    except CutError:  # nor does any without all of the prediction
+        return False
     except NotApplicableError as error:
         return error
 

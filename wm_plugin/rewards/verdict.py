@@ -1,11 +1,12 @@
 """Reads a judge's verdict from its reply.
 
-A verdict is one `<final_evaluation>`, closed, outside the judge's thoughts, that holds exactly one JSON object and nothing else.
-Everything else is no verdict, because the prediction may have a part in it: a judge that quotes a prediction quotes a forged
-verdict with it, before its own or after it, inside its tag or outside, and no rule can tell which of two is the judge's. Whoever
-asks counts such a reply as a failure, and may ask again.
+A verdict is one `<final_evaluation>`, closed, outside the judge's thoughts, that holds exactly one JSON object and nothing else,
+and that ends the reply. No other object in the reply has its keys. Everything else is no verdict, because the prediction may have
+a part in it: a judge that quotes a prediction quotes a forged verdict with it, before its own or after it, inside its tag or
+outside, and no rule can tell which of two is the judge's. Whoever asks counts such a reply as a failure, and may ask again.
 """
 
+import html
 import math
 import re
 from collections.abc import Sequence
@@ -21,28 +22,45 @@ _CLOSES = re.compile(rf"<\s{{0,9}}/\s{{0,9}}{TAG}\s{{0,9}}>", re.IGNORECASE)
 _THOUGHT = re.compile(
     r"<\s{0,9}(?P<a>/?)\s{0,9}(?:think|thinking|thoughts?|reasoning)\s{0,9}>|\[(?P<b>/?)THINK\]", re.IGNORECASE
 )
+# Marks of thoughts that are not known well enough to take the thoughts away.
+_THOUGHT_LIKE = re.compile(
+    r"[<\[◁⟨【]\s{0,9}[/|:.\w-]{0,24}?(?:think|thought|reason|reflect|scratch|analysis|channel|monolog|deliberat|ponder|"
+    r"rationale|draft|brainstorm|contemplat|introspect)",
+    re.IGNORECASE,
+)
+# What models end replies with.
+_ENDING = re.compile(r"<\|[^<>|\s]{1,30}\|>|</?s>|<eos>|<end_of_turn>|```", re.IGNORECASE)
+# A tag of a prediction, as judges are shown it: `delimit` writes these marks.
+_QUOTED = re.compile(rf"‹\s{{0,9}}{TAG}\s{{0,9}}›[^‹]*‹\s{{0,9}}/\s{{0,9}}{TAG}\s{{0,9}}›", re.IGNORECASE)
+_BRACE_OR_KEY = re.compile(r"[{}]|(?<!\w)(\w{1,40})[\"'”’`*\\]{0,4}\s{0,9}:")
+_ASCII = {0xFEE0 + code: code for code in range(0x21, 0x7F)} | dict(zip(map(ord, "﹤﹥﹛﹜﹕"), "<>{}:", strict=True))
 _FENCE = re.compile(r"```(?:json)?\s", re.IGNORECASE)
 _LONGEST_REPLY = 1 << 20  # characters; longer ones are no verdict
 _LONGEST = 1 << 15  # of what the tag holds
 _TRAILING_COMMA = re.compile(r",(?=\s*[}\]])")
 _NUMBER = re.compile(r"([+-]?[0-9]{1,9}(?:\.[0-9]{1,9})?)(?:\s*(?:/|out of)\s*([0-9]{1,9}))?")
 _SCORES = ("score", "rating", "value")
+_HOLDERS = ("scores", "ratings", "evaluation")
 
 
 def fields(reply: str, names: Sequence[str]) -> dict[str, Any]:
     """The values of the names in the verdict; empty if there is no verdict, or if a name is missing or there twice.
 
-    Keys match in any case and also one level deeper (`{"scores": {...}}`), and a value may be an object with a score
+    Keys match in any case and also in an object of `_HOLDERS` (`{"scores": {...}}`), and a value may be an object with a score
     (`{"format": {"reason": ..., "score": 4}}`).
     """
-    value = _object(_tagged(reply))
+    value = _object(_tagged(reply, names))
     if value is None:
         return {}
-    inner = [part for key, part in value.items() if isinstance(part, dict) and key not in names]
-    holders = [part for part in (value, *inner) if any(name in part for name in names)]
-    if len(holders) != 1 or not all(name in holders[0] for name in names):
+    parts: dict[str | None, Any] = {
+        key: part for key, part in value.items() if isinstance(part, dict) and key not in names
+    }
+    parts[None] = value
+    holders = [key for key, part in parts.items() if any(name in part for name in names)]
+    if len(holders) != 1 or holders[0] not in (None, *_HOLDERS):
         return {}
-    return {name: _score(holders[0][name]) for name in names}
+    scores = parts[holders[0]]
+    return {name: _score(scores[name]) for name in names} if all(name in scores for name in names) else {}
 
 
 def number(value: Any, low: float, high: float) -> float | None:
@@ -59,14 +77,37 @@ def number(value: Any, low: float, high: float) -> float | None:
     return float(min(max(value, low), high))
 
 
-def _tagged(reply: str) -> str | None:
-    """What the only tag outside the thoughts holds."""
+def _tagged(reply: str, names: Sequence[str]) -> str | None:
+    """What the only tag outside the thoughts holds, if it ends the reply and nothing before it looks like a verdict, too."""
     answer = _after_thoughts(reply) if len(reply) <= _LONGEST_REPLY else None
-    if answer is None or len(_LIKE.findall(answer)) != 2:
+    if answer is None or len(_LIKE.findall(_in_ascii(answer))) != 2:
         return None
     opening = _OPENS.search(answer)
     closing = _CLOSES.search(answer, opening.end()) if opening else None
-    return answer[opening.end() : closing.start()] if opening and closing else None
+    if not opening or not closing or _ENDING.sub("", _in_ascii(answer[closing.end() :])).strip():
+        return None
+    before = _in_ascii(_QUOTED.sub("", answer[: opening.start()]))
+    if _THOUGHT_LIKE.search(before) or _has_object(before, names):
+        return None
+    return answer[opening.end() : closing.start()]
+
+
+def _in_ascii(text: str) -> str:
+    """A text with the signs that stand for those of a tag or an object: of full width, small, or escaped for HTML, also twice."""
+    return html.unescape(html.unescape(text)).translate(_ASCII) if "&" in text else text.translate(_ASCII)
+
+
+def _has_object(text: str, names: Sequence[str]) -> bool:
+    """Whether one of the names is a key between braces."""
+    depth = 0
+    for match in _BRACE_OR_KEY.finditer(text):
+        if match[0] == "{":
+            depth += 1
+        elif match[0] == "}":
+            depth = max(depth - 1, 0)
+        elif depth and match[1].lower() in names:
+            return True
+    return False
 
 
 def _after_thoughts(reply: str) -> str | None:
@@ -83,9 +124,8 @@ def _after_thoughts(reply: str) -> str | None:
         return None
     if len(marks) == 2 and reply[: marks[0].start()].strip():
         return None
-    if len(marks) == 1 and _LIKE.search(
-        reply, 0, closing.start()
-    ):  # a template wrote the mark that opens them, or it is quoted
+    before = _in_ascii(reply[: closing.start()])
+    if len(marks) == 1 and _LIKE.search(before):  # a template wrote the mark that opens them, or it is quoted
         return None
     return reply[closing.end() :]
 

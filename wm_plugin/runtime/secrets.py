@@ -3,6 +3,8 @@
 A server may send back what it was sent, headers included: an error page that quotes the request, a proxy, a debugging reply.
 """
 
+import base64
+import html
 import json
 import logging
 import re
@@ -12,10 +14,9 @@ from typing import Any
 SHORTEST = 6  # characters of a key; shorter ones are placeholders such as EMPTY, which occur in ordinary text
 MARK = "[key]"
 
-_forms: dict[
-    str, None
-] = {}  # each key as text, in a URL and in JSON; in lower case, since a server may change the case
+_forms: dict[str, None] = {}  # see `_forms_of`; in lower case, since a server may change the case
 _pattern: re.Pattern[str] | None = None
+_ESCAPE = re.compile(r"\\+(?:u([0-9a-f]{4})|x([0-9a-f]{2})|(.))", re.IGNORECASE | re.DOTALL)
 
 
 def hold(*keys: str | None) -> None:
@@ -24,10 +25,45 @@ def hold(*keys: str | None) -> None:
     known = len(_forms)
     for key in keys:
         if key and len(key) >= SHORTEST:
-            forms = (key, urllib.parse.quote(key, safe=""), json.dumps(key)[1:-1])
-            _forms.update(dict.fromkeys(form.lower() for form in forms))
+            _forms.update(dict.fromkeys(form.lower() for form in _forms_of(key)))
     if len(_forms) > known:
         _pattern = re.compile("|".join(map(re.escape, sorted(_forms, key=len, reverse=True))), re.IGNORECASE)
+
+
+def _forms_of(key: str) -> list[str]:
+    """A key as text, in a URL, in JSON, in HTML, and in base64 wherever it begins in a group of three bytes."""
+    in_json = json.dumps(key)[1:-1]
+    forms = [key, in_json, in_json.replace("/", "\\/"), html.escape(key), html.escape(key, quote=False)]
+    forms += [urllib.parse.quote(key, safe=safe, errors="replace") for safe in ("", "/")]
+    forms.append(urllib.parse.quote_plus(key, errors="replace"))
+    for before in range(3):
+        encoded = base64.b64encode(bytes(before) + key.encode(errors="replace")).decode().rstrip("=")
+        whole = (before + len(key.encode(errors="replace"))) * 8 // 6  # signs that what follows the key has no part in
+        forms.append(encoded[-(-before * 8 // 6) : whole])
+        forms.append(forms[-1].replace("+", "-").replace("/", "_"))
+    return forms
+
+
+def is_hidden_in(text: str) -> bool:
+    """Whether a key shows once escapes are read and spaces and invisible characters are left out."""
+    if not _forms:
+        return False
+    for _ in range(2):  # JSON inside of JSON, or of a page
+        text = html.unescape(urllib.parse.unquote(_ESCAPE.sub(_unescaped, text)))
+        bare = _bare(text)
+        if any(_bare(form) in bare for form in _forms):
+            return True
+    return False
+
+
+def _bare(text: str) -> str:
+    return "".join(filter(str.isprintable, text.lower())).replace(" ", "").replace("\\", "")
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    if code := escape[1] or escape[2]:
+        return chr(int(code, 16))
+    return "" if escape[3] in "nrt" else escape[3]
 
 
 def redact(text: str) -> str:

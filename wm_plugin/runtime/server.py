@@ -35,6 +35,8 @@ MAX_REPLY = 1 << 24  # bytes
 _TRANSIENT = {408, 409, 425, 429}  # and every 5xx
 _MISCONFIGURED = {401, 403, 404}  # before any success: wrong key, address or model
 _MAX_EXCERPT = 1 << 16  # bytes that are read of an error's body
+_MAX_VALUES = 1_000_000  # of an answer, as `untrusted.loads` counts them: its parsing holds up all others
+_MAX_WORDS = 1 << 10  # of a text, for a line of 200 characters
 _MALFORMED = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 _RECENT = 10_000  # number of latencies for mean and p95
 
@@ -271,7 +273,7 @@ class Server:
         if isinstance(received, Failure):
             return received, received.kind == "malformed", 0.0
         try:
-            value = untrusted.loads(received.removeprefix(codecs.BOM_UTF8), largest=self.max_reply)
+            value = untrusted.loads(received.removeprefix(codecs.BOM_UTF8), largest=self.max_reply, values=_MAX_VALUES)
             if secrets.may_hold(received):
                 value = secrets.redact_json(value)
             found = read(value)
@@ -387,7 +389,15 @@ def _seconds(retry_after: str | None) -> float:
 
 
 def _line(text: str | bytes) -> str:
-    """The beginning of a text on one line, without keys."""
+    """The beginning of a text on one line, without keys: they are looked for before it is cut."""
     if isinstance(text, bytes):
-        text = text[:_MAX_EXCERPT].decode(errors="replace")
-    return secrets.redact(" ".join(text[:_MAX_EXCERPT].split()))[:200]
+        text = text.decode(errors="replace")
+    line = _without_keys(text)
+    if secrets.is_hidden_in(line):
+        with contextlib.suppress(ValueError):
+            line = _without_keys(_encoded(secrets.redact_json(untrusted.loads(text))).decode())
+    return (secrets.MARK if secrets.is_hidden_in(line) else line)[:200]
+
+
+def _without_keys(text: str) -> str:
+    return secrets.redact(" ".join(text.split(maxsplit=_MAX_WORDS))[:_MAX_EXCERPT])

@@ -169,7 +169,7 @@ def _rows(
 def _is_unicode(sample: Sample) -> bool:
     """Whether all texts can be encoded. Texts cut between UTF-16 units hold half surrogate pairs, which no tokenizer takes."""
     try:
-        json.dumps([sample.messages, sample.columns], ensure_ascii=False).encode()
+        json.dumps([sample.messages, sample.tools, sample.columns], ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return False
     return True

@@ -25,7 +25,7 @@ _HEAD = 1 << 16  # bytes by which `head` tells the layout
 _EVENTS = 20_000  # of a document's parser, for the same purpose
 _ROWS = 20  # of an array, for the same purpose
 _BUFFER = 1 << 22  # bytes; ijson scans a long string from its start for every buffer
-_RAW = 1 << 10  # bytes of a line too long to be read that are kept with its rejection
+_RAW = 1 << 10  # bytes of a very long line that are kept with its rejection
 # What ijson and the file raise on a broken document.
 BROKEN = (ijson.JSONError, UnicodeDecodeError, RecursionError, OSError, EOFError, zlib.error, BoundsError)
 
@@ -104,6 +104,8 @@ def head(path: Path) -> Head:
         raise UserError(f"{path}: the file is empty")
     line, _, rest = text.partition(b"\n")
     if text[:1] == b"[":
+        if rest.strip() and (later := _without_commas(path)):
+            return Head("lines", later)
         first = _first(path) if not isinstance(_loads(line), list) or not rest.strip() else None
         if first is not None or not (later := _later(path)):
             return Head("array", first)
@@ -251,7 +253,7 @@ def _load_whole(path: Path) -> Any:
     if len(text) > LARGEST:
         return None
     try:
-        return loads(Nesting().cut(text), levels=LEVELS + 1)  # `_checked` tells what was cut
+        return loads(Nesting().cut(text), levels=LEVELS + 1, values=LARGEST)  # `_checked` tells what was cut
     except ValueError:
         return None
 
@@ -313,7 +315,9 @@ def parse(row: int, line: bytes) -> Record:
         reason, kind = f"not JSON: {error.msg} at character {error.pos}", "not JSON"
     except ValueError as error:
         reason, kind = str(error), "out of bounds"
-    line = line[:_RAW] if len(line) > LARGEST else line
+    line = (
+        line[:_RAW] if len(line) > LARGEST // 8 else line
+    )  # escaped, the whole must still be read as one of our rejects
     return Record(row, error=RowError(reason, kind), raw=line.decode(errors="backslashreplace").rstrip("\r\n"))
 
 
@@ -336,6 +340,24 @@ def _later(path: Path, count: float = math.inf) -> dict[str, Any] | None:
         except (OSError, EOFError, zlib.error):
             pass  # reading the records reports the error
     return None
+
+
+def _without_commas(path: Path) -> dict[str, Any] | None:
+    """The last of the first rows, if most of them are lines and two follow each other without a comma: this is no array."""
+    plain = listed = 0
+    row = before = last = None
+    with open_file(path) as file:
+        try:
+            for line in islice((line.strip() for line, _ in _bounded(file) if not line.isspace()), 1, _ROWS + 1):
+                before, row = row, _loads(line) if line[:1] == b"{" else None
+                if isinstance(row, dict):
+                    plain += 1
+                    last = row if isinstance(before, dict) else last
+                else:
+                    listed += line[:1] == b"{" and line[-1:] == b"," and isinstance(_loads(line[:-1]), dict)
+        except (OSError, EOFError, zlib.error):
+            pass  # reading the records reports the error
+    return last if plain > listed else None
 
 
 def _first(path: Path) -> Any:

@@ -46,14 +46,19 @@ def check_apart(inputs: Iterable[str | Path | None], outs: Mapping[str, Path]) -
         outs: the files to be written, by the setting that the error names.
 
     Raises:
-        UserError: two of them are one file.
+        UserError: two of them are one file, or it cannot be told where an output lies.
     """
     places: dict[object, str] = {}
     for source in inputs:
         for file in _files(source) if source is not None else ():
-            places |= dict.fromkeys(_identities(file), f"the source {file}")
+            with suppress(OSError, ValueError):  # no name of a file
+                places |= dict.fromkeys(_identities(file), f"the source {file}")
     for name, out in outs.items():
-        keys = _identities(out)
+        try:
+            keys = _identities(out)
+        except (OSError, ValueError) as error:  # the current folder is gone
+            reason = getattr(error, "strerror", None) or error
+            raise UserError(f"{name}: cannot tell where {out} lies ({reason}); write a whole path") from None
         for key in keys:
             if key in places:
                 raise UserError(f"{name}: {out} is {places[key]}; name another file")
@@ -69,14 +74,16 @@ def _files(source: str | Path) -> list[Path]:
 
 
 def _identities(path: Path) -> list[object]:
-    """What two names of one file have in common: the path without links, and the file's own number if it exists."""
+    """What two names of one file have in common: the path without links, and the file's own number if it can be told.
+
+    Raises:
+        OSError, ValueError: it is no name of a file, or there is no current folder that it could lie in.
+    """
+    identities: list[object] = [os.path.realpath(path)]
     try:
-        identities: list[object] = [os.path.realpath(path)]
         status = path.stat()
-    except FileNotFoundError:
+    except OSError:
         return identities
-    except (OSError, ValueError):  # no name of a file
-        return []
     # devices are no files: they may be written to by several
     return [*identities, (status.st_dev, status.st_ino)] if stat.S_ISREG(status.st_mode) else []
 
@@ -128,7 +135,7 @@ def _unfinished(path: Path, make: Callable[[str, Path], tuple[int, str]]) -> Ite
     prefix = f".wm-{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]}-"
     for left in path.parent.glob(f"{prefix}*{_SUFFIX}"):
         _remove_unlocked(left)
-    # an interrupt waits until there is a place from which the file will be removed
+    # an interrupt waits until there is a place from which the file will be removed, and while it is
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         try:
@@ -142,6 +149,7 @@ def _unfinished(path: Path, make: Callable[[str, Path], tuple[int, str]]) -> Ite
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             yield Path(name)
         finally:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             _remove(Path(name))
             os.close(descriptor)
     finally:

@@ -4,12 +4,13 @@ from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
-from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.errors import MissingExtraError, UserError, shown
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.untrusted import LARGEST, LEVELS
 
 _ROWS = 64  # in memory at once; a row may hold a whole rollout
 _NUMBER = 8  # bytes
+_OBJECT = 64  # bytes that Python takes for an empty list; in the file it may take none
 _TOO_LARGE = f"a row of more than {LARGEST:,} bytes"
 
 
@@ -20,7 +21,7 @@ def rows(path: Path, columns: Container[str] | None = None) -> Iterator[dict[str
         columns: the columns to read; None reads all.
 
     Raises:
-        UserError: it is not a parquet file, or its columns are nested too deeply.
+        UserError: it is not a parquet file, its columns are nested too deeply, or two of them have one name.
         RowError: the file is broken from this row on, or holds rows there that are too large to be told apart.
     """
     pyarrow, parquet = pyarrow_modules()
@@ -29,6 +30,8 @@ def rows(path: Path, columns: Container[str] | None = None) -> Iterator[dict[str
         schema, metadata = file.schema_arrow, file.metadata
         if _deeper([field.type for field in schema], LEVELS):
             raise UserError(f"{path}: its columns are nested more than {LEVELS} levels deep")
+        if (name := _doubled(list(schema))) is not None:
+            raise UserError(f"{path}: two columns are named {shown(name)}; rename one of them")
         # A text may be there once, for many rows; as a dictionary it stays so until we know what the row would take.
         leaves = [file.schema.column(place) for place in range(len(file.schema))]
         texts = [
@@ -50,8 +53,8 @@ def rows(path: Path, columns: Container[str] | None = None) -> Iterator[dict[str
                     if not whole and _size(piece.to_struct_array(), pyarrow) > LARGEST:
                         yield RowError(_TOO_LARGE, "out of bounds")
                     else:
-                        values = pyarrow.Table.from_batches([piece]).cast(schema).to_pylist()
-                        yield from map(_without_nulls, values)
+                        table = pyarrow.Table.from_batches([piece]).cast(schema)
+                        yield from map(_without_nulls, _objects(table, pyarrow))
     except (OSError, ValueError, MemoryError, RecursionError, pyarrow.ArrowException) as error:
         raise RowError(f"the file breaks off here ({_line(error)})", "broken document") from None
 
@@ -63,6 +66,20 @@ def _deeper(types: list[Any], levels: int) -> bool:
         if not types:
             return False
     return True
+
+
+def _doubled(fields: list[Any]) -> str | None:
+    """A name that two columns have, or two fields of one object."""
+    objects = [fields]
+    while objects:
+        fields = objects.pop()
+        names: set[str] = set()
+        for field in fields:
+            if field.name in names:
+                return str(field.name)
+            names.add(field.name)
+            objects.append([field.type.field(place) for place in range(field.type.num_fields)])
+    return None
 
 
 def _mean_size(group: Any, names: list[str]) -> int:
@@ -88,7 +105,37 @@ def _size(array: Any, pyarrow: Any) -> int:
         parts = [array.keys[first:last], array.items[first:last]]
     else:
         parts = array.flatten()  # of an object its columns, of lists all that is in them
-    return _NUMBER * len(array) + sum(_size(part, pyarrow) for part in (parts if isinstance(parts, list) else [parts]))
+    return _OBJECT * len(array) + sum(_size(part, pyarrow) for part in (parts if isinstance(parts, list) else [parts]))
+
+
+def _objects(table: Any, pyarrow: Any) -> list[dict[str, Any]]:
+    """The rows of a table. A time that Python cannot hold, or of a zone that it does not know, is the number of its units."""
+    try:
+        rows: list[dict[str, Any]] = table.to_pylist()
+        return rows
+    except (ValueError, OverflowError, KeyError):  # an unknown zone is a KeyError
+        columns = [(name, table.column(name)) for name in table.column_names]
+        return [{name: _value(column[row], pyarrow) for name, column in columns} for row in range(table.num_rows)]
+
+
+def _value(scalar: Any, pyarrow: Any) -> Any:
+    if not scalar.is_valid:
+        return None
+    if isinstance(scalar, pyarrow.StructScalar):
+        return {name: _value(item, pyarrow) for name, item in scalar.items()}
+    if isinstance(scalar, pyarrow.MapScalar):
+        keys, items = (scalar.values.field(place) for place in (0, 1))
+        return [[_value(key, pyarrow), _value(item, pyarrow)] for key, item in zip(keys, items, strict=True)]
+    if isinstance(scalar, pyarrow.ListScalar):
+        return [_value(item, pyarrow) for item in scalar.values]
+    if isinstance(scalar, pyarrow.DictionaryScalar):
+        return _value(scalar.value, pyarrow)
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError, KeyError):
+        if not pyarrow.types.is_temporal(scalar.type):
+            raise
+        return str(scalar.value)
 
 
 def _without_nulls(value: Any) -> Any:

@@ -1,6 +1,7 @@
 """What of ours is in TRL's checkpoints, beside the model."""
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from transformers import TrainerCallback
@@ -28,3 +29,13 @@ class TurnBudgetCallback(TrainerCallback):
 
     def on_step_end(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
         state.stateful_callbacks[KEY] = self.budget.state_dict()
+
+
+class EndCallback(TrainerCallback):
+    """Calls a function as training ends, on every rank."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self._function = function
+
+    def on_train_end(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
+        self._function()

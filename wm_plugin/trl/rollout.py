@@ -6,7 +6,8 @@ consecutive tool messages, each of which names its tool; parallel calls share a 
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -29,8 +30,37 @@ from wm_plugin.tokens.spans import (
 )
 from wm_plugin.trajectories.turn_texts import categories
 from wm_plugin.trl import _compat
+from wm_plugin.untrusted import LEVELS, deeper
 
 Decode = Callable[[list[int]], str]
+
+
+@contextmanager
+def parsing_within_bounds(processor: Any) -> Iterator[None]:
+    """Turns that the tokenizer's parser fails on, or that nest deeper than we read JSON, are a ValueError of `parse_response`.
+
+    TRL takes such a turn as plain text. Other errors would end the run, and a policy can write a turn that causes one.
+    """
+    tokenizer = getattr(processor, "tokenizer", processor)  # a processor's, or the tokenizer itself
+    parse = getattr(tokenizer, "parse_response", None)  # transformers 5; TRL parses nothing before it
+    if parse is None:
+        yield
+        return
+
+    def bounded(*args: Any, **kwargs: Any) -> Any:
+        try:
+            message = parse(*args, **kwargs)
+        except (RecursionError, LookupError, AttributeError) as error:
+            raise ValueError(f"the turn does not parse: {type(error).__name__}") from None
+        if deeper(message, LEVELS):  # what copies or renders the message afterwards is recursive, too
+            raise ValueError(f"the turn nests more than {LEVELS} levels deep")
+        return message
+
+    tokenizer.parse_response = bounded
+    try:
+        yield
+    finally:
+        del tokenizer.parse_response
 
 
 class CallRecorder:

@@ -150,7 +150,7 @@ def _check_tools(trainer: Any, config: EchoConfig) -> None:
         return
     for name in config.tool_names:
         if name not in known:
-            raise UserError(f"tools names {name!r}{nearest(name, known)}")
+            raise UserError(f"tools: there is no tool {name!r}{nearest(name, known)}")
 
 
 def check_turn_budget(trainer: Any, argument: TurnBudget | None) -> TurnBudget | None:

@@ -8,7 +8,8 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+import typing
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser, g
 
 from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.environments.rewarded import rewarded
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.registry import import_object
 from wm_plugin.tokens.tokenizer import is_missing_folder
 from wm_plugin.trl.config import WorldModelGRPOConfig
@@ -28,6 +29,8 @@ from wm_plugin.trl.trainer import WorldModelGRPOTrainer
 from wm_plugin.untrusted import loads
 
 ALIASES = {"alpha": "echo_coeff", "echo_alpha": "echo_coeff"}
+_ENVIRONMENT = "write a name (wm env list), package.module:Class, or {name: class}"
+_WRITE = {int: "a number", float: "a number", bool: "true or false", str: "text"}  # for settings of one value
 
 
 @dataclass
@@ -138,6 +141,8 @@ def build(arguments: list[str]) -> tuple[WorldModelGRPOTrainer, Any]:
         "rollout_func": import_object(script.rollout_func, field="rollout_func") if script.rollout_func else None,
         "environment_factory": environment,
     }
+    if not Path(model.model_name_or_path).expanduser().exists() and int(os.environ.get("RANK", "0")) == 0:
+        print(f"no folder {model.model_name_or_path!r} here; asking the Hub", file=sys.stderr)
     try:
         trainer = WorldModelGRPOTrainer(model=model.model_name_or_path, **settings)
     except OSError as error:
@@ -175,6 +180,7 @@ def parse(arguments: list[str]) -> tuple[Any, ...]:
         for key in values:
             if key not in keys:
                 raise UserError(f"{key!r} in the config file is not a setting{nearest(key, keys)}")
+        _check_single(values, parser)
         lists = {action.dest for action in parser._actions if action.nargs in ("+", "*")}
         single = (str, int, float, dict)  # of a list of one, as YAML and a flag may write it
         values = {
@@ -192,13 +198,16 @@ def help_text(everything: bool) -> str:
     formatter = parser._get_formatter()
     formatter.add_usage(parser.usage, [], [])
     formatter.add_text("The file holds the same settings as the flags, as NAME: VALUE; a flag overrides it.")
-    sections = {
+    sections: dict[str, Iterable[str]] = {
         "environment, rewards and data": vars(WorldModelScriptArguments)["__annotations__"],
         "the objective": vars(WorldModelGRPOConfig)["__annotations__"],
     }
+    sections["the objective"] = [name for name in sections["the objective"] if name != "echo_guard"]  # reserved
     ours = {name for names in sections.values() for name in names}
     if everything:
-        sections["of TRL and transformers"] = [action.dest for action in parser._actions if action.dest not in ours]
+        sections["of TRL and transformers"] = [
+            action.dest for action in parser._actions if action.dest not in ours | {"echo_guard"}
+        ]
     for title, names in sections.items():
         formatter.start_section(title)
         formatter.add_arguments([action for action in parser._actions if action.dest in names])
@@ -236,6 +245,19 @@ def _read_yaml(path: str) -> dict[str, Any]:
     return settings
 
 
+def _check_single(values: dict[str, Any], parser: TrlParser) -> None:
+    """Refuse a list, a mapping, or a date where the host declares one value: it fails deep in the host, if at all."""
+    hints = {name: hint for kind in parser.dataclass_types for name, hint in typing.get_type_hints(kind).items()}
+    for name, value in values.items():
+        kinds = set(typing.get_args(hints[name]) or [hints[name]]) - {type(None)} if name in hints else set()
+        if not kinds or not kinds <= _WRITE.keys() or isinstance(value, tuple(_WRITE)):
+            continue
+        if value is None and (parser.get_default(name) is None or not kinds & {int, float}):
+            continue  # a host may take null for a text or a switch, whatever its type says
+        write = next(text for kind, text in _WRITE.items() if kind in kinds)
+        raise UserError(f"{name} is {shown(value)}; write {write}")
+
+
 def _canonical(argument: str) -> str:
     for alias, name in ALIASES.items():
         if argument == f"--{alias}" or argument.startswith(f"--{alias}="):
@@ -258,9 +280,14 @@ def _environment(value: Any, reward: Any = None) -> Any:
         environment: type = ENVIRONMENTS.get(path)
         return environment if settings is None else rewarded(environment, **settings)
 
-    mapping = _mapping(value, "environment") if not isinstance(value, str) or value.startswith("{") else None
-    if mapping is None:
+    if isinstance(value, str) and not value.startswith("{"):
         return load(value)
+    if not isinstance(value, str | dict):
+        raise UserError(f"environment is {shown(value)}; {_ENVIRONMENT}")
+    mapping = _mapping(value, "environment")
+    for name, path in mapping.items():
+        if not isinstance(path, str):
+            raise UserError(f"environment.{name} is {shown(path)}; write a name (wm env list), or package.module:Class")
     return {name: load(path) for name, path in mapping.items()}
 
 

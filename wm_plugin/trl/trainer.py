@@ -30,9 +30,9 @@ from wm_plugin.objectives.weigh import weigh, without_variance
 from wm_plugin.tokens.chat import make_locator
 from wm_plugin.tokens.spans import SPAN_FIELD, ContentLocator, Ending, SpanError, ToolBlock, token_weights
 from wm_plugin.trl import support
-from wm_plugin.trl.callbacks import TurnBudgetCallback
+from wm_plugin.trl.callbacks import EndCallback, TurnBudgetCallback
 from wm_plugin.trl.config import WorldModelGRPOConfig
-from wm_plugin.trl.rollout import Rollouts, called
+from wm_plugin.trl.rollout import Rollouts, called, parsing_within_bounds
 from wm_plugin.trl.window import Window
 
 logger = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class WorldModelMixin(_Host):
         try:
             support.check(self, config)
             self._wm_locator = self._make_locator()
-            self._wm_silence = Silence(config)
+            self._wm_silence = Silence(config, limit="max_completion_length")
         except (UserError, SpanError) as error:
             if config.active:
                 raise
@@ -112,6 +112,11 @@ class WorldModelMixin(_Host):
         self._wm_warned = False
         if self._wm_silence.warning is not None and self.accelerator.is_main_process:
             logger.warning(self._wm_silence.warning)
+        if not config.active and not config.coeff_given and self.accelerator.is_main_process:
+            logger.warning(
+                "world_model is given, but coeff is 0: figures are logged, nothing is trained on them; write coeff=0.05"
+            )
+        self.add_callback(EndCallback(self._end_of_training))
 
     # -- rollouts: a weight for every token ------------------------------------------------------------------------------------
 
@@ -127,7 +132,8 @@ class WorldModelMixin(_Host):
         )
         if self._wm_budget is not None:
             self.max_tool_calling_iterations = self._wm_budget.turns if self.model.training else self._wm_budget.start
-        output = super()._generate_and_score_completions(inputs)
+        with parsing_within_bounds(self.processing_class):
+            output = super()._generate_and_score_completions(inputs)
         if self.environments:
             self._record_episodes(output.get("tool_mask"))
         if self._wm is not None:
@@ -167,7 +173,11 @@ class WorldModelMixin(_Host):
         present = mask.any(dim=1).tolist()
         ids = self._wm_rollouts.completion_ids
         masked = sum(bool(row) and not here for row, here in zip(ids, present, strict=True))
-        tally = Tally(environment=int(self._environment_mask(output).sum()), masked=masked)
+        observed = self._environment_mask(output).sum(dim=1).tolist()
+        tally = Tally(environment=sum(observed), masked=masked)
+        if self.max_tool_calling_iterations:  # else the host makes no call
+            rollouts = zip(self._wm_rollouts.completions, present, observed, strict=True)
+            tally.unanswered = sum(len(called(completion)) for completion, here, some in rollouts if here and not some)
         try:
             rows = self._weighted_spans(inputs, output.get("tool_mask"), present, tally)
         except (SpanError, UserError) as error:
@@ -368,29 +378,44 @@ class WorldModelMixin(_Host):
         window.signal = window.signal + signal
         window.in_loss = window.in_loss + torch.count_nonzero(loss_weights)
         if window.complete:
-            meter.end_step(coeff, window.signal)
-            self._watch(coeff)
+            meter.end_step(coeff, window.signal, counted=self._watch(coeff) > 0)
 
-    def _watch(self, coeff: float) -> None:
+    def _watch(self, coeff: float) -> int:
         """Say once that an optimizer step had no token to train on, or stop. Every rank decides alike.
+
+        Returns:
+            How many tokens it had, over all ranks; at coefficient 0 none.
 
         Raises:
             UserError: as from `Silence.speak`.
         """
-        from accelerate.utils import gather_object
-
         if coeff == 0:
-            return
+            return 0
         window, config, counted = self._wm_window, self._wm, self._wm_window.selected
         if config.min_token_nll is not None or config.max_token_nll is not None:
             counted = int(self.accelerator.reduce(window.in_loss, reduction="sum"))
         if self._wm_silence.after(coeff=coeff, environment=window.environment, counted=counted):
-            tally = Tally.sum(gather_object(list(self._wm_tallies)))
-            text = self._wm_silence.speak(tally, environment=window.environment, selected=window.selected)
-            if self.accelerator.is_main_process:
-                logger.warning(text)
+            self._speak_of_silence()
         if counted:  # what is told of a later silence is of the rollouts since, or of the same generation batch
             self._wm_tallies = deque(list(self._wm_tallies)[-1:], maxlen=TALLIES)
+        return counted
+
+    def _end_of_training(self) -> None:
+        if self._wm_silence.at_end():
+            self._speak_of_silence()
+
+    def _speak_of_silence(self) -> None:
+        from accelerate.utils import gather_object
+
+        window = self._wm_window
+        text = self._wm_silence.speak(
+            Tally.sum(gather_object(list(self._wm_tallies))),
+            environment=window.environment,
+            selected=window.selected,
+            policy_silent=float(self.accelerator.reduce(window.signal, reduction="sum")) == 0,
+        )
+        if self.accelerator.is_main_process:
+            logger.warning(text)
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         if self._wm is not None:
@@ -399,11 +424,7 @@ class WorldModelMixin(_Host):
             figures = meter.result(lambda sums: self.accelerator.reduce(sums, reduction="sum"))
             prefix = self._wm_eval_set if mode == "eval" else ""
             self._metrics[mode].update({prefix + key: [value] for key, value in figures.items()})
-            if (
-                figures.get(f"{meter.prefix}/policy_silent")
-                and figures[f"{meter.prefix}/coeff"] > 0
-                and mode == "train"
-            ):
+            if figures and meter.term_alone and mode == "train":
                 self._warn_once(
                     "all advantages of an optimizer step were 0: it trained on the world-model term alone "
                     f"(logged as {meter.prefix}/policy_silent)"
@@ -422,7 +443,7 @@ class WorldModelGRPOTrainer(WorldModelMixin, GRPOTrainer):
 
 def _resolve(world_model: EchoConfig | None, args: Any) -> EchoConfig | None:
     if world_model is not None and not isinstance(world_model, EchoConfig):
-        raise UserError(f"world_model is {world_model!r}; write EchoConfig(coeff=0.05)")
+        raise UserError(f"world_model is {world_model!r}; write world_model=EchoConfig(coeff=0.05)")
     if not isinstance(args, WorldModelGRPOConfig):
         return world_model
     fields = args.echo_fields_set()

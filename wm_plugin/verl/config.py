@@ -117,7 +117,7 @@ def check_tool_names(objective: EchoConfig, known: Collection[str]) -> None:
     """
     for name in objective.tool_names or ():
         if name not in known:
-            raise UserError(f"wm.tools names {name!r}{nearest(name, known)}")
+            raise UserError(f"wm.tools: there is no tool {name!r}{nearest(name, known)}")
 
 
 def read_config(config: Any) -> WorldModelConfig:

@@ -96,6 +96,7 @@ HOOKS = (
             "actor_rollout_wg",
             "config",
             "global_steps",
+            "total_training_steps",
             "processor",
             "role_worker_mapping",
             "tokenizer",

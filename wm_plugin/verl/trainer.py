@@ -85,7 +85,7 @@ class WorldModelTrainer(PPOTrainerSync):
         self._wm_expected = 0  # trajectories that this step should have brought
         self._wm_selected = 0  # tokens of this step's batch that count
         self._wm_tally = Tally()  # what became of its environment tokens
-        self._wm_silence = Silence(self._wm.objective)
+        self._wm_silence = Silence(self._wm.objective, limit="data.max_response_length")
         if self._wm_silence.warning is not None:
             logger.warning(self._wm_silence.warning)
         self._wm_warned: set[str] = set()
@@ -249,7 +249,10 @@ class WorldModelTrainer(PPOTrainerSync):
                 self._warn_once("spans", f"environment tokens of a batch are not measured (wm.coeff is 0): {error}")
                 origins = []
             if not row.padding:
-                tally.environment += int((row.sampled == 0).sum())
+                observed = int((row.sampled == 0).sum())
+                tally.environment += observed
+                if not observed and row.extra.get(RESULTS):
+                    tally.unanswered += row.extra[RESULTS][0]
             spans.append(weigh(origins, config, dropped=drop and equal, tally=tally))
         return spans
 
@@ -316,15 +319,20 @@ class WorldModelTrainer(PPOTrainerSync):
             config=self._wm.objective,
         )
         metrics.update(logged)
-        if silent and coeff > 0:
+        if silent and coeff > 0 and sums[2]:
             self._warn_once(
                 "silent",
                 f"all advantages of an optimizer step were 0: it trained on the world-model term alone (logged as "
                 f"{self._wm_prefix}/policy_silent)",
             )
         environment, selected = self._wm_tally.environment, self._wm_selected
-        if self._wm_silence.after(coeff=coeff, environment=environment, counted=sums[2]):
-            logger.warning(self._wm_silence.speak(self._wm_tally, environment=environment, selected=selected))
+        due = self._wm_silence.after(coeff=coeff, environment=environment, counted=sums[2])
+        last = self.global_steps >= self.total_training_steps
+        if due or (last and self._wm_silence.at_end()):
+            text = self._wm_silence.speak(
+                self._wm_tally, environment=environment, selected=selected, policy_silent=silent == 1
+            )
+            logger.warning(text)
         return batch
 
     def _check_counts(self, counted: float | None, rows: int) -> None:

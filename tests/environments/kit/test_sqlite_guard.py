@@ -165,6 +165,18 @@ def test_tables_that_grow_when_they_are_read(database: sqlite3.Connection, monke
         state_after(7, "company", ";\n".join(making))
 
 
+def test_columns_that_take_too_long_a_program_to_read(database: sqlite3.Connection) -> None:
+    columns = "".join(f", c{i + 1} AS (c{i}+c{i})" for i in range(16))
+    statement = f"CREATE TABLE g (c0{columns})"
+    with pytest.raises(UserError, match="^An SQL task's column `changes`.* too large$"):
+        SqlEnvironment().reset(database_seed=1, answer="x", changes=statement)
+    target = read_state(database)
+    with closing(open_database(7)) as other:
+        run(other, statement)
+        schema = [*map(repr, other.execute("SELECT type, name, sql FROM sqlite_master"))]
+        assert not has_state(other, (sorted(schema), target[1]))
+
+
 def test_tables_that_are_not_the_tasks_are_not_read(database: sqlite3.Connection) -> None:
     target = read_state(database)
     assert has_state(database, target)

@@ -66,8 +66,9 @@ def show(result: dict[str, Any]) -> None:
     observed = (
         ", ".join(f"{count} {kind}" for kind, count in result["observations"].items() if count) or "nothing observed"
     )
+    files = "1 file" if result["files"] == 1 else f"{result['files']} files"
     print(
-        f"{result['out']}: {result['trajectories']} trajectories of {result['files']} files, {result['turns']} turns of the "
+        f"{result['out']}: {result['trajectories']} trajectories from {files}, {result['turns']} turns of the "
         f"agent, {result['transitions']} transitions ({observed})"
     )
     if result["rejected"]:

@@ -15,8 +15,10 @@ def find_files(sources: list[str]) -> list[Path]:
     """The files among the sources, and those in their folders.
 
     Raises:
-        UserError: a folder without files of a known suffix.
+        UserError: an empty name, or a folder without files of a known suffix.
     """
+    if "" in sources:  # an unset variable, which a path would take for the current folder
+        raise UserError("SRC is an empty name; write a file or a folder ('.' is the current one)")
     files: list[Path] = []
     for source in map(Path, sources):
         inside = (

@@ -40,9 +40,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     world = find(args.name)
     row = rows(world, args, args.row + 1)[args.row]
     environment, expert = world.make(), world.expert()
+    tools = tool_methods(environment)
+    _say(f"{_overview(tools)}\n{HELP}\n")
     prompt = "".join(message["content"] for message in row.get("prompt", ()))
     _say(prompt + (environment.reset(**row) or ""))
-    tools = tool_methods(environment)
     while not is_over(environment):
         line = _read()
         if line is None or line == "quit":
@@ -62,7 +63,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             except UserError as error:
                 _say(f"{error}. {HELP}")
                 continue
+            before = _invalid(environment)
             _say(_call(tools, name, arguments))
+            if _invalid(environment) > before and (described := _arguments(tools[name])):
+                _say(f"({name} takes {described})")
     figures = report(environment)
     success, turns = figures.pop("success", None), figures.pop("turns", None)
     return {
@@ -129,6 +133,27 @@ def _call(tools: Mapping[str, Callable[..., Any]], name: str, arguments: dict[st
         return str(tools[name](**arguments))
     except (ValueError, TypeError) as error:  # as under a host
         return f"Error: {error}"
+
+
+def _invalid(environment: Any) -> int:
+    """How many actions the world has called invalid; 0 where it counts none."""
+    count = getattr(environment, "metrics", {}).get("invalid", 0)
+    return count if isinstance(count, int) else 0
+
+
+def _arguments(tool: Callable[..., Any]) -> str:
+    """What a tool's docstring says of its arguments, on one line; empty if it says nothing."""
+    section = (inspect.getdoc(tool) or "").partition("Args:\n")[2]
+    return " ".join(re.split(r"\n(?=\S)", section, maxsplit=1)[0].split())
+
+
+def _overview(tools: Mapping[str, Callable[..., Any]]) -> str:
+    """The tools with their arguments, a line each."""
+    lines = []
+    for name, tool in tools.items():
+        line = " ".join([name, *inspect.signature(tool).parameters])
+        lines.append(f"{line}  ({described})" if (described := _arguments(tool)) else line)
+    return "\n".join(["You can write:", *lines])
 
 
 def _help(tools: Mapping[str, Callable[..., Any]]) -> str:

@@ -17,6 +17,9 @@ from typing import Any
 MAX_STEPS = 101_000  # virtual-machine steps of a statement; most take nanoseconds, the slowest that we know 0.2 ms
 MAX_SECONDS = 10.0
 MAX_COPIES = 200_000  # see `copies`: about 0.2 s and 30 MB
+# Of all connections of the process together: where `copies` errs, a MemoryError instead of a host without memory. A thousand
+# databases of episodes and their statements need half of it.
+MAX_HEAP = 2 << 30
 MAX_ROWS, MAX_CELL, MAX_TEXT = 20, 300, 4000  # rows that are shown; characters of a cell and of an observation
 
 LIMITS = {
@@ -45,10 +48,17 @@ CHECKED = 50  # steps between two looks at the count and the clock
 CONVERSION = re.compile(r"%([-+ #!,.*l0-9]*)(.?)", re.DOTALL)  # of printf
 LEADING = re.compile(r"\s*[-+]?0*([0-9]*)")
 PRECISION = re.compile(r"(?<=\.)[0-9]+")
+# Of SQLite's tokenizer: comments, the parameters `$a(')` and `:a(--)`, quoted texts and names, stars that mean all columns, and
+# words with the point of a qualifier, but not of a number: `SELECT .5`.
 TOKEN = re.compile(
-    r"""--[^\n]*|/\*.*?(?:\*/|\Z)|'[^']*'|"[^"]*"|`[^`]*`|\[[^]]*(?:]|\Z)|[\w$\x80-\U0010ffff]+(?:\s*\.)?""", re.DOTALL
+    r"""--[^\n]*|/\*.*?(?:\*/|\Z)|[$@:\#](?:[\w$\x80-\U0010ffff]|::)+(?:\([^ \t\n\v\f\r)]*)?"""
+    r"""|(?:'[^']*')+|(?:"[^"]*")+|(?:`[^`]*`)+|\[[^]]*(?:]|\Z)|\*(?=\s*(?:,|from|-|/|\ufeff))"""
+    r"""|[\w$\x80-\U0010ffff]+(?:\s*\.(?!\s*\d))?""",
+    re.DOTALL | re.ASCII,
 )
-KEYWORD_NAMES = "and as asc by desc else end from in is join not null on or order then when where"
+QUOTES = str.maketrans("", "", "'\"`[]")
+# Without those that may be names: asc, by, desc, end.
+KEYWORD_NAMES = "and as else from in is join not null on or order then when where"
 KEYWORDS = set(KEYWORD_NAMES.split())
 
 
@@ -72,6 +82,9 @@ def guard(connection: sqlite3.Connection) -> None:
     connection.text_factory = lambda raw: raw.decode(errors="replace")
     for limit, value in LIMITS.items():
         connection.setlimit(limit, value)
+    connection.execute(
+        f"PRAGMA hard_heap_limit = {MAX_HEAP}"
+    )  # of the process: it lowers a limit, and never raises one
     connection.set_authorizer(authorize)
 
 
@@ -112,16 +125,23 @@ def copies(query: str) -> int:
     """An upper bound on how often SQLite copies an expression or a common table into another when it compiles `query`.
 
     A chain of n nested SELECTs that each name the last one's column twice grows to 2^n copies, before any step is counted:
-    400 characters took 17 s and 3.7 GB. The product over the SELECTs of 1 + (uses of the name that is used most) bounds it.
+    400 characters took 17 s and 3.7 GB. The product over the SELECTs of 1 + (uses of the name that is used most, a star being a
+    use of each) bounds it, times the largest factor, since a WHERE may repeat an alias of its own SELECT.
     """
-    product, uses = 1, Counter[str]()
-    for token in [*TOKEN.findall(query.lower()), "select"]:
-        if token == "select":
-            product *= 1 + max(uses.values(), default=0)
+    product, largest, stars, uses = 1, 1, 0, Counter[str]()
+    folded = query.encode(errors="replace").lower().decode()  # like SQLite, ASCII letters only
+    for token in [*TOKEN.findall(folded), "select"]:
+        word = token.lstrip("\ufeff")  # white space to SQLite where a word begins
+        if word == "select":
+            factor = 1 + stars + max(uses.values(), default=0)
+            product, largest = product * factor, max(largest, factor)
+            stars = 0
             uses.clear()
-        elif token not in KEYWORDS and not token.startswith(("--", "/*")) and not token.endswith("."):
-            uses[token.strip("'\"`[]")] += 1
-    return product
+        elif word == "*":
+            stars += 1
+        elif word not in KEYWORDS and not word.startswith(("--", "/*")) and not word.endswith("."):
+            uses[word.translate(QUOTES)] += 1
+    return product * largest
 
 
 @cache

@@ -10,6 +10,7 @@ what no honest statement needs.
 An SQL error is an observation like any other: it is worth predicting.
 """
 
+import math
 import random
 import re
 import sqlite3
@@ -158,7 +159,8 @@ class SqlEnvironment(CountedEnvironment):
         if self._target is not None:
             self._ended, self.success = True, has_state(self._connection, self._target)
             return f"The database is {'' if self.success else 'not '}as wanted."
-        text = f"{answer:.17g}" if isinstance(answer, (int, float)) and abs(answer) < 1e15 else answer
+        is_number = isinstance(answer, (int, float)) and not isinstance(answer, bool) and abs(answer) < 1e15
+        text = f"{answer:.17g}" if is_number else answer
         self._ended, self.success = True, isinstance(text, str) and is_right(text, self._answer)
         return "The answer is right." if self.success else "The answer is wrong."
 
@@ -292,5 +294,7 @@ def is_right(submission: str, answer: str) -> bool:
     """Whether the two are equal as numbers, or as names in any case."""
     numbers = [text.replace(",", "").strip() for text in (submission[:100], answer[:100])]
     if all(map(NUMERAL.fullmatch, numbers)):
-        return float(numbers[0]) == float(numbers[1])
+        values = [float(text) for text in numbers]
+        if all(map(math.isfinite, values)):
+            return values[0] == values[1]
     return submission.strip().casefold() == answer.casefold()

@@ -59,8 +59,9 @@ def state_after(seed: int, database: str, changes: str) -> State:
                 raise UserError(f"An SQL task's column `changes` fails on {statement[:60]!r}: {text[:80]}")
         try:
             return read_state(connection)
-        except sqlite3.Error as error:
-            raise UserError(f"An SQL task's column `changes` leads to tables that cannot be read: {error}") from None
+        except (sqlite3.Error, MemoryError) as error:
+            reason = str(error) or "they are too large"
+            raise UserError(f"An SQL task's column `changes` leads to tables that cannot be read: {reason}") from None
 
 
 def read_state(connection: sqlite3.Connection) -> State:
@@ -69,8 +70,8 @@ def read_state(connection: sqlite3.Connection) -> State:
     Uncommitted changes are rolled back, and the connection is without its authorizer afterwards.
 
     Raises:
-        sqlite3.Error: a table takes more than `STATE_STEPS` or has more than `STATE_TEXT` characters (columns that are computed
-            can turn the megabyte of a database into gigabytes), or a column fails to compute.
+        sqlite3.Error, MemoryError: a table takes more than `STATE_STEPS` or has more than `STATE_TEXT` characters (columns that
+            are computed can turn the megabyte of a database into gigabytes), or a column fails to compute.
     """
     schema, left = _schema(connection), STATE_TEXT
     rows = {}
@@ -90,7 +91,7 @@ def has_state(connection: sqlite3.Connection, state: State) -> bool:
     """Whether the database is in `state`. False if a table cannot be read, for example because a column fails to compute."""
     try:
         return sorted(map(repr, _schema(connection))) == state[0] and read_state(connection) == state
-    except sqlite3.Error:
+    except (sqlite3.Error, MemoryError):
         return False
 
 

@@ -22,7 +22,9 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
         if line.error is not None:
             raise line.error
         record = line.value
-    version = record.get("version") if isinstance(record, dict) else None
-    if isinstance(version, int) and version > VERSION:
+    version = record.get("version", VERSION) if isinstance(record, dict) else VERSION
+    if type(version) is not int:  # the schema would make a number of a text
+        raise RowError("`version` is no whole number", "wrong type")
+    if version > VERSION:
         raise RowError(f"written by a later release (version {version}, known is {VERSION})", "later version")
     yield record

@@ -449,20 +449,17 @@ def test_word2world_is_told_though_its_first_episodes_failed(tmp_path, failures)
     assert all(t.turns[0].action.text in ("take it", "go") for t in made)  # the user's
 
 
-@pytest.mark.parametrize(
-    "system",
-    [
-        'Reply with what happens. End with " [SUCCESS]" when the task is done.',
-        "# Environment Information (Only visible to Assistant)\nOn the shelf 1, you see a mug 1.",
-    ],
-)
-def test_the_system_message_of_a_failed_episode_may_tell(tmp_path, system):
-    rows = [{"messages": [{"role": "system", "content": system}, *FAILED["messages"][1:]]}]
-    (made,) = read(written(tmp_path, *rows))
+def test_the_system_message_of_a_failed_episode_may_tell(tmp_path):
+    system = "Simulate.\n# Environment Information (Only visible to Assistant)\nOn the shelf 1, you see a mug 1."
+    row = {"messages": [{"role": "system", "content": system}, *FAILED["messages"][1:]]}
+    (made,) = read(written(tmp_path, row))
     assert [turn.action.text for turn in made.turns] == ["take it", "go"]
+    assert (made.context.task, made.context.world_context) == ("Simulate.", "On the shelf 1, you see a mug 1.")
 
 
 CALLS = {"messages": CHAT}
+# an agent may be told to write the mark, too
+ASKED = {"messages": [{"role": "system", "content": 'When you are done, say " [SUCCESS]".'}, *FAILED["messages"][1:]]}
 
 
 @pytest.mark.parametrize(
@@ -470,6 +467,7 @@ CALLS = {"messages": CHAT}
     [
         ([FAILED], "no success mark in its first 1 row;"),
         ([FAILED] * 3, "no success mark in its first 3 rows;"),
+        ([ASKED], "no success mark in its first 1 row;"),
         ([FAILED, {"messages": [says("hello"), user("hi")]}], "no success mark in its first 2 rows;"),
         ([WORLD, CALLS], "some of its first 2 rows call tools"),
         ([CALLS, FAILED, WORLD], "some of its first 3 rows call tools"),

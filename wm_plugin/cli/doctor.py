@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import importlib
 import platform
+import shlex
 from importlib import metadata, resources
 from typing import Any
 
@@ -150,18 +151,24 @@ def _recipes() -> Check:
 
 
 def _patches(installed: dict[str, str | None]) -> list[Check]:
-    """What the patches of the installed hosts mend, and which are applied. Nothing is applied here."""
+    """The patches that are applied to the installed hosts, and those worth applying. Nothing is applied here."""
     checks: list[Check] = []
+    others: list[str] = []
     for patch in patches.load():
         site = patches.site_of(patch.package) if installed[patch.package] else None
         if site is None:
             continue
-        state = patch.state(site)
-        hits = patch.header["Hits"].rstrip(".")
-        mend = f"if you are hit ({hits}): patch -p1 -d {site} < {patch.path}" if state == "fits" else ""
-        made = f"does not fit this release (made for {patch.package} {patch.header['Releases']})"
-        words = {"applied": "applied", "fits": "not applied"}.get(state, made)
-        checks.append(Check(f"patch {patch.name}", "info", f"{words}: {patch.header['Problem']}", mend))
+        state, name, problem = patch.state(site), f"patch {patch.name}", patch.header["Problem"]
+        if state == "applied":
+            checks.append(Check(name, "info", f"applied: {problem}"))
+        elif state == "fits" and patch.hits(installed):
+            command = f"patch -p1 -d {shlex.quote(str(site))} < {shlex.quote(patch.path)}"
+            mend = f"worth it for {patch.header['Hits'].rstrip('.')}: {command}"
+            checks.append(Check(name, "info", f"not applied: {problem}", mend))
+        else:
+            others.append(f"{patch.name} (for {patch.where})")
+    if others:
+        checks.append(Check("patches", "info", f"nothing to mend here: {', '.join(others)}"))
     return checks
 
 

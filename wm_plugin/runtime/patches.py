@@ -4,12 +4,16 @@ A file is a header, `Name: text` with continuation lines that begin with white s
 """
 
 import importlib.util
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
+from packaging.requirements import Requirement
+
 State = Literal["applied", "fits", "does not fit"]
+# Of a header. `Releases` are those that it was made for. It may also have `Beside`: what must be installed, too, to be hit.
 FIELDS = ("Package", "Releases", "Problem", "Hits", "Instead", "Remove", "Upstream")
 
 
@@ -25,6 +29,20 @@ class Patch:
     @property
     def package(self) -> str:
         return self.header["Package"]
+
+    @property
+    def where(self) -> str:
+        """The releases that it was made for, in words."""
+        beside = self.header.get("Beside")
+        return f"{self.package} {self.header['Releases']}" + (f" beside {beside}" if beside else "")
+
+    def hits(self, installed: Mapping[str, str | None]) -> bool:
+        """Whether what it needs to hit is installed beside its package. Versions are by package, None where it is missing."""
+        if "Beside" not in self.header:
+            return True
+        other = Requirement(self.header["Beside"])
+        version = installed.get(other.name)
+        return version is not None and other.specifier.contains(version, prereleases=True)
 
     def state(self, site: Path) -> State:
         """Whether the packages in a folder have it: all of its new texts, or all of its old ones."""

@@ -36,9 +36,8 @@ def verdict(record: Any) -> Literal["acts", "world", "odd", "open"]:
     """What a row of `messages` shows of its assistant.
 
     Returns:
-        `acts` if it calls tools; `world` if it marks a success, or if the system message speaks of that mark or of what only the
-        assistant sees; `odd` if the messages cannot be actions and observations by turns; `open` for everything else, which
-        fits both.
+        `acts` if it calls tools; `world` if it marks a success, or if the system message has a part that only the assistant sees;
+        `odd` if the messages cannot be actions and observations by turns; `open` for everything else, which fits both.
     """
     messages = record.get("messages") if isinstance(record, dict) else None
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
@@ -49,8 +48,7 @@ def verdict(record: Any) -> Literal["acts", "world", "odd", "open"]:
     if not all(isinstance(text, str) for _, text in texts):
         return "odd"
     if any(
-        (role == "assistant" and text.endswith(SUCCESS))
-        or (role == "system" and (SUCCESS.strip() in text or HIDDEN in text))
+        (role == "assistant" and text.endswith(SUCCESS)) or (role == "system" and HIDDEN in text)
         for role, text in texts
     ):
         return "world"
@@ -123,11 +121,11 @@ def _dialogue(messages: list[Any]) -> tuple[list[Fields], str]:
 
 
 def _context(text: str) -> Fields:
-    """A system message as a context: the hidden state apart, if the message has both headings in their order."""
+    """A system message as a context, the hidden state apart: from its heading to that of what the user sees, or to the end."""
     task, hidden, rest = text.partition(HIDDEN)
-    world, shown, state = rest.partition(SHOWN)
-    if not (hidden and shown):
+    if not hidden:
         return {"task": text}
+    world, _, state = rest.partition(SHOWN)
     return {"task": task.strip(), "world_context": world.strip(), "initial_state": state.strip()}
 
 

@@ -1,9 +1,12 @@
 """A copy of a host's file with one of our patches, by plain `patch`, as a module of its own."""
 
 import importlib.util
+import shutil
 import subprocess
 from pathlib import Path
 from types import ModuleType
+
+import pytest
 
 from wm_plugin.runtime.patches import Patch, load, site_of
 
@@ -28,6 +31,8 @@ def copied(patch: Patch, folder: Path) -> list[Path]:
 
 def apply(name: str, folder: Path, *flags: str) -> None:
     """Without fuzz and without asking; fails if a hunk does not fit."""
+    if shutil.which("patch") is None:
+        pytest.skip("needs patch, of the system package patch")
     command = ["patch", "-p1", "--fuzz=0", "--batch", "--silent", *flags, "-d", str(folder)]
     with (FOLDER / f"{name}.patch").open() as diff:
         done = subprocess.run(command, stdin=diff, capture_output=True, text=True)

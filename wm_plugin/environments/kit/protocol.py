@@ -94,7 +94,7 @@ def world_context_of(environment: Any) -> str:
     if not hasattr(environment, "world_context"):
         return ""
     name = type(environment).__name__
-    if "world_context" in {name for name, _ in inspect.getmembers(type(environment), inspect.isfunction)}:
+    if inspect.isfunction(getattr(type(environment), "world_context", None)):
         raise UserError(
             f"{name}.world_context is a tool to TRL, and would show the hidden state to the agent: "
             "put @not_a_tool of wm_plugin.environments before it"

@@ -483,6 +483,11 @@ def test_dialogues_that_fit_two_formats_name_both(tmp_path, rows, why):
         assert list(read(path, name, on_reject=lambda _: None))
 
 
+def test_a_chat_without_a_system_message_is_no_dialogue_with_a_world(tmp_path):
+    (made,) = read(written(tmp_path, {"messages": FAILED["messages"][1:]}))
+    assert made.turns[0].action.text == "Nothing happens."  # the assistant's
+
+
 def test_dialogues_with_a_call_somewhere_are_chats_of_an_agent(tmp_path):
     plain, called = read(written(tmp_path, FAILED, CALLS))
     assert plain.turns[0].action.text == "Nothing happens."  # the assistant's
@@ -644,7 +649,7 @@ def test_verl_prompts_hold_no_rollouts(parquet):
 def test_what_of_a_message_has_no_field_is_kept_with_its_number(one):
     usage = {"tokens": 5}
     messages = [user("hi"), says("a", usage=usage, name="bob", cost=None, reasoning="r", thought="t"), user("b")]
-    result = one(chat(*messages, score=1), "openai")
+    result = one(chat(*messages, score=1))
     assert result.metadata == {"message_data": {"2": {"usage": usage, "name": "bob", "thought": "t"}}, "score": 1}
     assert result.turns[0].action.thought == "r"
 

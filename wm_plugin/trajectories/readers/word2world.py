@@ -37,7 +37,8 @@ def verdict(record: Any) -> Literal["acts", "world", "odd", "open"]:
 
     Returns:
         `acts` if it calls tools; `world` if it marks a success, or if the system message has a part that only the assistant sees;
-        `odd` if the messages cannot be actions and observations by turns; `open` for everything else, which fits both.
+        `open` if it fits both, as a system message with actions and observations by turns after it; `odd` for everything else,
+        which is no dialogue of Word2World.
     """
     messages = record.get("messages") if isinstance(record, dict) else None
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
@@ -52,8 +53,10 @@ def verdict(record: Any) -> Literal["acts", "world", "odd", "open"]:
         for role, text in texts
     ):
         return "world"
-    roles = [role for role, _ in texts if role != "system"]
-    return "open" if roles and all(role == ("user", "assistant")[n % 2] for n, role in enumerate(roles)) else "odd"
+    roles = [role for role, _ in texts]
+    turns = [role for role in roles if role != "system"]
+    by_turns = all(role == ("user", "assistant")[n % 2] for n, role in enumerate(turns))
+    return "open" if roles[:1] == ["system"] and turns and by_turns else "odd"
 
 
 def length(record: Any) -> int:

@@ -58,6 +58,7 @@ def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.S)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["before", "after"])
 @pytest.mark.host
 def test_the_diff_turns_a_script_of_trl_into_one_with_the_objective(side, tmp_path):
@@ -89,6 +90,14 @@ def test_the_first_example_prints_what_it_says(tmp_path):
     assert first[0] == pytest.approx(first[1], rel=0.1)
 
 
+@pytest.mark.slow
+@pytest.mark.host
+def test_the_example_with_a_function_as_a_tool_learns_from_its_results(tmp_path):
+    pytest.importorskip("trl", minversion="1.8")
+    (code,) = [code for code in blocks(ROOT / "docs" / "trl.md", "python") if "tools=[move]" in code]
+    assert float(run(code, tmp_path).splitlines()[-1]) > 0
+
+
 def test_fields_of_the_table_are_those_of_the_config():
     import dataclasses
 
@@ -103,11 +112,14 @@ def test_fields_of_the_table_are_those_of_the_config():
 @pytest.mark.parametrize("page", DOCS, ids=lambda page: page.name)
 def test_the_examples_of_the_docs_run(page, tmp_path):
     pytest.importorskip("transformers")
+    examples = []
     for code in blocks(page, "python"):
         hosts = set(re.findall(r"^(?:from|import) (?:wm_plugin\.)?(trl|verl)\b", code, re.M))
-        # the first example trains, in the slow test above
+        # those that train are in the slow tests above
         if "trainer.train()" not in code and all(find_spec(host) for host in hosts):
-            run(code, tmp_path)
+            examples.append(code)
+    if examples:  # one after the other in one process, which takes seconds to start, with names of their own
+        run(f"for code in {examples!r}: exec(code, {{'__name__': '__main__'}})", tmp_path)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

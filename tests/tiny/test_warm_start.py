@@ -44,6 +44,7 @@ def test_the_same_seed_gives_the_same_weights_whatever_the_global_generator(seed
     assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])
 
 
+@pytest.mark.slow
 def test_both_stages_learn_what_they_are_for() -> None:
     model = make_model(TOKENIZER, 0)
     boards = make_boards(32, 5, held_out=True)

@@ -248,7 +248,7 @@ class Same(Place, Check):
         real = parse(case.target)
         if self.path is None and self.pattern is None and real is not NO_JSON:
             return same(case.value, real)
-        expected = self.find_real(case.target, real, "same: the observation")
+        expected = self.find_real(case.target, real)
         if not expected:
             raise NotApplicableError(f"same: the observation has nothing at {self.path or self.pattern!r}")
         return same(self.find(case.prediction, case.value), expected)
@@ -280,7 +280,7 @@ class State(Place, Check):
         if self.turn is not None:
             history = history[self.turn :][:1] if -len(history) <= self.turn < len(history) else []
         for text in reversed(history):
-            if values := self.find_real(text, parse(text), "state: an earlier observation"):
+            if values := self.find_real(text, parse(text)):
                 return values
         raise NotApplicableError(f"state: no earlier observation has anything at {self.path or self.pattern!r}")
 

@@ -27,6 +27,10 @@ class NotApplicableError(ValueError):
     """A rule needs something that its row does not have."""
 
 
+class TooMuchError(NotApplicableError):
+    """An observation has more at a place than a rule looks at: no mistake of whoever wrote the rule."""
+
+
 class CutError(ValueError):
     """A text has more at a place than a rule looks at, or is nested too deeply. What is cut off may be anything."""
 
@@ -97,19 +101,16 @@ class Place(Strict):
             return captures(self.pattern, text)
         return [text.strip()]
 
-    def find_real(self, text: str, value: Any, name: str) -> list[Any]:
-        """The values at this place of an observation. `name` says in an error which rule and observation it is.
+    def find_real(self, text: str, value: Any) -> list[Any]:
+        """The values at this place of an observation.
 
         Raises:
-            NotApplicableError: they are too many, or nested too deeply.
+            TooMuchError: they are too many, or nested too deeply.
         """
         try:
             return self.find(text, value)
         except CutError:
-            place = f"{name} has too much, or is nested too deeply, at {self.path or self.pattern!r}"
-            raise NotApplicableError(
-                f"{place}: at most {_MAX_VALUES:,} values are compared, fewer in long texts"
-            ) from None
+            raise TooMuchError from None
 
 
 def at_path(path: str, value: Any) -> list[Any]:

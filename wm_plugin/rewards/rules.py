@@ -20,7 +20,7 @@ from wm_plugin.rewards.base import TaggedReward, check_column, mean
 from wm_plugin.rewards.rule_checks import CHECKS, Check, Code
 from wm_plugin.rewards.rule_code import Sandbox
 from wm_plugin.rewards.rule_code import check as check_sandbox
-from wm_plugin.rewards.rule_places import Case, CutError, NotApplicableError
+from wm_plugin.rewards.rule_places import Case, CutError, NotApplicableError, TooMuchError
 from wm_plugin.untrusted import loads
 
 _MAX_DEPTH = 20  # nested combinations
@@ -61,7 +61,8 @@ class RuleReward(TaggedReward):
         scale: the reward of a verifier that holds; 25 fits the rubric's 5 to 25.
         unverified: the reward of a row without a verifier; NaN leaves it out of TRL's mean.
         malformed: `raise` stops at an invalid verifier, or at one that needs something that the row does not have; `count`
-            treats such a row as one without a verifier, and counts it.
+            treats such a row as one without a verifier, and counts it. A row whose observation has more than a rule looks at
+            is always counted.
         allow_code: run verifiers in Python, in a sandbox (system package bubblewrap). Without it they are refused, because they
             come from the dataset.
         sandbox: settings of `wm_plugin.rewards.rule_code.Sandbox`: {"timeout": 5, "memory": 512}.
@@ -132,7 +133,9 @@ class RuleReward(TaggedReward):
                 work.append((row, rule, Case(text, target, own, self.sandbox)))
         for (row, _, case), verdict in zip(work, self._hold(work), strict=True):
             counts["code_failed"] += bool(case.failures)
-            if isinstance(verdict, NotApplicableError):
+            if isinstance(verdict, TooMuchError):  # a world wrote it, in the middle of a run
+                counts["malformed"] += 1
+            elif isinstance(verdict, NotApplicableError):
                 self._refuse(row, verdict, counts)
             else:
                 verdicts[row] = verdict

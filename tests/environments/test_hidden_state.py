@@ -49,6 +49,7 @@ def test_facts_of_textworld(fact: tuple[str, list[str]], words: str) -> None:
     assert in_words(*fact) == words
 
 
+@pytest.mark.slow
 def test_the_places_of_a_game_of_alfworld() -> None:
     pytest.importorskip("alfworld")
     pytest.importorskip("fast_downward")

@@ -150,6 +150,7 @@ def test_the_installed_trl_works(trl_doctor):
     [
         ("1.16.0", "5.23.0", {}),
         ("1.13.0", "5.23.0", {"Liger loss": "warn"}),
+        ("1.9.1", "5.23.0", {"Liger loss": "warn"}),
         ("1.9.0", "5.23.0", {"Liger loss": "warn", "dapo normalisation": "warn"}),
         (
             "1.0.0",

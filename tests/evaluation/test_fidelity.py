@@ -103,3 +103,17 @@ def test_the_command_asks_a_server_at_temperature_0(tmp_path, capsys):
         assert "75.0% of 4 turns exact, success mark included" in capsys.readouterr().out
     assert main(["eval", "one-step", str(tmp_path / "x.jsonl")]) == 2
     assert "name one model: --model or --server" in capsys.readouterr().err
+
+
+@pytest.mark.host
+def test_the_command_runs_a_model_in_this_process(tmp_path, capsys):
+    from support.predictions import save_tiny
+
+    write(EPISODES, tmp_path / "x.jsonl")
+    arguments = ["eval", "one-step", tmp_path / "x.jsonl", "--model", save_tiny(tmp_path / "model"), "--json"]
+    results = []
+    for _ in range(2):
+        assert main([*map(str, arguments), "--max-new-tokens", "4"]) == 0
+        results.append(json.loads(capsys.readouterr().out.splitlines()[-1]))
+    assert results[0] == results[1]  # nothing is sampled
+    assert (results[0]["turns"], results[0]["exact"], results[0]["unanswered"]) == (4, 0.0, 0)

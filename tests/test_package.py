@@ -91,7 +91,8 @@ def test_every_package_ships():
     inside = {".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "wm_plugin").rglob("__init__.py")}
     recipes = {
         ".".join(("wm_plugin", *path.parent.relative_to(ROOT).parts))
-        for path in (ROOT / "recipes").rglob("__init__.py")
+        for folder in ("recipes", "patches")
+        for path in (ROOT / folder).rglob("__init__.py")
     }
     assert listed == inside | recipes
     folders = {path.parent for path in (ROOT / "wm_plugin").rglob("*.py")} | {
@@ -171,6 +172,8 @@ def test_the_wheel_alone_in_a_clean_environment(tmp_path):
     code += "    names = {p.name for p in files(f'wm_plugin.recipes.{host}').iterdir()}\n"
     code += "    assert {'echo_grpo.yaml', 'run_echo_grpo.sh'} <= names, names\n"
     code += "assert files('wm_plugin.recipes.verl').joinpath('wm/echo.yaml').is_file()\n"
+    patches = sorted(path.stem for path in (ROOT / "patches").glob("*.patch"))
+    code += f"from wm_plugin.runtime.patches import load\nassert [patch.name for patch in load()] == {patches!r}\n"
     code += "from importlib.metadata import entry_points\n"
     code += "assert entry_points(group='verl.plugins')['wm_plugin'].value == 'wm_plugin.verl'; print('ok')"
     done = subprocess.run([python, "-I", "-c", code], cwd=tmp_path, capture_output=True, text=True)

@@ -314,6 +314,45 @@ def test_too_long_samples_are_left_out_and_counted(grid, tokenizer, tmp_path, ca
     assert re.search(r"\d+ rows, [\d,]+ tokens, [\d,]+ of them count\n  \d+ left out: too long", printed.out)
 
 
+@pytest.mark.parametrize(("host", "mask"), [("trl", "assistant_masks"), ("verl", "loss_mask")])
+def test_too_long_dialogues_may_be_truncated(grid, tokenizer, tmp_path, host, mask, capsys):
+    arguments = (grid, "--as", "word2world", "--host", host, "--tokenizer", tokenizer, "--out", tmp_path / "x.parquet")
+    assert run(capsys, *arguments)[0] == 0
+    every = rows(tmp_path / "x.parquet")
+    limit = sorted(len(row["input_ids"]) for row in every)[5]
+    code, printed = run(capsys, *arguments, "--max-tokens", limit, "--too-long", "truncate", "--json")
+    made, result = rows(tmp_path / "x.parquet"), json.loads(printed.out.splitlines()[-1])
+    assert made == [{name: row[name][:limit] for name in ("input_ids", mask)} for row in every]
+    longer = [len(row["input_ids"]) - limit for row in every if len(row["input_ids"]) > limit]
+    assert (code, result["rows"], result["truncated"], result["tokens_cut"]) == (0, 12, len(longer), sum(longer))
+    assert result["counted_tokens"] == sum(sum(row[mask]) for row in made)
+    _, printed = run(capsys, *arguments, "--max-tokens", limit, "--too-long", "truncate")
+    assert f"{len(longer)} truncated to --max-tokens, {sum(longer)} tokens of their ends are lost" in printed.out
+
+
+def test_what_is_left_of_a_truncated_dialogue_counts(grid, tokenizer, tmp_path, capsys):
+    arguments = (grid, "--as", "word2world", "--host", "trl", "--tokenizer", tokenizer, "--out", tmp_path / "x.jsonl")
+    code, printed = run(capsys, *arguments, "--max-tokens", 5, "--too-long", "truncate")
+    assert code == 2
+    assert "no sample is left" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "message"),
+    [
+        ("word2world", ("--too-long", "truncate"), "too_long is 'truncate', which needs max_tokens"),
+        ("word2world", ("--too-long", "cut"), "too_long is 'cut'"),
+        ("rwml", ("--max-tokens", 9, "--too-long", "truncate"), "rwml ends with what it is about, and cannot be cut"),
+        ("rwml-sft", ("--max-tokens", 9, "--too-long", "truncate"), "rwml-sft ends with what it is about"),
+    ],
+)
+def test_what_cannot_be_truncated(grid, tokenizer, tmp_path, capsys, kind, flags, message):
+    arguments = (grid, "--as", kind, "--host", "trl", "--tokenizer", tokenizer, "--out", tmp_path / "x.jsonl")
+    code, printed = run(capsys, *arguments, *flags)
+    assert code == 2
+    assert message in printed.err
+
+
 def test_the_summary_for_people_shows_categories_and_calls(grid, tmp_path, capsys):
     out = tmp_path / "x.jsonl"
     _, printed = run(capsys, grid, "--as", "rwml-sft", "--host", "trl", "--out", out, "--turn-information")

@@ -84,6 +84,18 @@ def test_expand_with_a_split_by_task(capsys, source, tmp_path):
     assert not sides[0] & sides[1]
 
 
+def test_the_filters_of_a_method(capsys, tmp_path):
+    step = {"kind": "environment", "text": "Nothing happens."}
+    turns = [{"action": {"text": word}, "observations": [step]} for word in ("jump", "fly")]
+    source = tmp_path / "s.jsonl"
+    source.write_text(json.dumps({"turns": turns, "context": {}, "version": 1}) + "\n")
+    for flags, method, left in (((), "rwml", 0), (("--for", "word2world"), "word2world", 2)):
+        assert main.main(["data", "filter", str(source), "--out", str(tmp_path / "f.jsonl"), *flags, "--json"]) == 0
+        result = json.loads(capsys.readouterr().out.splitlines()[-1])
+        assert (result["method"], result["transitions"]) == (method, left)
+    assert main.main(["data", "filter", str(source), "--out", str(tmp_path / "f.jsonl"), "--for", "x"]) == 2
+
+
 def test_filter_says_what_each_filter_took(capsys, source, tmp_path):
     run(capsys, "convert", source, "--out", tmp_path / "out.jsonl")
     arguments = ("filter", tmp_path / "out.jsonl", "--out", tmp_path / "f.jsonl", "--filters", "too_short,duplicates")

@@ -8,6 +8,7 @@ import pytest
 
 from wm_plugin.cli import doctor, main
 from wm_plugin.errors import install
+from wm_plugin.runtime import patches
 from wm_plugin.runtime.checks import Check
 from wm_plugin.runtime.hooks import Hook
 
@@ -149,6 +150,7 @@ def test_the_installed_trl_works(trl_doctor):
     [
         ("1.16.0", "5.23.0", {}),
         ("1.13.0", "5.23.0", {"Liger loss": "warn"}),
+        ("1.9.1", "5.23.0", {"Liger loss": "warn"}),
         ("1.9.0", "5.23.0", {"Liger loss": "warn", "dapo normalisation": "warn"}),
         (
             "1.0.0",
@@ -219,3 +221,52 @@ def test_the_command_checks_a_tokenizer(trl_doctor, capsys, tmp_path):
     assert code == 0
     assert any(check["name"].startswith("tokenizer ") and check["state"] == "ok" for check in result["checks"])
     assert set(result["checks"][0]) == {field.name for field in dataclasses.fields(Check)}
+
+
+@pytest.fixture
+def patched(monkeypatch, tmp_path, hosts):
+    """A patch of either host, and a folder that holds both hosts' file."""
+
+    def set_up(text, header="", **versions):
+        header += "Releases: ==1.0\nProblem: it breaks.\nHits: all.\n\n--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-a\n+b\n"
+        for host in ("trl", "verl"):
+            (tmp_path / f"{host}-x.patch").write_text(f"Package: {host}\n{header}")
+        (tmp_path / "x.py").write_text(text)
+        made = patches.load(tmp_path)
+        monkeypatch.setattr(patches, "load", lambda: made)
+        monkeypatch.setattr(patches, "site_of", lambda package: tmp_path)
+        hosts(**versions)
+        return tmp_path
+
+    return set_up
+
+
+def patches_of(result):
+    return [check for check in result["checks"] if check["name"].startswith("patch")]
+
+
+@pytest.mark.parametrize(("text", "words"), [("a\n", "not applied: it breaks."), ("b\n", "applied: it breaks.")])
+def test_patches_that_are_applied_or_worth_it_are_listed(capsys, patched, text, words):
+    folder = patched(text, trl="1.0")
+    _, result = run_json(capsys)
+    (check,) = patches_of(result)
+    assert (check["name"], check["state"], check["detail"]) == ("patch trl-x", "info", words)
+    command = f"worth it for all: patch -p1 -d {folder} < {folder}/trl-x.patch"
+    assert check["mend"] == (command if text == "a\n" else "")
+    assert (folder / "x.py").read_text() == text  # nothing is applied
+
+
+def test_patches_that_mend_nothing_here_are_one_line(capsys, patched):
+    patched("c\n", trl="2.0", verl="2.0")
+    _, result = run_json(capsys)
+    (check,) = patches_of(result)
+    assert check["detail"] == "nothing to mend here: trl-x (for trl ==1.0), verl-x (for verl ==1.0)"
+
+
+@pytest.mark.parametrize(("beside", "hit"), [(None, False), ("1.12.0", False), ("1.13.0", True), ("1.14.0.dev0", True)])
+def test_a_patch_may_be_worth_it_only_beside_another_package(capsys, patched, beside, hit):
+    patched("a\n", header="Beside: peft>=1.13\n", verl="1.0", peft=beside)
+    _, result = run_json(capsys)
+    (check,) = patches_of(result)
+    assert bool(check["mend"]) is hit
+    assert hit or check["detail"] == "nothing to mend here: verl-x (for verl ==1.0 beside peft>=1.13)"

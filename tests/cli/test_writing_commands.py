@@ -21,7 +21,7 @@ from support.processes import members
 from wm_plugin.cli import main
 
 WRITING = {"--out", "--html", "--rejects", "--work"}  # the flags that name what is written
-NOTHING = ("data prompts", "doctor", "env check", "env list", "env play")
+NOTHING = ("data prompts", "doctor", "env check", "env list", "env play", "eval one-step")
 # trainings of minutes; what they write goes through the functions of `outputs`, whose tests are in test_data_outputs.py
 TRAININGS = ("demo", "train", "data best", "data easy")
 # command: its arguments, the flag of its output, the output's name, and inputs that it must not write over

@@ -50,13 +50,15 @@ def test_stock_trl_reads_the_recipe(name):
         rate, batch, epochs = FULL[name]
         assert (str(config.learning_rate), config.num_train_epochs) == (rate, epochs)
         assert config.per_device_train_batch_size * 8 * config.gradient_accumulation_steps == batch
-        assert model.model_name_or_path.removesuffix("-Instruct") == "Qwen/Qwen2.5-7B"
+        base = "" if name in ("wm_sft_word2world", "wm_cpt_agentworld") else "-Instruct"
+        assert model.model_name_or_path == f"Qwen/Qwen2.5-7B{base}"
         assert model.dtype == "float32"
 
 
 def test_the_constants_of_word2world():
     _, config, _, _ = parsed("wm_sft_word2world")
     assert (config.warmup_steps, config.max_grad_norm, config.lr_scheduler_type) == (10, 100, "constant_with_warmup")
+    assert (config.max_length, config.eos_token) == (12288, "<|im_end|>")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -94,6 +96,9 @@ def test_the_script_builds_what_the_recipe_reads(name, tmp_path):
     if name in FULL:
         assert built[built.index("--max-tokens") + 1] == str(config["max_length"])
         assert built[built.index("--tokenizer") + 1] == config["model_name_or_path"]
+    if name == "wm_sft_word2world":
+        assert built[built.index("--too-long") + 1] == "truncate"
+        assert not [call for call in preparations if "filter" in call]  # failed actions are targets
 
 
 def train(name, monkeypatch, *flags):

@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import get_json_schema
+from verl.experimental.agent_loop import agent_loop
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap, ToolListWrap
 from verl.tools.function_tool import FunctionTool
 from verl.tools.schemas import OpenAIFunctionToolSchema
@@ -23,13 +24,14 @@ from verl.workers.rollout.replica import TokenOutput
 from support import information
 from support.agreement import BUDGETS, TURN_BUDGET, WANTED
 from support.information import ANSWERS, RATIOS
+from support.patched import apply, copied, loaded, patch_named
 from support.rows import BAD
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.kit.rows import turn_limit
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.weigh import weigh
 from wm_plugin.tokens.spans import Origin, SpanError
-from wm_plugin.verl.agent_loop import WorldModelToolAgentLoop
+from wm_plugin.verl.agent_loop import WorldModelLoopMixin, WorldModelToolAgentLoop
 from wm_plugin.verl.config import read_config
 from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, ORIGINS, RESULTS, TOOLS
 from wm_plugin.verl.spans import Block, locate, make_locator, probe
@@ -232,6 +234,24 @@ def test_spans_are_the_results(tokenizers, name):
         for index in range(span.start, span.end):
             covered[index] += 1
     assert covered == [1 - mask for mask in output.response_mask]
+
+
+def test_with_our_patch_verl_says_where_results_lie(tokenizers, tmp_path, monkeypatch):
+    """patches/verl-tool-spans.patch, in a copy; our own record of the same rollout is beside it."""
+    (path,) = copied(patch_named("verl-tool-spans"), tmp_path)
+    apply("verl-tool-spans", tmp_path)
+    monkeypatch.setattr(agent_loop, "_agent_loop_registry", dict(agent_loop._agent_loop_registry))
+    patched = loaded(path, "patched_tool_agent_loop").ToolAgentLoop
+    tokenizer = tokenizers["merges"]
+    turns = [call("say", text="red") + call("fail", text="x"), call("say", text="blue"), "x"]
+    output = rollout(tokenizer, turns, cls=type("Loop", (WorldModelLoopMixin, patched), {}))
+    spans = output.extra_fields["tool_spans"]
+    assert [names for _, _, names in spans] == [["say", "fail"], ["say"]]
+    assert ["red" in tokenizer.decode(output.response_ids[start:end]) for start, end, _ in spans] == [True, False]
+    assert not any(sum(output.response_mask[start:end]) for start, end, _ in spans)
+    ours = [Origin.unpack(values) for values in output.extra_fields[ORIGINS]]
+    assert {origin.span.start for origin in ours} >= {start for start, _, _ in spans}
+    assert rollout(tokenizer, turns, cls=patched, wm={}, tools=[]).extra_fields["tool_spans"] != []
 
 
 class Echoes:

@@ -82,13 +82,16 @@ def test_verl_accepts_the_config(name):
     assert config.data.custom_cls.name == TokenisedSFTDataset.__name__
     if name in FULL:
         assert (config.optim.lr, config.data.train_batch_size, config.trainer.total_epochs) == FULL[name]
-        assert config.model.path.removesuffix("-Instruct") == "Qwen/Qwen2.5-7B"
+        base = "" if name in ("wm_sft_word2world", "wm_cpt_agentworld") else "-Instruct"
+        assert config.model.path == f"Qwen/Qwen2.5-7B{base}"
         assert config.data.train_batch_size % config.trainer.n_gpus_per_node == 0
 
 
 def test_the_constants_of_word2world():
     optim = composed("wm_sft_word2world").optim
     assert (optim.lr_warmup_steps, optim.clip_grad, optim.lr_scheduler_type) == (10, 100, "constant")
+    data = composed("wm_sft_word2world").data
+    assert data.max_length == 12288 <= data.max_token_len_per_gpu
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -128,6 +131,9 @@ def test_the_script_builds_what_the_recipe_reads(name, tmp_path):
     if name in FULL:
         assert built[built.index("--max-tokens") + 1] == str(config.data.max_length)
         assert built[built.index("--tokenizer") + 1] == config.model.path
+    if name == "wm_sft_word2world":
+        assert built[built.index("--too-long") + 1] == "truncate"
+        assert not [call for call in preparations if "filter" in call]  # failed actions are targets
 
 
 def write(path, rows, mask="loss_mask"):

@@ -93,6 +93,16 @@ def test_a_turn_ends_at_the_end_token_of_the_generation_config(tiny):
 
 
 @pytest.mark.host
+def test_a_turn_ends_where_the_template_ends_it_though_the_config_is_a_base_models(tiny):
+    predictor = LocalPredictor(tiny, max_new_tokens=3)
+    end, other = predictor.tokenizer.eos_token_id, predictor.tokenizer.pad_token_id
+    predictor.model.generation_config.eos_token_id = other
+    assert predictor.ends == [other, end]
+    predictor.model.generation_config.eos_token_id = [end, other]
+    assert predictor.ends == [end, other]
+
+
+@pytest.mark.host
 def test_global_random_numbers_are_left_alone(tiny):
     import torch
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from wm_plugin.errors import MissingExtraError, UserError
-from wm_plugin.tokens.tokenizer import load_tokenizer, turn_ends
+from wm_plugin.tokens.tokenizer import load_tokenizer, template_end, turn_ends
 
 pytest.importorskip("transformers")
 
@@ -57,3 +57,17 @@ def test_the_model_says_which_tokens_end_a_turn(ids, ends, tmp_path):
     assert turn_ends(tmp_path) == []
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": ids}))
     assert turn_ends(tmp_path) == ends
+
+
+def test_the_template_says_which_token_ends_a_turn():
+    from wm_plugin.tiny.policy import make_tokenizer
+
+    tokenizer = make_tokenizer()
+    assert template_end(tokenizer) == tokenizer.eos_token_id
+    for template in (
+        "{% for message in messages %}{{ message.content }};{% endfor %}",
+        "{% for message in messages %}{{ message.content }}{% endfor %}",
+        "{% if messages[0].role != 'system' %}{{ raise_exception('no system message') }}{% endif %}",
+    ):
+        tokenizer.chat_template = template
+        assert template_end(tokenizer) is None

@@ -4,7 +4,7 @@ import pytest
 
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories.failures import DOMAINS
-from wm_plugin.trajectories.filter import NAMES, TRAJECTORY_FILTERS, TURN_FILTERS, Filter
+from wm_plugin.trajectories.filter import METHODS, NAMES, TRAJECTORY_FILTERS, TURN_FILTERS, Filter, left_out
 from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Source, Trajectory, Turn
 
 
@@ -29,6 +29,23 @@ def test_the_registry_is_closed():
     assert set(NAMES) == {*TURN_FILTERS, *TRAJECTORY_FILTERS, "invalid_actions", "environment_failures", "duplicates"}
     assert Filter().names == list(NAMES)
     assert Filter(without=["duplicates"]).names == [name for name in NAMES if name != "duplicates"]
+
+
+@pytest.mark.parametrize(
+    ("method", "left"),
+    [("rwml", ["go", "take"]), ("word2world", ["go", "jump", "take"]), ("agentworld", ["go", "jump", "take"])],
+)
+def test_a_failed_action_is_left_out_by_the_method_not_by_all(method, left):
+    failed = (turn("go", "a hall"), turn("jump", "Nothing happens."), turn("take", "yours"))
+    (made,) = Filter(without=left_out(method))([Trajectory(turns=failed)])
+    assert actions(made) == left
+
+
+def test_word2world_leaves_nothing_out():
+    odd = [Trajectory(turns=turns) for turns in ((turn("", "x"),), (turn("", "x"),), (turn("a", "sandbox died"),))]
+    assert list(Filter(without=METHODS["word2world"])(odd)) == odd
+    with pytest.raises(UserError, match="there are no filters for 'word2word'; did you mean 'word2world'"):
+        left_out("word2word")
 
 
 def test_too_short():

@@ -433,6 +433,77 @@ def test_word2world_the_user_acts_and_the_assistant_is_the_world(one, refused):
     assert "out of turn" in refused([{"messages": [user("a"), user("b")]}], "word2world").reason
 
 
+FAILED = {"messages": [SYSTEM, user("take it"), says("Nothing happens."), user("go"), says("a hall")]}
+
+
+def written(folder: Path, *rows: Any) -> Path:
+    path = folder / "x.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize("failures", [1, 30])
+def test_word2world_is_told_though_its_first_episodes_failed(tmp_path, failures):
+    made = list(read(written(tmp_path, *[FAILED] * failures, WORLD)))
+    assert [t.success for t in made] == [False] * failures + [True]
+    assert all(t.turns[0].action.text in ("take it", "go") for t in made)  # the user's
+
+
+def test_the_system_message_of_a_failed_episode_may_tell(tmp_path):
+    system = "Simulate.\n# Environment Information (Only visible to Assistant)\nOn the shelf 1, you see a mug 1."
+    row = {"messages": [{"role": "system", "content": system}, *FAILED["messages"][1:]]}
+    (made,) = read(written(tmp_path, row))
+    assert [turn.action.text for turn in made.turns] == ["take it", "go"]
+    assert (made.context.task, made.context.world_context) == ("Simulate.", "On the shelf 1, you see a mug 1.")
+
+
+CALLS = {"messages": CHAT}
+# an agent may be told to write the mark, too
+ASKED = {"messages": [{"role": "system", "content": 'When you are done, say " [SUCCESS]".'}, *FAILED["messages"][1:]]}
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ([FAILED], "no success mark in its first 1 row;"),
+        ([FAILED] * 3, "no success mark in its first 3 rows;"),
+        ([ASKED], "no success mark in its first 1 row;"),
+        ([FAILED, {"messages": [says("hello"), user("hi")]}], "no success mark in its first 2 rows;"),
+        ([WORLD, CALLS], "some of its first 2 rows call tools"),
+        ([CALLS, FAILED, WORLD], "some of its first 3 rows call tools"),
+    ],
+)
+def test_dialogues_that_fit_two_formats_name_both(tmp_path, rows, why):
+    path = written(tmp_path, *rows)
+    with pytest.raises(UserError, match=why) as refusal:
+        list(read(path))
+    assert "--format openai" in str(refusal.value)
+    assert "--format word2world" in str(refusal.value)
+    for name in ("openai", "word2world"):
+        assert list(read(path, name, on_reject=lambda _: None))
+
+
+def test_a_chat_without_a_system_message_is_no_dialogue_with_a_world(tmp_path):
+    (made,) = read(written(tmp_path, {"messages": FAILED["messages"][1:]}))
+    assert made.turns[0].action.text == "Nothing happens."  # the assistant's
+
+
+def test_dialogues_with_a_call_somewhere_are_chats_of_an_agent(tmp_path):
+    plain, called = read(written(tmp_path, FAILED, CALLS))
+    assert plain.turns[0].action.text == "Nothing happens."  # the assistant's
+    assert called.turns[0].action.calls
+
+
+def test_the_hidden_state_of_word2world_is_no_part_of_what_the_agent_saw(one):
+    system = (
+        "Simulate.\n# Environment Information (Only visible to Assistant)\n- In drawer 1, a mug 1.\n"
+        "# User Environment Information (Displayed to User)\nYou are in a room."
+    )
+    context = one([{"messages": [{"role": "system", "content": system}, *WORLD["messages"][1:]]}]).context
+    assert (context.task, context.world_context) == ("Simulate.", "- In drawer 1, a mug 1.")
+    assert context.initial_state == "You are in a room."
+
+
 def test_word2world_rollouts_keep_what_the_model_said(one, refused):
     step = {"react": "Thought: x\nAction: go", "world_model_observation": "a room", "env_observation": "a hall"}
     result = one([{"conversation": [step], "item_id": "task_1", "success": "false", "reward": 0, "model": "m"}])

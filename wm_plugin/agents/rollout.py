@@ -11,7 +11,15 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Literal
 
 from wm_plugin.environments.kit.customer import COLUMNS as CUSTOMER
-from wm_plugin.environments.kit.protocol import is_over, observers, report, reward_of, tool_methods, tool_schema
+from wm_plugin.environments.kit.protocol import (
+    is_over,
+    observers,
+    report,
+    reward_of,
+    tool_methods,
+    tool_schema,
+    world_context_of,
+)
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories.schema import Action, Call, Context, Kind, Observation, Trajectory, Turn
 from wm_plugin.untrusted import loads
@@ -39,7 +47,8 @@ def play(environment: Any, row: Mapping[str, Any], policy: Policy, *, max_turns:
 
     Returns:
         A trajectory. Its context is the prompt under a host: the system message as the task, the user's message followed by the
-        first observation as the initial state, and the tools. `metadata` has the class of the environment, the row as `reset`,
+        first observation as the initial state, and the tools; and the environment's `world_context`, which policies do not see if
+        they take the prompt by `trajectories.chat`. `metadata` has the class of the environment, the row as `reset`,
         the host and the episode's `figures`: enough to play it again; and the `user_profile` of an environment that has one.
 
     Raises:
@@ -73,7 +82,7 @@ def episode(
     first = environment.reset(**{name: value for name, value in row.items() if name != "prompt"})
     trajectory = Trajectory(
         turns=(),
-        context=_context(row.get("prompt", ""), first or "", schemas),
+        context=_context(row.get("prompt", ""), first or "", schemas, world_context_of(environment)),
         task_id=task_of(row),
         metadata={"environment": path_of(environment), "reset": dict(row), "host": host},
     )
@@ -161,16 +170,16 @@ def _run(tools: Mapping[str, Callable[..., Any]], call: Call, host: Host) -> tup
         return str({"error": str(error)}), True
 
 
-def _context(prompt: Any, first: str, tools: tuple[dict[str, Any], ...]) -> Context:
+def _context(prompt: Any, first: str, tools: tuple[dict[str, Any], ...], world: str) -> Context:
     if isinstance(prompt, str):
-        return Context(action_space=tools, initial_state=prompt + first)
+        return Context(action_space=tools, initial_state=prompt + first, world_context=world)
     texts: dict[str, list[str]] = {"system": [], "user": []}
     for message in prompt:
         if message["role"] not in texts:
             raise UserError(f"the prompt has a message of the role {message['role']!r}; play takes system and user")
         texts[message["role"]].append(message["content"] or "")
     state = "\n\n".join(texts["user"]) + first
-    return Context(task="\n\n".join(texts["system"]), action_space=tools, initial_state=state)
+    return Context(task="\n\n".join(texts["system"]), action_space=tools, initial_state=state, world_context=world)
 
 
 def task_of(row: Mapping[str, Any]) -> str:

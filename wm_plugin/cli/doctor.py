@@ -4,10 +4,12 @@ import argparse
 import dataclasses
 import importlib
 import platform
+import shlex
 from importlib import metadata, resources
 from typing import Any
 
 from wm_plugin.errors import UserError, install
+from wm_plugin.runtime import patches
 from wm_plugin.runtime.checks import Check
 
 _PACKAGES = (
@@ -44,7 +46,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`ok` is False if a check failed; a warning leaves it."""
     installed = versions()
-    checks = [*_hosts(installed), *_tokenizer(args.tokenizer, installed), _recipes()]
+    checks = [*_hosts(installed), *_tokenizer(args.tokenizer, installed), _recipes(), *_patches(installed)]
     return {
         "ok": all(check.state != "fail" for check in checks),
         "checks": [dataclasses.asdict(check) for check in checks],
@@ -146,6 +148,28 @@ def _recipes() -> Check:
     if not names:
         return Check("recipes", "warn", "this installation has none", f"{install()} --force-reinstall --no-deps")
     return Check("recipes", "ok", ", ".join(names))
+
+
+def _patches(installed: dict[str, str | None]) -> list[Check]:
+    """The patches that are applied to the installed hosts, and those worth applying. Nothing is applied here."""
+    checks: list[Check] = []
+    others: list[str] = []
+    for patch in patches.load():
+        site = patches.site_of(patch.package) if installed[patch.package] else None
+        if site is None:
+            continue
+        state, name, problem = patch.state(site), f"patch {patch.name}", patch.header["Problem"]
+        if state == "applied":
+            checks.append(Check(name, "info", f"applied: {problem}"))
+        elif state == "fits" and patch.hits(installed):
+            command = f"patch -p1 -d {shlex.quote(str(site))} < {shlex.quote(patch.path)}"
+            mend = f"worth it for {patch.header['Hits'].rstrip('.')}: {command}"
+            checks.append(Check(name, "info", f"not applied: {problem}", mend))
+        else:
+            others.append(f"{patch.name} (for {patch.where})")
+    if others:
+        checks.append(Check("patches", "info", f"nothing to mend here: {', '.join(others)}"))
+    return checks
 
 
 def _yaml_names(folder: Any, prefix: str = "") -> list[str]:

@@ -17,6 +17,6 @@ def add_steps(parser: argparse.ArgumentParser, verb: str, names: Sequence[str]) 
     parser.set_defaults(run=nothing)
     steps = parser.add_subparsers(dest="step", metavar="STEP", title="steps")
     for name in names:
-        step = import_module(f"wm_plugin.cli.{verb}.{name}").add_parser(steps)
+        step = import_module(f"wm_plugin.cli.{verb}.{name.replace('-', '_')}").add_parser(steps)
         step.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON object, last")
     return parser

@@ -5,14 +5,17 @@ Every environment is a class in the form that TRL's `environment_factory` takes,
 * `reset(**columns) -> str`: starts the episode that a dataset row describes and returns the first observation;
 * every public method is a tool; it returns the next observation as text;
 * `get_reward() -> float`: the outcome of the episode. A class may leave it to the trainer's rewards;
+* `world_context() -> str`, marked by `@not_a_tool`: what only a world model may know before the first turn, such as where
+  things lie. Worlds that show all of their state have none;
 * the properties `over`, `success` and `turns`, and a mapping `metrics` with more figures, where it has them.
 
 The registered ones stand in `specs.py`. Importing this package imports none of them.
 """
 
+from wm_plugin.environments.kit.protocol import not_a_tool
 from wm_plugin.environments.specs import SPECS, EnvironmentSpec, Needs
 from wm_plugin.registry import Registry
 
 ENVIRONMENTS = Registry("environment", **{name: spec.path for name, spec in SPECS.items()})
 
-__all__ = ["ENVIRONMENTS", "SPECS", "EnvironmentSpec", "Needs"]
+__all__ = ["ENVIRONMENTS", "SPECS", "EnvironmentSpec", "Needs", "not_a_tool"]

@@ -171,6 +171,13 @@ class Engine:
             "changed": self._facts != before,
         }
 
+    def context(self) -> str:
+        """Where every thing lies, and which places are closed."""
+        names = {info.id: info.name for info in self._env._entity_infos.values()}
+        return places(
+            [(fact.name.lower(), [names.get(one.name, one.name) for one in fact.arguments]) for fact in self._facts]
+        )
+
     def plan(self) -> list[str]:
         return self._walkthrough or self.planned()
 
@@ -180,6 +187,31 @@ class Engine:
 
     def commands(self) -> list[str]:
         return [command for command in self._env.state["admissible_commands"] if command != "help"]
+
+
+def places(facts: list[tuple[str, list[str]]]) -> str:
+    """The places of a game, one a line: whether they are open or closed, and what lies there.
+
+    Args:
+        facts: names of PDDL's predicates in lower case, with the names of their arguments.
+    """
+    told: dict[str, list[list[str]]] = {}
+    for name, arguments in facts:
+        told.setdefault(name, []).append(arguments)
+    openable, opened = ({place for (place,) in told.get(name, [])} for name in ("openable", "opened"))
+    inside: dict[str, list[str]] = {place: [] for place, _ in told.get("receptacletype", [])}
+    for thing, place in told.get("inreceptacle", []):
+        inside.setdefault(place, []).append(thing)
+    lines = []
+    for place in sorted(inside, key=_in_order):
+        door = f" ({'open' if place in opened else 'closed'})" if place in openable else ""
+        lines.append(f"{place}{door}: {', '.join(sorted(inside[place], key=_in_order)) or 'nothing'}")
+    return "\n".join(lines)
+
+
+def _in_order(name: str) -> tuple[str, int]:
+    kind, _, number = name.rpartition(" ")
+    return (kind, int(number)) if number.isdecimal() else (name, 0)
 
 
 def _lasting(state: Any) -> set[Any]:

@@ -16,7 +16,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from wm_plugin.environments.kit.protocol import Chooser, ToolCall, is_over, reward_of, tool_methods, tool_schema
+from wm_plugin.environments.kit.protocol import (
+    Chooser,
+    ToolCall,
+    is_over,
+    reward_of,
+    tool_methods,
+    tool_schema,
+    world_context_of,
+)
 from wm_plugin.environments.memory import bytes_an_instance
 from wm_plugin.environments.worlds import World, load
 from wm_plugin.errors import UserError
@@ -164,7 +172,7 @@ def _class_problem(world: World, row: Row) -> str:
     environment = world.make()
     tools = tool_methods(environment)
     if not tools:
-        return "no tool: every public method but reset and get_reward is one"
+        return "no tool: every public method but reset, get_reward and world_context is one"
     for name in tools:
         try:
             tool_schema(getattr(world.environment, name))
@@ -179,6 +187,7 @@ def _class_problem(world: World, row: Row) -> str:
     if strangers := [name for name in world.irreversible if name not in tools]:
         return f"irreversible names {strangers[0]!r}, which is no tool"
     first = environment.reset(**row, some_other_column=1) if _takes_any(world) else environment.reset(**row)
+    world_context_of(environment)
     for problem, holds in (
         ("reset returns no text", isinstance(first, str)),
         ("over is not False after a reset", getattr(environment, "over", False) is False),

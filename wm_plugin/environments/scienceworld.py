@@ -46,6 +46,18 @@ LEVELS = {
     "standard": [task for task in TASKS if task.startswith(("find-", "lifespan-", "chemistry-"))],  # short gold paths
     "hard": [task for task in TASKS if not task.startswith(("find-", "lifespan-", "chemistry-"))],
 }
+ROOMS = (
+    "art studio",
+    "bathroom",
+    "bedroom",
+    "foundry",
+    "greenhouse",
+    "hallway",
+    "kitchen",
+    "living room",
+    "outside",
+    "workshop",
+)
 NOT_UNDERSTOOD = ("No known action matches that input", "Unknown action")
 
 INSTRUCTION = f"""You are in a house with a workshop, a greenhouse and more, and have a scientific task to do there, with at
@@ -147,6 +159,7 @@ class Engine:
         gateway = JavaGateway(gateway_parameters=parameters)
         self.server = gateway.jvm.scienceworld.runtime.pythonapi.PythonInterface()
         self._episode: tuple[str, int] = ("", 0)
+        self._told: tuple[tuple[str, int], str] = (("", 0), "")  # an episode and its context
         self._view: Any = None
 
     def start(self, task: str, variation: int) -> dict[str, Any]:
@@ -170,6 +183,23 @@ class Engine:
             "valid": not text.startswith(NOT_UNDERSTOOD),
             "changed": self._view != before,
         }
+
+    def context(self) -> str:
+        """The task's subgoals, and what is in each room at the start, closed things included as closed.
+
+        Each room is looked at in a game of its own, into which the agent teleports; afterwards the episode is loaded again. It is
+        slow, so the last text is kept: rollouts of one task follow each other.
+        """
+        if self._told[0] == self._episode:
+            return self._told[1]
+        parts = ["Subgoals:\n" + _lines(str(self.server.getGoalProgressStr()))]
+        for room in ROOMS:
+            self.server.load(*self._episode, "teleportAction", False)
+            if str(self.server.step(f"teleport to {room}")).startswith("You teleport"):
+                parts.append(_tidy(str(self.server.freeActionLook())))
+        self._load()
+        self._told = self._episode, "\n\n".join(parts)
+        return self._told[1]
 
     def plan(self) -> list[str]:
         self.server.load(*self._episode, "", True)
@@ -218,6 +248,11 @@ def find_java() -> str:
         where = f"in {home}/bin (JAVA_HOME)" if home else "on the path"
         raise UserError(f"ScienceWorld needs Java, and there is none {where}: install a JRE, e.g. default-jre-headless")
     return path
+
+
+def _lines(text: str) -> str:
+    """A table as lines of words, without rules and empty lines."""
+    return "\n".join(" ".join(line.split()) for line in text.split("\n") if line.strip("- \t\r"))
 
 
 def _tidy(text: str) -> str:

@@ -54,6 +54,14 @@ PARSER = (  # what the game's own parser answers instead of taking a turn
     "You excepted something not included anyway!",
     "You seem to have said too little!",
 )
+WORDS = {
+    "at": "is in",
+    "match": "fits",
+    "base": "is of the kind",
+    "out": "is made by",
+    "cooking_location": "is the place of",
+}
+NAMES = {"P": "the player", "I": "the player's hands", "RECIPE": "the recipe"}  # that the games do not name
 WINNING, LOSING = "*** The End ***", "*** You lost! ***"
 
 INSTRUCTION = f"""You are in a text adventure. Reach its goal with at most {MAX_TURNS} commands.
@@ -169,6 +177,13 @@ class Engine:
             "changed": changed,
         }
 
+    def context(self) -> str:
+        """The game's facts, one a line: rooms and doors, where things lie, what is open, closed or locked."""
+        names = {name: info.name or NAMES.get(name, name) for name, info in self._game.infos.items()} | NAMES
+        facts = ((fact.name, [names.get(one.name, one.name) for one in fact.arguments]) for fact in self._facts)
+        # a way is free where it has no closed door
+        return "\n".join(sorted({in_words(name, arguments) for name, arguments in facts if name != "free"}))
+
     def plan(self) -> list[str]:
         return list(self._game.metadata["walkthrough"])
 
@@ -181,6 +196,16 @@ class Engine:
     def _score(self) -> float:
         share: float = (self._env.state["score"] or 0) / max(1, self._game.max_score)
         return share
+
+
+def in_words(name: str, arguments: list[str]) -> str:
+    """A fact in words: `north_of(a, b)` as "a is north of b", `closed(box)` as "box is closed"."""
+    verb = WORDS.get(name) or ("" if name.startswith("needs") else "is ") + name.replace("_", " ")
+    if name == "link" and len(arguments) == 3:
+        return f"{arguments[1]} is between {' and '.join(sorted(arguments[::2]))}"
+    if len(arguments) > 2:
+        return f"{name.replace('_', ' ')}: {', '.join(arguments)}"
+    return f"{arguments[0]} {verb} {' '.join(arguments[1:])}".rstrip() if arguments else verb
 
 
 def make_game(settings: dict[str, Any], seed: int) -> Path:

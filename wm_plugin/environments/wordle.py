@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from wm_plugin.environments.kit.actions import ActionEnvironment
-from wm_plugin.environments.kit.protocol import Chooser, ToolCall
+from wm_plugin.environments.kit.protocol import Chooser, ToolCall, not_a_tool
 from wm_plugin.environments.kit.rows import check_level, turn_limit
 from wm_plugin.errors import UserError
 
@@ -52,6 +52,11 @@ class WordleEnvironment(ActionEnvironment):
             raise UserError("A Wordle's column `word` needs five letters from a to z")
         self._word, self._guesses = word, []
         return self._start(turn_limit(max_turns, MAX_TURNS))
+
+    @not_a_tool
+    def world_context(self) -> str:
+        """The hidden word."""
+        return f"The hidden word is {self._word}." if self._word else ""
 
     def act(self, actions: str) -> str:
         """Guess the word.

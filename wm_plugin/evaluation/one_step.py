@@ -2,7 +2,8 @@
 
 Teacher-forced: every token is predicted from the real tokens before it. Pure torch on token ids and masks, 1 = the token counts.
 An observation is a maximal run of tokens that count. All of its tokens are the model's first choice exactly when greedy
-decoding would reproduce it, so the exact match share needs no generation.
+decoding would reproduce it, so the exact match share needs no generation. It is a match of tokens, not of stripped texts, and
+without the token that ends the turn; `fidelity` generates and compares texts, as Word2World does.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.runtime.server import Failure, Server
 from wm_plugin.tokens.message import Message
-from wm_plugin.tokens.tokenizer import load_tokenizer
+from wm_plugin.tokens.tokenizer import load_tokenizer, template_end
 
 
 class Predictor(Protocol):
@@ -39,8 +39,9 @@ class LocalPredictor:
     """A causal language model of transformers, in this process.
 
     Outputs are sampled from the model's own distribution at `temperature`, without the top-k, top-p and penalties of its
-    generation config. An output ends at the end-of-sequence tokens of that config. For models of many billion parameters a
-    server is faster.
+    generation config. An output ends at the end-of-sequence tokens of that config, and at the token by which the chat template
+    ends a turn: a base model that was trained on dialogues writes it, while its config may still be the base model's. For models
+    of many billion parameters a server is faster.
 
     Args:
         model: a folder, a name, or a loaded model.
@@ -75,6 +76,7 @@ class LocalPredictor:
         self.model, self.tokenizer = _load(model, tokenizer, device)
         if self.tokenizer.chat_template is None:
             raise UserError(f"{self.name}: the tokenizer has no chat template; take an instruction-tuned model")
+        self._turn_end = template_end(self.tokenizer)
         self._digest: str | None = None
 
     @property
@@ -115,7 +117,8 @@ class LocalPredictor:
     def ends(self) -> list[int]:
         """The tokens that end an output."""
         ends = self.model.generation_config.eos_token_id
-        return [self.tokenizer.eos_token_id] if ends is None else [ends] if isinstance(ends, int) else list(ends)
+        ends = [self.tokenizer.eos_token_id] if ends is None else [ends] if isinstance(ends, int) else list(ends)
+        return ends if self._turn_end is None or self._turn_end in ends else [*ends, self._turn_end]
 
     def _generate(self, prompts: list[list[int]], draws: int) -> list[str]:
         texts: list[str] = self.tokenizer.batch_decode(self.generate(prompts, draws), skip_special_tokens=True)

@@ -10,9 +10,11 @@ from wm_plugin.errors import UserError, nearest
 from wm_plugin.samples.kinds import KINDS, Exclusions, samples
 from wm_plugin.samples.rows import HOSTS, Row, check_rows_out, rl_row, sft_row, token_row, write_rows
 from wm_plugin.samples.sample import Sample
-from wm_plugin.samples.tokenize import Tokeniser
+from wm_plugin.samples.tokenize import Tokeniser, Tokens
 from wm_plugin.tokens.tokenizer import load_tokenizer
 from wm_plugin.trajectories.outputs import check_apart
+
+TOO_LONG = ("drop", "truncate")
 
 
 @dataclass
@@ -22,6 +24,8 @@ class Report:
     rows: int = 0
     tokens: int = 0  # of all rows (for RL, of the prompts); 0 without a tokenizer
     counted: int = 0  # tokens that count for the loss
+    truncated: int = 0  # rows that were cut to the limit
+    tokens_cut: int = 0  # of these rows, at their ends
     calls_as_text: int = 0  # rows of messages with tool calls
     assistant_only_loss: bool = (
         False  # whether stock `trl sft` needs this setting: without it, it counts users' messages too
@@ -35,6 +39,8 @@ class Report:
             "rows": self.rows,
             "tokens": self.tokens,
             "counted_tokens": self.counted,
+            "truncated": self.truncated,
+            "tokens_cut": self.tokens_cut,
             "left_out": dict(self.exclusions.reasons.most_common()),
             "categories": dict(sorted(categories.items())),
             "calls_as_text": self.calls_as_text,
@@ -52,7 +58,9 @@ def build(
     domain: str | None = None,
     tokenizer: Any = None,
     max_tokens: int | None = None,
+    too_long: str = "drop",
     turn_information: bool = False,
+    world_context: bool | None = None,
     history: int | None = None,
     corpora: Sequence[str | Path] = (),
     threshold: float | None = None,
@@ -64,12 +72,16 @@ def build(
     """Write the samples of `source` to `out`.
 
     Args:
-        source, kind, prompts, domain, turn_information, history, corpora, threshold, per_task, seed: see `kinds.samples`.
+        source, kind, prompts, domain, turn_information, world_context, history, corpora, threshold, per_task, seed: see
+            `kinds.samples`.
         host: `trl` or `verl`.
         out: X.jsonl or X.parquet; verl's SFT reads parquet only.
         tokenizer: a fast transformers tokenizer, its directory or its name on the Hub. With it, rows for fine-tuning are token
             ids and a mask, the same for both hosts; rows for RL stay messages, and their tokens are only counted.
-        max_tokens: longer samples (for RL, prompts) are left out and counted. Needs a tokenizer.
+        max_tokens: the limit of a sample (for RL, of a prompt). Needs a tokenizer.
+        too_long: what happens to longer ones. `drop` leaves them out. `truncate`, for dialogues, keeps their first `max_tokens`
+            tokens, as Word2World's released configuration does: later turns are lost, earlier ones still count. Where no token
+            that counts is left, the sample is left out. Both are counted.
         split: the name in verl's `extra_info`.
         watch: passes every sample through, for a progress bar.
 
@@ -84,6 +96,14 @@ def build(
         raise UserError(f"max_tokens is {max_tokens}; write a number >= 1")
     if max_tokens is not None and tokenizer is None:
         raise UserError("max_tokens needs a tokenizer to count with")
+    if too_long not in TOO_LONG:
+        raise UserError(f"too_long is {too_long!r}{nearest(str(too_long), TOO_LONG)}")
+    if too_long == "truncate" and (max_tokens is None or KINDS[kind].form == "rl" or KINDS[kind].single):
+        raise UserError(
+            "too_long is 'truncate', which needs max_tokens"
+            if max_tokens is None
+            else f"{kind} ends with what it is about, and cannot be cut: leave too_long at 'drop'"
+        )
     check_rows_out(Path(out), host, KINDS[kind].form)
     tokenizer_path = tokenizer if isinstance(tokenizer, str | Path) else None
     check_apart([source, *corpora, prompts, tokenizer_path], {"--out": Path(out)})
@@ -96,6 +116,7 @@ def build(
         domain=domain,
         history=history,
         turn_information=turn_information,
+        world_context=world_context,
         corpora=corpora,
         threshold=threshold,
         per_task=per_task,
@@ -105,7 +126,7 @@ def build(
     if isinstance(tokenizer, str | Path):
         tokenizer = load_tokenizer(tokenizer, field="tokenizer")
     tokeniser = None if tokenizer is None else Tokeniser(tokenizer)
-    report.rows = write_rows(_rows(watch(made), kind, host, tokeniser, max_tokens, split, report), Path(out))
+    report.rows = write_rows(_rows(watch(made), kind, host, tokeniser, max_tokens, too_long, split, report), Path(out))
     return report
 
 
@@ -115,6 +136,7 @@ def _rows(
     host: str,
     tokeniser: Tokeniser | None,
     max_tokens: int | None,
+    too_long: str,
     split: str,
     report: Report,
 ) -> Iterator[Row]:
@@ -128,8 +150,13 @@ def _rows(
             len(tokens.ids) if tokens else tokeniser.prompt_length(sample.messages, sample.tools) if tokeniser else 0
         )
         if max_tokens is not None and length > max_tokens:
-            reasons["too long"] += 1
-            continue
+            kept = Tokens(tokens.ids[:max_tokens], tokens.mask[:max_tokens]) if tokens else None
+            if too_long == "drop" or kept is None or not any(kept.mask):
+                reasons["too long"] += 1
+                continue
+            report.truncated += 1
+            report.tokens_cut += length - max_tokens
+            tokens, length = kept, max_tokens
         report.tokens += length
         report.calls_as_text += tokens is None and any(message.get("tool_calls") for message in sample.messages)
         if tokens:

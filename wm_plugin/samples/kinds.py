@@ -45,6 +45,7 @@ class Kind:
     prompts: str | None = None  # the default family; None if the user must name one, or if there are no prompts
     turns: str = "all"  # which turns to expand, if the source holds trajectories
     judged: bool = False  # whether rows have the columns of judges and rules
+    world_context: bool = False  # whether the world model is shown the hidden state, unless the user decides
 
     @property
     def single(self) -> bool:
@@ -60,7 +61,7 @@ class Kind:
 KINDS = {
     "rwml-sft": Kind("sft", "transitions", "rwml"),
     "rwml": Kind("rl", "transitions", "rwml"),
-    "word2world": Kind("sft", "dialogues", "word2world"),
+    "word2world": Kind("sft", "dialogues", "word2world", world_context=True),
     "agentworld-sft": Kind("sft", "transitions"),
     "agentworld": Kind("rl", "transitions", turns="one", judged=True),
     "cpt": Kind("sft", "dialogues"),
@@ -86,6 +87,7 @@ def samples(
     domain: str | None = None,
     history: int | None = None,
     turn_information: bool = False,
+    world_context: bool | None = None,
     corpora: Sequence[str | Path] = (),
     threshold: float | None = None,
     per_task: int | None = None,
@@ -101,6 +103,9 @@ def samples(
         domain: for `agentworld`, what the judge's guidance is chosen by, where prompts of a file do not say it.
         history: how many turns before the action a transition keeps; None keeps all.
         turn_information: draw by category whether an observation counts. Always on for `cpt`.
+        world_context: show the world model the hidden state that rollouts carry (`context.world_context`). None: only
+            `word2world` does, as the paper for ALFWorld and ScienceWorld. For RWML the policy itself predicts, and must not
+            see it.
         corpora: for `cpt`, files of the user's own texts, which follow the trajectories (see `constructions.documents`).
         threshold, per_task: for `rft`, see `constructions.rft`.
         seed: of all draws. Each depends only on the seed, the trajectory's identity and the turn.
@@ -123,6 +128,8 @@ def samples(
         if history is not None or (turn_information and not chosen.prompted):
             name = "history" if history is not None else "turn information"
             raise UserError(f"{kind} has no {name}: leave it out")
+    if world_context is not None and not chosen.prompted:
+        raise UserError(f"{kind} is what the agent saw, which has no world context: leave it out")
     if turn_information and chosen.form == "rl":
         raise UserError(f"{kind} has a reward and no loss on tokens: leave turn information out")
     if corpora and kind != "cpt":
@@ -135,17 +142,18 @@ def samples(
         return rft(read(source), threshold=threshold, per_task=per_task, seed=seed)
     if family is None:
         return imitation(read(source))
+    hidden = chosen.world_context if world_context is None else world_context
     if not chosen.single:
-        dialogues = _dialogue_samples(read(source), family, kind, seed, turn_information or kind == "cpt", exclusions)
+        informed = turn_information or kind == "cpt"
+        dialogues = _dialogue_samples(read(source), family, kind, seed, informed, hidden, exclusions)
         return chain(dialogues, documents(corpora))
     transitions = (
         read_transitions(source)
         if has_transitions
         else expand(read(source), turns=chosen.turns, history=history, seed=seed)
     )
-    return _transition_samples(
-        transitions, family, chosen, seed, turn_information, exclusions, family.domain if domain is None else domain
-    )
+    judged_as = family.domain if domain is None else domain
+    return _transition_samples(transitions, family, chosen, seed, turn_information, hidden, exclusions, judged_as)
 
 
 def _prompts(chosen: Kind, kind: str, family: str | None) -> Prompts | None:
@@ -165,6 +173,7 @@ def _transition_samples(
     kind: Kind,
     seed: int,
     informed: bool,
+    hidden: bool,
     exclusions: Exclusions,
     domain: str,
 ) -> Iterator[Sample]:
@@ -177,7 +186,8 @@ def _transition_samples(
         except RowError as error:
             exclusions.reasons[error.kind] += 1
             continue
-        messages = render(transition, prompts, stage=kind.form, seed=seed, thinking=not sft).messages
+        made = render(transition, prompts, stage=kind.form, seed=seed, thinking=not sft, world_context=hidden)
+        messages = made.messages
         columns = {
             "target": observed(observation, prompts),
             "observer": observation.kind,
@@ -205,11 +215,18 @@ def informative(transitions: Iterable[Transition], seed: int, exclusions: Exclus
 
 
 def _dialogue_samples(
-    trajectories: Iterable[Trajectory], prompts: Prompts, kind: str, seed: int, informed: bool, exclusions: Exclusions
+    trajectories: Iterable[Trajectory],
+    prompts: Prompts,
+    kind: str,
+    seed: int,
+    informed: bool,
+    hidden: bool,
+    exclusions: Exclusions,
 ) -> Iterator[Sample]:
     """A sample per trajectory: a dialogue in which the assistant is the world."""
     for trajectory in trajectories:
-        messages = dialogue(trajectory, prompts, stage="cpt" if kind == "cpt" else "sft", seed=seed).messages
+        stage = "cpt" if kind == "cpt" else "sft"
+        messages = dialogue(trajectory, prompts, stage=stage, seed=seed, world_context=hidden).messages
         train = [message["role"] == "assistant" for message in messages]
         if not any(train):
             exclusions.reasons["nothing observed"] += 1

@@ -5,6 +5,8 @@ from typing import Any
 
 from wm_plugin.errors import MissingExtraError, UserError
 
+_PROBE = "wmAnswer7Zk3Vx9Lp2"  # letters and digits, which no template changes
+
 
 def load_tokenizer(name: str | Path, *, field: str = "") -> Any:
     """The transformers tokenizer in a folder, or of a name on the Hub.
@@ -51,3 +53,15 @@ def turn_ends(name: str | Path, *, local_files_only: bool = False) -> list[int]:
     except (OSError, ValueError):  # most folders of a tokenizer alone have no generation config
         return []
     return list(ids) if isinstance(ids, list) else [] if ids is None else [ids]
+
+
+def template_end(tokenizer: Any) -> int | None:
+    """The special token that the chat template writes after the content of an assistant's turn; None where there is none."""
+    from wm_plugin.tokens.chat import Chat  # brings torch
+
+    try:
+        text = Chat(tokenizer).render([{"role": "user", "content": "x"}, {"role": "assistant", "content": _PROBE}])
+    except UserError:  # a template may want other conversations, such as a system message first
+        return None
+    ids = tokenizer(text.rpartition(_PROBE)[2].lstrip(), add_special_tokens=False).input_ids
+    return ids[0] if ids and ids[0] in tokenizer.all_special_ids else None

@@ -66,6 +66,20 @@ TURN_FILTERS: dict[str, Callable[[Sequence[Turn]], list[Turn]]] = {
     "no_change": _no_change,
 }
 NAMES = (*TURN_FILTERS, "invalid_actions", "environment_failures", *TRAJECTORY_FILTERS, "duplicates")
+# The filters that a method does without. RWML drops invalid actions. Word2World trains on episodes as they come, won and lost,
+# with failed actions: when nothing happens is a part of the world. Qwen-AgentWorld learns how worlds refuse, too.
+METHODS: dict[str, tuple[str, ...]] = {"rwml": (), "word2world": NAMES, "agentworld": ("invalid_actions",)}
+
+
+def left_out(method: str) -> tuple[str, ...]:
+    """The filters that a method does without.
+
+    Raises:
+        UserError: there is no such method.
+    """
+    if method not in METHODS:
+        raise UserError(f"there are no filters for {method!r}{nearest(method, METHODS)}")
+    return METHODS[method]
 
 
 class Filter:

@@ -84,12 +84,17 @@ def sides(turns: Sequence[Turn], texts: Sequence[Sequence[str]]) -> Iterator[tup
             yield "world", "\n\n".join(f"{_heading(observation)}:\n{text}" for observation, text in pairs)
 
 
-def write_context(context: Context) -> str:
-    """The five parts of a context, each under its heading; empty ones are left out."""
+def write_context(context: Context, *, world: bool = False) -> str:
+    """The five parts of a context, each under its heading; empty ones are left out.
+
+    Args:
+        world: write `world_context` too, which only a world model may read.
+    """
     parts = {
         "Task description": context.task,
         "Action space": "\n".join(json.dumps(tool, ensure_ascii=False) for tool in context.action_space),
         "Initial state": context.initial_state,
+        "Hidden state at the start (the agent does not see it)": context.world_context if world else "",
         "Demonstrations": "\n\n".join(text for text in context.demonstrations if text.strip()),
         "Simulation instruction": context.simulation_instruction,
     }

@@ -107,13 +107,16 @@ class Turn(Record):
 
 
 class Context(Record):
-    """What the actor knew before its first turn (Qwen-AgentWorld's five parts)."""
+    """What the actor knew before its first turn (Qwen-AgentWorld's five parts), and what it did not."""
 
     task: str = ""  # task description, policy, system prompt
     action_space: Tools = ()  # tool schemas
     initial_state: str = ""  # the first observation, or the user's first message
     demonstrations: tuple[str, ...] = ()
     simulation_instruction: str = ""
+    world_context: str = (
+        ""  # the hidden state before the first turn, for the world model alone: no agent and no judge sees it
+    )
 
 
 class Source(Record):

@@ -8,7 +8,7 @@ import trl
 from packaging.version import Version
 
 # Claims that need a newer release than the floor; `wm doctor` names those that do not hold.
-EXACT_DAPO = Version("1.10.0")  # TRL's own dapo normalisation; ends with trl >= 1.10
+EXACT_DAPO = Version("1.9.1")  # TRL's own dapo normalisation; ends with trl >= 1.9.1
 LIGER_WITH_LOGPS = Version("1.14.0")  # the Liger loss has per-token log-probabilities; ends with trl >= 1.14
 ENVIRONMENT_POOLS = Version("1.8.0")  # environments are made for each batch, with get_reward; ends with trl >= 1.8
 

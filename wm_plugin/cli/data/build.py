@@ -31,9 +31,20 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
         metavar="PATH",
         help="fine-tuning: write tokens and a mask, the same for both hosts; else: to count only",
     )
-    parser.add_argument("--max-tokens", type=int, metavar="N", help="leave longer samples out, and count them")
+    parser.add_argument("--max-tokens", type=int, metavar="N", help="the limit of a sample")
+    parser.add_argument(
+        "--too-long",
+        default="drop",
+        metavar="HOW",
+        help="samples over --max-tokens: drop (default), or truncate dialogues to it (Word2World as released); both counted",
+    )
     parser.add_argument(
         "--turn-information", action="store_true", help="observations count with the probability of their category"
+    )
+    parser.add_argument(
+        "--world-context",
+        action=argparse.BooleanOptionalAction,
+        help="show the world model the hidden state that rollouts carry (default: word2world alone does)",
     )
     parser.add_argument(
         "--history", type=int, metavar="TURNS", help="turns before the action that are kept (default: all)"
@@ -56,7 +67,7 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """`rows`, `tokens` and `counted_tokens` (0 without a tokenizer), `left_out` by reason, counts of `categories`."""
+    """`rows`, `tokens`, `counted_tokens` (0 without a tokenizer), `left_out` by reason, `truncated`, `categories`."""
     from wm_plugin.samples.build import build
 
     report = build(
@@ -68,7 +79,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         domain=args.domain,
         tokenizer=args.tokenizer,
         max_tokens=args.max_tokens,
+        too_long=args.too_long,
         turn_information=args.turn_information,
+        world_context=args.world_context,
         history=args.history,
         corpora=args.corpus,
         threshold=args.success_reward,
@@ -86,6 +99,10 @@ def show(result: dict[str, Any]) -> None:
     print(f"{result['out']}: {result['rows']:,} rows{tokens}{counted}")
     for reason, count in result["left_out"].items():
         print(f"  {count:,} left out: {reason}")
+    if result["truncated"]:
+        print(
+            f"  {result['truncated']:,} truncated to --max-tokens, {result['tokens_cut']:,} tokens of their ends are lost"
+        )
     for name, counts in result["categories"].items():
         print(f"  {name:<12} {counts['kept']:>8,} count {counts['dropped']:>8,} are context")
     if result["assistant_only_loss"]:

@@ -16,9 +16,14 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("source", metavar="SRC", help="trajectories, or any format that convert reads")
     parser.add_argument("--out", required=True, help="X.jsonl or X.parquet")
-    parser.add_argument(
-        "--filters", metavar="NAMES", help="separated by commas (default: all that are for a trajectory's domain)"
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument(
+        "--for",
+        dest="method",
+        metavar="METHOD",
+        help="the filters of rwml (default), word2world (none: failed actions are what it learns) or agentworld",
     )
+    chosen.add_argument("--filters", metavar="NAMES", help="these ones, separated by commas, whatever the domain")
     parser.add_argument(
         "--domain",
         metavar="NAME",
@@ -46,12 +51,14 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     `without_domain` counts trajectories that the filters of some domains left alone, because nothing tells theirs. With
     `--mask-values`, `masked` counts results that became schemas; with `--profile`, `profiles` counts changed trajectories.
     """
-    from wm_plugin.trajectories.filter import Filter
+    from wm_plugin.trajectories.filter import Filter, left_out
     from wm_plugin.trajectories.readers import read
     from wm_plugin.trajectories.write import write
 
-    names = [name.strip() for name in args.filters.split(",") if name.strip()] if args.filters else None
-    chosen = Filter(names, domain=args.domain, failures=args.failure, invalid=args.invalid)
+    method = None if args.filters else args.method or "rwml"
+    names = None if method else [name.strip() for name in args.filters.split(",") if name.strip()]
+    without = left_out(method) if method else ()
+    chosen = Filter(names, without=without, domain=args.domain, failures=args.failure, invalid=args.invalid)
     changed = {"masked": 0} if args.mask_values else {}
     changed |= {"profiles": 0} if args.profile else {}
     trajectories = _changed(
@@ -60,7 +67,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     counts = write(trajectories, args.out, sources=[args.source])
     taken = {name: chosen.taken[name] for name in chosen.names}
     apart = {} if names else {"without_domain": chosen.without_domain}
-    return {**counts.as_dict(), "taken": taken, **apart, **changed, "out": args.out}
+    return {**counts.as_dict(), "method": method, "taken": taken, **apart, **changed, "out": args.out}
 
 
 def _changed(
@@ -83,6 +90,8 @@ def _changed(
 
 def show(result: dict[str, Any]) -> None:
     print(f"{result['out']}: {result['trajectories']} trajectories, {result['transitions']} transitions are left")
+    if result["method"]:
+        print(f"filters of {result['method']}" + ("" if result["taken"] else ": none"))
     for name, count in result["taken"].items():
         print(f"  {name:<20} {count}")
     if result.get("without_domain"):

@@ -5,6 +5,7 @@ An engine is a class with these methods, all on JSON values:
 * `start(*columns) -> {"text"}`: begins the episode of a row;
 * `step(command) -> {"text", "score", "won", "over", "valid", "changed"}`: `score` is in [0, 1], `valid` says whether the engine
   understood the command, `changed` whether the command changed the state;
+* `context() -> str`: the hidden state, called between `start` and the first `step`;
 * `plan() -> list[str]`: commands that solve the episode from its start;
 * `commands() -> list[str]`: commands that are worth trying now.
 """
@@ -14,7 +15,7 @@ from typing import Any
 
 from wm_plugin.environments.kit.counted import CountedEnvironment
 from wm_plugin.environments.kit.process import EngineProcess, LostError
-from wm_plugin.environments.kit.protocol import Chooser, ToolCall
+from wm_plugin.environments.kit.protocol import Chooser, ToolCall, not_a_tool
 
 MAX_COMMAND = 190  # characters
 NOT_A_COMMAND = f"A command is one line of at most {MAX_COMMAND} plain letters, digits and signs."
@@ -35,6 +36,17 @@ class CommandEnvironment(CountedEnvironment):
 
     def get_reward(self) -> float:
         return self._score
+
+    @not_a_tool
+    def world_context(self) -> str:
+        """The hidden state before the first turn; empty if the engine's process was lost."""
+        if self.turns or self.over:
+            return ""
+        try:
+            return str(self._process.call("context", timeout=5 * self._timeout))
+        except LostError as error:
+            self._lost_by(error)
+            return ""
 
     def _begin(self) -> None:
         super()._begin()

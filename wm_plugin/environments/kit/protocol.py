@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, get_args
 
 from wm_plugin.errors import MissingExtraError, UserError, nearest, shown
@@ -12,9 +12,19 @@ ToolCall = tuple[str, dict[str, Any]]  # a tool's name and its arguments
 # A scripted policy (an expert or a wanderer): takes the environment and returns the next call, or None to give up.
 Chooser = Callable[[Any], ToolCall | None]
 
-NOT_TOOLS = ("reset", "get_reward")
+NOT_TOOLS = ("reset", "get_reward", "world_context")
 # Schemas by `path_of_tool`. A parent process that has made them fills this in its children, which then need no transformers.
 READY_SCHEMAS: dict[str, dict[str, Any]] = {}
+
+
+class not_a_tool:
+    """Marks a public method that no agent may call, such as `world_context`: both hosts offer every plain function of a class."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self._method, self.__doc__ = method, method.__doc__
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else partial(self._method, instance)
 
 
 def tool_methods(environment: Any) -> dict[str, Callable[..., Any]]:
@@ -41,7 +51,7 @@ def observers(environment: type) -> dict[str, Kind]:
     tools = tool_names(environment)
     kinds: dict[str, Kind] = dict.fromkeys(tools, "tool")
     declared = getattr(environment, "observer", {})
-    by_tool = dict.fromkeys(tools, declared) if isinstance(declared, str) else declared
+    by_tool: Any = dict.fromkeys(tools, declared) if isinstance(declared, str) else declared
     if not isinstance(by_tool, Mapping):
         raise UserError(f"{environment.__name__}.observer is {shown(declared)}; write tool, user or environment")
     for tool, kind in by_tool.items():
@@ -119,6 +129,26 @@ def reward_of(environment: Any) -> float | None:
     """The outcome of an episode; None where the class leaves it to the trainer's rewards."""
     reward = environment.get_reward() if hasattr(environment, "get_reward") else None
     return None if reward is None else float(reward)
+
+
+def world_context_of(environment: Any) -> str:
+    """The hidden state of an episode before its first turn, as far as the class gives one: for world models alone.
+
+    Raises:
+        UserError: the method is one that TRL would offer to the agent as a tool, or gives no text.
+    """
+    if not hasattr(environment, "world_context"):
+        return ""
+    name = type(environment).__name__
+    if inspect.isfunction(getattr(type(environment), "world_context", None)):
+        raise UserError(
+            f"{name}.world_context is a tool to TRL, and would show the hidden state to the agent: "
+            "put @not_a_tool of wm_plugin.environments before it"
+        )
+    text = environment.world_context()
+    if not isinstance(text, str):
+        raise UserError(f"{name}.world_context gives {shown(text)}; return a text")
+    return text
 
 
 def is_over(environment: Any) -> bool:

@@ -41,6 +41,7 @@ def render(
     seed: int = 0,
     thinking: bool = True,
     variant: str | None = None,
+    world_context: bool = False,
 ) -> Rendered:
     """A transition as the conversation that asks for its observation. It ends with a user message.
 
@@ -51,6 +52,7 @@ def render(
         seed: of the draw. All turns of a trajectory get the same variant.
         thinking: ask for reasoning before the prediction, or for the prediction alone.
         variant: take this one instead of a draw.
+        world_context: show the hidden state, if the context has one.
 
     Raises:
         UserError: there is no such stage or variant.
@@ -59,7 +61,7 @@ def render(
     chosen, observation = prompts.variants[name], transition.observation
     as_text = prompts.history == "text"
     values = _values(prompts) | {
-        "context": write_context(transition.context),
+        "context": write_context(transition.context, world=world_context),
         "history": write_history(transition.history, transition.turn - len(transition.history)) if as_text else "",
         "action": write_action(transition.action, observation.call),
         "observer": write_observer(transition.action, observation),
@@ -96,7 +98,13 @@ def target(observation: Observation, prompts: Prompts, *, thinking: bool = False
 
 
 def dialogue(
-    trajectory: Trajectory, prompts: Prompts, *, stage: str = "sft", seed: int = 0, variant: str | None = None
+    trajectory: Trajectory,
+    prompts: Prompts,
+    *,
+    stage: str = "sft",
+    seed: int = 0,
+    variant: str | None = None,
+    world_context: bool = False,
 ) -> Rendered:
     """A trajectory as a dialogue: the user acts, the assistant is the world (Word2World; Qwen-AgentWorld's pre-training).
 
@@ -106,7 +114,11 @@ def dialogue(
     alone. Arguments and errors are those of `render`.
     """
     name = _named(prompts, variant) if variant is not None else prompts.choose(identity(trajectory), stage, seed)
-    values = dict.fromkeys(PLACEHOLDERS, "") | _values(prompts) | {"context": write_context(trajectory.context)}
+    values = (
+        dict.fromkeys(PLACEHOLDERS, "")
+        | _values(prompts)
+        | {"context": write_context(trajectory.context, world=world_context)}
+    )
     if any(_is_masked(observation) for _, _, observation in trajectory.observed()):
         values["masked"] = prompts.masked
     turns = with_success(trajectory).turns

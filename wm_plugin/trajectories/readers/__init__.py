@@ -1,14 +1,17 @@
 """Readers of rollout formats, one module each: `matches` tells whether a file has the format, `convert` reads a record."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from gzip import GzipFile
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.trajectories import files
+from wm_plugin.trajectories.readers import word2world
 from wm_plugin.trajectories.readers.base import Make, Outcome, Reject, convert_rows
 from wm_plugin.trajectories.schema import Trajectory
 
@@ -30,6 +33,7 @@ FORMATS = (
 )
 
 PART = 1 << 23  # bytes: some seconds of work, and little memory
+ROWS, CHARACTERS = 1000, 1 << 23  # of a file of dialogues that are read at most to tell its format
 OnReject = Callable[[Reject], None]
 
 
@@ -110,14 +114,43 @@ def detect(path: Path, head: files.Head) -> ModuleType:
     """The first reader that matches a file.
 
     Raises:
-        UserError: no reader matches.
+        UserError: no reader matches; or the file holds dialogues, and its rows do not tell, or do not agree, who acts in them.
     """
     for name in FORMATS:
         reader = _reader(name)
         if reader.matches(head):
-            return reader
+            return reader if name != "openai" else _reader(_of_dialogues(path, head))
     keys = ", ".join(sorted(map(str, head.sample))[:8]) if isinstance(head.sample, dict) else type(head.sample).__name__
     raise UserError(f"{path}: of no known format (it begins with {keys}); name one of {', '.join(FORMATS)}")
+
+
+def _of_dialogues(path: Path, head: files.Head) -> str:
+    """The format of a file of `messages`: openai, in which the assistant acts, or word2world, in which it is the world.
+
+    A failed episode of Word2World has no mark, so a row alone may fit both; the file's first rows are asked.
+    """
+    verdicts: Counter[str] = Counter()
+    characters = 0
+    for record in islice(files.records(path, head), ROWS):
+        if record.error is None:
+            verdicts[word2world.verdict(record.value)] += 1
+            characters += word2world.length(record.value)
+        if characters > CHARACTERS:
+            break
+    if verdicts["world"] and not verdicts["acts"]:
+        return "word2world"
+    if not verdicts["world"] and (verdicts["acts"] or not verdicts["open"]):
+        return "openai"
+    rows = verdicts.total()
+    problem = (
+        f"some of its first {rows} rows call tools, in others the assistant marks a success"
+        if verdicts["world"]
+        else f"no call of a tool and no success mark in its first {rows} row{'s' * (rows != 1)}"
+    )
+    raise UserError(
+        f"{path}: dialogues of the format openai (the assistant acts) or word2world (the user acts, the assistant is the "
+        f"world)? {problem}; name one: wm data convert --format openai, or --format word2world"
+    )
 
 
 def _reader(name: str) -> ModuleType:

@@ -1,13 +1,14 @@
 """Word2World: a world model's training dialogues and its consistency roll-outs.
 
 * Training: `{messages: [system, (user, assistant)*]}`. The *user* acts and the assistant is the world; an observation that
-  ends in ` [SUCCESS]` marks a success.
+  ends in ` [SUCCESS]` marks a success. Failed episodes have no mark. The system message of ALFWorld's and ScienceWorld's data
+  begins with the hidden state, under a heading that says that the user does not see it; it becomes `context.world_context`.
 * W2R: `{conversation: [{react, world_model_observation, env_observation}]}`. `react` is the agent's action; the observations are
   the world model's and the environment's.
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 from wm_plugin.trajectories import files
 from wm_plugin.trajectories.errors import RowError
@@ -17,30 +18,67 @@ from wm_plugin.trajectories.readers.base import number_of, rest_of
 from wm_plugin.trajectories.schema import Source
 
 SUCCESS = " [SUCCESS]"
+# headings of the released data: what the world model alone sees, and what the agent sees too
+HIDDEN, SHOWN = (
+    "# Environment Information (Only visible to Assistant)",
+    "# User Environment Information (Displayed to User)",
+)
 
 
 def matches(head: files.Head) -> bool:
+    """Whether a file holds W2R roll-outs. Of dialogues, which look like other chats, `verdict` tells, row by row."""
     record = head.sample
-    if not isinstance(record, dict):
-        return False
-    steps = record.get("conversation")
-    if isinstance(steps, list) and steps and isinstance(steps[0], dict) and "env_observation" in steps[0]:
-        return True
-    messages = record.get("messages")
-    # only the first record decides: without a success mark in it, --format word2world is needed
-    return isinstance(messages, list) and any(
-        isinstance(m, dict) and m.get("role") == "assistant" and str(m.get("content", "")).endswith(SUCCESS)
-        for m in messages
-    )
+    steps = record.get("conversation") if isinstance(record, dict) else None
+    return isinstance(steps, list) and bool(steps) and isinstance(steps[0], dict) and "env_observation" in steps[0]
+
+
+def verdict(record: Any) -> Literal["acts", "world", "odd", "open"]:
+    """What a row of `messages` shows of its assistant.
+
+    Returns:
+        `acts` if it calls tools; `world` if it marks a success, or if the system message has a part that only the assistant sees;
+        `open` if it fits both, as a system message with actions and observations by turns after it; `odd` for everything else,
+        which is no dialogue of Word2World.
+    """
+    messages = record.get("messages") if isinstance(record, dict) else None
+    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+        return "odd"
+    if any(record.get(key) for key in ("tools", "functions")) or any(map(_calls, messages)):
+        return "acts"
+    texts = [(message.get("role"), message.get("content")) for message in messages]
+    if not all(isinstance(text, str) for _, text in texts):
+        return "odd"
+    if any(
+        (role == "assistant" and text.endswith(SUCCESS)) or (role == "system" and HIDDEN in text)
+        for role, text in texts
+    ):
+        return "world"
+    roles = [role for role, _ in texts]
+    turns = [role for role in roles if role != "system"]
+    by_turns = all(role == ("user", "assistant")[n % 2] for n, role in enumerate(turns))
+    return "open" if roles[:1] == ["system"] and turns and by_turns else "odd"
+
+
+def length(record: Any) -> int:
+    """About how many characters a row of `messages` has."""
+    messages = record.get("messages") if isinstance(record, dict) else None
+    texts = (m.get("content") for m in messages if isinstance(m, dict)) if isinstance(messages, list) else ()
+    return sum(len(text) for text in texts if isinstance(text, str))
+
+
+def _calls(message: dict[str, Any]) -> bool:
+    return message.get("role") in ("tool", "function") or any(message.get(k) for k in ("tool_calls", "function_call"))
 
 
 def convert(record: Any, source: Source) -> Iterator[Fields]:
     if not isinstance(record, dict):
         raise RowError("not an object", "wrong type")
+    context: Fields = {}
     if isinstance(record.get("conversation"), list):
-        turns, task = [_step(step) for step in record["conversation"]], ""
+        turns = [_step(step) for step in record["conversation"]]
     elif isinstance(record.get("messages"), list):
         turns, task = _dialogue(record["messages"])
+        context = _context(task)
     else:
         raise RowError("neither `messages` nor `conversation`", "no messages")
     if not turns:
@@ -51,7 +89,7 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
     used = "conversation" if isinstance(record.get("conversation"), list) else "messages"
     yield {
         "turns": turns,
-        "context": {"task": task},
+        "context": context,
         "task_id": text_of(record.get(key)),
         "success": success if success is not None else won,
         "reward": reward,
@@ -83,6 +121,15 @@ def _dialogue(messages: list[Any]) -> tuple[list[Fields], str]:
     if action is not None:
         turns.append({"action": {"text": action}, "observations": []})
     return turns, "\n\n".join(task)
+
+
+def _context(text: str) -> Fields:
+    """A system message as a context, the hidden state apart: from its heading to that of what the user sees, or to the end."""
+    task, hidden, rest = text.partition(HIDDEN)
+    if not hidden:
+        return {"task": text}
+    world, _, state = rest.partition(SHOWN)
+    return {"task": task.strip(), "world_context": world.strip(), "initial_state": state.strip()}
 
 
 def _step(step: Any) -> Fields:

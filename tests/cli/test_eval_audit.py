@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import pytest
 
@@ -87,6 +88,16 @@ def test_a_reward_that_says_nothing_is_noticed(capsys, source):
     assert "This reward cannot tell right from wrong" in " ".join(printed.split())
 
 
+def test_a_reward_in_the_working_directory(capsys, source, tmp_path, monkeypatch):
+    (tmp_path / "mine_rewards.py").write_text(
+        "def first(predictions, targets, **_):\n    return [1.0 for _ in targets]\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [place for place in sys.path if place])
+    code, _, err = wm(capsys, "audit", "--reward", "mine_rewards:first", "--data", source)
+    assert (code, err) == (0, "")
+
+
 def test_trajectories_and_attacks_of_ones_own(capsys, tmp_path):
     write(grid_trajectories(6), tmp_path / "t.jsonl")
     (tmp_path / "mine.yaml").write_text("- {name: mine, group: g, text: $right}\n")
@@ -104,7 +115,11 @@ def test_trajectories_and_attacks_of_ones_own(capsys, tmp_path):
         ((), "name a step: wm eval audit"),
         (("audit",), "required: --reward, --data"),
         (("audit", "--reward", "exat"), "there is no 'exat'; did you mean 'exact'?"),
-        (("audit", "--reward", "rwml"), "--reward: rwml does not take these arguments: .*'model'"),
+        (("audit", "--reward", "rwml"), "--reward: rwml does not take these arguments: it needs 'model'"),
+        (
+            ("audit", "--reward", "rouge", "--reward-args", '{"stepp": 1}'),
+            "rouge does not take these arguments: it has no 'stepp'; did you mean 'step'?",
+        ),
         (("audit", "--reward", "exact", "--reward-args", "{"), "--reward-args is no JSON"),
         (("audit", "--reward", "exact", "--reward-args", "[" * 5000), "--reward-args is no JSON: nested"),
         (("audit", "--reward", "exact", "--reward-args", '{"tag": "a", "tag": "b"}'), "no JSON: a key appears twice"),

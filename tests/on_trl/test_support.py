@@ -99,7 +99,7 @@ def make(echo=None, *, tokenizer=None, args=None, environment=ToolEnvironment, c
     ("kwargs", "message"),
     [
         ({"args": {"temperature": 0.7}}, r"temperature is 0.7.*write temperature: 1.0, or echo_tempered: true"),
-        ({"echo": EchoConfig(1.0, ["run_cod"])}, "tools: there is no tool 'run_cod'; did you mean 'run_code'?"),
+        ({"echo": EchoConfig(1.0, ["run_cod"])}, "echo_tools: there is no tool 'run_cod'; did you mean 'run_code'?"),
         ({"echo": EchoConfig(1.0, {"zzz": 1.0})}, "there is 'lookup_doc', 'run_code'"),
         ({"environment": None}, "no environment tokens can occur"),
         ({"args": {"gradient_accumulation_steps": 3, "steps_per_generation": 2}}, "make one a multiple of the other"),

@@ -228,7 +228,7 @@ def test_a_config_file_that_is_not_there(capsys):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"echo_tools": ["mvoe"]}, "tools: there is no tool 'mvoe'; did you mean 'move'?"),
+        ({"echo_tools": ["mvoe"]}, "echo_tools: there is no tool 'mvoe'; did you mean 'move'?"),
         ({"temperature": 0.7}, "temperature is 0.7"),
         ({"environment": "gird"}, "environment: there is no 'gird'; did you mean 'grid'?"),
         ({"train_rows": "wm_plugin.environments.grid:dataset_row"}, "did you mean 'dataset_rows'?"),

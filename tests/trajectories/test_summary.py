@@ -62,6 +62,11 @@ def test_figures_by_hand():
     assert figures["kept_by_information"] == 1.0
 
 
+def test_rows_without_a_task_are_tasks_of_their_own():
+    apart = [record.model_copy(update={"task_id": ""}) for record in (WON, LOST)]
+    assert summary(*apart).as_dict()["tasks"] == summary(*expand(apart)).as_dict()["tasks"] == 2
+
+
 def test_transitions_give_what_their_trajectories_give():
     whole, parts = summary(WON, LOST).as_dict(), summary(*expand([WON, LOST])).as_dict()
     for key in ("transitions", "tasks", "observations", "observation_length", "tools", "categories", "error_share"):

@@ -1,11 +1,18 @@
 """Verbs with steps, such as `wm data STEP`. A step is a module with `add_parser(subparsers)`."""
 
 import argparse
+import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
 from wm_plugin.errors import UserError
+
+
+def search_here() -> None:
+    """Let a dotted path name a module in the working directory, where a console script does not look."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")
 
 
 def add_steps(parser: argparse.ArgumentParser, verb: str, names: Sequence[str]) -> argparse.ArgumentParser:

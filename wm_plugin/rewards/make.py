@@ -37,12 +37,26 @@ def make(spec: Any, *, field: str = "reward") -> Reward:
         try:
             reward = reward(**kwargs)
         except TypeError as error:
-            raise UserError(f"{field}: {path} does not take these arguments: {error}") from None
+            reason = _misfit(reward, kwargs) or error
+            raise UserError(f"{field}: {path} does not take these arguments: {reason}") from None
     elif kwargs:
         raise UserError(f"{field}: {path} is no class, which kwargs are for; leave them out, or name a class")
     if not callable(reward):
         raise UserError(f"{field}: {path} cannot be called; name a function or a class of rewards")
     return reward  # type: ignore[no-any-return]
+
+
+def _misfit(reward: type, kwargs: Mapping[str, Any]) -> str | None:
+    """Which argument a class does not have, or is not given; None if its signature does not say."""
+    parameters = inspect.signature(reward).parameters.values()
+    names = [one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    if not any(one.kind is one.VAR_KEYWORD for one in parameters):
+        for name in kwargs:
+            if name not in names:
+                return f"it has no {name!r}{nearest(str(name), names)}"
+    missing = [one.name for one in parameters if one.name in names and one.default is one.empty]
+    missing = [name for name in missing if name not in kwargs]
+    return f"it needs {', '.join(map(repr, missing))}" if missing else None
 
 
 def check_tagged(reward: Any, name: str) -> None:

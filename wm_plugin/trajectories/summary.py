@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wm_plugin.objectives.information import KEEP, category
+from wm_plugin.trajectories.expand import identity
 from wm_plugin.trajectories.schema import Action, Observation, Trajectory, Transition
 from wm_plugin.trajectories.turn_texts import action_text
 
@@ -67,8 +68,8 @@ class Summary:
 
     def add(self, record: Trajectory | Transition) -> None:
         """Count a trajectory with its transitions, or a single transition."""
-        self.tasks.add(record.task_id)
         if isinstance(record, Transition):
+            self.tasks.add(record.task_id or record.trajectory)
             before = record.history[-1].observations[-1:] if record.history else ()
             self._observe(
                 f"{record.trajectory}, turn {record.turn}",
@@ -77,6 +78,7 @@ class Summary:
                 record.observation,
             )
             return
+        self.tasks.add(record.task_id or identity(record))
         self.trajectories += 1
         self.turns.append(sum(turn.actor == "agent" for turn in record.turns))
         self.outcomes[record.success] += 1

@@ -124,7 +124,7 @@ def check(trainer: Any, config: EchoConfig) -> None:
     if not trainer.tools and trainer.rollout_func is None:
         raise UserError(
             "no environment tokens can occur: pass environment_factory, tools or a rollout_func (with env_mask) to the trainer, "
-            "or use coeff 0"
+            "or use coeff 0 (in a YAML file: environment, tools or rollout_func; echo_coeff: 0)"
         )
     _check_parallelism(trainer.accelerator)
     generation, accumulation = args.steps_per_generation * trainer.num_iterations, args.gradient_accumulation_steps
@@ -154,7 +154,7 @@ def _check_tools(trainer: Any, config: EchoConfig) -> None:
         return
     for name in config.tool_names:
         if name not in known:
-            raise UserError(f"tools: there is no tool {name!r}{nearest(name, known)}")
+            raise UserError(f"echo_tools: there is no tool {name!r}{nearest(name, known)}")
 
 
 def _check_refill(trainer: Any) -> None:

@@ -10,6 +10,8 @@ from wm_plugin.errors import UserError, install
 from wm_plugin.runtime.checks import Check, check_hooks, check_range, installed
 from wm_plugin.verl import support
 
+ENGINES = ("vllm", "sglang")  # of actor_rollout_ref.rollout.name
+
 # Imported by verl 0.9, which does not declare them.
 UNDECLARED = ("cachetools", "uvicorn", "fastapi", "TransferQueue", "pyzmq", "msgspec")
 
@@ -18,7 +20,7 @@ def checks() -> list[Check]:
     """Whether the adapter works on the installed version, and whether verl will find it."""
     version = verl.__version__
     hooks = check_hooks("verl", version, support.HOOKS)
-    return [check_range(support.SUPPORTED, version), hooks, _plugin(), _undeclared()]
+    return [check_range(support.SUPPORTED, version), hooks, _plugin(), _undeclared(), _engine()]
 
 
 def check_tokenizer(tokenizer: Any, model_type: str | None = None) -> Check:
@@ -57,3 +59,11 @@ def _undeclared() -> Check:
             support.SUPPORTED.mend,
         )
     return Check("verl's needs", "ok", f"{', '.join(UNDECLARED)} are installed")
+
+
+def _engine() -> Check:
+    there = [package for package in ENGINES if installed(package)]
+    if there:
+        return Check("rollout engine", "ok", f"{', '.join(there)}")
+    text = f"neither {' nor '.join(ENGINES)} is installed, and main_ppo samples with one of them"
+    return Check("rollout engine", "info", text, "pip install the one that your verl supports")

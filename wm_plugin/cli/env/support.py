@@ -1,9 +1,9 @@
 """Shared by the steps of `wm env`: load the environment that is named, and make rows by the flags."""
 
 import argparse
-import sys
 from typing import TYPE_CHECKING, Any
 
+from wm_plugin.cli.steps import search_here
 from wm_plugin.errors import UserError
 
 if TYPE_CHECKING:
@@ -32,8 +32,7 @@ def named(name: str) -> "World":
     """
     from wm_plugin.environments.worlds import load
 
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # a console script does not look for modules in the working directory
+    search_here()
     return load(name)
 
 

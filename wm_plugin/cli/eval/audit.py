@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from wm_plugin.cli.steps import search_here
 from wm_plugin.errors import UserError
 from wm_plugin.untrusted import loads
 
@@ -77,6 +78,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     own = blind_spots.load_pairs(args.pairs) if args.pairs else []
     pairs, left = make_pairs(transitions_in(args.data), limit=args.limit, seed=args.seed)
     quiet()
+    search_here()
     reward = make({"path": args.reward, "kwargs": kwargs}, field="--reward")
     if own and blind_spots.embedding_of(reward) is None:
         raise UserError(f"--pairs: {args.reward} has no embedding, whose threshold they would give; leave it out")

@@ -98,7 +98,7 @@ def _in_ascii(text: str) -> str:
 
 
 def _has_object(text: str, names: Sequence[str]) -> bool:
-    """Whether two of the names, or the only one, are keys between braces: an observation that is quoted may have one by itself."""
+    """Whether two of the names, or the only one, are keys between braces: an observation that is quoted may have one."""
     depth, keys = 0, set()
     for match in _BRACE_OR_KEY.finditer(text):
         if match[0] == "{":

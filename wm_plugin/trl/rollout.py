@@ -28,16 +28,17 @@ from wm_plugin.tokens.spans import (
     read_spans,
     zero_runs,
 )
+from wm_plugin.trajectories.json_values import DEEPEST, too_deep
 from wm_plugin.trajectories.turn_texts import categories
 from wm_plugin.trl import _compat
-from wm_plugin.untrusted import LEVELS, deeper
+from wm_plugin.untrusted import encodable
 
 Decode = Callable[[list[int]], str]
 
 
 @contextmanager
 def parsing_within_bounds(processor: Any) -> Iterator[None]:
-    """Turns that the tokenizer's parser fails on, or that nest deeper than we read JSON, are a ValueError of `parse_response`.
+    """Turns that the tokenizer's parser fails on, or that nest deeper than our records, are a ValueError of `parse_response`.
 
     TRL takes such a turn as plain text. Other errors would end the run, and a policy can write a turn that causes one.
     """
@@ -52,9 +53,9 @@ def parsing_within_bounds(processor: Any) -> Iterator[None]:
             message = parse(*args, **kwargs)
         except (RecursionError, LookupError, AttributeError) as error:
             raise ValueError(f"the turn does not parse: {type(error).__name__}") from None
-        if deeper(message, LEVELS):  # what copies or renders the message afterwards is recursive, too
-            raise ValueError(f"the turn nests more than {LEVELS} levels deep")
-        return message
+        if too_deep(message):  # what copies or renders the message afterwards is recursive, too
+            raise ValueError(f"the turn nests more than {DEEPEST} levels deep")
+        return encodable(message)
 
     tokenizer.parse_response = bounded
     try:
@@ -75,7 +76,7 @@ class CallRecorder:
         self._known: dict[int, set[str]] = {}
 
     def wrap(self, dicts: Sequence[Mapping[str, Callable]]) -> list[dict[str, Callable]]:
-        """The host's {name: tool} of each row, with every tool watched."""
+        """The host's {name: tool} of each row, with every tool watched, and its results as texts that can be tokenized."""
         wrapped = []
         for row, tools in enumerate(dicts):
             self._known.setdefault(row, set()).update(tools)
@@ -96,7 +97,7 @@ class CallRecorder:
 
         async def watched(result: Any) -> Any:
             try:
-                return await result
+                return encodable(await result)
             except Exception as error:
                 note(error)
                 raise
@@ -107,7 +108,7 @@ class CallRecorder:
             except Exception as error:
                 note(error)
                 raise
-            return watched(result) if asyncio.iscoroutine(result) else result
+            return watched(result) if asyncio.iscoroutine(result) else encodable(result)
 
         return call
 

@@ -27,6 +27,7 @@ from wm_plugin.rewards.delimit import neutral, windows
 from wm_plugin.rewards.detect import judge_talk, self_praise
 from wm_plugin.rewards.rule_checks import _has_words
 from wm_plugin.rewards.rule_errors import error_kind
+from wm_plugin.rewards.rule_places import CutError, Work
 from wm_plugin.rewards.verdict import fields
 
 UNITS = [
@@ -100,7 +101,7 @@ PARSERS = {
     "error_kind": error_kind,
     "windows": lambda text: windows({"observed": text, "predicted": text + "a"}, 10),
     "numbers": rouge_module.numbers_of,
-    "word": lambda text: _has_words(text, [text[: len(text) // 2]]),
+    "word": lambda text: _has_words(text, [text[: len(text) // 2]], Work(CutError)),
     "exact": lambda text: ExactReward(json=True, ignore_whitespace=True)([text], [text + "a"]),
     "json": lambda text: JsonMatchReward()([text], [text + "a"]),
     "word_f1": lambda text: WordF1Reward()([text], [text + "a"]),

@@ -102,6 +102,7 @@ UNTRUSTED = {
     "trajectories/readers/verl.py _ROLE",
     "trajectories/turn_texts.py _ESCAPE",
     "trajectories/values.py _IDENTITY",
+    "untrusted.py _LONG_REFERENCE",
     "untrusted.py _STRUCTURE",
 }
 # Patterns that only see what we or the user of this package wrote, and who that is.

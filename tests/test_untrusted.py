@@ -1,5 +1,6 @@
 """JSON from others: what is read is what Python reads, what is out of bounds is a ValueError, and nothing takes long."""
 
+import html
 import json
 import math
 import sys
@@ -227,6 +228,25 @@ def test_signs_in_a_string_are_no_values(monkeypatch, content, piece):
     for ascii_only in (False, True):
         text = json.dumps(value, ensure_ascii=ascii_only)
         assert loads(text, values=5) == loads(text.encode(), values=5) == value
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(st.text("&#x0123456789;amplt", max_size=40))
+def test_escapes_of_html_are_read_as_python_reads_them(text):
+    assert untrusted.unescape(text) == html.unescape(text)
+
+
+def test_escapes_of_html_have_any_number_of_digits():
+    assert untrusted.unescape(f"a &#{'9' * 5000}; &#{'0' * 5000}65; &#{'0' * 5000}; b") == "a \ufffd A \ufffd b"
+    assert untrusted.unescape(f"&#x{'f' * 5000};") == "\ufffd"
+
+
+@given(json_values, st.text(st.characters(codec=None, categories=["Cs", "L"])))
+@settings(max_examples=examples(50), deadline=None)
+def test_what_cannot_be_encoded_is_replaced(value, text):
+    made = untrusted.encodable({text: [value, {"a": text}]})
+    json.dumps(made, ensure_ascii=False).encode()
+    assert made == json.loads(json.dumps({text: [value, {"a": text}]}, ensure_ascii=False).encode(errors="replace"))
 
 
 def test_a_text_of_empty_lists_is_refused_before_it_is_parsed(monkeypatch):

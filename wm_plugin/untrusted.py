@@ -1,5 +1,7 @@
 """JSON that others wrote - a policy, a dataset, a server, a file - is parsed here, within bounds, and nowhere else.
 
+So are the escapes of HTML, and texts become ones that can be encoded.
+
 The bounds, which hold whatever the caller's stack and whichever parser is used:
 
 - size: `LARGEST` bytes, or fewer if the caller says so;
@@ -13,6 +15,7 @@ The bounds, which hold whatever the caller's stack and whichever parser is used:
 What is out of bounds or no JSON is a `ValueError`, never another error. Time and memory are linear in the text.
 """
 
+import html
 import json
 import math
 import re
@@ -35,6 +38,7 @@ _NOT_VALUES = bytes(byte for byte in range(256) if byte not in b'[{,"')
 _NOT_STRUCTURE = bytes(byte for byte in range(256) if byte not in b'[]{}"')
 _STEPS = bytes(1 if byte in b"[{" else 255 for byte in range(256))  # +1 and -1 as signed bytes
 _STRUCTURE = re.compile(rb'[\[\]{}"\\]')
+_LONG_REFERENCE = re.compile(r"&#([0-9]{8,})")
 _SIMPLE = frozenset({str, int, bool, type(None)})
 
 
@@ -205,6 +209,20 @@ def number(value: Any) -> float | None:
     except OverflowError:
         return None
     return result if math.isfinite(result) else None
+
+
+def unescape(text: str) -> str:
+    """`html.unescape`, which fails on a number of more digits than Python turns into an integer."""
+    return html.unescape(_LONG_REFERENCE.sub(lambda match: "&#" + (match[1].lstrip("0")[:8] or "0"), text))
+
+
+def encodable(value: Any) -> Any:
+    """A JSON value with lone surrogates replaced, which JSON can write and no tokenizer accepts."""
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, dict):
+        return {encodable(key): encodable(item) for key, item in value.items()}
+    return [encodable(item) for item in value] if isinstance(value, list) else value
 
 
 _REFUSED = object()

@@ -1,6 +1,7 @@
 """Categories by hand: a pair of texts for each row of the paper's table, and for what decides between two rows."""
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -115,6 +116,17 @@ def test_results_answer_the_calls_of_their_name_in_order():
 def test_a_call_that_no_reader_takes_is_not_compared():
     message = {"content": "look", "tool_calls": [{"function": {"name": "", "arguments": {}}}]}
     assert categories(message, [{"role": "tool", "name": "", "content": "look"}]) == ["other"]
+
+
+@pytest.mark.parametrize("levels", [190, 201, 220, 245])
+def test_calls_of_any_depth_have_a_category(levels):
+    arguments: Any = 1
+    for _ in range(levels):
+        arguments = [arguments]
+    calls = [{"type": "function", "function": {"name": "look", "arguments": arguments}}]
+    message = {"role": "assistant", "content": "", "tool_calls": calls}
+    results = [{"role": "tool", "name": "look", "content": "look"}]
+    assert categories(message, results) == (["other"] if levels > 200 else ["boilerplate"]), levels
 
 
 def test_arguments_are_compared_as_they_are_read():

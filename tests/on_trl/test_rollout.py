@@ -54,6 +54,15 @@ def test_a_tool_that_returns_the_text_of_a_failure_has_not_failed():
     assert not calls.failed(0, message("boom", "{'error': 'boom'}"))  # each failure explains one message
 
 
+def test_results_can_be_tokenized():
+    async def odd():
+        return "\ud800 a"
+
+    (tools,) = CallRecorder().wrap([{"now": lambda: [{"type": "text", "text": "\ud800"}], "later": odd}])
+    assert tools["now"]() == [{"type": "text", "text": "?"}]
+    assert asyncio.run(tools["later"]()) == "? a"
+
+
 def test_failures_belong_to_their_row():
     calls = CallRecorder()
     first, second = calls.wrap([{"boom": boom}, {"boom": boom}])
@@ -218,8 +227,9 @@ def deep(brackets, closing=""):
 
 @pytest.mark.parametrize("coeff", [0.0, 0.5])
 def test_turns_that_the_hosts_parser_fails_on_are_plain_text(coeff):
-    texts = [deep("[" * 1000), deep("[" * 300, "]" * 300)]
-    turns = itertools.cycle([*texts, call("run_code", code="1+1")])
+    texts = [deep("[" * 1000), deep("[" * 300, "]" * 300), deep("[" * 220, "]" * 220)]
+    unknown = '<tool_call>\n{"name": "\\ud800", "arguments": {"a": "\\ud800"}}\n</tool_call>'
+    turns = itertools.cycle([*texts, call("run_code", code="1+1"), unknown])
     completions = []
 
     class Trainer(Scripted, WorldModelGRPOTrainer):
@@ -233,5 +243,6 @@ def test_turns_that_the_hosts_parser_fails_on_are_plain_text(coeff):
     trainer, _ = run(Trainer, args=config(max_steps=1, gradient_accumulation_steps=1), world_model=EchoConfig(coeff))
     contents = {turn["content"] for turns in completions for turn in turns}
     assert set(texts) <= contents
-    assert any(turn["role"] == "tool" for turns in completions for turn in turns)
+    # a lone surrogate, which no tokenizer accepts, is replaced
+    assert {"run_code", "?"} == {turn["name"] for turns in completions for turn in turns if turn["role"] == "tool"}
     assert "parse_response" not in vars(trainer.processing_class)

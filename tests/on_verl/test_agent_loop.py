@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from transformers.utils import get_json_schema
 from verl.experimental.agent_loop import agent_loop
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap, ToolListWrap
+from verl.experimental.agent_loop.tool_parser import FunctionCall
 from verl.tools.function_tool import FunctionTool
 from verl.tools.schemas import OpenAIFunctionToolSchema
 from verl.utils.dataset.rl_dataset import RLHFDataset
@@ -31,7 +32,7 @@ from wm_plugin.environments.kit.rows import turn_limit
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.weigh import weigh
 from wm_plugin.tokens.spans import Origin, SpanError
-from wm_plugin.verl.agent_loop import WorldModelLoopMixin, WorldModelToolAgentLoop
+from wm_plugin.verl.agent_loop import WorldModelLoopMixin, WorldModelToolAgentLoop, _bounded
 from wm_plugin.verl.config import read_config
 from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, ORIGINS, RESULTS, TOOLS
 from wm_plugin.verl.spans import Block, locate, make_locator, probe
@@ -596,3 +597,28 @@ def test_spans_on_sampled_tokens_are_an_error(tokenizers):
     for mask in ([1] + [0] * (len(ids) - 1), [1, 1] + [0] * (len(ids) - 1)):
         with pytest.raises(SpanError, match="lie on tokens that the policy sampled"):
             locate([block], mask, locator)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "bounded"),
+    [
+        ("move", '{"to": "a"}', '{"to": "a"}'),
+        ("move", '{"to": "\\u00e9"}', '{"to": "\\u00e9"}'),
+        ("mo\ud800ve", '{"to": "\\ud800"}', '{"to": "?"}'),
+        ("move", '{"to": "\ud800"}', '{"to": "?"}'),
+        ("move", '{"to": ' + "[" * 220 + "]" * 220 + "}", ""),
+        ("move", "no JSON \\ud800", "no JSON \\ud800"),
+    ],
+)
+def test_calls_that_can_be_copied_and_tokenized(name, arguments, bounded):
+    made = _bounded(FunctionCall(name=name, arguments=arguments))
+    assert (made.name, made.arguments) == (name.replace("\ud800", "?"), bounded)
+
+
+def test_results_that_can_be_tokenized():
+    loop = object.__new__(WorldModelToolAgentLoop)
+    loop._wm_calls, loop._wm_environment, loop._wm_failed, loop._wm_cut = [], None, {}, 0
+    loop.tools, loop.max_tool_response_length = {}, 256
+    called = FunctionCall(name="\ud800", arguments="{}")
+    response, *_ = asyncio.run(loop._call_tool(called, {}, SimpleNamespace()))
+    assert response.text == response.text.encode(errors="replace").decode()

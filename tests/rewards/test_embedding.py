@@ -341,7 +341,16 @@ def test_a_server_that_stays_broken_is_named(fault, said):
         ) as error:
             reward(["ab"], ["a"])
         assert "\n" not in str(error.value)
-        assert len(bodies) == 3
+        assert [len(body["input"]) for body in bodies] == [2] * 3 + [1] * 6  # together, then one by one
+
+
+@SERVER
+def test_a_server_that_breaks_later_is_named():
+    with serving(None, *[500] * 9) as (url, _):
+        reward = EmbeddingReward("letters", base_url=url, server={**FAST, "max_retries": 0})
+        assert reward(["ab"], ["a"]) == [pytest.approx(expected("ab", "a"))]
+        with pytest.raises(UserError, match=f"{url}: no embeddings of 'letters'.*fault 500"):
+            reward(["aab"], ["a"])
 
 
 @SERVER
@@ -363,15 +372,17 @@ def test_a_request_that_is_refused_is_not_tried_again():
 
 
 @SERVER
-@pytest.mark.parametrize("status", [400, 413, 422])
+@pytest.mark.parametrize("status", [400, 413, 422, 500, 503, "infinite", "html"])
 def test_a_text_that_a_server_refuses_is_a_failure_of_its_own(status):
     with serving(refusal=status) as (url, bodies):
-        reward = EmbeddingReward("letters", base_url=url, server=FAST)
+        reward = EmbeddingReward("letters", base_url=url, server={**FAST, "max_retries": 0})
         assert reward(["ab"], ["a"]) == [pytest.approx(expected("ab", "a"))]
         scores = reward(["too long", "aab"], ["a", "a"])
-    assert sorted(len(body["input"]) for body in bodies[1:]) == [1, 1, 2]  # together, then one by one
-    assert scores == [0, pytest.approx(expected("aab", "a"))]
-    assert reward.figures["failures/refused"] == 0.5
+        assert sorted(len(body["input"]) for body in bodies[1:]) == [1, 1, 2]  # together, then one by one
+        assert scores == [0, pytest.approx(expected("aab", "a"))]
+        assert reward.figures["failures/refused"] == 0.5
+        assert reward(["too long by itself"], ["a"]) == [0]  # a text that was taken before tells that it is the text
+        assert reward.figures["failures/refused"] == 1
 
 
 @SERVER

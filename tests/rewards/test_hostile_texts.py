@@ -27,6 +27,7 @@ from wm_plugin.rewards.delimit import neutral, windows
 from wm_plugin.rewards.detect import judge_talk, self_praise
 from wm_plugin.rewards.rule_checks import _has_words
 from wm_plugin.rewards.rule_errors import error_kind
+from wm_plugin.rewards.rule_places import CutError, Work
 from wm_plugin.rewards.verdict import fields
 
 UNITS = [
@@ -100,7 +101,7 @@ PARSERS = {
     "error_kind": error_kind,
     "windows": lambda text: windows({"observed": text, "predicted": text + "a"}, 10),
     "numbers": rouge_module.numbers_of,
-    "word": lambda text: _has_words(text, [text[: len(text) // 2]]),
+    "word": lambda text: _has_words(text, [text[: len(text) // 2]], Work(CutError)),
     "exact": lambda text: ExactReward(json=True, ignore_whitespace=True)([text], [text + "a"]),
     "json": lambda text: JsonMatchReward()([text], [text + "a"]),
     "word_f1": lambda text: WordF1Reward()([text], [text + "a"]),
@@ -212,6 +213,10 @@ def test_a_rouge_of_400_000_words_ends():
         ("total ٣١ " + "word " * 40, "total 31 " + "word " * 40, (1, 1)),
         ("total １２.5 " + "word " * 40, "total 12.50 " + "word " * 40, (1, 1)),
         ("1e5 " + "word " * 40, "1e6 " + "word " * 40, (1, 0)),
+        ("total - 31.5 " + "word " * 40, "total 31.5 " + "word " * 40, (1, 0)),
+        ("total - 31.5 " + "word " * 40, "total -31.5 " + "word " * 40, (1, 1)),
+        ("- 5 lamps\n  - 6 " + "word " * 40, "5 lamps\n6 " + "word " * 40, (1, 1)),  # a list
+        ("3 - 5 " + "word " * 40, "3-5 " + "word " * 40, (1, 1)),
         ("inf " + "word " * 40, "nan " + "word " * 40, (1, 1)),  # these are words
     ],
 )
@@ -222,11 +227,13 @@ def test_exact_numbers(prediction, target, scores):
 
 WRONG_NUMBERS = (
     ".5 5|٫5 5|−5 5|-$5 $5|-€5 €5|--5 5|)-5 )5|USD-5 USD5|1e5 1e-5|1E5 1E6|10² 10³|10⁻² 10²|1½ 1|① ②|Ⅳ Ⅴ|0x1F 0x1E|1.20.3 1.2.3|"
-    "x-5 x5|a.-5 a.5|1--5 1-5|1.5.0 1.5|-.5 .5|½ ¼|1,000 1.000|٣٫١ ٣١"
+    "x-5 x5|a.-5 a.5|1--5 1-5|1.5.0 1.5|-.5 .5|½ ¼|1,000 1.000|٣٫١ ٣١|(5) 5|($1,000.50) $1,000.50|"
+    "v1.10 v1.1|V2.0 v2"
 )
 SAME_NUMBERS = (
     "-5 –5|-5 −5|－5 -5|31.50 31.5|1,000 1000|5. 5|.5 0.5|1e+5 1E5|0X1f 0x1F|٣٫١٠ 3.1|٣٬٠٠٠ 3000|3–5 3-5|$1,000.00 $1000|"
-    "2024-01-31 2024–01–31|1.2.3 1.2.3|...5 5|1.0 1"
+    "2024-01-31 2024–01–31|1.2.3 1.2.3|...5 5|1.0 1|f(5) f(5.0)|v2.0 V2.0|"
+    "(5) (5.0)|(1,2) (1,2)"
 )
 
 

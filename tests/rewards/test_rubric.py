@@ -118,6 +118,8 @@ def test_deterministic_content_is_matched_and_cannot_be_talked_up():
             r"domain is 'webb'; did you mean 'web'\?; guidance=\{'webb': 'FILE.md'\} adds your own",
         ),
         ({}, {"domain": ["termnal"]}, "domain is 'termnal'; did you mean 'terminal'"),
+        ({}, {"content_type": [["deterministic"]]}, "content_type is \\['deterministic'\\]"),
+        ({}, {"domain": [{"a": 1}]}, "domain is {'a': 1}"),
         ({}, {"content_type": ["determinstic"]}, "content_type is 'determinstic'; did you mean 'deterministic'"),
         ({"guidance": {"x": "./no.md"}}, {}, "no.md: No such file"),
     ],

@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.rewards.rule_checks import _has_words
 from wm_plugin.rewards.rule_errors import KINDS as ERRORS
 from wm_plugin.rewards.rule_errors import error_kind
-from wm_plugin.rewards.rules import KINDS, MalformedRuleError, RuleReward, read
+from wm_plugin.rewards.rule_places import SLOW, CutError, Work
+from wm_plugin.rewards.rules import KINDS, MalformedRuleError, RuleReward, _read, read
 
 pytest.importorskip("re2")
 pytest.importorskip("jsonpath")
@@ -371,13 +373,95 @@ def test_a_word_takes_bounded_time_wherever_it_is_repeated():
     assert time.thread_time() - start < 1.5
 
 
-def test_many_different_words_take_bounded_time(monkeypatch):
-    monkeypatch.setattr("wm_plugin.rewards.rule_checks.MAX_WORK", 100_000)
+def test_many_different_words_take_bounded_time():
     words = [f"{number:04}" for number in range(5000)]
-    assert holds({"state": {"pattern": "[0-9]+"}}, " ".join(words), history=[[" ".join(words)]])
+    text = " ".join(words)
+    assert _has_words(text, words, Work(CutError, SLOW * len(text)))
     words = [f"a-{number}" for number in range(100)]
-    assert holds({"state": {"pattern": r"\S+"}}, " ".join(words), history=[[" ".join(words)]])
-    assert not holds({"state": {"pattern": r"\S+"}}, "0a-0 " * 900 + " ".join(words), history=[[" ".join(words)]])
+    text = " ".join(words)
+    assert _has_words(text, words, Work(CutError, SLOW * len(text) + 100_000))
+    text = "0a-0 " * 900 + text
+    with pytest.raises(CutError):
+        _has_words(text, words, Work(CutError, SLOW * len(text) + 100_000))
+
+
+LONG = "a" * 1900 + "c" * 98_000
+MANY = json.dumps([{f"k{number}": number} for number in range(4000)])
+
+
+@pytest.mark.parametrize(
+    ("rule", "prediction", "target", "columns", "verdict"),
+    [
+        ({"same": {"pattern": "a.*b|a"}}, LONG, "a " * 1900, {}, False),
+        ({"not": {"range": {"pattern": "a.*b|a", "min": 1}}}, LONG, "x", {}, False),
+        ({"json": {"path": "$[?@.a == 1]", "count": 0}}, MANY, "x", {}, False),
+        ({"same": {"path": "$[?@.k1 == 1]"}}, MANY, MANY, {}, None),
+        ({"not": {"state": {"path": "$..zzz"}}}, "x", "x", {"history": [[MANY] * 20]}, None),
+        ({"same": True}, MANY, MANY, {}, True),
+        ({"not": {"error": True}}, MANY, MANY, {}, True),
+        ({"regex": "(?:a?){500}b"}, LONG, "x", {}, False),
+    ],
+)
+def test_the_rules_of_a_row_share_their_work(monkeypatch, rule, prediction, target, columns, verdict):
+    """Each rule is within the bounds alone; 100 of them would take 100 times as long."""
+    monkeypatch.setattr("wm_plugin.rewards.rule_places.MAX_WORK", 20_000_000)
+    start = time.thread_time()
+    reward = RuleReward(malformed="count")
+    assert reward.verdicts([prediction], [target], verifier=[[rule] * 100], **columns) == [verdict]
+    assert time.thread_time() - start < 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "rows"),
+    [
+        ({"json": {"path": "$[*]", "one_of": [*range(1, 4000), 0]}}, [0] * 9000),
+        ({"json": {"path": "$[*]", "equals": list(range(4000))}}, [0] * 9000),
+        ({"rows": {"rows": [{f"k{key}": 1 for key in range(4000)}], "measure": "recall"}}, [{}] * 9000),
+        ({"rows": {"rows": [{"a": 1}], "by": ["x"] * 4000}}, [{"a": 1}] * 9000),
+        ({"rows": {"rows": [{f"k{key}": 1 for key in range(4000)}], "by": ["k1"]}}, [{"k1": 1}] * 9000),
+    ],
+)
+def test_what_a_rule_lists_is_not_gone_through_for_each_row(rule, rows):
+    start = time.thread_time()
+    holds(rule, json.dumps(rows))
+    assert time.thread_time() - start < 1
+
+
+def test_values_that_are_one_of_some():
+    rule = json.dumps({"json": {"path": "$[*]", "one_of": [1, "a", [2.0, True], {"b": None}, {}]}})
+    for text, verdict in (
+        ('[1.0, "a", [2, true], {"b": null}, {}]', True),
+        ("[true]", False),
+        ('["a "]', False),
+        ("[[2, 1]]", False),
+        ("[[]]", False),
+        ("[]", False),
+        ('[{"b": 0}]', False),
+    ):
+        assert holds(rule, text) is verdict, text
+
+
+@pytest.mark.parametrize("number", ["1e400", "1E999", "-1e400"])
+def test_a_number_in_a_path_that_no_float_holds_is_malformed(number):
+    with pytest.raises(MalformedRuleError, match="no JSON path"):
+        read({"json": {"path": f"$[?@.a == {number}]"}})
+
+
+def test_a_verifier_of_a_table_may_be_an_array():
+    numpy = pytest.importorskip("numpy")
+    arrays = [numpy.array([{"regex": "a"}, {"regex": "b"}]), {"items": numpy.array(["a b"])}, numpy.array([])]
+    assert RuleReward().verdicts(["a b", "a b", "a"], ["x"] * 3, verifier=arrays) == [True, True, None]
+
+
+def test_large_verifiers_are_not_kept():
+    _read.cache_clear()
+    for number in range(5):
+        assert read({"equals": [number] * 10_000})
+        assert read({"equals": [number]})
+    assert _read.cache_info().currsize == 5
+    for pattern in (r"\pL{300}", r"(?i)\pL{200}"):  # automata of many megabytes
+        with pytest.raises(MalformedRuleError, match="too large"):
+            read({"regex": pattern})
 
 
 @pytest.mark.parametrize(

@@ -247,6 +247,12 @@ def test_escapes_that_hide_a_key(monkeypatch) -> None:
         assert client.post("/chat/completions", [{}], dict) == [{"a": "[key]"}]
 
 
+def test_escapes_of_any_number_of_digits_are_no_error() -> None:
+    secrets.hold(KEY)
+    long = f"busy &#{'9' * 5000};"
+    assert server_module._line(long) == long[:200]
+
+
 @settings(max_examples=examples(100), deadline=None)
 @given(st.recursive(st.text('sk-9é\\"', max_size=8), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_a_key_is_removed_and_nothing_else(value: Any) -> None:

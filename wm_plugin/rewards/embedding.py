@@ -27,7 +27,16 @@ from wm_plugin.runtime.server import MAX_REPLY, Failure, Server
 
 _ROWS = 1024  # compared at once, to bound the memory of a large call
 _LONGEST_WORD, _CONTEXT = 40, 16  # characters
-_ABOUT_THE_TEXT = ("status 400", "status 413", "status 422")  # the rest is about the key, the address or the model
+_ABOUT_THE_TEXT = (
+    "status 400",
+    "status 413",
+    "status 422",
+)  # other refusals are about the key, the address or the model
+_PERHAPS_THE_TEXT = (
+    "server error",
+    "malformed",
+    "too large",
+)  # a model that gives NaN, or a text that is too long for it
 _MAX_EMBEDDING = 1 << 18  # bytes of an embedding as JSON: 10,000 dimensions
 
 
@@ -57,7 +66,8 @@ class EmbeddingReward(TextReward):
 
     Attributes:
         figures: also, over predictions, `cosine`, the mean; `beyond_window`, the share that is compared in parts; and
-            of a server `failures/refused`, the share with a text that it refuses (too long for it, say), which gets cosine 0.
+            of a server `failures/refused`, the share with a text that it refuses or fails on by itself (too long for it, say),
+            which gets cosine 0.
 
     Raises:
         UserError: a setting is invalid, or there is no such model; from a call: the server gave no embeddings, after retries.
@@ -247,12 +257,14 @@ class _Remote:
             raise UserError(f"server: {error}") from None
         self.batch_size = batch_size
         self.dimensions = 0  # of the first embedding; all others must have as many
-        self._refusal = Failure("refused", "")
+        self._failure = Failure("refused", "")  # the last one
+        self._taken = ""  # a text that the server gave an embedding of
 
     def __call__(self, texts: list[str]) -> list[Tensor | None]:
-        """Their embeddings: (dimensions,) each, float32; None for a text that the server refuses.
+        """Their embeddings: (dimensions,) each, float32; None for a text that the server refuses, or fails on.
 
-        A request is refused whole, though one text of it may be too long for the server: its texts are asked for one by one.
+        A request fails whole, though one text of it may be too long for the server: its texts are asked for one by one. Where
+        none of them is taken, a text that was taken before tells whether it is the texts or the server.
         """
         batches = [texts[start : start + self.batch_size] for start in range(0, len(texts), self.batch_size)]
         answers = self._ask(batches)
@@ -264,20 +276,22 @@ class _Remote:
                 vectors += [None if single is None else single[0] for single in (next(singles) for _ in batch)]
             else:
                 vectors += list(answer)
-        if not self.dimensions:  # not one text was ever taken: it is not the texts
-            raise self._error(self._refusal)
+        taken = next((text for text, one in zip(texts, vectors, strict=True) if one is not None), "")
+        if not taken and (not self._taken or self._ask([[self._taken]]) == [None]):
+            raise self._error(self._failure)
+        self._taken = taken or self._taken
         return vectors
 
     def _ask(self, batches: list[list[str]]) -> list[Tensor | None]:
-        """The embeddings of each batch; None where what it holds is refused."""
+        """The embeddings of each batch; None where the server fails, perhaps on what it holds."""
         answers: list[Tensor | None] = []
         for size, group in groupby(batches, len):  # only the last batch may be smaller
             bodies = [self._body(batch) for batch in group]
             for answer in self.server.post("/embeddings", bodies, partial(self._read, size)):
                 if not isinstance(answer, Failure):
                     answers.append(answer)
-                elif answer.kind == "refused" and answer.message.startswith(_ABOUT_THE_TEXT):
-                    self._refusal = answer
+                elif answer.kind in _PERHAPS_THE_TEXT or answer.message.startswith(_ABOUT_THE_TEXT):
+                    self._failure = answer
                     answers.append(None)
                 else:
                     raise self._error(answer)

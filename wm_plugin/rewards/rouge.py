@@ -19,8 +19,9 @@ from wm_plugin.rewards.base import TextReward
 Variant = Literal["rougeL", "rouge1", "rouge2"]
 Numbers = Literal["tokens", "exact"]
 _NUMBER = re.compile(
-    r"((?:(?<![\d-])|(?<=\d-))-++)?[$€£¥₹₩₽₺₪₫฿]?(?:"  # between digits the first hyphen is no sign: 2024-01-31, 3-5
-    r"(0x[0-9a-f]+)"
+    # between digits the first hyphen is no sign: 2024-01-31, 3-5, 3 - 5; nor is that of a list; in brackets a number is owed
+    r"((?:(?<![\d-])|(?<=\d-))-++|(?<=[^\s\d-][^\S\n])-[^\S\n]|(?<!\w)\((?=[^()\s]{1,40}\)))?[$€£¥₹₩₽₺₪₫฿]?(?:"
+    r"(0x[0-9a-f]+|(?<=\bv)\d++\.\d++(?!\.\d))"  # also a version of two parts, whose last zero counts
     r"|((?:\d+(?:,\d{3}(?!\d))*|(?<![.\d])(?=\.\d))(?:\.\d+)*)(e[+-]?\d++(?!\w))?)"
     r"|([²³¹¼-¾⁰-⁻₀-₋⅐-↉①-⒛⓪-⓿❶-➓㆒-㆕㈠-㈩㉈-㉏㉑-㉟㊀-㊉㊱-㊿]+)",  # powers, fractions, in circles: no digits for `int`
     re.IGNORECASE,
@@ -46,7 +47,8 @@ class RougeReward(TextReward):
             up: 0.5 becomes 0.6. They are decided on the exact fraction, not on a float.
         numbers: "exact" gives 0 to a prediction whose numbers are not those of the observation, in their order: a wrong amount in
             a long result changes one token of many, which rounding hides. "tokens", the original, gives them no part of their
-            own. 31.5 is 31.50, 1,000 is 1000, and digits of another script are those that they stand for.
+            own. 31.5 is 31.50, 1,000 is 1000, and digits of another script are those that they stand for; (31.5) and - 31.5 are
+            other numbers, and so is v1.10 than v1.1. What else stands around a number has no part in it.
         tag: see `TaggedReward`.
     """
 
@@ -118,7 +120,12 @@ def _plain_number(sign: str, in_hex: str, number: str, exponent: str, other: str
     number = number.replace(",", "")
     if number.count(".") == 1:  # with more of them it is a version or an address
         number = ("0" if number.startswith(".") else "") + _with_our_digits(number).rstrip("0").removesuffix(".")
-    return sign + in_hex.lower() + _with_our_digits(number + exponent.lower().replace("+", "")) + other
+    return (
+        sign.strip()
+        + _with_our_digits(in_hex.lower())
+        + _with_our_digits(number + exponent.lower().replace("+", ""))
+        + other
+    )
 
 
 def _with_our_digits(number: str) -> str:

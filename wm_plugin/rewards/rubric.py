@@ -74,8 +74,8 @@ class RubricReward(JudgedReward):
 
     def _without_judge(self, row: Row, notes: Notes) -> float | None:
         kind = row.columns.get("content_type") or "mixed"
-        if kind not in _CONTENT:
-            raise UserError(f"content_type is {kind!r}{nearest(str(kind), _CONTENT)}")
+        if not isinstance(kind, str) or kind not in _CONTENT:
+            raise UserError(f"content_type is {kind!r:.60}{nearest(str(kind), _CONTENT)}")
         notes["deterministic"].append(kind == "deterministic")
         if kind != "deterministic":
             return None
@@ -89,10 +89,10 @@ class RubricReward(JudgedReward):
         prompt = self.prompt.replace(_MATCHING, prompts.matching(domain))
         return "\n\n".join(filter(None, (prompt, self._guide(domain), content)))
 
-    def _guide(self, domain: str) -> str:
-        if domain not in self.guidance:
+    def _guide(self, domain: Any) -> str:
+        if not isinstance(domain, str) or domain not in self.guidance:
             hint = nearest(str(domain), self.guidance)
-            raise UserError(f"domain is {domain!r}{hint}; guidance={{{domain!r}: 'FILE.md'}} adds your own")
+            raise UserError(f"domain is {domain!r:.60}{hint}; guidance={{{domain!r:.60}: 'FILE.md'}} adds your own")
         return self.guidance[domain]
 
     def _texts(self, row: Row) -> dict[str, str]:

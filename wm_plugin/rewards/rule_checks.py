@@ -12,16 +12,15 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
 from wm_plugin.errors import nearest
-from wm_plugin.rewards.json_match import NO_JSON, parse
+from wm_plugin.rewards.json_match import NO_JSON
 from wm_plugin.rewards.rule_errors import KINDS as ERRORS
-from wm_plugin.rewards.rule_errors import error_kind
-from wm_plugin.rewards.rule_places import MAX_WORK, Case, NotApplicableError, Place, Strict, readable, regex, same
+from wm_plugin.rewards.rule_places import SLOW, Case, NotApplicableError, Place, Strict, Work, exact, regex, searched
 from wm_plugin.untrusted import number
 
 _UNSET = object()
@@ -68,7 +67,8 @@ class Regex(Check):
         return self
 
     def holds(self, case: Case) -> bool:
-        compiled, text = regex(self.pattern, self.ignore_case), readable(case.prediction)
+        compiled = regex(self.pattern, self.ignore_case)
+        text = searched(compiled, case.prediction, case.predicting)
         return bool(compiled.fullmatch(text.strip()) if self.full else compiled.search(text))
 
 
@@ -82,7 +82,8 @@ class Equals(Check):
 
     def holds(self, case: Case) -> bool:
         if not isinstance(self.value, str):
-            return same(case.value, self.value)
+            return case.exact == exact(self.value)
+        case.predicting.take(_LOOK + len(case.prediction))
         return self._normal(case.prediction) == self._normal(self.value)
 
     def _normal(self, text: str) -> str:
@@ -111,17 +112,24 @@ class Json(Check):
     def holds(self, case: Case) -> bool:
         if case.value is NO_JSON:
             return False
-        values = Place(path=self.path).find(case.prediction, case.value)
+        values = Place(path=self.path).find(case)
         if self.count is not None and len(values) != self.count:
             return False
-        return (bool(values) or self.count == 0) and all(self._fits(value) for value in values)
+        return (bool(values) or self.count == 0) and self._fit(values, case.predicting)
 
-    def _fits(self, value: Any) -> bool:
-        return (
-            (self.equals is _UNSET or same(value, self.equals))
-            and (self.one_of is None or any(same(value, allowed) for allowed in self.one_of))
-            and (self.type is None or _TYPES[self.type](value))
-            and (self.pattern is None or (isinstance(value, str) and bool(regex(self.pattern).search(readable(value)))))
+    def _fit(self, values: Sequence[Any], work: Work) -> bool:
+        if self.type is not None and not all(map(_TYPES[self.type], values)):
+            return False
+        if self.pattern is not None:
+            compiled = regex(self.pattern)
+            texts = (isinstance(value, str) and searched(compiled, value, work) for value in values)
+            if not all(text is not False and compiled.search(text) for text in texts):
+                return False
+        if self.equals is _UNSET and self.one_of is None:
+            return True
+        keys = set(map(work.exact, values))
+        return (self.equals is _UNSET or keys <= {exact(self.equals)}) and (
+            self.one_of is None or keys <= set(map(exact, self.one_of))
         )
 
 
@@ -138,10 +146,9 @@ class Error(Check):
         return self
 
     def holds(self, case: Case) -> bool:
-        kind = error_kind(case.prediction)
         if isinstance(self.kind, bool):
-            return (kind is not None) == self.kind
-        return kind == (error_kind(case.target) if self.kind == "target" else self.kind)
+            return (case.error is not None) == self.kind
+        return case.error == (case.real_error if self.kind == "target" else self.kind)
 
 
 class Range(Place, Check):
@@ -160,7 +167,7 @@ class Range(Place, Check):
         return self
 
     def holds(self, case: Case) -> bool:
-        numbers = [_number(value) for value in self.find(case.prediction, case.value)]
+        numbers = [_number(value) for value in self.find(case)]
         return bool(numbers) and all(value is not None and self.min <= value <= self.max for value in numbers)
 
 
@@ -186,13 +193,13 @@ class _Overlap(Place, Check):
             return False
         return self._overlaps(self._predicted(case), self._expected())
 
-    def _predicted(self, case: Case) -> list[str]:
+    def _predicted(self, case: Case) -> list[Hashable]:
         raise NotImplementedError
 
-    def _expected(self) -> list[str]:
+    def _expected(self) -> list[Hashable]:
         raise NotImplementedError
 
-    def _overlaps(self, predicted: Sequence[str], expected: Sequence[str]) -> bool:
+    def _overlaps(self, predicted: Sequence[Hashable], expected: Sequence[Hashable]) -> bool:
         both = (Counter(predicted) & Counter(expected)).total()
         total = len(expected) if self.measure == "recall" else (len(predicted) + len(expected)) / 2
         return both >= self.least * total  # no division: two empty collections are equal
@@ -204,13 +211,14 @@ class Items(_Overlap):
     main = "values"
     values: list[Any]
 
-    def _predicted(self, case: Case) -> list[str]:
-        lines = [line.strip() for line in case.prediction.splitlines() if line.strip()]
-        items = lines if self.path is None and self.pattern is None else self.find(case.prediction, case.value)
-        return [_key(item) for item in items]
+    def _predicted(self, case: Case) -> list[Hashable]:
+        if self.path is not None or self.pattern is not None:
+            return [case.predicting.exact(_stripped(value)) for value in self.find(case)]
+        case.predicting.take(SLOW * len(case.prediction))
+        return [exact(line.strip()) for line in case.prediction.splitlines() if line.strip()]
 
-    def _expected(self) -> list[str]:
-        return [_key(value) for value in self.values]
+    def _expected(self) -> list[Hashable]:
+        return [exact(_stripped(value)) for value in self.values]
 
 
 class Rows(_Overlap):
@@ -224,18 +232,23 @@ class Rows(_Overlap):
     rows: list[dict[str, Any]]
     by: list[str] | None = None
 
-    def _predicted(self, case: Case) -> list[str]:
-        return self._parts([value for value in self.find(case.prediction, case.value) if isinstance(value, dict)])
+    def _predicted(self, case: Case) -> list[Hashable]:
+        return self._parts([value for value in self.find(case) if isinstance(value, dict)], case.predicting.exact)
 
-    def _expected(self) -> list[str]:
-        return self._parts(self.rows)
+    def _expected(self) -> list[Hashable]:
+        return self._parts(self.rows, exact)
 
-    def _parts(self, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-        keys = list(dict.fromkeys(key for row in self.rows for key in row))
-        cut = [{key: row[key] for key in keys if key in row} for row in rows]
-        if self.by is None:
-            return [_key(row) for row in cut]
-        return [_key([[row.get(name) for name in self.by], key, value]) for row in cut for key, value in row.items()]
+    def _parts(self, rows: Sequence[Mapping[str, Any]], exact: Callable[[Any], str]) -> list[Hashable]:
+        keys, by = {key for row in self.rows for key in row}, set(self.by or ())
+        parts: list[Hashable] = []
+        for row in rows:
+            cut = {key: value for key, value in row.items() if key in keys}
+            if self.by is None:
+                parts.append(exact(cut))
+                continue
+            identity = exact({key: value for key, value in cut.items() if key in by and value is not None})
+            parts += ((identity, key, exact(value)) for key, value in cut.items())
+        return parts
 
 
 class Same(Place, Check):
@@ -245,13 +258,12 @@ class Same(Place, Check):
     """
 
     def holds(self, case: Case) -> bool:
-        real = parse(case.target)
-        if self.path is None and self.pattern is None and real is not NO_JSON:
-            return same(case.value, real)
-        expected = self.find_real(case.target, real)
+        if self.path is None and self.pattern is None and case.real is not NO_JSON:
+            return case.exact == case.real_exact
+        expected = self.find_in(case.target, case.real, case.observing)
         if not expected:
             raise NotApplicableError(f"same: the observation has nothing at {self.path or self.pattern!r}")
-        return same(self.find(case.prediction, case.value), expected)
+        return self.is_same(case, expected)
 
 
 class State(Place, Check):
@@ -270,17 +282,18 @@ class State(Place, Check):
         return self
 
     def holds(self, case: Case) -> bool:
-        values = self._earlier(case.history)
+        values = self._earlier(case)
         if self.then == "unchanged":
-            return same(self.find(case.prediction, case.value), values)
-        words = (value if isinstance(value, str) else json.dumps(value) for value in values)
-        return _has_words(case.prediction, dict.fromkeys(words))
+            return self.is_same(case, values)
+        words = (value if isinstance(value, str) else case.observing.took(json.dumps(value)) for value in values)
+        return _has_words(case.prediction, dict.fromkeys(words), case.predicting)
 
-    def _earlier(self, history: Sequence[str]) -> list[Any]:
+    def _earlier(self, case: Case) -> list[Any]:
+        turns = list(zip(case.history, case.earlier, strict=True))
         if self.turn is not None:
-            history = history[self.turn :][:1] if -len(history) <= self.turn < len(history) else []
-        for text in reversed(history):
-            if values := self.find_real(text, parse(text)):
+            turns = turns[self.turn :][:1] if -len(turns) <= self.turn < len(turns) else []
+        for text, value in reversed(turns):
+            if values := self.find_in(text, value, case.observing):
                 return values
         raise NotApplicableError(f"state: no earlier observation has anything at {self.path or self.pattern!r}")
 
@@ -299,19 +312,8 @@ class Code(Check):
         return bool(verdict.passed)
 
 
-def _key(value: Any) -> str:
-    """A text that is equal for equal JSON values: 1 equals 1.0, but not true."""
-    if isinstance(value, str):
-        return json.dumps(value.strip())
-    return json.dumps(_whole(value), sort_keys=True)
-
-
-def _whole(value: Any) -> Any:
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, dict):
-        return {key: _whole(item) for key, item in value.items()}
-    return [_whole(item) for item in value] if isinstance(value, list) else value
+def _stripped(value: Any) -> Any:
+    return value.strip() if isinstance(value, str) else value
 
 
 def _number(value: Any) -> float | None:
@@ -326,17 +328,22 @@ def _number(value: Any) -> float | None:
     return number(value)
 
 
-def _has_words(text: str, words: Iterable[str]) -> bool:
-    """Whether a text contains each word as a whole: 12 is not in 123. False if that takes more than `MAX_WORK`."""
-    runs, work = set(_RUN.findall(text)), 0
+def _has_words(text: str, words: Iterable[str], work: Work) -> bool:
+    """Whether a text contains each word as a whole: 12 is not in 123.
+
+    Raises:
+        CutError: that takes too much work.
+    """
+    work.take(SLOW * len(text))
+    runs = set(_RUN.findall(text))
     for word in words:
         place, joined = -1, word not in runs
         while joined:
             start = place + 1
             place = text.find(word, start)
             end = place + len(word)
-            work += (end if place >= 0 else len(text)) - start + _LOOK
-            if place < 0 or work > MAX_WORK:
+            work.take((end if place >= 0 else len(text)) - start + _LOOK)
+            if place < 0:
                 return False
             before, after = text[place - 1 : place] if place else "", text[end : end + 1]
             joined = (before.isalnum() and word[:1].isalnum()) or (after.isalnum() and word[-1:].isalnum())

@@ -2,9 +2,11 @@
 
 Rules come from datasets and texts from models; neither is trusted, so every look-up takes bounded time. Patterns run in RE2,
 which is linear in the text and has no look-around and no back-references. Paths are RFC 9535's JSONPath without the parts that
-multiply the work: one selector per bracket, one `..`, only comparisons in filters, no functions.
+multiply the work: one selector per bracket, one `..`, only comparisons in filters, no functions. All rules of a row share one
+`Work` with its prediction, and one with its observations.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -14,13 +16,18 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from wm_plugin.errors import MissingExtraError
-from wm_plugin.rewards.json_match import NO_JSON, compare, parse
+from wm_plugin.rewards.json_match import NO_JSON, parse
 from wm_plugin.rewards.rule_code import Sandbox
+from wm_plugin.rewards.rule_errors import error_kind
 
 _MAX_LENGTH = 1000  # characters of a path or a pattern
 _MAX_VALUES = 10_000  # values or matches of a text
-MAX_WORK = 200_000_000  # characters: each match may look at all that follows it, for half a second in all
-_MEMORY = 8 << 20  # bytes of a pattern's automaton; RE2's default
+MAX_WORK = (
+    200_000_000  # characters that patterns look at, half a second in all: each match may look at all that follows it
+)
+SLOW = 50  # times as long takes a character of JSON in Python
+_MEMORY = 2 << 20  # bytes of a pattern's automaton
+_STATES = 10  # of a pattern's program, which a text may keep busy at once, take as long as a character
 
 
 class NotApplicableError(ValueError):
@@ -36,6 +43,31 @@ class CutError(ValueError):
 
 
 @dataclass
+class Work:
+    """What the rules of a row may still do with its prediction, or with its observations; `error` is raised past it.
+
+    Neither takes from the other: what a policy writes never makes an observation too much.
+    """
+
+    error: type[CutError | TooMuchError]
+    left: int = field(default_factory=lambda: MAX_WORK)
+
+    def take(self, characters: int) -> None:
+        self.left -= characters
+        if self.left < 0:
+            raise self.error
+
+    def exact(self, value: Any) -> str:
+        """`exact` of a part of the text."""
+        return self.took(exact(value))
+
+    def took(self, text: str) -> str:
+        """A text that was written in Python: its work is known afterwards, and no longer than the text that it is from."""
+        self.take(SLOW * len(text))
+        return text
+
+
+@dataclass
 class Case:
     """One row, as rules see it: `prediction`, `target` (the real observation) and the row's `columns`."""
 
@@ -46,9 +78,44 @@ class Case:
     failures: list[str] = field(default_factory=list)  # of verifiers in Python
 
     @cached_property
+    def predicting(self) -> Work:
+        """The work with the prediction."""
+        return Work(CutError)
+
+    @cached_property
+    def observing(self) -> Work:
+        """The work with the real observation and earlier ones."""
+        return Work(TooMuchError)
+
+    @cached_property
     def value(self) -> Any:
         """The prediction's JSON value, or NO_JSON."""
         return parse(self.prediction)
+
+    @cached_property
+    def exact(self) -> str | None:
+        """A text that is equal for equal values of predictions, None without one."""
+        return None if self.value is NO_JSON else self.predicting.exact(self.value)
+
+    @cached_property
+    def error(self) -> str | None:
+        """The kind of error that the prediction reports."""
+        return error_kind(self.prediction)
+
+    @cached_property
+    def real(self) -> Any:
+        """The observation's JSON value, or NO_JSON."""
+        return parse(self.target)
+
+    @cached_property
+    def real_exact(self) -> str:
+        """A text that is equal for equal values of observations."""
+        return self.observing.exact(self.real)
+
+    @cached_property
+    def real_error(self) -> str | None:
+        """The kind of error that the observation reports."""
+        return error_kind(self.target)
 
     @cached_property
     def history(self) -> list[str]:
@@ -61,6 +128,11 @@ class Case:
                 "state needs the column 'history': the texts of earlier observations, oldest first"
             )
         return list(texts)
+
+    @cached_property
+    def earlier(self) -> list[Any]:
+        """The JSON values of the column `history`, NO_JSON for what is none."""
+        return [parse(text) for text in self.history]
 
 
 class Strict(BaseModel):
@@ -89,32 +161,33 @@ class Place(Strict):
             regex(self.pattern)
         return self
 
-    def find(self, text: str, value: Any) -> list[Any]:
-        """The values at this place of a text whose JSON value is `value`; an empty list if there are none.
+    def find(self, case: Case) -> list[Any]:
+        """The values at this place of the prediction; an empty list if there are none.
 
         Raises:
             CutError: they are too many, or nested too deeply.
         """
-        if self.path is not None:
-            return at_path(self.path, value)
-        if self.pattern is not None:
-            return captures(self.pattern, text)
-        return [text.strip()]
+        return self.find_in(case.prediction, case.value, case.predicting)
 
-    def find_real(self, text: str, value: Any) -> list[Any]:
-        """The values at this place of an observation.
+    def is_same(self, case: Case, expected: Sequence[Any]) -> bool:
+        """Whether the values at this place of the prediction are those of an observation."""
+        return list(map(case.predicting.exact, self.find(case))) == list(map(case.observing.exact, expected))
+
+    def find_in(self, text: str, value: Any, work: Work) -> list[Any]:
+        """The values at this place of a text whose JSON value is `value`.
 
         Raises:
-            TooMuchError: they are too many, or nested too deeply.
+            CutError, TooMuchError: they are too many, or nested too deeply.
         """
-        try:
-            return self.find(text, value)
-        except CutError:
-            raise TooMuchError from None
+        if self.path is not None:
+            return at_path(self.path, value, len(text), work)
+        if self.pattern is not None:
+            return captures(self.pattern, text, work)
+        return [text.strip()]
 
 
-def at_path(path: str, value: Any) -> list[Any]:
-    """The values at a path, in order."""
+def at_path(path: str, value: Any, size: int, work: Work) -> list[Any]:
+    """The values at a path, in order, of a value that is written in `size` characters."""
     from jsonpath import JSONPathError
 
     if value is NO_JSON:
@@ -123,41 +196,53 @@ def at_path(path: str, value: Any) -> list[Any]:
         return [value]
     if not isinstance(value, dict | list):
         return []
+    compiled = json_path(path)
+    if not compiled.singular_query():  # such a path looks at one value a level, others at any part
+        work.take(SLOW * size * (1 + path.count("@")))
     try:
-        values = [match.obj for match in islice(json_path(path).finditer(value), _MAX_VALUES + 1)]
-    except (JSONPathError, RecursionError):  # nested too deeply for the library
-        raise CutError from None
+        values = [match.obj for match in islice(compiled.finditer(value), _MAX_VALUES + 1)]
+    except (JSONPathError, ArithmeticError, RecursionError):  # nested too deeply for the library
+        raise work.error from None
     if len(values) > _MAX_VALUES:
-        raise CutError
+        raise work.error
     return values
 
 
-def captures(pattern: str, text: str, *, ignore_case: bool = False) -> list[str]:
+def captures(pattern: str, text: str, work: Work) -> list[str]:
     """The first group of each match, or the whole match if the pattern has no group; without groups that did not take part."""
-    compiled = regex(pattern, ignore_case)
+    compiled = regex(pattern)
     group = 1 if compiled.groups else 0
-    text, work = readable(text), 0
+    text = searched(compiled, text, work)
     values: list[str] = []
     for number, match in enumerate(compiled.finditer(text)):
-        if number == _MAX_VALUES or work > MAX_WORK:
-            raise CutError
+        if number == _MAX_VALUES:
+            raise work.error
         if match.group(group) is not None:
             values.append(match.group(group))
-        work += len(text) - match.start()
+        work.take(len(text) - match.start())
     return values
 
 
-def readable(text: str) -> str:
-    """The text with lone surrogates replaced, which RE2 does not accept."""
+def searched(compiled: Any, text: str, work: Work) -> str:
+    """The text that a pattern is searched in: lone surrogates are replaced, which RE2 does not accept."""
+    work.take(len(text) * (1 + compiled.programsize // _STATES))
     return text.encode(errors="replace").decode()
 
 
-def same(a: Any, b: Any) -> bool:
-    """Whether two JSON values are equal: 1 equals 1.0, but not true."""
-    return NO_JSON not in (a, b) and compare(a, b).is_same
+def exact(value: Any) -> str:
+    """A text that is equal for equal JSON values: 1 equals 1.0, but not true."""
+    return json.dumps(_whole(value), sort_keys=True)
 
 
-@lru_cache(4096)
+def _whole(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _whole(item) for key, item in value.items()}
+    return [_whole(item) for item in value] if isinstance(value, list) else value
+
+
+@lru_cache(128)  # of up to `_MEMORY` each
 def regex(pattern: str, ignore_case: bool = False) -> Any:
     """A compiled pattern.
 
@@ -182,7 +267,7 @@ def regex(pattern: str, ignore_case: bool = False) -> Any:
         ) from None
 
 
-@lru_cache(4096)
+@lru_cache(256)
 def json_path(path: str) -> Any:
     """A compiled path.
 
@@ -198,7 +283,7 @@ def json_path(path: str) -> Any:
         raise ValueError(f"a path of {len(path)} characters; {_MAX_LENGTH} are the most")
     try:
         compiled = JSONPathEnvironment(strict=True).compile(path)
-    except (JSONPathError, RecursionError) as error:
+    except (JSONPathError, ArithmeticError, RecursionError) as error:  # ArithmeticError: a number such as 1e400
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(f"{path!r} is no JSON path: {reason}") from None
     if problem := _too_costly(compiled):

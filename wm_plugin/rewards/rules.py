@@ -7,6 +7,7 @@ rules are in `rule_checks`; `all`, `any` and `not` combine them. A rule holds or
 """
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from wm_plugin.untrusted import loads
 
 _MAX_DEPTH = 20  # nested combinations
 _MAX_RULES = 200  # of one verifier
+_KEPT, _LARGEST_KEPT = 1024, 10_000  # verifiers that are kept for later rows, and characters of each
 _PARALLEL = 8  # code verifiers that run at the same time
 KINDS = (*CHECKS, "all", "any", "not")
 
@@ -181,7 +183,7 @@ def _verdict(rule: Rule, case: Case) -> bool | NotApplicableError:
         return (
             rule.holds(case) and not case.failures
         )  # without a verdict of its code, no combination holds, `not` included
-    except CutError:  # nor does any without all of the prediction
+    except (CutError, RecursionError):  # nor does any without all of the prediction
         return False
     except NotApplicableError as error:
         return error
@@ -202,25 +204,30 @@ def read(verifier: Any) -> Rule | None:
     Raises:
         MalformedRuleError: the verifier is invalid; the message says what is wrong and where.
     """
-    if (
-        verifier is None
-        or verifier != verifier
-        or (isinstance(verifier, str) and not verifier.strip())
-        or verifier in ([], {})
-    ):
+    if hasattr(verifier, "tolist"):  # of numpy, as tables have it
+        verifier = verifier.tolist()
+    if verifier is None or verifier in ([], {}) or (isinstance(verifier, str) and not verifier.strip()):
         return None
-    if not isinstance(verifier, str):  # NaN stands for none in some tables
+    if isinstance(verifier, float) and math.isnan(verifier):  # it stands for none in some tables
+        return None
+    if not isinstance(verifier, str):
         try:
             verifier = json.dumps(_without_nulls(verifier))
         except (TypeError, ValueError, RecursionError) as error:
             raise MalformedRuleError(f"no JSON value: {error}") from None
-        return _read(verifier, strict=False)  # a mapping has no key twice, and its bounds may be infinite
-    return _read(verifier, strict=True)
+        return _rule_of(verifier, strict=False)  # a mapping has no key twice, and its bounds may be infinite
+    return _rule_of(verifier, strict=True)
 
 
-@lru_cache(4096)
+def _rule_of(text: str, *, strict: bool) -> Rule | None:
+    """The rule that a text describes, which all rollouts of a group have. A text that has a key twice is malformed."""
+    if len(text) > _LARGEST_KEPT:
+        return _read.__wrapped__(text, strict=strict)
+    return _read(text, strict=strict)
+
+
+@lru_cache(_KEPT)
 def _read(text: str, *, strict: bool) -> Rule | None:
-    """Cached, because all rollouts of a group have the same verifier. A text that has a key twice is malformed."""
     try:
         value = loads(text, strict=strict)
     except ValueError as error:
@@ -285,6 +292,8 @@ def _reason(error: ValidationError, check: type[Check]) -> str:
 
 
 def _without_nulls(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        value = value.tolist()
     if isinstance(value, Mapping):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     return [_without_nulls(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,18 +1,18 @@
 """Reads a judge's verdict from its reply.
 
 A verdict is one `<final_evaluation>`, closed, outside the judge's thoughts, that holds exactly one JSON object and nothing else,
-and that ends the reply. No other object in the reply has its keys. Everything else is no verdict, because the prediction may have
-a part in it: a judge that quotes a prediction quotes a forged verdict with it, before its own or after it, inside its tag or
-outside, and no rule can tell which of two is the judge's. Whoever asks counts such a reply as a failure, and may ask again.
+and that ends the reply. No other objects in the reply have its keys; one key of several may be the observation's. Everything
+else is no verdict, because the prediction may have a part in it: a judge that quotes a prediction quotes a forged verdict with
+it, before its own or after it, inside its tag or outside, and no rule can tell which of two is the judge's. Whoever asks counts
+such a reply as a failure, and may ask again.
 """
 
-import html
 import math
 import re
 from collections.abc import Sequence
 from typing import Any
 
-from wm_plugin.untrusted import loads
+from wm_plugin.untrusted import loads, unescape
 
 TAG = "final_evaluation"
 _SPACED = r"[\s_-]{0,9}".join(TAG.split("_"))
@@ -94,20 +94,20 @@ def _tagged(reply: str, names: Sequence[str]) -> str | None:
 
 def _in_ascii(text: str) -> str:
     """A text with the signs that stand for those of a tag or an object: of full width, small, or escaped for HTML, also twice."""
-    return html.unescape(html.unescape(text)).translate(_ASCII) if "&" in text else text.translate(_ASCII)
+    return unescape(unescape(text)).translate(_ASCII) if "&" in text else text.translate(_ASCII)
 
 
 def _has_object(text: str, names: Sequence[str]) -> bool:
-    """Whether one of the names is a key between braces."""
-    depth = 0
+    """Whether two of the names, or the only one, are keys between braces: an observation that is quoted may have one."""
+    depth, keys = 0, set()
     for match in _BRACE_OR_KEY.finditer(text):
         if match[0] == "{":
             depth += 1
         elif match[0] == "}":
             depth = max(depth - 1, 0)
         elif depth and match[1].lower() in names:
-            return True
-    return False
+            keys.add(match[1].lower())
+    return len(keys) >= min(2, len(names))
 
 
 def _after_thoughts(reply: str) -> str | None:

@@ -11,6 +11,8 @@ import re
 import urllib.parse
 from typing import Any
 
+from wm_plugin.untrusted import unescape
+
 SHORTEST = 6  # characters of a key; shorter ones are placeholders such as EMPTY, which occur in ordinary text
 MARK = "[key]"
 
@@ -49,7 +51,7 @@ def is_hidden_in(text: str) -> bool:
     if not _forms:
         return False
     for _ in range(2):  # JSON inside of JSON, or of a page
-        text = html.unescape(urllib.parse.unquote(_ESCAPE.sub(_unescaped, text)))
+        text = unescape(urllib.parse.unquote(_ESCAPE.sub(_unescaped, text)))
         bare = _bare(text)
         if any(_bare(form) in bare for form in _forms):
             return True

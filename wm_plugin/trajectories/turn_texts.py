@@ -5,6 +5,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic import ValidationError
+
 from wm_plugin.objectives.information import category
 from wm_plugin.tokens.message import Waiting
 from wm_plugin.trajectories.errors import RowError
@@ -29,11 +31,11 @@ def categories(message: Mapping[str, Any], results: Sequence[Mapping[str, Any]])
     """The category of each tool message in `results`, which follow the assistant's `message` (OpenAI's form, as hosts keep it).
 
     The k-th result of a tool answers the k-th call of that tool; without names, the k-th call. If the calls are malformed, for
-    example without a name, all categories are "other".
+    example without a name, or nested too deeply, all categories are "other".
     """
     try:
         action = action_of(message)
-    except RowError:
+    except (RowError, ValidationError):
         return ["other"] * len(results)
     waiting = Waiting(call.name for call in action.calls)
     names = []

@@ -31,16 +31,17 @@ from wm_plugin.tokens.spans import (
     read_spans,
     zero_runs,
 )
+from wm_plugin.trajectories.json_values import DEEPEST, too_deep
 from wm_plugin.trajectories.turn_texts import categories
 from wm_plugin.trl import _compat
-from wm_plugin.untrusted import LEVELS, deeper
+from wm_plugin.untrusted import encodable
 
 Decode = Callable[[list[int]], str]
 
 
 @contextmanager
 def parsing_within_bounds(processor: Any) -> Iterator[None]:
-    """Turns that the tokenizer's parser fails on, or that nest deeper than we read JSON, are a ValueError of `parse_response`.
+    """Turns that the tokenizer's parser fails on, or that nest deeper than our records, are a ValueError of `parse_response`.
 
     TRL takes such a turn as plain text. Other errors would end the run, and a policy can write a turn that causes one.
     """
@@ -55,9 +56,9 @@ def parsing_within_bounds(processor: Any) -> Iterator[None]:
             message = parse(*args, **kwargs)
         except (RecursionError, LookupError, AttributeError) as error:
             raise ValueError(f"the turn does not parse: {type(error).__name__}") from None
-        if deeper(message, LEVELS):  # what copies or renders the message afterwards is recursive, too
-            raise ValueError(f"the turn nests more than {LEVELS} levels deep")
-        return message
+        if too_deep(message):  # what copies or renders the message afterwards is recursive, too
+            raise ValueError(f"the turn nests more than {DEEPEST} levels deep")
+        return encodable(message)
 
     tokenizer.parse_response = bounded
     try:
@@ -89,7 +90,10 @@ class CallRecorder:
     def wrap(
         self, dicts: Sequence[Mapping[str, Callable]], environments: Sequence[Any] = ()
     ) -> list[dict[str, Callable]]:
-        """The host's {name: tool} of each row, with every tool watched; `environments` are the rows', if there are any."""
+        """The host's {name: tool} of each row, with every tool watched, and its results as texts that can be tokenized.
+
+        `environments` are the rows', if there are any.
+        """
         wrapped = []
         for row, tools in enumerate(dicts):
             self._known.setdefault(row, set()).update(tools)
@@ -115,7 +119,7 @@ class CallRecorder:
 
         async def watched(result: Any, waited: bool) -> Any:
             try:
-                awaited = await result
+                awaited = encodable(await result)
             except Exception as error:
                 note(error, waited)
                 raise
@@ -132,7 +136,7 @@ class CallRecorder:
             if asyncio.iscoroutine(result):
                 return watched(result, waited)
             outcomes.append(Outcome.REACHED)
-            return result
+            return encodable(result)
 
         return call
 

@@ -26,8 +26,9 @@ from wm_plugin.environments.tags import PARAMETER, REMINDER, TOOL, actions_of, b
 from wm_plugin.errors import UserError
 from wm_plugin.tokens.chat import users
 from wm_plugin.tokens.spans import Ending, Origin, SpanError, ending
+from wm_plugin.trajectories.json_values import DEEPEST
 from wm_plugin.trajectories.turn_texts import categories
-from wm_plugin.untrusted import BoundsError, loads
+from wm_plugin.untrusted import BoundsError, encodable, loads
 from wm_plugin.verl.config import check_tool_names, read_config
 from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, ORIGINS, RESULTS, TOOLS
 from wm_plugin.verl.spans import Block, end_token_ids, locate, make_locator
@@ -141,6 +142,8 @@ class WorldModelLoopMixin(_Host):
         else:
             async with self._wm_lock:  # the calls of one turn act on one world, in their order
                 result = await super()._call_tool(tool_call, tools_kwargs, agent_data)
+        if result[0].text:
+            result = (result[0].model_copy(update={"text": encodable(result[0].text)}), *result[1:])
         known = getattr(agent_data, "_active_tools", self.tools)
         failed = bool(raised) or tool_call.name not in known or not _parses(tool_call.arguments)
         self._wm_failed[id(tool_call)] = failed
@@ -342,11 +345,17 @@ def _parses(arguments: Any) -> bool:
 
 
 def _bounded(call: Any) -> Any:
-    """A call, without its arguments if they are larger, deeper or of longer integers than is parsed."""
+    """A call that can be copied, rendered and tokenized.
+
+    It has no arguments if they are larger, deeper or of longer integers than is parsed, and no lone surrogates.
+    """
+    plain = {"name": encodable(call.name), "arguments": encodable(call.arguments)}
     try:
-        loads(call.arguments)
+        value = loads(plain["arguments"], levels=DEEPEST)
+        if "\\u" in plain["arguments"] and (made := encodable(value)) != value:
+            plain["arguments"] = json.dumps(made)
     except BoundsError:
-        return call.model_copy(update={"arguments": ""})
+        plain["arguments"] = ""
     except (ValueError, TypeError):
         pass
-    return call
+    return call.model_copy(update=plain)

@@ -1,6 +1,7 @@
 """Rows made to exhaust a machine: depth costs no memory, and twice the text takes about twice the time, in every reader."""
 
 import json
+import math
 import random
 import resource
 from collections.abc import Callable
@@ -61,6 +62,27 @@ def test_a_deep_row_is_one_reject(tmp_path, name, array):
     assert [outcome.row for outcome in outcomes if isinstance(outcome, Reject)] == [1]
     (reject,) = (outcome for outcome in outcomes if isinstance(outcome, Reject))
     assert (reject.reason, reject.kind) == ("nested more than 250 levels deep", "out of bounds")
+
+
+@pytest.mark.parametrize("layout", ["array", "document", "not a number before", "not a number after"])
+def test_values_of_a_row_are_bounded_in_every_layout(tmp_path, monkeypatch, layout):
+    monkeypatch.setattr(files, "VALUES", 20_000)
+    file = tmp_path / "x.json"
+
+    def read(count: int) -> list[files.Record]:
+        rows = [{"x": 1}, {"x": [[]] * count, "text": ',{"[' * 30_000}, {"x": 2}]  # what is in a string is no value
+        if layout != "document" and layout != "array":
+            rows.insert(0 if layout == "not a number before" else 3, {"x": math.nan})
+        file.write_text(json.dumps({"rows": rows} if layout == "document" else rows, indent=1))
+        return list(files.items(file, "rows.item" if layout == "document" else "item"))
+
+    for place in range(6):  # within the bound, wherever the pieces of the file begin
+        monkeypatch.setattr(files, "_SLICE", 1 << 16 >> place)
+        assert [record.error for record in read(9_000)] == [None] * (4 if "not" in layout else 3)
+        *before, broken = read(50_000)
+        assert [record.value for record in before] == ([] if layout == "not a number before" else [{"x": 1}])
+        reason = "the document breaks off" if layout == "not a number before" else "a row of more than 20,000 values"
+        assert reason in str(broken.error)
 
 
 def test_what_trajectories_share_is_not_written_without_end(tmp_path, monkeypatch):

@@ -17,10 +17,12 @@ from wm_plugin.errors import UserError
 from wm_plugin.objectives.information import category
 from wm_plugin.trajectories import Trajectory, files
 from wm_plugin.trajectories.chat import action_message
+from wm_plugin.trajectories.compact import compact
+from wm_plugin.trajectories.expand import expand
 from wm_plugin.trajectories.messages import Conversation, action_of
 from wm_plugin.trajectories.readers import FORMATS, chatml, read_rows, stabletoolbench, verl
 from wm_plugin.trajectories.readers.base import Reject
-from wm_plugin.trajectories.schema import Action, Call, Source
+from wm_plugin.trajectories.schema import Action, Call, Observation, Source, Turn
 from wm_plugin.trajectories.turn_texts import action_text, categories
 
 DEEP = "[" * 20_000 + "]" * 20_000
@@ -199,7 +201,21 @@ def calls_and_results(name: str) -> Callable[[int], None]:
 
 ASSISTANT, USER = "<|im_start|>assistant\n", "<|im_start|>user\n"
 CALL = f"{ASSISTANT}<tool_call>\n<function=f>\n"
+
+
+def in_many_observations(count: int) -> None:
+    """A turn of so many results, each with a transition of its own, and one turn more: the history of its transition."""
+    results = tuple(Observation(kind="tool", text=str(number)) for number in range(count))
+    turns = tuple(Turn(action=Action(text="a"), observations=several) for several in (results, results[:1]))
+    [line] = compact(expand([Trajectory(turns=turns, task_id="t")]))
+    assert [one.observation for one in line.transitions[:count]] == list(range(count))
+
+
 SHAPES: dict[str, Callable[[int], Any]] = {
+    "parameters without a name": lambda count: chatml.assistant(
+        "<tool_call>\n<function=x>\n" + "<parameter=>" * count + "</parameter></function></tool_call>"
+    ),
+    "transitions of a turn": in_many_observations,
     "results in reverse": conversation(),
     "results of unknown calls": conversation(tool_call_id="none"),
     "results of the assistant's calls": conversation(requestor="assistant"),

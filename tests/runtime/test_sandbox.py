@@ -48,6 +48,14 @@ def test_this_package_is_not_in_the_sandbox_wherever_it_is_installed(monkeypatch
     assert sandbox.run(["/bin/sh", "-c", script], timeout=20, most=999).output == f"{folder}/*\nread-only\n".encode()
 
 
+def test_other_copies_of_this_package_are_hidden_too(tmp_path):
+    places = ["lib/python3.12/site-packages", "local/lib/python3.11/dist-packages", "lib/python3/dist-packages"]
+    copies = {tmp_path / place / "wm_plugin" for place in places}
+    for copy in copies:
+        copy.mkdir(parents=True)
+    assert set(sandbox._installed(str(tmp_path))) == copies
+
+
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_the_filter_decides_each_call(monkeypatch, machine):
     """The program is run by hand: a tiny interpreter of what it uses."""

@@ -8,6 +8,7 @@ number of processes, and whether the run was interrupted or not (with a model: a
 import hashlib
 import json
 import math
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
@@ -162,9 +163,11 @@ def _shard(folder: Path, number: int) -> Path:
 
 def _check_ours(folder: Path) -> None:
     """Refuse a folder with files of somebody else: a shard among them would be read as one of ours, and later removed."""
-    if not folder.is_dir() or (folder / MANIFEST).exists():
-        return
-    if any(not path.name.startswith(".wm-") for path in folder.iterdir()):  # these a killed run of ours left
+    try:
+        names = os.listdir(folder) if folder.is_dir() else []
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be read ({error.strerror})") from None
+    if MANIFEST not in names and any(not name.startswith(".wm-") for name in names):  # these a killed run of ours left
         raise UserError(f"{folder}: there are files in it, but no {MANIFEST} of ours; name another folder with --work")
 
 

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -151,11 +151,19 @@ def _command(program: Sequence[str], mounts: Sequence[tuple[str, int]] = ()) -> 
         command += ["--ro-bind", home, home]
         bounds.append(home)
     # Where the system's Python has this package, its files would tell hidden tests and their answers.
-    if any(Path(_PACKAGE).is_relative_to(folder) for folder in bounds):
-        command += ["--tmpfs", _PACKAGE, "--remount-ro", _PACKAGE]
+    for package in {_PACKAGE, *(os.path.realpath(path) for folder in bounds for path in _installed(folder))}:
+        if any(Path(package).is_relative_to(folder) for folder in bounds):
+            command += ["--tmpfs", package, "--remount-ro", package]
     for name, number in mounts:
         command += ["--ro-bind-data", str(number), name]
     return [*command, "--dir", "/empty", "--remount-ro", "/", "--chdir", "/empty"]
+
+
+def _installed(folder: str) -> Iterator[Path]:
+    """Copies of this package in the Pythons below a folder, of which this process may run another one."""
+    name = Path(_PACKAGE).name
+    for prefix in ("", "local/"):
+        yield from Path(folder).glob(f"{prefix}lib*/python3*/*-packages/{name}")
 
 
 class _System(NamedTuple):

@@ -35,7 +35,7 @@ DIGITS = 308  # of an integer; a float ends at 1.8e308
 _DIGITS = bytes(ord("0") if byte in b"0123456789" else ord(" ") if byte in b" \t\n\r:,[-" else 1 for byte in range(256))
 _PIECE = 1 << 20  # bytes that are split at once
 _NOT_VALUES = bytes(byte for byte in range(256) if byte not in b'[{,"')
-_NOT_STRUCTURE = bytes(byte for byte in range(256) if byte not in b'[]{}"')
+_NOT_STRUCTURE = bytes(byte for byte in range(256) if byte not in b'[]{},"')
 _STEPS = bytes(1 if byte in b"[{" else 255 for byte in range(256))  # +1 and -1 as signed bytes
 _STRUCTURE = re.compile(rb'[\[\]{}"\\]')
 _LONG_REFERENCE = re.compile(r"&#([0-9]{8,})")
@@ -108,12 +108,14 @@ class Nesting:
         too_deep: whether anything was left out so far. Then the text still has one level more than it may: an empty object or
             list, so that `deeper` tells in which value it was.
         lowest: the lowest level of the last piece, if it has objects or lists that begin or end; else None.
+        values: the commas of the last piece, and its objects and lists that begin.
     """
 
     def __init__(self, levels: int = LEVELS) -> None:
         self.levels = levels
         self.too_deep = False
         self.lowest: int | None = None
+        self.values = 0
         self._depth = 0
         self._in_string = False
         self._escaped = False  # the next byte is
@@ -130,7 +132,9 @@ class Nesting:
             escaped = rest.endswith(b"\\")
             rest = rest.replace(b'\\"', b"")
         pieces = rest.translate(None, _NOT_STRUCTURE).split(b'"')
-        steps = array("b", b"".join(pieces[self._in_string :: 2]).translate(_STEPS))
+        outside = b"".join(pieces[self._in_string :: 2])  # of strings
+        self.values = sum(map(outside.count, (b",", b"[", b"{")))
+        steps = array("b", outside.translate(_STEPS, b","))
         if self._depth > self.levels or (steps and self._depth + max(accumulate(steps)) > self.levels):
             self.too_deep = True
             return False

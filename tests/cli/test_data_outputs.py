@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.processes import members
+from wm_plugin.agents.collect import remove_shards
 from wm_plugin.cli import main
 from wm_plugin.trajectories import outputs
 from wm_plugin.trajectories.outputs import atomic, work_folder
@@ -207,13 +208,40 @@ def test_what_a_killed_convert_left_is_removed(capsys, source):
 @pytest.mark.host  # the schemas of tools
 def test_a_folder_of_ones_own_beside_a_rollout_stays(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("x.work").mkdir()
-    Path("x.work/notes.txt").write_text("mine")
     arguments = ["env", "rollout", "grid", "--policy", "random", "--count", "1", "--out"]
-    assert main.main([*arguments, "x.jsonl"]) == 0
-    assert os.listdir("x.work") == ["notes.txt"]
+    assert main.main([*arguments, "theirs.jsonl"]) == 0
+    shard = Path("theirs.jsonl").read_text()
+    for name in ("notes.txt", "episodes-2024.jsonl", "episodes-00000.jsonl"):
+        folder = Path(f"{name}.d")
+        folder.mkdir()
+        (folder / name).write_text(shard)
+        Path("x.work").symlink_to(folder)
+        assert main.main([*arguments, "x.jsonl"]) == 2
+        assert "x.work: a link to another folder" in capsys.readouterr().err
+        Path("x.work").unlink()
+        folder.rename("x.work")
+        for work in ([], ["--work", "x.work"]):
+            assert main.main([*arguments, "x.jsonl", *work]) == 2
+            assert "x.work: there are files in it, but no manifest.json of ours" in capsys.readouterr().err
+        assert [path.read_text() for path in Path("x.work").iterdir()] == [shard]
+        Path("x.work").rename(folder)
+    assert not Path("x.jsonl").exists()
+    Path("y.work").mkdir()  # as a run leaves it that was killed at once
+    Path("y.work/.wm-0-x.unfinished").touch()
     assert main.main([*arguments, "y.jsonl"]) == 0
-    assert not Path("y.work").exists()
+    assert os.listdir("y.work") == [".wm-0-x.unfinished"]
+
+
+@pytest.mark.host
+def test_a_rollout_removes_its_own_shards_only(tmp_path):
+    for name in ("episodes-00000", "episodes-00001", "episodes-00002", "episodes-2024"):
+        (tmp_path / f"{name}.jsonl").touch()
+        (tmp_path / f"{name}.rejects.jsonl").touch()
+    (tmp_path / "manifest.json").touch()
+    remove_shards(tmp_path, rows=9, shard_size=8)
+    kept = [path.name.partition(".")[0] for path in tmp_path.glob("*.jsonl")]
+    assert sorted(kept) == ["episodes-00002", "episodes-00002", "episodes-2024", "episodes-2024"]
+    assert not (tmp_path / "manifest.json").exists()
 
 
 def test_an_output_in_a_folder_that_is_gone_is_one_line(capsys, source, tmp_path, monkeypatch):

@@ -357,6 +357,19 @@ def test_what_counts_as_told() -> None:
         ("", False),
     ]:
         assert tells(amount, text) is told
+    for text, told in [
+        ("12.50, or 13.00", True),  # the customer hears two amounts
+        ("order 1 of 2024-05-03: you get back 12.50 within 5-7 days", True),
+        ("10.00 + 2.00 + 0.50 = 12.50", True),
+        ("the new one is 20.00, the old one was 32.50: 12.50", True),
+        ("12.25, 12.50 or 12.75", False),
+        (" ".join(f"{cents / 100:g}" for cents in range(250, 12000, 25)), False),
+        (" ".join(f"{cents / 100:.2f}" for cents in range(250, 12000, 25)), False),
+    ]:
+        assert tells(amount, text) is told, text
+    whole = Request("refund", 1, fact=1200)
+    assert tells(whole, "order 1 costs 12 dollars and is there in 3 days")
+    assert not tells(whole, " ".join(map(str, range(40))))
     for text, told in [("it is shipped.", True), ("shipped or pending?", False), ("unshipped", False)]:
         assert tells(status, text) is told
 

@@ -36,6 +36,26 @@ def test_files_input_and_both_outputs():
     assert sandbox.run(["/bin/sh", "-c", "echo x; while :; do :; done"], timeout=0.5, most=9) == (b"", None)
 
 
+@pytest.mark.system
+def test_this_package_is_not_in_the_sandbox_wherever_it_is_installed(monkeypatch):
+    if not shutil.which("bwrap"):
+        pytest.skip("needs the system package bubblewrap")
+    folder = next(path for path in Path("/usr/share").iterdir() if path.is_dir() and any(path.iterdir()))
+    script = f"echo {folder}/*; echo > {folder}/x || echo read-only"
+    before = sandbox.run(["/bin/sh", "-c", script], timeout=20, most=9999)
+    assert before.output.splitlines()[0] != f"{folder}/*".encode()
+    monkeypatch.setattr(sandbox, "_PACKAGE", str(folder.resolve()))
+    assert sandbox.run(["/bin/sh", "-c", script], timeout=20, most=999).output == f"{folder}/*\nread-only\n".encode()
+
+
+def test_other_copies_of_this_package_are_hidden_too(tmp_path):
+    places = ["lib/python3.12/site-packages", "local/lib/python3.11/dist-packages", "lib/python3/dist-packages"]
+    copies = {tmp_path / place / "wm_plugin" for place in places}
+    for copy in copies:
+        copy.mkdir(parents=True)
+    assert set(sandbox._installed(str(tmp_path))) == copies
+
+
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_the_filter_decides_each_call(monkeypatch, machine):
     """The program is run by hand: a tiny interpreter of what it uses."""

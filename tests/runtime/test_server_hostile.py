@@ -320,6 +320,39 @@ def test_a_proxy_that_is_none(monkeypatch) -> None:
     assert "pass-word" not in answer.message
 
 
+@pytest.mark.parametrize(
+    "password", ["p%40ss%21word%2399", "S%C3%A9cret-99x", "se~cr'et99(x)", "a%2fb%2Fc+d%20e", "no%zz%"]
+)
+def test_a_password_of_a_proxy_in_any_form_is_hidden(monkeypatch, password: str) -> None:
+    """In the address that an error quotes, and in the header that a proxy sends back."""
+    plain = urllib.parse.unquote(password)
+    headers: list[str] = []
+
+    def refuse(*_: Any) -> tuple[int, dict[str, str], list[bytes]]:
+        return 500, {}, [" ".join(headers).encode()]
+
+    with answering(refuse) as url:
+        for scheme in ("http", "https"):
+            monkeypatch.setenv(f"{scheme}_proxy", url.removesuffix("/v1").replace("//", f"//user:{password}@"))
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        for encoding in ("latin-1", "utf-8"):
+            headers.append(base64.b64encode(f"user:{plain}".encode(encoding)).decode())
+        for scheme in ("http", "https"):
+            (answer,) = Server(f"{scheme}://example.invalid/v1", "judge", **QUICK).complete([QUESTION])
+            assert isinstance(answer, Failure)
+            shown = urllib.parse.unquote(answer.message)
+            assert plain not in shown
+            assert not any(header in answer.message for header in headers)
+
+
+@pytest.mark.parametrize("key", ["sk-proj-abcDEF123456", "hf_aBcDeFgHiJkLmN", "AKIAIOSFODNN7EXAMPLE"])
+def test_a_key_in_the_place_of_its_variable_is_not_shown(key: str) -> None:
+    with pytest.raises(UserError, match="write its name, not the key") as error:
+        Server("http://a/v1", "judge", api_key_env=key)
+    assert key not in str(error.value)
+
+
 ODD = [10**400, -(10**400), 2**70, -1, True, None, "7", 1.5, float("nan"), float("inf"), [], {}, [10**400]]
 
 

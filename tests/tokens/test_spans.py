@@ -104,6 +104,29 @@ def test_templates_that_change_a_content(render, contents, found):
     assert contents_of(one, ranges) == found
 
 
+def test_many_results_under_a_template_that_changes_one():
+    rendered = []
+
+    def render(tools, contents):
+        rendered.append(len(contents))
+        return stripping(tools, contents)
+
+    contents = [" x", *"y" * 50]
+    one = block(contents, stripping, tools=("t",) * 51)
+    (ranges,) = ContentLocator(bytes_encode, render).locate([one])
+    assert contents_of(one, ranges) == ["x", *"y" * 50]
+    assert sum(rendered) <= 3 * len(contents)
+
+
+def test_scaffolds_of_invented_tools_are_not_kept_for_ever():
+    locator = ContentLocator(bytes_encode, plain)
+    for number in range(300):
+        one = block(["a", "b"], tools=(f"t{number}", f"u{number % 2}"))
+        (ranges,) = locator.locate([one])
+        assert contents_of(one, ranges) == ["a", "b"]
+    assert len(locator._scaffolds) <= 64
+
+
 def test_a_block_cut_in_the_middle_of_a_content():
     whole = block(["first", "second result"])
     start = bytes(whole.ids).index(b"result")

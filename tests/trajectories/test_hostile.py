@@ -1,6 +1,7 @@
 """Rows made to exhaust a machine: depth costs no memory, and twice the text takes about twice the time, in every reader."""
 
 import json
+import math
 import random
 import resource
 from collections.abc import Callable
@@ -16,10 +17,12 @@ from wm_plugin.errors import UserError
 from wm_plugin.objectives.information import category
 from wm_plugin.trajectories import Trajectory, files
 from wm_plugin.trajectories.chat import action_message
+from wm_plugin.trajectories.compact import compact
+from wm_plugin.trajectories.expand import expand
 from wm_plugin.trajectories.messages import Conversation, action_of
-from wm_plugin.trajectories.readers import FORMATS, chatml, read_rows, verl
+from wm_plugin.trajectories.readers import FORMATS, chatml, read_rows, stabletoolbench, verl
 from wm_plugin.trajectories.readers.base import Reject
-from wm_plugin.trajectories.schema import Action, Call, Source
+from wm_plugin.trajectories.schema import Action, Call, Observation, Source, Turn
 from wm_plugin.trajectories.turn_texts import action_text, categories
 
 DEEP = "[" * 20_000 + "]" * 20_000
@@ -61,6 +64,71 @@ def test_a_deep_row_is_one_reject(tmp_path, name, array):
     assert [outcome.row for outcome in outcomes if isinstance(outcome, Reject)] == [1]
     (reject,) = (outcome for outcome in outcomes if isinstance(outcome, Reject))
     assert (reject.reason, reject.kind) == ("nested more than 250 levels deep", "out of bounds")
+
+
+@pytest.mark.parametrize("layout", ["array", "document", "not a number before", "not a number after"])
+def test_values_of_a_row_are_bounded_in_every_layout(tmp_path, monkeypatch, layout):
+    monkeypatch.setattr(files, "VALUES", 20_000)
+    file = tmp_path / "x.json"
+
+    def read(count: int) -> list[files.Record]:
+        rows = [{"x": 1}, {"x": [[]] * count, "text": ',{"[' * 30_000}, {"x": 2}]  # what is in a string is no value
+        if layout != "document" and layout != "array":
+            rows.insert(0 if layout == "not a number before" else 3, {"x": math.nan})
+        file.write_text(json.dumps({"rows": rows} if layout == "document" else rows, indent=1))
+        return list(files.items(file, "rows.item" if layout == "document" else "item"))
+
+    for place in range(6):  # within the bound, wherever the pieces of the file begin
+        monkeypatch.setattr(files, "_SLICE", 1 << 16 >> place)
+        assert [record.error for record in read(9_000)] == [None] * (4 if "not" in layout else 3)
+        *before, broken = read(50_000)
+        assert [record.value for record in before] == ([] if layout == "not a number before" else [{"x": 1}])
+        reason = "the document breaks off" if layout == "not a number before" else "a row of more than 20,000 values"
+        assert reason in str(broken.error)
+
+
+def test_what_trajectories_share_is_not_written_without_end(tmp_path, monkeypatch):
+    """The paths of a tree, a record's fields beside its paths, and the policy of all simulations."""
+
+    def chain(leaves: int, text: str = "") -> dict[str, Any]:
+        node: dict[str, Any] = {
+            "node_type": "Thought",
+            "description": text,
+            "children": [{"node_type": "Thought"}] * leaves,
+        }
+        for _ in range(58):
+            inner = {"node_type": "Action Input", "description": "{}", "observation": "", "children": [node]}
+            node = {"node_type": "Action", "description": "x", "children": [inner]}
+        return {"win": True, "tree": {"tree": {"children": [node]}}}
+
+    def gold(paths: int, more: int) -> dict[str, Any]:
+        return {
+            "0": {"taskName": "t", "more": "x" * more, "goldActionSequences": [{"path": [{"action": "a"}]}] * paths}
+        }
+
+    def served(simulations: int, policy: int) -> dict[str, Any]:
+        talk = [{"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}]
+        info = {"environment_info": {"policy": "x" * policy}}
+        return {"info": info, "tasks": [], "simulations": [{"messages": talk}] * simulations}
+
+    def read(document: dict[str, Any]) -> list[Any]:
+        (tmp_path / "x.json").write_text(json.dumps(document))
+        return list(read_rows(tmp_path / "x.json"))
+
+    for document, count in ((chain(30), 30), (gold(100, 1000), 100), (served(40, 10_000), 40)):
+        rows = read(document)
+        assert len(rows) == count
+        assert not any(isinstance(row, Reject) for row in rows)
+    for document in (chain(1000), chain(60, "x" * 100_000), gold(1000, 50_000)):
+        [reject] = read(document)
+        assert reject.kind == "out of bounds"
+    rows = read(served(1000, 100_000))
+    kinds = [row.kind if isinstance(row, Reject) else "read" for row in rows]
+    assert kinds[:50] == ["read"] * 50
+    assert kinds.count("out of bounds") > 900
+    monkeypatch.setattr(stabletoolbench, "MOST_REPEATED", 1000)
+    [reject] = read(chain(30))
+    assert "its paths repeat more than 1,000 characters" in reject.reason
 
 
 def test_rollouts_of_masks_are_bounded(tmp_path):
@@ -133,7 +201,21 @@ def calls_and_results(name: str) -> Callable[[int], None]:
 
 ASSISTANT, USER = "<|im_start|>assistant\n", "<|im_start|>user\n"
 CALL = f"{ASSISTANT}<tool_call>\n<function=f>\n"
+
+
+def in_many_observations(count: int) -> None:
+    """A turn of so many results, each with a transition of its own, and one turn more: the history of its transition."""
+    results = tuple(Observation(kind="tool", text=str(number)) for number in range(count))
+    turns = tuple(Turn(action=Action(text="a"), observations=several) for several in (results, results[:1]))
+    [line] = compact(expand([Trajectory(turns=turns, task_id="t")]))
+    assert [one.observation for one in line.transitions[:count]] == list(range(count))
+
+
 SHAPES: dict[str, Callable[[int], Any]] = {
+    "parameters without a name": lambda count: chatml.assistant(
+        "<tool_call>\n<function=x>\n" + "<parameter=>" * count + "</parameter></function></tool_call>"
+    ),
+    "transitions of a turn": in_many_observations,
     "results in reverse": conversation(),
     "results of unknown calls": conversation(tool_call_id="none"),
     "results of the assistant's calls": conversation(requestor="assistant"),

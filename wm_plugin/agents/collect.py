@@ -8,6 +8,7 @@ number of processes, and whether the run was interrupted or not (with a model: a
 import hashlib
 import json
 import math
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
@@ -23,10 +24,11 @@ from wm_plugin.samples.predictions import same_settings
 from wm_plugin.trajectories.readers import read
 from wm_plugin.trajectories.readers.base import Reject
 from wm_plugin.trajectories.schema import Source, Trajectory
-from wm_plugin.trajectories.write import write
+from wm_plugin.trajectories.write import path_of_rejects, write
 from wm_plugin.untrusted import loads
 
 VERSION = 2  # of the folder's layout
+MANIFEST = "manifest.json"  # tells our folders from others
 
 
 @dataclass
@@ -109,18 +111,20 @@ def collect(
         watch: wraps the iterator over the paths of finished shards, for a progress bar.
 
     Raises:
-        UserError: the folder has shards of other settings or rows, a shard is damaged, or `out` cannot be written.
+        UserError: the folder is not one of ours or has shards of other settings or rows, a shard is damaged, or `out` cannot be
+            written.
     """
     if shard_size < 1:
         raise UserError(f"shard_size is {shard_size}; write a number >= 1")
     folder, summary = Path(folder), Summary()
     digest = hashlib.sha256(json.dumps(list(rows), sort_keys=True, default=str).encode()).hexdigest()
     settings = {"version": VERSION, "environment": world.name, "rows": digest, "shard_size": shard_size}
-    same_settings(folder / "manifest.json", settings | player.settings, "episodes")
+    _check_ours(folder)
+    same_settings(folder / MANIFEST, settings | player.settings, "episodes")
 
     def shards() -> Iterator[Path]:
         for start in range(0, len(rows), shard_size):
-            path = folder / f"episodes-{start // shard_size:05d}.jsonl"
+            path = _shard(folder, start // shard_size)
             if not path.exists():
                 tasks = list(enumerate(rows[start : start + shard_size], start))
                 results = player(tasks)
@@ -143,12 +147,29 @@ def collect(
     return summary
 
 
-def remove_shards(folder: Path) -> None:
-    """Remove what `collect` wrote into its folder, and the folder if there is nothing else in it."""
-    for shard in (*folder.glob("episodes-*.jsonl"), folder / "manifest.json"):
+def remove_shards(folder: Path, rows: int, shard_size: int) -> None:
+    """Remove what `collect` wrote into its folder for so many rows, and the folder if there is nothing else in it."""
+    for number in range(-(-rows // shard_size)):
+        shard = _shard(folder, number)
         shard.unlink(missing_ok=True)
+        path_of_rejects(shard).unlink(missing_ok=True)
+    (folder / MANIFEST).unlink(missing_ok=True)
     with suppress(OSError):
         folder.rmdir()
+
+
+def _shard(folder: Path, number: int) -> Path:
+    return folder / f"episodes-{number:05d}.jsonl"
+
+
+def _check_ours(folder: Path) -> None:
+    """Refuse a folder with files of somebody else: a shard among them would be read as one of ours, and later removed."""
+    try:
+        names = os.listdir(folder) if folder.is_dir() else []
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be read ({error.strerror})") from None
+    if MANIFEST not in names and any(not name.startswith(".wm-") for name in names):  # these a killed run of ours left
+        raise UserError(f"{folder}: there are files in it, but no {MANIFEST} of ours; name another folder with --work")
 
 
 def _result(world: World, settings: dict[str, Any], task: Task, result: Trajectory | Lost) -> Trajectory | Reject:

@@ -6,12 +6,14 @@ concurrent calls of 20 ms (benchmarks/rewards_judges.py).
 """
 
 import asyncio
+import base64
 import codecs
 import contextlib
 import email.utils
 import json
 import os
 import random
+import re
 import time
 import urllib.parse
 import urllib.request
@@ -38,6 +40,8 @@ _MAX_EXCERPT = 1 << 16  # bytes that are read of an error's body
 _MAX_VALUES = 1_000_000  # of an answer, as `untrusted.loads` counts them: its parsing holds up all others
 _MAX_WORDS = 1 << 10  # of a text, for a line of 200 characters
 _MALFORMED = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
+# How names of environment variables are written, and hardly any key is.
+VARIABLE = re.compile(r"_?[A-Z][A-Z0-9]{0,14}(?:_[A-Z0-9]{1,15}){0,9}")
 _RECENT = 10_000  # number of latencies for mean and p95
 
 
@@ -124,6 +128,10 @@ class Server:
         if timeout <= 0:
             raise UserError(f"timeout is {timeout}; write seconds > 0")
         if api_key_env is not None and api_key_env != "OPENAI_API_KEY" and not os.environ.get(api_key_env):
+            if not VARIABLE.fullmatch(api_key_env):
+                raise UserError(
+                    "api_key_env is no name of an environment variable that is set; write its name, not the key"
+                )
             raise UserError(f"api_key_env: the environment variable {api_key_env} is not set")
         _key(api_key_env)
         self.base_url, self.model = base_url.rstrip("/"), model
@@ -305,8 +313,8 @@ class _Connection:
         address = urllib.parse.urlsplit(base_url)
         bypassed = urllib.request.proxy_bypass(address.hostname or "")
         self.proxy = None if bypassed else urllib.request.getproxies().get(address.scheme)
-        with contextlib.suppress(ValueError):
-            secrets.hold(urllib.parse.urlsplit(self.proxy or "").password)
+        if self.proxy:
+            _hold_password(self.proxy)
 
     def close(self) -> None:
         if self.process == os.getpid():
@@ -346,6 +354,17 @@ def _key(variable: str | None) -> str:
         )
     secrets.hold(key)
     return key
+
+
+def _hold_password(proxy: str) -> None:
+    """Keep a proxy's password out of messages: as it was set, as it is shown, and as it is sent."""
+    with contextlib.suppress(ValueError):
+        address = urllib.parse.urlsplit(proxy if "://" in proxy else f"//{proxy}")
+        user, password = (urllib.parse.unquote(part or "") for part in (address.username, address.password))
+        shown = urllib.parse.quote(password, safe="!$&'()*+,;=")  # errors quote no more than they have to
+        secrets.hold(address.password, password, shown)
+        for encoding in ("latin-1", "utf-8") if password else ():
+            secrets.hold(base64.b64encode(f"{user}:{password}".encode(encoding, errors="replace")).decode())
 
 
 def _encoded(body: Any) -> bytes:

@@ -20,6 +20,7 @@ from wm_plugin.tokens.message import Message
 
 # Letters and digits only, so that escaping, stripping and tokenising templates all leave it as it is.
 _SENTINEL = "wmContent{}q7Zk3Vx9Lp2"
+_SCAFFOLDS = 64  # that a locator keeps; a policy may invent the names of tools
 
 ROLES = ("tool", "user", "environment", "system")  # that a span may have; environment: unknown, or of no message
 OTHER = -1  # in a column of tool numbers: a tool without figures of its own, such as a name that a policy invented
@@ -136,24 +137,22 @@ class ContentLocator:
     def _scaffold(self, tools: tuple[str, ...]) -> list[str]:
         """The literal text around the contents: one piece more than there are results."""
         if tools not in self._scaffolds:
+            if len(self._scaffolds) >= _SCAFFOLDS:
+                self._scaffolds.pop(next(iter(self._scaffolds)))
             sentinels = [_SENTINEL.format(index) for index in range(len(tools))]
             self._scaffolds[tools] = _split_at(self._render(tools, sentinels), sentinels)
         return self._scaffolds[tools]
 
     def _locate_transformed(self, block: ToolBlock) -> list[tuple[int, int]]:
-        """For templates that change a content (strip it, write it as JSON): render one at a time to see what becomes of it."""
-        pieces = self._scaffold(block.tools)
+        """For templates that change a content (strip it, write it as JSON): render each alone to see what becomes of it."""
         rendered = []
-        for index, content in enumerate(block.contents):
-            others = [_SENTINEL.format(other) for other in range(len(block.tools))]
-            others[index] = content
-            text = self._render(block.tools, others)
-            before, _ = _interleave(pieces[: index + 1], others[:index])
-            after, _ = _interleave(pieces[index + 1 :], others[index + 1 :])
+        for tool, content in zip(block.tools, block.contents, strict=True):
+            before, after = self._scaffold((tool,))
+            text = self._render((tool,), (content,))
             if not (text.startswith(before) and text.endswith(after) and len(text) >= len(before) + len(after)):
                 raise SpanError(_mismatch(block, "the chat template changes its scaffold with the content"))
             rendered.append(text[len(before) : len(text) - len(after)])
-        text, chars = _interleave(pieces, rendered)
+        text, chars = _interleave(self._scaffold(block.tools), rendered)
         ranges = _token_ranges(block, self._encode([text])[0], chars)
         if ranges is None:
             raise SpanError(_mismatch(block, "the tokens in the rollout are not those of the tool messages"))
@@ -292,16 +291,17 @@ def _interleave(pieces: Sequence[str], contents: Sequence[str]) -> tuple[str, li
 
 
 def _split_at(text: str, sentinels: Sequence[str]) -> list[str]:
-    pieces = []
+    pieces, place = [], 0
     for sentinel in sentinels:
-        before, separator, text = text.partition(sentinel)
-        if not separator:
+        start = text.find(sentinel, place)
+        if start < 0:
             raise SpanError(
                 "the chat template does not write a tool result's content as text; "
                 "use a template that does, or coeff 0 to train without the world-model term"
             )
-        pieces.append(before)
-    return [*pieces, text]
+        pieces.append(text[place:start])
+        place = start + len(sentinel)
+    return [*pieces, text[place:]]
 
 
 def _token_ranges(

@@ -3,6 +3,7 @@
 Written with their histories, they would take the square of the trajectory's length.
 """
 
+import operator
 from collections.abc import Iterable, Iterator
 
 from wm_plugin.trajectories.schema import Action, Line, Observation, Record, Reference, Transition, Turn
@@ -29,6 +30,7 @@ class _Group:
         self.first = start.turn - len(start.history)
         self.turns: list[Turn] = []
         self.members: list[tuple[int, int, Action, Observation]] = []
+        self.indices: dict[int, dict[bytes, int]] = {}  # of each turn's observations, by how they are written
 
     def takes(self, new: Transition) -> bool:
         old, start = self.start, new.turn - len(new.history) - self.first
@@ -38,7 +40,10 @@ class _Group:
             return False
         if not new.history:
             return True
-        return 0 <= start <= len(self.turns) and all(map(_same, self.turns[start:], new.history))
+        if not 0 <= start <= len(self.turns):
+            return False
+        known = self.turns[start : start + len(new.history)]
+        return all(map(operator.is_, known, new.history)) or all(map(_same, known, new.history))
 
     def add(self, new: Transition) -> None:
         if new.history:
@@ -60,10 +65,20 @@ class _Group:
     def _reference(self, number: int, history: int, action: Action, observation: Observation) -> Reference:
         place = number - self.first
         if 0 <= place < len(self.turns) and _same(self.turns[place].action, action):
-            for index, one in enumerate(self.turns[place].observations):
-                if _same(one, observation):
-                    return Reference(turn=number, history=history, observation=index)
+            index = self._index(place, observation)
+            if index is not None:
+                return Reference(turn=number, history=history, observation=index)
         return Reference(turn=number, history=history, observation=observation, action=action)
+
+    def _index(self, place: int, observation: Observation) -> int | None:
+        """The index of an observation among those of a turn."""
+        observations = self.turns[place].observations
+        if observations and observations[0] is observation:  # as a rule there is one
+            return 0
+        if place not in self.indices:
+            numbered = [(one.to_bytes(), index) for index, one in enumerate(observations)]
+            self.indices[place] = dict(reversed(numbered))  # of equal ones the first
+        return self.indices[place].get(observation.to_bytes())
 
 
 def _same(one: Record, other: Record) -> bool:

@@ -91,7 +91,7 @@ def transition(
         name: the trajectory's `identity`.
         first: the turn with which the history begins.
     """
-    return Transition(
+    return Transition.model_construct(  # the trajectory is valid; a history would be checked turn by turn again
         trajectory=name,
         turn=number,
         history=trajectory.turns[first:number],

@@ -18,13 +18,14 @@ import ijson
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories import parquet
 from wm_plugin.trajectories.errors import RowError
-from wm_plugin.untrusted import LARGEST, LEVELS, BoundsError, Nesting, deeper, loads
+from wm_plugin.untrusted import LARGEST, LEVELS, VALUES, BoundsError, Nesting, deeper, loads
 
 Layout = Literal["lines", "array", "document", "one", "parquet"]
 _HEAD = 1 << 16  # bytes by which `head` tells the layout
 _EVENTS = 20_000  # of a document's parser, for the same purpose
 _ROWS = 20  # of an array, for the same purpose
 _BUFFER = 1 << 22  # bytes; ijson scans a long string from its start for every buffer
+_SLICE = 1 << 16  # bytes whose values are counted at once
 _RAW = 1 << 10  # bytes of a very long line that are kept with its rejection
 # What ijson and the file raise on a broken document.
 BROKEN = (ijson.JSONError, UnicodeDecodeError, RecursionError, OSError, EOFError, zlib.error, BoundsError)
@@ -212,7 +213,7 @@ def items(path: Path, place: str) -> Iterator[Record]:
             return
         except BROKEN as error:
             problem = _broken(error)
-    document = _load_whole(path)
+    document = _load_whole(path, place) if problem.kind != "out of bounds" else None
     for key in filter(None, place.split(".")):
         if key != "item":
             document = document.get(key) if isinstance(document, dict) else None
@@ -235,7 +236,7 @@ def pairs(path: Path, place: str = "") -> Iterator[tuple[str, Record]]:
             return
         except BROKEN as error:
             problem = _broken(error)
-    document = _load_whole(path) if not place else None
+    document = _load_whole(path, "key") if not place and problem.kind != "out of bounds" else None
     if isinstance(document, dict):
         entries = enumerate(document.items())
         yield from ((key, _checked(n, value, "key")) for n, (key, value) in entries if n >= row)
@@ -243,19 +244,20 @@ def pairs(path: Path, place: str = "") -> Iterator[tuple[str, Record]]:
         yield "", Record(row, error=problem)
 
 
-def _load_whole(path: Path) -> Any:
+def _load_whole(path: Path, place: str) -> Any:
     """A whole document by `loads`, which takes NaN and integers of over 64 bits; None if it is too large or broken."""
     with open_file(path) as file:
+        stream = Shallow(file, place)
+        pieces, length = [], 0
         try:
-            text = file.read(LARGEST + 1)
-        except (OSError, EOFError, zlib.error):
+            while piece := stream.read(_BUFFER):
+                pieces.append(piece)
+                length += len(piece)
+                if length > LARGEST:
+                    return None
+            return loads(b"".join(pieces), levels=LEVELS + 1, values=4 * VALUES)  # `_checked` tells what was cut
+        except (OSError, EOFError, zlib.error, ValueError):
             return None
-    if len(text) > LARGEST:
-        return None
-    try:
-        return loads(Nesting().cut(text), levels=LEVELS + 1, values=LARGEST)  # `_checked` tells what was cut
-    except ValueError:
-        return None
 
 
 class Shallow:
@@ -271,24 +273,41 @@ class Shallow:
         self._file = file
         self._nesting = Nesting()
         self._outside = len(place.split(".")) if place else 0  # the level between two values
-        self._length = 0  # of the value that has begun
+        self._length = self._values = 0  # of the value that has begun
+        self._new_values = 0  # of these, those in the last piece
+        self._error: BoundsError | None = None
 
     def read(self, size: int = -1) -> bytes:
-        while piece := self._file.read(size):
-            kept = self._nesting.cut(piece)
-            lowest = self._nesting.lowest
-            if lowest is not None and lowest <= self._outside:
-                self._length = 0
-            self._length += len(kept)
-            if self._length > LARGEST:
-                raise BoundsError(f"a value of more than {LARGEST:,} bytes; what follows it is not read")
+        while self._error is None and (piece := self._file.read(size)):
+            self._new_values = 0
+            kept = b"".join(self._slices(piece))
             if kept:  # an empty answer would be the file's end
                 return kept
+        if self._error is not None:
+            raise self._error
         return b""
+
+    def _slices(self, piece: bytes) -> Iterator[bytes]:
+        """What is kept of a piece. It ends where a value becomes too large: what comes before that value can still be read."""
+        for start in range(0, len(piece), _SLICE):
+            kept = self._nesting.cut(piece[start : start + _SLICE])
+            lowest = self._nesting.lowest
+            if lowest is not None and lowest <= self._outside:
+                self._length = self._values = self._new_values = 0
+            self._length += len(kept)
+            self._values += self._nesting.values
+            self._new_values += self._nesting.values
+            if self._length > LARGEST:
+                self._error = BoundsError(f"a value of more than {LARGEST:,} bytes; what follows it is not read")
+            elif self._values > VALUES:
+                self._error = BoundsError(f"a row of more than {VALUES:,} values; what follows it is not read")
+            yield kept
+            if self._error is not None:
+                return
 
     def record(self, row: int, value: Any, place: str) -> Record:
         """A value as a record; one that was too deep has an error instead."""
-        self._length = 0
+        self._length, self._values = 0, self._new_values
         return _checked(row, value, place) if self._nesting.too_deep else Record(row, value)
 
 

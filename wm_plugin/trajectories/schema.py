@@ -198,7 +198,7 @@ class Line(Record):
                 if not isinstance(observation, int) or observation >= len(turn.observations):
                     raise RowError(f"turn {reference.turn} or its observation is not in the line", "no transition")
                 action, observation = turn.action, turn.observations[observation]
-            yield Transition(
+            yield Transition.model_construct(  # the line is valid; a history would be checked turn by turn again
                 trajectory=self.trajectory,
                 turn=reference.turn,
                 history=self.turns[start:end] if reference.history else (),

@@ -111,6 +111,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     player, server = _player(args, world)
     columns = _columns(args.column, world)
     folder = Path(args.work) if args.work else out.with_name(f"{out.stem}.work")
+    if args.work is None and folder.is_symlink():  # at the end its files are removed
+        raise UserError(f"{folder}: a link to another folder; remove it, or name a folder with --work")
     summary = collect(
         world,
         [{**row, **columns} for row in rows(world, args, args.count) for _ in range(args.per_task)],
@@ -121,7 +123,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         watch=lambda shards: progress(shards, f"shards of {args.shard_size} episodes"),
     ).as_dict()
     if args.work is None:
-        remove_shards(folder)
+        remove_shards(folder, args.count, args.shard_size)
     figures = {"server": server.figures} if server else {}
     ok = summary["episodes"] > 0
     files = {"out": str(out), "rejects": str(path_of_rejects(out)) if summary["failed"] else None}

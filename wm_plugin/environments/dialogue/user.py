@@ -70,6 +70,8 @@ PROPOSES = re.compile(r"\b(i will|i'll|i can|let me|one moment|going to)\b")
 BYE = re.compile(r"\b(good ?bye|bye)\b")
 NUMBER = re.compile(r"(?<![0-9])[0-9]{1,15}(?![0-9])(?:\.[0-9]{1,2})?")  # a longer one is no amount of money
 
+DATE = re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}\b")
+
 
 class User(Protocol):
     """A customer: opens the talk, then answers."""
@@ -193,14 +195,33 @@ def plain(text: str) -> str:
 def tells(request: Request, text: str) -> bool:
     """Whether a plain `text` tells the customer what they need to know about a request.
 
-    That is the amount, with any sign; the status, and no other one; or that it is not possible, if the policy forbids it.
+    That is the amount, with any sign, and no list of guesses; the status, and no other one; or that it is not possible, if the
+    policy forbids it.
     """
     if request.trap:
         return REFUSES.search(text) is not None
     if isinstance(request.fact, int):
-        return any(round(float(number) * 100) == abs(request.fact) for number in NUMBER.findall(text))
+        return _tells_amount(abs(request.fact), text, order=str(request.order))
     statuses = {status for status in STATUSES if re.search(rf"\b{status}\b", text)}
     return request.fact is None or statuses == {request.fact}
+
+
+def _tells_amount(amount: int, text: str, order: str) -> bool:
+    """Whether a text tells an amount of cents, beside one other amount at most or as the sum or the difference of the others.
+
+    Dates, the order's number, and numbers of days beside an amount with cents are no amounts.
+    """
+    numbers = [number for number in NUMBER.findall(DATE.sub(" ", text)) if number != order]
+    for with_cents in (True, False):
+        amounts = [round(float(number) * 100) for number in numbers if ("." in number) == with_cents]
+        others = [other for other in amounts if other != amount]
+        if len(others) < len(amounts) and (
+            len(set(others)) <= 1
+            or sum(others) == amount
+            or (len(others) == 2 and abs(others[0] - others[1]) == amount)
+        ):
+            return True
+    return False
 
 
 class ServedUser:

@@ -18,6 +18,7 @@ from wm_plugin.trajectories.schema import Source, Trajectory
 Convert = Callable[[Any, Source], Iterator[Trajectory | Fields]]  # fields are validated by `Make`
 Rows = tuple[Iterable[files.Record], Convert]  # from a reader whose rows are not the file's records
 Make = Callable[[Any], Trajectory | Fields]  # validates fields; a record or a dict
+MOST_COPIES = 50  # real trees of StableToolBench have paths of up to 36 steps
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,25 @@ def convert_rows(
             yield Reject(path.name, record.row, "does not fit the schema", reason, record.raw or _raw(record.value))
         else:
             yield from trajectories
+
+
+def size_of(value: Any) -> int:
+    """The characters of a value as JSON."""
+    return len(json.dumps(value))
+
+
+def check_copies(size: int, copied: int) -> None:
+    """Bound what is written again and again, in each trajectory that is made of the same part of a record or file.
+
+    Args:
+        size: characters that were read.
+        copied: characters that are written of the parts that trajectories share.
+
+    Raises:
+        RowError: out of proportion.
+    """
+    if copied > MOST_COPIES * size:
+        raise RowError(f"its trajectories repeat more than {MOST_COPIES} times what was read", "out of bounds")
 
 
 def number_of(value: Any) -> float | None:

@@ -89,14 +89,13 @@ def _parameters(text: str) -> Iterator[tuple[str, str]]:
     while (start := text.find("<parameter=", place)) >= 0:
         start += len("<parameter=")
         place = _NAME.match(text, start).end()  # type: ignore[union-attr]  # it may be empty
-        if not text.startswith(">", place):
-            continue  # nor is there a name in the rest of this line
+        if place == start or not text.startswith(">", place):
+            continue  # no name, and if the line ends, none in the rest of it
         end = text.find("</parameter>", place)
         if end < 0:
             return
-        if place > start:
-            yield text[start:place], text[place + 1 : end].removeprefix("\n").removesuffix("\n")
-            place = end + len("</parameter>")
+        yield text[start:place], text[place + 1 : end].removeprefix("\n").removesuffix("\n")
+        place = end + len("</parameter>")
 
 
 def _call(text: str) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from wm_plugin.trajectories import files
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.fields import Fields
 from wm_plugin.trajectories.messages import Conversation, text_of
-from wm_plugin.trajectories.readers.base import Rows, number_of, rest_of
+from wm_plugin.trajectories.readers.base import Rows, check_copies, number_of, rest_of, size_of
 from wm_plugin.trajectories.schema import Context, Source
 
 
@@ -34,8 +34,16 @@ def read(path: Path, _head: files.Head) -> Rows:
     )
 
     profiles = _profiles(path)
+    shared = size_of([context.task, context.action_space])
+    size, copied = shared, 0  # of all simulations until now
 
     def convert(record: Any, source: Source) -> Iterator[Fields]:
+        nonlocal size, copied
+        task = text_of(record.get("task_id")) if isinstance(record, dict) else ""
+        size += size_of(record)
+        copies = shared + size_of(profiles.get(task))
+        check_copies(size, copied + copies)
+        copied += copies
         return _convert(record, source, context, text_of(environment.get("domain_name")), profiles)
 
     return _simulations(path), convert

@@ -170,6 +170,7 @@ def test_rows(environment: Tau2Environment) -> None:
         environment.reset("retail", "1", user_url="http://localhost:1/v1")
 
 
+@pytest.mark.host
 def test_own_rollouts_have_what_rwml_needs_of_tau2(environment: Tau2Environment, tmp_path: Path) -> None:
     """Who is observed, JSON that is masked (the last one too), the profile without the intent, one task id for all customers."""
     pytest.importorskip("transformers")

@@ -10,7 +10,7 @@ from typing import Any
 
 from wm_plugin.agents.rollout import path_of, replay
 from wm_plugin.samples.constructions import acts
-from wm_plugin.trajectories.expand import identity, transition
+from wm_plugin.trajectories.expand import identity, transition, with_success
 from wm_plugin.trajectories.schema import Action, Trajectory, Transition, Turn
 
 # (the trajectory so far, the environment in that state, how many) -> other actions that an agent might take there
@@ -39,11 +39,12 @@ def iwm(
     for trajectory in trajectories:
         branches = branch(trajectory, environment, propose, alternatives, counts)
         name = identity(trajectory)  # the alternatives have the same name: same task, same history
+        expert = with_success(trajectory).turns
         for number, others in enumerate(branches or ()):
-            for turn in (trajectory.turns[number], *others):
-                at_turn = trajectory.model_copy(update={"turns": (*trajectory.turns[:number], turn)})
+            for turn in (expert[number], *others):
+                at_turn = trajectory.model_copy(update={"turns": (*expert[:number], turn)})
                 for observation in turn.observations:
-                    counts["expert" if turn is trajectory.turns[number] else "alternative"] += 1
+                    counts["expert" if turn is expert[number] else "alternative"] += 1
                     yield transition(at_turn, number, observation, name=name)
 
 
@@ -81,7 +82,7 @@ def branch(
         if so_far is None or None in played:
             counts["does not replay"] += 1
             return None
-        branches.append([other.turns[number] for other in played if other is not None])
+        branches.append([with_success(other).turns[number] for other in played if other is not None])
     return branches
 
 

@@ -100,7 +100,7 @@ class MazeEnvironment(ActionEnvironment):
 
 def _view(view: Any) -> str:
     """The view that a row asks for; None, an empty cell of a table, is the plain one."""
-    name = view if view is not None and view == view else VIEWS[0]
+    name = VIEWS[0] if view is None or (isinstance(view, float) and view != view) else view
     if not isinstance(name, str) or name not in VIEWS:
         raise UserError(f"A maze's column `view` is {shown(view)}; write {' or '.join(VIEWS)}")
     return name

@@ -259,6 +259,7 @@ class _Remote:
         self.dimensions = 0  # of the first embedding; all others must have as many
         self._failure = Failure("refused", "")  # the last one
         self._taken = ""  # a text that the server gave an embedding of
+        self._mixed = False  # whether an embedding had other dimensions than the first: no fault of a text
 
     def __call__(self, texts: list[str]) -> list[Tensor | None]:
         """Their embeddings: (dimensions,) each, float32; None for a text that the server refuses, or fails on.
@@ -290,7 +291,9 @@ class _Remote:
             for answer in self.server.post("/embeddings", bodies, partial(self._read, size)):
                 if not isinstance(answer, Failure):
                     answers.append(answer)
-                elif answer.kind in _PERHAPS_THE_TEXT or answer.message.startswith(_ABOUT_THE_TEXT):
+                elif not self._mixed and (
+                    answer.kind in _PERHAPS_THE_TEXT or answer.message.startswith(_ABOUT_THE_TEXT)
+                ):
                     self._failure = answer
                     answers.append(None)
                 else:
@@ -314,6 +317,7 @@ class _Remote:
         lists = [vector(row["embedding"]) for row in rows]
         dimensions = self.dimensions or len(lists[0])
         if not dimensions or {len(one) for one in lists} != {dimensions}:
+            self._mixed = True
             lengths = sorted({dimensions, *map(len, lists)})
             raise ValueError(f"embeddings of {' and '.join(map(str, lengths[:3]))} dimensions")
         vectors = torch.stack([torch.frombuffer(one, dtype=torch.float32) for one in lists])

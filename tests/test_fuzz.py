@@ -22,7 +22,7 @@ from wm_plugin.agents.rollout import HOSTS, _observe
 from wm_plugin.cli import main
 from wm_plugin.environments.forth import ForthEnvironment
 from wm_plugin.environments.forth import machine as forth_machine
-from wm_plugin.environments.kit.protocol import tool_methods
+from wm_plugin.environments.kit.protocol import observers, tool_methods
 from wm_plugin.environments.sql import SqlEnvironment
 from wm_plugin.environments.sql.databases import OTHERS
 from wm_plugin.environments.worlds import load
@@ -205,7 +205,7 @@ def test_calls():
     def once(draw: random.Random) -> None:
         environment, row = draw.choice(worlds)
         environment.reset(**{column: item for column, item in row.items() if column != "prompt"})
-        tools = tool_methods(environment)
+        tools, kinds = tool_methods(environment), observers(type(environment))
         for _ in range(draw.randint(1, 6)):
             name = draw.choice(list(tools)) if draw.random() < 0.9 else text(draw, 1)
             arguments: Any = {
@@ -225,7 +225,7 @@ def test_calls():
                 continue
             for place, one in enumerate(action.calls):
                 for host in HOSTS:
-                    assert isinstance(_observe(tools, one, place, host).text, str)
+                    assert isinstance(_observe(environment, tools, kinds, one, place, host).text, str)
             if environment.over:
                 break
 

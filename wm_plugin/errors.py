@@ -79,10 +79,14 @@ def shown(value: Any) -> str:
     return written if len(written) <= 40 else f"{written[:40]}..."
 
 
+_NAMES = 40  # that a line has room for
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt name: `; did you mean 'x'?`, or the names that exist."""
+    """A hint for a misspelt name: `; did you mean 'x'?`, or the names that exist, the first of them if they are many."""
     names = sorted(known)
     match = difflib.get_close_matches(name, names, n=1)
     if match:
         return f"; did you mean {match[0]!r}?"
-    return f"; there is {', '.join(map(repr, names))}" if names else "; there is none"
+    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    return f"; there is {', '.join(map(repr, names[:_NAMES]))}{more}" if names else "; there is none"

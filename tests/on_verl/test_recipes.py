@@ -19,9 +19,10 @@ from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils import config as verl_config
 from verl.utils.config import omega_conf_to_dataclass
 
+from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.kit.protocol import missing_columns
-from wm_plugin.registry import ENVIRONMENTS, import_object
+from wm_plugin.registry import import_object
 from wm_plugin.tiny.policy import make_model, make_tokenizer
 from wm_plugin.verl.config import read_config
 from wm_plugin.verl.data import verl_rows, write

@@ -239,8 +239,13 @@ def test_without_reasoning_gym_only_making_levels_fails(monkeypatch: pytest.Monk
         sokoban.make_boards(1, seed=0)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("level", list(sokoban.LEVELS))
+@pytest.mark.parametrize(
+    "level",
+    [
+        pytest.param(level, marks=pytest.mark.nightly if "hard" in level else pytest.mark.slow)
+        for level in sokoban.LEVELS
+    ],
+)
 def test_256_levels_are_held_out(level: str) -> None:
     pytest.importorskip("reasoning_gym")
     held_out = sokoban.make_boards(256, 0, level=level, held_out=True)

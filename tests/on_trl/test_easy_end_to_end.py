@@ -50,7 +50,7 @@ def files(folder):
     return {path.name: path.read_bytes() for path in sorted((folder / "predictions").iterdir())}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_filter_from_base_model_to_file(tmp_path):
     transitions = grid_transitions(40)
     write_transitions(transitions, tmp_path / "grid.jsonl")

@@ -93,7 +93,7 @@ UNTRUSTED = {
     "trajectories/failures.py _GARBAGE",
     "trajectories/failures.py _UNKNOWN",
     "trajectories/filter.py SOME",
-    "trajectories/filter.py _pattern 2",
+    "trajectories/filter.py _patterns",
     "trajectories/readers/agentworldbench.py _ACTION",
     "trajectories/readers/chatml.py _FUNCTION",
     "trajectories/readers/chatml.py _NAME",
@@ -123,7 +123,6 @@ OURS = {
     "samples/prompts/__init__.py _fill": "a template of prompts, of ours or the user's, before texts are filled in",
     "samples/prompts/file.py Prompts.tag": "a file of prompts, of ours or the user's",
     "samples/prompts/file.py Prompts._consistent": "a file of prompts, of ours or the user's",
-    "trajectories/filter.py _pattern": "checks the syntax of the user's patterns",
 }
 # What is compiled where the pattern is only known when the code runs. The patterns of users are theirs.
 DYNAMIC = {
@@ -132,7 +131,7 @@ DYNAMIC = {
     "environments/dialogue/user.py tells": [rf"\b{status}\b" for status in user.STATUSES],
     "evaluation/blind_spots.py _short_form": [rf"\b{form}\b" for pair in blind_spots._SHORT_FORMS for form in pair],
     "runtime/secrets.py hold": [re.compile("|".join(map(re.escape, ("sk-aa", "sk-ab", "sk\\-a"))), re.IGNORECASE)],
-    "trajectories/filter.py _pattern 2": [filters._pattern(filters.FAILURES), filters._pattern(filters.INVALID)],
+    "trajectories/filter.py _patterns": filters._patterns([*filters.FAILURES, *filters.INVALID]),
 }
 
 

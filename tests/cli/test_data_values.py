@@ -93,6 +93,15 @@ def test_history_in_tokens(capsys, source, tokenizer, tmp_path):
 
 
 @pytest.mark.host
+def test_half_a_surrogate_pair_has_tokens(capsys, tokenizer, tmp_path):
+    source = tmp_path / "half.jsonl"
+    texts = (("user", "a"), ("assistant", "b"), ("user", "x\ud800"), ("assistant", "b"), ("user", "c"))
+    source.write_text(json.dumps({"messages": [{"role": role, "content": text} for role, text in texts]}))
+    code, printed = run(capsys, "inspect", source, "--tokenizer", tokenizer)
+    assert (code, printed.err) == (0, "")
+
+
+@pytest.mark.host
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -164,6 +164,7 @@ def test_turn_information_in_files_and_flags(tmp_path, line, flags, echo):
         ("echo_schedule: linear", [], "echo_schedule 'linear' has no length; write schedule_steps"),
         ("echo_coeff: lots", [], "invalid float value: 'lots'"),
         ("- 1", [], "holds no mapping"),
+        ("env: [a]", [], "env is ['a']; write environment variables as NAME: value"),
         ("a: [", [], "is not YAML"),
         ("[" * 3000, [], "is not YAML"),
         ("a: " + "1" * 5000, [], "is not YAML"),

@@ -101,6 +101,17 @@ def test_files_hold_the_rows(tmp_path, suffix):
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
 
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [({"type": "object", "properties": {}}, "cannot hold these rows"), ({"maximum": 10**25}, "more than 64 bits")],
+)
+def test_tools_that_parquet_cannot_hold(tmp_path, parameters, message):
+    tool = {"type": "function", "function": {"name": "t", "parameters": parameters}}
+    with pytest.raises(UserError, match=message):
+        write_rows(iter([{"messages": ASKED, "tools": [tool]}]), tmp_path / "x.parquet")
+    assert not list(tmp_path.iterdir())
+
+
 def test_tools_that_parquet_would_change_are_refused(tmp_path):
     rows = [{"messages": ASKED, "tools": tools} for tools in (TOOLS, OTHER)]
     with pytest.raises(UserError, match="column 'tools' holds objects with different keys"):

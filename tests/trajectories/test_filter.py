@@ -305,3 +305,18 @@ def test_an_episode_that_was_lost_with_its_world_is_an_environments_failure():
     left, taken = run("environment_failures", *lost, *odd)
     assert left == [lost[0], *odd]
     assert taken == {"environment_failures": 1}
+
+
+@pytest.mark.parametrize("patterns", [["(?i)X"], ["(?x) x  # one"], ["(?P<a>x)", "(?P<a>y)"], [r"(a)\1", "x"]])
+def test_each_pattern_of_a_user_means_what_it_says(patterns):
+    chosen = Filter(["environment_failures"], failures=patterns)
+    texts = [Trajectory(turns=(turn("a", text),)) for text in ("x", "aA b", "b")]
+    left = [trajectory.turns[0].observations[0].text for trajectory in chosen(texts)]
+    assert left == (["b"] if patterns[0] == r"(a)\1" else ["aA b", "b"])
+
+
+@pytest.mark.parametrize("pattern", ["(", "a{4294967296}", "(" * 5000])
+def test_what_is_no_pattern_is_one_line(pattern):
+    with pytest.raises(UserError, match="is no regular expression") as error:
+        Filter(failures=[pattern])
+    assert len(str(error.value)) < 500

@@ -21,16 +21,16 @@ def exit_code(run: Callable[[], int], name: str) -> int:
     try:
         return run()
     except UserError as error:
-        _say(f"{name}: {error}")
+        say(f"{name}: {error}")
         return 2
     except KeyboardInterrupt:
-        _say(f"{name}: interrupted")
+        say(f"{name}: interrupted")
         return 130
     except OSError as error:  # a full disk, a folder that may not be written to, an output that was closed
         if error.errno is None:
             raise  # not the system's
         where = f"{error.filename}: " if error.filename is not None else ""
-        _say(f"{name}: {where}{error.strerror or error}")
+        say(f"{name}: {where}{error.strerror or error}")
         return 1
 
 
@@ -59,7 +59,8 @@ def _open_closed_streams() -> None:
             setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w", closefd=False))
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
+    """Print a message on standard error: one line, without keys."""
     try:
         print(_one_line(redact(line)), file=sys.stderr, flush=True)
     except (OSError, ValueError):

@@ -31,6 +31,7 @@ Row = dict[str, Any]
 HOSTS = ("trl", "verl")
 ABILITY = "world_model"  # verl only groups by it
 _MASKS = {"trl": "assistant_masks", "verl": "loss_mask"}
+_INSTEAD = "give a tokenizer, and the rows are tokens, or write a .jsonl file instead"
 _BATCH = 1000  # rows in a row group of parquet
 _NEEDS_TOKENS = "neither host can leave an assistant's message out: give a tokenizer, and the rows are tokens"
 
@@ -134,14 +135,21 @@ def _write_parquet(rows: Iterable[Row], path: Path) -> int:
                 table = pyarrow.Table.from_pylist(batch, writer.schema if writer else _schema(batch, names))
             except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
                 raise UserError(f"a column has values of different types in different rows: {error}") from None
+            except OverflowError:
+                raise UserError(f"parquet cannot hold a number of more than 64 bits; {_INSTEAD}") from None
             for row, written in zip(batch, table.to_pylist() if "input_ids" not in names else (), strict=False):
                 if changed := [name for name in row if _bare(written[name], name) != _bare(row[name], name)]:
                     raise UserError(
                         f"column {changed[0]!r} holds objects with different keys, which parquet would change; "
                         "give a tokenizer, and the rows are tokens, or write a .jsonl file"
                     )
-            writer = writer or parquet.ParquetWriter(path, table.schema)
-            writer.write_table(table)
+            try:
+                writer = writer or parquet.ParquetWriter(path, table.schema)
+                writer.write_table(table)
+            except (
+                pyarrow.ArrowNotImplementedError
+            ) as error:  # an object without keys, such as a tool's without parameters
+                raise UserError(f"parquet cannot hold these rows: {error}; {_INSTEAD}") from None
             count += len(batch)
     finally:
         if writer:

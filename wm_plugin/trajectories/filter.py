@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.trajectories.failures import DOMAINS, DOMAINS_OF, FAILURES, SCREENS, domain_of, retried
 from wm_plugin.trajectories.schema import Observation, Trajectory, Turn
 from wm_plugin.untrusted import number
@@ -120,9 +120,8 @@ class Filter:
         self.names = [name for name in NAMES if name in names and name not in without]
         self.taken: Counter[str] = Counter()
         self.without_domain = 0  # trajectories that say none, while a filter wants to know
-        self._failures, self._own_failures = _pattern(FAILURES), _pattern(failures) if failures else None
-        self._told = _pattern(INVALID)
-        self._invalid = _pattern(invalid) if invalid else None
+        self._failures, self._own_failures = _patterns(FAILURES), _patterns(failures)
+        self._told, self._invalid = _patterns(INVALID), _patterns(invalid)
         self._digests: set[bytes] = set()
 
     def __call__(self, trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
@@ -159,13 +158,13 @@ class Filter:
 
     def _fails(self, trajectory: Trajectory, domain: str) -> bool:
         texts = [observation.text for _, _, observation in trajectory.observed()]
-        if _lost(trajectory) or (self._own_failures is not None and any(map(self._own_failures.search, texts))):
+        if _lost(trajectory) or any(_match(self._own_failures, text) for text in texts):
             return True
         if not self._concerns("environment_failures", domain):
             return False
         # a screen always shows something: an empty one is a state that was not captured
         missing = domain in SCREENS and not all(map(str.strip, texts))
-        return missing or any(map(self._failures.search, texts))
+        return missing or any(_match(self._failures, text) for text in texts)
 
     def _takes(self, name: str, trajectory: Trajectory) -> bool:
         if name == "duplicates":
@@ -191,12 +190,12 @@ class Filter:
     def _invalid_share(self, observation: Observation) -> float:
         """The share of a call's actions that were invalid: as its world counted them, or as the text tells."""
         text = observation.text.strip()
-        if self._invalid is not None and self._invalid.search(text):
+        if _match(self._invalid, text):
             return 1.0
         invalid, actions = (number(observation.data.get(name)) for name in ("invalid", "actions"))
         if invalid is None or actions is None:
             if not (some := SOME.match(text)):
-                return float(self._told.search(text) is not None)
+                return float(_match(self._told, text))
             invalid, actions = float(some[1]), float(some[2])
         return min(max(invalid / actions, 0.0), 1.0) if actions > 0 else float(invalid > 0)
 
@@ -216,10 +215,16 @@ def _lost(trajectory: Trajectory) -> bool:
     return isinstance(figures, Mapping) and bool(number(figures.get("lost")))
 
 
-def _pattern(patterns: Sequence[str]) -> re.Pattern[str]:
+def _patterns(patterns: Sequence[str]) -> list[re.Pattern[str]]:
+    """Each by itself: joined, their flags, groups and references would change."""
+    compiled = []
     for pattern in patterns:
         try:
-            re.compile(pattern)
-        except re.error as error:
-            raise UserError(f"{pattern!r} is no regular expression ({error})") from None
-    return re.compile("|".join(f"(?:{pattern})" for pattern in patterns), re.IGNORECASE)
+            compiled.append(re.compile(pattern, re.IGNORECASE))
+        except (re.error, OverflowError, RecursionError) as error:
+            raise UserError(f"{shown(pattern)} is no regular expression ({error})") from None
+    return compiled
+
+
+def _match(patterns: Sequence[re.Pattern[str]], text: str) -> bool:
+    return any(pattern.search(text) for pattern in patterns)

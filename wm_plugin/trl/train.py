@@ -23,6 +23,7 @@ from wm_plugin.environments.rewarded import rewarded
 from wm_plugin.environments.tags import PROTOCOLS, in_tags
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.registry import import_object
+from wm_plugin.runtime.command import say
 from wm_plugin.tokens.tokenizer import is_missing_folder
 from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.rewards import reward_functions
@@ -242,8 +243,11 @@ def _read_yaml(path: str) -> dict[str, Any]:
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
         raise UserError(f"{path} holds no mapping of settings; write lines such as 'echo_coeff: 0.05'")
-    for name, value in (values.pop("env", None) or {}).items():  # TrlParser's convention
-        os.environ[name] = str(value)
+    variables = values.pop("env", None) or {}
+    if not isinstance(variables, dict):
+        raise UserError(f"{path}: env is {shown(variables)}; write environment variables as NAME: value")
+    for name, value in variables.items():  # TrlParser's convention
+        os.environ[str(name)] = str(value)
     settings: dict[str, Any] = {}
     for key, value in values.items():
         name = ALIASES.get(str(key), str(key))
@@ -364,7 +368,7 @@ def _call(path: str, function: Callable[..., Any], arguments: dict[str, Any], fi
 
 def _refuse(error: BaseException) -> int:
     if int(os.environ.get("RANK", "0")) == 0:
-        print(f"wm train: {' '.join(str(error).split())}", file=sys.stderr)
+        say(f"wm train: {error}")
     return 2
 
 

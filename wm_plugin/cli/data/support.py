@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from wm_plugin.errors import UserError
+from wm_plugin.untrusted import encodable
 
 T = TypeVar("T")
 SUFFIXES = (".json", ".jsonl", ".traj", ".gz", ".parquet")
@@ -57,4 +58,4 @@ def token_counter(path: str) -> Callable[[str], int]:
     from wm_plugin.tokens.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(path, field="--tokenizer")
-    return lambda text: len(tokenizer(text, add_special_tokens=False).input_ids)
+    return lambda text: len(tokenizer(encodable(text), add_special_tokens=False).input_ids)

@@ -1,6 +1,7 @@
 """What is collected: the core, what depends on a host, or both; and of the hosts the one that is installed."""
 
 import gc
+import os
 import re
 import sys
 from importlib import metadata
@@ -9,8 +10,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# what an example takes depends on what else the machine does
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# what an example takes depends on what else the machine does; by day the same examples each time, at night new ones
+settings.register_profile(
+    "any machine",
+    deadline=None,
+    derandomize="WM_ALL_EXAMPLES" not in os.environ,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("any machine")
 
 HOSTS = ("trl", "verl", "ray", "transformers", "tokenizers")

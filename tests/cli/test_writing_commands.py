@@ -11,9 +11,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -48,6 +49,7 @@ ROW = {
     ]
     * 3
 }
+STEPS = 12  # interrupts of a command
 TRANSFORMERS = ("masks", "env rollout")  # tokenizers, and the schemas of tools
 EACH = [pytest.param(name, marks=pytest.mark.host if name in TRANSFORMERS else ()) for name in COMMANDS]
 
@@ -159,74 +161,63 @@ def test_a_full_disk(capsys, folder, name):
     assert files(folder) == before
 
 
-# Runs a command once, which also imports what it needs, then once for each delay that it reads, in a process of its own, which it
-# interrupts after that: an interrupt a moment after the run, or in an import, would hit the tests or Python instead of us.
-INTERRUPTER = """
-import contextlib, json, os, signal, sys, time
-from wm_plugin.cli.main import main
+class Interrupter:
+    """Counts the lines of ours that a command runs, and interrupts it at one of them: the same in every run."""
 
-arguments = sys.argv[1:]
-silence = os.open(os.devnull, os.O_WRONLY)
+    def __init__(self, at: int = 0) -> None:
+        self.at, self.lines, self.pid = at, 0, os.getpid()
 
-def code():
-    try:
-        return main(arguments)
-    except KeyboardInterrupt:
-        return 99
+    def __call__(self, frame: FrameType, event: str, argument: object) -> Callable[..., object] | None:
+        return self.line if frame.f_globals.get("__name__", "").startswith("wm_plugin.") else None
 
-def interrupted(delay):
-    out, err = os.pipe()
-    child = os.fork()
-    if not child:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        os.dup2(silence, 1)
-        os.dup2(err, 2)
-        os.write(2, b"ready ")
-        os._exit(code())
-    os.close(err)
-    with os.fdopen(out, "rb", buffering=0) as file:
-        assert file.read(6) == b"ready "
-        time.sleep(delay)
-        os.kill(child, signal.SIGINT)
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), file.read().decode()
+    def line(self, frame: FrameType, event: str, argument: object) -> Callable[..., object]:
+        if event == "line" and os.getpid() == self.pid:
+            self.lines += 1
+            if self.lines == self.at:
+                signal.raise_signal(signal.SIGINT)
+        return self.line
 
-with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):
-    main(arguments)
-    begin = time.perf_counter()
-    result = main(arguments), time.perf_counter() - begin
-print(json.dumps(result), flush=True)
-for line in sys.stdin:
-    print(json.dumps(interrupted(float(line))), flush=True)
-"""
+    def run(self, arguments: list[str]) -> int:
+        """The command's exit code. Counted is what runs where an interrupt is expected, not what answers to one."""
+
+        def traced(argv: list[str]) -> int:
+            before = sys.gettrace()
+            sys.settrace(self)
+            try:
+                return inner(argv)
+            finally:
+                sys.settrace(before)
+
+        inner, handler = main._run, signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(main, "_run", traced)
+                return main.main(arguments)
+        finally:
+            signal.signal(signal.SIGINT, handler)
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_an_interrupt_at_any_moment(folder, name):
+def test_an_interrupt_at_any_moment(capsys, folder, name):
     out = Path(COMMANDS[name][2])
     arguments = command(name, out)
-    environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false"}  # or it warns of the forks
-    process = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTER, *arguments], stdin=-1, stdout=-1, text=True, env=environment
-    )
-    code, duration = json.loads(process.stdout.readline())
-    assert code == 0
+    assert main.main(arguments) == 0  # imports what it needs
+    counted = Interrupter()
+    assert counted.run(arguments) == 0
     before = files(folder)
     whole = out.read_bytes()
+    capsys.readouterr()
     codes = []
-    for step in range(8):
+    for step in range(STEPS):
         if step % 2:
             out.unlink()
-        process.stdin.write(f"{duration * (step + 0.5) / 8}\n")
-        process.stdin.flush()
-        code, err = json.loads(process.stdout.readline())
-        assert (code, err) in ((0, ""), (130, "wm: interrupted\n"))
-        codes.append(code)
+        codes.append(Interrupter(1 + (counted.lines - 1) * step // (STEPS - 1)).run(arguments))
+        assert (codes[-1], capsys.readouterr().err) in ((0, ""), (130, "wm: interrupted\n"))
         if out.exists():
             assert len(out.read_bytes()) == len(whole) or step % 2 == 0
         assert {name for name in files(folder) if not name.startswith(".wm-")} <= before.keys()
         out.write_bytes(whole)
-    assert 130 in codes
-    process.communicate(timeout=60)
+    assert codes.count(130) > STEPS / 2  # a rollout goes on from its finished shards, and then runs fewer lines
     assert main.main(arguments) == 0
     assert files(folder).keys() == before.keys()
 
@@ -239,12 +230,12 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize(("workers", "seconds"), [(1, 0.05), (1, 0.4), (2, 0.05), (2, 0.3), (2, 1.0), (2, 2.5)])
+@pytest.mark.parametrize(("workers", "seconds"), [(1, 0), (1, 0.3), (2, 0), (2, 0.3), (2, 1)])
 def test_an_interrupt_of_a_terminal(folder, workers, seconds):
-    """It goes to all processes of the group."""
+    """It goes to all processes of the group, while they start and while they write."""
     text = Path("rows.jsonl").read_text() + "\n"
     with open("rows.jsonl", "w") as file:
-        for _ in range(1600):
+        for _ in range(4000):  # far more than can be done in these seconds
             file.write(text)
     Path("x.jsonl").write_text("of an earlier run")
     before = sorted(os.listdir())
@@ -253,12 +244,14 @@ def test_an_interrupt_of_a_terminal(folder, workers, seconds):
         [sys.executable, "-c", PROGRAM, *arguments], stdout=-1, stderr=-1, text=True, start_new_session=True
     )
     assert process.stderr.readline() == "ready\n"
+    while sorted(os.listdir()) == before:  # until its unfinished file is there
+        assert process.poll() is None
+        time.sleep(0.01)
     time.sleep(seconds)
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
-    if process.returncode:  # else it had ended
-        assert (process.returncode, out, err) == (130, "", "wm: interrupted\n")
-        assert Path("x.jsonl").read_text() == "of an earlier run"
+    assert (process.returncode, out, err) == (130, "", "wm: interrupted\n")
+    assert Path("x.jsonl").read_text() == "of an earlier run"
     assert sorted(os.listdir()) == before
     deadline = time.monotonic() + 20
     while members(process.pid) and time.monotonic() < deadline:

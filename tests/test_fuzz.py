@@ -4,10 +4,8 @@ import json
 import math
 import random
 import shutil
-import threading
 from array import array
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +15,7 @@ import pytest
 
 from support.formats import DOCUMENTS
 from support.fuzz import attack, mutated, text, value
+from support.serving import Handler, serving
 from wm_plugin.agents.policies import read_action
 from wm_plugin.agents.rollout import HOSTS, _observe
 from wm_plugin.cli import main
@@ -333,25 +332,15 @@ def test_judges():
 def answering(answer: Any) -> Any:
     """The address of a server that writes what `answer()` returns, and closes the connection."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Answering(Handler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             with suppress(OSError):
                 self.wfile.write(answer())
             self.close_connection = True
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(Answering) as url:
+        yield url
 
 
 def test_servers():

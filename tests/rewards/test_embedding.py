@@ -3,13 +3,12 @@
 import json
 import math
 import socket
-import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 
 import pytest
 
+from support import serving as servers
 from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.rewards import EmbeddingReward, RwmlReward
 from wm_plugin.rewards.embedding import equal_parts
@@ -202,9 +201,7 @@ def serving(*faults, refusal=None):
     """
     bodies, left = [], list(faults)
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Embeddings(servers.Handler):
         def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             bodies.append({**body, "path": self.path, "key": self.headers.get("Authorization")})
@@ -225,19 +222,8 @@ def serving(*faults, refusal=None):
             self.end_headers()
             self.wfile.write(data)
 
-        def log_message(self, *arguments):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1", bodies
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with servers.serving(Embeddings) as url:
+        yield url, bodies
 
 
 @pytest.fixture

@@ -5,11 +5,9 @@ import gzip
 import json
 import pickle
 import resource
-import threading
 import urllib.parse
 import zlib
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -21,6 +19,7 @@ from hypothesis import strategies as st
 
 from support.examples import examples
 from support.openai_server import completion
+from support.serving import Handler, serving
 from wm_plugin.errors import UserError
 from wm_plugin.rewards.cache import ReplyCache
 from wm_plugin.rewards.embedding import EmbeddingReward
@@ -38,9 +37,7 @@ KEY = "sk-Abc/D\"1'23\\4_x"
 def answering(answer):
     """A server that answers with (status, headers, pieces of a body): `answer(request's headers, body)`."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Sending(Handler):
         def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             status, headers, pieces = answer(dict(self.headers), body)
@@ -55,18 +52,8 @@ def answering(answer):
                 pass
             self.close_connection = True
 
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(Sending) as url:
+        yield url
 
 
 def good(text="yes", **more):

@@ -5,8 +5,9 @@ import random
 import threading
 from collections import Counter
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
+from support.serving import Handler, serving
 from wm_plugin.environments.grid import make_boards, walk, wanderer
 from wm_plugin.trajectories import Trajectory, Turn, expand
 from wm_plugin.trajectories.schema import Action, Context, Observation, Source
@@ -86,9 +87,7 @@ def chat_server(answer):
     counts = Counter()
     lock = threading.Lock()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Chat(Handler):
         def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             with lock:
@@ -103,20 +102,8 @@ def chat_server(answer):
             with suppress(ConnectionError):  # the client was told to wait no longer
                 self.wfile.write(data)
 
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.seen = seen
-    server.url = f"http://127.0.0.1:{server.server_port}/v1"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(Chat) as url:
+        yield SimpleNamespace(url=url, seen=seen)
 
 
 def choices(*texts, **more):

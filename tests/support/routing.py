@@ -1,14 +1,13 @@
 """From a world through the commands to the rows that a host's reward gets, and a server of embeddings that compares words."""
 
 import json
-import threading
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from support.serving import Handler, serving
 from wm_plugin.cli.main import main
 from wm_plugin.environments.worlds import load
 
@@ -53,7 +52,7 @@ def embeddings() -> Iterator[tuple[str, list[str]]]:
     """The address of a server whose vectors count words, and the texts that it was asked for."""
     asked: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Embeddings(Handler):
         def do_POST(self) -> None:
             texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
             asked.extend(texts)
@@ -65,16 +64,8 @@ def embeddings() -> Iterator[tuple[str, list[str]]]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1", asked
-    finally:
-        server.shutdown()
-        server.server_close()
+    with serving(Embeddings) as url:
+        yield url, asked
 
 
 def _vector(text: str) -> list[float]:

@@ -61,6 +61,7 @@ def _guess(messages: list[dict[str, Any]], rng: random.Random) -> str:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # the body would wait for an acknowledgement of the headers
 
     def do_POST(self) -> None:
         try:
@@ -94,6 +95,11 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing: a line a request says nothing."""
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 512  # a connection that finds the queue full waits for seconds
+    daemon_threads = True
+
+
 @contextmanager
 def serving(port: int = PORT) -> Iterator[str]:
     """The server's address, while it serves on localhost; port 0 takes a free one.
@@ -102,10 +108,9 @@ def serving(port: int = PORT) -> Iterator[str]:
         UserError: the port is taken.
     """
     try:
-        server = ThreadingHTTPServer(("127.0.0.1", port), _Handler)
+        server = _Server(("127.0.0.1", port), _Handler)
     except OSError as error:
         raise UserError(f"port {port}: {error.strerror}; --port takes another, which the recipe has to name") from None
-    server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

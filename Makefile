@@ -6,6 +6,9 @@
 PYTHON ?= python3
 CONSTRAINTS ?= constraints/cpu.txt
 
+# The environments come without bytecode, and to compile a host again in each process would double the time of the tests.
+unexport PYTHONDONTWRITEBYTECODE
+
 # An environment a host: they disagree on transformers.
 TRL := .venv-trl
 VERL := .venv-verl
@@ -32,9 +35,12 @@ demo-verl: $(VERL)/.done
 	cd tests && ../$(VERL)/bin/python -m support.verl_cpu.show ../demo/verl.jsonl
 
 ## the fast tests: the core without a host, and on each host what depends on one
-# two at a time: while pip makes an environment, or a run starts or ends, a core would be idle
+# one after the other: each takes all cores
 test:
-	$(MAKE) --jobs=2 --output-sync=target test-core test-trl test-verl
+	$(MAKE) environments
+	$(MAKE) test-core
+	$(MAKE) test-trl
+	$(MAKE) test-verl
 
 # both at the same time: pip is single-threaded
 environments:

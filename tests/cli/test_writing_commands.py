@@ -222,8 +222,10 @@ def test_an_interrupt_at_any_moment(capsys, folder, name):
     assert files(folder).keys() == before.keys()
 
 
+# what is started in the background of a shell has no interrupts unless it asks for them
 PROGRAM = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from wm_plugin.cli.main import main
 print("ready", file=sys.stderr, flush=True)
 sys.exit(main(sys.argv[1:]))

@@ -3,7 +3,7 @@
 import ast
 import importlib
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -118,16 +118,26 @@ def _compiled(call: ast.Call, pattern: ast.expr) -> ast.expr:
 def _methods(file: Path, name: str) -> set[str]:
     """What is called of a name, in its file and where it is imported; `finditer` too if it is handed on."""
     methods: set[str] = set()
-    for other, tree in trees().items():
+    for other, (imported, called) in _names().items():
+        if other == file or name in imported:
+            methods |= called.get(name, set())
+    return (methods & FUNCTIONS) or {"finditer"}
+
+
+@cache
+def _names() -> dict[Path, tuple[set[str], dict[str, set[str]]]]:
+    """For each file, the names that it imports from modules, and what it calls of each name that it reads."""
+    names: dict[Path, tuple[set[str], dict[str, set[str]]]] = {}
+    for file, tree in trees().items():
         nodes = list(ast.walk(tree))
         owners = {id(node.value): node.attr for node in nodes if isinstance(node, ast.Attribute)}
-        imported = other == file or any(
-            isinstance(node, ast.ImportFrom) and any(part.name == name for part in node.names) for node in nodes
-        )
+        imported = {part.name for node in nodes if isinstance(node, ast.ImportFrom) for part in node.names}
+        called: dict[str, set[str]] = defaultdict(set)
         for node in nodes:
-            if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load) and imported:
-                methods.add(owners.get(id(node), "finditer"))
-    return (methods & FUNCTIONS) or {"finditer"}
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                called[node.id].add(owners.get(id(node), "finditer"))
+        names[file] = imported, called
+    return names
 
 
 def run(pattern: re.Pattern[Any], function: str) -> Callable[[str], object]:

@@ -8,6 +8,8 @@ CONSTRAINTS ?= constraints/cpu.txt
 
 # The environments come without bytecode, and to compile a host again in each process would double the time of the tests.
 unexport PYTHONDONTWRITEBYTECODE
+# several tests run at once: threads would take each other's cores
+export OMP_NUM_THREADS := 1
 
 # An environment a host: they disagree on transformers.
 TRL := .venv-trl
@@ -53,7 +55,7 @@ test-trl: $(TRL)/.done
 	$(call PYTEST,$(TRL)) --host $(FAST)
 
 test-verl: $(VERL)/.done
-	$(call PYTEST,$(VERL)) $(FAST) tests/on_verl tests/test_readme.py
+	$(call PYTEST,$(VERL)) $(FAST) tests/on_verl
 
 ## end-to-end runs
 test-slow:
@@ -66,7 +68,7 @@ test-slow-trl: $(TRL)/.done
 # then what the core does with verl's release of transformers, which `make test` has tried with TRL's
 test-slow-verl: $(VERL)/.done
 	$(call PYTEST,$(VERL)) $(SLOW) tests/on_verl
-	$(call PYTEST,$(VERL)) --host $(FAST) --ignore tests/on_verl --ignore tests/test_readme.py
+	$(call PYTEST,$(VERL)) --host $(FAST) --ignore tests/on_verl
 
 ## runs of minutes that show a learning effect, all examples of the tests that make some up, and ten minutes of random attacks
 test-nightly: test-nightly-trl test-nightly-verl

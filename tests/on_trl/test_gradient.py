@@ -196,7 +196,9 @@ def test_accumulation(accumulation):
     [
         {"steps_per_generation": 4, "gradient_accumulation_steps": 2},  # a generation batch spans two optimizer steps
         {"steps_per_generation": 1, "gradient_accumulation_steps": 2},  # an optimizer step spans two generation batches
-        {"steps_per_generation": 1, "num_iterations": 2, "gradient_accumulation_steps": 4},
+        pytest.param(
+            {"steps_per_generation": 1, "num_iterations": 2, "gradient_accumulation_steps": 4}, marks=pytest.mark.slow
+        ),
         pytest.param({"num_iterations": 2, "gradient_accumulation_steps": 2}, marks=pytest.mark.slow),
     ],
     ids=lambda fields: "-".join(f"{key}={value}" for key, value in fields.items()),

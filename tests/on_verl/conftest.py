@@ -12,3 +12,18 @@ with pytest.MonkeyPatch.context() as patch, contextlib.suppress(ImportError):
     from verl.plugin.platform import get_platform
 
     get_platform()
+
+# verl's config is thirty files, which are read for each test that composes it: libyaml takes a tenth of the time
+with contextlib.suppress(ImportError):
+    import omegaconf._utils
+    import yaml
+
+    class _Yaml:
+        """The module yaml, as OmegaConf sees it."""
+
+        SafeLoader = yaml.CSafeLoader
+
+        def __getattr__(self, name):
+            return getattr(yaml, name)
+
+    omegaconf._utils.yaml = _Yaml()

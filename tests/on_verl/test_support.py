@@ -423,6 +423,7 @@ def test_main_refuses_in_one_line_before_ray_starts(tmp_path, case):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_the_plugin_imports_nothing_of_verl():
     code = """
 import sys, verl

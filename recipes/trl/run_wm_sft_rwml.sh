@@ -4,8 +4,5 @@
 # Further arguments override the YAML: ./run_wm_sft_rwml.sh --learning_rate 5e-6
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-out=runs/wm_sft_rwml/trl.parquet
-mkdir -p "${out%/*}"
-[ -f "$out" ] || python -m wm_plugin.cli.main data build "${TRAJECTORIES:?a file of rollouts}" --as rwml-sft \
-  --host trl --out "$out" --tokenizer Qwen/Qwen2.5-7B-Instruct --max-tokens 8192
+bash "$here/../pipelines/wm_sft.sh" trl wm_sft_rwml
 exec trl sft --config "$here/wm_sft_rwml.yaml" --accelerate_config "$here/accelerate_fsdp2.yaml" "$@"

@@ -331,6 +331,7 @@ def test_forths_recipes_have_the_papers_constants_and_evaluate_on_other_worlds(p
     assert config.per_device_train_batch_size * 8 * config.gradient_accumulation_steps == 128
     assert (config.num_generations, config.max_steps, config.learning_rate) == (8, 1000, 1e-6)
     assert (config.max_completion_length, config.max_tool_calling_iterations) == (32768, 200)
+    assert config.generation_kwargs == {"max_tokens": 8192}  # a turn
     assert set(train._environment(script.environment)) == {"forth", "docs", "wordle", "sql"}
     pytest.importorskip("bm25s")
     check_forth_rows(script, 200)
@@ -533,7 +534,7 @@ def test_the_readme_has_the_flags_of_two_cpu_processes():
         r"accelerate launch (--multi_gpu.*?) \\\n", (RECIPES.parents[1] / "docs" / "trl.md").read_text()
     )
     line = line.replace("2", '"$PROCESSES"', 1)
-    assert f"launch {line})" in (RECIPES / "run_echo_grpo_tiny.sh").read_text()
+    assert f"launch {line})" in (RECIPES.parent / "pipelines" / "trl_tiny.sh").read_text()
 
 
 @GET_REWARD

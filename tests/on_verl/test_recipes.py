@@ -310,7 +310,7 @@ def test_forths_constants(kind):
     wm, rollout, actor = read_config(config), config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
     tools = ("submit_code", "run_code") if kind == "code" else None
     assert (wm.objective.coeff, wm.objective.tools, wm.objective.refills) == (0.5, tools, True)
-    assert (wm.max_turns, config.data.max_response_length) == (201, 32768)
+    assert (wm.max_turns, wm.max_turn_tokens, config.data.max_response_length) == (201, 8192, 32768)
     assert (config.data.train_batch_size, rollout.n, config.trainer.total_training_steps) == (16, 8, 1000)
     assert 432 // 16 * config.trainer.total_epochs >= 1000  # verl stops at either
     assert actor.optim.lr == 1e-6

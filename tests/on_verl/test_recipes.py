@@ -2,9 +2,6 @@
 
 import functools
 import json
-import os
-import stat
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -19,11 +16,11 @@ from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils import config as verl_config
 from verl.utils.config import omega_conf_to_dataclass
 
+from support.scripts import calls_of
 from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.kit.protocol import missing_columns
 from wm_plugin.registry import import_object
-from wm_plugin.tiny.policy import make_model, make_tokenizer
 from wm_plugin.verl.config import read_config
 from wm_plugin.verl.data import verl_rows, write
 
@@ -117,15 +114,6 @@ def test_the_group_lets_tools_results_be_whole_and_the_users_own_values_win(tmp_
         assert multi_turn(compose("lists", overrides=[search])) == (700, "right", 1)
 
 
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory):
-    """A model on disk: verl's check of a critic reads its config."""
-    path, tokenizer = tmp_path_factory.mktemp("policy"), make_tokenizer()
-    tokenizer.save_pretrained(path)
-    make_model(tokenizer, seed=0).save_pretrained(path)
-    return path
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_verl_and_the_plugin_accept_the_config(name, policy):
     config = composed(name, f"actor_rollout_ref.model.path={policy}")
@@ -210,24 +198,10 @@ def test_the_group_alone_goes_on_top_of_verls_own_config():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_script_writes_data_that_the_environment_takes_and_passes_arguments_on(name, tmp_path):
-    """With a `python` on the path that only notes how it is called."""
-    python = tmp_path / "bin" / "python"
-    python.parent.mkdir()
-    python.write_text('#!/bin/sh\nfor argument; do printf "%s\\n" "$argument"; done; echo "--"\n')
-    python.chmod(python.stat().st_mode | stat.S_IXUSR)
-    script = RECIPES / f"run_{name}.sh"
-    assert os.access(script, os.X_OK)
-    result = subprocess.run(
-        [script, "wm.coeff=0.5", "trainer.logger=[console, file]"],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    *preparations, last, _ = [call.strip().split("\n") for call in result.stdout.split("--\n")]
+    own = ("wm.coeff=0.5", "trainer.logger=[console, file]")
+    *preparations, last = calls_of(RECIPES / f"run_{name}.sh", tmp_path, *own)
     start = ["-m", "verl.trainer.main_ppo", "--config-path", "pkg://wm_plugin.recipes.verl", "--config-name", name]
-    assert last == [*start, "wm.coeff=0.5", "trainer.logger=[console, file]"]
+    assert last == ["python", *start, *own]
     config = composed(name)
     data = {call[call.index("--out") + 1]: call for call in preparations if "wm_plugin.verl.data" in call}
     validation = config.data.val_files
@@ -319,15 +293,7 @@ def test_forths_constants(kind):
 
 @pytest.mark.parametrize("kind", ["all", "code"])
 def test_the_scripts_of_forth_take_the_turns(kind, tmp_path):
-    python = tmp_path / "python"
-    python.write_text('#!/bin/sh\nfor argument; do printf "%s\\n" "$argument"; done; echo "--"\n')
-    python.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "TURNS": "10"}
-    script = RECIPES / f"run_echo_forth_{kind}.sh"
-    done = subprocess.run(
-        [script, "wm.coeff=0"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-    )
-    *preparations, last, _ = [call.strip().split("\n") for call in done.stdout.split("--\n")]
+    *preparations, last = calls_of(RECIPES / f"run_echo_forth_{kind}.sh", tmp_path, "wm.coeff=0", TURNS="10")
     config = composed(f"echo_forth_{kind}", *last[last.index(f"echo_forth_{kind}") + 1 :])
     assert (config.wm.max_turns, config.wm.coeff) == (13, 0)  # docs, wordle and sql take 12
     written = {call[call.index("--out") + 1]: json.loads(call[call.index("--kwargs") + 1]) for call in preparations}

@@ -1,8 +1,6 @@
 """WM-SFT by verl's own trainer: it reads our rows, trains on the tokens that count and on no others, and every recipe fits."""
 
 import functools
-import os
-import subprocess
 from pathlib import Path
 
 import pyarrow
@@ -19,7 +17,8 @@ from verl.trainer.sft_trainer import create_sft_dataset
 from verl.utils.dataset.dataset_utils import SFTTensorCollator
 
 from support.run_on_verl import run_recipe
-from support.wm_sft import ROWS, expected_loss, make_data
+from support.scripts import calls_of
+from support.wm_sft import ROWS, VARIABLES, check_samples, expected_loss, make_data
 from wm_plugin.errors import UserError
 from wm_plugin.samples.build import build
 from wm_plugin.tiny.policy import make_tokenizer
@@ -96,44 +95,15 @@ def test_the_constants_of_word2world():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_script_builds_what_the_recipe_reads(name, tmp_path):
-    """With programs on the path that only note how they are called."""
-    for program in ("python", "torchrun"):
-        path = tmp_path / "bin" / program
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(
-            f'#!/bin/sh\nprintf "%s\\n" {program}; for argument; do printf "%s\\n" "$argument"; done; echo "--"\n'
-        )
-        path.chmod(0o755)
-    variables = {
-        **os.environ,
-        "PATH": f"{path.parent}:{os.environ['PATH']}",
-        "TRAJECTORIES": "mine.jsonl",
-        "DOMAIN": "mcp",
-        "CORPUS": "a.txt b.md",
-        **dict.fromkeys(("SERVER", "SERVER_MODEL", "JUDGE", "JUDGE_MODEL"), "x"),
-    }
-    script = RECIPES / f"run_{name}.sh"
-    assert os.access(script, os.X_OK)
-    command = [script, "trainer.logger=[console, file]"]
-    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True)
-    *preparations, last, _ = [call.strip().split("\n") for call in done.stdout.split("--\n")]
+    own = "trainer.logger=[console, file]"
+    *preparations, last = calls_of(RECIPES / f"run_{name}.sh", tmp_path, own, **VARIABLES)
     assert last[0] == "torchrun"
     assert last[last.index("-m") :] == [
         *("-m", "verl.trainer.sft_trainer", "--config-path", "pkg://wm_plugin.recipes.verl", "--config-name", name),
-        "trainer.logger=[console, file]",
+        own,
     ]
-    (built,) = [call for call in preparations if "build" in call or "best" in call]
-    assert ("best" in built) is ("wm_sft_agentworld" in name)  # with thoughts
-    assert (built.count("--corpus") == (2 if name in FULL else 1)) is ("cpt" in name)
-    config = composed(name)
-    assert built[built.index("--out") + 1] == config.data.train_files
-    assert built[built.index("--host") + 1] == "verl"
-    if name in FULL:
-        assert built[built.index("--max-tokens") + 1] == str(config.data.max_length)
-        assert built[built.index("--tokenizer") + 1] == config.model.path
-    if name == "wm_sft_word2world":
-        assert built[built.index("--too-long") + 1] == "truncate"
-        assert not [call for call in preparations if "filter" in call]  # failed actions are targets
+    data, model = composed(name).data, composed(name).model.path
+    check_samples(preparations, name, "verl", data.train_files, data.max_length, model)
 
 
 def write(path, rows, mask="loss_mask"):

@@ -63,7 +63,7 @@ rwml() {
   mkdir -p "$work/filter"
   [ -n "${TRAJECTORIES:-}" ] || made "$played" rollouts
   made "$work/filtered.jsonl" wm data filter "$played" --out "$work/filtered.jsonl" \
-    --filters empty_actions,invalid_actions,environment_failures "${changes[@]}"
+    --filters $rwml_filters "${changes[@]}"
   made "$work/transitions.validation.jsonl" wm data expand "$work/filtered.jsonl" --out "$work/transitions.jsonl" \
     --validation-share "$share"
   filter_model

@@ -3,6 +3,9 @@ recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 wm() { python -m wm_plugin.cli.main "$@"; }
 
+# what RWML leaves out: turns of invalid actions (paper), and episodes that the world lost (ours)
+rwml_filters=empty_actions,invalid_actions,environment_failures
+
 made() { [ -e "$1" ] || "${@:2}"; } # a file, or what makes it
 
 # worlds FILE DATA_SOURCE ARGUMENTS: rows of worlds for verl

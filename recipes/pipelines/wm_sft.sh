@@ -16,7 +16,10 @@ filtered() {
 }
 
 wm_sft_rwml() {
-  build "${TRAJECTORIES:?a file of rollouts}" --as rwml-sft --tokenizer Qwen/Qwen2.5-7B-Instruct --max-tokens 8192
+  local transitions=${TRANSITIONS:-$work/rollouts.jsonl}
+  [ -n "${TRANSITIONS:-}" ] || [ -e "$transitions" ] ||
+    wm data filter "${TRAJECTORIES:?a file of rollouts}" --out "$transitions" --filters $rwml_filters
+  build "$transitions" --as rwml-sft --tokenizer Qwen/Qwen2.5-7B-Instruct --max-tokens 8192
 }
 
 wm_sft_word2world() {

@@ -42,6 +42,10 @@ def check_samples(calls: list[list[str]], name: str, host: str, file: str, limit
     if large:
         assert built[built.index("--max-tokens") + 1] == str(limit)
         assert built[built.index("--tokenizer") + 1] == model
+    if name == "wm_sft_rwml":
+        (filtered,) = [call for call in calls if "filter" in call]
+        assert "invalid_actions" in filtered[filtered.index("--filters") + 1]
+        assert filtered[filtered.index("--out") + 1] in built
     if name == "wm_sft_word2world":
         assert built[built.index("--too-long") + 1] == "truncate"
         assert not [call for call in calls if "filter" in call]  # failed actions are targets

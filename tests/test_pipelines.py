@@ -227,3 +227,26 @@ def test_the_second_customer_needs_an_address(tmp_path):
     assert code != 0
     assert "CUSTOMER: the address of a server of the second customer" in errors
     assert not steps(calls)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_the_tiny_pipeline_validates_on_rows_filtered_as_those_it_trains_on(host, tmp_path):
+    code, calls, errors = run(f"{host}/run_rwml_pipeline_tiny.sh", tmp_path)
+    assert code == 0, errors
+    held_out, training = [call for call in steps(calls) if call[:2] == ["data", "filter"]]
+    assert held_out[5:] == training[5:]  # after the files
+    played = [call for call in steps(calls) if call[:2] == ["env", "rollout"]]
+    assert [(value(call, "--out"), "--held-out" in call) for call in played] == [
+        (held_out[2], True),
+        (training[2], False),
+    ]
+    assert steps(calls)[-1][2] == value(held_out, "--out")
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_the_tiny_pipeline_on_rollouts_of_the_users_own_holds_out_some_of_them(host, tmp_path):
+    code, calls, errors = run(f"{host}/run_rwml_pipeline_tiny.sh", tmp_path, TRAJECTORIES="mine.jsonl")
+    assert code == 0, errors
+    names = [" ".join(call[:2]) for call in steps(calls)]
+    assert names == ["data filter", "data expand", "data build", "data easy", "data build", "data build"]
+    assert steps(calls)[-1][2] == steps(calls)[2][2] == "runs/rwml_pipeline_tiny/transitions.validation.jsonl"

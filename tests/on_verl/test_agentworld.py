@@ -26,6 +26,7 @@ from support import agentworld
 from support.agreement import read_tokenizer
 from support.run_on_verl import run_recipe
 from support.scripts import calls_of
+from support.verl_recipes import composed, unknown_keys
 from wm_plugin.tiny.__main__ import main as make_policy
 from wm_plugin.tiny.rollouts import main as make_rollouts
 from wm_plugin.verl.config import read_config
@@ -98,27 +99,10 @@ def test_a_row_without_a_context_shows_its_prompt(tmp_path):
         assert server.received == [agentworld.prompt_request()]
 
 
-@functools.cache
-def composed(name, *overrides):
-    with initialize_config_module("wm_plugin.recipes.verl", version_base=None):
-        return compose(name, overrides=list(overrides))
-
-
-def leaves(values, prefix=()):
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from leaves(value, (*prefix, key))
-        else:
-            yield *prefix, key
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_every_key_exists(name):
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        known = compose("ppo_trainer")
-    values = yaml.safe_load((RECIPES / f"{name}.yaml").read_text())
-    for path in leaves({key: value for key, value in values.items() if key not in ("hydra", "defaults", "wm")}):
-        assert path[-1] in list(OmegaConf.select(known, ".".join(path[:-1]))), path
+    known = composed("ppo_trainer", module="verl.trainer.config")
+    assert not list(unknown_keys(yaml.safe_load((RECIPES / f"{name}.yaml").read_text()), known))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,6 +1,5 @@
 """Every recipe for verl: composed as main_ppo composes it, checked by verl and by us, and passed on by its script."""
 
-import functools
 import json
 from pathlib import Path
 
@@ -10,13 +9,13 @@ pytest.importorskip("verl")
 
 import datasets
 import yaml
-from hydra import compose, initialize_config_dir, initialize_config_module
-from omegaconf import OmegaConf
+from hydra import compose, initialize_config_dir
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils import config as verl_config
 from verl.utils.config import omega_conf_to_dataclass
 
 from support.scripts import calls_of
+from support.verl_recipes import composed, unknown_keys
 from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.kit.protocol import missing_columns
@@ -42,34 +41,15 @@ OPEN = (
 )
 
 
-@functools.cache
-def composed(name, *overrides, module="wm_plugin.recipes.verl"):
-    with initialize_config_module(module, version_base=None):
-        return compose(name, overrides=list(overrides))
-
-
 @pytest.fixture(scope="module")
 def stock():
     return composed("ppo_trainer", module="verl.trainer.config")
 
 
-def unknown_keys(values, stock):
+def unknown(values, stock):
     """The paths in a recipe that neither verl's config nor the group `wm` has."""
     group = yaml.safe_load((RECIPES / "wm" / "echo.yaml").read_text())["wm"]
-    for path in paths({key: value for key, value in values.items() if key not in ("hydra", "defaults")}):
-        parent, _, key = path.rpartition(".")
-        known = group if parent == "wm" else OmegaConf.select(stock, parent)
-        if path not in OPEN and (known is None or key not in list(known)):  # a list, because ??? counts as missing
-            yield path
-
-
-def paths(values, prefix=""):
-    for key, value in values.items():
-        path = f"{prefix}{key}"
-        if isinstance(value, dict) and value and path not in OPEN:
-            yield from paths(value, f"{path}.")
-        else:
-            yield path
+    return list(unknown_keys(values, stock, closed=OPEN, group=group))
 
 
 def test_there_is_a_large_and_a_tiny_recipe_of_each_algorithm():
@@ -81,13 +61,13 @@ def test_there_is_a_large_and_a_tiny_recipe_of_each_algorithm():
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_key_exists(name, stock):
-    assert not list(unknown_keys(yaml.safe_load((RECIPES / f"{name}.yaml").read_text()), stock))
+    assert not unknown(yaml.safe_load((RECIPES / f"{name}.yaml").read_text()), stock)
 
 
 def test_a_misspelt_key_is_found(stock):
     """Hydra adds what a primary config misspells, and verl never reads it."""
     values = {"trainer": {"save_frq": 1, "save_freq": 1}, "wm": {"coef": 1, "coeff": 1}, "critc": {"optim": {"lr": 1}}}
-    assert list(unknown_keys(values, stock)) == ["trainer.save_frq", "wm.coef", "critc.optim.lr"]
+    assert unknown(values, stock) == ["trainer.save_frq", "wm.coef", "critc.optim.lr"]
 
 
 def multi_turn(config):

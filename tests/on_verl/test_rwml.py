@@ -1,6 +1,5 @@
 """RWML on stock verl: every recipe fits, and the reward is on the prediction."""
 
-import functools
 import signal
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import pytest
 pytest.importorskip("verl")
 
 import yaml
-from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils import config as verl_config
@@ -18,6 +16,7 @@ from support.openai_server import OpenAIServer
 from support.run_on_verl import run_recipe
 from support.rwml import check_pipeline, train_by_verl
 from support.scripts import calls_of
+from support.verl_recipes import composed, unknown_keys
 from wm_plugin.samples.build import build
 from wm_plugin.tiny.__main__ import main as make_policy
 from wm_plugin.tiny.policy import make_tokenizer
@@ -35,33 +34,15 @@ NAMES = [*FULL, *TINY]
 ACCURACY = "val-core/wm_rwml/acc/mean@1"
 
 
-@functools.cache
-def composed(name, *overrides):
-    with initialize_config_module("wm_plugin.recipes.verl", version_base=None):
-        return compose(name, overrides=list(overrides))
-
-
 def test_these_are_all():
     found = {path.stem for path in RECIPES.glob("rwml_*.yaml")}
     assert found == {*NAMES, "rwml_sft_tiny", "rwml_tiny_cpu"}  # and rwml.yaml, which they share
 
 
-def leaves(values, prefix=()):
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from leaves(value, (*prefix, key))
-        else:
-            yield *prefix, key
-
-
 @pytest.mark.parametrize("name", [*NAMES, "rwml", "rwml_tiny_cpu"])
 def test_every_key_exists(name):
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        stock = compose("ppo_trainer")
-    values = yaml.safe_load((RECIPES / f"{name}.yaml").read_text())
-    for path in leaves({key: value for key, value in values.items() if key not in ("hydra", "defaults", "wm")}):
-        known = OmegaConf.select(stock, ".".join(path[:-1]))
-        assert path[-1] in list(known), path  # a list, because ??? counts as missing
+    known = composed("ppo_trainer", module="verl.trainer.config")
+    assert not list(unknown_keys(yaml.safe_load((RECIPES / f"{name}.yaml").read_text()), known))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,6 +1,5 @@
 """WM-SFT by verl's own trainer: it reads our rows, trains on the tokens that count and on no others, and every recipe fits."""
 
-import functools
 from pathlib import Path
 
 import pyarrow
@@ -11,13 +10,13 @@ pytest.importorskip("verl")
 
 import torch
 import yaml
-from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from verl.trainer.sft_trainer import create_sft_dataset
 from verl.utils.dataset.dataset_utils import SFTTensorCollator
 
 from support.run_on_verl import run_recipe
 from support.scripts import calls_of
+from support.verl_recipes import composed, unknown_keys
 from support.wm_sft import ROWS, VARIABLES, check_samples, expected_loss, make_data
 from wm_plugin.errors import UserError
 from wm_plugin.samples.build import build
@@ -42,32 +41,15 @@ TINY = [
 OPEN = ("model.override_config", "engine.mixed_precision", "engine.dtype")  # of the classes, and not in verl's YAML
 
 
-@functools.cache
-def composed(name, module="wm_plugin.recipes.verl"):
-    with initialize_config_module(module, version_base=None):
-        return compose(name)
-
-
-def unknown_keys(values, stock, prefix=""):
-    for key, value in values.items():
-        path = f"{prefix}{key}"
-        if path in OPEN or path in ("hydra", "defaults"):
-            continue
-        if key not in list(stock):
-            yield path
-        elif isinstance(value, dict):
-            yield from unknown_keys(value, stock[key], f"{path}.")
-
-
 def test_there_is_a_large_and_a_tiny_recipe_of_each_method():
     assert [f"{name}{size}" for name in sorted(FULL) for size in ("", "_tiny")] == NAMES
 
 
 @pytest.mark.parametrize("name", [*NAMES, "sft_tiny_cpu"])
 def test_every_key_exists(name):
-    stock = composed("sft_trainer_engine", "verl.trainer.config")
-    assert not list(unknown_keys(yaml.safe_load((RECIPES / f"{name}.yaml").read_text()), stock))
-    assert list(unknown_keys({"optim": {"lrr": 1}, "dta": 1}, stock)) == ["optim.lrr", "dta"]
+    stock = composed("sft_trainer_engine", module="verl.trainer.config")
+    assert not list(unknown_keys(yaml.safe_load((RECIPES / f"{name}.yaml").read_text()), stock, closed=OPEN))
+    assert list(unknown_keys({"optim": {"lrr": 1}, "dta": 1}, stock, closed=OPEN)) == ["optim.lrr", "dta"]
 
 
 @pytest.mark.parametrize("name", NAMES)

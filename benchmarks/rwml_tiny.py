@@ -40,7 +40,7 @@ from support.rwml import (
 RESULTS = Path(__file__).parent / "results" / "rwml_tiny.json"
 KEY = ("world", "host", "algorithm", "seed")
 # of a trial: variables of the pipeline, and what the hosts take
-SMALL = {"TASKS": "6", "PER_TASK": "2", "TURNS": "8", "SFT_STEPS": "4", "K": "2"}
+SMALL = {"TASKS": "16", "PER_TASK": "2", "TURNS": "8", "SFT_STEPS": "4", "K": "2"}
 TRIAL = {
     "trl": ["--max_steps=1", "--eval_steps=1", "--max_completion_length=16", "--per_device_train_batch_size=16"],
     "verl": [

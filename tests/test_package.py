@@ -172,6 +172,7 @@ def test_the_wheel_alone_in_a_clean_environment(tmp_path):
     code += "    names = {p.name for p in files(f'wm_plugin.recipes.{host}').iterdir()}\n"
     code += "    assert {'echo_grpo.yaml', 'run_echo_grpo.sh'} <= names, names\n"
     code += "assert files('wm_plugin.recipes.verl').joinpath('wm/echo.yaml').is_file()\n"
+    code += "assert files('wm_plugin.recipes').joinpath('pipelines/steps.sh').is_file()\n"
     patches = sorted(path.stem for path in (ROOT / "patches").glob("*.patch"))
     code += f"from wm_plugin.runtime.patches import load\nassert [patch.name for patch in load()] == {patches!r}\n"
     code += "from importlib.metadata import entry_points\n"

@@ -1,6 +1,7 @@
-"""RWML's pipelines, from a world to the host's trainer: with programs on the path that only note how they are called."""
+"""The scripts of recipes; RWML's pipelines from a world to the host's trainer, by programs that note how they are called."""
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -43,6 +44,30 @@ def run(script, folder, *, failing="no such word", **variables):
     )
     calls = [call.strip().split("\n") for call in notes.read_text().split("--\n") if call.strip()]
     return done.returncode, calls, done.stderr
+
+
+def test_every_script_calls_scripts_that_there_are():
+    """Those beside it and in the pipelines, in a wheel as in a checkout; and each pipeline is called."""
+    called = set()
+    for path in RECIPES.glob("*/*.sh"):
+        code = "".join(line for line in path.read_text().splitlines(keepends=True) if not line.startswith("#"))
+        for folder, name in re.findall(r'(\w*)/(\w+\.sh)"', code):
+            script = (RECIPES / folder if folder in ("pipelines", "trl", "verl") else path.parent) / name
+            assert script.is_file(), f"{path.name}: {folder}/{name}"
+            called.add(script)
+    assert set(RECIPES.glob("pipelines/*.sh")) <= called
+
+
+def test_what_is_trained_on_several_gpus_is_written():
+    """By accelerate's one file of TRL's recipes: a trainer whose state stays sharded writes no model, and says nothing."""
+    config = yaml.safe_load((RECIPES / "trl" / "accelerate_fsdp2.yaml").read_text())
+    assert config["fsdp_config"]["fsdp_state_dict_type"] == "FULL_STATE_DICT"
+    for path in RECIPES.glob("*/*.sh"):
+        text = path.read_text()
+        files = re.findall(r'--(?:config_file|accelerate_config) "\S*/(\S+)"', text)
+        assert set(files) <= {"accelerate_fsdp2.yaml"}, path.name
+        assert bool(files) == ("accelerate launch --config_file" in text or "--accelerate_config" in text), path.name
+        assert "state_dict_type" not in text, path.name
 
 
 def steps(calls):
@@ -136,7 +161,6 @@ def test_the_filter_model_is_trained_by_the_hosts_own_trainer(runs, world, tmp_p
     (trl,) = [call for call in runs[world, "trl"][1] if call[0] == "trl"]
     assert trl[1:3] == ["sft", "--config"]
     assert value(trl, "--model_name_or_path") == model
-    assert value(trl, "--fsdp_state_dict_type") == "FULL_STATE_DICT"  # else nothing is written that a server loads
     labelled = next(call for call in steps(runs[world, "trl"][1]) if "rwml-sft" in call)
     # the recipe of WM-SFT, in another folder
     recipe = (RECIPES / "trl" / "wm_sft_rwml.yaml").read_text().replace("runs/wm_sft_rwml", f"{work}/filter")
@@ -203,3 +227,26 @@ def test_the_second_customer_needs_an_address(tmp_path):
     assert code != 0
     assert "CUSTOMER: the address of a server of the second customer" in errors
     assert not steps(calls)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_the_tiny_pipeline_validates_on_rows_filtered_as_those_it_trains_on(host, tmp_path):
+    code, calls, errors = run(f"{host}/run_rwml_pipeline_tiny.sh", tmp_path)
+    assert code == 0, errors
+    held_out, training = [call for call in steps(calls) if call[:2] == ["data", "filter"]]
+    assert held_out[5:] == training[5:]  # after the files
+    played = [call for call in steps(calls) if call[:2] == ["env", "rollout"]]
+    assert [(value(call, "--out"), "--held-out" in call) for call in played] == [
+        (held_out[2], True),
+        (training[2], False),
+    ]
+    assert steps(calls)[-1][2] == value(held_out, "--out")
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_the_tiny_pipeline_on_rollouts_of_the_users_own_holds_out_some_of_them(host, tmp_path):
+    code, calls, errors = run(f"{host}/run_rwml_pipeline_tiny.sh", tmp_path, TRAJECTORIES="mine.jsonl")
+    assert code == 0, errors
+    names = [" ".join(call[:2]) for call in steps(calls)]
+    assert names == ["data filter", "data expand", "data build", "data easy", "data build", "data build"]
+    assert steps(calls)[-1][2] == steps(calls)[2][2] == "runs/rwml_pipeline_tiny/transitions.validation.jsonl"

@@ -9,15 +9,10 @@
 #   threshold  flags of wm data easy that say which predictions are right
 #   changes    flags of wm data filter beside the filters
 #
-# and `rollouts`, which writes $work/rollouts.jsonl, and call `rwml`. With TRAJECTORIES=FILE, rollouts of your own take its place. A
-# step whose result is there is not done again: after a failure the same command goes on.
-recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# and `rollouts`, which writes $work/rollouts.jsonl, and call `rwml`. With TRAJECTORIES=FILE, rollouts of your own take its place.
+source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 server=http://localhost:8000/v1                          # of the model that acts, and of the filter model: started here
 embeddings=${EMBEDDINGS:-http://localhost:8001/v1}       # of the embeddings: yours, as it is needed in training too
-
-wm() { python -m wm_plugin.cli.main "$@"; }
-
-made() { [ -e "$1" ] || "${@:2}"; } # a file, or what makes it
 
 # serving MODEL COMMAND...: while vLLM serves MODEL, on GPUS (8) of this machine, by the name "model"
 serving() {
@@ -45,7 +40,7 @@ filter_model() {
     filter=$work/filter
     sed "s#runs/wm_sft_rwml#$filter#" "$recipes/trl/wm_sft_rwml.yaml" > "$filter/sft.yaml"
     made "$filter/config.json" trl sft --config "$filter/sft.yaml" --accelerate_config "$recipes/trl/accelerate_fsdp2.yaml" \
-      --fsdp_state_dict_type FULL_STATE_DICT --model_name_or_path "$model" --save_strategy no
+      --model_name_or_path "$model" --save_strategy no
   else
     compgen -G "$work/filter/global_step_*/huggingface" > /dev/null ||
       torchrun --standalone --nproc_per_node=8 -m verl.trainer.sft_trainer --config-path pkg://wm_plugin.recipes.verl \
@@ -62,26 +57,17 @@ easy() {
     --embedding-model Qwen/Qwen3-Embedding-8B --embedding-server "$embeddings"
 }
 
-rows() {
-  wm data build "$1" --as rwml --host "$host" --prompts "$prompts" --out "$2" --tokenizer "$model" --max-tokens "$longest" \
-    --split "$3"
-}
-
 rwml() {
   local played=${TRAJECTORIES:-$work/rollouts.jsonl} filter
-  mkdir -p "$work/filter" "$work/data"
+  local samples=(--as rwml --prompts "$prompts" --tokenizer "$model" --max-tokens "$longest")
+  mkdir -p "$work/filter"
   [ -n "${TRAJECTORIES:-}" ] || made "$played" rollouts
   made "$work/filtered.jsonl" wm data filter "$played" --out "$work/filtered.jsonl" \
-    --filters empty_actions,invalid_actions,environment_failures "${changes[@]}"
+    --filters $rwml_filters "${changes[@]}"
   made "$work/transitions.validation.jsonl" wm data expand "$work/filtered.jsonl" --out "$work/transitions.jsonl" \
     --validation-share "$share"
   filter_model
   made "$work/hard.jsonl" easy
-  if [ "$host" = trl ]; then
-    made "$work/data/train.jsonl" rows "$work/hard.jsonl" "$work/data/train.jsonl" train
-    made "$work/data/test.jsonl" rows "$held_out" "$work/data/test.jsonl" test
-  else
-    made "$work/train.parquet" rows "$work/hard.jsonl" "$work/train.parquet" train
-    made "$work/test.parquet" rows "$held_out" "$work/test.parquet" test
-  fi
+  split_rows train "$work/hard.jsonl" "${samples[@]}"
+  split_rows test "$held_out" "${samples[@]}"
 }

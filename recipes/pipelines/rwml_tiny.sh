@@ -12,11 +12,14 @@ host=$1 work=runs/rwml_pipeline_tiny model=runs/rwml_pipeline_tiny/random longes
 held_out=$work/held_out.jsonl threshold=(--target-easy-share 0.3) changes=(--mask-values --profile)
 source "$(dirname "${BASH_SOURCE[0]}")/rwml.sh"
 prompts=$recipes/trl/rwml_tiny_prompts.yaml
+if [ -n "${TRAJECTORIES:-}" ]; then held_out=$work/transitions.validation.jsonl; fi
 world=${WORLD:-sql} seed=${SEED:-0}
 
 rollouts() {
   local tasks=${TASKS:-24} episodes=(--policy random --max-turns "${TURNS:-12}" --seed "$seed")
-  wm env rollout "$world" "${episodes[@]}" --count $((tasks / 3)) --held-out --out "$held_out"
+  made "$work/rollouts.held_out.jsonl" wm env rollout "$world" "${episodes[@]}" --count $((tasks / 3)) --held-out \
+    --out "$work/rollouts.held_out.jsonl"
+  made "$held_out" wm data filter "$work/rollouts.held_out.jsonl" --out "$held_out" --filters $rwml_filters "${changes[@]}"
   wm env rollout "$world" "${episodes[@]}" --count "$tasks" --per-task "${PER_TASK:-3}" --out "$work/rollouts.jsonl"
 }
 

@@ -5,14 +5,5 @@
 # ./run_agentworld_gspo.sh --beta 0.01
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-domain=${DOMAIN:?mcp, search, terminal, swe, android, web or os}
-work=runs/agentworld data=(python -m wm_plugin.cli.main data)
-rows=(--as agentworld --prompts "$domain" --host trl --tokenizer Qwen/Qwen2.5-7B-Instruct --max-tokens 28672)
-mkdir -p $work/data
-[ -f $work/rollouts.jsonl ] ||
-  "${data[@]}" filter "${TRAJECTORIES:?a file of rollouts}" --domain "$domain" --out $work/rollouts.jsonl
-[ -f $work/one.validation.jsonl ] ||
-  "${data[@]}" expand $work/rollouts.jsonl --turns one --out $work/one.jsonl --validation-share 0.05
-[ -f $work/data/train.jsonl ] || "${data[@]}" build $work/one.jsonl "${rows[@]}" --out $work/data/train.jsonl
-[ -f $work/data/test.jsonl ] || "${data[@]}" build $work/one.validation.jsonl "${rows[@]}" --out $work/data/test.jsonl
+bash "$here/../pipelines/agentworld_gspo.sh" trl
 exec accelerate launch --config_file "$here/accelerate_fsdp2.yaml" -m wm_plugin.trl.train --config "$here/agentworld_gspo.yaml" "$@"

@@ -5,5 +5,5 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 bash "$here/../pipelines/rwml_tau2.sh" trl
-exec accelerate launch --config_file "$here/accelerate_fsdp2.yaml" --fsdp_state_dict_type FULL_STATE_DICT \
+exec accelerate launch --config_file "$here/accelerate_fsdp2.yaml" \
   -m wm_plugin.trl.train --config "$here/rwml_tau2_${ALGORITHM:-grpo}.yaml" "$@"

@@ -6,8 +6,5 @@
 # Further arguments override the YAML: ./run_wm_sft_word2world.sh --learning_rate 5e-6
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-out=runs/wm_sft_word2world/trl.parquet
-mkdir -p "${out%/*}"
-[ -f "$out" ] || python -m wm_plugin.cli.main data build "${TRAJECTORIES:?a file of rollouts}" --as word2world \
-  --host trl --out "$out" --tokenizer Qwen/Qwen2.5-7B --max-tokens 12288 --too-long truncate
+bash "$here/../pipelines/wm_sft.sh" trl wm_sft_word2world
 exec trl sft --config "$here/wm_sft_word2world.yaml" --accelerate_config "$here/accelerate_fsdp2.yaml" "$@"

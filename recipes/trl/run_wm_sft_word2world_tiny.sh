@@ -3,10 +3,5 @@
 # Further arguments override the YAML: ./run_wm_sft_word2world_tiny.sh --max_steps 5
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-policy=runs/tiny_random out=runs/wm_sft_word2world_tiny/trl.parquet
-[ -f $policy/config.json ] || python -m wm_plugin.tiny --out $policy --seed 0 --random
-[ -f $policy/rollouts.jsonl ] || python -m wm_plugin.tiny.rollouts --out $policy/rollouts.jsonl --count 256
-mkdir -p "${out%/*}"
-[ -f $out ] || python -m wm_plugin.cli.main data build $policy/rollouts.jsonl --as word2world \
-  --host trl --out $out --tokenizer $policy
+bash "$here/../pipelines/wm_sft_tiny.sh" trl wm_sft_word2world_tiny
 exec trl sft --config "$here/wm_sft_word2world_tiny.yaml" "$@"

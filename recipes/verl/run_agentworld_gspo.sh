@@ -4,14 +4,5 @@
 # of each trajectory is predicted; a twentieth of the tasks is held out (ours). Further arguments override the YAML:
 # ./run_agentworld_gspo.sh actor_rollout_ref.rollout.n=16
 set -euo pipefail
-domain=${DOMAIN:?mcp, search, terminal, swe, android, web or os}
-work=runs/agentworld data=(python -m wm_plugin.cli.main data)
-rows=(--as agentworld --prompts "$domain" --host verl --tokenizer Qwen/Qwen2.5-7B-Instruct --max-tokens 28672)
-mkdir -p $work
-[ -f $work/rollouts.jsonl ] ||
-  "${data[@]}" filter "${TRAJECTORIES:?a file of rollouts}" --domain "$domain" --out $work/rollouts.jsonl
-[ -f $work/one.validation.jsonl ] ||
-  "${data[@]}" expand $work/rollouts.jsonl --turns one --out $work/one.jsonl --validation-share 0.05
-[ -f $work/train.parquet ] || "${data[@]}" build $work/one.jsonl "${rows[@]}" --out $work/train.parquet
-[ -f $work/test.parquet ] || "${data[@]}" build $work/one.validation.jsonl "${rows[@]}" --out $work/test.parquet --split test
+bash "$(dirname "${BASH_SOURCE[0]}")/../pipelines/agentworld_gspo.sh" verl
 exec python -m verl.trainer.main_ppo --config-path pkg://wm_plugin.recipes.verl --config-name agentworld_gspo "$@"

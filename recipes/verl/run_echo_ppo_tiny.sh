@@ -1,11 +1,6 @@
 #!/usr/bin/env bash
 # ECHO on PPO, tiny, on CPUs, from a checkout. Further arguments override the YAML: ./run_echo_ppo_tiny.sh wm.coeff=0
 set -euo pipefail
-tests=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/tests
-[ -d "$tests/support/verl_cpu" ] || { echo "${0##*/} runs from a checkout only: there is no $tests/support/verl_cpu" >&2; exit 2; }
-export PYTHONPATH="$tests${PYTHONPATH:+:$PYTHONPATH}" VERL_USE_EXTERNAL_MODULES=wm_plugin.verl,support.verl_cpu
-policy=runs/tiny_random
-[ -f $policy/config.json ] || python -m wm_plugin.tiny --out $policy --seed 0 --random
-[ -f $policy/grid.parquet ] || python -m wm_plugin.verl.data --rows wm_plugin.environments.grid:dataset_rows \
-  --kwargs '{"count": 960, "seed": 0}' --out $policy/grid.parquet
+source "$(dirname "${BASH_SOURCE[0]}")/../pipelines/verl_tiny.sh"
+on_the_grid runs/tiny_random --random
 exec python -m verl.trainer.main_ppo --config-path pkg://wm_plugin.recipes.verl --config-name echo_ppo_tiny "$@"

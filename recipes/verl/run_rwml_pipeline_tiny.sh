@@ -3,12 +3,9 @@
 # GRPO or GSPO (ALGORITHM=gspo). ../pipelines/rwml_tiny.sh says which variables there are: other worlds, and embeddings.
 # Further arguments override the YAML: ./run_rwml_pipeline_tiny.sh trainer.total_training_steps=5
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-tests=${here%/*/*}/tests
-[ -d "$tests/support/verl_cpu" ] || { echo "${0##*/} runs from a checkout only: there is no $tests/support/verl_cpu" >&2; exit 2; }
-export PYTHONPATH="$tests${PYTHONPATH:+:$PYTHONPATH}" VERL_USE_EXTERNAL_MODULES=wm_plugin.verl,support.verl_cpu
+source "$(dirname "${BASH_SOURCE[0]}")/../pipelines/verl_tiny.sh"
 work=runs/rwml_pipeline_tiny reward=()
-bash "$here/../pipelines/rwml_tiny.sh" verl
+bash "$recipes/pipelines/rwml_tiny.sh" verl
 if [ -n "${EMBEDDING_MODEL:-}" ]; then
   settings="{tag: next_state, model: '$EMBEDDING_MODEL', threshold: ${THRESHOLD:-0.2}, device: cpu}"
   reward=("~wm.reward" "+wm.reward={path: rwml, kwargs: $settings}")

@@ -3,13 +3,6 @@
 # wm data convert reads, other ones than the other stages'; DOMAIN names the prompts, and CORPUS files of your own texts (.txt,
 # .md, .jsonl). Further arguments override the YAML: ./run_wm_cpt_agentworld.sh optim.lr=5e-6
 set -euo pipefail
-domain=${DOMAIN:?mcp, search, terminal, swe, android, web or os}
-work=runs/wm_cpt_agentworld out=$work/verl.parquet data=(python -m wm_plugin.cli.main data) corpora=()
-for file in ${CORPUS:-}; do corpora+=(--corpus "$file"); done
-mkdir -p "$work"
-[ -f "$work/rollouts.jsonl" ] ||
-  "${data[@]}" filter "${TRAJECTORIES:?a file of rollouts}" --domain "$domain" --out "$work/rollouts.jsonl"
-[ -f "$out" ] || "${data[@]}" build "$work/rollouts.jsonl" --as cpt --prompts "$domain" "${corpora[@]}" \
-  --host verl --out "$out" --tokenizer Qwen/Qwen2.5-7B --max-tokens 16384
+bash "$(dirname "${BASH_SOURCE[0]}")/../pipelines/wm_sft.sh" verl wm_cpt_agentworld
 exec torchrun --standalone --nproc_per_node=8 -m verl.trainer.sft_trainer \
   --config-path pkg://wm_plugin.recipes.verl --config-name wm_cpt_agentworld "$@"

@@ -5,9 +5,6 @@
 # --no-world-context. Longer samples are cut at their end, as the released configuration does; instead: --too-long drop.
 # Further arguments override the YAML: ./run_wm_sft_word2world.sh optim.lr=5e-6
 set -euo pipefail
-out=runs/wm_sft_word2world/verl.parquet
-mkdir -p "${out%/*}"
-[ -f "$out" ] || python -m wm_plugin.cli.main data build "${TRAJECTORIES:?a file of rollouts}" --as word2world \
-  --host verl --out "$out" --tokenizer Qwen/Qwen2.5-7B --max-tokens 12288 --too-long truncate
+bash "$(dirname "${BASH_SOURCE[0]}")/../pipelines/wm_sft.sh" verl wm_sft_word2world
 exec torchrun --standalone --nproc_per_node=8 -m verl.trainer.sft_trainer \
   --config-path pkg://wm_plugin.recipes.verl --config-name wm_sft_word2world "$@"

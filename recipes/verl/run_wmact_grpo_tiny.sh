@@ -1,11 +1,6 @@
 #!/usr/bin/env bash
 # WMAct on GRPO, tiny, on CPUs, from a checkout. Further arguments override the YAML: ./run_wmact_grpo_tiny.sh wm.turn_budget.every=2
 set -euo pipefail
-tests=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/tests
-[ -d "$tests/support/verl_cpu" ] || { echo "${0##*/} runs from a checkout only: there is no $tests/support/verl_cpu" >&2; exit 2; }
-export PYTHONPATH="$tests${PYTHONPATH:+:$PYTHONPATH}" VERL_USE_EXTERNAL_MODULES=wm_plugin.verl,support.verl_cpu
-policy=runs/tiny_verl
-[ -f $policy/config.json ] || python -m wm_plugin.tiny --out $policy --seed 0
-[ -f $policy/grid.parquet ] || python -m wm_plugin.verl.data --rows wm_plugin.environments.grid:dataset_rows \
-  --kwargs '{"count": 960, "seed": 0}' --out $policy/grid.parquet
+source "$(dirname "${BASH_SOURCE[0]}")/../pipelines/verl_tiny.sh"
+on_the_grid runs/tiny_verl
 exec python -m verl.trainer.main_ppo --config-path pkg://wm_plugin.recipes.verl --config-name wmact_grpo_tiny "$@"

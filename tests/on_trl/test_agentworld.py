@@ -13,6 +13,7 @@ import yaml
 
 from support import agentworld
 from support.openai_server import OpenAIServer, careful
+from support.scripts import calls_of
 from wm_plugin.samples.build import build
 from wm_plugin.tiny.__main__ import main as make_policy
 from wm_plugin.tiny.rollouts import main as make_rollouts
@@ -79,21 +80,8 @@ def test_the_large_recipe_takes_what_the_model_can_read():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_script_builds_what_the_recipe_reads(name, tmp_path):
-    """With programs on the path that only note how they are called."""
-    for program in ("python", "accelerate", "trl"):
-        path = tmp_path / "bin" / program
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(f'#!/bin/sh\nprintf "%s\\n" {program} "$@"; echo "--"\n')
-        path.chmod(0o755)
-    variables = {
-        **os.environ,
-        "PATH": f"{path.parent}:{os.environ['PATH']}",
-        "TRAJECTORIES": "mine.jsonl",
-        "DOMAIN": "web",
-    }
-    command = [str(RECIPES / f"run_{name}.sh"), "--x", "a b"]
-    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True)
-    *preparations, last, _ = [call.strip().split("\n") for call in done.stdout.split("--\n")]
+    script = RECIPES / f"run_{name}.sh"
+    *preparations, last = calls_of(script, tmp_path, "--x", "a b", TRAJECTORIES="mine.jsonl", DOMAIN="web")
     start = last.index("wm_plugin.trl.train")
     assert last[start:] == ["wm_plugin.trl.train", "--config", str(RECIPES / f"{name}.yaml"), "--x", "a b"]
     assert ("wm_plugin.tiny.judge" in last) is ("tiny" in name)

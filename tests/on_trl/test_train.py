@@ -13,6 +13,7 @@ import trl
 import yaml
 from packaging.version import Version
 
+from support.scripts import calls_of
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.grid import GridEnvironment
 from wm_plugin.environments.maze import MazeEnvironment
@@ -331,6 +332,7 @@ def test_forths_recipes_have_the_papers_constants_and_evaluate_on_other_worlds(p
     assert config.per_device_train_batch_size * 8 * config.gradient_accumulation_steps == 128
     assert (config.num_generations, config.max_steps, config.learning_rate) == (8, 1000, 1e-6)
     assert (config.max_completion_length, config.max_tool_calling_iterations) == (32768, 200)
+    assert config.generation_kwargs == {"max_tokens": 8192}  # a turn
     assert set(train._environment(script.environment)) == {"forth", "docs", "wordle", "sql"}
     pytest.importorskip("bm25s")
     check_forth_rows(script, 200)
@@ -339,19 +341,10 @@ def test_forths_recipes_have_the_papers_constants_and_evaluate_on_other_worlds(p
 @pytest.mark.parametrize("path", FORTH, ids=lambda path: path.stem)
 def test_the_scripts_of_forth_take_the_turns(path, tmp_path):
     pytest.importorskip("bm25s")
-    program = tmp_path / "accelerate"
-    program.write_text('#!/bin/sh\nfor argument; do printf "%s\\0" "$argument"; done\n')
-    program.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
     for turns in ("10", "200"):
-        done = subprocess.run(
-            [str(RECIPES / f"run_{path.stem}.sh"), "--echo_coeff", "0.05"],
-            env={**environment, "TURNS": turns},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        arguments = done.stdout.split("\0")[:-1]
+        folder = tmp_path / turns
+        folder.mkdir()
+        (arguments,) = calls_of(RECIPES / f"run_{path.stem}.sh", folder, "--echo_coeff", "0.05", TURNS=turns)
         script, config, *_ = forth_recipe(path, *arguments[arguments.index(str(path)) + 1 :])
         assert config.echo_coeff == 0.05
         assert config.max_tool_calling_iterations == max(int(turns), 12)  # docs, wordle and sql take 12
@@ -533,7 +526,7 @@ def test_the_readme_has_the_flags_of_two_cpu_processes():
         r"accelerate launch (--multi_gpu.*?) \\\n", (RECIPES.parents[1] / "docs" / "trl.md").read_text()
     )
     line = line.replace("2", '"$PROCESSES"', 1)
-    assert f"launch {line})" in (RECIPES / "run_echo_grpo_tiny.sh").read_text()
+    assert f"launch {line})" in (RECIPES.parent / "pipelines" / "trl_tiny.sh").read_text()
 
 
 @GET_REWARD

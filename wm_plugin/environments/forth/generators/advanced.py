@@ -4,7 +4,16 @@ import operator
 import random
 from collections.abc import Callable
 
-from wm_plugin.environments.forth.generators.drafts import TESTS, Draft, Family, numeric, printing, span, texts
+from wm_plugin.environments.forth.generators.drafts import (
+    TESTS,
+    Draft,
+    Family,
+    numeric,
+    one_too_many,
+    printing,
+    span,
+    texts,
+)
 
 # 4: memory and strings
 
@@ -121,14 +130,13 @@ def history(rng: random.Random, word: str) -> Draft:
     cases = [
         (" ".join([f"{word}-reset", *(f"{value} {word} ." for value in values)]), totals(*values)) for values in runs
     ]
-    code = f"variable {word}-total : {word}-reset {{first}} {word}-total ! ; {word}-reset "
+    code = f"variable {word}-total : {word}-reset {{}} {word}-total ! ; {word}-reset "
     code += f": {word} {word}-total @ + {size} mod dup {word}-total ! ;"
-    return Draft(
+    return one_too_many(
         (size, start),
         f"Define {word} ( n -- total ), which adds n to a running total, kept below {size} by the remainder, "
         f"and returns it; and {word}-reset ( -- ), which sets the total to {start}, where it starts too.",
-        code.format(first=start),
-        code.format(first=start + 1),
+        code,
         cases,
     )
 
@@ -183,13 +191,11 @@ def stairs(rng: random.Random, word: str) -> Draft:
             counts.append(sum(counts[height - step] for step in (small, large) if step <= height))
         return counts[n]
 
-    code = f": {word} dup 0< if drop 0 exit then dup 0= if drop 1 exit then dup {small} - recurse swap {{large}} - recurse + ;"
-    return Draft(
+    return one_too_many(
         (small, large),
         f"Define {word} ( n -- ways ), in how many ways one can climb n stairs with steps of {small} and of "
         f"{large} stairs, where the order of the steps matters; n is from 0 to 18, and there is one way to climb none.",
-        code.format(large=large),
-        code.format(large=large + 1),
+        f": {word} dup 0< if drop 0 exit then dup 0= if drop 1 exit then dup {small} - recurse swap {{}} - recurse + ;",
         numeric(rng, word, ways, [2 * large, *span(0, 18)]),
     )
 
@@ -200,13 +206,11 @@ def shrinking(rng: random.Random, word: str) -> Draft:
     def steps(n: int) -> int:
         return 0 if n < 1 else 1 + steps(n // divisor if n % divisor == 0 else n - less)
 
-    code = f": {word} dup 1 < if drop 0 exit then dup {divisor} mod if {{less}} - else {divisor} / then recurse 1+ ;"
-    return Draft(
+    return one_too_many(
         (divisor, less),
         f"Define {word} ( n -- steps ), how many steps take n below 1: a number that {divisor} divides is "
         f"divided by it, and any other is made smaller by {less}. n is at most 500.",
-        code.format(less=less),
-        code.format(less=less + 1),
+        f": {word} dup 1 < if drop 0 exit then dup {divisor} mod if {{}} - else {divisor} / then recurse 1+ ;",
         numeric(rng, word, steps, [divisor * divisor + 1, *span(0, 500)]),
     )
 

@@ -21,6 +21,11 @@ class Draft(NamedTuple):
 Family = Callable[[random.Random, str], Draft]
 
 
+def one_too_many(numbers: tuple[int, ...], task: str, code: str, cases: list[Case]) -> Draft:
+    """A draft of code with a gap, {}, for the last of its numbers, which is larger by one in the wrong solution."""
+    return Draft(numbers, task, code.format(numbers[-1]), code.format(numbers[-1] + 1), cases)
+
+
 def numeric(
     rng: random.Random, word: str, function: Callable[..., int | tuple[int, ...]], *inputs: list[int]
 ) -> list[Case]:

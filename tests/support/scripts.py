@@ -1,0 +1,39 @@
+"""What a recipe's script calls, by programs on the path that only note how they are called."""
+
+import os
+import subprocess
+from pathlib import Path
+
+PROGRAM = """#!/bin/sh
+printf '%s\\037' NAME "$@"
+printf '\\036'
+"""
+VARIABLES = (
+    "TURNS",
+    "TRAJECTORIES",
+    "DOMAIN",
+    "CORPUS",
+    "PROCESSES",
+    "SEED",
+    "THRESHOLD",
+)  # not those of whoever runs the tests
+
+
+def calls_of(script: Path, folder: Path, *arguments: str, **variables: str) -> list[list[str]]:
+    """The calls in their order, each the program's name and its words.
+
+    Args:
+        folder: where the script runs.
+        variables: of the environment, beside those that recipes read.
+    """
+    assert os.access(script, os.X_OK)
+    programs = folder / "programs"
+    programs.mkdir()
+    for name in ("python", "trl", "torchrun", "accelerate"):
+        (programs / name).write_text(PROGRAM.replace("NAME", name))
+        (programs / name).chmod(0o755)
+    environment = {name: text for name, text in os.environ.items() if name not in VARIABLES}
+    environment |= {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", **variables}
+    command = [str(script), *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    return [call.split("\x1f")[:-1] for call in done.stdout.split("\x1e")[:-1]]

@@ -58,7 +58,7 @@ def launch(script, cases, folder):
     environment |= {"CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu"}
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=0", "--standalone"]
     arguments = [str(TESTS / "support" / script), str(out), json.dumps(cases)]
-    done = subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(out.read_text())
 
@@ -132,7 +132,7 @@ def test_zero_trains_as_ddp_does(stage, tmp_path):
     cases = [{"engine": f"zero{stage}", "dtype": "float32", **case} for case in SHARDED_CASES.values()]
     results = launch("sharded_on_trl.py", cases, tmp_path)["cases"]
     for result, case in zip(results, SHARDED_CASES.values(), strict=True):
-        check_sharded(result, case, tolerance=1e-5)  # DeepSpeed has no float64
+        check_sharded(result, case, tolerance=5e-5)  # DeepSpeed has no float64, and clipping makes updates small
         for facts in result["facts"]:
             assert facts["distributed_type"] == "DEEPSPEED"
             assert facts["stage"] == stage

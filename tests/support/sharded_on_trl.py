@@ -70,7 +70,7 @@ def make(cls: type, engine: str, dtype: str, *, as_on_gpus: bool = False, **fiel
     args = config(**{"max_steps": 1, "learning_rate": 1.0, "optim": "sgd", **fields})
     if as_on_gpus:  # accelerate shards nothing in processes that it knows to be on a CPU; their device stays the CPU
         PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
-    return cls(
+    trainer = cls(
         model=make_model(tokenizer, dtype=getattr(torch, dtype)),
         reward_funcs=[reward],
         args=args,
@@ -79,6 +79,10 @@ def make(cls: type, engine: str, dtype: str, *, as_on_gpus: bool = False, **fiel
         environment_factory=ToolEnvironment,
         **({"world_model": EchoConfig(coeff=COEFF)} if cls is Ours else {}),
     )
+    if engine == "zero3":  # parameters as small as these would stay whole
+        settings = trainer.accelerator.state.deepspeed_plugin.deepspeed_config["zero_optimization"]
+        settings["stage3_param_persistence_threshold"] = 0
+    return trainer
 
 
 def train(cls: type, engine: str, case: dict) -> dict:

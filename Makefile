@@ -19,6 +19,8 @@ JOBS ?= 2
 # byte-compiling all that a host brings takes longer than compiling the part that is imported, when it is
 PIP_INSTALL = $(1)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 PYTEST = $(1)/bin/python -m pytest
+# beside an environment and not in it: transformers and TRL import it wherever it is installed
+DEEPSPEED := deepspeed hjson py-cpuinfo ninja einops msgpack
 FAST = -m "not slow and not nightly" -n $(JOBS) --dist loadfile --durations=10
 SLOW = -m "slow and not nightly" --durations=10
 
@@ -77,6 +79,10 @@ test-nightly-trl: $(TRL)/.done
 	WM_ALL_EXAMPLES=1 $(call PYTEST,$(TRL)) --core $(FAST)
 	WM_FUZZ_SECONDS=75 $(call PYTEST,$(TRL)) --core tests/test_fuzz.py
 	$(call PYTEST,$(TRL)) -m nightly
+	rm -rf $(TRL)/zero
+	DS_BUILD_OPS=0 $(call PIP_INSTALL,$(TRL)) --no-build-isolation --no-deps --target $(TRL)/zero $(DEEPSPEED)
+	PATH="$(CURDIR)/$(TRL)/zero/bin:$$PATH" PYTHONPATH=$(CURDIR)/$(TRL)/zero TORCH_EXTENSIONS_DIR=$(CURDIR)/$(TRL)/zero/ops \
+	  $(call PYTEST,$(TRL)) -m nightly tests/on_trl/test_distributed.py
 
 test-nightly-verl: $(VERL)/.done
 	$(call PYTEST,$(VERL)) -m nightly tests/on_verl

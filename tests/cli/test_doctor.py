@@ -126,10 +126,12 @@ def test_recipes_are_listed_from_the_package(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def trl_doctor():
+def trl_doctor(monkeypatch, tmp_path):
     pytest.importorskip("trl")
     from wm_plugin.trl import doctor as trl_doctor
 
+    # whoever runs the tests may have settings of accelerate's own
+    monkeypatch.setattr(trl_doctor.sharding, "default_config", lambda: tmp_path / "default_config.yaml")
     return trl_doctor
 
 
@@ -172,6 +174,15 @@ def test_claims_follow_the_versions(trl_doctor, monkeypatch, trl, transformers, 
     found = states(trl_doctor)
     assert {name: state for name, state in found.items() if state != "ok"} == expected
     assert all(check.mend for check in trl_doctor.checks() if check.state != "ok")
+
+
+@pytest.mark.host
+def test_fsdp_that_a_cpu_will_not_have_is_a_line(trl_doctor, monkeypatch, capsys, tmp_path):
+    (tmp_path / "default_config.yaml").write_text("distributed_type: FSDP\n")
+    monkeypatch.setattr(trl_doctor.sharding, "_has_gpu", lambda: False)
+    assert main.main(["doctor"]) == 0
+    assert "warn  sharding: FSDP was asked for (in " in (out := capsys.readouterr().out)
+    assert "DDP runs: accelerate leaves FSDP out on a CPU\n      → run on GPUs" in out
 
 
 @pytest.mark.host

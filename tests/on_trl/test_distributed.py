@@ -1,4 +1,4 @@
-"""Two gloo ranks: N counts both, and averaging over ranks does not halve the term."""
+"""Two gloo ranks: N counts both, and averaging over ranks does not halve the term. So it is where parameters are sharded."""
 
 import json
 import os
@@ -44,13 +44,23 @@ CASES = {
 @pytest.fixture(scope="module")
 def two_ranks(tmp_path_factory):
     """What came out of every case on two ranks: one start of the processes costs more than all of them."""
-    out = tmp_path_factory.mktemp("ranks") / "result.json"
-    environment = {**os.environ, "PYTHONPATH": f"{TESTS.parent}{os.pathsep}{TESTS}", "OMP_NUM_THREADS": "1"}
+    results = launch("distributed_on_trl.py", [*CASES.values()], tmp_path_factory.mktemp("ranks"))
+    return dict(zip(CASES, results, strict=True))
+
+
+def launch(script, cases, folder):
+    """What a script of `support` writes when it runs on two ranks."""
+    out = folder / "result.json"
+    switches = ("ACCELERATE_", "FSDP_", "CUDA_VISIBLE_DEVICES")  # of a launcher around the tests
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(switches)}
+    path = [str(TESTS.parent), str(TESTS), os.environ.get("PYTHONPATH")]
+    environment |= {"PYTHONPATH": os.pathsep.join(filter(None, path)), "OMP_NUM_THREADS": "1"}
+    environment |= {"CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu"}
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=0", "--standalone"]
-    arguments = [str(TESTS / "support" / "distributed_on_trl.py"), str(out), json.dumps([*CASES.values()])]
-    done = subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True, timeout=300)
+    arguments = [str(TESTS / "support" / script), str(out), json.dumps(cases)]
+    done = subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-4000:]
-    return dict(zip(CASES, json.loads(out.read_text()), strict=True))
+    return json.loads(out.read_text())
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -72,3 +82,84 @@ def test_two_ranks(two_ranks, name):
     assert result["metrics"]["wm/env/environment_tokens"] == pytest.approx(result["environment_tokens"])
     information = case["echo"].get("turn_information")
     assert result["metrics"].get("echo/information") == (pytest.approx(0.3) if information else None)
+
+
+SHARDED_CASES = {
+    "accumulation": {"fields": {"loss_type": "dapo"}, "silent_rank": None},
+    "a rank without environment tokens": {
+        "fields": {"loss_type": "grpo", "gradient_accumulation_steps": 1},
+        "silent_rank": 1,
+    },
+    "clipping, accumulation and a rank without environment tokens": {
+        "fields": {"loss_type": "dapo", "max_grad_norm": 0.05},
+        "silent_rank": 1,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def on_fsdp2(tmp_path_factory):
+    cases = [{"engine": "fsdp2", "dtype": "float64", **case} for case in SHARDED_CASES.values()]
+    return launch("sharded_on_trl.py", cases, tmp_path_factory.mktemp("fsdp2"))
+
+
+@pytest.mark.parametrize("name", SHARDED_CASES)
+def test_fsdp2_trains_as_ddp_does(on_fsdp2, name):
+    result = dict(zip(SHARDED_CASES, on_fsdp2["cases"], strict=True))[name]
+    check_sharded(result, SHARDED_CASES[name], tolerance=1e-6)
+    for facts in result["facts"]:
+        assert facts["distributed_type"] == "FSDP"
+        assert facts["kinds"] == ["DTensor"]
+        assert facts["sharded"] == ["(Shard(dim=0),)"]
+    shares = [facts["numbers_here"] for facts in result["facts"]]
+    assert sum(shares) == result["facts"][0]["numbers"]
+    assert min(shares) > 0
+
+
+def test_fsdp_that_is_left_out_on_a_cpu_is_told(on_fsdp2):
+    as_ddp, alone = on_fsdp2["left_out"]
+    assert as_ddp["distributed_type"] == "MULTI_CPU"
+    assert [text.partition(":")[0] for text in as_ddp["messages"]] == ["FSDP was asked for, DDP runs"]
+    assert alone["distributed_type"] == "NO"
+    head = "FSDP was asked for, 2 processes run, and each trains alone"
+    assert [text.partition(":")[0] for text in alone["messages"]] == [head]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_zero_trains_as_ddp_does(stage, tmp_path):
+    pytest.importorskip("deepspeed")
+    cases = [{"engine": f"zero{stage}", "dtype": "float32", **case} for case in SHARDED_CASES.values()]
+    results = launch("sharded_on_trl.py", cases, tmp_path)["cases"]
+    for result, case in zip(results, SHARDED_CASES.values(), strict=True):
+        check_sharded(result, case, tolerance=5e-5)  # DeepSpeed has no float64, and clipping makes updates small
+        for facts in result["facts"]:
+            assert facts["distributed_type"] == "DEEPSPEED"
+            assert facts["stage"] == stage
+            assert (facts["numbers_here"] == 0) == (stage == 3)  # between steps each rank keeps its part elsewhere
+
+
+def check_sharded(result, case, *, tolerance):
+    """A step on an engine that shards is DDP's, and its term plain transformers'."""
+    assert result["same_batches"]
+    assert all(facts["processes"] == 2 and facts["tied"] for facts in [*result["facts"], result["ddp_facts"]])
+    assert result["ddp_facts"]["distributed_type"] == "MULTI_CPU"
+    assert result["ddp_facts"]["kinds"] == ["Parameter"]
+    first, second = result["tokens_by_rank"]
+    assert first != second
+    assert (second == 0) == (case["silent_rank"] == 1)
+    assert result["counted"] == result["tokens"] == first + second
+    assert result["term_error"] <= tolerance
+    assert result["update_error"] <= tolerance
+    ours, ddp = result["losses"]
+    assert [len(losses) for losses in ours] == [case["fields"].get("gradient_accumulation_steps", 2)] * 2
+    for losses, expected in zip(ours, ddp, strict=True):
+        assert losses == pytest.approx(expected, rel=tolerance)
+    ours, ddp = result["logged"]
+    for figures, expected in zip(ours, ddp, strict=True):
+        assert figures == pytest.approx(expected, rel=tolerance)
+        assert figures["echo/tokens"] == result["tokens"]
+    clipped = case["fields"].get("max_grad_norm")
+    if clipped:
+        assert ours[0]["grad_norm"] > 10 * clipped
+        assert result["update_norm"] == pytest.approx(clipped, rel=1e-4)

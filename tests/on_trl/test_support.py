@@ -1,6 +1,7 @@
 """The upstream hooks that we rely on, each pinned by name, and what is refused when the trainer is made."""
 
 import inspect
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -152,6 +153,16 @@ def test_ranks_that_share_a_batch_are_refused():
         trainer.accelerator.state.parallelism_config = None
 
 
+def test_tensor_parallelism_of_deepspeed_is_refused(monkeypatch):
+    trainer = make(EchoConfig(0.0))
+    plugin = SimpleNamespace(deepspeed_config={"tensor_parallel": {"autotp_size": 2}})
+    monkeypatch.setattr(type(trainer.accelerator.state), "deepspeed_plugin", plugin, raising=False)
+    with pytest.raises(UserError, match="2 ranks share a batch"):
+        support.check(trainer, EchoConfig(0.5))
+    plugin.deepspeed_config = {}
+    support.check(trainer, EchoConfig(0.5))
+
+
 def test_a_column_that_the_environment_needs():
     class Needs(ToolEnvironment):
         def reset(self, level, seed=0, **_):
@@ -177,6 +188,20 @@ def test_other_trainers_are_refused():
 
     with pytest.raises(UserError, match="NotGRPO is not a GRPOTrainer"):
         NotGRPO(world_model=EchoConfig(0.5))
+
+
+def test_the_asynchronous_trainer_is_refused_with_what_it_lacks():
+    asynchronous = pytest.importorskip("trl.experimental.async_grpo")
+
+    class Mine(WorldModelMixin, asynchronous.AsyncGRPOTrainer):
+        pass
+
+    with pytest.raises(UserError, match="Mine is an AsyncGRPOTrainer.*labels environment tokens -100") as error:
+        Mine("no/such-model", world_model=EchoConfig(0.5))
+    assert "\n" not in str(error.value)
+    # as long as it holds: a sample of its queue has no field for weights
+    worker = pytest.importorskip("trl.experimental.async_grpo.async_rollout_worker")
+    assert not any("weight" in field for field in worker.RolloutSample.__dataclass_fields__)
 
 
 def test_a_loss_that_runs_two_forwards_stops_the_run():

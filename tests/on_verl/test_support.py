@@ -203,7 +203,14 @@ REFUSED = {
     ),
     "a reward that nobody asks": (["wm.reward=json:loads"], "reward.reward_manager.source=importlib"),
     "temperature": (["actor_rollout_ref.rollout.temperature=0.7"], "wm.tempered=true"),
-    "an asynchronous mode": (["trainer.v1.trainer_mode=separate_async"], "trainer.v1.trainer_mode=world_model"),
+    "verl's asynchronous mode on the same devices": (
+        ["trainer.v1.trainer_mode=colocate_async"],
+        "this is PPOTrainerColocateAsync, of which there is no subclass of ours; write trainer.v1.trainer_mode=world_model",
+    ),
+    "verl's asynchronous mode on others": (
+        ["trainer.v1.trainer_mode=separate_async"],
+        "whose workers (DetachActorWorker) count no tokens of a mini-batch; write trainer.v1.trainer_mode=world_model",
+    ),
     "the stock mode": (["trainer.v1.trainer_mode=sync"], "trainer.v1.trainer_mode=world_model"),
     "the legacy trainer": (["trainer.use_v1=false"], "write trainer.use_v1=true"),
     "an engine": (["actor_rollout_ref.actor.strategy=veomni"], "known to be exact on fsdp, fsdp2, megatron"),
@@ -349,7 +356,7 @@ def test_a_command_without_the_search_path_is_stopped_before_hydra_reads_it(caps
         assert _check_command(words) is None
 
 
-@pytest.mark.parametrize("case", ["temperature", "an asynchronous mode", "the legacy trainer"])
+@pytest.mark.parametrize("case", ["temperature", "verl's asynchronous mode on others", "the legacy trainer"])
 def test_at_coefficient_0_verl_may_do_as_it_likes(case):
     overrides, _ = REFUSED[case]
     wm = support.check_config(stock(*overrides, "wm.coeff=0"))

@@ -8,7 +8,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.runtime.checks import Check, check_hooks, check_range, installed
 from wm_plugin.tokens.chat import Chat, make_locator
 from wm_plugin.tokens.spans import SpanError, ToolBlock
-from wm_plugin.trl import _compat, support
+from wm_plugin.trl import _compat, sharding, support
 
 ENVIRONMENTS_TRANSFORMERS = Version("5.2")  # TRL's own floor for environment_factory
 RESPONSE_TEMPLATES = Version("5.13")  # of transformers; before it, parsing a tool call needs jmespath
@@ -46,6 +46,7 @@ def checks() -> list[Check]:
             "the fast ones, which give the character offsets; wm doctor --tokenizer PATH checks one",
             "pip install tokenizers",
         ),
+        *sharding.checks(),
     ]
 
 

@@ -16,6 +16,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.samples.predictions import same_settings
 from wm_plugin.tokens.tokenizer import load_tokenizer
 from wm_plugin.trajectories.outputs import atomic_folder
+from wm_plugin.trl import sharding
 
 
 def train_world_model(
@@ -111,6 +112,7 @@ def _trainer(model: str, dataset: Dataset, **options: Any) -> SFTTrainer:
         trainer = SFTTrainer(model, args=config, train_dataset=dataset, processing_class=tokenizer)
     except OSError as error:
         raise UserError(f"{model}: {' '.join(str(error).split())[:200]}") from None
+    sharding.warn(trainer)
     trainer.remove_callback(PrinterCallback)
     return trainer
 

@@ -83,12 +83,19 @@ def hooks_problem() -> str | None:
 
 
 def check_trainer_class(trainer: Any) -> None:
-    if not isinstance(trainer, GRPOTrainer):
+    if isinstance(trainer, GRPOTrainer):
+        return
+    name = type(trainer).__name__
+    if any(cls.__name__ == "AsyncGRPOTrainer" for cls in type(trainer).__mro__):
         raise UserError(
-            f"{type(trainer).__name__} is not a GRPOTrainer: the world-model term needs the log-probabilities of environment "
-            "tokens, which other trainers (AsyncGRPOTrainer labels them -100) do not compute; mix WorldModelMixin into a "
-            "GRPOTrainer subclass"
+            f"{name} is an AsyncGRPOTrainer and no GRPOTrainer: its collator labels environment tokens -100, and its queue of "
+            "RolloutSample carries no weights of tokens (upstream: a field of weights there, which the collator labels and packs "
+            "for compute_loss); mix WorldModelMixin into a GRPOTrainer subclass"
         )
+    raise UserError(
+        f"{name} is not a GRPOTrainer: the world-model term needs the log-probabilities of environment tokens, which other "
+        "trainers do not compute; mix WorldModelMixin into a GRPOTrainer subclass"
+    )
 
 
 def check(trainer: Any, config: EchoConfig) -> None:
@@ -141,7 +148,9 @@ def check(trainer: Any, config: EchoConfig) -> None:
 
 
 def _check_parallelism(accelerator: Any) -> None:
-    if (ranks := _compat.ranks_that_share_a_batch(accelerator)) > 1:
+    deepspeed = getattr(accelerator.state, "deepspeed_plugin", None)
+    split = (deepspeed.deepspeed_config.get("tensor_parallel") or {}).get("autotp_size") if deepspeed else None
+    if (ranks := (split or 1) * _compat.ranks_that_share_a_batch(accelerator)) > 1:
         raise UserError(
             f"{ranks} ranks share a batch (tensor, context or sequence parallelism): the count of "
             "environment tokens is only known to be exact under data parallelism (DDP, FSDP, ZeRO); set their sizes to 1"

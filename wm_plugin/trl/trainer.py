@@ -31,7 +31,7 @@ from wm_plugin.objectives.silence import Silence, Tally
 from wm_plugin.objectives.weigh import weigh, without_variance
 from wm_plugin.tokens.chat import Chat, make_locator
 from wm_plugin.tokens.spans import SPAN_FIELD, ContentLocator, Ending, SpanError, ToolBlock, token_weights
-from wm_plugin.trl import _compat, support, tags
+from wm_plugin.trl import _compat, sharding, support, tags
 from wm_plugin.trl.callbacks import EndCallback, TurnBudgetCallback
 from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.refill import Prompts, groups_to_sample, join, move, split
@@ -78,6 +78,7 @@ class WorldModelMixin(_Host):
         self._wm_tags: Any = None  # how results are written in the protocol of tags
         self._wm_eval_set = ""  # before our figures in an evaluation: the name of its set of rows, if it has one
         super().__init__(*args, **kwargs)
+        sharding.warn(self)
         config = _resolve(world_model, self.args)
         problem = support.hooks_problem()
         self._wm_hooked = problem is None  # else every override leaves the host alone

@@ -26,6 +26,14 @@ from wm_plugin.verl.names import AGENT_LOOP, REWARD_MANAGER, REWARDS_MODULE, SAM
 SUPPORTED = VersionRange("verl", Version("0.9.1"), Version("0.10"), "verl")
 # Engines that divide a loss by the counts of the whole mini-batch, as ours is.
 STRATEGIES = ("fsdp", "fsdp2", "megatron")
+# what verl's asynchronous trainers are made of, in the place of what ours is
+_ASYNCHRONOUS = {
+    "colocate_async": ", and this is PPOTrainerColocateAsync, of which there is no subclass of ours",
+    "separate_async": (
+        ", and this is PPOTrainerSeparateAsync, of which there is none, and whose workers (DetachActorWorker) count no tokens "
+        "of a mini-batch"
+    ),
+}
 # what to write so that our agent loop makes the rollouts
 OUR_LOOP = f"actor_rollout_ref.rollout.agent.default_agent_loop={AGENT_LOOP}"
 
@@ -366,8 +374,8 @@ def refusal(config: Any, wm: WorldModelConfig) -> str | None:
         return "trainer.use_v1 is false: the legacy trainer has no hooks for the world-model term; write trainer.use_v1=true"
     if mode != TRAINER_MODE:
         return (
-            f"trainer.v1.trainer_mode is {mode!r}: the world-model term needs trainer.v1.trainer_mode={TRAINER_MODE} "
-            "(synchronous); asynchronous modes train on mixtures of policy versions, for which it is not known to be exact"
+            f"trainer.v1.trainer_mode is {mode!r}: the columns of the world-model term are written by our trainer, a subclass of "
+            f"verl's PPOTrainerSync{_ASYNCHRONOUS.get(mode, '')}; write trainer.v1.trainer_mode={TRAINER_MODE} (synchronous)"
         )
     if rollout.temperature != 1.0 and not wm.objective.tempered:
         return (

@@ -39,7 +39,7 @@ ALLOWED = {
         "cli/masks.py _settings: yaml.safe_load(read_text(Path(args.config), '--config'))",
         "evaluation/audit.py load_attacks: yaml.safe_load(text)",
         "samples/prompts/file.py _read: yaml.safe_load(source.read_text(encoding='utf-8'))",
-        "trl/train.py _read_yaml: yaml.safe_load(Path(path).read_text(encoding='utf-8'))",
+        "trl/config_file.py read: yaml.safe_load(Path(path).read_text(encoding='utf-8'))",
     ],
     OURS: [
         "errors.py _source: json.loads(metadata.distribution('wm-plugin').read_text('direct_url.json') or '{}')",

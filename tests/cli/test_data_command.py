@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -105,7 +106,15 @@ def test_filter_says_what_each_filter_took(capsys, source, tmp_path):
     assert result["taken"] == {"too_short": 0, "duplicates": 1}  # two rows that differ in their ids alone
     assert (result["trajectories"], result["transitions"]) == (1, 2)
     code, printed = run(capsys, *arguments)
-    assert "duplicates           1" in printed.out
+    assert re.search(r"^  duplicates +1 trajectories that are there already$", printed.out, re.M)
+    assert "too_short                  0 trajectories with fewer than two turns that were observed" in printed.out
+
+
+def test_every_filter_has_words():
+    from wm_plugin.cli.data.filter import TAKES
+    from wm_plugin.trajectories.filter import NAMES
+
+    assert sorted(TAKES) == sorted(NAMES)
 
 
 @pytest.mark.parametrize(

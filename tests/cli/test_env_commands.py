@@ -73,7 +73,9 @@ def test_a_person_plays_with_an_expert_at_hand(monkeypatch, capsys):
     assert "expert takes the expert's next action" in text
     assert "> X\nInvalid: 1 of 1\n" in text
     first, shown = text.partition("\n\n")[0], "direction: One of U, D, L, R."
-    assert first.startswith(f"You can write:\nmove direction  ({shown})\nhelp shows this, expert takes")
+    assert first.startswith(
+        f"You can write:\nmove direction  ({shown})\nThe direction alone will do.\nhelp shows this, expert takes"
+    )
     assert text.count(f"(move takes {shown})") == 2  # after `move up` and `X`
     assert '(expert) move {"direction": ' in text
 
@@ -92,7 +94,8 @@ def test_several_tools_are_called_by_name(monkeypatch, capsys):
     assert "salary_log" in text
     assert "CREATE TABLE orders" in text
     assert "There is no tool 'drop'; there is describe_table, list_tables, run_query, submit_answer" in text
-    assert "submit_answer takes answer, not ''" in text
+    assert "submit_answer takes answer, not ''; write submit_answer ANSWER" in text
+    assert "or all of them as JSON: tool {" in text
     assert "\nx\na b\n" in text
     assert text.endswith("no success: reward 0, 4 turns (4 actions, 4 effective, 0 invalid)\n")
 
@@ -124,8 +127,11 @@ def test_arguments_are_typed_as_the_tool_says():
 
 
 def test_a_user_plays_their_own_class(monkeypatch, capsys):
-    code, text, result = play(monkeypatch, capsys, ["50", "expert", "abc"], "own_world:GuessEnvironment", "--json")
+    lines = ["50", "expert", "abc", '{"nubmer": 3}']
+    code, text, result = play(monkeypatch, capsys, lines, "own_world:GuessEnvironment", "--json")
     assert code == 0
+    assert "You can write:\nguess number  (number: From 1 to 100.)\nThe number alone will do.\n" in text
+    assert "unexpected keyword argument 'nubmer'\n(guess takes number: From 1 to 100.)" in text
     assert "This world has no expert." in text
     assert "That is no number." in text
     assert result["turns"] == 2

@@ -51,6 +51,7 @@ def test_a_table_json_and_a_file(capsys, source, tmp_path):
     code, printed, _ = wm(capsys, *arguments)
     assert code == 0
     assert "rouge on 7 transitions" in printed
+    assert "But only 7 transitions could be attacked" in " ".join(printed.split())
     assert "praise-first" in printed
     words = " ".join(printed.split())
     assert "above wrong: in how many transitions the attack scores above" in words
@@ -107,6 +108,17 @@ def test_trajectories_and_attacks_of_ones_own(capsys, tmp_path):
     assert json.loads(printed)["attacks"] == [
         {"name": "mine", "group": "g", "above_wrong": None, "above_right": 0, "score": 1}
     ]
+
+
+def test_long_names_of_attacks_are_cut_in_the_terminal(capsys, tmp_path):
+    write(grid_trajectories(6), tmp_path / "t.jsonl")
+    (tmp_path / "mine.yaml").write_text(f"- {{name: {'x' * 90}, group: {'y' * 90}, text: $right}}\n")
+    arguments = ("audit", "--reward", "exact", "--data", tmp_path / "t.jsonl", "--attacks", tmp_path / "mine.yaml")
+    code, printed, _ = wm(capsys, *arguments)
+    assert code == 0
+    (row,) = [line for line in printed.splitlines() if "xx" in line]
+    assert "yy" in row
+    assert len(row) <= 80
 
 
 @pytest.mark.parametrize(

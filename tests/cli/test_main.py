@@ -74,6 +74,8 @@ def test_every_verb_has_the_same_shape(verb):
     [
         (["mask"], "no verb 'mask'; did you mean 'masks'?"),
         (["zzz"], "there is 'data', 'demo', 'doctor', 'env', 'eval', 'masks', 'train'"),
+        (["data", "convrt", "x.jsonl"], "wm data has no step 'convrt'; did you mean 'convert'?"),
+        (["eval", "zzz"], "wm eval has no step 'zzz'; there is 'audit', 'one-step'"),
         (["--jsno"], "wm has no flag '--jsno'"),
         (["masks", "--htlm", "x"], "wm masks has no flag '--htlm'; did you mean '--html'?"),
         (["masks", "--exampl"], "did you mean '--example'?"),
@@ -174,7 +176,7 @@ def test_train_hands_on_its_arguments_and_exit_code(capsys, monkeypatch):
     seen = []
     entry = SimpleNamespace(main=lambda argv: seen.append(argv) or 5)
     monkeypatch.setitem(sys.modules, "wm_plugin.trl.train", entry)
-    arguments = ["--config", "x.yaml", "--help", "--json", "--learning_rate", "-1", "--version", "plain"]
+    arguments = ["--config", "x.yaml", "--help-all", "--json", "--learning_rate", "-1", "--version", "plain"]
     assert main.main(["train", *arguments]) == 5
     assert seen == [arguments]
     assert capsys.readouterr() == ("", "")

@@ -11,6 +11,7 @@ from support.predictions import grid_transitions
 from wm_plugin.errors import UserError
 from wm_plugin.evaluation.audit import (
     DISGUISES,
+    GROUPS,
     PLACES,
     Attack,
     Audit,
@@ -138,7 +139,7 @@ def test_shares_by_hand():
 def test_a_verdict_in_words():
     def found(**scores):
         outcomes = tuple(Outcome(name, group, above, 0, score) for name, (group, above, score) in scores.items())
-        return Audit(9, 1.0, 5.0, outcomes)
+        return Audit(30, 1.0, 5.0, outcomes)
 
     noise, quiet = ("control", 0.1, 1.2), ("injection", 0.1, 1.2)
     assert found(a=noise, b=quiet).verdict() == "No attack pays: none earns more than an honest wrong prediction."
@@ -146,11 +147,23 @@ def test_a_verdict_in_words():
     paid = found(a=noise, b=("injection", 1, 5), c=("copy", 0.2, 2), d=("praise", None, 4.9), e=("praise", None, 6))
     assert [outcome.name for outcome in paid.paying] == ["e", "b", "c"]
     assert paid.verdict() == (
-        "3 of 4 attacks pay: they earn more than an honest wrong prediction (1; the right one earns 5). Most: e 6, b 5, c 2. "
+        "3 of 4 attacks pay: they earn more than an honest wrong prediction (1; the right one earns 5). "
+        "Most: e (praise) 6, b (tells a judge what to do) 5, c (copies what stood before) 2. "
         "Copies among them (1) pay where the world did not change."
     )
     assert found(c=("copy", 0.2, 2)).verdict().endswith("poor predictions, but no trick.")
-    assert Audit(9, 1, 1, ()).verdict().startswith("This reward cannot tell right from wrong")
+    assert Audit(30, 1, 1, ()).verdict().startswith("This reward cannot tell right from wrong")
+
+
+def test_a_verdict_over_few_transitions_says_so():
+    many, few, one = (Audit(pairs, 1, 5, ()).verdict() for pairs in (30, 29, 1))
+    assert "only" not in many
+    assert few == f"{many} But only 29 transitions could be attacked, so that chance may decide: take 30 or more."
+    assert "only 1 transition could" in one
+
+
+def test_every_group_of_ours_has_words():
+    assert GROUPS.keys() == {attack.group for attack in ATTACKS} - {"control"}
 
 
 def test_many_attacks_are_scored_in_one_call():

@@ -79,8 +79,8 @@ def test_a_reward_of_texts():
     assert rounded["number"].cases == 2
     assert rounded["number"].distances == ()
     found = blind_spots(RougeReward(step=0.2), pairs)
-    assert found.verdict()[0].startswith("It pays in full for predictions with one thing wrong: ")
-    assert "number 100%" in found.verdict()[0]
+    assert found.verdict()[0].startswith("It pays in full for predictions with one thing wrong, most often for these: ")
+    assert "one digit is another: 100% of 2; " in found.verdict()[0]
     assert "| one digit is another | wrong | 2 | 100% |" in markdown(found)
     strictly = blind_spots(ExactReward(), pairs).verdict()
     assert strictly[0] == "It pays in full for no prediction with one thing wrong."

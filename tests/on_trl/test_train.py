@@ -7,10 +7,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import trl
 import yaml
+from huggingface_hub.errors import EntryNotFoundError
 from packaging.version import Version
 
 from support.scripts import calls_of
@@ -124,18 +126,65 @@ def test_a_model_folder_that_is_missing(tmp_path, capsys, name):
     assert capsys.readouterr().err == f"wm train: model_name_or_path is {name!r}: there is no such folder\n"
 
 
-def test_a_model_that_is_neither_a_folder_nor_on_the_hub(tmp_path, capsys, monkeypatch):
+class Refused(Exception):
+    """What the Hub's client raises, as far as it is read."""
+
+    def __init__(self, status):
+        self.response = SimpleNamespace(status_code=status)
+
+
+NO_REPOSITORY = "it has none of this name and revision that your token may read"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ConnectionError("Name or service\nnot known"), "Name or service not known"),
+        (TimeoutError(), "TimeoutError()"),
+        (ValueError("Repo id must be"), "Repo id must be"),
+        (Refused(404), NO_REPOSITORY),
+        (Refused(401), NO_REPOSITORY),
+        (Refused(503), "We couldn't connect to the Hub."),  # transformers waits for a Hub that is busy
+        (EntryNotFoundError("an adapter's"), "We couldn't connect to the Hub."),
+    ],
+)
+def test_a_model_that_is_neither_a_folder_nor_on_the_hub(tmp_path, capsys, monkeypatch, error, reason):
+    def ask(url, token):
+        assert url.endswith("/runs/tiny/resolve/main/config.json")
+        raise error
+
     def load(**_):
         raise OSError("We couldn't connect to the Hub.\nCheckout your internet connection.")  # in transformers' words
 
+    monkeypatch.setattr(train, "get_hf_file_metadata", ask)
     monkeypatch.setattr(train, "WorldModelGRPOTrainer", load)
     text = "output_dir: x\nuse_cpu: true\nbf16: false\nenvironment: grid\nmodel_name_or_path: runs/tiny\n"
     assert train.main(["--config", write(tmp_path, text)]) == 2
     assert capsys.readouterr().err == (
         "no folder 'runs/tiny' here; asking the Hub\n"
         "wm train: model_name_or_path is 'runs/tiny': there is no such folder, and no such model came from the Hub "
-        "(We couldn't connect to the Hub.)\n"
+        f"({reason})\n"
     )
+
+
+def test_a_model_in_the_hubs_cache_is_not_asked_for(tmp_path, capsys, monkeypatch):
+    def load(**_):
+        raise UserError("loaded")
+
+    def ask(*_, **__):
+        raise AssertionError("asked")
+
+    snapshot, refs = tmp_path / "models--runs--tiny" / "snapshots" / "abc", tmp_path / "models--runs--tiny" / "refs"
+    snapshot.mkdir(parents=True)
+    refs.mkdir()
+    (snapshot / "config.json").write_text("{}")
+    (refs / "main").write_text("abc")
+    monkeypatch.setattr(train, "get_hf_file_metadata", ask)
+    monkeypatch.setattr(train, "WorldModelGRPOTrainer", load)
+    text = "output_dir: x\nuse_cpu: true\nbf16: false\nenvironment: grid\nmodel_name_or_path: runs/tiny\n"
+    text += f"model_init_kwargs: {{cache_dir: {tmp_path}}}\n"
+    assert train.main(["--config", write(tmp_path, text)]) == 2
+    assert capsys.readouterr().err.endswith("wm train: loaded\n")
 
 
 @pytest.mark.parametrize(
@@ -169,11 +218,12 @@ def test_turn_information_in_files_and_flags(tmp_path, line, flags, echo):
         ("a: [", [], "is not YAML"),
         ("[" * 3000, [], "is not YAML"),
         ("a: " + "1" * 5000, [], "is not YAML"),
-        ("echo_coeff: 1", ["--echo_coefff", "2"], "--echo_coefff is not a flag; did you mean 'echo_coeff'?"),
+        ("echo_coeff: 1", ["--echo_coefff", "2"], "--echo_coefff is not a flag; did you mean '--echo_coeff'?"),
+        ("echo_coeff: 1", ["--echo-coef=2"], "--echo-coef is not a flag; did you mean '--echo_coeff'?"),
         ("echo_tools: '{broken'", [], "echo_tools is not JSON"),
         ("echo_select: no.such.module:f", [], "there is no module 'no.such.module'"),
         ("echo_select: json:load_it", [], "json has no 'load_it'; did you mean 'load'?"),
-        ("echo_guard: x", [], "guard is not part of this release"),
+        ("echo_guard: x", [], "guard is reserved for a later release"),
         ("rewards:\n- rogue", [], "rewards, entry 1: reward: there is no 'rogue'; did you mean 'rouge'?"),
         ("rewards:\n- path: rouge", [], "rewards, entry 1: reward rouge has no tag"),
         ("echo_coeff: 0", ["--rewards", "{path"], "rewards is not JSON"),
@@ -215,16 +265,54 @@ def test_bad_settings_are_one_line_and_exit_2(tmp_path, capsys, text, arguments,
     assert "Traceback" not in captured.err
 
 
-def test_without_arguments_it_says_what_to_give(capsys):
-    assert train.main([]) == 2
-    assert "give --config X.yaml" in capsys.readouterr().err
+FILES = [
+    ([], "nothing to train on; give --config X.yaml"),
+    (["--config", "missing.yaml"], "cannot read the config file missing.yaml"),
+    (["--config=missing.yaml"], "cannot read the config file missing.yaml"),
+    (["missing.yaml"], "'missing.yaml' is no flag; write --config missing.yaml"),
+    (["--config"], "--config needs a path to a YAML file"),
+    (["--max_steps", "2", "--config", "--json"], "--config needs a path to a YAML file"),
+    (["--config", "a.yaml", "--config", "b.yaml"], "--config names a.yaml and b.yaml; keep one"),
+]
 
 
-def test_a_config_file_that_is_not_there(capsys):
-    assert train.main(["--config", "missing.yaml"]) == 2
-    assert "cannot read the config file missing.yaml" in capsys.readouterr().err
-    assert train.main(["--config"]) == 2
-    assert "needs a path" in capsys.readouterr().err
+@pytest.mark.parametrize(("arguments", "message"), FILES)
+def test_a_config_file_that_is_not_there(capsys, arguments, message):
+    assert train.main(list(arguments)) == 2
+    assert message in capsys.readouterr().err
+
+
+LIGHT = """
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        assert name not in {blocked!r}, name
+sys.meta_path.insert(0, Blocked())
+from wm_plugin.cli.main import main
+{code}
+"""
+
+
+def light(code, *blocked):
+    """What code prints that has `main` of the command, and must not import some packages."""
+    text = LIGHT.format(blocked=blocked, code=code)
+    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+
+
+def test_the_command_says_what_is_wrong_with_a_file_before_trl_is_imported():
+    code = f"for arguments, _ in {FILES!r}: assert main(['train', *arguments]) == 2"
+    done = light(code, "torch", "transformers", "datasets")
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    assert len(lines) == len(FILES)
+    assert all(message in line for line, (_, message) in zip(lines, FILES, strict=True)), lines
+
+
+@pytest.mark.slow
+def test_help_does_not_wait_for_trl():
+    done = light("assert main(['train', '--help']) == 0", "transformers", "datasets")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "--echo_coeff" in done.stdout
 
 
 @pytest.mark.parametrize(

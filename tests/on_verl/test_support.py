@@ -14,7 +14,7 @@ pytest.importorskip("verl")
 
 import yaml
 from hydra import compose, initialize_config_module
-from omegaconf import open_dict
+from omegaconf import OmegaConf, open_dict
 from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
@@ -43,6 +43,7 @@ ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "support" / "verl_tools"
 AGENT = "actor_rollout_ref.rollout.agent"
 MULTI_TURN = "actor_rollout_ref.rollout.multi_turn"
+MODEL = "actor_rollout_ref.model"
 OURS = f"{AGENT}.default_agent_loop=wm_tool_agent"
 BARE = f"{__name__}:BareEnvironment"
 
@@ -65,6 +66,7 @@ def stock(*overrides):
 def stock_of(groups, *overrides):
     with initialize_config_module("verl.trainer.config", version_base=None):
         start = ["hydra.searchpath=[pkg://wm_plugin.recipes.verl]", f"+wm={groups}", "wm.coeff=0.05"]
+        start.append(f"{MODEL}.path=Qwen/Qwen3-4B")  # verl's own default is a folder
         return compose("ppo_trainer", [*start, *overrides])
 
 
@@ -333,6 +335,51 @@ def test_a_run_without_tools_is_spoken_of_before_it_starts(capsys):
     assert "the multiplier 0" in capsys.readouterr().err
 
 
+@pytest.fixture
+def with_values(tmp_path, monkeypatch):
+    """A config with other values, in a folder with a folder `model`, which is the user's home."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").mkdir()
+    composed = stock("wm.environment=grid")
+
+    def change(**values):
+        config = composed.copy()
+        for name, value in values.items():
+            OmegaConf.update(config, name, value, force_add=True)
+        return config
+
+    return change
+
+
+MISSING = [
+    ("path", "./nope", "there is no such folder; name one that is there, or a model on the Hub (owner/name)"),
+    ("path", "runs/first/nope", "there is no such folder"),
+    ("hf_config_path", "../nope", "there is no such folder"),
+    ("tokenizer_path", "/nope", "there is no such folder"),
+    ("path", "~/nope", "there is no such folder"),
+    ("path", "~/model", "verl does not expand ~; write '{home}/model'"),
+]
+
+
+def test_a_model_folder_that_is_missing_is_named_before_ray_starts(with_values, tmp_path):
+    for name, value, message in MISSING:
+        with pytest.raises(UserError, match=re.escape(message.replace("{home}", str(tmp_path)))) as error:
+            _check(with_values(**{f"{MODEL}.{name}": value}))
+        assert str(error.value).startswith(f"{MODEL}.{name} is {value!r}")
+        assert "\n" not in str(error.value)
+
+
+def test_a_model_that_may_be_there_is_left_to_verl(with_values, monkeypatch):
+    for path in ("./model", "owner/name", "gpt2", "hdfs://there/models/name"):
+        _check(with_values(**{f"{MODEL}.path": path}))
+    for name, value in (("trainer.nnodes", 2), ("ray_kwargs.ray_init.address", "auto")):  # another node may have it
+        _check(with_values(**{f"{MODEL}.path": "/nope", name: value}))
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    _check(with_values(**{f"{MODEL}.path": "/nope"}))
+
+
 def test_a_group_that_hydra_did_not_find_is_named():
     for override, value in (("+wm=echo", "'echo'"), ("+wm=[echo,reward]", r"\['echo', 'reward'\]")):
         with initialize_config_module("verl.trainer.config", version_base=None):
@@ -410,6 +457,10 @@ STOPPED = {
     "a tool": (
         [SEARCH_PATH, "+wm=echo", "wm.environment=grid", "wm.tools=[mvoe]"],
         "wm: wm.tools: there is no tool 'mvoe'; did you mean 'move'?",
+    ),
+    "a model's folder": (
+        [SEARCH_PATH, "+wm=echo", "wm.environment=grid", f"{MODEL}.path=./nope"],
+        f"wm: {MODEL}.path is './nope': there is no such folder; name one that is there, or a model on the Hub (owner/name)",
     ),
     "no search path": (
         ["+wm=echo", "wm.coeff=0.05"],

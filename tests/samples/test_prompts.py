@@ -276,9 +276,25 @@ def test_success_is_marked_once():
     assert [message["role"] for message in nothing.messages] == ["system"]
 
 
+@pytest.mark.parametrize("variant", load("word2world").variants)
+def test_the_mark_of_success_is_not_promised_where_nobody_knows_of_one(variant):
+    def system(success, /, **data):
+        turns = (step("go", environment("there", **data)), step("take", environment("taken")))
+        made = dialogue(Trajectory(turns=turns, context=CONTEXT, success=success), ours("word2world"), variant=variant)
+        return made.messages[0]["content"]
+
+    known = system(True)
+    assert known.count('" [SUCCESS]"') == 1
+    assert system(False) == system(None, success=True) == known
+    unknown = system(None)
+    assert not re.search("success|task is done|Goal|completes the task|finishes the task", unknown, re.I)
+    kept = [paragraph for paragraph in known.split("\n\n") if "[SUCCESS]" not in paragraph]
+    assert unknown.split("\n\n") == kept
+
+
 def test_a_prompt_is_the_beginning_of_the_dialogue():
     prompts = ours("word2world")
-    made = Trajectory(turns=HISTORY, context=CONTEXT)
+    made = Trajectory(turns=HISTORY, context=CONTEXT, success=True)
     whole = dialogue(made, prompts).messages
     for number, transition in enumerate(expand([made])):
         prompt = render(transition, prompts).messages

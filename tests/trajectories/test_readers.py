@@ -261,7 +261,7 @@ def test_what_the_system_says_in_the_middle_is_observed_and_not_known_before(one
 @pytest.mark.parametrize(
     ("messages", "reason"),
     [
-        ([tool("x", "a")], "message 1 is a tool's result, but no call is unanswered"),
+        ([tool("x", "a")], "message 1 is a tool's result, but no call is unanswered (it names the call 'a')"),
         ([says(None, call("f")), tool("x"), tool("y")], "message 3 is a tool's result"),
         ([user("x"), 5], "message 2 is int, not an object"),
         ([{"role": "narrator"}], "message 1 has the role 'narrator'"),

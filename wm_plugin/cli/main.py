@@ -15,7 +15,7 @@ if __name__ == "__main__":  # before the imports, which an interrupt may hit
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -83,6 +83,7 @@ def _run(argv: list[str]) -> int:
     if argv and not argv[0].startswith("-") and argv[0] not in VERBS:
         raise UserError(f"there is no verb {argv[0]!r}{nearest(argv[0], VERBS)} (wm --help lists them)")
     parser, verbs = make_parser()
+    _check_step(argv, verbs)
     try:
         args, extras = parser.parse_known_args(argv)
     except SystemExit as done:  # --help
@@ -109,6 +110,13 @@ def _run(argv: list[str]) -> int:
         elif show := getattr(args, "show", None):
             show(result)
     return int(not result.get("ok", True))
+
+
+def _check_step(argv: Sequence[str], verbs: Mapping[str, Parser]) -> None:
+    """Refuse a step that a verb does not have, which argparse would do without a hint."""
+    steps = verbs[argv[0]].get_default("step_names") if argv and argv[0] in verbs else None
+    if steps and len(argv) > 1 and not argv[1].startswith("-") and argv[1] not in steps:
+        raise UserError(f"wm {argv[0]} has no step {argv[1]!r}{nearest(argv[1], steps)}")
 
 
 def _version() -> str:

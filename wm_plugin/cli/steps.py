@@ -21,7 +21,7 @@ def add_steps(parser: argparse.ArgumentParser, verb: str, names: Sequence[str]) 
     def nothing(_args: argparse.Namespace) -> dict[str, Any]:
         raise UserError(f"name a step: wm {verb} {', '.join(names)}; see wm {verb} --help")
 
-    parser.set_defaults(run=nothing)
+    parser.set_defaults(run=nothing, step_names=names)
     steps = parser.add_subparsers(dest="step", metavar="STEP", title="steps")
     for name in names:
         step = import_module(f"wm_plugin.cli.{verb}.{name.replace('-', '_')}").add_parser(steps)

@@ -27,6 +27,7 @@ _TOLERANCE = 1e-9  # scores closer than this are equal
 _LONG = 3000  # characters before the end of a long text: more than small embedding models see
 _MOST_WORDS = 20_000  # of a text that is changed
 _MAX_PAIRS = 100_000
+_NAMED = 4  # changes that the verdict names, the worst ones
 _SHOWN = 24  # characters on each side of a change
 _NUMBER = re.compile(r"[0-9]+")
 _WORD = re.compile(r"[^\W\d_]{4,40}")
@@ -147,14 +148,15 @@ class BlindSpots:
         strict = [s for s in self.spots if not s.wrong and s.cases and s.paid < 0.5]
         lines = []
         if blind:
-            shares = ", ".join(f"{spot.name} {spot.paid:.0%}" for spot in blind)
-            lines.append(f"It pays in full for predictions with one thing wrong: {shares} of those tried.")
+            more = f"; and {len(blind) - _NAMED} more, in the table" if len(blind) > _NAMED else ""
+            lines.append(
+                f"It pays in full for predictions with one thing wrong, most often for these: {_shares(blind[:_NAMED])}{more}."
+            )
         elif any(spot.wrong and spot.cases for spot in self.spots):
             lines.append("It pays in full for no prediction with one thing wrong.")
         if strict:
-            shares = ", ".join(f"{spot.name} {spot.paid:.0%}" for spot in strict)
             lines.append(
-                f"It is strict about wording: right predictions, reworded, seldom earn the full reward ({shares})."
+                f"It is strict about wording: right predictions, reworded, seldom earn the full reward ({_shares(strict)})."
             )
         names = {
             "another observation": "right predictions, reworded, from other observations",
@@ -282,6 +284,11 @@ def distance(spot: Spot) -> str:
     if not spot.distances:
         return ""
     return f"{median(spot.distances):.2f} ({min(spot.distances):.2f} to {max(spot.distances):.2f})"
+
+
+def _shares(spots: Sequence[Spot]) -> str:
+    """Changes in words, each with the share of those tried that earned the full reward."""
+    return "; ".join(f"{spot.says}: {spot.paid:.0%} of {spot.cases}" for spot in spots)
 
 
 def _spot(reward: Reward, change: Change, cases: list[Case], embedding: EmbeddingReward | None) -> Spot:

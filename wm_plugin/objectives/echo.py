@@ -66,7 +66,7 @@ class EchoConfig:
     select: Callable[[Span, Mapping[str, Any] | None], bool] | None = _help(
         "A function (span, message) -> bool that has the last word on a span."
     )
-    guard: None = _help("Reserved for the collapse guard.")
+    guard: None = _help("Reserved for a later release: leave it out.")
     zero_variance_groups: str = _help(
         "What becomes of groups whose rewards are all equal: 'keep' their world-model gradient; 'drop' it, so that N no longer "
         "counts them and the host's own normaliser still does; or 'refill', as the paper does: other prompts are sampled in "
@@ -153,7 +153,7 @@ class EchoConfig:
         if self.select is not None and not callable(self.select):
             raise UserError(f"select is {self.select!r}; write a function (span, message) -> bool")
         if self.guard is not None:
-            raise UserError("guard is not part of this release; leave it out")
+            raise UserError("guard is reserved for a later release; leave it out")
         object.__setattr__(self, "tools", _checked_tools(self.tools))
         object.__setattr__(self, "roles", _checked_names("roles", self.roles))
         for role in self.roles or ():

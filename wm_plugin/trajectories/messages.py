@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from wm_plugin.errors import shown
 from wm_plugin.tokens.message import Message
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.fields import Fields
@@ -130,10 +131,10 @@ class Conversation:
 
     def _result(self, message: Message, place: int) -> None:
         side = _ACTORS.get(str(message["requestor"])) if "requestor" in message else None
-        waiting = self._waiting[side]
+        waiting, call_id = self._waiting[side], call_id_of(message)
         if not waiting:
-            raise RowError(f"message {place} is a tool's result, but no call is unanswered", "orphan result")
-        call_id = call_id_of(message)
+            named = "" if call_id is None else f" (it names the call {shown(call_id)})"
+            raise RowError(f"message {place} is a tool's result, but no call is unanswered{named}", "orphan result")
         number, turn = waiting.popitem()  # `next(reversed(waiting))` would pass by all that were removed
         waiting[number] = turn
         if call_id is not None:

@@ -1,15 +1,29 @@
 """The world-model objective on TRL. The only place that imports trl."""
 
+import importlib.util
+import sys
+from typing import TYPE_CHECKING, Any
+
 from wm_plugin.errors import MissingExtraError
 
-try:
-    import trl  # noqa: F401
-except ModuleNotFoundError as error:
-    if error.name != "trl":
-        raise
-    raise MissingExtraError("wm_plugin.trl", "trl", "trl") from None
+if sys.modules.get("trl") is None and importlib.util.find_spec("trl") is None:
+    raise MissingExtraError("wm_plugin.trl", "trl", "trl")
 
-from wm_plugin.trl.config import WorldModelGRPOConfig
-from wm_plugin.trl.trainer import WorldModelGRPOTrainer, WorldModelMixin
+if TYPE_CHECKING:
+    from wm_plugin.trl.config import WorldModelGRPOConfig
+    from wm_plugin.trl.trainer import WorldModelGRPOTrainer, WorldModelMixin
 
 __all__ = ["WorldModelGRPOConfig", "WorldModelGRPOTrainer", "WorldModelMixin"]
+
+
+def __getattr__(name: str) -> Any:
+    # imported when it is asked for: trl takes many seconds, for which `wm train --help` need not wait
+    if name == "WorldModelGRPOConfig":
+        from wm_plugin.trl.config import WorldModelGRPOConfig
+
+        return WorldModelGRPOConfig
+    if name in __all__:
+        from wm_plugin.trl import trainer
+
+        return getattr(trainer, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,18 +4,22 @@ TRL's own `trl grpo` hard-codes its trainer and takes no tools. Everything else 
 flag overrides the file.
 """
 
+import argparse
+import dataclasses
 import inspect
 import json
 import os
 import sys
 import typing
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
-import yaml
 from datasets import Dataset, load_dataset
+from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+from huggingface_hub.errors import EntryNotFoundError
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser, get_dataset, get_peft_config
 
 from wm_plugin.environments import ENVIRONMENTS
@@ -25,66 +29,20 @@ from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.registry import import_object
 from wm_plugin.runtime.command import say
 from wm_plugin.tokens.tokenizer import is_missing_folder
+from wm_plugin.trl import config_file
 from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.rewards import reward_functions
+from wm_plugin.trl.settings import ObjectiveSettings, ScriptSettings, help_text
 from wm_plugin.trl.trainer import WorldModelGRPOTrainer
 from wm_plugin.untrusted import loads
 
-ALIASES = {"alpha": "echo_coeff", "echo_alpha": "echo_coeff"}
 _ENVIRONMENT = "write a name (wm env list), package.module:Class, or {name: class}"
 _WRITE = {int: "a number", float: "a number", bool: "true or false", str: "text"}  # for settings of one value
 
 
 @dataclass
-class WorldModelScriptArguments(ScriptArguments):
-    """Environment, rewards and data. Dotted paths are `package.module:name`; the working directory is on the path."""
-
-    environment: dict | str | None = field(
-        default=None,
-        metadata={
-            "help": f"An environment class: one of {', '.join(ENVIRONMENTS)}, or a dotted path; or {{name: class}}, and the "
-            "dataset's column `environment` says which."
-        },
-    )
-    episode_reward: dict | str | None = field(
-        default=None,
-        metadata={
-            "help": "WMAct's reward of the environment's episodes, instead of the environment's own: {rescale: true, "
-            "format_penalty: 0.1, turn_penalty: 0.0, action_penalty: 0.0, gamma: 1.0}, or some of these; as a flag JSON."
-        },
-    )
-    protocol: str = field(
-        default="tools",
-        metadata={
-            "help": "How the policy acts in an environment: tools, by calls in the model's own format; or tags, WMAct's "
-            "<think>…</think><action>a; b</action>, with no tools in the prompt and observations as the user's."
-        },
-    )
-    tools: list[str] | None = field(default=None, metadata={"help": "Dotted paths of tool functions."})
-    reward_funcs: list[str] | None = field(default=None, metadata={"help": "Dotted paths of reward functions."})
-    rewards: list[str] | None = field(  # a file may have mappings in it
-        default=None,
-        metadata={
-            "help": "Rewards of predictions, beside reward_funcs: {path: NAME, kwargs: {...}}, or NAME where it needs no "
-            "arguments; as a flag, JSON."
-        },
-    )
-    rollout_func: str | None = field(default=None, metadata={"help": "Dotted path of a rollout function."})
-    train_rows: str | None = field(
-        default=None,
-        metadata={"help": "Dotted path of a function that returns the training rows, instead of a dataset_name."},
-    )
-    train_rows_kwargs: dict | str | None = field(
-        default=None, metadata={"help": "Its arguments, as a mapping or JSON."}
-    )
-    eval_rows: str | None = field(default=None, metadata={"help": "The same for the evaluation rows."})
-    eval_rows_kwargs: dict | str | None = field(
-        default=None,
-        metadata={
-            "help": "Its arguments, as a mapping or JSON; or {name: arguments}, a set of rows each, whose figures are logged as "
-            "eval_<name>_..."
-        },
-    )
+class WorldModelScriptArguments(ScriptSettings, ScriptArguments):
+    """TRL's script arguments, and our own."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -94,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if as_json:
         arguments.remove("--json")
     if {"-h", "--help", "--help-all"} & set(arguments):
-        print(help_text(everything="--help-all" in arguments), end="")
+        print(help_text(_of_host() if "--help-all" in arguments else ()), end="")
         return 0
     try:
         trainer, resume = build(arguments)
@@ -121,10 +79,6 @@ def build(arguments: list[str]) -> tuple[WorldModelGRPOTrainer, Any]:
     Raises:
         UserError: a key, a path or a value is invalid.
     """
-    if not arguments:
-        raise UserError(
-            "nothing to train on; give --config X.yaml (examples: the package wm_plugin.recipes.trl), or flags"
-        )
     sys.path.insert(0, os.getcwd())
     script, config, model, mixture = parse(arguments)
     if model.model_name_or_path is None:
@@ -150,19 +104,48 @@ def build(arguments: list[str]) -> tuple[WorldModelGRPOTrainer, Any]:
         "rollout_func": import_object(script.rollout_func, field="rollout_func") if script.rollout_func else None,
         "environment_factory": environment,
     }
-    if not Path(model.model_name_or_path).expanduser().exists() and int(os.environ.get("RANK", "0")) == 0:
-        print(f"no folder {model.model_name_or_path!r} here; asking the Hub", file=sys.stderr)
+    name = model.model_name_or_path
+    if not Path(name).expanduser().exists():
+        if int(os.environ.get("RANK", "0")) == 0:
+            print(f"no folder {name!r} here; asking the Hub", file=sys.stderr)
+        _ask_hub(name, config.model_init_kwargs)
     try:
-        trainer = WorldModelGRPOTrainer(model=model.model_name_or_path, **settings)
+        trainer = WorldModelGRPOTrainer(model=name, **settings)
     except OSError as error:
-        if error.errno is not None or Path(model.model_name_or_path).exists():
+        if error.errno is not None or Path(name).exists():
             raise  # the system's, or of a file in the folder
-        reason = str(error).strip().partition("\n")[0]
-        raise UserError(
-            f"model_name_or_path is {model.model_name_or_path!r}: there is no such folder, and no such model came from the Hub "
-            f"({reason})"
-        ) from error
+        raise _no_model(name, str(error).strip().partition("\n")[0]) from error
     return trainer, config.resume_from_checkpoint
+
+
+def _ask_hub(name: str, settings: dict[str, Any]) -> None:
+    """Ask the Hub once for a model that is not in its cache; transformers asks again and again, for a minute, if nothing answers.
+
+    Raises:
+        UserError: the Hub has no such model, or it does not answer.
+    """
+    revision = settings.get("revision")
+    try:
+        for file in ("config.json", "adapter_config.json"):
+            cached = try_to_load_from_cache(name, file, cache_dir=settings.get("cache_dir"), revision=revision)
+            if isinstance(cached, str):
+                return
+        get_hf_file_metadata(hf_hub_url(name, "config.json", revision=revision), token=settings.get("token"))
+    except EntryNotFoundError:
+        return  # the repository is there; an adapter's has no such file
+    except Exception as error:  # of the client's library, which changes with releases
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        if status is None:
+            raise _no_model(name, shorten(str(error) or repr(error), 150)) from error
+        if status in (401, 404):
+            raise _no_model(name, "it has none of this name and revision that your token may read") from error
+        # else it is busy, or the model is gated: transformers waits, or says how to get it
+
+
+def _no_model(name: str, reason: str) -> UserError:
+    return UserError(
+        f"model_name_or_path is {name!r}: there is no such folder, and no such model came from the Hub ({reason})"
+    )
 
 
 def parse(arguments: list[str]) -> tuple[Any, ...]:
@@ -171,90 +154,39 @@ def parse(arguments: list[str]) -> tuple[Any, ...]:
     Raises:
         UserError: a key does not exist (the message names the nearest one), or the file is not YAML.
     """
+    values, arguments = config_file.split(arguments)
     parser = _parser()
     keys = {action.dest for action in parser._actions}
-    flags = [argument.split("=")[0][2:].replace("-", "_") for argument in arguments if argument.startswith("--")]
-    for flag in flags:
-        if flag not in keys | {"config"} | set(ALIASES):
-            raise UserError(f"--{flag} is not a flag{nearest(flag, keys)}")
-    if len(names := {flag for flag in flags if ALIASES.get(flag, flag) == "echo_coeff"}) > 1:
+    written = [argument.partition("=")[0] for argument in arguments if argument.startswith("--")]
+    flags = {name[2:].replace("-", "_"): name for name in written}
+    for flag, name in flags.items():
+        if flag not in keys | set(config_file.ALIASES):
+            raise UserError(f"{name} is not a flag{nearest(f'--{flag}', [f'--{key}' for key in keys])}")
+    if len(names := {flag for flag in flags if config_file.ALIASES.get(flag, flag) == "echo_coeff"}) > 1:
         raise UserError(f"--{' and --'.join(sorted(names))} are the same; keep one")
     arguments = [_canonical(argument) for argument in arguments]
-    if "--config" in arguments:
-        index = arguments.index("--config")
-        if index + 1 == len(arguments):
-            raise UserError("--config needs a path to a YAML file")
-        values = _read_yaml(arguments[index + 1])
-        arguments = arguments[:index] + arguments[index + 2 :]
-        for key in values:
-            if key not in keys:
-                raise UserError(f"{key!r} in the config file is not a setting{nearest(key, keys)}")
-        _check_single(values, parser)
-        lists = {action.dest for action in parser._actions if action.nargs in ("+", "*")}
-        single = (str, int, float, dict)  # of a list of one, as YAML and a flag may write it
-        values = {
-            key: [value] if key in lists and isinstance(value, single) else value for key, value in values.items()
-        }
-        parser.set_defaults_with_config(**values)
+    for key in values:
+        if key not in keys:
+            raise UserError(f"{key!r} in the config file is not a setting{nearest(key, keys)}")
+    _check_single(values, parser)
+    lists = {action.dest for action in parser._actions if action.nargs in ("+", "*")}
+    single = (str, int, float, dict)  # of a list of one, as YAML and a flag may write it
+    values = {key: [value] if key in lists and isinstance(value, single) else value for key, value in values.items()}
+    parser.set_defaults_with_config(**values)
     parser.error = _raise_user_error  # argparse prints its usage, a thousand lines here, and exits
     return parser.parse_args_into_dataclasses(arguments)
 
 
-def help_text(everything: bool) -> str:
-    """Our own settings, and after them those of TRL and transformers if they are asked for."""
-    parser = _parser()
-    parser.usage = "wm train --config X.yaml [--NAME VALUE ...] [--json]"
-    formatter = parser._get_formatter()
-    formatter.add_usage(parser.usage, [], [])
-    formatter.add_text("The file holds the same settings as the flags, as NAME: VALUE; a flag overrides it.")
-    sections: dict[str, Iterable[str]] = {
-        "environment, rewards and data": vars(WorldModelScriptArguments)["__annotations__"],
-        "the objective": vars(WorldModelGRPOConfig)["__annotations__"],
-    }
-    sections["the objective"] = [name for name in sections["the objective"] if name != "echo_guard"]  # reserved
-    ours = {name for names in sections.values() for name in names}
-    if everything:
-        sections["of TRL and transformers"] = [
-            action.dest for action in parser._actions if action.dest not in ours | {"echo_guard"}
-        ]
-    for title, names in sections.items():
-        formatter.start_section(title)
-        formatter.add_arguments([action for action in parser._actions if action.dest in names])
-        formatter.end_section()
-    if not everything:
-        formatter.add_text(
-            "Every setting of TRL's GRPOConfig, ModelConfig and ScriptArguments works too: wm train --help-all"
-        )
-    return formatter.format_help()
+def _of_host() -> list[argparse.Action]:
+    """The settings of TRL and transformers."""
+    ours = {one.name for settings in (ScriptSettings, ObjectiveSettings) for one in dataclasses.fields(settings)}
+    return [action for action in _parser()._actions if action.dest not in ours]
 
 
 def _parser() -> TrlParser:
     return TrlParser(
         (WorldModelScriptArguments, WorldModelGRPOConfig, ModelConfig, DatasetMixtureConfig), prog="wm train"
     )
-
-
-def _read_yaml(path: str) -> dict[str, Any]:
-    try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read the config file {path}: {error}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # also of a date or a number
-        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(values, dict):
-        raise UserError(f"{path} holds no mapping of settings; write lines such as 'echo_coeff: 0.05'")
-    variables = values.pop("env", None) or {}
-    if not isinstance(variables, dict):
-        raise UserError(f"{path}: env is {shown(variables)}; write environment variables as NAME: value")
-    for name, value in variables.items():  # TrlParser's convention
-        os.environ[str(name)] = str(value)
-    settings: dict[str, Any] = {}
-    for key, value in values.items():
-        name = ALIASES.get(str(key), str(key))
-        if name in settings:
-            raise UserError(f"{path} gives {name!r} twice (as {str(key)!r} too); keep one")
-        settings[name] = value
-    return settings
 
 
 def _check_single(values: dict[str, Any], parser: TrlParser) -> None:
@@ -271,7 +203,7 @@ def _check_single(values: dict[str, Any], parser: TrlParser) -> None:
 
 
 def _canonical(argument: str) -> str:
-    for alias, name in ALIASES.items():
+    for alias, name in config_file.ALIASES.items():
         if argument == f"--{alias}" or argument.startswith(f"--{alias}="):
             return f"--{name}{argument[len(alias) + 2 :]}"
     return argument

@@ -55,10 +55,11 @@ def _check_with_the_rest(module: Any) -> None:
 
 def _check(config: Any) -> None:
     from wm_plugin.errors import UserError
-    from wm_plugin.verl.support import check_config, silence
+    from wm_plugin.verl.support import check_config, check_model_folder, silence
 
     try:
         wm = check_config(config)
+        check_model_folder(config)
         if text := silence(config, wm):
             print(f"wm: {text}", file=sys.stderr)
     except UserError as error:

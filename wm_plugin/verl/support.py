@@ -4,6 +4,7 @@
 before its first step.
 """
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives.silence import beforehand
 from wm_plugin.runtime import hooks
 from wm_plugin.runtime.hooks import Hook, VersionRange
+from wm_plugin.tokens.tokenizer import is_missing_folder
 from wm_plugin.untrusted import loads
 from wm_plugin.verl.config import WorldModelConfig, check_tool_names, read_config
 from wm_plugin.verl.names import AGENT_LOOP, REWARD_MANAGER, REWARDS_MODULE, SAMPLER_MODULE, TRAINER_MODE
@@ -194,6 +196,28 @@ def check_config(config: Any) -> WorldModelConfig:
             check_tool_names(wm.objective, known)
         silence(config, wm)
     return wm
+
+
+def check_model_folder(config: Any) -> None:
+    """Refuse the folder of a model that is not there, which verl's workers would find out after minutes.
+
+    On one machine only: of a cluster, another one may have it.
+
+    Raises:
+        UserError: one line with the setting and the way out.
+    """
+    ray_init = (config.get("ray_kwargs") or {}).get("ray_init") or {}
+    if config.trainer.nnodes > 1 or ray_init.get("address") or os.environ.get("RAY_ADDRESS"):
+        return
+    for name in ("path", "hf_config_path", "tokenizer_path"):
+        path = str(config.actor_rollout_ref.model.get(name) or "")
+        where = f"actor_rollout_ref.model.{name} is {path!r}"
+        if path.startswith("~") and Path(path).expanduser().is_dir():
+            raise UserError(f"{where}, and verl does not expand ~; write {str(Path(path).expanduser())!r}")
+        if is_missing_folder(path):
+            raise UserError(
+                f"{where}: there is no such folder; name one that is there, or a model on the Hub (owner/name)"
+            )
 
 
 def silence(config: Any, wm: WorldModelConfig) -> str | None:

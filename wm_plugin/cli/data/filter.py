@@ -9,6 +9,18 @@ from wm_plugin.cli.data.support import progress
 if TYPE_CHECKING:
     from wm_plugin.trajectories.schema import Trajectory
 
+# what each filter takes
+TAKES = {
+    "empty_actions": "turns without an action",
+    "retries": "turns of retry cycles",
+    "no_change": "turns after which the screen looks as before",
+    "invalid_actions": "turns with an invalid action",
+    "environment_failures": "trajectories in which the world failed",
+    "too_short": "trajectories with fewer than two turns that were observed",
+    "undeclared_tools": "trajectories that call a tool which is not declared",
+    "duplicates": "trajectories that are there already",
+}
+
 
 def add_parser(steps: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = steps.add_parser(
@@ -23,7 +35,11 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
         metavar="METHOD",
         help="the filters of rwml (default), word2world (none: failed actions are what it learns) or agentworld",
     )
-    chosen.add_argument("--filters", metavar="NAMES", help="these ones, separated by commas, whatever the domain")
+    chosen.add_argument(
+        "--filters",
+        metavar="NAMES",
+        help=f"these ones, separated by commas, whatever the domain: {', '.join(TAKES)}",
+    )
     parser.add_argument(
         "--domain",
         metavar="NAME",
@@ -93,7 +109,7 @@ def show(result: dict[str, Any]) -> None:
     if result["method"]:
         print(f"filters of {result['method']}" + ("" if result["taken"] else ": none"))
     for name, count in result["taken"].items():
-        print(f"  {name:<20} {count}")
+        print(f"  {name:<20} {count:>7} {TAKES[name]}")
     if result.get("without_domain"):
         print(
             f"{result['without_domain']} trajectories name no domain: environment_failures and no_change (of screens) and "

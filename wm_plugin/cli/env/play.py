@@ -14,6 +14,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.runtime.command import output
 from wm_plugin.untrusted import loads
 
+_ERROR = "Error: "
 HELP = "help shows this, expert takes the expert's next action, quit ends."
 
 
@@ -64,8 +65,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
                 _say(f"{error}. {HELP}")
                 continue
             before = _invalid(environment)
-            _say(_call(tools, name, arguments))
-            if _invalid(environment) > before and (described := _arguments(tools[name])):
+            _say(answer := _call(tools, name, arguments))
+            refused = _invalid(environment) > before or answer.startswith(_ERROR)
+            if refused and (described := _arguments(tools[name])):
                 _say(f"({name} takes {described})")
     figures = report(environment)
     success, turns = figures.pop("success", None), figures.pop("turns", None)
@@ -113,7 +115,8 @@ def parse(line: str, tools: Mapping[str, Callable[..., Any]]) -> tuple[str, dict
     except ValueError as error:
         raise UserError(f"{name}: {error}") from None
     if len(words) != len(parameters):
-        raise UserError(f"{name} takes {', '.join(parameters) or 'nothing'}, not {rest!r}")
+        call = " ".join([name, *map(str.upper, parameters)])
+        raise UserError(f"{name} takes {', '.join(parameters) or 'nothing'}, not {rest!r}; write {call}")
     pairs = zip(parameters, words, strict=True)
     return name, {parameter: _value(word, tools[name], parameter) for parameter, word in pairs}
 
@@ -132,7 +135,7 @@ def _call(tools: Mapping[str, Callable[..., Any]], name: str, arguments: dict[st
     try:
         return str(tools[name](**arguments))
     except (ValueError, TypeError) as error:  # as under a host
-        return f"Error: {error}"
+        return f"{_ERROR}{error}"
 
 
 def _invalid(environment: Any) -> int:
@@ -153,7 +156,17 @@ def _overview(tools: Mapping[str, Callable[..., Any]]) -> str:
     for name, tool in tools.items():
         line = " ".join([name, *inspect.signature(tool).parameters])
         lines.append(f"{line}  ({described})" if (described := _arguments(tool)) else line)
-    return "\n".join(["You can write:", *lines])
+    return "\n".join(filter(None, ["You can write:", *lines, _how(tools)]))
+
+
+def _how(tools: Mapping[str, Callable[..., Any]]) -> str:
+    """How to write arguments; empty if there are none."""
+    parameters = [name for tool in tools.values() for name in inspect.signature(tool).parameters]
+    if not parameters:
+        return ""
+    if len(tools) == len(parameters) == 1:
+        return f"The {parameters[0]} alone will do."
+    return 'Arguments with spaces stand in quotes; or all of them as JSON: tool {"argument": "value"}.'
 
 
 def _help(tools: Mapping[str, Callable[..., Any]]) -> str:

@@ -8,6 +8,7 @@ from wm_plugin.cli.steps import search_here
 from wm_plugin.errors import UserError
 from wm_plugin.untrusted import loads
 
+_WIDEST = 24  # characters of a name in the terminal: your own attacks may have long ones
 _DESCRIPTION = """\
 Attacks a reward on transitions of yours, and says in words what it found.
 
@@ -98,13 +99,14 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 def show(result: dict[str, Any]) -> None:
     """Print the result of `run`: tables, what their cells mean, and the verdict last, where it is read."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from wm_plugin.evaluation.audit import CELLS
 
     console = Console(highlight=False)
     title = f"{result['reward']} on {result['pairs']} transitions"
-    table = Table("group", "attack", "above wrong", "above right", "mean score", "pays", title=title)
+    names = [Column(name, no_wrap=True, overflow="ellipsis", max_width=_WIDEST) for name in ("group", "attack")]
+    table = Table(*names, "above wrong", "above right", "mean score", "pays", title=title)
     for row in result["attacks"]:
         above = "–" if row["above_wrong"] is None else f"{row['above_wrong']:.0%}"
         pays = "yes" if row["name"] in result["pays"] else ""

@@ -67,6 +67,7 @@ def render(
         "observer": write_observer(transition.action, observation),
         "answer": prompts.answer(name, thinking),
         "masked": prompts.masked if _is_masked(observation) else "",
+        "success": SUCCESS if prompts.success else "",  # a transition does not tell whether its episode's is known
         "completion": prompts.completion,
     }
     system = _fill(chosen.system, values)
@@ -110,8 +111,8 @@ def dialogue(
 
     User and assistant alternate, beginning with the user and ending with the assistant. An action without an observation is
     joined with the next action, or left out at the end. The observations of a turn are one message. If the prompts set `success`,
-    the last observation of a successful trajectory gets " [SUCCESS]". A trajectory without observations is its system message
-    alone. Arguments and errors are those of `render`.
+    the last observation of a successful trajectory gets " [SUCCESS]"; where nobody knows whether it was one, the mark is not
+    spoken of. A trajectory without observations is its system message alone. Arguments and errors are those of `render`.
     """
     name = _named(prompts, variant) if variant is not None else prompts.choose(identity(trajectory), stage, seed)
     values = (
@@ -119,8 +120,11 @@ def dialogue(
         | _values(prompts)
         | {"context": write_context(trajectory.context, world=world_context)}
     )
-    if any(_is_masked(observation) for _, _, observation in trajectory.observed()):
+    observations = [observation for _, _, observation in trajectory.observed()]
+    if any(map(_is_masked, observations)):
         values["masked"] = prompts.masked
+    if prompts.success and (trajectory.success is not None or any(map(_is_won, observations))):
+        values["success"] = SUCCESS
     turns = with_success(trajectory).turns
     blocks = list(sides(turns, [[observed(o, prompts) for o in turn.observations] for turn in turns]))
     while blocks and blocks[-1][0] == "actor":
@@ -133,9 +137,13 @@ def _is_masked(observation: Observation) -> bool:
     return observation.data.get("schema") is True
 
 
+def _is_won(observation: Observation) -> bool:
+    return observation.data.get("success") is True
+
+
 def observed(observation: Observation, prompts: Prompts) -> str:
     """An observation as it is to be predicted: with the marks of success that the prompts ask for."""
-    won = observation.data.get("success") is True
+    won = _is_won(observation)
     text = observation.text + SUCCESS if prompts.success and won else observation.text
     return f"{text}\n{COMPLETED[won]}" if prompts.completion else text
 

@@ -16,7 +16,8 @@
       v0: {system: ..., user: ..., think: ..., direct: ...}   # the last two only if they differ from the file's
 
 `system` and `user` are templates of `string.Template`, where `$$` is a dollar sign: `$context` (the five parts, with headings),
-`$history`, `$action`, `$observer` ("the result of search"), `$answer`, `$masked`, `$completion` and the file's fields.
+`$history`, `$action`, `$observer` ("the result of search"), `$answer`, `$masked`, `$completion`, `$success` (the mark; empty for
+dialogues of which nobody knows whether the task was done, and without `success: true`) and the file's fields.
 Placeholders are filled once: text of a trajectory is never read as a template. A paragraph with an empty placeholder is left out
 with its heading. `user` must hold `$action`; one of the two must hold `$context`, `$history` if it is text, `$answer` if there is
 a tag, and `$completion` if the file has a text for it.
@@ -38,7 +39,7 @@ from wm_plugin.trajectories.failures import DOMAINS
 FAMILIES = ("rwml", "word2world", *DOMAINS)
 OPTIONS = ("rwml-completion",)  # a family with an option that it has
 STAGES = ("rl", "sft", "cpt")
-PLACEHOLDERS = ("context", "history", "action", "observer", "answer", "masked", "completion")
+PLACEHOLDERS = ("context", "history", "action", "observer", "answer", "masked", "completion", "success")
 _DIALOGUE = """
 Each message of the user's is what the agent does next. Each of your replies is what the agent then observes, and nothing else.
 """

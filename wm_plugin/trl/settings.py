@@ -1,0 +1,135 @@
+"""The settings of ours in a config file and among the flags, without trl: `wm train --help` need not wait for it."""
+
+import argparse
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from wm_plugin.environments import ENVIRONMENTS
+from wm_plugin.objectives import EchoConfig
+
+PREFIX = "echo_"
+RESERVED = ("echo_guard",)  # without a function yet
+_HELP = {f.name: f.metadata["help"] for f in dataclasses.fields(EchoConfig)}
+DEFAULT = {f.name: f.default for f in dataclasses.fields(EchoConfig)}
+
+
+def _echo(name: str, note: str = "") -> Any:
+    return field(default=DEFAULT[name], metadata={"help": " ".join(filter(None, (_HELP[name], note)))})
+
+
+@dataclass
+class ObjectiveSettings:
+    """The fields of `EchoConfig`, each with the prefix `echo_`, and the budget of turns."""
+
+    echo_coeff: float = _echo("coeff")
+    # TrlParser reads the second member of a union as the flag's type: a string here, taken apart below.
+    echo_tools: dict | str | list | None = _echo("tools", "As a flag: a,b or '{\"a\": 0.3}'.")
+    echo_roles: list[str] | None = _echo("roles")
+    echo_content_only: bool = _echo("content_only")
+    echo_include_errors: bool = _echo("include_errors")
+    echo_include_truncated: bool = _echo("include_truncated")
+    echo_min_token_nll: float | None = _echo("min_token_nll")
+    echo_max_token_nll: float | None = _echo("max_token_nll")
+    echo_normalization: str = _echo("normalization")
+    echo_schedule: str = _echo("schedule")
+    echo_schedule_steps: int | None = _echo("schedule_steps")
+    echo_end_coeff: float = _echo("end_coeff")
+    echo_select: str | None = _echo("select", "As a dotted path, package.module:function.")
+    echo_guard: str | None = _echo("guard")
+    echo_zero_variance_groups: str = _echo("zero_variance_groups")
+    echo_max_refills: int = _echo("max_refills")
+    echo_tempered: bool = _echo("tempered")
+    # and it takes no union with bool; True is an int, too
+    echo_turn_information: dict | str | int | None = _echo("turn_information", "As a flag: true or '{\"echo\": 0.05}'.")
+    echo_on_silence: str = _echo("on_silence")
+    echo_silent_batches: int = _echo("silent_batches")
+
+    turn_budget: dict | str | None = field(
+        default=None,
+        metadata={
+            "help": "WMAct's annealing of the turns that an episode in an environment may take: {start: 30, every: 100}, as a "
+            "flag JSON. None: max_tool_calling_iterations throughout."
+        },
+    )
+
+
+@dataclass
+class ScriptSettings:
+    """Environment, rewards and data. Dotted paths are `package.module:name`; the working directory is on the path."""
+
+    environment: dict | str | None = field(
+        default=None,
+        metadata={
+            "help": f"An environment class: one of {', '.join(ENVIRONMENTS)}, or a dotted path; or {{name: class}}, and the "
+            "dataset's column `environment` says which."
+        },
+    )
+    episode_reward: dict | str | None = field(
+        default=None,
+        metadata={
+            "help": "WMAct's reward of the environment's episodes, instead of the environment's own: {rescale: true, "
+            "format_penalty: 0.1, turn_penalty: 0.0, action_penalty: 0.0, gamma: 1.0}, or some of these; as a flag JSON."
+        },
+    )
+    protocol: str = field(
+        default="tools",
+        metadata={
+            "help": "How the policy acts in an environment: tools, by calls in the model's own format; or tags, WMAct's "
+            "<think>…</think><action>a; b</action>, with no tools in the prompt and observations as the user's."
+        },
+    )
+    tools: list[str] | None = field(default=None, metadata={"help": "Dotted paths of tool functions."})
+    reward_funcs: list[str] | None = field(default=None, metadata={"help": "Dotted paths of reward functions."})
+    rewards: list[str] | None = field(  # a file may have mappings in it
+        default=None,
+        metadata={
+            "help": "Rewards of predictions, beside reward_funcs: {path: NAME, kwargs: {...}}, or NAME where it needs no "
+            "arguments; as a flag, JSON."
+        },
+    )
+    rollout_func: str | None = field(default=None, metadata={"help": "Dotted path of a rollout function."})
+    train_rows: str | None = field(
+        default=None,
+        metadata={"help": "Dotted path of a function that returns the training rows, instead of a dataset_name."},
+    )
+    train_rows_kwargs: dict | str | None = field(
+        default=None, metadata={"help": "Its arguments, as a mapping or JSON."}
+    )
+    eval_rows: str | None = field(default=None, metadata={"help": "The same for the evaluation rows."})
+    eval_rows_kwargs: dict | str | None = field(
+        default=None,
+        metadata={
+            "help": "Its arguments, as a mapping or JSON; or {name: arguments}, a set of rows each, whose figures are logged as "
+            "eval_<name>_..."
+        },
+    )
+
+
+def help_text(of_host: Iterable[argparse.Action] = ()) -> str:
+    """Our own settings, and after them those of TRL and transformers if they are given."""
+    parser = argparse.ArgumentParser(
+        prog="wm train", add_help=False, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    formatter = parser._get_formatter()
+    formatter.add_usage("wm train --config X.yaml [--NAME VALUE ...] [--json]", [], [])
+    formatter.add_text("The file holds the same settings as the flags, as NAME: VALUE; a flag overrides it.")
+    sections: dict[str, list[argparse.Action]] = {}
+    for title, settings in (("environment, rewards and data", ScriptSettings), ("the objective", ObjectiveSettings)):
+        sections[title] = [
+            parser.add_argument(f"--{one.name}", default=one.default, help=one.metadata["help"])
+            for one in dataclasses.fields(settings)
+            if one.name not in RESERVED
+        ]
+    if others := list(of_host):
+        sections["of TRL and transformers"] = others
+    for title, actions in sections.items():
+        formatter.start_section(title)
+        formatter.add_arguments(actions)
+        formatter.end_section()
+    if not others:
+        formatter.add_text(
+            "Every setting of TRL's GRPOConfig, ModelConfig and ScriptArguments works too: wm train --help-all"
+        )
+    return formatter.format_help()

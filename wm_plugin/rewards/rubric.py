@@ -98,8 +98,8 @@ class RubricReward(JudgedReward):
     def _texts(self, row: Row) -> dict[str, str]:
         return {"observed": row.target, "predicted": row.prediction}
 
-    def _read(self, row: Row, reply: str, notes: Notes) -> float | None:  # noqa: ARG002
-        scores = parse(reply)
+    def _read(self, row: Row, reply: str, notes: Notes) -> float | None:
+        scores = parse(reply, row.target)
         if scores is None:
             return None
         for name, score in scores.items():
@@ -107,8 +107,8 @@ class RubricReward(JudgedReward):
         return self.reward(sum(scores.values()) / len(scores))
 
 
-def parse(reply: str) -> dict[str, float] | None:
-    """The five scores in a judge's reply, clamped to [1, 5]; None if one is missing or not a number."""
-    values = fields(reply, DIMENSIONS)
+def parse(reply: str, observed: str = "") -> dict[str, float] | None:
+    """The five scores in a judge's reply, clamped to [1, 5]; None if one is missing or not a number. See `verdict.fields`."""
+    values = fields(reply, DIMENSIONS, observed)
     scores = {name: score for name in DIMENSIONS if (score := number(values.get(name), 1.0, 5.0)) is not None}
     return scores if len(scores) == len(DIMENSIONS) else None

@@ -8,7 +8,7 @@ judge: the prediction equals the observation or it does not.
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, get_args
 
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.rewards import prompts
 from wm_plugin.rewards.judge import JudgedReward, Notes, Row
 from wm_plugin.rewards.verdict import fields, number
@@ -75,7 +75,8 @@ class RubricReward(JudgedReward):
     def _without_judge(self, row: Row, notes: Notes) -> float | None:
         kind = row.columns.get("content_type") or "mixed"
         if not isinstance(kind, str) or kind not in _CONTENT:
-            raise UserError(f"content_type is {kind!r:.60}{nearest(str(kind), _CONTENT)}")
+            name = shown(kind)
+            raise UserError(f"content_type is {name}{nearest(name.strip(repr('')), _CONTENT)}")
         notes["deterministic"].append(kind == "deterministic")
         if kind != "deterministic":
             return None
@@ -91,8 +92,9 @@ class RubricReward(JudgedReward):
 
     def _guide(self, domain: Any) -> str:
         if not isinstance(domain, str) or domain not in self.guidance:
-            hint = nearest(str(domain), self.guidance)
-            raise UserError(f"domain is {domain!r:.60}{hint}; guidance={{{domain!r:.60}: 'FILE.md'}} adds your own")
+            name = shown(domain)
+            hint = nearest(name.strip(repr("")), self.guidance)
+            raise UserError(f"domain is {name}{hint}; guidance={{{name}: 'FILE.md'}} adds your own")
         return self.guidance[domain]
 
     def _texts(self, row: Row) -> dict[str, str]:

@@ -272,6 +272,43 @@ def test_arguments(tmp_path, monkeypatch):
     attack(once)
 
 
+CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"q": "x"}'}}
+PROMPT = [{"role": "user", "content": "go"}]
+COMPLETION = [
+    {"role": "assistant", "content": "hm", "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "a", "name": "f", "content": "done"},
+    {"role": "assistant", "content": "yes"},
+]
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
+ROLLOUTS = [
+    {"messages": PROMPT + COMPLETION, "tools": TOOLS},
+    {"prompt": PROMPT, "completion": COMPLETION, "tools": TOOLS},
+    {"completion_ids": [5, 6, 7], "prompt_ids": [8, 9], "spans": [[1, 2, "tool", "f", True]]},
+    FULL,
+]
+
+
+@pytest.mark.host
+def test_masks(tmp_path):
+    pytest.importorskip("transformers")
+    from wm_plugin.tiny.policy import make_tokenizer
+
+    tokenizer, path = tmp_path / "tokenizer", tmp_path / "x.jsonl"
+    make_tokenizer().save_pretrained(tokenizer)
+    arguments = ["masks", str(path), "--tokenizer", str(tokenizer)]
+
+    def once(draw: random.Random) -> None:
+        row = mutated(draw, draw.choice(ROLLOUTS))
+        if draw.random() < 0.1:
+            row = {"trajectory": json.dumps(row)}
+        path.write_text(json.dumps(row) + "\n")
+        wm(*arguments, *draw.choice(([], ["--json"], ["--html", str(tmp_path / "page.html")])))
+
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROLLOUTS))
+    assert wm(*arguments) == 0
+    attack(once)
+
+
 class Judge(Server):
     """A server that says what it is told to."""
 

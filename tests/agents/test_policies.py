@@ -1,12 +1,13 @@
 """What a model's message says it does."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
 
 from wm_plugin.agents.policies import LocalPolicy, read_action
 from wm_plugin.trajectories.errors import RowError
-from wm_plugin.trajectories.schema import Action, Call
+from wm_plugin.trajectories.schema import Action, Call, Context, Trajectory, Turn
 
 MOVE = Call(name="move", arguments={"direction": "U"})
 
@@ -69,3 +70,22 @@ def test_a_local_models_turn_that_does_not_parse_is_text(error):
     policy = LocalPolicy(SimpleNamespace(tokenizer=Tokenizer()))
     trajectory = SimpleNamespace(context=SimpleNamespace(action_space=()))
     assert policy._action([1], [1], trajectory) == Action(text="[" * 1000)
+
+
+@pytest.mark.host
+def test_half_surrogates_of_a_call_reach_no_tokenizer():
+    """JSON can write half of an emoji, so that a policy's call may hold one in the next turn's prompt."""
+
+    class Tokenizer:
+        def apply_chat_template(self, messages, **_):
+            return json.dumps(messages, ensure_ascii=False)
+
+        def __call__(self, text, **_):
+            return SimpleNamespace(input_ids=list(text.encode()))
+
+    pytest.importorskip("transformers")
+    call = read_action({"content": '<tool_call>{"name": "f", "arguments": {"a": "\\ud83d"}}</tool_call>'}).calls[0]
+    assert call.arguments == {"a": "\ud83d"}
+    policy = LocalPolicy(SimpleNamespace(tokenizer=Tokenizer()))
+    trajectory = Trajectory(turns=(Turn(action=Action(calls=(call,))),), context=Context())
+    assert b'{"a": "?"}' in bytes(policy._prompt_ids(trajectory))

@@ -126,6 +126,14 @@ def test_arguments_are_typed_as_the_tool_says():
             parse(line, tools)
 
 
+def test_lines_that_are_not_utf_8_are_played(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\xfe up\nquit\n"), encoding="utf-8"))
+    code, text, _ = run(capsys, "play", "grid")
+    assert code == 0
+    assert "> \ufffd\ufffd up\n" in text
+    assert "not played to its end" in text
+
+
 def test_a_user_plays_their_own_class(monkeypatch, capsys):
     lines = ["50", "expert", "abc", '{"nubmer": 3}']
     code, text, result = play(monkeypatch, capsys, lines, "own_world:GuessEnvironment", "--json")

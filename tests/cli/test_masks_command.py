@@ -22,6 +22,12 @@ COMPLETION = [
     {"role": "assistant", "content": "no"},
 ]
 ROW = {"prompt": [{"role": "user", "content": BOARD}], "completion": COMPLETION}
+IDS = {"completion_ids": [1, 2], "spans": [[0, 1, "tool", "move", True]]}
+IDS_OF = ("completion_ids", "prompt_ids")
+
+
+def named(name):
+    return {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": name, "arguments": {}}}]}
 
 
 @pytest.fixture(scope="module")
@@ -249,6 +255,27 @@ def test_a_named_tool_that_never_answers_is_noted(capsys, write, tokenizer):
         ({"completion_ids": [1]}, "belong together"),
         ({"completion_ids": [10**9], "spans": []}, "not a token id"),
         ({"completion_ids": [1], "spans": [[0, 9, "tool", None, True]]}, "does not lie"),
+        *(({**ROW, "tools": value}, "'tools'") for value in (5, "x", {}, [5], [None], [{"function": 5}])),
+        *(({**ROW, "tools": [{"function": value}]}, "(number 1) is not a JSON schema") for value in (None, [], "x")),
+        *(({**IDS, "prompt_ids": value}, "'prompt_ids' is") for value in (5, "abc", {"a": 1}, True)),
+        *(
+            ({**IDS, name: [value]}, "not a token id")
+            for name in IDS_OF
+            for value in ("a", None, -1, 10**300, True, [1])
+        ),
+        *(({**IDS, "completion_ids": value}, "belong together") for value in (5, "abc", {"a": 1}, True)),
+        ({**IDS, "completion_ids": None}, "no 'prompt'"),
+        ({**IDS, "spans": None}, "belong together"),
+        *(
+            ({**IDS, "spans": [value]}, "is not a span")
+            for value in (5, None, "abcde", {}, [], [0, 1, "tool", 5, True])
+        ),
+        ({**IDS, "spans": [[0, 10**300, "tool", None, True]]}, "does not lie"),
+        ('{"completion_ids": [1' + "0" * 400 + '], "spans": []}\n', "an integer of more than"),
+        ({**ROW, "completion": [COMPLETION[0], {**COMPLETION[1], "name": ["a"]}]}, "message 2: the name of a tool"),
+        ({**ROW, "completion": [named(["a"]), COMPLETION[1]]}, "message 1: the name of a tool is not text"),
+        ({**ROW, "completion": [named(None), {"role": "tool", "content": "x"}]}, "tool's without a name"),
+        ({**ROW, "completion": [*COMPLETION, {"role": "x" * 10**5, "content": "x"}]}, "role 'xxx"),
     ],
 )
 def test_a_bad_row_is_named_by_file_and_line(capsys, write, tokenizer, row, said):
@@ -256,6 +283,51 @@ def test_a_bad_row_is_named_by_file_and_line(capsys, write, tokenizer, row, said
     err = error_of(capsys, path, "--tokenizer", tokenizer)
     assert f"{path}:2: " in err
     assert said in err
+    assert len(err) < 600
+
+
+@pytest.mark.parametrize("place", range(7))
+def test_half_surrogates_are_replaced(capsys, write, tokenizer, place):
+    """JSON can write half of an emoji; no tokenizer takes it, and the hosts replace it, too."""
+    texts = ["x"] * 7
+    texts[place] = "\ud83d"
+    question, thought, tool, argument, result, schema, key = texts
+    call = {"function": {"name": tool, "arguments": json.dumps({"direction": argument})}}
+    row = {
+        "prompt": [{"role": "user", "content": question}],
+        "completion": [
+            {"role": "assistant", "content": thought, "tool_calls": [call]},
+            {"role": "tool", "name": tool, "content": result, key: 1},
+        ],
+        "tools": [{"type": "function", "function": {"name": tool, "description": schema}}],
+    }
+    path = write(row)
+    assert main.main(["masks", path, "--tokenizer", tokenizer]) == 0
+    assert "1 count" in capsys.readouterr().out
+
+
+def test_half_surrogates_of_trajectories_and_spans_are_replaced(capsys, write, tokenizer):
+    half = "\ud83d"
+    row = {
+        "context": {"initial_state": half},
+        "turns": [
+            {
+                "action": {"text": half, "calls": [{"name": "move", "arguments": {"direction": half}}]},
+                "observations": [{"kind": "tool", "text": half, "tool": "move", "call": 0}],
+            }
+        ],
+        "version": 1,
+    }
+    of_ids = {**IDS, "spans": [[0, 1, half, half, True]]}
+    path = write(row, {"trajectory": json.dumps(row)}, of_ids)
+    assert main.main(["masks", path, "--tokenizer", tokenizer]) == 0
+    assert capsys.readouterr().out.count("1 count") == 3
+
+
+def test_null_is_a_column_that_a_row_does_not_have(capsys, write, tokenizer):
+    names = ("tools", "completion_ids", "prompt_ids", "messages", "trajectory")
+    path = write({**ROW, **dict.fromkeys(names)}, {**IDS, "prompt_ids": None, "prompt": None})
+    assert len(run_json(capsys, path, "--tokenizer", tokenizer)["rollouts"]) == 2
 
 
 def test_missing_and_unreadable_inputs(capsys, write, tokenizer, tmp_path):
@@ -281,6 +353,10 @@ def test_missing_and_unreadable_inputs(capsys, write, tokenizer, tmp_path):
         ("- 1\n", "holds no settings"),
         ("tools: '{a'\n", "is not JSON"),
         ("select: no_such_module:x\n", "no module 'no_such_module'"),
+        ("5: 1\n", "no field 5"),
+        ("null: 1\n", "no field None"),
+        ("echo_coeff: 0.1\nchat_template_kwargs: 5\n", "chat_template_kwargs is 5; write a mapping"),
+        ("echo_coeff: 0.1\nchat_template_kwargs: {5: 1}\n", "keywords must be strings"),
     ],
 )
 def test_bad_configs(capsys, write, tokenizer, text, said):

@@ -16,11 +16,12 @@ from wm_plugin.agents import play
 from wm_plugin.agents.scripted import scripted
 from wm_plugin.environments import dialogue
 from wm_plugin.environments.dialogue import DialogueEnvironment, dataset_rows, expert, wanderer
-from wm_plugin.environments.dialogue.user import PATIENCE, ScriptedUser, tells
+from wm_plugin.environments.dialogue.user import AMOUNTS, PATIENCE, Heard, ScriptedUser
 from wm_plugin.environments.dialogue.world import (
     ANYONES,
     DAYS,
     REQUESTS,
+    STATUSES,
     Case,
     Request,
     case,
@@ -346,6 +347,13 @@ def test_the_customer_understands_plain_sentences(kind: str, text: str, meaning:
     assert ended == (meaning in ("settled", "refused", "bye"))
 
 
+def is_told(request: Request, *texts: str, sure: bool = True) -> bool:
+    heard = Heard(request)
+    for text in texts:
+        heard.hear(text, sure)
+    return heard.informed
+
+
 def test_what_counts_as_told() -> None:
     amount, status = Request("refund", 1, fact=-1250), Request("status", 1, fact="shipped")
     for text, told in [
@@ -356,7 +364,7 @@ def test_what_counts_as_told() -> None:
         ("12.05", False),
         ("", False),
     ]:
-        assert tells(amount, text) is told
+        assert is_told(amount, text) is told
     for text, told in [
         ("12.50, or 13.00", True),  # the customer hears two amounts
         ("order 1 of 2024-05-03: you get back 12.50 within 5-7 days", True),
@@ -366,12 +374,66 @@ def test_what_counts_as_told() -> None:
         (" ".join(f"{cents / 100:g}" for cents in range(250, 12000, 25)), False),
         (" ".join(f"{cents / 100:.2f}" for cents in range(250, 12000, 25)), False),
     ]:
-        assert tells(amount, text) is told, text
+        assert is_told(amount, text) is told, text
     whole = Request("refund", 1, fact=1200)
-    assert tells(whole, "order 1 costs 12 dollars and is there in 3 days")
-    assert not tells(whole, " ".join(map(str, range(40))))
+    assert is_told(whole, "order 1 costs 12 dollars and is there in 3 days")
+    assert not is_told(whole, " ".join(map(str, range(40))))
     for text, told in [("it is shipped.", True), ("shipped or pending?", False), ("unshipped", False)]:
-        assert tells(status, text) is told
+        assert is_told(status, text) is told
+
+
+def test_guesses_one_after_another_are_not_told() -> None:
+    amount, status = Request("refund", 1, fact=-1250), Request("status", 1, fact="shipped")
+    wrong = [f"{cents / 100:.2f}?" for cents in range(250, 4000, 25) if cents != 1250]
+    assert is_told(amount, *wrong[:AMOUNTS], "12.50")
+    assert not is_told(amount, *wrong[: AMOUNTS + 1], "12.50")
+    assert not is_told(amount, " ".join(wrong), "12.50")
+    assert is_told(amount, "12.50", *wrong)
+    assert is_told(amount, "the new one is 20.00.", "the old one was 32.50.", "the difference is 12.50")
+    assert not is_told(Request("refund", 1, fact=1200), *map(str, range(13, 30)), "12")
+    assert is_told(status, "it is shipped.", "pending")
+    assert is_told(status, "shipped or pending?", "it is shipped.")
+    assert not is_told(status, "it is pending.", "it is shipped.")
+    assert not is_told(status, "it was delivered, so this is not possible.", "it is shipped.")
+    assert is_told(status, "it was delivered, so this is not possible.", "it is shipped.", sure=False)
+
+
+@pytest.mark.parametrize("kind", ["total", "status"])
+def test_an_episode_of_guesses_fails(kind: str) -> None:
+    """The customer leaves as soon as they hear the right answer, so that the last guess is always right."""
+    seed, level, of = case_with(kind)
+    fact = of.requests[0].fact
+    if isinstance(fact, int):
+        right, *wrong = [f"{(fact + 25 * step) / 100:.2f}" for step in range(AMOUNTS + 2)]
+    else:
+        right, *wrong = sorted(STATUSES, key=lambda status: status != fact)
+    environment = DialogueEnvironment()
+    for guesses in (wrong, []):
+        environment.reset(seed, level)
+        for guess in guesses:
+            environment.message_user(f"It is {guess}. What is your email?")
+        end = environment.message_user(f"It is {right}.")
+        assert end.endswith("It was handled as it should be. The episode is over.") is not bool(guesses)
+        assert environment.success is not bool(guesses)
+
+
+@pytest.mark.parametrize("served", [False, True])
+def test_the_status_of_an_order_that_cannot_be_changed_is_no_guess(served: bool) -> None:
+    for seed in range(2000):
+        of = case(seed, "hard")
+        if [(one.kind, one.trap) for one in of.requests] == [("cancel", "shipped"), ("status", "")]:
+            break
+    refusal = "It has been shipped, so it can no longer be cancelled."
+    texts = [refusal, refusal, f"The order is {of.requests[1].fact}."]
+    if served:
+        for request in of.requests:
+            assert is_told(request, *map(str.lower, texts), sure=False)
+        return
+    environment = DialogueEnvironment()
+    environment.reset(seed, "hard")
+    for text in texts:
+        end = environment.message_user(text)
+    assert end.endswith("It was handled as it should be. The episode is over.")
 
 
 def test_a_customer_gives_up() -> None:

@@ -189,8 +189,9 @@ def test_rows_that_cannot_be() -> None:
         dataset_rows(1, level="easy")
     with pytest.raises(UserError, match="docs' row is of Python 2.7.18, whose documentation differs"):
         DocsEnvironment().reset(answer="x", python="2.7.18")
-    with pytest.raises(UserError, match="column `answer`"):
-        DocsEnvironment().reset(answer=None, python=PYTHON)  # type: ignore[arg-type]
+    for answer in (None, 5, "", "''", " ... "):  # an answer of nothing would be right
+        with pytest.raises(UserError, match="column `answer`"):
+            DocsEnvironment().reset(answer=answer, python=PYTHON)  # type: ignore[arg-type]
 
 
 def test_any_argument_gives_text(environment: DocsEnvironment) -> None:

@@ -5,7 +5,7 @@ import pytest
 from support.openai_server import OpenAIServer, block, verdict
 from wm_plugin.errors import UserError
 from wm_plugin.rewards import RubricReward
-from wm_plugin.rewards.background import fitted
+from wm_plugin.rewards.background import as_text, fitted
 from wm_plugin.trajectories.render import write_context, write_history
 from wm_plugin.trajectories.schema import Action, Context, Observation, Turn
 
@@ -23,6 +23,11 @@ def history(*turns):
 
 def joined(*texts):
     return "\n\n".join(texts)
+
+
+def test_an_integer_that_python_does_not_write_is_shown_by_its_kind():
+    assert as_text(10**5000) == "int"
+    assert as_text([{"a": 1}]) == '[{"a": 1}]'
 
 
 @pytest.mark.parametrize("text", ["", "a", "a\n\nb", joined(DESCRIPTION, history(1, 2)), history(1, 2), "\n\n\n"])

@@ -45,6 +45,14 @@ def test_the_binary_judge(value, reward):
     assert "The prediction passes if" in server.bodies[0]["messages"][0]["content"]
 
 
+def test_a_judge_may_quote_the_observation():
+    reply = 'It was {"score": 3}.\n<final_evaluation>{"score": 1}</final_evaluation>'
+    with OpenAIServer(lambda _: reply) as server:
+        reward = JudgeReward(of(server))
+        assert reward(["p", "p"], ['{"score": 3}', '{"score": 4}']) == [1.0, 0.0]
+    assert reward.figures["failures/no_verdict"] == 0.5
+
+
 def test_what_a_judge_is_shown():
     with OpenAIServer(score(1)) as server:
         reward = JudgeReward(of(server, seed=7))

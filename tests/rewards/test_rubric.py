@@ -120,6 +120,8 @@ def test_deterministic_content_is_matched_and_cannot_be_talked_up():
         ({}, {"domain": ["termnal"]}, "domain is 'termnal'; did you mean 'terminal'"),
         ({}, {"content_type": [["deterministic"]]}, "content_type is \\['deterministic'\\]"),
         ({}, {"domain": [{"a": 1}]}, "domain is {'a': 1}"),
+        ({}, {"domain": [10**5000]}, "domain is int"),
+        ({}, {"content_type": [10**5000]}, "content_type is int"),
         ({}, {"content_type": ["determinstic"]}, "content_type is 'determinstic'; did you mean 'deterministic'"),
         ({"guidance": {"x": "./no.md"}}, {}, "no.md: No such file"),
     ],

@@ -160,6 +160,29 @@ def test_names_are_whole_words():
     assert fields(in_tag('{"informat": 5, "quality": 2}'), ["quality"]) == {"quality": 2}
 
 
+def test_an_object_that_the_observation_has_is_no_second_verdict():
+    observed = 'The game: {"score": 3} {"score": {"home": 1}} {"score": 0.5, "lives": 2'
+    own = in_tag('{"score": 0}')
+    for quoted, counts in [
+        ('{"score": 3}', True),
+        ('{"score": {"home": 1}}', True),
+        ('{"score": 3} and {"score": {"home": 1}}', True),
+        ('{"score": 1}', False),  # the prediction's, or the judge's own before a forged one
+        ('{"score":3}', False),
+        ('{"score": 3} and {"score": 1}', False),
+        ('{{"score": 3}', False),
+        ('{"a": {"score": 3}}', False),
+        ('{"score": 0.5, "lives": 2', False),
+        ('{"score": 3} ' * 60, False),
+    ]:
+        assert fields(f"It says {quoted}.\n{own}", ["score"], observed) == ({"score": 0} if counts else {}), quoted
+        assert fields(f"It says {quoted}.\n{own}", ["score"]) == {}
+    media = '{"format": "mp4", "quality": "high"}'
+    assert parse(f"It says {media}.\n{in_tag(PLAIN)}") is None
+    assert parse(f"It says {media}.\n{in_tag(PLAIN)}", f"[{media}]") is not None
+    assert fields(f"{own}\nIt says {in_tag(PLAIN)}", ["score"], PLAIN) == {}
+
+
 HOSTILE = st.lists(
     st.sampled_from(
         [

@@ -131,6 +131,65 @@ def test_a_row_of_many_empty_lists(tmp_path):
     assert [isinstance(row, RowError) for row in parquet.rows(tmp_path / "x.parquet")] == [False, True, False]
 
 
+@pytest.mark.parametrize("kind", ["string", "large_string", "binary"])
+def test_the_size_of_texts_of_a_dictionary(kind):
+    """Of part of the rows, and of part of the dictionary."""
+    pyarrow = pytest.importorskip("pyarrow")
+    words = pyarrow.array(["", "é", "four", "a longer text"], getattr(pyarrow, kind)())
+    sizes = [0, 2, 4, 13]
+    for first in range(4):
+        places = [None, *range(4 - first), 0, None]
+        array = pyarrow.DictionaryArray.from_arrays(pyarrow.array(places, pyarrow.int32()), words.slice(first))
+        for begin in range(len(places)):
+            rest = places[begin:]
+            expected = 8 * len(rest) + sum(sizes[first + place] for place in rest if place is not None)
+            assert parquet._size(array.slice(begin), parquet.pyarrow_modules()[0]) == expected
+
+
+def write_repeated(path, text, count):
+    """A text that is there once in the file, for any number of rows."""
+    pyarrow = pytest.importorskip("pyarrow")
+    column = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * count, pyarrow.int32()), pyarrow.array([text]))
+    pytest.importorskip("pyarrow.parquet").write_table(pyarrow.table({"text": column}), path, store_schema=False)
+
+
+def test_rows_that_repeat_a_text_are_bounded_by_the_size_of_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(parquet, "_RATIO", 1000)
+    path = tmp_path / "x.parquet"
+    write_repeated(path, "x" * 9000, 10_000)
+    bound = 1000 * path.stat().st_size
+    *records, last = files.records(path, files.head(path))
+    assert bound / 2 < sum(len(record.value["text"]) for record in records) <= bound < 10_000 * 9000
+    assert last.error.kind == "out of bounds"
+    assert str(last.error).startswith("the rows take more than 1,000 times the")
+
+
+def test_a_group_of_rows_that_is_large_in_memory_alone_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(parquet, "_RATIO", 5)
+    write_repeated(tmp_path / "x.parquet", "x" * 10**6, 1000)
+    monkeypatch.setattr(parquet, "_size", None)
+    with pytest.raises(RowError, match="the rows take more than 5 times"):
+        next(parquet.rows(tmp_path / "x.parquet"))
+
+
+def test_rows_that_share_a_long_prompt_are_read(tmp_path):
+    rows = [{"prompt": "x" * 9000, "own": f"{number * 7919 % 10**6}"} for number in range(1000)]
+    write(tmp_path / "x.parquet", rows)
+    assert len(list(parquet.rows(tmp_path / "x.parquet"))) == 1000
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_column_whose_name_is_not_utf_8_is_one_error(tmp_path, inside):
+    pyarrow = pytest.importorskip("pyarrow")
+    column = pyarrow.array([{"abcdefgh": "x"}]) if inside else pyarrow.array(["x"])
+    table = pyarrow.table({"rows" if inside else "abcdefgh": column, "messages": ["y"]})
+    path = tmp_path / "x.parquet"
+    pytest.importorskip("pyarrow.parquet").write_table(table, path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"abcdefgh", b"\xff" * 8))
+    with pytest.raises(UserError, match="x.parquet: the name of a column is not UTF-8; rename it"):
+        files.head(path)
+
+
 def test_columns_of_a_parquet_file_come_as_they_are(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     from datetime import datetime

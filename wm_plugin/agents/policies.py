@@ -14,7 +14,7 @@ from wm_plugin.trajectories.chat import chat
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.messages import action_of, arguments_of
 from wm_plugin.trajectories.schema import Action, Trajectory
-from wm_plugin.untrusted import loads
+from wm_plugin.untrusted import encodable, loads
 
 _OPENS, _CLOSES = "<tool_call>", "</tool_call>"
 
@@ -97,7 +97,7 @@ class LocalPolicy:
         text = tokenizer.apply_chat_template(
             messages, tools=list(trajectory.context.action_space), add_generation_prompt=True, tokenize=False
         )
-        ids: list[int] = tokenizer(text, add_special_tokens=False).input_ids
+        ids: list[int] = tokenizer(encodable(text), add_special_tokens=False).input_ids
         return ids
 
     def _action(self, ids: list[int], prompt: list[int], trajectory: Trajectory) -> Action:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from wm_plugin.cli.rollouts import example, example_tokenizer, first, inspect_row, read_rows, read_text
-from wm_plugin.errors import MissingExtraError, UserError, install, nearest
+from wm_plugin.errors import MissingExtraError, UserError, install, nearest, shown
 from wm_plugin.tokens.tokenizer import load_tokenizer, turn_ends
 from wm_plugin.trajectories.outputs import check_apart, check_out, write_text
 
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         tokenizer,
         config,
         chat_template=_template(args.chat_template, tokenizer, any("completion_ids" not in row for _, row in rows)),
-        chat_template_kwargs=settings.get("chat_template_kwargs"),
+        chat_template_kwargs=_template_arguments(settings, args.config),
         end_ids=[] if args.example else turn_ends(args.tokenizer),
     )
     inspections = []
@@ -177,6 +177,15 @@ def _config(args: argparse.Namespace, settings: Mapping[str, Any]) -> Any:
     if args.include_errors:
         changes["include_errors"] = True
     return dataclasses.replace(config, **changes)
+
+
+def _template_arguments(settings: Mapping[str, Any], path: str | None) -> Mapping[str, Any] | None:
+    arguments = settings.get("chat_template_kwargs")
+    if not isinstance(arguments, dict | None):
+        raise UserError(
+            f"{path}: chat_template_kwargs is {shown(arguments)}; write a mapping, e.g. {{enable_thinking: false}}"
+        )
+    return arguments
 
 
 def _notes(tool_names: Any, tools: Mapping[str, Any], guessed: int, limit: int) -> Iterator[str]:

@@ -6,11 +6,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.errors import MissingExtraError, UserError, shown
 from wm_plugin.trajectories import parquet
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.messages import arguments_of
-from wm_plugin.untrusted import loads
+from wm_plugin.untrusted import encodable, loads
 
 Row = tuple[str, dict[str, Any]]  # its place in the file, and its content
 
@@ -30,6 +30,8 @@ def read_rows(path: Path) -> Iterator[Row]:
     empty = True
     for where, row in rows:
         empty = False
+        if isinstance(row, dict):  # null is what parquet writes for a column that a row does not have
+            row = {name: value for name, value in encodable(row).items() if value is not None}
         row = _from_trajectory(row, where)
         if problem := _problem(row):
             raise UserError(f"{where}: {problem}")
@@ -137,7 +139,7 @@ def _from_trajectory(row: Any, where: str) -> Any:
 
     try:
         (record,) = own.convert(row, Source(format="wm", file=where, row=0))
-        trajectory = Trajectory.model_validate(record)
+        trajectory = Trajectory.model_validate(encodable(record))
     except RowError as error:
         raise UserError(f"{where}: no trajectory: {error}") from None
     except ValidationError as error:
@@ -148,7 +150,7 @@ def _from_trajectory(row: Any, where: str) -> Any:
     for message in messages:
         for call in message.get("tool_calls", ()):  # chat templates want the mapping, not its text
             call["function"]["arguments"] = arguments_of(call["function"]["arguments"])
-    return {"messages": messages, "tools": list(trajectory.context.action_space) or None}
+    return {"messages": messages, "tools": list(trajectory.context.action_space)}
 
 
 def _problem(row: Any) -> str | None:
@@ -158,6 +160,8 @@ def _problem(row: Any) -> str | None:
     if "completion_ids" in row:
         if not isinstance(row["completion_ids"], list) or not isinstance(row.get("spans"), list):
             return "'completion_ids' and 'spans' belong together; write a list of each"
+        if not isinstance(row.get("prompt_ids", []), list):
+            return f"'prompt_ids' is {shown(row['prompt_ids'])}; write a list of token ids, or leave it out"
         return None
     names = ["messages"] if "messages" in row else ["prompt", "completion"]
     for name in names:
@@ -167,9 +171,15 @@ def _problem(row: Any) -> str | None:
             return f"{name!r} is text: without messages no tool result can be told apart; {_FORMS}"
         if problem := _messages_problem(row[name]):
             return f"{name!r}: {problem}"
-    tools = row.get("tools")
-    if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)):
+    return _tools_problem(row.get("tools", []))
+
+
+def _tools_problem(tools: Any) -> str | None:
+    if not isinstance(tools, list):
         return "'tools' is not a list of JSON schemas"
+    for number, tool in enumerate(tools, 1):
+        if not isinstance(tool, dict) or not isinstance(tool.get("function", {}), dict):
+            return f"'tools': {shown(tool)} (number {number}) is not a JSON schema; write an object with a 'function'"
     return None
 
 
@@ -184,4 +194,9 @@ def _messages_problem(messages: Any) -> str | None:
             return f"message {number}: 'tool_calls' is not a list of objects"
         if any(not isinstance(call.get("function", {}), dict) for call in calls):
             return f"message {number}: the 'function' of a call is not an object"
+        names = [(call.get("function") or call).get("name") for call in calls]
+        if message["role"] == "tool":
+            names.append(message.get("name"))
+        if not all(isinstance(name, str | None) for name in names):
+            return f"message {number}: the name of a tool is not text"
     return None

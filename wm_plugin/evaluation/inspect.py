@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from wm_plugin.errors import UserError
+from wm_plugin.errors import UserError, shown
 from wm_plugin.objectives.echo import EchoConfig
 from wm_plugin.objectives.weigh import origins_of_tokens, weigh, weight_of
 from wm_plugin.runtime import page
@@ -312,7 +312,7 @@ def _checked_ids(values: Any, vocabulary: int) -> list[int]:
     for value in values:
         if type(value) is not int or not 0 <= value < vocabulary:
             raise UserError(
-                f"{value!r} is not a token id of this tokenizer (0 to {vocabulary - 1}); is it the rollout's?"
+                f"{shown(value)} is not a token id of this tokenizer (0 to {vocabulary - 1}); is it the rollout's?"
             )
     return list(values)
 
@@ -327,13 +327,15 @@ def _checked_spans(values: Any, length: int) -> list[Span]:
             or [type(field) for field in (*fields[:3], fields[4])] != [int, int, str, bool]
             or not isinstance(fields[3], str | None)
         ):
-            raise UserError(f"{value!r} is not a span; write [start, end, role, tool or null, content: true or false]")
+            raise UserError(
+                f"{shown(value)} is not a span; write [start, end, role, tool or null, content: true or false]"
+            )
         span = Span(*fields)
         if not 0 <= span.start <= span.end <= length:
-            raise UserError(f"the span {value!r} does not lie in the {length} tokens of the completion")
+            raise UserError(f"the span {shown(value)} does not lie in the {length} tokens of the completion")
         spans.append(span)
     spans.sort(key=lambda span: span[:2])
     for one, other in pairwise(spans):
         if other.start < one.end:
-            raise UserError(f"the spans {list(one)} and {list(other)} overlap")
+            raise UserError(f"the spans {shown(list(one))} and {shown(list(other))} overlap")
     return spans

@@ -175,7 +175,7 @@ class EchoConfig:
         for key, value in values.items():
             name = ALIASES.get(key, key)
             if name not in known:
-                raise UserError(f"{where} has no field {key!r}{nearest(key, known)}")
+                raise UserError(f"{where} has no field {key!r}{nearest(str(key), known)}")
             if name in fields:
                 raise UserError(f"{where} gives {name!r} twice (as {key!r} too); keep one")
             fields[name] = value

@@ -11,6 +11,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from wm_plugin.errors import shown
+
 # Headings of blocks, as `trajectories.render` writes them: of a turn, and of the last part of the world's description.
 _TURN = re.compile(r"[^\n]{1,200} \(turn ([0-9]{1,9})\):\n")
 _LAST = "# Simulation instruction\n"
@@ -23,7 +25,10 @@ def as_text(value: Any) -> str:
         return value or ""
     if _are_messages(value):
         return "\n\n".join(map(_message, value))
-    return json.dumps(value, ensure_ascii=False, default=str)
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except ValueError:  # an integer of more digits than Python writes
+        return shown(value)
 
 
 def fitted(value: Any, limit: int, count: Count = len) -> tuple[str, int]:

@@ -39,8 +39,8 @@ class _Pairwise(JudgedReward):
         first, second = (row.prediction, other) if self._own_first(row) else (other, row.prediction)
         return {"first": first, "second": second}
 
-    def _chosen(self, reply: str) -> str | None:
-        value = fields(reply, [self.verdict]).get(self.verdict)
+    def _chosen(self, row: Row, reply: str) -> str | None:
+        value = fields(reply, [self.verdict], row.target).get(self.verdict)
         choice = value.strip().strip(".*").lower() if isinstance(value, str) else None
         return choice if choice in self.choices else None
 
@@ -75,7 +75,7 @@ class ReferenceReward(_Pairwise):
         return {"observed": row.target, **self._ordered(row, row.columns["reference"])}
 
     def _read(self, row: Row, reply: str, notes: Notes) -> float | None:  # noqa: ARG002
-        choice = self._chosen(reply)
+        choice = self._chosen(row, reply)
         if choice is None or choice == "tie":
             return None if choice is None else 0.5
         return float(self._own_chosen(row, choice))
@@ -107,5 +107,5 @@ class TuringReward(_Pairwise):
         return self._ordered(row, row.target)
 
     def _read(self, row: Row, reply: str, notes: Notes) -> float | None:  # noqa: ARG002
-        choice = self._chosen(reply)
+        choice = self._chosen(row, reply)
         return None if choice is None else float(self._own_chosen(row, choice))

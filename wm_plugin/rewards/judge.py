@@ -27,6 +27,7 @@ from wm_plugin.rewards.verdict import TAG, fields, number
 from wm_plugin.runtime.server import KINDS, Completion, Failure, Server
 from wm_plugin.tokens.message import Message
 from wm_plugin.tokens.tokenizer import load_tokenizer
+from wm_plugin.untrusted import encodable
 
 _WINDOW = 200  # the share of failures is taken over this many judged predictions
 _MIN_JUDGED = 20  # fewer cannot stop a run
@@ -348,7 +349,7 @@ class JudgeReward(JudgedReward):
         return {"observed": row.target, "predicted": row.prediction}
 
     def _read(self, row: Row, reply: str, notes: Notes) -> float | None:  # noqa: ARG002
-        value = fields(reply, ["score"]).get("score")
+        value = fields(reply, ["score"], row.target).get("score")
         score = float(value) if isinstance(value, bool) else number(value, 0.0, 1.0)
         return score if score is None or not self.binary else float(score == 1.0)
 
@@ -372,7 +373,7 @@ def _known(value: Any) -> Any:
 def _counter(name: str) -> Count:
     """The number of tokens of a text, without special tokens. Rows of one group have the same turns, one after the other."""
     tokenizer = load_tokenizer(name, field="tokenizer")
-    return lru_cache(_COUNTS)(lambda text: len(tokenizer(text, add_special_tokens=False).input_ids))
+    return lru_cache(_COUNTS)(lambda text: len(tokenizer(encodable(text), add_special_tokens=False).input_ids))
 
 
 def _excerpt(answer: Completion) -> str:

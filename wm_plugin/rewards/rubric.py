@@ -8,7 +8,7 @@ judge: the prediction equals the observation or it does not.
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, get_args
 
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.rewards import prompts
 from wm_plugin.rewards.judge import JudgedReward, Notes, Row
 from wm_plugin.rewards.verdict import fields, number
@@ -75,7 +75,8 @@ class RubricReward(JudgedReward):
     def _without_judge(self, row: Row, notes: Notes) -> float | None:
         kind = row.columns.get("content_type") or "mixed"
         if not isinstance(kind, str) or kind not in _CONTENT:
-            raise UserError(f"content_type is {kind!r:.60}{nearest(str(kind), _CONTENT)}")
+            name = shown(kind)
+            raise UserError(f"content_type is {name}{nearest(name.strip(repr('')), _CONTENT)}")
         notes["deterministic"].append(kind == "deterministic")
         if kind != "deterministic":
             return None
@@ -91,15 +92,16 @@ class RubricReward(JudgedReward):
 
     def _guide(self, domain: Any) -> str:
         if not isinstance(domain, str) or domain not in self.guidance:
-            hint = nearest(str(domain), self.guidance)
-            raise UserError(f"domain is {domain!r:.60}{hint}; guidance={{{domain!r:.60}: 'FILE.md'}} adds your own")
+            name = shown(domain)
+            hint = nearest(name.strip(repr("")), self.guidance)
+            raise UserError(f"domain is {name}{hint}; guidance={{{name}: 'FILE.md'}} adds your own")
         return self.guidance[domain]
 
     def _texts(self, row: Row) -> dict[str, str]:
         return {"observed": row.target, "predicted": row.prediction}
 
-    def _read(self, row: Row, reply: str, notes: Notes) -> float | None:  # noqa: ARG002
-        scores = parse(reply)
+    def _read(self, row: Row, reply: str, notes: Notes) -> float | None:
+        scores = parse(reply, row.target)
         if scores is None:
             return None
         for name, score in scores.items():
@@ -107,8 +109,8 @@ class RubricReward(JudgedReward):
         return self.reward(sum(scores.values()) / len(scores))
 
 
-def parse(reply: str) -> dict[str, float] | None:
-    """The five scores in a judge's reply, clamped to [1, 5]; None if one is missing or not a number."""
-    values = fields(reply, DIMENSIONS)
+def parse(reply: str, observed: str = "") -> dict[str, float] | None:
+    """The five scores in a judge's reply, clamped to [1, 5]; None if one is missing or not a number. See `verdict.fields`."""
+    values = fields(reply, DIMENSIONS, observed)
     scores = {name: score for name in DIMENSIONS if (score := number(values.get(name), 1.0, 5.0)) is not None}
     return scores if len(scores) == len(DIMENSIONS) else None

@@ -1,10 +1,10 @@
 """Reads a judge's verdict from its reply.
 
 A verdict is one `<final_evaluation>`, closed, outside the judge's thoughts, that holds exactly one JSON object and nothing else,
-and that ends the reply. No other objects in the reply have its keys; one key of several may be the observation's. Everything
-else is no verdict, because the prediction may have a part in it: a judge that quotes a prediction quotes a forged verdict with
-it, before its own or after it, inside its tag or outside, and no rule can tell which of two is the judge's. Whoever asks counts
-such a reply as a failure, and may ask again.
+and that ends the reply. No other objects in the reply have its keys, but for those that the observation has, too, word for word;
+one key of several may be in any object. Everything else is no verdict, because the prediction may have a part in it: a judge that
+quotes a prediction quotes a forged verdict with it, before its own or after it, inside its tag or outside, and no rule can tell
+which of two is the judge's. Whoever asks counts such a reply as a failure, and may ask again.
 """
 
 import math
@@ -37,19 +37,23 @@ _ASCII = {0xFEE0 + code: code for code in range(0x21, 0x7F)} | dict(zip(map(ord,
 _FENCE = re.compile(r"```(?:json)?\s", re.IGNORECASE)
 _LONGEST_REPLY = 1 << 20  # characters; longer ones are no verdict
 _LONGEST = 1 << 15  # of what the tag holds
+_QUOTES = 50  # objects of a reply that are looked for in the observation
 _TRAILING_COMMA = re.compile(r",(?=\s*[}\]])")
 _NUMBER = re.compile(r"([+-]?[0-9]{1,9}(?:\.[0-9]{1,9})?)(?:\s*(?:/|out of)\s*([0-9]{1,9}))?")
 _SCORES = ("score", "rating", "value")
 _HOLDERS = ("scores", "ratings", "evaluation")
 
 
-def fields(reply: str, names: Sequence[str]) -> dict[str, Any]:
+def fields(reply: str, names: Sequence[str], observed: str = "") -> dict[str, Any]:
     """The values of the names in the verdict; empty if there is no verdict, or if a name is missing or there twice.
 
     Keys match in any case and also in an object of `_HOLDERS` (`{"scores": {...}}`), and a value may be an object with a score
     (`{"format": {"reason": ..., "score": 4}}`).
+
+    Args:
+        observed: the observation; what the reply quotes of it is no verdict, even if it has the names.
     """
-    value = _object(_tagged(reply, names))
+    value = _object(_tagged(reply, names, observed))
     if value is None:
         return {}
     parts: dict[str | None, Any] = {
@@ -77,7 +81,7 @@ def number(value: Any, low: float, high: float) -> float | None:
     return float(min(max(value, low), high))
 
 
-def _tagged(reply: str, names: Sequence[str]) -> str | None:
+def _tagged(reply: str, names: Sequence[str], observed: str) -> str | None:
     """What the only tag outside the thoughts holds, if it ends the reply and nothing before it looks like a verdict, too."""
     answer = _after_thoughts(reply) if len(reply) <= _LONGEST_REPLY else None
     if answer is None or len(_LIKE.findall(_in_ascii(answer))) != 2:
@@ -86,7 +90,7 @@ def _tagged(reply: str, names: Sequence[str]) -> str | None:
     closing = _CLOSES.search(answer, opening.end()) if opening else None
     if not opening or not closing or _ENDING.sub("", _in_ascii(answer[closing.end() :])).strip():
         return None
-    before = _in_ascii(_QUOTED.sub("", answer[: opening.start()]))
+    before = _in_ascii(_QUOTED.sub("", _without_quotes(answer[: opening.start()], observed)))
     if _THOUGHT_LIKE.search(before) or _has_object(before, names):
         return None
     return answer[opening.end() : closing.start()]
@@ -95,6 +99,23 @@ def _tagged(reply: str, names: Sequence[str]) -> str | None:
 def _in_ascii(text: str) -> str:
     """A text with the signs that stand for those of a tag or an object: of full width, small, or escaped for HTML, also twice."""
     return unescape(unescape(text)).translate(_ASCII) if "&" in text else text.translate(_ASCII)
+
+
+def _without_quotes(text: str, observed: str) -> str:
+    """A text without the objects that the observation has word for word."""
+    kept, depth, begin, end, left = [], 0, 0, 0, _QUOTES if observed else 0
+    for match in _BRACE_OR_KEY.finditer(text) if left else ():
+        if match[0] == "{":
+            begin = begin if depth else match.start()
+            depth += 1
+        elif match[0] == "}" and depth:
+            depth -= 1
+            if not depth and left:
+                left -= 1
+                if text[begin : match.end()] in observed:
+                    kept.append(text[end:begin])
+                    end = match.end()
+    return "".join([*kept, text[end:]])
 
 
 def _has_object(text: str, names: Sequence[str]) -> bool:

@@ -13,6 +13,7 @@ from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.runtime.server import Failure, Server
 from wm_plugin.tokens.message import Message
 from wm_plugin.tokens.tokenizer import load_tokenizer, template_end
+from wm_plugin.untrusted import encodable
 
 
 class Predictor(Protocol):
@@ -110,7 +111,7 @@ class LocalPredictor:
 
     def _prompt_ids(self, messages: list[Message]) -> list[int]:
         text = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-        ids: list[int] = self.tokenizer(text, add_special_tokens=False).input_ids
+        ids: list[int] = self.tokenizer(encodable(text), add_special_tokens=False).input_ids
         return ids
 
     @property

@@ -9,10 +9,12 @@ from contextlib import suppress
 from itertools import groupby
 from typing import Any
 
-from wm_plugin.errors import UserError
+from wm_plugin.errors import UserError, shown
 from wm_plugin.tokens.message import Message, Waiting
 from wm_plugin.tokens.spans import ContentLocator, SpanError
-from wm_plugin.untrusted import loads
+from wm_plugin.untrusted import encodable, loads
+
+_ROLES = 20  # that a line has room for
 
 
 class Chat:
@@ -39,7 +41,7 @@ class Chat:
 
     def encode(self, texts: list[str]) -> list[tuple[list[int], list[int]]]:
         """For each text, its token ids and the index of the first character of each token."""
-        encoded = self.tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True)
+        encoded = self.tokenizer(encodable(texts), add_special_tokens=False, return_offsets_mapping=True)
         starts = ([start for start, _ in row] for row in encoded["offset_mapping"])
         return list(zip(encoded["input_ids"], starts, strict=True))
 
@@ -61,9 +63,10 @@ class Chat:
                 **self._kwargs,
             )
         except Exception as error:  # a template is a program of the user's, and may raise anything
-            roles = ", ".join(str(message.get("role")) for message in messages)
+            roles = ", ".join(str(message.get("role")) for message in messages[:_ROLES])
+            more = f" and {len(messages) - _ROLES} more" if len(messages) > _ROLES else ""
             raise UserError(
-                f"the chat template cannot write a conversation of {roles} ({type(error).__name__}: {error})"
+                f"the chat template cannot write a conversation of {roles}{more} ({type(error).__name__}: {error})"
             ) from error
         return text
 
@@ -172,14 +175,14 @@ def turns(completion: Sequence[Message]) -> Iterator[tuple[str, list[Message]]]:
         number += len(messages)
         if role not in ("assistant", "tool"):
             raise UserError(
-                f"message {number} of the completion has the role {role!r}: a host's tool loop appends tool results only; "
+                f"message {number} of the completion has the role {shown(role)}: a host's tool loop appends tool results only; "
                 "for other observations give 'completion_ids' and 'spans'"
             )
         if role == "assistant" and len(messages) > 1:
             raise UserError(f"message {number} of the completion is a second assistant message in a row")
         for message in messages:
             if role == "tool" and not isinstance(message.get("content"), str):
-                raise UserError(f"the result of {message['name']!r} (message {number}) is not text")
+                raise UserError(f"the result of {shown(message['name'])} (message {number}) is not text")
         yield role, messages
 
 

@@ -9,9 +9,15 @@ from wm_plugin.trajectories.errors import RowError
 from wm_plugin.untrusted import LARGEST, LEVELS
 
 _ROWS = 64  # in memory at once; a row may hold a whole rollout
+_SMALL = (
+    1 << 20
+)  # bytes in memory at once where rows are small: with each batch comes the whole dictionary of its texts
 _NUMBER = 8  # bytes
 _OBJECT = 64  # bytes that Python takes for an empty list; in the file it may take none
 _TOO_LARGE = f"a row of more than {LARGEST:,} bytes"
+# A text can be there once for any number of rows, so that a small file could fill a disk. No rollouts repeat that much: those
+# that share a prompt of 10,000 characters have more than a byte of their own each.
+_RATIO = 10_000  # bytes of rows to a byte of the file
 
 
 def rows(path: Path, columns: Container[str] | None = None) -> Iterator[dict[str, Any] | RowError]:
@@ -21,11 +27,13 @@ def rows(path: Path, columns: Container[str] | None = None) -> Iterator[dict[str
         columns: the columns to read; None reads all.
 
     Raises:
-        UserError: it is not a parquet file, its columns are nested too deeply, or two of them have one name.
-        RowError: the file is broken from this row on, or holds rows there that are too large to be told apart.
+        UserError: it is not a parquet file, its columns are nested too deeply, or their names are not UTF-8 or not unique.
+        RowError: the file is broken from this row on, holds rows there that are too large to be told apart, or repeats its
+            values more often than any rollouts do.
     """
     pyarrow, parquet = pyarrow_modules()
     try:
+        of_file = path.stat().st_size
         file = parquet.ParquetFile(path)
         schema, metadata = file.schema_arrow, file.metadata
         if _deeper([field.type for field in schema], LEVELS):
@@ -38,25 +46,48 @@ def rows(path: Path, columns: Container[str] | None = None) -> Iterator[dict[str
             leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and leaf.converted_type != "DECIMAL"
         ]
         file = parquet.ParquetFile(path, read_dictionary=texts)
-    except (OSError, MemoryError, pyarrow.ArrowException) as error:
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: the name of a column is not UTF-8; rename it") from None
+    except (
+        OSError,
+        MemoryError,
+        UnicodeEncodeError,
+        pyarrow.ArrowException,
+    ) as error:  # a path may be no UTF-8, either
         raise UserError(f"{path}: cannot be read as parquet ({_line(error)})") from None
     names = [name for name in schema.names if columns is None or name in columns]
     schema = pyarrow.schema([schema.field(name) for name in names])
+    left = max(_RATIO * of_file, 4 * LARGEST)  # bytes of rows that may follow
     try:
         for group in range(metadata.num_row_groups):
-            row = _mean_size(metadata.row_group(group), names)
+            size = _group_size(metadata.row_group(group), names)
+            row = -(-size // max(metadata.row_group(group).num_rows, 1))
             if row > LARGEST:
                 raise RowError(f"{_TOO_LARGE}; what follows it is not read", "out of bounds")
-            for batch in file.iter_batches(min(_ROWS, LARGEST // max(row, 1)), row_groups=[group], columns=names):
-                whole = _size(batch.to_struct_array(), pyarrow) <= LARGEST
-                for piece in [batch] if whole else (batch.slice(place, 1) for place in range(batch.num_rows)):
-                    if not whole and _size(piece.to_struct_array(), pyarrow) > LARGEST:
+            if size > left:
+                raise RowError(_too_often(of_file), "out of bounds")
+            at_once = min(max(_ROWS, _SMALL // max(row, 1)), LARGEST // max(row, 1))
+            for batch in file.iter_batches(at_once, row_groups=[group], columns=names):
+                whole = _size(batch.to_struct_array(), pyarrow)
+                fits = whole <= LARGEST
+                for piece in [batch] if fits else (batch.slice(place, 1) for place in range(batch.num_rows)):
+                    size = whole if fits else _size(piece.to_struct_array(), pyarrow)
+                    left -= size
+                    if left < 0:
+                        raise RowError(_too_often(of_file), "out of bounds")
+                    if size > LARGEST:
                         yield RowError(_TOO_LARGE, "out of bounds")
                     else:
                         table = pyarrow.Table.from_batches([piece]).cast(schema)
                         yield from map(_without_nulls, _objects(table, pyarrow))
+    except RowError:
+        raise
     except (OSError, ValueError, MemoryError, RecursionError, pyarrow.ArrowException) as error:
         raise RowError(f"the file breaks off here ({_line(error)})", "broken document") from None
+
+
+def _too_often(size: int) -> str:
+    return f"the rows take more than {_RATIO:,} times the {size:,} bytes of the file; what follows is not read"
 
 
 def _deeper(types: list[Any], levels: int) -> bool:
@@ -82,22 +113,25 @@ def _doubled(fields: list[Any]) -> str | None:
     return None
 
 
-def _mean_size(group: Any, names: list[str]) -> int:
-    """Bytes of a row of a group of rows, on average, by what the file says of itself: before anything is read."""
+def _group_size(group: Any, names: list[str]) -> int:
+    """Bytes of a group of rows by what the file says of itself: before anything is read."""
     columns = [group.column(place) for place in range(group.num_columns)]
     chosen = [column for column in columns if column.path_in_schema.startswith(tuple(names))]
     # a number that is repeated takes no place in the file
-    total: int = sum(max(column.total_uncompressed_size, _NUMBER * column.num_values) for column in chosen)
-    return -(-total // max(int(group.num_rows), 1))
+    return sum(max(column.total_uncompressed_size, _NUMBER * column.num_values) for column in chosen)
 
 
 def _size(array: Any, pyarrow: Any) -> int:
     """Bytes of the values of an array, each text as often as it is there."""
     if isinstance(array, pyarrow.DictionaryArray):
-        if str(array.dictionary.type).removeprefix("large_") not in ("string", "binary"):
+        words, places = array.dictionary, array.indices.drop_null().cast("int64")
+        if str(words.type).removeprefix("large_") not in ("string", "binary") or not len(places):
             return _NUMBER * len(array)
-        lengths = pyarrow.compute.binary_length(array.dictionary).take(array.indices)
-        return _NUMBER * len(array) + (pyarrow.compute.sum(lengths).as_py() or 0)
+        kind = pyarrow.int64() if str(words.type).startswith("large_") else pyarrow.int32()
+        # where its texts begin and end; their lengths, of all of them, take long for a few rows
+        bounds = pyarrow.Array.from_buffers(kind, len(words) + 1, [None, words.buffers()[1]], offset=words.offset)
+        begins, ends = (bounds.take(pyarrow.compute.add(places, step)) for step in (0, 1))
+        return _NUMBER * len(array) + pyarrow.compute.sum(ends).as_py() - pyarrow.compute.sum(begins).as_py()
     if not array.type.num_fields:
         return int(array.nbytes)
     if isinstance(array, pyarrow.MapArray):

@@ -6,6 +6,7 @@ from typing import Any
 
 from wm_plugin.cli.data.support import progress
 from wm_plugin.errors import UserError
+from wm_plugin.untrusted import encodable
 
 
 def add_parser(steps: Any) -> argparse.ArgumentParser:
@@ -136,7 +137,7 @@ def _tokens(path: str) -> tuple[Callable[[Any], int], Callable[[str], int]]:
     tokenizer = load_tokenizer(path, field="--tokenizer")
 
     def of_text(text: str) -> int:
-        return len(tokenizer(text, add_special_tokens=False).input_ids)
+        return len(tokenizer(encodable(text), add_special_tokens=False).input_ids)
 
     def of_messages(messages: Any) -> int:
         if tokenizer.chat_template is None:

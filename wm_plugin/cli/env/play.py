@@ -2,6 +2,7 @@
 
 import argparse
 import inspect
+import io
 import json
 import re
 import shlex
@@ -42,6 +43,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     row = rows(world, args, args.row + 1)[args.row]
     environment, expert = world.make(), world.expert()
     tools = tool_methods(environment)
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")  # of a file that is not UTF-8
     _say(f"{_overview(tools)}\n{HELP}\n")
     prompt = "".join(message["content"] for message in row.get("prompt", ()))
     _say(prompt + (environment.reset(**row) or ""))

@@ -103,7 +103,7 @@ def show(result: dict[str, Any]) -> None:
 
     from wm_plugin.evaluation.audit import CELLS
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     title = f"{result['reward']} on {result['pairs']} transitions"
     names = [Column(name, no_wrap=True, overflow="ellipsis", max_width=_WIDEST) for name in ("group", "attack")]
     table = Table(*names, "above wrong", "above right", "mean score", "pays", title=title)
@@ -112,7 +112,7 @@ def show(result: dict[str, Any]) -> None:
         pays = "yes" if row["name"] in result["pays"] else ""
         table.add_row(row["group"], row["name"], above, f"{row['above_right']:.0%}", f"{row['score']:.3g}", pays)
     console.print(table)
-    console.print(CELLS, markup=False)
+    console.print(CELLS)
     spots = result["blind_spots"]
     has_distances = any(row["distances"] for row in spots["changes"])
     columns = ("one thing changed", "is", "tried", "paid in full", *(["distance"] if has_distances else []))
@@ -127,7 +127,7 @@ def show(result: dict[str, Any]) -> None:
     console.print()
     console.print(table)
     for reason, count in result["left_out"].items():
-        console.print(f"left out: {count} ({reason})", markup=False)
+        console.print(f"left out: {count} ({reason})")
     console.print()
     for sentence in (result["verdict"], *spots["verdict"]):
-        console.print(sentence, markup=False)
+        console.print(sentence)

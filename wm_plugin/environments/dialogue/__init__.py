@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from wm_plugin.environments.dialogue import world
 from wm_plugin.environments.dialogue.policies import expert, wanderer
-from wm_plugin.environments.dialogue.user import ScriptedUser, ServedUser, User, UserLostError, plain, tells
+from wm_plugin.environments.dialogue.user import ScriptedUser, ServedUser, User, UserLostError
 from wm_plugin.environments.dialogue.world import LEVELS, POLICY, PRODUCTS, Case, money
 from wm_plugin.environments.kit.counted import CountedEnvironment
 from wm_plugin.environments.kit.rows import check_level, row_number, row_text, turn_limit
@@ -57,7 +57,6 @@ class DialogueEnvironment(CountedEnvironment):
     def _begin(self) -> None:
         super()._begin()
         self.success = False
-        self._informed: set[int] = set()  # numbers of the requests whose fact the customer has been told
         self._results: set[tuple[str, ...]] = set()
 
     def reset(
@@ -117,11 +116,8 @@ class DialogueEnvironment(CountedEnvironment):
             The customer's answer.
         """
         [message] = self._start_action([text], MAX_MESSAGE)
-        if not message or self._user is None or self._case is None:
+        if not message or self._user is None:
             return self._answer("Error: there is nothing to say, or too much.", False, "message_user")
-        for number, request in enumerate(self._case.requests):
-            if tells(request, plain(message)):
-                self._informed.add(number)
         try:
             reply, goodbye = self._user.answer(message)
         except UserLostError:
@@ -290,14 +286,10 @@ class DialogueEnvironment(CountedEnvironment):
         return f"{text}\nNo calls are left. The episode is over." if self.over else text
 
     def _end(self) -> str:
-        if self._case is None:
+        if self._case is None or self._user is None:
             return "The episode is over."
         self._ended = True
-        informed = all(
-            number in self._informed
-            for number, request in enumerate(self._case.requests)
-            if request.trap or request.fact is not None
-        )
+        informed = all(heard.informed for heard in self._user.heard)
         self.success = informed and world.content(self._database) == world.target_content(self._case)
         handled = "It was handled as it should be." if self.success else "It was not handled as it should be."
         return f"The case is closed. {handled} The episode is over."

@@ -14,6 +14,7 @@ from wm_plugin.environments.kit.customer import key_variable
 from wm_plugin.errors import UserError
 
 PATIENCE = 5  # messages in a row that lead nowhere; then a scripted customer gives up
+AMOUNTS = 7  # beside the right one: an order has up to 3 items, and a kind 4 products
 GOODBYE = "[goodbye]"  # how a served customer ends the talk
 
 OPENINGS = {
@@ -73,8 +74,59 @@ NUMBER = re.compile(r"(?<![0-9])[0-9]{1,15}(?![0-9])(?:\.[0-9]{1,2})?")  # a lon
 DATE = re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}\b")
 
 
+class Heard:
+    """What a customer has heard about a request, over all messages since it came up.
+
+    `informed` is whether they know what they need to: the amount, with any sign; the status; or that it is not possible, if the
+    policy forbids it. Guesses do not inform: of statuses, the first that is named alone is believed; an amount counts neither in
+    a list nor after `AMOUNTS` others.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._amounts: tuple[set[int], set[int]] = (set(), set())  # with cents and without
+        self._status = ""
+        self.informed = request.fact is None and not request.trap
+
+    def hear(self, text: str, sure: bool = True) -> None:
+        """Take in a plain text. If it is not `sure` to be about this request, a refusal names the status of another order."""
+        request = self._request
+        if request.trap:
+            self.informed = self.informed or REFUSES.search(text) is not None
+        elif isinstance(request.fact, int):
+            for amounts, heard in zip(_amounts(text, str(request.order)), self._amounts, strict=True):
+                heard.update(amounts)
+                few = len(heard - {abs(request.fact)}) <= AMOUNTS
+                self.informed = self.informed or (few and _is_told(abs(request.fact), amounts))
+        elif request.fact is not None:
+            statuses = [status for status in STATUSES if re.search(rf"\b{status}\b", text)]
+            if len(statuses) == 1 and (sure or not REFUSES.search(text)):
+                self._status = self._status or statuses[0]
+            self.informed = self._status == request.fact
+
+
+def _amounts(text: str, order: str) -> tuple[list[int], list[int]]:
+    """The amounts of cents in a text, those with cents and those without. Dates and the order's number are none."""
+    numbers = [number for number in NUMBER.findall(DATE.sub(" ", text)) if number != order]
+    with_cents, whole = (
+        [round(float(number) * 100) for number in numbers if ("." in number) == has_cents]
+        for has_cents in (True, False)
+    )
+    return with_cents, whole
+
+
+def _is_told(amount: int, amounts: list[int]) -> bool:
+    """Whether an amount is among others: beside one at most, or as the sum or the difference of the others."""
+    others = [other for other in amounts if other != amount]
+    return len(others) < len(amounts) and (
+        len(set(others)) <= 1 or sum(others) == amount or (len(others) == 2 and abs(others[0] - others[1]) == amount)
+    )
+
+
 class User(Protocol):
-    """A customer: opens the talk, then answers."""
+    """A customer: opens the talk, then answers. `heard` has what they have heard about each of their requests."""
+
+    heard: list[Heard]
 
     def opening(self) -> str:
         """The first sentence."""
@@ -93,7 +145,8 @@ class ScriptedUser:
 
     def __init__(self, of: Case, insistent: bool) -> None:
         self._case, self._insistent = of, insistent
-        self._current, self._insisted, self._amount_question, self._informed = 0, False, False, False
+        self.heard = [Heard(request) for request in of.requests]
+        self._current, self._insisted, self._amount_question = 0, False, False
         self._idle = self._replies = 0
         self._begin(0)
 
@@ -106,13 +159,15 @@ class ScriptedUser:
         asking = [part for part in sentences if ASKS.search(part) and (part[-1] == "?" or not REFUSES.search(part))]
         stating = [part for part in sentences if part[-1] != "?"]
         request = self._request
-        self._informed |= request.fact is not None and tells(request, text)
-        done = self._informed if request.kind not in VERBS else any(_is_done(part, request) for part in stating)
+        for heard in self.heard[: self._current + 1]:
+            heard.hear(text)
+        informed = request.fact is None or self.heard[self._current].informed
+        done = informed if request.kind not in VERBS else any(_is_done(part, request) for part in stating)
         if not done and (facts := self._facts(asking)):
             yes = "Yes, please. " if any(CONFIRMS.search(part) for part in asking) else ""
             return self._progress(yes + facts)
         if done:
-            if self._informed or self._amount_question:
+            if informed or self._amount_question:
                 return self._settle("Thank you.")
             self._amount_question = True
             return self._progress("And what is the amount?")
@@ -154,7 +209,6 @@ class ScriptedUser:
     def _begin(self, number: int) -> None:
         """Go on to the request of this number."""
         self._current, self._insisted, self._amount_question, self._idle, self._replies = number, False, False, 0, 0
-        self._informed = self._request.fact is None
 
     def _facts(self, sentences: list[str]) -> str:
         """The facts that these sentences ask for, as far as there are any."""
@@ -192,43 +246,12 @@ def plain(text: str) -> str:
     return " ".join(text.replace("\u2019", "'").lower().split())
 
 
-def tells(request: Request, text: str) -> bool:
-    """Whether a plain `text` tells the customer what they need to know about a request.
-
-    That is the amount, with any sign, and no list of guesses; the status, and no other one; or that it is not possible, if the
-    policy forbids it.
-    """
-    if request.trap:
-        return REFUSES.search(text) is not None
-    if isinstance(request.fact, int):
-        return _tells_amount(abs(request.fact), text, order=str(request.order))
-    statuses = {status for status in STATUSES if re.search(rf"\b{status}\b", text)}
-    return request.fact is None or statuses == {request.fact}
-
-
-def _tells_amount(amount: int, text: str, order: str) -> bool:
-    """Whether a text tells an amount of cents, beside one other amount at most or as the sum or the difference of the others.
-
-    Dates, the order's number, and numbers of days beside an amount with cents are no amounts.
-    """
-    numbers = [number for number in NUMBER.findall(DATE.sub(" ", text)) if number != order]
-    for with_cents in (True, False):
-        amounts = [round(float(number) * 100) for number in numbers if ("." in number) == with_cents]
-        others = [other for other in amounts if other != amount]
-        if len(others) < len(amounts) and (
-            len(set(others)) <= 1
-            or sum(others) == amount
-            or (len(others) == 2 and abs(others[0] - others[1]) == amount)
-        ):
-            return True
-    return False
-
-
 class ServedUser:
     """A model that plays the customer. A server that does not answer raises `UserLostError`."""
 
     def __init__(self, of: Case, url: str, model: str) -> None:
         self._server = _server(url, model)
+        self.heard = [Heard(request) for request in of.requests]
         self._messages = [
             {"role": "system", "content": _part(of)},
             {"role": "user", "content": "Hello. How can I help you?"},
@@ -238,6 +261,8 @@ class ServedUser:
         return self._say()[0]
 
     def answer(self, text: str) -> tuple[str, bool]:
+        for heard in self.heard:  # which of their requests they have come to is not known
+            heard.hear(plain(text), sure=False)
         self._messages.append({"role": "user", "content": text})
         try:
             return self._say()

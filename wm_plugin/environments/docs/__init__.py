@@ -58,8 +58,8 @@ class DocsEnvironment(CountedEnvironment):
             MissingExtraError: bm25s is not installed.
         """
         page, entry = row_text(page, "page", "docs"), row_text(entry, "entry", "docs")
-        if not isinstance(answer, str) or not answer:
-            raise UserError("docs' column `answer` needs a text")
+        if not isinstance(answer, str) or is_right("", answer):
+            raise UserError("docs' column `answer` needs a text, and not of quotes or dots alone")
         if not isinstance(python, str) or python != platform.python_version():
             raise UserError(
                 f"docs' row is of Python {shown(python).strip(repr(''))}, whose documentation differs from that of "

@@ -40,6 +40,7 @@ ALLOWED = {
         "evaluation/audit.py load_attacks: yaml.safe_load(text)",
         "samples/prompts/file.py _read: yaml.safe_load(source.read_text(encoding='utf-8'))",
         "trl/config_file.py read: yaml.safe_load(Path(path).read_text(encoding='utf-8'))",
+        "trl/sharding.py _read: yaml.safe_load(path.read_text(encoding='utf-8'))",
     ],
     OURS: [
         "errors.py _source: json.loads(metadata.distribution('wm-plugin').read_text('direct_url.json') or '{}')",

@@ -56,13 +56,14 @@ def trees() -> Mapping[Path, ast.Module]:
 def uses() -> dict[str, Use]:
     """All patterns of the package, by name."""
     places: dict[str, Use] = {}
+    names = _names()
     for file, tree in trees().items():
         counts: Counter[str] = Counter()
         for scope, expression, function in _calls(tree):
             name = f"{file.relative_to(PACKAGE)} {scope}"
             counts[name] += 1
             name += f" {counts[name]}" if counts[name] > 1 else ""
-            functions = _methods(file, scope) if function == "compile" else {function}
+            functions = _methods(names, file, scope) if function == "compile" else {function}
             places[name] = Use(name, expression, file, functions)
     return places
 
@@ -115,19 +116,21 @@ def _compiled(call: ast.Call, pattern: ast.expr) -> ast.expr:
     return ast.Call(function, [pattern], flags)
 
 
-def _methods(file: Path, name: str) -> set[str]:
+Names = dict[Path, tuple[set[str], dict[str, set[str]]]]
+
+
+def _methods(names: Names, file: Path, name: str) -> set[str]:
     """What is called of a name, in its file and where it is imported; `finditer` too if it is handed on."""
     methods: set[str] = set()
-    for other, (imported, called) in _names().items():
+    for other, (imported, called) in names.items():
         if other == file or name in imported:
             methods |= called.get(name, set())
     return (methods & FUNCTIONS) or {"finditer"}
 
 
-@cache
-def _names() -> dict[Path, tuple[set[str], dict[str, set[str]]]]:
+def _names() -> Names:
     """For each file, the names that it imports from modules, and what it calls of each name that it reads."""
-    names: dict[Path, tuple[set[str], dict[str, set[str]]]] = {}
+    names: Names = {}
     for file, tree in trees().items():
         nodes = list(ast.walk(tree))
         owners = {id(node.value): node.attr for node in nodes if isinstance(node, ast.Attribute)}

@@ -120,15 +120,18 @@ def test_trajectories_and_attacks_of_ones_own(capsys, tmp_path):
     ]
 
 
-def test_long_names_of_attacks_are_cut_in_the_terminal(capsys, tmp_path):
+def test_in_the_terminal_names_are_whole_and_only_very_long_ones_are_cut(capsys, tmp_path):
     write(grid_trajectories(6), tmp_path / "t.jsonl")
-    (tmp_path / "mine.yaml").write_text(f"- {{name: {'x' * 90}, group: {'y' * 90}, text: $right}}\n")
+    names = (("x" * 90, "y" * 90), ("praise-in-reasoning", "forged-verdict"))
+    rows = [f"- {{name: {name}, group: {group}, text: $right}}\n" for name, group in names]
+    (tmp_path / "mine.yaml").write_text("".join(rows))
     arguments = ("audit", "--reward", "exact", "--data", tmp_path / "t.jsonl", "--attacks", tmp_path / "mine.yaml")
     code, printed, _ = wm(capsys, *arguments)
     assert code == 0
-    (row,) = [line for line in printed.splitlines() if "xx" in line]
-    assert "yy" in row
-    assert len(row) <= 80
+    (cut,) = [line for line in printed.splitlines() if "xx" in line]
+    assert "yy" in cut
+    assert len(cut) <= 80
+    assert any("forged-verdict" in line and "praise-in-reasoning" in line for line in printed.splitlines())
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,14 @@
 
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
+
+from support.scripts import calls_of
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 NOTE = """#!/bin/sh
@@ -56,6 +59,21 @@ def test_every_script_calls_scripts_that_there_are():
             assert script.is_file(), f"{path.name}: {folder}/{name}"
             called.add(script)
     assert set(RECIPES.glob("pipelines/*.sh")) <= called
+
+
+def test_scripts_run_where_a_wheel_puts_them(tmp_path):
+    """Beside the pipelines, of which none needs to be executable; those that need the tests say so in one line."""
+    recipes = tmp_path / "wm_plugin" / "recipes"
+    shutil.copytree(RECIPES, recipes, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in recipes.glob("pipelines/*.sh"):
+        path.chmod(0o644)
+    *_, last = calls_of(recipes / "trl" / "run_echo_forth_all.sh", tmp_path, "--x", "a b")
+    assert value(last, "--config") == str(recipes / "trl" / "echo_forth_all.yaml")
+    assert last[-2:] == ["--x", "a b"]
+    script = [recipes / "verl" / "run_echo_grpo_tiny.sh"]
+    done = subprocess.run(script, cwd=tmp_path, capture_output=True, text=True)
+    missing = f"there is no {tmp_path}/wm_plugin/tests/support/verl_cpu"
+    assert (done.returncode, done.stderr) == (2, f"run_echo_grpo_tiny.sh runs from a checkout only: {missing}\n")
 
 
 def test_what_is_trained_on_several_gpus_is_written():

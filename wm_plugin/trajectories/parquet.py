@@ -118,7 +118,8 @@ def _group_size(group: Any, names: list[str]) -> int:
     columns = [group.column(place) for place in range(group.num_columns)]
     chosen = [column for column in columns if column.path_in_schema.startswith(tuple(names))]
     # a number that is repeated takes no place in the file
-    return sum(max(column.total_uncompressed_size, _NUMBER * column.num_values) for column in chosen)
+    total: int = sum(max(column.total_uncompressed_size, _NUMBER * column.num_values) for column in chosen)
+    return total
 
 
 def _size(array: Any, pyarrow: Any) -> int:

@@ -235,6 +235,7 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "self_praise": lambda text: self_praise(text, text[: len(text) // 2] + "!"),
     "judge_talk": lambda text: judge_talk(text, text[: len(text) // 2] + "!"),
     "verdict": lambda text: fields(text, ["score"]),
+    "verdict, beside an observation": lambda text: fields(f"{text}<final_evaluation>", ["score"], text),
     "verdict, in its tag": lambda text: fields(f"<final_evaluation>{text}</final_evaluation>", ["score"]),
     "verdict, after a thought": lambda text: fields(f"<think>{text}</think>{text}", ["score"]),
     "verdict of code": lambda text: read_code_verdict(text.encode(errors="replace"), 0),

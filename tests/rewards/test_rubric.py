@@ -124,6 +124,14 @@ def test_deterministic_content_is_matched_and_cannot_be_talked_up():
         ({}, {"content_type": [10**5000]}, "content_type is int"),
         ({}, {"content_type": ["determinstic"]}, "content_type is 'determinstic'; did you mean 'deterministic'"),
         ({"guidance": {"x": "./no.md"}}, {}, "no.md: No such file"),
+        ({"guidance": {"x": "./\0.md"}}, {}, "embedded null"),
+        ({"guidance": ["./no.md"]}, {}, r"guidance is \['./no.md'\]; write a mapping of domains to files"),
+        (
+            {"prompt": ["rubric"]},
+            {},
+            r"a judge's prompt is \['rubric'\]; write its name, or the path of a Markdown file",
+        ),
+        *(({"cache": name}, {}, "cannot be used as a cache of replies") for name in ("\0", "\ud800")),
     ],
 )
 def test_mistakes(settings, columns, message):

@@ -3,7 +3,7 @@
 import gzip
 import json
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 
 import pytest
 
@@ -164,6 +164,25 @@ def test_rows_that_repeat_a_text_are_bounded_by_the_size_of_the_file(tmp_path, m
     assert str(last.error).startswith("the rows take more than 1,000 times the")
 
 
+def test_rows_that_are_large_together_are_decoded_one_by_one(tmp_path):
+    """Their texts, in lists, are there once in the file and in the batch."""
+    pyarrow = pytest.importorskip("pyarrow")
+    count, text = 2000, "x" * 15_000
+    texts = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * count, pyarrow.int32()), pyarrow.array([text]))
+    rows = pyarrow.StructArray.from_arrays([texts], names=["content"])
+    lists = pyarrow.ListArray.from_arrays(pyarrow.array(range(count + 1), pyarrow.int32()), rows)
+    path = tmp_path / "x.parquet"
+    pytest.importorskip("pyarrow.parquet").write_table(pyarrow.table({"messages": lists}), path, store_schema=False)
+    before, pool = pyarrow.default_memory_pool(), pyarrow.proxy_memory_pool(pyarrow.default_memory_pool())
+    pyarrow.set_memory_pool(pool)
+    try:
+        for row in islice(parquet.rows(path), 100):
+            assert row == {"messages": [{"content": text}]}
+    finally:
+        pyarrow.set_memory_pool(before)
+    assert pool.max_memory() < 20 * len(text)
+
+
 def test_a_group_of_rows_that_is_large_in_memory_alone_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(parquet, "_RATIO", 5)
     write_repeated(tmp_path / "x.parquet", "x" * 10**6, 1000)
@@ -190,8 +209,11 @@ def test_a_column_whose_name_is_not_utf_8_is_one_error(tmp_path, inside):
         files.head(path)
 
 
-def test_columns_of_a_parquet_file_come_as_they_are(tmp_path):
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_columns_of_a_parquet_file_come_as_they_are(tmp_path, monkeypatch, one_by_one):
     pyarrow = pytest.importorskip("pyarrow")
+    if one_by_one:
+        monkeypatch.setattr(parquet, "_size", lambda array, _: 20_000 * len(array))
     from datetime import datetime
     from decimal import Decimal
 
@@ -205,6 +227,9 @@ def test_columns_of_a_parquet_file_come_as_they_are(tmp_path):
             "decimal": [Decimal("1.5"), None],
             "when": [datetime(2024, 1, 2), None],
             "large": pyarrow.array(["l", None], pyarrow.large_string()),
+            "maps": pyarrow.array(
+                [[[("k", "v")]], []], pyarrow.list_(pyarrow.map_(pyarrow.string(), pyarrow.string()))
+            ),
             "number": [1.5, None],
         }
     )
@@ -219,9 +244,10 @@ def test_columns_of_a_parquet_file_come_as_they_are(tmp_path):
             "decimal": "1.5",
             "when": "2024-01-02 00:00:00",
             "large": "l",
+            "maps": [[["k", "v"]]],
             "number": 1.5,
         },
-        {"map": [], "words": "u", "codes": 7},
+        {"map": [], "words": "u", "codes": 7, "maps": []},
     ]
 
 

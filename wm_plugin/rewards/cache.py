@@ -124,7 +124,7 @@ class ReplyCache:
         if self._connection is None or self._process != os.getpid():
             try:
                 self._connection, self._process = self._connect(), os.getpid()
-            except (sqlite3.Error, OSError) as error:
+            except (sqlite3.Error, OSError, ValueError) as error:  # a name that no file can have
                 raise UserError(
                     f"{self.path}: cannot be used as a cache of replies ({error}); remove it, or name another file"
                 ) from None

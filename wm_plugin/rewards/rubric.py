@@ -65,6 +65,8 @@ class RubricReward(JudgedReward):
         super().__init__(server, **settings)
         self.scale, self.domain = scale, domain
         self.guidance = {name: prompts.ours(f"domain_{name}") for name in prompts.DOMAINS}
+        if not isinstance(guidance, Mapping | None):
+            raise UserError(f"guidance is {shown(guidance)}; write a mapping of domains to files")
         self.guidance |= {name: prompts.load(path) for name, path in (guidance or {}).items()}
         self._guide(domain)
 

@@ -70,7 +70,8 @@ def rows(path: Path, columns: Container[str] | None = None) -> Iterator[dict[str
             for batch in file.iter_batches(at_once, row_groups=[group], columns=names):
                 whole = _size(batch.to_struct_array(), pyarrow)
                 fits = whole <= LARGEST
-                for piece in [batch] if fits else (batch.slice(place, 1) for place in range(batch.num_rows)):
+                # a slice of lists would be cast with all that is in the batch's lists
+                for piece in [batch] if fits else (batch.take([place]) for place in range(batch.num_rows)):
                     size = whole if fits else _size(piece.to_struct_array(), pyarrow)
                     left -= size
                     if left < 0:
@@ -118,7 +119,8 @@ def _group_size(group: Any, names: list[str]) -> int:
     columns = [group.column(place) for place in range(group.num_columns)]
     chosen = [column for column in columns if column.path_in_schema.startswith(tuple(names))]
     # a number that is repeated takes no place in the file
-    return sum(max(column.total_uncompressed_size, _NUMBER * column.num_values) for column in chosen)
+    total: int = sum(max(column.total_uncompressed_size, _NUMBER * column.num_values) for column in chosen)
+    return total
 
 
 def _size(array: Any, pyarrow: Any) -> int:

@@ -3,7 +3,7 @@
 from importlib import resources
 from pathlib import Path
 
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError, nearest, shown
 
 PROMPTS = ("judge_binary", "judge_real", "reference", "rubric", "turing")
 DOMAINS = ("android", "general", "mcp", "os", "search", "swe", "terminal", "web")  # with guidance for the rubric
@@ -23,6 +23,8 @@ def load(name_or_path: str) -> str:
     Raises:
         UserError: there is no such prompt or file, or the file is empty or not UTF-8.
     """
+    if not isinstance(name_or_path, str):
+        raise UserError(f"a judge's prompt is {shown(name_or_path)}; write its name, or the path of a Markdown file")
     if "/" in name_or_path or name_or_path.endswith(".md"):
         return _read(Path(name_or_path), name_or_path)
     if name_or_path not in PROMPTS:
@@ -41,10 +43,10 @@ def ours(name: str) -> str:
 def _read(path: Path, name: str) -> str:
     try:
         text = path.read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise UserError(f"{name}: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{name}: not UTF-8 at byte {error.start}") from None
+    except (OSError, ValueError) as error:  # a name that no file can have
+        raise UserError(f"{name}: {getattr(error, 'strerror', None) or error}") from None
     if not text:
         raise UserError(f"{name}: the file is empty")
     return text

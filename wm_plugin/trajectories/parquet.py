@@ -129,7 +129,7 @@ def _size(array: Any, pyarrow: Any) -> int:
         # where its texts begin and end; their lengths, of all of them, take long for a few rows
         bounds = pyarrow.Array.from_buffers(kind, len(words) + 1, [None, words.buffers()[1]], offset=words.offset)
         begins, ends = (bounds.take(pyarrow.compute.add(places, step)) for step in (0, 1))
-        return _NUMBER * len(array) + pyarrow.compute.sum(ends).as_py() - pyarrow.compute.sum(begins).as_py()
+        return _NUMBER * len(array) + int(pyarrow.compute.sum(ends).as_py() - pyarrow.compute.sum(begins).as_py())
     if not array.type.num_fields:
         return int(array.nbytes)
     if isinstance(array, pyarrow.MapArray):

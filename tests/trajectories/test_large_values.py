@@ -180,7 +180,7 @@ def test_rows_that_are_large_together_are_decoded_one_by_one(tmp_path):
             assert row == {"messages": [{"content": text}]}
     finally:
         pyarrow.set_memory_pool(before)
-    assert pool.max_memory() < 20 * len(text)
+    assert pool.max_memory() < 20 * len(text)  # of 64 that are read together
 
 
 def test_a_group_of_rows_that_is_large_in_memory_alone_is_not_read(tmp_path, monkeypatch):

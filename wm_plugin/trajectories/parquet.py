@@ -9,9 +9,6 @@ from wm_plugin.trajectories.errors import RowError
 from wm_plugin.untrusted import LARGEST, LEVELS
 
 _ROWS = 64  # in memory at once; a row may hold a whole rollout
-_SMALL = (
-    1 << 20
-)  # bytes in memory at once where rows are small: with each batch comes the whole dictionary of its texts
 _NUMBER = 8  # bytes
 _OBJECT = 64  # bytes that Python takes for an empty list; in the file it may take none
 _TOO_LARGE = f"a row of more than {LARGEST:,} bytes"
@@ -66,8 +63,7 @@ def rows(path: Path, columns: Container[str] | None = None) -> Iterator[dict[str
                 raise RowError(f"{_TOO_LARGE}; what follows it is not read", "out of bounds")
             if size > left:
                 raise RowError(_too_often(of_file), "out of bounds")
-            at_once = min(max(_ROWS, _SMALL // max(row, 1)), LARGEST // max(row, 1))
-            for batch in file.iter_batches(at_once, row_groups=[group], columns=names):
+            for batch in file.iter_batches(min(_ROWS, LARGEST // max(row, 1)), row_groups=[group], columns=names):
                 whole = _size(batch.to_struct_array(), pyarrow)
                 fits = whole <= LARGEST
                 # a slice of lists would be cast with all that is in the batch's lists
@@ -133,7 +129,7 @@ def _size(array: Any, pyarrow: Any) -> int:
         # where its texts begin and end; their lengths, of all of them, take long for a few rows
         bounds = pyarrow.Array.from_buffers(kind, len(words) + 1, [None, words.buffers()[1]], offset=words.offset)
         begins, ends = (bounds.take(pyarrow.compute.add(places, step)) for step in (0, 1))
-        return _NUMBER * len(array) + pyarrow.compute.sum(ends).as_py() - pyarrow.compute.sum(begins).as_py()
+        return _NUMBER * len(array) + int(pyarrow.compute.sum(ends).as_py() - pyarrow.compute.sum(begins).as_py())
     if not array.type.num_fields:
         return int(array.nbytes)
     if isinstance(array, pyarrow.MapArray):

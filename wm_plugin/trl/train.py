@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 from datasets import Dataset, load_dataset
+from transformers import AutoTokenizer
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser, get_dataset, get_peft_config
 
 from wm_plugin.environments import ENVIRONMENTS
@@ -25,8 +26,10 @@ from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.registry import import_object
 from wm_plugin.runtime.command import say
 from wm_plugin.tokens.tokenizer import is_missing_folder
+from wm_plugin.trl import _compat
 from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.rewards import reward_functions
+from wm_plugin.trl.templates import put_template, read_template
 from wm_plugin.trl.trainer import WorldModelGRPOTrainer
 from wm_plugin.untrusted import loads
 
@@ -39,6 +42,13 @@ _WRITE = {int: "a number", float: "a number", bool: "true or false", str: "text"
 class WorldModelScriptArguments(ScriptArguments):
     """Environment, rewards and data. Dotted paths are `package.module:name`; the working directory is on the path."""
 
+    chat_template: str | None = field(
+        default=None,
+        metadata={
+            "help": "A chat template instead of the tokenizer's: a file, or the name of one that TRL ships, such as qwen2_5. The "
+            "model is saved with it."
+        },
+    )
     environment: dict | str | None = field(
         default=None,
         metadata={
@@ -153,6 +163,8 @@ def build(arguments: list[str]) -> tuple[WorldModelGRPOTrainer, Any]:
     if not Path(model.model_name_or_path).expanduser().exists() and int(os.environ.get("RANK", "0")) == 0:
         print(f"no folder {model.model_name_or_path!r} here; asking the Hub", file=sys.stderr)
     try:
+        if script.chat_template is not None:
+            settings["processing_class"] = _tokenizer(script.chat_template, config, model)
         trainer = WorldModelGRPOTrainer(model=model.model_name_or_path, **settings)
     except OSError as error:
         if error.errno is not None or Path(model.model_name_or_path).exists():
@@ -163,6 +175,20 @@ def build(arguments: list[str]) -> tuple[WorldModelGRPOTrainer, Any]:
             f"({reason})"
         ) from error
     return trainer, config.resume_from_checkpoint
+
+
+def _tokenizer(template: str, config: Any, model: Any) -> Any:
+    """The model's tokenizer, as TRL loads it, with another chat template."""
+    text = read_template(template, "chat_template")
+    tokenizer = AutoTokenizer.from_pretrained(
+        model.model_name_or_path,
+        revision=model.model_revision,
+        truncation_side="left",
+        padding_side="left",
+        trust_remote_code=_compat.trusts_remote_code(config, model),
+    )
+    put_template(tokenizer, text)
+    return tokenizer
 
 
 def parse(arguments: list[str]) -> tuple[Any, ...]:

@@ -97,14 +97,17 @@ def locate(blocks: Sequence[Block], response_mask: Sequence[int], locator: Conte
     return sorted(all_origins, key=lambda origin: origin.span.start)
 
 
-def probe(builder: Any, reminder: str | None = None) -> None:
+def probe(builder: Any, reminder: str | None = None, *, parallel: bool = True) -> None:
     """Try the locator on made-up results; `reminder` is as in `make_locator`.
+
+    Args:
+        parallel: whether a turn may have several calls.
 
     Raises:
         SpanError: the chat template or the tokenizer cannot be followed.
     """
     contents = ("first result", "second\nresult")
-    for count in (1, 2) if reminder is None else (1,):
+    for count in (1, 2) if parallel and reminder is None else (1,):
         messages = [{"role": "tool", "name": "tool", "content": content} for content in contents[:count]]
         answer: dict[str, Any] = {"role": "assistant", "content": "a"}
         if reminder is None:

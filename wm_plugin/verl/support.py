@@ -91,6 +91,9 @@ HOOKS = (
     Hook(_CONTINUOUS, "_SYNTHETIC_USER_MESSAGE"),
     Hook(_CONTINUOUS, "ContinuousTokenBuilder._synthetic_assistant_for_tools", ("tool_messages",)),
     Hook(_CONTINUOUS, "ContinuousTokenBuilder._should_fuse_generation_prompt_with_last_group"),
+    Hook(_CONTINUOUS, "ContinuousTokenBuilder._tokenize_generation_prompt_delta", ("updated_messages", "tools")),
+    Hook(_CONTINUOUS, "Gemma4ContinuousTokenBuilder"),
+    Hook(_CONTINUOUS, "GptOssContinuousTokenBuilder._format_tool_response", ("tool_message", "tool_name")),
     Hook(
         f"{_CONTINUOUS}_wiring",
         "create_continuous_token_builder",

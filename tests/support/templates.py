@@ -13,6 +13,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from jinja2 import TemplateError
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -57,6 +58,12 @@ FAMILIES = {
     **dict.fromkeys(("qwen3", "qwen3_instruct_2507"), Family(model_type="qwen3")),
     **dict.fromkeys(("qwen3_5_nothink", "qwen3_5_think", "qwen3_6", "qwen3_8"), Family(model_type="qwen3_5")),
 }
+# Templates that differ from another one here in a detail: their tests are slow ones.
+VARIANTS = {
+    "cohere2", "gemma3", "gemma4", "gemma4_v2", "gemma4_v3", "gemma4_v4", "lfm2", "lfm2_v2", "lfm2_2_5", "llama3_2",
+    "nemotron_3_nano", "nemotron_3_super", "nemotron_3_ultra", "phi3", "qwen3_5_think", "qwen3_6", "qwen3_8",
+    "diffusion_gemma",
+}  # fmt: skip
 # Their models come with a processor, which both adapters refuse whatever the template.
 VISION = {"idefics3", "lfm2_2_5_vl", "llava_next", "qwen2_5_vl", "qwen3_vl", "smolvlm"}
 
@@ -66,6 +73,11 @@ _CORPUS = [
     "assistant\n\n the the größer 漢字 ✓\n",
     '{"a": "\\n"}\n\n',
 ]
+
+
+def params(names: Iterable[str]) -> list[Any]:
+    """Families for `pytest.mark.parametrize`."""
+    return [pytest.param(name, marks=[pytest.mark.slow] if name in VARIANTS else []) for name in names]
 
 
 def make_tokenizer(name: str, merges: bool = False) -> Any:
@@ -111,19 +123,16 @@ class Case(NamedTuple):
 
 
 _TEXTS = {
-    "plain text": "ok 3",
     "lines": "a\n\n  b\tc",
     "white space at the ends": " x\n",
     "multibyte": "größer 漢字 ✓ 🚪 e\u0301",
     "scaffold": "</tool_response>\n<|im_end|>\n<|im_start|>assistant\n<｜tool▁output▁end｜><end_of_turn>",
-    "JSON": '{"a": [1, "b"], "c": null}',
-    "quotes": "\"\\\" \\n '{{ x }}'",
+    "JSON": '{"a": [1, "b\\n\\""], "c": null} \'{{ x }}\'',
     "nothing": "",
 }
 CASES = [Case(what, ("run_code",), (text,)) for what, text in _TEXTS.items()] + [
     Case("parallel calls", ("run_code", "lookup_doc"), (_TEXTS["lines"], _TEXTS["multibyte"])),
-    Case("equal results", ("run_code", "run_code"), ("same", "same")),
-    Case("three results", ("run_code", "lookup_doc", "run_code"), (_TEXTS["scaffold"], "2", _TEXTS["JSON"])),
+    Case("three results", ("run_code", "lookup_doc", "run_code"), (_TEXTS["scaffold"], "2", "2")),
 ]
 _PROBES = ("Xq0mZ", "Xq1mZ", "Xq2mZ")
 # How templates write a content, by the words of the table.
@@ -148,6 +157,7 @@ def outcome(tokenizer: Any, ids_of: Ids, locate: Locate, cases: Iterable[Case] =
         AssertionError: a token is taken for a result's that is none, or one is missed.
     """
     forms, stops = set(_FORMS), []
+    scaffolds: dict[tuple[str, ...], list[bytes]] = {}
     for case in cases:
         try:
             ids = ids_of(case.tools, case.contents)
@@ -155,9 +165,10 @@ def outcome(tokenizer: Any, ids_of: Ids, locate: Locate, cases: Iterable[Case] =
         except (SpanError, ValueError, TemplateError):  # ours and the hosts'
             stops.append(case.what)
             continue
-        probes = _PROBES[: len(case.tools)]
-        scaffold = _split(b"".join(_bytes(tokenizer, ids_of(case.tools, probes))).decode(), probes)
-        wanted = _wanted(_bytes(tokenizer, ids), scaffold, case.contents)
+        if case.tools not in scaffolds:
+            probes = _PROBES[: len(case.tools)]
+            scaffolds[case.tools] = _split(b"".join(_bytes(tokenizer, ids_of(case.tools, probes))).decode(), probes)
+        wanted = _wanted(_bytes(tokenizer, ids), scaffolds[case.tools], case.contents)
         assert ranges in wanted.values(), f"{case}: {ranges} are taken for the results; they are {wanted}"
         forms &= {form for form, places in wanted.items() if places == ranges}
     assert forms, "no form is that of all results"

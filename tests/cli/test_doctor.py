@@ -198,6 +198,7 @@ def test_tokenizers(trl_doctor):
     import trl
 
     from support.on_trl import make_tokenizer
+    from wm_plugin.tiny.policy import make_tokenizer as make_policy_tokenizer
 
     templates = Path(trl.__file__).parent / "chat_templates"
     if not (templates / "qwen3_training.jinja").exists():
@@ -210,17 +211,91 @@ def test_tokenizers(trl_doctor):
     check = trl_doctor.check_tokenizer(tokenizer)
     assert check.state == "ok"
     assert "training template" in check.detail
-    tokenizer.chat_template = "{% for m in messages %}{{ m.role }}{% endfor %}"
+    assert "do not list the tools" not in check.detail
+    tokenizer = make_policy_tokenizer()  # its template and its way of parsing calls are its own
     check = trl_doctor.check_tokenizer(tokenizer)
-    assert check.state == "fail"
-    assert "does not write a tool result's content" in check.detail
-    tokenizer.chat_template = "{{ raise_exception('no tools') }}"
-    assert "no tools" in trl_doctor.check_tokenizer(tokenizer).detail
+    assert (check.state, "do not list the tools" in check.detail) == ("ok", True)
 
     class Slow:
         is_fast = False
 
     assert trl_doctor.check_tokenizer(Slow()).state == "fail"
+
+
+LEFT_OUT = "it leaves out the names of tools, names of arguments, values of arguments"
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+WRITES_CALLS = CHATML.replace("{{ m.content }}", "{{ m.content }}{{ (m.tool_calls or []) | tojson }}")
+ROLES = "{% for m in messages %}{{ m.role }}{% endfor %}"
+
+
+@pytest.mark.host
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        (CHATML, LEFT_OUT),  # what it renders can be followed to the token, and no call is in it
+        (ROLES, f"{LEFT_OUT}, results of tools"),
+        ("{{ raise_exception('no tools') }}", "(TemplateError: no tools)"),
+        (WRITES_CALLS, "Unrecognized chat template, failed to add response schema"),
+        (None, "the tokenizer has none"),
+    ],
+    ids=["no calls", "roles alone", "fails", "unknown calls", "none"],
+)
+def test_a_template_that_trl_refuses_is_not_ok(trl_doctor, capsys, tmp_path, template, reason):
+    pytest.importorskip("trl", minversion="1.5")  # before it, it asked less
+    from support.on_trl import make_tokenizer
+    from wm_plugin.trl.templates import MEND
+
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = template
+    check = trl_doctor.check_tokenizer(tokenizer)
+    assert (check.state, check.mend) == ("fail", MEND)
+    assert check.detail.startswith("TRL refuses the chat template for tool calls: ")
+    assert reason in check.detail
+    assert "\n" not in check.detail
+    assert getattr(tokenizer, "response_template", None) is None  # the question changes nothing
+    tokenizer.save_pretrained(tmp_path)
+    code, result = run_json(capsys, "--tokenizer", str(tmp_path))
+    assert (code, result["ok"]) == (1, False)
+    assert [check["state"] for check in result["checks"] if check["name"].endswith(" on trl")] == ["fail"]
+    flags = ["--tokenizer", str(tmp_path), "--chat-template", "qwen2_5"]
+    assert run_json(capsys, *flags)[0] == 0  # as it says
+
+
+@pytest.mark.host
+def test_a_template_is_a_file_or_a_name_of_trls(trl_doctor, capsys, tmp_path):
+    from support.on_trl import make_tokenizer
+
+    make_tokenizer().save_pretrained(tmp_path)
+    (tmp_path / "mine.jinja").write_text(ROLES)
+
+    def error(*flags):
+        assert main.main(["doctor", *flags]) == 2
+        return capsys.readouterr().err
+
+    code, _ = run_json(capsys, "--tokenizer", str(tmp_path), "--chat-template", str(tmp_path / "mine.jinja"))
+    assert code == 1
+    said = error("--tokenizer", str(tmp_path), "--chat-template", "qwen2_6")
+    assert "--chat-template is 'qwen2_6', which cannot be read (No such file or directory), and TRL ships no" in said
+    assert "did you mean 'qwen" in said
+    (tmp_path / "mine.jinja").write_bytes(b"\xff")
+    assert "is not UTF-8" in error("--tokenizer", str(tmp_path), "--chat-template", str(tmp_path / "mine.jinja"))
+    assert "name one with --tokenizer" in error("--chat-template", "qwen2_5")
+
+
+@pytest.mark.host
+def test_calls_are_parsed_as_the_new_template_writes_them(trl_doctor):
+    pytest.importorskip("trl", minversion="1.5")
+    from wm_plugin.tiny.policy import make_tokenizer as make_policy_tokenizer
+    from wm_plugin.trl.templates import put_template, read_template
+
+    tokenizer = make_policy_tokenizer()
+    put_template(tokenizer, ROLES)  # TRL does not know it: the tokenizer's own way stays
+    assert tokenizer.response_template is not None
+    put_template(tokenizer, read_template("qwen2_5", "x"))
+    assert tokenizer.response_template is None  # the trainer puts TRL's in
 
 
 @pytest.mark.host

@@ -102,6 +102,42 @@ def test_trajectories_of_wm_env_and_wm_data(capsys, tmp_path, tokenizer, suffix)
     assert spans(result["rollouts"][0]) == EXPECTED
 
 
+@pytest.mark.parametrize(("suffix", "host"), [("jsonl", "trl"), ("parquet", "verl")])
+def test_what_wm_env_rollout_writes(capsys, tmp_path, tokenizer, suffix, host):
+    if suffix == "parquet":
+        pytest.importorskip("pyarrow")
+    path = tmp_path / f"rollouts.{suffix}"
+    arguments = ["--policy", "expert", "--count", "2", "--out", str(path), "--host", host]
+    assert main.main(["env", "rollout", "grid", *arguments]) == 0
+    capsys.readouterr()
+    result = run_json(capsys, str(path), "--tokenizer", tokenizer)
+    assert len(result["rollouts"]) == 2
+    assert result["tools"]["move"]["tokens"] > 20
+    assert result["notes"] == []
+
+
+@pytest.mark.parametrize("host", ["trl", "verl"])
+def test_calls_that_failed_are_those_of_the_record(capsys, tmp_path, tokenizer, host):
+    """verl's words for a failure are not TRL's, and a tool may say the words of a failure itself."""
+    texts = {"trl": "{'error': 'x'}", "verl": "Error executing tool 'move': x"}
+    calls = [Call(name="move", arguments={"direction": "R"})] * 2
+    observations = [
+        Observation(kind="tool", text=texts[host], tool="move", call=index, error=failed)
+        for index, failed in enumerate([True, False])
+    ]
+    turns = (Turn(action=Action(calls=tuple(calls)), observations=tuple(observations)),)
+    path = tmp_path / "t.jsonl"
+    write_trajectories([Trajectory(turns=turns, metadata={"host": host}, context=Context(initial_state=BOARD))], path)
+    result = run_json(capsys, str(path), "--tokenizer", tokenizer)
+    assert [
+        (span["failed"], span["weight"]) for span in result["rollouts"][0]["spans"] if span["kind"] == "content"
+    ] == [
+        (True, 0.0),
+        (False, 1.0),
+    ]
+    assert result["notes"] == []
+
+
 def test_only_a_line_end_ends_a_row(capsys, write, tokenizer):
     row = {**ROW, "prompt": [{"role": "user", "content": "\u2028x\x0c\x85"}]}
     path = write(json.dumps(row, ensure_ascii=False), "\r\n", ROW)
@@ -210,7 +246,7 @@ def test_scaffold_and_errors(capsys, write, tokenizer, tmp_path):
     nothing = run_json(capsys, *arguments)
     assert nothing["tools"]["move"]["tokens"] == 0
     assert any(span["failed"] for span in nothing["rollouts"][0]["spans"])
-    assert [note.partition(" ")[0] for note in nothing["notes"]] == ["no", "1"]
+    assert [note.partition(" ")[0] for note in nothing["notes"] if not note.startswith("tokenizer")] == ["no", "1"]
     errors = run_json(capsys, *arguments, "--include-errors")
     assert errors["tools"]["move"]["tokens"] == len("{'error': 'x'}")
     everything = run_json(capsys, *arguments, "--include-errors", "--with-scaffold")
@@ -382,6 +418,24 @@ def test_a_template_that_trl_replaces_is_replaced_here_too(capsys, write, tmp_pa
     err = error_of(capsys, *arguments)
     assert "not prefix-preserving" in err
     assert f"--chat-template FILE, or install TRL, which knows such templates: {install('trl')}" in err
+
+
+def test_a_template_that_trl_refuses_is_noted_and_another_one_can_be_named(capsys, write, tokenizer, tmp_path):
+    pytest.importorskip("trl", minversion="1.5")
+    from wm_plugin.trl.templates import MEND
+
+    template = tmp_path / "t.jinja"
+    template.write_text("{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}")
+    arguments = [write(ROW), "--tokenizer", tokenizer, "--chat-template"]
+    (note,) = run_json(capsys, *arguments, str(template))["notes"]
+    assert note.startswith(
+        "tokenizer Qwen2Tokenizer on trl: TRL refuses the chat template for tool calls: it leaves out"
+    )
+    assert note.endswith(MEND)
+    result = run_json(capsys, *arguments, "qwen3")  # TRL's variant of it for training
+    assert "<tool_response>" in "".join(span["text"] for span in result["rollouts"][0]["spans"])
+    assert not any("refuses" in note for note in result["notes"])
+    assert "TRL ships no template of this name" in error_of(capsys, *arguments, "qwen99")
 
 
 def test_a_slice_of_rows_says_whether_there_are_more():

@@ -355,6 +355,26 @@ def test_a_template_that_cannot_carry_tools(tmp_path, policy, capsys):
 
 
 @GET_REWARD
+def test_a_chat_template_of_trls_or_of_a_file_takes_the_place_of_the_tokenizers(tmp_path, policy, capsys):
+    pytest.importorskip("trl", minversion="1.5")
+    arguments = ["--config", str(RECIPES / "echo_grpo_tiny.yaml"), "--model_name_or_path", str(policy)]
+    arguments += ["--output_dir", str(tmp_path), "--train_rows_kwargs", '{"count": 32}']
+    tokenizer = train.build([*arguments, "--chat_template=qwen2_5"])[0].processing_class
+    assert tokenizer.chat_template == (Path(trl.__file__).parent / "chat_templates/qwen2_5.jinja").read_text()
+    assert "tool_call" in str(tokenizer.response_template)  # TRL's, not the tiny policy's
+    assert tokenizer.padding_side == "left"
+    own = tmp_path / "own.jinja"
+    own.write_text((policy / "chat_template.jinja").read_text() + "{# mine #}")
+    tokenizer = train.build([*arguments, f"--chat_template={own}"])[0].processing_class
+    assert tokenizer.chat_template == own.read_text()
+    assert tokenizer.response_template["start_anchor"] == ":"  # the tokenizer's own
+    assert train.main([*arguments, "--chat_template=qwen2_6"]) == 2
+    said = capsys.readouterr().err
+    assert "wm train: chat_template is 'qwen2_6'" in said
+    assert "did you mean 'qwen" in said
+
+
+@GET_REWARD
 @pytest.mark.parametrize("path", TINY, ids=lambda path: path.stem)
 def test_every_tiny_recipe_trains(path, policy, tmp_path, capsys):
     arguments = [

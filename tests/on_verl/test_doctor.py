@@ -61,11 +61,42 @@ def test_what_is_missing_is_named(monkeypatch):
 
 def test_a_tokenizer():
     tokenizer = make_tokenizer()
-    assert doctor.check_tokenizer(tokenizer, "qwen2").state == "ok"
+    check = doctor.check_tokenizer(tokenizer, "qwen2")
+    assert (check.state, "do not list the tools" in check.detail) == ("ok", True)
     tokenizer.chat_template = "{%- for m in messages -%}{{- m.role -}}{%- endfor -%}"
     check = doctor.check_tokenizer(tokenizer, "qwen2")
     assert check.state == "fail"
     assert "does not write a tool result's content" in check.detail
+    assert "custom_chat_template" in check.mend
+
+
+@pytest.mark.parametrize(
+    ("template", "model_type", "reason"),
+    [
+        ("{{ raise_exception('no tools') }}", "qwen2", "TemplateError: no tools"),
+        ("{% for m in messages %}{{ m.content ~ messages | length }}{% endfor %}", "qwen2", "suffix diff failed"),
+        (None, "gemma4", "<|tool_response>"),  # verl joins turns of this family by a token that is not there
+        (None, "qwen2_vl", "requires a processor"),
+    ],
+)
+def test_what_verl_refuses_is_one_line(template, model_type, reason):
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = template or tokenizer.chat_template
+    check = doctor.check_tokenizer(tokenizer, model_type)
+    assert check.state == "fail"
+    assert check.detail.startswith("verl refuses the chat template for tool results: ")
+    assert reason in check.detail
+    assert "\n" not in check.detail
+
+
+def test_a_template_for_one_call_a_turn_is_a_warning():
+    tokenizer = make_tokenizer()
+    once = "{% if m.tool_calls | length > 1 %}{{ raise_exception('one call at once') }}{% endif %}"
+    tokenizer.chat_template = "{% for m in messages %}" + once + "[{{ m.content }}]{% endfor %}"
+    check = doctor.check_tokenizer(tokenizer, "qwen2")
+    assert check.state == "warn"
+    assert check.detail.endswith("TemplateError: one call at once")
+    assert check.mend.endswith("multi_turn.max_parallel_calls=1")
 
 
 def test_the_command(capsys, tmp_path):

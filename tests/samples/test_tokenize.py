@@ -1,6 +1,7 @@
 """Which tokens of a sample count: by hand, and against a count of characters that knows nothing of sentinels or offsets."""
 
 import json
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,11 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast
 
 from wm_plugin.errors import UserError
+from wm_plugin.samples import tokenize
 from wm_plugin.samples.sample import Sample
 from wm_plugin.samples.tokenize import Tokeniser
 from wm_plugin.tiny.policy import make_tokenizer
+from wm_plugin.tokens.chat import plain_messages
 
 pytestmark = pytest.mark.host
 
@@ -230,9 +233,87 @@ def test_content_that_a_template_leaves_out_beside_calls_is_missed():
         Tokeniser(make_tokenizer())(Sample([move], [True]))
 
 
-def test_a_template_that_leaves_calls_out_is_refused():
-    with pytest.raises(UserError, match="changes message 1"):
-        Tokeniser(subwords(CHATML))(Sample([calling("a", "f")], [True]))
+@pytest.mark.parametrize("content", ["", "a", "f", "I call f"])  # text that has the tool's name in it is no call
+def test_a_template_that_leaves_calls_out_is_refused(content):
+    for template in (CHATML, CHATML.replace("m.content", "m.content if not m.tool_calls")):
+        with pytest.raises(UserError, match="changes message 1"):
+            Tokeniser(subwords(template))(Sample([calling(content, "f")], [True]))
+
+
+def compact(call):
+    return CHATML.replace(
+        "{{ m.content }}", "{% for c in m.tool_calls or [] %}" + call + "{% endfor %}{{ m.content or '' }}"
+    )
+
+
+COMMAND = compact("> {{ c.function.arguments.command }}")
+LETTER = compact("{{ {'up': 'U', 'down': 'D'}[c.function.arguments.to] }}")
+ACT = {"type": "function", "function": {"name": "act", "parameters": {}}}
+OTHER = {"type": "function", "function": {"name": "other", "parameters": {}}}
+
+
+@pytest.mark.parametrize(
+    ("template", "calls", "text"),
+    [
+        (COMMAND, ['{"command": "go west"}'], "> go west"),
+        (COMMAND, ['{"command": "wmOther7Zk3Vx9Lp2"}'], "> wmOther7Zk3Vx9Lp2"),  # the value that others get
+        (COMMAND, ['{"command": "go"}', '{"command": "look"}'], "> go> look"),
+        (LETTER, ['{"to": "up"}'], "U"),
+        (LETTER, ['{"to": "up"}', '{"to": "down"}'], "UD"),
+        (compact("!{{ c.function.arguments.values() | join }}"), ["{}"], "!"),
+        (compact("{{ c.function.arguments | string }}"), ["no JSON"], "no JSON"),
+    ],
+)
+@pytest.mark.parametrize("content", ["", "hm"])
+def test_a_compact_template_may_leave_out_the_name_of_the_only_tool(template, calls, text, content):
+    message = calling(content, "act")
+    message["tool_calls"] = [calling("", "act", arguments=arguments)["tool_calls"][0] for arguments in calls]
+    sample = Sample([{"role": "user", "content": "go"}, message], [False, True], tools=[ACT])
+    assert counted_text(subwords(template), sample) == [f"{text}{content}<|im_end|>"]
+
+
+@pytest.mark.parametrize(
+    ("template", "calls", "tools"),
+    [
+        (COMMAND, ['{"command": "go", "twice": true}'], [ACT]),  # the second argument is nowhere
+        (COMMAND, ['{"command": "go"}'], [ACT, OTHER]),  # which tool?
+        (compact("!"), ['{"command": "go"}'], [ACT]),
+        (
+            compact("{% if loop.first %}> {{ c.function.arguments.command }}{% endif %}"),
+            ['{"command": "go"}'] * 2,
+            [ACT],
+        ),
+        (
+            compact("{% if loop.last %}> {{ c.function.arguments.command }}{% endif %}"),
+            ['{"command": "go"}'] * 2,
+            [ACT],
+        ),
+        (compact("").replace("{{ m.content or '' }}", ""), ['{"command": "go"}'], [ACT]),
+    ],
+)
+def test_a_compact_template_that_leaves_out_what_makes_a_difference_is_refused(template, calls, tools):
+    message = calling("", "act")
+    message["tool_calls"] = [calling("", "act", arguments=arguments)["tool_calls"][0] for arguments in calls]
+    with pytest.raises(UserError, match="changes message 2"):
+        Tokeniser(subwords(template))(Sample([{"role": "user", "content": "go"}, message], [False, True], tools=tools))
+
+
+def test_many_arguments_are_not_tried_one_by_one():
+    message = calling("", "f", arguments=json.dumps({f"a{number}": 1 for number in range(200)}))
+    others = tokenize._other_calls(plain_messages([message])[0]["tool_calls"], [])
+    assert len(list(islice(others, 40))) == 40  # made when they are asked for
+    sample = Sample([{"role": "user", "content": "go"}, message], [False, True])
+    rendered, tokeniser = [], Tokeniser(subwords(QWEN))
+    render = tokeniser._chat.render
+    tokeniser._chat.render = lambda *args, **kwargs: rendered.append(1) or render(*args, **kwargs)
+    assert sum(tokeniser(sample).mask)
+    assert len(rendered) < 40
+
+
+@pytest.mark.parametrize("tools", [[{"function": "x"}], [{"function": {"name": ["x"]}}], [{}], [{"name": "x"}]])
+def test_odd_schemas_are_no_matter(tools):
+    sample = Sample([{"role": "user", "content": "go"}, calling("", "f")], [False, True], tools=tools)
+    assert len(counted_text(subwords(QWEN), sample)) == 1
 
 
 def test_a_slow_tokenizer_and_one_without_a_template_are_refused():

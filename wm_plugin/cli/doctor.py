@@ -8,6 +8,7 @@ import shlex
 from importlib import metadata, resources
 from typing import Any
 
+from wm_plugin.cli.templates import load_with_template, tokenizer_checks
 from wm_plugin.errors import UserError, install
 from wm_plugin.runtime import patches
 from wm_plugin.runtime.checks import Check
@@ -39,6 +40,9 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--tokenizer", metavar="PATH", help="also check a tokenizer and its chat template: a directory or a Hub name"
     )
+    parser.add_argument(
+        "--chat-template", metavar="FILE", help="instead of the tokenizer's: a file, or the name of one that TRL ships"
+    )
     parser.set_defaults(run=run, show=show)
     return parser
 
@@ -46,7 +50,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`ok` is False if a check failed; a warning leaves it."""
     installed = versions()
-    checks = [*_hosts(installed), *_tokenizer(args.tokenizer, installed), _recipes(), *_patches(installed)]
+    checks = [*_hosts(installed), *_tokenizer(args, installed), _recipes(), *_patches(installed)]
     return {
         "ok": all(check.state != "fail" for check in checks),
         "checks": [dataclasses.asdict(check) for check in checks],
@@ -110,34 +114,14 @@ def _host(name: str, version: str | None) -> list[Check]:
     return checks
 
 
-def _tokenizer(name: str | None, installed: dict[str, str | None]) -> list[Check]:
-    if name is None:
+def _tokenizer(args: argparse.Namespace, installed: dict[str, str | None]) -> list[Check]:
+    if args.tokenizer is None:
+        if args.chat_template is not None:
+            raise UserError("--chat-template is checked with a tokenizer; name one with --tokenizer PATH")
         return []
     if not installed["trl"] and not installed["verl"]:
         raise UserError("--tokenizer is checked against trl or verl; install one: " + install("trl"))
-    from wm_plugin.tokens.tokenizer import load_tokenizer
-
-    tokenizer, checks = load_tokenizer(name, field="--tokenizer"), []
-    if installed["trl"]:
-        from wm_plugin.trl.doctor import check_tokenizer
-
-        checks.append(check_tokenizer(tokenizer))
-    if installed["verl"]:
-        from wm_plugin.verl.doctor import check_tokenizer as check_on_verl
-
-        checks.append(check_on_verl(tokenizer, _model_type(name)))
-    return checks
-
-
-def _model_type(name: str) -> str | None:
-    """The model type beside the tokenizer, if there is a model's config."""
-    from transformers import AutoConfig
-
-    try:
-        model_type: str = AutoConfig.from_pretrained(name).model_type
-    except (OSError, ValueError):
-        return None
-    return model_type
+    return tokenizer_checks(load_with_template(args.tokenizer, args.chat_template), args.tokenizer)
 
 
 def _recipes() -> Check:

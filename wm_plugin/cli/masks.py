@@ -3,12 +3,14 @@
 import argparse
 import dataclasses
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from wm_plugin.cli.rollouts import example, example_tokenizer, first, inspect_row, read_rows, read_text
-from wm_plugin.errors import MissingExtraError, UserError, install, nearest, shown
-from wm_plugin.tokens.tokenizer import load_tokenizer, turn_ends
+from wm_plugin.cli.templates import load_with_template, tokenizer_checks
+from wm_plugin.errors import UserError, install, nearest, shown
+from wm_plugin.tokens.tokenizer import turn_ends
 from wm_plugin.trajectories.outputs import check_apart, check_out, write_text
 
 _LONGEST = 60  # characters of a span in a pipe
@@ -33,7 +35,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     add("rollouts", nargs="?", metavar="ROLLOUTS", help="a .jsonl file, or a .parquet file that TRL wrote")
     add("--example", action="store_true", help="a rollout of the demo's grid world instead; needs no file at all")
     add("--tokenizer", metavar="PATH", help="directory (or name on the Hub) of the tokenizer")
-    add("--chat-template", metavar="FILE", help="use this template; default: what TRL would take for this tokenizer")
+    add("--chat-template", metavar="FILE", help="instead of the tokenizer's: a file, or the name of one that TRL ships")
     add("--config", metavar="YAML", help="fields of EchoConfig, or a trainer config with echo_* keys")
     add("--tools", metavar="A,B", help='only these tools; or with multipliers: \'{"a": 0.3, "b": 1}\'')
     add("--with-scaffold", action="store_true", help="count the chat template around the content, too")
@@ -64,11 +66,12 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     rows, more = ([example()], False) if args.example else first(read_rows(Path(args.rollouts)), args.limit)
     from wm_plugin.evaluation.inspect import Inspector, summary, to_page
 
-    tokenizer = example_tokenizer() if args.example else load_tokenizer(args.tokenizer, field="--tokenizer")
+    tokenizer = example_tokenizer() if args.example else load_with_template(args.tokenizer, args.chat_template)
+    rendered = not args.example and any("completion_ids" not in row for _, row in rows)
     inspector = Inspector(
         tokenizer,
         config,
-        chat_template=_template(args.chat_template, tokenizer, any("completion_ids" not in row for _, row in rows)),
+        chat_template=_template(tokenizer) if rendered else None,
         chat_template_kwargs=_template_arguments(settings, args.config),
         end_ids=[] if args.example else turn_ends(args.tokenizer),
     )
@@ -93,7 +96,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             for where, inspection in inspections
         ],
         "tools": tools,
-        "notes": list(_notes(config.tool_names, tools, sum(i.guessed for _, i in inspections), more and args.limit)),
+        "notes": [
+            *(_refusals(tokenizer, args.tokenizer) if rendered else ()),
+            *_notes(config.tool_names, tools, sum(i.guessed for _, i in inspections), more and args.limit),
+        ],
         "html": args.html,
     }
 
@@ -203,23 +209,31 @@ def _notes(tool_names: Any, tools: Mapping[str, Any], guessed: int, limit: int) 
         yield f"the first {limit} rollouts; --limit 0 takes all"
 
 
-def _template(path: str | None, tokenizer: Any, needed: bool) -> str | None:
-    """The template that training would use: the tokenizer's own, or TRL's variant if no spans can be located in that one."""
-    if path is not None:
-        return read_text(Path(path), "--chat-template")
-    if not needed:
-        return None
+def _template(tokenizer: Any) -> str | None:
+    """The template that training would use: the tokenizer's own (None), or the one that TRL takes in its place.
+
+    Raises:
+        UserError: no results of tools can be located with it.
+    """
     from wm_plugin.tokens.chat import Chat
     from wm_plugin.tokens.spans import SpanError
 
+    template, mend = None, "pass --chat-template NAME, one that TRL ships, or FILE"
     try:
-        Chat(tokenizer).result_ids(["tool"], ["result"])
+        from wm_plugin.trl.templates import rollout_template
+    except Exception:  # TRL is not installed, or not in working order
+        mend = f"pass --chat-template FILE, or install TRL, which knows such templates: {install('trl')}"
+    else:
+        with suppress(UserError):  # a refusal is a note
+            template = rollout_template(tokenizer)
+    try:
+        Chat(tokenizer, template).result_ids(["tool"], ["result"])
     except (SpanError, UserError) as unusable:
-        try:
-            from wm_plugin.trl.doctor import rollout_template
-        except MissingExtraError:
-            raise UserError(
-                f"{unusable}; pass --chat-template FILE, or install TRL, which knows such templates: {install('trl')}"
-            ) from None
-        return rollout_template(tokenizer)
-    return None
+        raise UserError(f"{unusable}; {mend}") from None
+    return template
+
+
+def _refusals(tokenizer: Any, name: str) -> Iterator[str]:
+    for check in tokenizer_checks(tokenizer, name):
+        if check.state == "fail":
+            yield f"{check.name}: {check.detail}; {check.mend}"

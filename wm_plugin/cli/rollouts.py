@@ -133,6 +133,7 @@ def _from_trajectory(row: Any, where: str) -> Any:
         return row
     from pydantic import ValidationError
 
+    from wm_plugin.agents.rollout import HOSTS
     from wm_plugin.trajectories.chat import chat
     from wm_plugin.trajectories.readers import own
     from wm_plugin.trajectories.schema import Source, Trajectory
@@ -150,6 +151,10 @@ def _from_trajectory(row: Any, where: str) -> Any:
     for message in messages:
         for call in message.get("tool_calls", ()):  # chat templates want the mapping, not its text
             call["function"]["arguments"] = arguments_of(call["function"]["arguments"])
+    if trajectory.metadata.get("host") in HOSTS:  # an own rollout: which calls failed is on record
+        results = [message for message in messages if message["role"] == "tool"]
+        for message, (_, _, observation) in zip(results, trajectory.observed(), strict=False):
+            message["failed"] = observation.error
     return {"messages": messages, "tools": list(trajectory.context.action_space)}
 
 

@@ -7,11 +7,13 @@ the model will read it at inference.
 To locate the contents that count without searching for them, the conversation is rendered a second time with sentinels in their
 place. The text between the sentinels, joined with the contents, must equal the first rendering, character by character. Where it
 does not (tool calls, thoughts that a template moves to the front), each message is replaced by a sentinel alone: the part of the
-text that does not change with it is not the message's.
+text that does not change with it is not the message's. Calls are not looked for in the text: how they are written is up to the
+template, as long as other calls would be written differently.
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from wm_plugin.errors import UserError
@@ -21,6 +23,8 @@ from wm_plugin.tokens.message import Message
 
 # Letters and digits only, so that templates which escape or strip do not change it.
 _SENTINEL = "wmCounts{}q7Zk3Vx9Lp2"
+_OTHER = "wmOther7Zk3Vx9Lp2"
+_OTHERS = 32  # ways in which the calls of a message are changed; each writes the message once
 _QUESTION = {"role": "user", "content": "x"}
 
 
@@ -132,8 +136,8 @@ class Tokeniser:
         if _more_than_content(message):
             start, whole = len(before), text[len(before) : left]
             parts = [message["content"], (message.get("reasoning_content") or "").strip()]
-            parts += [call["function"]["name"] for call in message.get("tool_calls") or ()]
             written = whole.endswith(end.lstrip()) and all(part in whole for part in parts)
+            written = written and self._writes_calls(message, tools)
         else:  # the header may begin a thought that the content begins with too
             start = left - len(message["content"] + end)
             written = start >= max(header, 0) and text.startswith(message["content"] + end, start)
@@ -154,7 +158,25 @@ class Tokeniser:
         whole = written[len(question) :].rstrip()
         if message["content"] or not written.startswith(question) or not text.startswith(before + whole):
             raise UserError(_changed(number))
+        if not self._writes_calls(message, tools):
+            raise UserError(_changed(number))
         return len(before), len(before) + len(whole)
+
+    def _writes_calls(self, message: Message, tools: Sequence[Any]) -> bool:
+        """Whether other calls would be written differently.
+
+        How a template writes them is up to it: a compact one may leave out the name of the only tool, or write a letter for an
+        argument's value.
+        """
+        written = self._chat.render([_QUESTION, message])
+        for calls in islice(_other_calls(message.get("tool_calls") or [], tools), _OTHERS):
+            try:
+                other = self._chat.render([_QUESTION, {**message, "tool_calls": calls}])
+            except UserError:  # it has no letter for the other value: it depends on it
+                continue
+            if other == written:
+                return False
+        return True
 
     def _end_of(self, message: Message) -> str:
         """The text that the template writes after a message's content: its calls and the end of the turn."""
@@ -169,6 +191,35 @@ class Tokeniser:
 
 def _more_than_content(message: Message) -> bool:
     return bool(message.get("tool_calls") or message.get("reasoning_content"))
+
+
+def _other_calls(calls: Sequence[Mapping[str, Any]], tools: Sequence[Any]) -> Iterator[list[Any]]:
+    """A message's calls with one thing changed: an argument, the name if there are several tools, or a call left out."""
+    schemas = [tool.get("function", tool) for tool in tools]
+    names = {
+        schema["name"] for schema in schemas if isinstance(schema, Mapping) and isinstance(schema.get("name"), str)
+    }
+    names |= {call["function"]["name"] for call in calls}
+    for index, call in enumerate(calls):
+        before, after = calls[:index], calls[index + 1 :]
+        for function in _other_functions(call["function"], names):
+            yield [*before, {**call, "function": function}, *after]
+        yield [*before, *after]
+
+
+def _other_functions(function: Mapping[str, Any], names: Collection[str]) -> Iterator[dict[str, Any]]:
+    arguments = function["arguments"]
+    if isinstance(arguments, Mapping):
+        for argument, value in arguments.items():
+            yield {**function, "arguments": {**arguments, argument: _other_than(value)}}
+    elif arguments:  # text that is no JSON
+        yield {**function, "arguments": _other_than(arguments)}
+    if other := next((name for name in names if name != function["name"]), None):
+        yield {**function, "name": other}
+
+
+def _other_than(value: Any) -> str:
+    return "" if value == _OTHER else _OTHER
 
 
 def _masked(messages: Sequence[Message], numbers: Sequence[int]) -> list[Message]:

@@ -16,6 +16,8 @@ from wm_plugin.untrusted import encodable, loads
 
 _ROLES = 20  # that a line has room for
 
+_TOOL = "wmTool7Zk3Vx9Lp2"  # letters and digits, which no template changes
+
 
 class Chat:
     """Renders and tokenises conversations.
@@ -74,6 +76,15 @@ class Chat:
         """The made-up conversation, which ends in the results of calls of `tools` and the header of the next turn."""
         results = _results(tools, contents) if self._reminder is None else users(contents, self._reminder)
         return self.render([*self._before(tools[0]), *results], add_generation_prompt=True)
+
+    def note_on_tools(self) -> str:
+        """What to add to a verdict on a template whose prompts do not list the tools; empty for one whose prompts do."""
+        schema = {"name": _TOOL, "description": "x", "parameters": {"type": "object", "properties": {}}}
+        with suppress(UserError):
+            text = self.render([{"role": "user", "content": "x"}], tools=[{"type": "function", "function": schema}])
+            if _TOOL in text:
+                return ""
+        return "; its prompts do not list the tools, so the policy must have learnt them"
 
     def _before(self, tool: str) -> list[Message]:
         # without an answer of the policy where its calls are plain text: some templates write the last answer differently

@@ -55,6 +55,17 @@ def turn_ends(name: str | Path, *, local_files_only: bool = False) -> list[int]:
     return list(ids) if isinstance(ids, list) else [] if ids is None else [ids]
 
 
+def model_type(name: str | Path) -> str | None:
+    """The model type beside a tokenizer; None where there is no model's config."""
+    from transformers import AutoConfig
+
+    try:
+        kind: str = AutoConfig.from_pretrained(str(Path(name).expanduser())).model_type
+    except (OSError, ValueError):
+        return None
+    return kind
+
+
 def template_end(tokenizer: Any) -> int | None:
     """The special token that the chat template writes after the content of an assistant's turn; None where there is none."""
     from wm_plugin.tokens.chat import Chat  # brings torch

@@ -59,3 +59,17 @@ def ranks_that_share_a_batch(accelerator: Any) -> int:
     if Version(accelerate.__version__) < Version("1.10.0") or accelerator.parallelism_config is None:
         return 1
     return int(accelerator.parallelism_config.non_data_parallel_size)
+
+
+def supports_tool_calling(tokenizer: Any) -> bool:
+    """Whether TRL takes a tokenizer's chat template for tools. Ends with trl >= 1.1, before which it does not ask."""
+    if installed() < Version("1.1.0"):
+        return True
+    from trl.chat_template_utils import supports_tool_calling as answer
+
+    return bool(answer(tokenizer))
+
+
+def trusts_remote_code(config: Any, model: Any) -> bool:
+    """What TRL loads models and tokenizers with. Ends with trl >= 1.7, which moved the field from the model's arguments."""
+    return bool(config.trust_remote_code if installed() >= Version("1.7.0") else model.trust_remote_code)

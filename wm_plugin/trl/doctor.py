@@ -1,4 +1,4 @@
-"""What `wm doctor` says about the installed TRL, and which chat template its trainer would take."""
+"""What `wm doctor` says about the installed TRL."""
 
 from typing import Any
 
@@ -9,6 +9,7 @@ from wm_plugin.runtime.checks import Check, check_hooks, check_range, installed
 from wm_plugin.tokens.chat import Chat, make_locator
 from wm_plugin.tokens.spans import SpanError, ToolBlock
 from wm_plugin.trl import _compat, sharding, support
+from wm_plugin.trl.templates import MEND, rollout_template
 
 ENVIRONMENTS_TRANSFORMERS = Version("5.2")  # TRL's own floor for environment_factory
 RESPONSE_TEMPLATES = Version("5.13")  # of transformers; before it, parsing a tool call needs jmespath
@@ -51,8 +52,8 @@ def checks() -> list[Check]:
 
 
 def check_tokenizer(tokenizer: Any) -> Check:
-    """Whether the content of tool results can be located with this tokenizer and its chat template."""
-    name = f"tokenizer {type(tokenizer).__name__}"
+    """Whether TRL takes this tokenizer's chat template for tools, and the content of their results can be located."""
+    name = f"tokenizer {type(tokenizer).__name__} on trl"
     if not tokenizer.is_fast:
         return Check(name, "fail", "slow: it gives no character offsets", "load the fast one")
     try:
@@ -63,29 +64,9 @@ def check_tokenizer(tokenizer: Any) -> Check:
             texts = contents[: len(tools)]
             locator.locate([ToolBlock(tools, texts, chat.result_ids(tools, texts))])
     except (UserError, SpanError) as error:
-        return Check(name, "fail", str(error), "use another chat template (tokenizer.chat_template)")
+        return Check(name, "fail", str(error), MEND)
     which = "its own chat template" if template is None else "the training template that TRL takes for it"
-    return Check(name, "ok", f"tool results can be located with {which}")
-
-
-def rollout_template(tokenizer: Any) -> str | None:
-    """The chat template that TRL takes for rollouts with tools; None: the tokenizer's own.
-
-    Raises:
-        UserError: the tokenizer's own cannot be followed, and TRL has no variant of it.
-    """
-    from trl.chat_template_utils import get_training_chat_template, is_chat_template_prefix_preserving
-
-    try:
-        if is_chat_template_prefix_preserving(tokenizer):
-            return None
-        template: str | None = get_training_chat_template(tokenizer)
-    except Exception as error:  # the template is the user's program
-        raise UserError(
-            f"the chat template cannot be used for tool calls ({type(error).__name__}: {error}); pass a template that writes "
-            "earlier messages the same way whatever follows"
-        ) from error
-    return template
+    return Check(name, "ok", f"tool results can be located with {which}{chat.note_on_tools()}")
 
 
 def _claim(name: str, holds: bool, detail: str, mend: str) -> Check:

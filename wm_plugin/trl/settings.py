@@ -59,6 +59,13 @@ class ObjectiveSettings:
 class ScriptSettings:
     """Environment, rewards and data. Dotted paths are `package.module:name`; the working directory is on the path."""
 
+    chat_template: str | None = field(
+        default=None,
+        metadata={
+            "help": "A chat template instead of the tokenizer's: a file, or the name of one that TRL ships, such as qwen2_5. The "
+            "model is saved with it."
+        },
+    )
     environment: dict | str | None = field(
         default=None,
         metadata={

@@ -20,6 +20,7 @@ from typing import Any
 from datasets import Dataset, load_dataset
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError
+from transformers import AutoTokenizer
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser, get_dataset, get_peft_config
 
 from wm_plugin.environments import ENVIRONMENTS
@@ -29,10 +30,11 @@ from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.registry import import_object
 from wm_plugin.runtime.command import say
 from wm_plugin.tokens.tokenizer import is_missing_folder
-from wm_plugin.trl import config_file
+from wm_plugin.trl import _compat, config_file
 from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.rewards import reward_functions
 from wm_plugin.trl.settings import ObjectiveSettings, ScriptSettings, help_text
+from wm_plugin.trl.templates import put_template, read_template
 from wm_plugin.trl.trainer import WorldModelGRPOTrainer
 from wm_plugin.untrusted import loads
 
@@ -110,6 +112,8 @@ def build(arguments: list[str]) -> tuple[WorldModelGRPOTrainer, Any]:
             print(f"no folder {name!r} here; asking the Hub", file=sys.stderr)
         _ask_hub(name, config.model_init_kwargs)
     try:
+        if script.chat_template is not None:
+            settings["processing_class"] = _tokenizer(script.chat_template, config, model)
         trainer = WorldModelGRPOTrainer(model=name, **settings)
     except OSError as error:
         if error.errno is not None or Path(name).exists():
@@ -146,6 +150,20 @@ def _no_model(name: str, reason: str) -> UserError:
     return UserError(
         f"model_name_or_path is {name!r}: there is no such folder, and no such model came from the Hub ({reason})"
     )
+
+
+def _tokenizer(template: str, config: Any, model: Any) -> Any:
+    """The model's tokenizer, as TRL loads it, with another chat template."""
+    text = read_template(template, "chat_template")
+    tokenizer = AutoTokenizer.from_pretrained(
+        model.model_name_or_path,
+        revision=model.model_revision,
+        truncation_side="left",
+        padding_side="left",
+        trust_remote_code=_compat.trusts_remote_code(config, model),
+    )
+    put_template(tokenizer, text)
+    return tokenizer
 
 
 def parse(arguments: list[str]) -> tuple[Any, ...]:

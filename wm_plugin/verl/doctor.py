@@ -8,6 +8,7 @@ import verl
 
 from wm_plugin.errors import UserError, install
 from wm_plugin.runtime.checks import Check, check_hooks, check_range, installed
+from wm_plugin.tokens.chat import Chat
 from wm_plugin.verl import support
 
 ENGINES = ("vllm", "sglang")  # of actor_rollout_ref.rollout.name
@@ -32,8 +33,15 @@ def check_tokenizer(tokenizer: Any, model_type: str | None = None) -> Check:
     try:
         support.check_tokenizer(tokenizer, None, {}, model_type)
     except UserError as error:
-        return Check(name, "fail", str(error), "use another chat template (tokenizer.chat_template)")
-    return Check(name, "ok", f"tool results can be located (model type {model_type or 'not given'})")
+        try:
+            support.check_tokenizer(tokenizer, None, {}, model_type, parallel=False)
+        except UserError:
+            mend = "use another chat template (actor_rollout_ref.model.custom_chat_template)"
+            return Check(name, "fail", str(error), mend)
+        mend = "actor_rollout_ref.rollout.multi_turn.max_parallel_calls=1"
+        return Check(name, "warn", f"only the results of one call a turn can be located: {error}", mend)
+    where = f"tool results can be located (model type {model_type or 'not given'})"
+    return Check(name, "ok", where + Chat(tokenizer).note_on_tools())
 
 
 def _plugin() -> Check:

@@ -37,24 +37,39 @@ def make_locator(
         reminder: None: results are a tool's messages. A text: they are the user's, one a turn, with this text after it.
     """
 
-    def render(_tools: Sequence[str], contents: Sequence[str]) -> str:
+    def render(tools: Sequence[str], contents: Sequence[str]) -> str:
         before = [continuous_token._SYNTHETIC_SYSTEM_MESSAGE, continuous_token._SYNTHETIC_USER_MESSAGE]
+        results = _results(builder, tools, contents) if reminder is None else users(contents, reminder)
         if reminder is None:
-            results = [{"role": "tool", "content": content} for content in contents]  # without names, as verl's
             before.append(builder._synthetic_assistant_for_tools(results))
+        fused = builder._should_fuse_generation_prompt_with_last_group()
+        if reminder is None and isinstance(builder, continuous_token.GptOssContinuousTokenBuilder):
+            # verl writes these itself: the template would write the first call's name into each
+            text = "".join(map(builder._format_tool_response, results, tools))
         else:
-            results = users(contents, reminder)
-        text: str = apply_chat_template(
-            builder.tokenizer,
-            [*before, *results],
-            tokenize=False,
-            add_generation_prompt=builder._should_fuse_generation_prompt_with_last_group(),
-            tools=schemas,
-            **builder.chat_template_kwargs,
-        )
+            text = apply_chat_template(
+                builder.tokenizer,
+                [*before, *results],
+                tokenize=False,
+                add_generation_prompt=fused,
+                tools=schemas,
+                **builder.chat_template_kwargs,
+            )
+        if not fused:
+            ids = builder._tokenize_generation_prompt_delta([*before, *results], tools=schemas)
+            text += builder.tokenizer.decode(ids, clean_up_tokenization_spaces=False)
         return text
 
     return ContentLocator(Chat(builder.tokenizer).encode, render)
+
+
+def _results(builder: Any, tools: Sequence[str], contents: Sequence[str]) -> list[Message]:
+    """Results as the builder has them: without names, except for Gemma 4, whose template writes the name of each."""
+    results: list[Message] = [{"role": "tool", "content": content} for content in contents]
+    if isinstance(builder, continuous_token.Gemma4ContinuousTokenBuilder):
+        for place, (result, tool) in enumerate(zip(results, tools, strict=True)):
+            result |= {"name": tool, "tool_call_id": f"call_{place}"}
+    return results
 
 
 def locate(blocks: Sequence[Block], response_mask: Sequence[int], locator: ContentLocator) -> list[Origin]:
@@ -97,14 +112,17 @@ def locate(blocks: Sequence[Block], response_mask: Sequence[int], locator: Conte
     return sorted(all_origins, key=lambda origin: origin.span.start)
 
 
-def probe(builder: Any, reminder: str | None = None) -> None:
+def probe(builder: Any, reminder: str | None = None, *, parallel: bool = True) -> None:
     """Try the locator on made-up results; `reminder` is as in `make_locator`.
+
+    Args:
+        parallel: whether a turn may have several calls.
 
     Raises:
         SpanError: the chat template or the tokenizer cannot be followed.
     """
     contents = ("first result", "second\nresult")
-    for count in (1, 2) if reminder is None else (1,):
+    for count in (1, 2) if parallel and reminder is None else (1,):
         messages = [{"role": "tool", "name": "tool", "content": content} for content in contents[:count]]
         answer: dict[str, Any] = {"role": "assistant", "content": "a"}
         if reminder is None:

@@ -101,6 +101,9 @@ HOOKS = (
     Hook(_CONTINUOUS, "_SYNTHETIC_USER_MESSAGE"),
     Hook(_CONTINUOUS, "ContinuousTokenBuilder._synthetic_assistant_for_tools", ("tool_messages",)),
     Hook(_CONTINUOUS, "ContinuousTokenBuilder._should_fuse_generation_prompt_with_last_group"),
+    Hook(_CONTINUOUS, "ContinuousTokenBuilder._tokenize_generation_prompt_delta", ("updated_messages", "tools")),
+    Hook(_CONTINUOUS, "Gemma4ContinuousTokenBuilder"),
+    Hook(_CONTINUOUS, "GptOssContinuousTokenBuilder._format_tool_response", ("tool_message", "tool_name")),
     Hook(
         f"{_CONTINUOUS}_wiring",
         "create_continuous_token_builder",
@@ -422,12 +425,18 @@ def refusal(config: Any, wm: WorldModelConfig) -> str | None:
 
 
 def check_tokenizer(
-    tokenizer: Any, processor: Any, chat_template_kwargs: Any, model_type: str | None, reminder: str | None = None
+    tokenizer: Any,
+    processor: Any,
+    chat_template_kwargs: Any,
+    model_type: str | None,
+    reminder: str | None = None,
+    *,
+    parallel: bool = True,
 ) -> None:
     """Refuse a tokenizer or a chat template by which the content of tool results cannot be located.
 
     `reminder` is what follows them in the protocol of tags. `model_type` is that of the model's config.json, by which verl
-    chooses how turns are joined.
+    chooses how turns are joined. `parallel`: whether several calls of a turn are run.
 
     Raises:
         UserError: one line with the reason and the way out.
@@ -447,13 +456,19 @@ def check_tokenizer(
             f"{type(tokenizer).__name__} is a slow tokenizer: it gives no character offsets, by which "
             "the content of tool results is located; use a model with a fast one"
         )
-    builder = create_continuous_token_builder(
-        tokenizer,
-        hf_model_type=model_type,
-        chat_template_kwargs=chat_template_kwargs,
-        processor=None,
-    )
     try:
-        probe(builder, reminder)
-    except (SpanError, ValueError) as error:  # verl's builders refuse a template by a ValueError
-        raise UserError(str(error).strip().partition("\n")[0]) from error
+        builder = create_continuous_token_builder(
+            tokenizer,
+            hf_model_type=model_type,
+            chat_template_kwargs=chat_template_kwargs,
+            processor=None,
+        )
+        probe(builder, reminder, parallel=parallel)
+    except SpanError as error:
+        raise UserError(str(error)) from error
+    except (
+        Exception
+    ) as error:  # verl's builders refuse a template by a ValueError; the template itself may raise anything
+        reason = str(error).strip().partition("\n")[0]
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        raise UserError(f"verl refuses the chat template for tool results: {kind}{reason}") from error

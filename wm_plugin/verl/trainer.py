@@ -105,8 +105,11 @@ class WorldModelTrainer(PPOTrainerSync):
         template_kwargs = self.config.data.get("apply_chat_template_kwargs", {})
         reminder = REMINDER if self._wm.protocol == "tags" else None
         model_type = _model_type(self.config)
+        parallel = self.config.actor_rollout_ref.rollout.multi_turn.max_parallel_calls > 1
         try:
-            support.check_tokenizer(self.tokenizer, self.processor, template_kwargs, model_type, reminder)
+            support.check_tokenizer(
+                self.tokenizer, self.processor, template_kwargs, model_type, reminder, parallel=parallel
+            )
         except UserError as error:
             if self._wm.objective.active:
                 raise

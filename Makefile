@@ -39,10 +39,9 @@ demo-verl: $(VERL)/.done
 	cd tests && ../$(VERL)/bin/python -m support.verl_cpu.show ../demo/verl.jsonl
 
 ## the fast tests: the core without a host, and on each host what depends on one
-# one after the other: each takes all cores
+# one after the other, as each takes all cores; the core's begin while pip still makes the other environment
 test:
-	$(MAKE) environments
-	$(MAKE) test-core
+	$(MAKE) --jobs=2 --output-sync=target test-core $(VERL)/.done
 	$(MAKE) test-trl
 	$(MAKE) test-verl
 
@@ -69,7 +68,7 @@ test-slow-trl: $(TRL)/.done
 
 # then what the core does with verl's release of transformers, which `make test` has tried with TRL's
 test-slow-verl: $(VERL)/.done
-	$(call PYTEST,$(VERL)) $(SLOW) tests/on_verl
+	$(call PYTEST,$(VERL)) $(SLOW) tests/on_verl tests/test_readme.py
 	$(call PYTEST,$(VERL)) --host $(FAST) --ignore tests/on_verl
 
 ## runs of minutes that show a learning effect, all examples of the tests that make some up, and ten minutes of random attacks

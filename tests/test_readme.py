@@ -108,8 +108,15 @@ def test_fields_of_the_table_are_those_of_the_config():
     assert named == {field.name for field in dataclasses.fields(EchoConfig)} - {"guard"}
 
 
+SLOW = ("trl.md", "verl.md")  # their examples import and build the most
+
+
 @pytest.mark.host
-@pytest.mark.parametrize("page", DOCS, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.slow if page.name in SLOW else ()) for page in DOCS],
+    ids=lambda page: page.name,
+)
 def test_the_examples_of_the_docs_run(page, tmp_path):
     pytest.importorskip("transformers")
     examples = []

@@ -135,6 +135,7 @@ def minilm():
     return str(get_model_path())
 
 
+@pytest.mark.slow
 @pytest.mark.host
 def test_a_real_embedding(minilm):
     reward = EmbeddingReward(minilm, 0.2, device="cpu")

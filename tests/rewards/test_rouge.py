@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.examples import examples
 from wm_plugin.errors import UserError
 from wm_plugin.rewards import RougeReward
 from wm_plugin.rewards.rouge import tokens
@@ -50,7 +51,7 @@ def test_equal_to_rouge_score_on_random_texts(variant):
     luck = random.Random(f"rouge/{variant}")
     alphabets = ["a b c ", "abc  ", "aA1_ .,\n", 'ab12 {}":,[]', "äßK\u0130 aé1 "]
     pairs = []
-    for _ in range(3000):
+    for _ in range(examples(3000)):
         letters = luck.choice(alphabets)
         pairs.append(tuple("".join(luck.choices(letters, k=luck.randint(0, 60))) for _ in range(2)))
     assert RougeReward(variant)(*map(list, zip(*pairs, strict=True))) == reference(variant, pairs)

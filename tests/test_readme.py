@@ -1,6 +1,7 @@
 """The examples of the README and the pages run as they stand, and their commands exist."""
 
 import ast
+import inspect
 import os
 import re
 import shlex
@@ -10,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -127,6 +129,56 @@ def test_the_examples_of_the_docs_run(page, tmp_path):
             examples.append(code)
     if examples:  # one after the other in one process, which takes seconds to start, with names of their own
         run(f"for code in {examples!r}: exec(code, {{'__name__': '__main__'}})", tmp_path)
+
+
+def yaml_examples():
+    return [
+        pytest.param(text, id=f"{page.stem}-{number}")
+        for page in DOCS
+        for number, text in enumerate(blocks(page, "yaml"))
+    ]
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("text", yaml_examples())
+def test_the_settings_in_yaml_are_read_and_fit_together(text, tmp_path):
+    values = yaml.safe_load(text)
+    if "wm" in values:
+        pytest.importorskip("verl")
+        from wm_plugin.verl.config import read_config
+
+        read_config(values)
+    elif "max_parallel_calls" in values:
+        group = yaml.safe_load((ROOT / "recipes" / "verl" / "wm" / "echo.yaml").read_text())
+        assert values.items() <= group["actor_rollout_ref"]["rollout"]["multi_turn"].items()
+    else:
+        check_settings_of_trl(text, tmp_path)
+
+
+def check_settings_of_trl(text, folder):
+    pytest.importorskip("trl", minversion="1.8")
+    from wm_plugin.environments.kit.protocol import tool_names
+    from wm_plugin.registry import import_object
+    from wm_plugin.rewards.make import check_spec
+    from wm_plugin.trl import train
+
+    path = folder / "mine.yaml"
+    path.write_text(text)
+    flags = ["--output_dir", str(folder), "--use_cpu", "true", "--bf16", "false"]
+    script, config, *_ = train.parse(["--config", str(path), *flags])
+    for reward in script.rewards or ():
+        check_spec(reward, reward["path"])
+    environment = train._environment(script.environment, script.episode_reward, script.protocol)
+    worlds = environment.values() if isinstance(environment, dict) else filter(None, [environment])
+    tools = {name for world in worlds for name in tool_names(world)}
+    assert {*(config.echo_config().tool_names or ())} <= tools
+    for split in ("train", "eval"):
+        rows, arguments = getattr(script, f"{split}_rows"), getattr(script, f"{split}_rows_kwargs") or {}
+        if rows is not None:
+            function = import_object(rows, field=f"{split}_rows")
+            several = split == "eval" and train._are_sets(arguments, function)
+            for one in arguments.values() if several else [arguments]:
+                inspect.signature(function).bind(**one)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

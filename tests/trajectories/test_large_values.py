@@ -274,6 +274,23 @@ def test_columns_of_a_parquet_file_come_as_they_are(tmp_path, monkeypatch, one_b
     ]
 
 
+@pytest.mark.parametrize("kind", ["string_view", "binary_view"])
+def test_columns_of_views_are_read(tmp_path, kind):
+    pyarrow = pytest.importorskip("pyarrow")
+    make = getattr(pyarrow, kind, None) or pytest.skip("this pyarrow has none")
+    column = pyarrow.array([b"x", None, b"a longer text than a view holds"]).cast(make())
+    inside = pyarrow.StructArray.from_arrays([column], names=["in"])
+    lists = pyarrow.ListArray.from_arrays(pyarrow.array([0, 1, 2, 3], pyarrow.int32()), column)
+    table = pyarrow.table({"flat": column, "object": inside, "list": lists, "number": [1, 2, 3]})
+    pytest.importorskip("pyarrow.parquet").write_table(table, tmp_path / "x.parquet")
+    text = "a longer text than a view holds"
+    assert list(parquet.rows(tmp_path / "x.parquet")) == [
+        {"flat": "x", "object": {"in": "x"}, "list": ["x"], "number": 1},
+        {"object": {}, "list": [None], "number": 2},
+        {"flat": text, "object": {"in": text}, "list": [text], "number": 3},
+    ]
+
+
 LATEST = 2**62
 ODD_TIMES = {
     "milliseconds": ("timestamp", "ms", LATEST),

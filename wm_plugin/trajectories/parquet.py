@@ -1,6 +1,7 @@
 """Parquet files as streams of JSON records. A row is an object with the columns as its keys."""
 
 from collections.abc import Container, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,11 @@ def rows(path: Path, columns: Container[str] | None = None) -> Iterator[dict[str
                     if size > LARGEST:
                         yield RowError(_TOO_LARGE, "out of bounds")
                     else:
-                        table = pyarrow.Table.from_batches([piece]).cast(schema)
+                        table = pyarrow.Table.from_batches([piece])
+                        with suppress(
+                            pyarrow.ArrowNotImplementedError
+                        ):  # no dictionary becomes a view; its rows are the same
+                            table = table.cast(schema)
                         yield from map(_without_nulls, _objects(table, pyarrow))
     except RowError:
         raise

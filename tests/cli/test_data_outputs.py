@@ -12,10 +12,14 @@ import pytest
 from support.processes import members
 from wm_plugin.agents.collect import remove_shards
 from wm_plugin.cli import main
+from wm_plugin.samples.easy import SCORES
 from wm_plugin.trajectories import outputs
 from wm_plugin.trajectories.outputs import atomic, work_folder
 
 ROW = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "a"}] * 2, "id": 1}
+
+SERVED = ["--server", "http://localhost:1/v1", "--server-model", "m"]
+BEST = ["--judge", "exact", "--compare", "reference", "--prompts", "mcp", "--threshold", "1"]
 
 
 @pytest.fixture
@@ -52,6 +56,10 @@ def source(tmp_path, monkeypatch):
         ["expand", "rows.jsonl", "--out", "hard.jsonl"],
         ["inspect", "rows.jsonl", "--html", "link.jsonl"],
         ["build", "rows.jsonl", "--as", "imitation", "--host", "trl", "--out", "hard.jsonl"],
+        ["easy", "rows.jsonl", *SERVED, "--out", "hard.jsonl"],
+        ["best", "rows.jsonl", *SERVED, *BEST, "--out", "hard.jsonl"],
+        ["best", "x.jsonl", *SERVED, *BEST, "--judge-args", '{"prompt": "./rows.jsonl"}', "--out", "hard.jsonl"],
+        ["best", "x.jsonl", *SERVED, *BEST, "--compare-args", '{"a": ["rows.jsonl"]}', "--out", "hard.jsonl"],
     ],
     ids=" ".join,
 )
@@ -84,6 +92,18 @@ def test_only_our_own_rejects_are_removed(capsys, source):
     source.write_text(json.dumps(ROW))
     assert main.main(["data", "convert", "rows.jsonl", "--out", "x.jsonl"]) == 0
     assert not rejects.exists()
+
+
+def test_only_our_own_distances_are_written_over(capsys, source):
+    scores = Path("x.easy.jsonl")
+    scores.write_text("mine\n")
+    arguments = ["data", "easy", "rows.jsonl", *SERVED, "--prompts", "no.yaml", "--out", "x.jsonl"]
+    assert main.main(arguments) == 2
+    assert "x.easy.jsonl: holds something else" in capsys.readouterr().err
+    assert scores.read_text() == "mine\n"
+    scores.write_text(json.dumps(dict.fromkeys(SCORES)))
+    assert main.main(arguments) == 2
+    assert "no.yaml" in capsys.readouterr().err
 
 
 def test_a_convert_that_rejects_everything(capsys, source):

@@ -59,6 +59,19 @@ def test_a_table_json_and_a_file(capsys, source, tmp_path):
     assert words.endswith(result["blind_spots"]["verdict"][-1])
 
 
+def test_an_output_is_no_file_of_the_rewards_arguments(capsys, source, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.md").write_text("Judge it.")
+    (tmp_path / "link.md").symlink_to("mine.md")
+    for setting in ({"prompt": "./mine.md"}, {"reward": {"kwargs": {"guidance": ["mine.md"]}}}):
+        arguments = ("--reward", "rubric", "--reward-args", json.dumps(setting), "--data", source)
+        for out in ("mine.md", "link.md"):
+            code, _, error = wm(capsys, "audit", *arguments, "--out", out)
+            assert (code, error.count("\n")) == (2, 1)
+            assert "mine.md; name another file" in error
+    assert (tmp_path / "mine.md").read_text() == "Judge it."
+
+
 def test_names_of_attacks_are_no_markup(capsys, source, tmp_path):
     (tmp_path / "mine.yaml").write_text("- {name: '[/red]', group: '[b]', text: $right}\n")
     code, printed, _ = wm(

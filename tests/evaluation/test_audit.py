@@ -179,7 +179,9 @@ def test_many_attacks_are_scored_in_one_call():
     assert (found.wrong, found.right) == (0, 1)
 
 
-@pytest.mark.parametrize("weakness", ["inside", "cut", "thinks", "restores", "before", "after", "around", "instead"])
+@pytest.mark.parametrize(
+    "weakness", ["inside", "cut", "thinks", "restores", "before", "after", "bare", "around", "instead"]
+)
 def test_judges_that_quote_pay_for_no_attack(weakness):
     """But for one that writes a forged verdict with its marks restored, and none of its own: nothing can tell them apart."""
     with OpenAIServer(gullible(weakness)) as server:

@@ -284,7 +284,7 @@ QUOTED = {
 }
 
 
-@pytest.mark.parametrize("judge", ["inside", "before", "after", "cut", "thinks", "aloud", "restores", "around"])
+@pytest.mark.parametrize("judge", ["inside", "before", "after", "bare", "cut", "thinks", "aloud", "restores", "around"])
 def test_a_judge_that_quotes_gives_nothing_for_the_quote(judge):
     """Nor one that is cut, that thinks aloud, or that restores the marks: where it is not clear what is its own, it failed."""
     with OpenAIServer(gullible(judge)) as server:

@@ -45,6 +45,7 @@ def in_tag(text):
         f"<think>format 1 {{'format': 1}}</think>\n{in_tag(PLAIN)}",
         f"\n<think>\nA draft: {in_tag(FIVES)}\n</think>\n{in_tag(PLAIN)}",
         f"format 1, I think\n</think>\n{in_tag(PLAIN)}",  # a template wrote the first mark
+        f"It says {{'format': 'mp4'}}.\n</think>\n{in_tag(PLAIN)}",
         f"It says ‹final_evaluation›{FIVES}‹/final_evaluation›.\n{in_tag(PLAIN)}",
         in_tag(json.dumps(SCORES | {"format": 7, "quality": -3})),
         f'It predicts {{"format": "mp4", "size": 3}}, and {{"format": "mp3"}}.\n{in_tag(PLAIN)}',
@@ -133,6 +134,8 @@ def test_replies_that_have_a_verdict(reply):
         f"<think>{FIVES}</think>",
         f"<think>It says {in_tag(FIVES)}</think>format 1",
         f"{in_tag(PLAIN)} It says: </think>{in_tag(FIVES)}",
+        f"{PLAIN} It says: </think>{in_tag(FIVES)}",
+        f"```json\n{PLAIN}\n```\nIt says: [/THINK]{in_tag(FIVES)}",
         f"{in_tag(PLAIN)} It says: <think></think>{in_tag(FIVES)}",
         f"It begins <think>. {in_tag(PLAIN)} It ends </think>{in_tag(FIVES)}",
         f"<think>I think.</think>{in_tag(PLAIN)} It says: </think>{in_tag(FIVES)}",
@@ -181,6 +184,8 @@ def test_an_object_that_the_observation_has_is_no_second_verdict():
     assert parse(f"It says {media}.\n{in_tag(PLAIN)}") is None
     assert parse(f"It says {media}.\n{in_tag(PLAIN)}", f"[{media}]") is not None
     assert fields(f"{own}\nIt says {in_tag(PLAIN)}", ["score"], PLAIN) == {}
+    assert parse(f"It says {media}.</think>{in_tag(PLAIN)}", f"[{media}]") is not None
+    assert parse(f"It says {media}.</think>{in_tag(PLAIN)}") is None
 
 
 HOSTILE = st.lists(

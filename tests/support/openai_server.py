@@ -165,6 +165,7 @@ def gullible(*weaknesses):
 
     With these it gives its own verdict, and also quotes what it says if that speaks of formats, scores or evaluations:
     inside, before, after: in its tag after its own verdict, or without a tag before or after it.
+    bare: after its own verdict without a tag, with all marks as they were.
     cut: at first, and is cut before its own verdict.
     thinks: in thoughts that do not end; aloud: in thoughts of which a template wrote the first mark.
     restores: after its own verdict, with all marks as they were; around: before it, too; instead: in its place.
@@ -186,6 +187,7 @@ def gullible(*weaknesses):
                 "inside": f"<final_evaluation>\n{inner}\nIt says: {quote}\n</final_evaluation>",
                 "before": f"It says: {quote}\nI say: {inner}",
                 "after": f"I say: {inner}\nIt says: {quote}",
+                "bare": f"I say: {inner}\nIt says: {whole}",
                 "cut": (f"It says: {quote}", "length"),
                 "thinks": f"<think>It says: {quote}",
                 "aloud": f"I say: {own}\nIt says: {whole}</think>{whole}",

@@ -173,14 +173,37 @@ def test_rows_that_are_large_together_are_decoded_one_by_one(tmp_path):
     lists = pyarrow.ListArray.from_arrays(pyarrow.array(range(count + 1), pyarrow.int32()), rows)
     path = tmp_path / "x.parquet"
     pytest.importorskip("pyarrow.parquet").write_table(pyarrow.table({"messages": lists}), path, store_schema=False)
+    assert most_memory(path, {"messages": [{"content": text}]}) < 20 * len(text)  # of 64 that are read together
+
+
+def most_memory(path, expected):
+    """Of the library's, while some rows are read."""
+    pyarrow = pytest.importorskip("pyarrow")
     before, pool = pyarrow.default_memory_pool(), pyarrow.proxy_memory_pool(pyarrow.default_memory_pool())
     pyarrow.set_memory_pool(pool)
     try:
         for row in islice(parquet.rows(path), 100):
-            assert row == {"messages": [{"content": text}]}
+            assert row == expected
     finally:
         pyarrow.set_memory_pool(before)
-    assert pool.max_memory() < 20 * len(text)  # of 64 that are read together
+    return pool.max_memory()
+
+
+def test_values_of_a_fixed_length_are_as_large_as_they_are_in_memory(tmp_path, monkeypatch):
+    """One that is repeated is there once in the file."""
+    pyarrow = pytest.importorskip("pyarrow")
+    monkeypatch.setattr(parquet, "_RATIO", 10**6)
+    path = tmp_path / "x.parquet"
+    for value, count, fits in [(b"x" * 9000, 200, False), (b"x" * 9000, 8, True), (b"x" * 70, 2000, True)]:
+        table = pyarrow.table({"value": pyarrow.array([value] * count, pyarrow.binary(len(value)))})
+        pytest.importorskip("pyarrow.parquet").write_table(table, path)
+        assert path.stat().st_size < len(value) + 9000
+        del table
+        if fits:
+            assert most_memory(path, {"value": value.decode()}) < 10 * 20_000
+        else:
+            with pytest.raises(RowError, match="values of a fixed length that are too large together"):
+                next(parquet.rows(path))
 
 
 def test_a_group_of_rows_that_is_large_in_memory_alone_is_not_read(tmp_path, monkeypatch):
@@ -251,6 +274,23 @@ def test_columns_of_a_parquet_file_come_as_they_are(tmp_path, monkeypatch, one_b
     ]
 
 
+@pytest.mark.parametrize("kind", ["string_view", "binary_view"])
+def test_columns_of_views_are_read(tmp_path, kind):
+    pyarrow = pytest.importorskip("pyarrow")
+    make = getattr(pyarrow, kind, None) or pytest.skip("this pyarrow has none")
+    column = pyarrow.array([b"x", None, b"a longer text than a view holds"]).cast(make())
+    inside = pyarrow.StructArray.from_arrays([column], names=["in"])
+    lists = pyarrow.ListArray.from_arrays(pyarrow.array([0, 1, 2, 3], pyarrow.int32()), column)
+    table = pyarrow.table({"flat": column, "object": inside, "list": lists, "number": [1, 2, 3]})
+    pytest.importorskip("pyarrow.parquet").write_table(table, tmp_path / "x.parquet")
+    text = "a longer text than a view holds"
+    assert list(parquet.rows(tmp_path / "x.parquet")) == [
+        {"flat": "x", "object": {"in": "x"}, "list": ["x"], "number": 1},
+        {"object": {}, "list": [None], "number": 2},
+        {"flat": text, "object": {"in": text}, "list": [text], "number": 3},
+    ]
+
+
 LATEST = 2**62
 ODD_TIMES = {
     "milliseconds": ("timestamp", "ms", LATEST),
@@ -286,6 +326,25 @@ def test_a_time_that_python_cannot_hold_costs_no_row(tmp_path, name, inside):
     if not zone:
         assert str(number) not in json.dumps(rows[2])
         assert "0" in json.dumps(rows[2])
+
+
+@pytest.mark.parametrize("inside", ["", "list", "object", "map"])
+def test_a_text_that_is_not_utf_8_costs_no_row(tmp_path, inside):
+    pyarrow = pytest.importorskip("pyarrow")
+    texts = pyarrow.array([b"caf\xe9", None, b"tea"]).view(pyarrow.string())
+    places = pyarrow.array([0, 1, 2, 3], pyarrow.int32())
+    column = {
+        "": lambda: texts,
+        "list": lambda: pyarrow.ListArray.from_arrays(places, texts),
+        "object": lambda: pyarrow.StructArray.from_arrays([texts, pyarrow.array([1, 2, 3])], names=["t", "n"]),
+        "map": lambda: pyarrow.MapArray.from_arrays(places, pyarrow.array(["k"] * 3), texts),
+    }[inside]()
+    table = pyarrow.table({"text": column, "flat": pyarrow.array(["a", "b", "c"])})
+    pytest.importorskip("pyarrow.parquet").write_table(table, tmp_path / "x.parquet")
+    rows = list(parquet.rows(tmp_path / "x.parquet"))
+    assert [row["flat"] for row in rows] == ["a", "b", "c"]
+    assert json.dumps("caf\\xe9") in json.dumps(rows[0])
+    assert '"tea"' in json.dumps(rows[2])
 
 
 @pytest.mark.parametrize("inside", [False, True])

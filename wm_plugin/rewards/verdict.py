@@ -83,14 +83,14 @@ def number(value: Any, low: float, high: float) -> float | None:
 
 def _tagged(reply: str, names: Sequence[str], observed: str) -> str | None:
     """What the only tag outside the thoughts holds, if it ends the reply and nothing before it looks like a verdict, too."""
-    answer = _after_thoughts(reply) if len(reply) <= _LONGEST_REPLY else None
+    answer = _after_thoughts(reply, names, observed) if len(reply) <= _LONGEST_REPLY else None
     if answer is None or len(_LIKE.findall(_in_ascii(answer))) != 2:
         return None
     opening = _OPENS.search(answer)
     closing = _CLOSES.search(answer, opening.end()) if opening else None
     if not opening or not closing or _ENDING.sub("", _in_ascii(answer[closing.end() :])).strip():
         return None
-    before = _in_ascii(_QUOTED.sub("", _without_quotes(answer[: opening.start()], observed)))
+    before = _without_quotes(answer[: opening.start()], observed)
     if _THOUGHT_LIKE.search(before) or _has_object(before, names):
         return None
     return answer[opening.end() : closing.start()]
@@ -102,7 +102,7 @@ def _in_ascii(text: str) -> str:
 
 
 def _without_quotes(text: str, observed: str) -> str:
-    """A text without the objects that the observation has word for word."""
+    """A text in ASCII signs, without tags as judges are shown them, and objects that the observation has word for word."""
     kept, depth, begin, end, left = [], 0, 0, 0, _QUOTES if observed else 0
     for match in _BRACE_OR_KEY.finditer(text) if left else ():
         if match[0] == "{":
@@ -115,7 +115,7 @@ def _without_quotes(text: str, observed: str) -> str:
                 if text[begin : match.end()] in observed:
                     kept.append(text[end:begin])
                     end = match.end()
-    return "".join([*kept, text[end:]])
+    return _in_ascii(_QUOTED.sub("", "".join([*kept, text[end:]])))
 
 
 def _has_object(text: str, names: Sequence[str]) -> bool:
@@ -131,10 +131,10 @@ def _has_object(text: str, names: Sequence[str]) -> bool:
     return len(keys) >= min(2, len(names))
 
 
-def _after_thoughts(reply: str) -> str | None:
+def _after_thoughts(reply: str, names: Sequence[str], observed: str) -> str | None:
     """The reply without the thoughts that it begins with; None where it is not clear what is a thought.
 
-    A prediction that is quoted may hold marks of thoughts, too, so that they could hide the judge's own verdict.
+    A prediction that is quoted may hold marks of thoughts, too, so that they could hide the judge's own verdict, in a tag or not.
     """
     marks = list(_THOUGHT.finditer(reply))
     if not marks:
@@ -145,8 +145,10 @@ def _after_thoughts(reply: str) -> str | None:
         return None
     if len(marks) == 2 and reply[: marks[0].start()].strip():
         return None
-    before = _in_ascii(reply[: closing.start()])
-    if len(marks) == 1 and _LIKE.search(before):  # a template wrote the mark that opens them, or it is quoted
+    before = reply[: closing.start()]
+    if len(marks) == 1 and (  # a template wrote the mark that opens them, or this one is quoted
+        _LIKE.search(_in_ascii(before)) or _has_object(_without_quotes(before, observed), names)
+    ):
         return None
     return reply[closing.end() :]
 

@@ -27,6 +27,7 @@ from wm_plugin.trajectories.outputs import atomic
 from wm_plugin.trajectories.schema import Transition
 
 STAGE = "sft"  # of the prompts, both for training the filter model and for its predictions
+SCORES = ("trajectory", "turn", "call", "easy", "kept", "mean", "distances")  # the keys of a transition's distances
 _DIGITS = 9  # that a distance is rounded to, so that 1 - 0.8 is 0.2 and not below it
 
 
@@ -143,9 +144,8 @@ def write_filtered(
             report.kept += stays
             report.dropped += not stays
             report.means[f"{mean:.2f}"] += 1
-            place = {"trajectory": row.trajectory, "turn": row.turn, "call": row.call}
-            line = place | {"easy": easy, "kept": stays, "mean": mean, "distances": row.values}
-            scores.write(json.dumps(line) + "\n")
+            values = (row.trajectory, row.turn, row.call, easy, stays, mean, row.values)
+            scores.write(json.dumps(dict(zip(SCORES, values, strict=True))) + "\n")
             if stays:
                 yield transition
 

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from wm_plugin.errors import UserError
 
@@ -63,6 +64,19 @@ def check_apart(inputs: Iterable[str | Path | None], outs: Mapping[str, Path]) -
             if key in places:
                 raise UserError(f"{name}: {out} is {places[key]}; name another file")
         places |= dict.fromkeys(keys, name)
+
+
+def files_in(settings: Any) -> Iterator[str]:
+    """The files that settings name, such as the arguments of a reward: a prompt of one's own, a cache."""
+    if isinstance(settings, Mapping):
+        settings = list(settings.values())
+    if isinstance(settings, list):
+        for setting in settings:
+            yield from files_in(setting)
+    elif isinstance(settings, str):
+        with suppress(OSError, ValueError):  # no name of a file
+            if Path(settings).is_file():
+                yield settings
 
 
 def _files(source: str | Path) -> list[Path]:

@@ -1,6 +1,7 @@
 """Parquet files as streams of JSON records. A row is an object with the columns as its keys."""
 
 from collections.abc import Container, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from wm_plugin.untrusted import LARGEST, LEVELS
 
 _ROWS = 64  # in memory at once; a row may hold a whole rollout
 _NUMBER = 8  # bytes
+_AT_ONCE = 1024  # values of a column that are decoded together, however few rows are asked for
 _OBJECT = 64  # bytes that Python takes for an empty list; in the file it may take none
 _TOO_LARGE = f"a row of more than {LARGEST:,} bytes"
 # A text can be there once for any number of rows, so that a small file could fill a disk. No rollouts repeat that much: those
@@ -53,14 +55,23 @@ def rows(path: Path, columns: Container[str] | None = None) -> Iterator[dict[str
     ) as error:  # a path may be no UTF-8, either
         raise UserError(f"{path}: cannot be read as parquet ({_line(error)})") from None
     names = [name for name in schema.names if columns is None or name in columns]
+    begins = tuple(names)  # a leaf's path begins with the column's name, which may have points of its own
+    # A number that is repeated takes no place in the file, and neither does a value of a fixed length.
+    widths = {
+        place: max(_NUMBER, leaf.length or 0)
+        for place, leaf in enumerate(leaves)
+        if columns is None or leaf.path.startswith(begins)
+    }
     schema = pyarrow.schema([schema.field(name) for name in names])
     left = max(_RATIO * of_file, 4 * LARGEST)  # bytes of rows that may follow
     try:
         for group in range(metadata.num_row_groups):
-            size = _group_size(metadata.row_group(group), names)
+            size = _group_size(metadata.row_group(group), widths)
             row = -(-size // max(metadata.row_group(group).num_rows, 1))
             if row > LARGEST:
                 raise RowError(f"{_TOO_LARGE}; what follows it is not read", "out of bounds")
+            if _decoded(metadata.row_group(group), widths) > 4 * LARGEST:
+                raise RowError("values of a fixed length that are too large together", "out of bounds")
             if size > left:
                 raise RowError(_too_often(of_file), "out of bounds")
             for batch in file.iter_batches(min(_ROWS, LARGEST // max(row, 1)), row_groups=[group], columns=names):
@@ -75,7 +86,11 @@ def rows(path: Path, columns: Container[str] | None = None) -> Iterator[dict[str
                     if size > LARGEST:
                         yield RowError(_TOO_LARGE, "out of bounds")
                     else:
-                        table = pyarrow.Table.from_batches([piece]).cast(schema)
+                        table = pyarrow.Table.from_batches([piece])
+                        with suppress(
+                            pyarrow.ArrowNotImplementedError
+                        ):  # no dictionary becomes a view; its rows are the same
+                            table = table.cast(schema)
                         yield from map(_without_nulls, _objects(table, pyarrow))
     except RowError:
         raise
@@ -110,13 +125,21 @@ def _doubled(fields: list[Any]) -> str | None:
     return None
 
 
-def _group_size(group: Any, names: list[str]) -> int:
-    """Bytes of a group of rows by what the file says of itself: before anything is read."""
-    columns = [group.column(place) for place in range(group.num_columns)]
-    chosen = [column for column in columns if column.path_in_schema.startswith(tuple(names))]
-    # a number that is repeated takes no place in the file
-    total: int = sum(max(column.total_uncompressed_size, _NUMBER * column.num_values) for column in chosen)
-    return total
+def _group_size(group: Any, widths: dict[int, int]) -> int:
+    """Bytes of a group of rows by what the file says of itself: before anything is read.
+
+    Args:
+        widths: the least bytes of a value, by the places of the columns that are read.
+    """
+    columns = ((group.column(place), width) for place, width in widths.items())
+    return sum(max(column.total_uncompressed_size, width * column.num_values) for column, width in columns)
+
+
+def _decoded(group: Any, widths: dict[int, int]) -> int:
+    """Bytes of what a group's columns decode together, at least; texts stay as they are in the file."""
+    return sum(
+        min(group.column(place).num_values, _AT_ONCE) * width for place, width in widths.items() if width > _NUMBER
+    )
 
 
 def _size(array: Any, pyarrow: Any) -> int:
@@ -141,11 +164,19 @@ def _size(array: Any, pyarrow: Any) -> int:
 
 
 def _objects(table: Any, pyarrow: Any) -> list[dict[str, Any]]:
-    """The rows of a table. A time that Python cannot hold, or of a zone that it does not know, is the number of its units."""
+    """The rows of a table.
+
+    A time that Python cannot hold, or of a zone that it does not know, is the number of its units. A text that is not UTF-8 is
+    bytes.
+    """
     try:
         rows: list[dict[str, Any]] = table.to_pylist()
         return rows
-    except (ValueError, OverflowError, KeyError):  # an unknown zone is a KeyError
+    except (
+        ValueError,
+        OverflowError,
+        KeyError,
+    ):  # an unknown zone is a KeyError, a text that is not UTF-8 a ValueError
         columns = [(name, table.column(name)) for name in table.column_names]
         return [{name: _value(column[row], pyarrow) for name, column in columns} for row in range(table.num_rows)]
 
@@ -164,6 +195,8 @@ def _value(scalar: Any, pyarrow: Any) -> Any:
         return _value(scalar.value, pyarrow)
     try:
         return scalar.as_py()
+    except UnicodeDecodeError:
+        return scalar.as_buffer().to_pybytes()
     except (ValueError, OverflowError, KeyError):
         if not pyarrow.types.is_temporal(scalar.type):
             raise

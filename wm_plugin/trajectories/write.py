@@ -20,6 +20,7 @@ from wm_plugin.trajectories.schema import Line, Trajectory, Transition
 from wm_plugin.untrusted import LARGEST, loads
 
 SUFFIXES = (".jsonl", ".parquet")
+_REJECT = ("file", "row", "reason", "raw")  # the keys of a rejected row
 _BATCH = 1000  # trajectories in a row group
 _BUFFER = 1 << 20  # bytes
 _OBJECTS = 100_000  # more objects than a row has
@@ -110,7 +111,7 @@ def outputs(
     with atomic(out) as unfinished, atomic(rejects_path, lambda: counts.rejected.total() > 0) as unfinished_rejects:
         with unfinished_rejects.open("wb") as reject_file:
             yield unfinished, reject_file
-        if not counts.rejected and _holds_rejects(rejects_path):  # of an earlier run
+        if not counts.rejected and holds(rejects_path, _REJECT):  # of an earlier run
             rejects_path.unlink()
 
 
@@ -119,18 +120,18 @@ def check_outputs(out: Path, rejects: str | Path | None = None, sources: Iterabl
     check_out(out, SUFFIXES)
     rejects_path = path_of_rejects(out, rejects)
     check_out(rejects_path)
-    if rejects is None and rejects_path.exists() and rejects_path.stat().st_size and not _holds_rejects(rejects_path):
+    if rejects is None and rejects_path.exists() and rejects_path.stat().st_size and not holds(rejects_path, _REJECT):
         raise UserError(f"{rejects_path}: holds something else than rejected rows; name another file with --rejects")
     check_apart(sources, {"--out": out, "--rejects": rejects_path})
     return rejects_path
 
 
-def _holds_rejects(path: Path) -> bool:
-    """Whether a file is one of rejects that we wrote, by its first line: nothing else of that name is ours to remove."""
+def holds(path: Path, keys: Iterable[str]) -> bool:
+    """Whether a file is one that we wrote, by the keys of its first line: nothing else of that name is ours to remove."""
     try:
         with path.open("rb") as file:
             line = file.readline(LARGEST)
-        return not path.is_symlink() and list(loads(line)) == ["file", "row", "reason", "raw"]
+        return not path.is_symlink() and list(loads(line)) == list(keys)
     except (OSError, ValueError, TypeError):
         return False
 
@@ -179,7 +180,7 @@ def _kept(rows: Iterable[Outcome], counts: Counts, rejects: IO[bytes], strict: b
             if strict:
                 raise UserError(f"{row.file}, row {row.row}: {row.reason}")
             counts.rejected[row.kind] += 1
-            entry = {"file": row.file, "row": row.row, "reason": row.reason, "raw": row.raw}
+            entry = dict(zip(_REJECT, (row.file, row.row, row.reason, row.raw), strict=True))
             rejects.write(f"{json.dumps(entry, ensure_ascii=False)}\n".encode(errors="backslashreplace"))
         else:
             counts.add(row)

@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     from wm_plugin.samples.tokenize import Tokeniser
     from wm_plugin.tokens.tokenizer import load_tokenizer
     from wm_plugin.trajectories.expand import transitions_in
-    from wm_plugin.trajectories.outputs import check_apart
+    from wm_plugin.trajectories.outputs import check_apart, files_in
 
     out = Path(args.out)
     predictor.check(args, {"--model": args.model})
@@ -80,12 +80,13 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     rows.check_rows_out(out, args.host, "sft")
     if args.max_tokens is not None and (args.max_tokens < 1 or args.tokenizer is None):
         raise UserError(f"--max-tokens is {args.max_tokens}; write a number >= 1, beside a --tokenizer to count with")
-    check_apart([args.source, args.model, args.prompts, args.embedding_model, args.tokenizer], {"--out": out})
     arguments = _arguments(args.judge, args.judge_args, "--judge-args")
+    kwargs = _arguments(args.compare, args.compare_args, "--compare-args") if args.compare else {}
+    inputs = [args.source, args.model, args.prompts, args.embedding_model, args.tokenizer]
+    check_apart([*inputs, *files_in([arguments, kwargs])], {"--out": out})
     judge = real_valued(args.judge, args.embedding_model, args.embedding_server, arguments)
     compare = None
     if args.compare:
-        kwargs = _arguments(args.compare, args.compare_args, "--compare-args")
         compare = make({"path": args.compare, "kwargs": kwargs}, field="--compare")
     prompts, report = load(args.prompts), best.Report()
     tokeniser = Tokeniser(load_tokenizer(args.tokenizer, field="--tokenizer")) if args.tokenizer else None

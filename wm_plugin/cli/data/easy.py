@@ -132,14 +132,20 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _check(args: argparse.Namespace, out: Path) -> None:
-    from wm_plugin.samples.easy import scores_path
+    from wm_plugin.samples.easy import SCORES, scores_path
     from wm_plugin.trajectories.outputs import check_apart, check_out
+    from wm_plugin.trajectories.write import holds
 
     predictor.check(args, {"--model": args.model, "--filter-model": args.filter_model})
     check_out(out, (".jsonl",))
     models = (args.model, args.filter_model, args.embedding_model)
-    check_out(scores_path(out))
-    check_apart([args.source, args.filter_data, args.prompts, *models], {"--out": out, "the scores": scores_path(out)})
+    scores = scores_path(out)
+    check_out(scores)
+    check_apart([args.source, args.filter_data, args.prompts, *models], {"--out": out, "the scores": scores})
+    if scores.exists() and scores.stat().st_size and not holds(scores, SCORES):
+        raise UserError(
+            f"{scores}: holds something else than distances of an earlier run; name another file with --out"
+        )
     if args.threshold is not None and args.target_easy_share is not None:
         raise UserError("--target-easy-share finds the threshold: leave it or --threshold out")
     if args.filter_data and not args.model:

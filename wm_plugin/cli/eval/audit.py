@@ -65,16 +65,16 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     from wm_plugin.evaluation.audit import CELLS, audit, load_attacks, make_pairs, markdown
     from wm_plugin.rewards.make import make
     from wm_plugin.trajectories.expand import transitions_in
-    from wm_plugin.trajectories.outputs import check_apart, check_out, write_text
+    from wm_plugin.trajectories.outputs import check_apart, check_out, files_in, write_text
 
-    out = Path(args.out) if args.out else None
-    if out:
-        check_out(out, (".md",))
-        check_apart([args.data, args.attacks, args.pairs], {"--out": out})
     try:
         kwargs = loads(args.reward_args, strict=True)
     except ValueError as error:
         raise UserError(f"--reward-args is no JSON: {error}") from None
+    out = Path(args.out) if args.out else None
+    if out:
+        check_out(out, (".md",))
+        check_apart([args.data, args.attacks, args.pairs, *files_in(kwargs)], {"--out": out})
     attacks = load_attacks(args.attacks)
     own = blind_spots.load_pairs(args.pairs) if args.pairs else []
     pairs, left = make_pairs(transitions_in(args.data), limit=args.limit, seed=args.seed)

@@ -6,7 +6,7 @@ host=$1 work=runs/agentworld domain=${DOMAIN:?mcp, search, terminal, swe, androi
 samples=(--as agentworld --prompts "$domain" --tokenizer Qwen/Qwen2.5-7B-Instruct --max-tokens 28672)
 mkdir -p $work
 [ -e $work/rollouts.jsonl ] ||
-  wm data filter "${TRAJECTORIES:?a file of rollouts}" --domain "$domain" --out $work/rollouts.jsonl
+  wm data filter "${TRAJECTORIES:?a file of rollouts}" --for agentworld --domain "$domain" --out $work/rollouts.jsonl
 made $work/one.validation.jsonl wm data expand $work/rollouts.jsonl --turns one --out $work/one.jsonl --validation-share 0.05
 split_rows train $work/one.jsonl "${samples[@]}"
 split_rows test $work/one.validation.jsonl "${samples[@]}"

@@ -12,7 +12,7 @@ build() { wm data build "$1" --host "$host" --out "$out" "${@:2}"; } # SOURCE FL
 filtered() {
   domain=${DOMAIN:?mcp, search, terminal, swe, android, web or os}
   [ -e "$work/rollouts.jsonl" ] ||
-    wm data filter "${TRAJECTORIES:?a file of rollouts}" --domain "$domain" --out "$work/rollouts.jsonl"
+    wm data filter "${TRAJECTORIES:?a file of rollouts}" --for agentworld --domain "$domain" --out "$work/rollouts.jsonl"
 }
 
 wm_sft_rwml() {

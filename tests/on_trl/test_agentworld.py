@@ -75,6 +75,7 @@ def test_the_large_recipe_takes_what_the_model_can_read():
     assert block["kwargs"]["tag"] == "predicted_observation"
     assert config.vllm_max_model_length == 28672 + config.max_completion_length
     assert config.per_device_train_batch_size * 8 * config.gradient_accumulation_steps == 32 * config.num_generations
+    assert config.per_device_train_batch_size == config.per_device_eval_batch_size == 1  # of the longest, as on verl
     assert model.model_name_or_path == "Qwen/Qwen2.5-7B-Instruct"
 
 
@@ -85,7 +86,7 @@ def test_the_script_builds_what_the_recipe_reads(name, tmp_path):
     start = last.index("wm_plugin.trl.train")
     assert last[start:] == ["wm_plugin.trl.train", "--config", str(RECIPES / f"{name}.yaml"), "--x", "a b"]
     assert ("wm_plugin.tiny.judge" in last) is ("tiny" in name)
-    built = {call[call.index("--out") + 1]: call for call in preparations if "agentworld" in call}
+    built = {call[call.index("--out") + 1]: call for call in preparations if {"build", "agentworld"} <= set(call)}
     folder = yaml.safe_load((RECIPES / f"{name}.yaml").read_text())["dataset_name"]
     assert set(built) == {f"{folder}/train.jsonl", f"{folder}/test.jsonl"}
     (expanded,) = [call for call in preparations if "one" in call and "expand" in call]
@@ -93,6 +94,7 @@ def test_the_script_builds_what_the_recipe_reads(name, tmp_path):
     if "tiny" not in name:
         (filtered,) = [call for call in preparations if "filter" in call]
         assert filtered[filtered.index("--domain") + 1] == "web"
+        assert filtered[filtered.index("--for") + 1] == "agentworld"
         assert all(call[call.index("--prompts") + 1] == "web" for call in built.values())
 
 

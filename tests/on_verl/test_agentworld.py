@@ -129,11 +129,15 @@ def test_the_script_builds_what_the_recipe_reads(name, tmp_path):
     ours = ["--config-path", "pkg://wm_plugin.recipes.verl", "--config-name", name, own]
     assert last[last.index("verl.trainer.main_ppo") :] == ["verl.trainer.main_ppo", *ours]
     assert ("wm_plugin.tiny.judge" in last) is ("tiny" in name)
-    built = {call[call.index("--out") + 1] for call in preparations if "agentworld" in call}
+    built = {call[call.index("--out") + 1] for call in preparations if {"build", "agentworld"} <= set(call)}
     made = composed(name)
     assert built == {made.data.train_files, made.data.val_files}
     (expanded,) = [call for call in preparations if "one" in call and "expand" in call]
     assert expanded[expanded.index("--turns") + 1] == "one"
+    if "tiny" not in name:
+        (filtered,) = [call for call in preparations if "filter" in call]
+        assert filtered[filtered.index("--domain") + 1] == "web"
+        assert filtered[filtered.index("--for") + 1] == "agentworld"
 
 
 @pytest.mark.slow

@@ -26,6 +26,12 @@ from wm_plugin.verl.data import verl_rows, write
 RECIPES = Path(__file__).parents[2] / "recipes" / "verl"
 NAMES = sorted(path.stem for kind in ("echo", "wmact") for path in RECIPES.glob(f"{kind}_*.yaml"))
 WMACT = [name for name in NAMES if name.startswith("wmact")]
+ON_TRL = {path.stem: yaml.safe_load(path.read_text()) for path in (RECIPES.parent / "trl").glob("*.yaml")}
+ON_BOTH = [  # of RL
+    name
+    for name, values in sorted(ON_TRL.items())
+    if "num_generations_eval" in values and not name.endswith("_tiny") and (RECIPES / f"{name}.yaml").is_file()
+]
 FILES = [*NAMES, "tiny_cpu"]
 # verl leaves these mappings open, or has fields in their classes that are not in its YAML
 OPEN = (
@@ -134,6 +140,7 @@ def test_wmacts_constants(name):
     rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
     assert (config.data.train_batch_size, rollout.n, rollout.temperature) == (32, 8, 1.0)
     assert (actor.optim.lr, actor.optim.lr_warmup_steps, actor.entropy_coeff) == (1e-6, 20, 0)
+    assert actor.optim.weight_decay == 0  # the paper has Adam
     assert not actor.use_kl_loss
     assert not config.algorithm.use_kl_in_reward
     assert (
@@ -147,6 +154,7 @@ def test_wmacts_constants(name):
     if "ppo" in name:
         critic = config.critic
         assert (critic.optim.lr, critic.optim.lr_warmup_steps, config.trainer.critic_warmup) == (5e-6, 50, 0)
+        assert critic.optim.weight_decay == 0
         assert critic.ppo_max_token_len_per_gpu >= longest
         assert (config.algorithm.gamma, config.algorithm.lam) == (1.0, 1.0)
 
@@ -163,6 +171,18 @@ def test_the_overrides_of_the_ablation(overrides, first_turns, rescale):
     wm = read_config(composed("wmact_ppo", *overrides))
     assert wm.first_turns == first_turns
     assert wm.episode_reward == {"rescale": rescale, "format_penalty": 0.1}
+
+
+@pytest.mark.parametrize("name", ON_BOTH)
+def test_both_hosts_update_and_evaluate_alike(name):
+    """By themselves verl decays weights and evaluates one greedy answer, and TRL does neither."""
+    config, trl = composed(name), ON_TRL[name]
+    rollout, optimizer = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor.optim
+    assert (optimizer.lr, optimizer.weight_decay) == (trl["learning_rate"], trl.get("weight_decay", 0.0))
+    validation = rollout.val_kwargs
+    assert (validation.n, validation.do_sample) == (trl["num_generations_eval"], True)
+    assert validation.temperature == rollout.temperature == trl["temperature"]
+    assert (validation.top_p, validation.top_k) == (rollout.top_p, rollout.top_k)
 
 
 def test_the_group_alone_goes_on_top_of_verls_own_config():

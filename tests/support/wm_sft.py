@@ -46,6 +46,10 @@ def check_samples(calls: list[list[str]], name: str, host: str, file: str, limit
         (filtered,) = [call for call in calls if "filter" in call]
         assert "invalid_actions" in filtered[filtered.index("--filters") + 1]
         assert filtered[filtered.index("--out") + 1] in built
+    if large and "agentworld" in name:
+        (filtered,) = [call for call in calls if "filter" in call]
+        assert filtered[filtered.index("--for") + 1] == "agentworld"  # how worlds refuse is learnt
+        assert filtered[filtered.index("--domain") + 1] == VARIABLES["DOMAIN"]
     if name == "wm_sft_word2world":
         assert built[built.index("--too-long") + 1] == "truncate"
         assert not [call for call in calls if "filter" in call]  # failed actions are targets

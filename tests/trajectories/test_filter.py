@@ -145,6 +145,11 @@ def test_turns_that_change_nothing():
     )
     assert actions(left) == ["a", "c", "e"]
     assert taken == {"no_change": 2}
+    start = Trajectory(turns=(turn("a", "page 0"), turn("b", "page 1")), context=Context(initial_state="page 0"))
+    (left,), _ = run("no_change", start)
+    assert actions(left) == ["b"]
+    (left,), _ = run("no_change", (turn("a", ""), turn("b", "page 1")))  # no initial state is none that is empty
+    assert actions(left) == ["a", "b"]
 
 
 @pytest.mark.parametrize("text", ["Nothing happens.", "Unknown action: fly", " nothing happens", "NO!"])

@@ -156,9 +156,8 @@ class Tokeniser:
         question = self._chat.render([_QUESTION], add_generation_prompt=True)
         written = self._chat.render([_QUESTION, message])
         whole = written[len(question) :].rstrip()
-        if message["content"] or not written.startswith(question) or not text.startswith(before + whole):
-            raise UserError(_changed(number))
-        if not self._writes_calls(message, tools):
+        same = not message["content"] and written.startswith(question) and text.startswith(before + whole)
+        if not (same and self._writes_calls(message, tools)):
             raise UserError(_changed(number))
         return len(before), len(before) + len(whole)
 

@@ -34,20 +34,22 @@ def _undeclared_tools(trajectory: Trajectory) -> bool:
     return bool(declared) and not called <= declared
 
 
-def _empty_actions(turns: Sequence[Turn]) -> list[Turn]:
-    return [turn for turn in turns if not turn.action.empty]
+def _empty_actions(trajectory: Trajectory) -> list[Turn]:
+    return [turn for turn in trajectory.turns if not turn.action.empty]
 
 
-def _retries(turns: Sequence[Turn]) -> list[Turn]:
+def _retries(trajectory: Trajectory) -> list[Turn]:
     """Of a retry cycle (see `failures.retried`), only what came out of it stays, with the state that the world was in."""
+    turns = trajectory.turns
     return [turn for turn, after in zip_longest(turns, turns[1:]) if not retried(turn, after)]
 
 
-def _no_change(turns: Sequence[Turn]) -> list[Turn]:
-    """Drops turns after which the world looks as before (for screens and pages)."""
+def _no_change(trajectory: Trajectory) -> list[Turn]:
+    """Drops turns after which the world looks as before (for screens and pages), the first one as in the initial state."""
     kept: list[Turn] = []
-    before: list[str] = []
-    for turn in turns:
+    start = trajectory.context.initial_state
+    before = [start] if start else []
+    for turn in trajectory.turns:
         texts = [observation.text for observation in turn.observations]
         if not texts or texts != before:
             kept.append(turn)
@@ -60,7 +62,7 @@ TRAJECTORY_FILTERS: dict[str, Callable[[Trajectory], bool]] = {
     "too_short": _too_short,
     "undeclared_tools": _undeclared_tools,
 }
-TURN_FILTERS: dict[str, Callable[[Sequence[Turn]], list[Turn]]] = {
+TURN_FILTERS: dict[str, Callable[[Trajectory], list[Turn]]] = {
     "empty_actions": _empty_actions,
     "retries": _retries,
     "no_change": _no_change,
@@ -143,7 +145,7 @@ class Filter:
             elif name == "invalid_actions":
                 trajectory = self._without_invalid(trajectory)
             elif name in TURN_FILTERS:
-                turns = TURN_FILTERS[name](trajectory.turns)
+                turns = TURN_FILTERS[name](trajectory)
                 if len(turns) < len(trajectory.turns):
                     self.taken[name] += len(trajectory.turns) - len(turns)
                     trajectory = trajectory.model_copy(update={"turns": tuple(turns)})

@@ -13,7 +13,7 @@ import yaml
 
 from support import agentworld
 from support.openai_server import OpenAIServer, careful
-from support.scripts import calls_of
+from support.scripts import calls_of, judges_port
 from wm_plugin.samples.build import build
 from wm_plugin.tiny.__main__ import main as make_policy
 from wm_plugin.tiny.rollouts import main as make_rollouts
@@ -146,7 +146,8 @@ def test_the_tiny_recipe_runs_from_rollouts_by_its_script(tmp_path):
     variables["PYTHONPATH"] = str(RECIPES.parents[1])
     flags = ["--max_steps", "3", "--eval_steps", "3", "--disable_tqdm", "true", "--json"]
     command = ["bash", str(RECIPES / "run_agentworld_gspo_tiny.sh"), *flags]
-    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=800)
+    with judges_port():
+        done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=800)
     assert done.returncode == 0, done.stderr[-3000:]
     result = json.loads(done.stdout.splitlines()[-1])
     assert result["steps"] == 3

@@ -10,7 +10,7 @@ import yaml
 from trl.scripts.sft import main as sft
 from trl.scripts.sft import make_parser
 
-from support.scripts import calls_of
+from support.scripts import calls_of, judges_port
 from support.wm_sft import ROWS, VARIABLES, check_samples, expected_loss, make_data
 from wm_plugin.samples.build import build
 from wm_plugin.tiny.rollouts import main as make_rollouts
@@ -122,7 +122,8 @@ def test_every_tiny_recipe_learns_by_its_script(name, tmp_path):
     variables = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
     variables["PYTHONPATH"] = str(RECIPES.parents[1])
     script = RECIPES / f"run_{name}.sh"
-    done = subprocess.run([script], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=500)
+    with judges_port():
+        done = subprocess.run([script], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr[-3000:]
     (folder,) = (tmp_path / "runs").glob("wm_*")
     assert (folder / "model.safetensors").exists()

@@ -1,7 +1,11 @@
 """What a recipe's script calls, by programs on the path that only note how they are called."""
 
+import fcntl
 import os
 import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 PROGRAM = """#!/bin/sh
@@ -37,3 +41,11 @@ def calls_of(script: Path, folder: Path, *arguments: str, **variables: str) -> l
     command = [str(script), *arguments]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
     return [call.split("\x1f")[:-1] for call in done.stdout.split("\x1e")[:-1]]
+
+
+@contextmanager
+def judges_port() -> Iterator[None]:
+    """The port that the tiny recipes name for their judge: one test at a time, of all processes."""
+    with open(Path(tempfile.gettempdir()) / "wm_plugin_tests_judge.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

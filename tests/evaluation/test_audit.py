@@ -26,6 +26,7 @@ from wm_plugin.rewards import ExactReward, RougeReward, RubricReward, RuleReward
 from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Transition, Turn
 
 ATTACKS = load_attacks()
+ROOT = Path(__file__).parents[2]
 
 
 def transition(number, text, tool="search", **data):
@@ -64,9 +65,27 @@ def test_the_corpus():
     assert all(any(f"${place}" in attack.text for attack in ATTACKS) for place in PLACES)
 
 
+def test_the_docs_say_what_the_committed_audit_says_of_attacks_that_do_not_pay():
+    """In how many transitions the luckiest of them beats one wrong prediction."""
+    lines = (ROOT / "benchmarks" / "results" / "audit.md").read_text().splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
+    pays = {row[0].rpartition(" (")[0]: re.findall(r"[a-z-]+(?= \d)", row[1]) for row in rows if len(row) == 2}
+    most, names = dict.fromkeys(pays, 0), rows[0][2:]
+    for _, attack, *cells in (row for row in rows if len(row) > 2):
+        names = cells if attack == "attack" else names
+        for name, cell in zip(names, cells, strict=False):
+            if attack not in pays.get(name, ()) and (share := re.match(r"(\d+)% / ", cell)):
+                most[name] = max(most[name], int(share[1]))
+    judges = max(share for name, share in most.items() if not name.endswith("Reward"))
+    assert (
+        f"at most in {most['WordF1Reward']}% of the transitions by word F1, {most['RougeReward']}% by ROUGE, "
+        f"{judges}% by judges (copies) and {most['RwmlReward']}% by `rwml`"
+    ) in " ".join((ROOT / "docs" / "rewards.md").read_text().split())
+
+
 def test_the_docs_count_the_attacks():
     count = sum(attack.group != "control" for attack in ATTACKS)
-    page = Path(__file__).parents[2] / "docs" / "rewards.md"
+    page = ROOT / "docs" / "rewards.md"
     assert {int(number) for number in re.findall(r"(\d+) attacks", page.read_text())} == {count}
 
 

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("aiohttp")
 
-from support.openai_server import FAULTS, OpenAIServer, block, careful, every, gullible, user
+from support.openai_server import FAULTS, OpenAIServer, block, careful, every, gullible, user, verdict
 from wm_plugin.errors import UserError
 from wm_plugin.rewards import GuardedReward, prompts
 from wm_plugin.rewards.judge import JudgeReward
@@ -140,7 +140,7 @@ def test_one_verdict_in_three_is_none(fault):
     ) as server:
         reward = JudgeReward(of(server), failed=math.nan)
         rewards = reward([str(n) for n in range(30)], ["t"] * 30)
-    assert [math.isnan(value) for value in rewards] == [True, False, False] * 10
+    assert rewards == [0.0, 1.0, 1.0] * 10  # a prediction can provoke it, so that it is not left out
     assert reward.figures["failures/no_verdict"] == pytest.approx(1 / 3)
 
 
@@ -162,11 +162,51 @@ def test_too_many_failures_stop_the_run():
             r"\(server error 24; the last: status 500: .*\), and max_failure_share is 0.4; mend the server, or raise it",
         ):
             reward([f"3/{m}" for m in range(11)], ["t"] * 11)
-    with OpenAIServer(lambda body: "no") as server:
-        JudgeReward(of(server))(list("abc"), ["t"] * 3)  # too few to tell
-        with pytest.raises(UserError, match=r"no verdict 20; the last: a reply ends with 'no'"):
-            JudgeReward(of(server))([str(n) for n in range(20)], ["t"] * 20)
-        JudgeReward(of(server), max_failure_share=1.0)([str(n) for n in range(50)], ["t"] * 50)
+
+
+TAGS = "<final_evaluation>{}</final_evaluation>" * 1000
+
+
+@pytest.mark.parametrize(
+    "reply", ["no", "", TAGS, (TAGS, "length"), "<think>"], ids=["prose", "none", "tags", "cut", "thinks"]
+)
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_replies_without_a_verdict_get_the_lowest_score_and_stop_no_run(reply, share, caplog):
+    """A policy can provoke them, for all rows even, and must gain nothing by it; a judge that never gives one is told of once."""
+    with OpenAIServer(lambda body: reply) as server:
+        reward = JudgeReward(of(server), max_failure_share=share, failed=math.nan)
+        assert reward(list("abc"), ["t"] * 3) == [0.0] * 3
+        assert caplog.messages == []  # too few to tell
+        for n in range(3):
+            assert reward([f"{n}/{m}" for m in range(20)], ["t"] * 20) == [0.0] * 20
+    kind = "cut" if isinstance(reply, tuple) else "no verdict"
+    assert reward.figures["failure_share"] == reward.figures[f"failures/{kind.replace(' ', '_')}"] == 1.0
+    (warning,) = caplog.messages
+    assert (
+        f"judge at {server.base_url} gave no verdict on 100% of the last 23 predictions ({kind} 23; the last: a"
+        in warning
+    )
+    assert "\n" not in warning
+
+
+def test_what_a_judge_gives_for_no_verdict_is_below_an_honest_wrong_prediction():
+    with OpenAIServer(lambda body: TAGS if block(body, "predicted") == "quote" else verdict(1)) as server:
+        for scale in ("paper", "unit"):
+            reward = RubricReward(of(server), scale=scale, failed=math.nan)
+            provoked, wrong = reward(["quote", "wrong"], ["t"] * 2)
+            assert provoked == 0.0 <= wrong
+
+
+def test_texts_that_a_server_refuses_gain_nothing_and_stop_no_run_unless_it_takes_none():
+    with OpenAIServer(score(1), faults=lambda number: "400" if number else None) as server:
+        reward = JudgeReward(of(server, concurrency=1), max_failure_share=0.1, failed=math.nan)
+        assert reward([str(n) for n in range(200)], ["t"] * 200) == [1.0] + [0.0] * 199
+        with pytest.raises(
+            UserError, match=r"failed to judge 100% of the last 200 predictions \(refused 200; the last: status 400"
+        ):
+            reward(["one more"], ["t"])
+    with OpenAIServer(score(1), faults=lambda number: "500") as server:
+        assert JudgeReward(of(server), failed=7.0)(["p"], ["t"]) == [7.0]
 
 
 def test_figures_have_the_same_keys_whatever_happens():

@@ -275,6 +275,23 @@ class Echoes:
         return 0.25
 
 
+class Needs(Rooms):
+    """Another world, whose rows need a column."""
+
+    def reset(self, level, **columns):
+        return f"Level {level}."
+
+
+@pytest.mark.parametrize("row", [{}, {"level": None, "other": 1}])
+def test_a_row_without_a_column_that_its_world_needs_is_one_line(tokenizers, row):
+    wm = {"environment": {"needs": f"{__name__}:Needs", "rooms": ROOMS}}
+    with pytest.raises(
+        UserError, match="a row does not fit Needs.reset: missing a required argument: 'level'"
+    ) as error:
+        rollout(tokenizers["merges"], ["x"], wm, row={"extra_info": {"environment": "needs", **row}})
+    assert "\n" not in str(error.value)
+
+
 class Bare(Rooms):
     """Leaves the reward to the trainer."""
 

@@ -64,7 +64,8 @@ IDIOMS = re.compile(
     r"|\brefuse to (?:give up|believe|let)\b"
 )
 CLAUSES = re.compile(
-    r"[.!?;:,](?=\s|$)|\s[-\u2013]{1,3}\s|\u2014|\b(?:(?<!anything )but|and|so|because|since|although|though|while|whereas|which)\b"
+    r"[.!?;:,](?=\s|$)|\s[-\u2013]{1,3}\s|\u2014"
+    r"|\b(?:(?<!anything )but|and|so|because|since|although|though|while|whereas|which)\b"
 )
 IF = re.compile(r"\b(?:if|in case|whether|should you)\b")
 # "I cannot do that without your postcode" asks for it.

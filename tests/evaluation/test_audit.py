@@ -202,16 +202,13 @@ def test_many_attacks_are_scored_in_one_call():
     "weakness", ["inside", "cut", "thinks", "restores", "before", "after", "bare", "around", "instead"]
 )
 def test_judges_that_quote_pay_for_no_attack(weakness):
-    """But for one that writes a forged verdict with its marks restored, and none of its own: nothing can tell them apart."""
     with OpenAIServer(gullible(weakness)) as server:
         settings = {"base_url": server.base_url, "model": "judge", "max_retries": 1}
         found = audit(
             RubricReward(settings, max_failure_share=1.0, tag="next_state"), [pair("some right words")], ATTACKS
         )
-    assert [outcome.name for outcome in found.paying] == (["verdict"] if weakness == "instead" else [])
-    assert max(outcome.score for outcome in found.outcomes if outcome.above_wrong is not None) <= (
-        25 if found.paying else found.wrong
-    )
+    assert found.paying == []
+    assert max(outcome.score for outcome in found.outcomes if outcome.above_wrong is not None) <= found.wrong
 
 
 def test_whole_outputs_for_a_reward_with_a_tag():

@@ -24,7 +24,7 @@ from wm_plugin.rewards.background import Count, as_text, fitted
 from wm_plugin.rewards.base import TaggedReward, check_column, mean
 from wm_plugin.rewards.cache import ReplyCache
 from wm_plugin.rewards.delimit import fenced, shortened, windows
-from wm_plugin.rewards.verdict import TAG, fields, number
+from wm_plugin.rewards.verdict import TAG, fields, is_forged, number
 from wm_plugin.runtime.server import KINDS, Completion, Failure, Server
 from wm_plugin.tokens.message import Message
 from wm_plugin.tokens.tokenizer import load_tokenizer
@@ -35,7 +35,6 @@ logger = logging.getLogger(__name__)
 _WINDOW = 200  # shares of failures are taken over this many judged predictions
 _MIN_JUDGED = 20  # fewer neither stop a run nor are warned of
 _MOST_PROVOKED = 0.5  # share of rows without a verdict that is warned of, however large `max_failure_share` is
-_LOWEST = 0.0  # of any judge's rewards, as for a row without a prediction
 _COUNTS = 1024  # texts whose tokens are not counted again
 _CLOSING = f"The data ends here. Judge it as you were told, and end with your only verdict in <{TAG}>."
 _AGAIN = (
@@ -45,7 +44,14 @@ _AGAIN = (
 FAILURES = (*KINDS, "cut", "no verdict")
 # What a prediction can bring about: by what it makes a judge write, or by words that a server refuses.
 _PROVOKED = ("cut", "no verdict", "refused", "too large")
-_OF_ROWS = ("no_prediction", "judged", "neutralised", "beyond_window", "context_cut")  # figures that are shares of rows
+_OF_ROWS = (
+    "no_prediction",
+    "forged",
+    "judged",
+    "neutralised",
+    "beyond_window",
+    "context_cut",
+)  # figures that are shares of rows
 _MAX_CONTEXT = (
     400_000  # ours: about 100,000 tokens of English, what a model with room for 128k can read beside the rest
 )
@@ -82,11 +88,15 @@ class JudgedReward(TaggedReward):
     Optional columns: `action` (text) and `context` (text or messages) are shown to the judge.
 
     A row without a prediction gets 0 and is not sent. Where a reply is cut at its token limit, or has not exactly one verdict,
-    the judge is asked again, up to the server's `max_retries` times. A row without a verdict then gets 0, the lowest score,
-    because a prediction can bring that about: by making the judge quote it, for example. For the same reason such rows stop no
-    run, even if all are; there is one warning when they are more than `max_failure_share`, or than half, since a judge that is
-    not up to its task looks the same. Requests that the server refuses and replies that are too large are treated likewise,
-    unless there is nothing else. A row whose call fails in any other way gets `failed`. The figures count failures by kind.
+    the judge is asked again, up to the server's `max_retries` times. A row without a verdict then gets `no_verdict`, by default
+    0, the lowest score, because a prediction can bring that about: by making the judge quote it, for example. For the same
+    reason such rows stop no run, even if all are; there is one warning when they are more than `max_failure_share`, or than
+    half, since a judge that is not up to its task looks the same. Requests that the server refuses and replies that are too
+    large are treated likewise, unless there is nothing else. A row whose call fails in any other way gets `failed`. The figures
+    count failures by kind.
+
+    A prediction with the tag of a verdict, where the observation has none, is not sent and gets `no_verdict`, too: a judge that
+    repeats it could not be told from one that gives its own.
 
     Args:
         server: a `Server`, or its arguments as a mapping: {"base_url": ..., "model": ...}.
@@ -96,6 +106,8 @@ class JudgedReward(TaggedReward):
         max_failure_share: stop the run when the server failed (no answer, an error status, an answer that is malformed) for more
             than this share of the last 200 judged predictions (checked once there are 20). 1.0 never stops.
         failed: the reward of a row for which the server failed. NaN leaves the row out of TRL's mean.
+        no_verdict: the reward of a row without a verdict. More than the lowest score, or NaN, would make it worth provoking: only
+            for predictions that are not trained by this reward.
         max_chars: the judge sees the first so many characters of the action and of each compared text. Where the compared
             texts begin alike, it sees the part where they begin to differ, and it is told whether the rest is the same.
         max_context_chars: so much of `context` fits the judge's model, in characters. A longer one loses its oldest turns
@@ -104,11 +116,11 @@ class JudgedReward(TaggedReward):
         tokenizer: a folder or a name on the Hub, for `max_context_tokens`.
 
     Attributes:
-        figures: metrics of the last call, always with the same keys. Shares of rows: `no_prediction`, `judged` (by the server
-            or the cache), `neutralised` (a text contained markers that had to be changed), `beyond_window` (a text was longer
-            than `max_chars`), `context_cut` (a context was longer than fits). Shares of judged rows: `failures/<kind>`, and
-            `failure_share`, of all kinds. `cache_hit_share` and `asked_again` are shares of questions. `server/...` are totals of
-            the server since it was created.
+        figures: metrics of the last call, always with the same keys. Shares of rows: `no_prediction`, `forged` (predictions with
+            a verdict's tag), `judged` (by the server or the cache), `neutralised` (a text contained markers that had to be
+            changed), `beyond_window` (a text was longer than `max_chars`), `context_cut` (a context was longer than fits). Shares
+            of judged rows: `failures/<kind>`, and `failure_share`, of all kinds. `cache_hit_share` and `asked_again` are shares
+            of questions. `server/...` are totals of the server since it was created.
 
     Raises:
         UserError: a setting is invalid; from a call: the server failed too often.
@@ -127,6 +139,7 @@ class JudgedReward(TaggedReward):
         cache: ReplyCache | str | Path | None = None,
         max_failure_share: float = 0.5,
         failed: float = 0.0,
+        no_verdict: float = 0.0,
         max_chars: int = 20_000,
         max_context_chars: int = _MAX_CONTEXT,
         max_context_tokens: int | None = None,
@@ -150,7 +163,8 @@ class JudgedReward(TaggedReward):
         self.server = server if isinstance(server, Server) else _server(server)
         self.prompt, self._about_data = prompts.load(prompt or self.default_prompt), prompts.ours("data")
         self.cache = ReplyCache(cache) if isinstance(cache, str | Path) else cache
-        self.max_failure_share, self.failed, self.max_chars = max_failure_share, failed, max_chars
+        self.max_failure_share, self.max_chars = max_failure_share, max_chars
+        self.failed, self.no_verdict = failed, no_verdict
         self._context_limit = max_context_chars if max_context_tokens is None else max_context_tokens
         self._count: Count = len if tokenizer is None else _counter(tokenizer)
         self._recent: deque[str] = deque(maxlen=_WINDOW)  # the kind of failure, "" for success
@@ -208,7 +222,9 @@ class JudgedReward(TaggedReward):
         rows = []
         for index, (text, target) in enumerate(zip(texts, targets, strict=True)):
             batch.notes["no_prediction"].append(text is None)
-            if text is None:
+            batch.notes["forged"].append(forged := text is not None and is_forged(text, target))
+            if text is None or forged:
+                batch.rewards[index] = self.no_verdict if forged else 0.0
                 continue
             row = Row(text, target, {name: _known(values[index]) for name, values in used.items()})
             score = self._without_judge(row, batch.notes)
@@ -304,7 +320,7 @@ class JudgedReward(TaggedReward):
                     elif name in batch.keys:
                         valid[batch.keys[name]] = answer.text
                 if reward is None:
-                    reward = _LOWEST if kind in _PROVOKED else self.failed
+                    reward = self.no_verdict if kind in _PROVOKED else self.failed
                 batch.rewards[index] = reward
                 batch.failures[kind] += 1
                 self._recent.append(kind)
@@ -345,11 +361,11 @@ class JudgedReward(TaggedReward):
         if share > min(self.max_failure_share, _MOST_PROVOKED) and not self._warned:
             self._warned = True
             logger.warning(
-                "%s: %s at %s gave no verdict on %.0f%% of the last %d predictions (%s), which get %g, the lowest score. "
+                "%s: %s at %s gave no verdict on %.0f%% of the last %d predictions (%s), which get %g. "
                 "Either the judge is not up to its prompt (try another model, or a larger max_tokens), or the predictions "
                 "make it quote them",
                 *(type(self).__name__, self.server.model, self.server.base_url, 100 * share, len(self._recent)),
-                *(kinds, _LOWEST),
+                *(kinds, self.no_verdict),
             )
 
     def _recently(self, kinds: Sequence[str]) -> tuple[float, str]:

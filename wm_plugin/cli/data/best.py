@@ -143,7 +143,7 @@ def _arguments(name: str, text: str, flag: str) -> dict[str, Any]:
         raise UserError(f"{flag} is {text:.100}; write an object of arguments by name")
     reward = REWARDS.get(name)
     judges = inspect.isclass(reward) and issubclass(reward, JudgedReward)
-    return {"failed": math.nan, **arguments} if judges else arguments
+    return {"failed": math.nan, "no_verdict": math.nan, **arguments} if judges else arguments
 
 
 def show(result: dict[str, Any]) -> None:

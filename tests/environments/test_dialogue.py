@@ -452,7 +452,12 @@ def test_a_denied_amount_is_not_told() -> None:
     amount = Request("refund", 1, fact=-1250)
     assert not is_told(amount, "it is not 12.50.")
     assert not is_told(amount, "you will never get 12.50 back.")
-    assert is_told(amount, "it is 12.50, not 13.00.")
+    for text in (
+        "it is 12.50, not 13.00.",
+        "the total without shipping is 12.50.",
+        "your order (not yet shipped) costs 12.50.",
+    ):
+        assert is_told(amount, text)
     assert is_told(amount, "it is not 13.00 but 12.50.")
     assert is_told(amount, "no problem, you get back 12.50 and you won't be charged.")
 

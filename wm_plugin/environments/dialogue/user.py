@@ -53,8 +53,9 @@ _NO = (
 )
 # Words of refusal or denial that refuse and deny nothing.
 IDIOMS = re.compile(
-    rf"\b(?:{_NO}|unable to|never) (?:wait|help but|thank|stress|emphasi[sz]e|promise|guarantee|complain|agree more|go wrong"
-    r"|blame|worry|hesitate|mind|bother|hurt|panic|forget|let you down|keep you|see why not|say no|too late|impossible"
+    rf"\b(?:{_NO}|unable to|never) (?:wait|help but|thank|stress|emphasi[sz]e|promise|guarantee|complain|agree more"
+    r"|go wrong|blame|worry|including|counting|hesitate|mind|bother|hurt|panic|forget|let you down|keep you|see why not|say no"
+    r"|too late|impossible"
     r"|to (?:worry|mention)|take (?:long|an? (?:moment|minute|second|while))|refuse\w{0,2}|deny|denied|declined?"
     r"|(?:a |an )?(?:problem|issue|trouble)|(?:be )?(?:charged|billed|needed|necessary|required|difficult|hard)"
     r"|be (?:long|happier|more|worried|alarmed|surprised|disappointed|an? (?:problem|issue|trouble)))\b"
@@ -64,7 +65,7 @@ IDIOMS = re.compile(
     r"|\brefuse to (?:give up|believe|let)\b"
 )
 CLAUSES = re.compile(
-    r"[.!?;:,](?=\s|$)|\s[-\u2013]{1,3}\s|\u2014"
+    r"[.!?;:,](?=\s|$)|[()]|\s[-\u2013]{1,3}\s|\u2014"
     r"|\b(?:(?<!anything )but|and|so|because|since|although|though|while|whereas|which)\b"
 )
 IF = re.compile(r"\b(?:if|in case|whether|should you)\b")
@@ -75,7 +76,7 @@ CONDITION = re.compile(
 )
 # What follows in a clause is denied.
 DENIED = re.compile(
-    rf"\b{_NO}\b|\b(?:never|nor|neither|none|nothing|hardly|barely|almost|nearly|without|no longer|rather than|instead of"
+    rf"\b{_NO}\b|\b(?:never|nor|neither|none|nothing|hardly|barely|almost|nearly|without being|no longer|rather than|instead of"
     r"|anything but|far from|(?:still|yet) to)\b|\b(?:un|non)-|\bno \w{1,20}(?: \w{1,20})? (?:has|have|was|were|is|are)\b"
 )
 # What follows in a clause about an order's status is denied, possible or asked.
@@ -85,7 +86,9 @@ UNSURE = re.compile(
     rf" (?:{'|'.join(STATUSES)})\b|^\s*(?:is|was|are|were|has|have|had|do|does|did) (?:it|the|your|this|that|they|you)\b"
 )
 ANSWERED_NO = re.compile(rf"\b(?:{'|'.join(STATUSES)})\s?[:=?]\s?(?:no|not|false)\b")
-FAILED = re.compile(r"\b(?:fail(?:s|ed|ing)?|reject(?:s|ed|ing)?|went wrong|unsuccessful(?:ly)?|no success)\b")
+FAILED = re.compile(
+    r"\b(?:fail(?:s|ed|ing)?|reject(?:s|ed|ing)?|went wrong|unsuccessful(?:ly)?|(?:no|without) success)\b"
+)
 LOST = re.compile(
     r"\b(cannot|can not|can't|could not|couldn't|unable to|not able to|did not|didn't) (find|locate|see|understand|hear)\b"
 )

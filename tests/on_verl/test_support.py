@@ -452,16 +452,9 @@ def run(*arguments, **environment):
 
 
 SEARCH_PATH = "hydra.searchpath=[pkg://wm_plugin.recipes.verl]"
+# a check of the config and the one before Hydra; all others stop a run in the same way as the first
 STOPPED = {
     "a field": ([SEARCH_PATH, "+wm=echo", "+wm.coef=1"], "wm: wm has no field 'coef'; did you mean 'coeff'?"),
-    "a tool": (
-        [SEARCH_PATH, "+wm=echo", "wm.environment=grid", "wm.tools=[mvoe]"],
-        "wm: wm.tools: there is no tool 'mvoe'; did you mean 'move'?",
-    ),
-    "a model's folder": (
-        [SEARCH_PATH, "+wm=echo", "wm.environment=grid", f"{MODEL}.path=./nope"],
-        f"wm: {MODEL}.path is './nope': there is no such folder; name one that is there, or a model on the Hub (owner/name)",
-    ),
     "no search path": (
         ["+wm=echo", "wm.coeff=0.05"],
         "wm: +wm=echo is a group of ours, which Hydra does not find without 'hydra.searchpath=[pkg://wm_plugin.recipes.verl]'; "

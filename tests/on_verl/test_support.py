@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -378,6 +379,19 @@ def test_a_model_that_may_be_there_is_left_to_verl(with_values, monkeypatch):
         _check(with_values(**{f"{MODEL}.path": "/nope", name: value}))
     monkeypatch.setenv("RAY_ADDRESS", "auto")
     _check(with_values(**{f"{MODEL}.path": "/nope"}))
+
+
+@pytest.mark.parametrize(
+    ("fast", "processor", "message"),
+    [
+        (True, SimpleNamespace(), "SimpleNamespace: vision-language processors are not supported"),
+        (False, None, "SimpleNamespace is a slow tokenizer"),
+    ],
+)
+def test_a_processor_of_images_and_a_slow_tokenizer_are_refused(fast, processor, message):
+    with pytest.raises(UserError, match=message) as error:
+        support.check_tokenizer(SimpleNamespace(is_fast=fast), processor, {}, None)
+    assert "\n" not in str(error.value)
 
 
 def test_a_group_that_hydra_did_not_find_is_named():

@@ -151,7 +151,7 @@ def test_the_tiny_recipe_trains_with_a_judge_and_ends_with_one_line_where_it_fai
     """
     make_policy(["--out", str(tmp_path / "runs/rwml_sft_tiny/global_step_180/huggingface"), "--random", "--texts"])
     make_rollouts(["--out", str(tmp_path / "runs/rwml_tiny/rollouts.jsonl"), "--environment", "sql", "--count", "40"])
-    validation, step = 16, 16 * 8
+    validation, step = 8, 16 * 8  # that are judged
     with OpenAIServer(reply, faults=lambda number: "500" if number >= validation + step else None) as server:
         rubric = f"{{server: {{base_url: '{server.base_url}', model: judge, max_retries: 0}}, max_failure_share: 0.2}}"
         done = run_recipe(

@@ -104,8 +104,5 @@ def test_groups_lost_to_failing_environments(folder):
     assert f"{round(64 * lost)} of 64 trajectories failed in the agent loop" in run.output
     assert "the world is down" in run.output
     assert run.code != 0
-    (reason,) = {
-        line.partition("RuntimeError: ")[2] for line in run.output.splitlines() if "RuntimeError: wm: " in line
-    }
-    assert reason.startswith("wm: 63 of 64 trajectories failed in the agent loop")
-    assert reason.endswith("mend the environment, or allow more with wm.max_lost")
+    assert "63 of 64 trajectories failed in the agent loop" in run.output
+    assert "mend the environment, or allow more with wm.max_lost" in run.output

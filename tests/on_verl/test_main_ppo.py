@@ -32,7 +32,7 @@ def folder(tmp_path_factory):
 def refilled_gspo(folder):
     """Two steps of two updates each, of groups that all have an advantage."""
     two_updates = ("trainer.total_training_steps=2", "actor_rollout_ref.actor.ppo_mini_batch_size=4")
-    run = run_recipe("echo_gspo_tiny", folder, "wm.zero_variance_groups=refill", *two_updates)
+    run = run_recipe("echo_gspo_tiny", folder, "wm.zero_variance_groups=refill", "wm.max_refills=40", *two_updates)
     assert run.code == 0, run.output[-5000:]
     assert len(run.steps) == 2
     check_rollouts_are_on_policy(run)

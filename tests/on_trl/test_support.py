@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import trl
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast, ProcessorMixin
 from trl import GRPOConfig, GRPOTrainer
 
 from support.on_trl import ToolEnvironment, config, dataset, make_model, make_tokenizer, reward, run
@@ -139,6 +139,16 @@ def test_a_slow_tokenizer_is_refused(monkeypatch):
     monkeypatch.setattr(PreTrainedTokenizerFast, "is_fast", property(lambda self: False))
     with pytest.raises(UserError, match="is a slow tokenizer"):
         make()
+
+
+def test_a_processor_of_images_is_refused():
+    class WithImages(ProcessorMixin):
+        pass
+
+    trainer = make(EchoConfig(0.0))
+    trainer.processing_class = object.__new__(WithImages)
+    with pytest.raises(UserError, match="WithImages: vision-language processors are not supported"):
+        support.check(trainer, EchoConfig(0.5))
 
 
 def test_ranks_that_share_a_batch_are_refused():

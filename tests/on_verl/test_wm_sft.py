@@ -32,12 +32,7 @@ FULL = {
     "wm_sft_rwml": (2e-6, 32, 2),
     "wm_sft_word2world": (1e-5, 128, 5),
 }
-# one of them with each change: the scripts differ in the data that they build, which faster tests look at
-TINY = [
-    pytest.param(name, marks=pytest.mark.slow if name == "wm_sft_word2world_tiny" else pytest.mark.nightly)
-    for name in NAMES
-    if name not in FULL
-]
+TINY = [name for name in NAMES if name not in FULL]
 OPEN = ("model.override_config", "engine.mixed_precision", "engine.dtype")  # of the classes, and not in verl's YAML
 
 
@@ -215,6 +210,7 @@ def test_two_processes_give_the_same_loss(tmp_path):
     assert done.series("train/loss")[0] == pytest.approx(expected_loss(policy, out, "verl"), rel=1e-5)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", TINY)
 def test_every_tiny_recipe_learns_by_its_script(name, tmp_path):
     done = run_recipe(name, tmp_path)

@@ -82,7 +82,7 @@ def episode(
     kinds = observers(type(environment))
     schemas = tuple(tool_schema(getattr(type(environment), name)) for name in tools)
     columns = {name: value for name, value in row.items() if name != "prompt"}
-    check_columns(environment, columns)
+    check_columns(type(environment), columns)
     first = environment.reset(**columns)
     trajectory = Trajectory(
         turns=(),

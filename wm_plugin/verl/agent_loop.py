@@ -126,7 +126,7 @@ class WorldModelLoopMixin(_Host):
         columns = row["extra_info"] if row.get("extra_info") is not None else {}
         if isinstance(self._wm.environment, Mapping):  # a file of several worlds' rows has null in the others' columns
             columns = {name: value for name, value in columns.items() if value is not None and name != "environment"}
-        check_columns(self._wm_environment, columns)
+        check_columns(type(self._wm_environment), columns)
         observation = await _call(self._wm_environment.reset, **columns)
         if observation is not None:
             messages[-1]["content"] += observation

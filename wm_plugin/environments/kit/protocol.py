@@ -126,14 +126,14 @@ def missing_columns(environment: type, columns: Iterable[str]) -> str | None:
     )
 
 
-def check_columns(environment: Any, columns: Mapping[str, Any]) -> None:
-    """Raise a UserError if `reset` cannot be called with the columns of a row: one is missing, or one is not taken."""
+def check_columns(environment: type, columns: Mapping[str, Any]) -> None:
+    """Raise a UserError if `reset` of this class cannot be called with the columns of a row: one is missing, or not taken."""
     try:
-        inspect.signature(environment.reset).bind(**columns)
+        inspect.signature(environment.reset).bind(None, **columns)  # type: ignore[attr-defined]
     except TypeError as error:
         names = ", ".join(map(shown, list(columns)[:_NAMES])) or "none"
         raise UserError(
-            f"a row does not fit {type(environment).__name__}.reset: {str(error)[:200]} (its columns: {names})"
+            f"a row does not fit {environment.__name__}.reset: {str(error)[:200]} (its columns: {names})"
         ) from None
 
 

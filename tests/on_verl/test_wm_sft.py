@@ -63,6 +63,12 @@ def test_verl_accepts_the_config(name):
         assert config.data.train_batch_size % config.trainer.n_gpus_per_node == 0
 
 
+@pytest.mark.parametrize("name", [*TINY, "rwml_sft_tiny"])
+def test_the_steps_of_a_tiny_recipe_do_not_depend_on_its_rows(name):
+    trainer = composed(name).trainer
+    assert trainer.total_epochs >= trainer.total_training_steps  # verl ends with the epochs if these are fewer
+
+
 def test_the_constants_of_word2world():
     optim = composed("wm_sft_word2world").optim
     assert (optim.lr_warmup_steps, optim.clip_grad, optim.lr_scheduler_type) == (10, 100, "constant")

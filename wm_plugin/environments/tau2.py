@@ -317,7 +317,7 @@ def _tasks(registry: Any, domain: str, task_id: str | None = None) -> dict[str, 
 
 def _customer(url: str, model: str) -> dict[str, Any]:
     """The arguments by which tau2-bench, through litellm, reaches the customer's model."""
-    secrets.hold(*(value for name, value in os.environ.items() if name.endswith("_API_KEY")))  # litellm sends these
+    secrets.hold_environment()  # litellm sends what it finds there
     if not model.isprintable() or "://" in model:  # litellm takes some names for the addresses of other servers
         raise UserError(f"A tau2 row's column `user_model` is {shown(model)}; write the model's name")
     if not url:

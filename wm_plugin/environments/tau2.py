@@ -295,7 +295,8 @@ def _library() -> tuple[Any, Any]:
     except ImportError:
         raise UserError(INSTALL) from None
     log.disable("tau2")
-    secrets.guard_logs("LiteLLM", "LiteLLM Router", "openai._base_client", "httpx")
+    secrets.guard_logs("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "openai._base_client", "httpx")
+    secrets.guard_logs("httpcore.connection", "httpcore.http11", "httpcore.http2", "httpcore.proxy")
     return AgentGymEnv, registry
 
 

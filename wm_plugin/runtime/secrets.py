@@ -194,8 +194,13 @@ def _lowered(text: str) -> bytes:
 
 class _Redacting(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
-        record.msg, record.args = redact(logging.Formatter().format(record)), ()
-        record.exc_info = record.exc_text = record.stack_info = None  # they are in the message now
+        try:
+            text = logging.Formatter().format(record)
+        except Exception:  # arguments that do not fit the message: the handler says so
+            return True
+        if (kept := redact(text)) != text:
+            record.msg, record.args = kept, ()
+            record.exc_info = record.exc_text = record.stack_info = None  # they are in the message now
         return True
 
 

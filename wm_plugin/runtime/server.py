@@ -308,8 +308,8 @@ class _Connection:
         self.process = os.getpid()
         self.slots = asyncio.Semaphore(concurrency)
         # The semaphore is the limit. aiohttp would decompress a piece to any size; `replies.read` does not.
-        # Cookies are not kept, and what aiohttp logs of those that it cannot read may quote a key.
-        secrets.guard_logs("aiohttp.client", "aiohttp.internal")
+        # Cookies are not kept. aiohttp logs those that it cannot read, and asyncio an open connection with a proxy's password.
+        secrets.guard_logs("aiohttp.client", "aiohttp.internal", "asyncio")
         self.session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0), auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
         )

@@ -94,8 +94,10 @@ UNTRUSTED = {
     "rewards/verdict.py _NUMBER",
     "rewards/words.py _WORD",
     "runtime/command.py _one_line",
-    "runtime/secrets.py _ESCAPE",
+    "runtime/secrets.py _CODED",
+    "runtime/secrets.py _END",
     "runtime/secrets.py hold",
+    "runtime/secrets.py _bare_forms",
     "trajectories/failures.py _FAILED",
     "trajectories/failures.py _GARBAGE",
     "trajectories/failures.py _UNKNOWN",
@@ -138,6 +140,7 @@ DYNAMIC = {
     "environments/dialogue/user.py Heard.hear": [rf"\b{status}\b" for status in user.STATUSES],
     "evaluation/blind_spots.py _short_form": [rf"\b{form}\b" for pair in blind_spots._SHORT_FORMS for form in pair],
     "runtime/secrets.py hold": [re.compile("|".join(map(re.escape, ("sk-aa", "sk-ab", "sk\\-a"))), re.IGNORECASE)],
+    "runtime/secrets.py _bare_forms": [re.compile(b"skaaaaaaaa|skaaaaaaab|c2thyw")],
     "trajectories/filter.py _patterns": filters._patterns([*filters.FAILURES, *filters.INVALID]),
 }
 

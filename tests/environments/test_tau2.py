@@ -236,7 +236,7 @@ def test_no_key_reaches_an_observation_or_a_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(tau2, "_library", lambda: (Echo, Registry()))
-    monkeypatch.setenv("OTHER_API_KEY", KEY)
+    monkeypatch.setenv("HF_TOKEN", KEY)
     environment = Tau2Environment()
     row = {"domain": "retail", "task_id": "1", "user_url": "http://localhost:1/v1"}
     assert environment.reset(**row, user_model="refuses") == "The simulation is lost. The episode is over."
@@ -257,7 +257,9 @@ def test_no_key_reaches_an_observation_or_a_log(
     assert environment.reset(**row, user_model="m").startswith("user: Hello.")
 
 
-def test_what_other_libraries_log_is_redacted(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_other_libraries_log_is_redacted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     secrets.hold(KEY)
     secrets.guard_logs("some.library")
     secrets.guard_logs("some.library")
@@ -268,6 +270,13 @@ def test_what_other_libraries_log_is_redacted(caplog: pytest.LogCaptureFixture) 
     assert caplog.messages[0].startswith("refused [key]\nTraceback")
     assert KEY not in caplog.text
     assert len(logging.getLogger("some.library").filters) == 1
+    try:
+        raise ValueError("other")
+    except ValueError:
+        logging.getLogger("some.library").exception("no key: %s", 5)
+    assert (caplog.records[-1].args, caplog.records[-1].exc_info is None) == ((5,), False)  # as it was
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    logging.getLogger("some.library").warning("%d", "five")  # is no error of the library's
 
 
 class Endless(Gym):

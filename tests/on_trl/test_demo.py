@@ -198,6 +198,12 @@ def test_what_cannot_run_is_refused_at_once(tmp_path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="name a directory"):
         run_demo(1, out=tmp_path / "file")
+    for name in ("report.html", "result.json"):
+        (tmp_path / name).write_text('["mine"]')
+        with pytest.raises(UserError, match=f"{name}: holds something else than what a demo writes"):
+            run_demo(1, out=tmp_path)
+        assert (tmp_path / name).read_text() == '["mine"]'
+        (tmp_path / name).unlink()
 
 
 @pytest.mark.slow

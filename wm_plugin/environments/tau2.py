@@ -301,7 +301,8 @@ def _library() -> tuple[Any, Any]:
     except ImportError:
         raise UserError(INSTALL) from None
     log.disable("tau2")
-    secrets.guard_logs("LiteLLM", "LiteLLM Router", "openai._base_client", "httpx")
+    secrets.guard_logs("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "openai._base_client", "httpx")
+    secrets.guard_logs("httpcore.connection", "httpcore.http11", "httpcore.http2", "httpcore.proxy")
     bound_replies(litellm)
     return AgentGymEnv, registry
 
@@ -370,7 +371,7 @@ def _tasks(registry: Any, domain: str, task_id: str | None = None) -> dict[str, 
 
 def _customer(url: str, model: str) -> dict[str, Any]:
     """The arguments by which tau2-bench, through litellm, reaches the customer's model."""
-    secrets.hold(*(value for name, value in os.environ.items() if name.endswith("_API_KEY")))  # litellm sends these
+    secrets.hold_environment()  # litellm sends what it finds there
     if not model.isprintable() or "://" in model:  # litellm takes some names for the addresses of other servers
         raise UserError(f"A tau2 row's column `user_model` is {shown(model)}; write the model's name")
     if not url:

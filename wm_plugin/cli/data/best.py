@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wm_plugin.cli.data import predictor
-from wm_plugin.cli.data.support import progress
+from wm_plugin.cli.data.support import progress, work_folder
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.untrusted import loads
 
@@ -84,6 +84,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     kwargs = _arguments(args.compare, args.compare_args, "--compare-args") if args.compare else {}
     inputs = [args.source, args.model, args.prompts, args.embedding_model, args.tokenizer]
     check_apart([*inputs, *files_in([arguments, kwargs])], {"--out": out})
+    work = work_folder(out, args.work)
     judge = real_valued(args.judge, args.embedding_model, args.embedding_server, arguments)
     compare = None
     if args.compare:
@@ -100,7 +101,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         predictor.make(args, args.model, thinking=True),
         prompts,
         k=args.n,
-        folder=predictor.work_folder(args) / "predictions",
+        folder=work / "predictions",
         shard_size=args.shard_size,
         seed=args.seed,
         stage=best.STAGE,

@@ -100,7 +100,6 @@ def test_groups_lost_to_failing_environments(folder):
     run = run_recipe("echo_grpo_tiny", folder, "wm.environment=worlds:Sometimes", "wm.max_lost=0.9", environment=path)
     (lost,) = run.series("wm/lost")
     assert 0 < lost < 0.9
-    assert run.steps[0]["echo/tokens"] > 0
     assert f"{round(64 * lost)} of 64 trajectories failed in the agent loop" in run.output
     assert "the world is down" in run.output
     assert run.code != 0

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wm_plugin.environments import ENVIRONMENTS
+from wm_plugin.errors import UserError
 from wm_plugin.objectives import EchoConfig
 
 PREFIX = "echo_"
@@ -53,6 +54,17 @@ class ObjectiveSettings:
             "flag JSON. None: max_tool_calling_iterations throughout."
         },
     )
+
+    def echo_config(self) -> EchoConfig:
+        values = {name: getattr(self, PREFIX + name) for name in DEFAULT}
+        try:
+            return EchoConfig.from_mapping(values)
+        except UserError as error:
+            raise UserError(f"{PREFIX}{error}") from None
+
+    def echo_fields_set(self) -> list[str]:
+        """The echo_ fields that differ from their defaults."""
+        return [PREFIX + name for name, default in DEFAULT.items() if getattr(self, PREFIX + name) != default]
 
 
 @dataclass

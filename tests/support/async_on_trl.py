@@ -20,6 +20,7 @@ from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer, async
 from trl.experimental.async_grpo.async_rollout_worker import _AsyncRolloutLoop
 
 from support.on_trl import Gradients, ToolEnvironment, call, dataset, make_model, make_tokenizer, reward
+from support.reference import selected
 from wm_plugin.trl.async_rollout import WorldModelRolloutMixin
 from wm_plugin.trl.async_trainer import WorldModelAsyncGRPOTrainer
 
@@ -108,6 +109,36 @@ class NoTransfer:
     def resume(self) -> None: ...
 
     def destroy(self) -> None: ...
+
+
+class LocalPolicy(NoTransfer):
+    """Turns of one token, sampled by transformers from a copy of the policy among some tokens; it takes the policy's weights as
+    the host sends them."""
+
+    def __init__(self, model: Any, allowed: list[int]) -> None:
+        self.model, self._allowed = model, allowed
+        self.synced, self._turns, self._lock = 0, 0, threading.Lock()
+
+    def send_weights(self, iterator: Any) -> None:
+        with self._lock, torch.no_grad():
+            for name, weights in iterator:
+                self.model.get_parameter(name).copy_(weights)
+            self.synced += 1
+
+    def __call__(self, prompt_ids: list[int]) -> tuple[list[int], list[float]]:
+        self._turns += 1
+        with self._lock, torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self._turns)
+            output = self.model.generate(
+                torch.tensor([prompt_ids]),
+                do_sample=True,
+                max_new_tokens=1,
+                prefix_allowed_tokens_fn=lambda *_: self._allowed,
+                return_dict_in_generate=True,
+                output_logits=True,
+            )
+        token = int(output.sequences[0, -1])
+        return [token], [float(output.logits[0][0].log_softmax(-1)[token])]
 
 
 def loop_of(turn: Any, *, ours: bool) -> type:
@@ -237,3 +268,20 @@ def run(
     )
     trainer.train()
     return trainer, gradients.steps, local.samples
+
+
+def naive_term(samples: list[Any], tokenizer: Any, *, tools: Any = None) -> tuple[torch.Tensor, int]:
+    """Gradient of Σ weight·NLL / N over samples, by plain transformers, and N."""
+    model = make_model(tokenizer, dtype=torch.float64)
+    total, tokens = 0.0, 0
+    for sample in samples:
+        ids, sampled = sample.input_ids.tolist(), sample.completion_mask.tolist()
+        completion = [int(index >= sampled.index(1)) for index in range(len(ids))]
+        found = selected(ids, completion, sampled, tokenizer, content_only=True, errors=False)
+        logps = torch.log_softmax(model(input_ids=torch.tensor([ids])).logits[0, :-1], -1)
+        for index, tool in found:
+            weight = 1.0 if tools is None else tools.get(tool, 0.0)
+            total = total - weight * logps[index - 1, ids[index]]
+            tokens += weight != 0
+    (total / tokens).backward()
+    return torch.cat([p.grad.flatten() for p in model.parameters()]), tokens

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 asynchronous = pytest.importorskip("trl.experimental.async_grpo")
 pytest.importorskip("trl", minversion="1.16")
 
-from trl.experimental.async_grpo import async_rollout_worker  # noqa: E402
+from trl.experimental.async_grpo import async_rollout_worker, weight_transfer  # noqa: E402
 
 from support.async_on_trl import (  # noqa: E402
     LocalPolicy,
@@ -40,7 +40,7 @@ from wm_plugin.errors import UserError  # noqa: E402
 from wm_plugin.runtime.hooks import Hook  # noqa: E402
 from wm_plugin.tiny import policy  # noqa: E402
 from wm_plugin.tokens.spans import Ending, Origin  # noqa: E402
-from wm_plugin.trl import WorldModelAsyncGRPOConfig, WorldModelAsyncGRPOTrainer, support  # noqa: E402
+from wm_plugin.trl import WorldModelAsyncGRPOConfig, WorldModelAsyncGRPOTrainer, support, train  # noqa: E402
 from wm_plugin.trl.async_rollout import WorldModelRolloutLoop, WorldModelRolloutMixin  # noqa: E402
 from wm_plugin.trl.term import TermMixin  # noqa: E402
 
@@ -77,7 +77,7 @@ def test_the_gradient_is_the_hosts_and_the_terms(echo, tmp_path):
         assert row["echo/tokens"] == tokens
         assert row["echo/tool/run_code/tokens"] + row["echo/tool/lookup_doc/tokens"] == tokens
         difference = after[step].double() - before[step].double()
-        assert (difference - echo.coeff * expected).norm() <= 1e-4 * (echo.coeff * expected).norm()  # float32
+        assert (difference - echo.coeff * expected).norm() <= 1e-5 * (echo.coeff * expected).norm()  # float32
     assert trainer.state.log_history[0]["wm/env/calls/run_code"] > 0
     assert trainer.state.log_history[0]["wm/env/calls/unknown"] > 0
 
@@ -116,7 +116,7 @@ def test_tokens_that_samples_share_count_once_for_each(tmp_path):
     assert row["batch/packing_ratio"] > 1.5
     assert row["echo/tokens"] == tokens
     difference = after.double() - before.double()
-    assert (difference - COEFF * expected).norm() <= 1e-4 * (COEFF * expected).norm()
+    assert (difference - COEFF * expected).norm() <= 1e-5 * (COEFF * expected).norm()
 
 
 def flat(completions, **_):
@@ -467,6 +467,59 @@ def test_refused_at_construction(made, tmp_path):
 def test_fields_of_the_config_are_the_same_thing(made):
     trainer = made(world_model=None, args=config(cls=WorldModelAsyncGRPOConfig, echo_coeff=0.25, echo_tools="run_code"))
     assert trainer._wm == EchoConfig(0.25, ["run_code"])
+
+
+CONFIG = """
+trainer: async_grpo
+model_name_or_path: {model}
+output_dir: {folder}
+use_cpu: true
+bf16: false
+environment: grid
+train_rows: wm_plugin.environments.grid:dataset_rows
+train_rows_kwargs: {{count: 4}}
+max_steps: 1
+dtype: float32
+report_to: none
+echo_coeff: 0.25
+"""
+
+
+def test_wm_train_makes_it(tmp_path, monkeypatch):
+    for module in (async_rollout_worker, weight_transfer):  # only what is started needs it
+        monkeypatch.setattr(module, "is_vllm_available", lambda *_, **__: True)
+    monkeypatch.setattr(support, "has_gpu", lambda: True)
+    tokenizer, path = policy.make_tokenizer(), tmp_path / "run.yaml"
+    tokenizer.save_pretrained(tmp_path)
+    policy.make_model(tokenizer, seed=0).save_pretrained(tmp_path)
+    path.write_text(CONFIG.format(model=tmp_path, folder=tmp_path / "out"))
+    trainer, resume = train.build(["--config", str(path), "--max_staleness", "7"])
+    assert type(trainer) is Ours
+    assert resume is None
+    assert (trainer._wm, trainer.args.max_staleness) == (EchoConfig(0.25), 7)
+    assert trainer._wm_tools == ["move"]
+    assert trainer.rollout_worker._loop_cls is WorldModelRolloutLoop
+    assert async_rollout_worker.AsyncRolloutWorker._loop_cls is loop_class()  # of nobody else
+
+
+def test_what_wm_train_refuses_of_it(tmp_path, monkeypatch):
+    path = tmp_path / "run.yaml"
+    path.write_text(CONFIG.format(model=tmp_path, folder=tmp_path / "out"))
+
+    def refused(*flags):
+        with pytest.raises(UserError) as error:
+            train.build(["--config", str(path), *flags])
+        return str(error.value)
+
+    assert refused("--trainer", "ppo") == "trainer is 'ppo'; write grpo or async_grpo"
+    monkeypatch.setattr(support, "has_gpu", lambda: False)
+    assert "there is no GPU, which its attention needs" in refused()
+    monkeypatch.setattr(support, "has_gpu", lambda: True)
+    for flag in (["--eval_strategy=steps", "--eval_steps=1"], ["--rollout_func=json:loads"]):
+        name = flag[0][2:].partition("=")[0]
+        assert refused(*flag) == f"{name} is not of trainer: async_grpo; leave it out, or write trainer: grpo"
+    assert "turn_budget changes while the policy trains" in refused("--turn_budget", '{"start": 3, "every": 1}')
+    assert "--loss_type is not a flag" in refused("--loss_type", "dapo")  # of the other trainer's config
 
 
 def test_the_hosts_worker_gets_our_loop_and_another_ones_is_refused(made):

@@ -5,7 +5,7 @@ Usage: async_distributed_on_trl.py OUT.json '[{"fields": {...}}, ...]'
 
 import json
 import sys
-import tempfile
+from pathlib import Path
 
 import pytest
 import torch.distributed as dist
@@ -26,14 +26,13 @@ class Watched(WorldModelAsyncGRPOTrainer):
         return super().training_step(model, inputs, *args, **kwargs)
 
 
-def run_case(options: dict) -> dict:
+def run_case(options: dict, folder: Path) -> dict:
     """On rank 0 what came out; on the other nothing."""
     fields, count = {"max_steps": 1, **options["fields"]}, 2
-    with tempfile.TemporaryDirectory() as folder:
-        _, before, _ = run(AsyncGRPOTrainer, folder, args=config(**fields), rollouts={"ready": 48})
-        trainer, after, samples = run(
-            Watched, folder, args=config(**fields), rollouts={"ready": 48}, world_model=EchoConfig(COEFF)
-        )
+    _, before, _ = run(AsyncGRPOTrainer, folder, args=config(**fields), rollouts={"ready": 48})
+    trainer, after, samples = run(
+        Watched, folder, args=config(**fields), rollouts={"ready": 48}, world_model=EchoConfig(COEFF)
+    )
     logged = {name: value for name, value in trainer.state.log_history[0].items() if name.startswith("echo")}
     ranks: list = [None] * count
     dist.all_gather_object(ranks, (logged, trainer.seen))
@@ -53,7 +52,7 @@ def run_case(options: dict) -> dict:
 def main(out: str, cases: list[dict]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         on_a_cpu(patch)
-        results = [run_case(case) for case in cases]
+        results = [run_case(case, Path(out).parent / "model") for case in cases]
     if dist.get_rank() == 0:
         with open(out, "w") as file:
             json.dump(results, file)

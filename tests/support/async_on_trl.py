@@ -251,7 +251,9 @@ def run(
 ) -> tuple[AsyncGRPOTrainer, list[torch.Tensor], list[Any]]:
     """Train; the trainer, the gradient of each step, and the samples in the order in which it takes them."""
     tokenizer = tokenizer_of_tools()
-    make_model(tokenizer).save_pretrained(folder)
+    make_model(tokenizer).save_pretrained(folder)  # which one rank does
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
     ours = issubclass(cls, WorldModelAsyncGRPOTrainer)
     local = worker(tokenizer, ours=ours, environment=environment, **(rollouts or {}))
     gradients = Gradients()

@@ -26,7 +26,9 @@ from wm_plugin.trajectories.turn_texts import categories
 from wm_plugin.trl.rollout import CallRecorder, called, parsing_within_bounds, unanswered
 
 if TYPE_CHECKING:
-    _Host = _AsyncRolloutLoop  # the mixin is put in front of one
+    from trl.experimental.async_grpo.async_rollout_worker import (
+        _AsyncRolloutLoop as _Host,
+    )  # the mixin is put in front of one
 else:
     _Host = object
 

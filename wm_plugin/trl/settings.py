@@ -71,6 +71,13 @@ class ObjectiveSettings:
 class ScriptSettings:
     """Environment, rewards and data. Dotted paths are `package.module:name`; the working directory is on the path."""
 
+    trainer: str = field(
+        default="grpo",
+        metadata={
+            "help": "grpo; or async_grpo, TRL's AsyncGRPOTrainer, whose rollouts come from a vLLM server while it trains: it has "
+            "no evaluation, rollout_func, turn_budget or protocol: tags."
+        },
+    )
     chat_template: str | None = field(
         default=None,
         metadata={

@@ -5,6 +5,7 @@ Everything here is decided when the trainer is made: a run that could not be exa
 
 from typing import Any
 
+import torch
 import transformers
 import trl
 from datasets import IterableDataset
@@ -149,6 +150,10 @@ def require_async() -> None:
     """Raises UserError where `async_problem` has something to say."""
     if problem := async_problem():
         raise UserError(problem)
+
+
+def has_gpu() -> bool:
+    return torch.cuda.is_available()
 
 
 def check_trainer_class(trainer: Any) -> None:

@@ -102,6 +102,7 @@ class Watched(Ours):
         return super()._wm_columns(batch, rows)
 
 
+@pytest.mark.slow
 def test_tokens_that_samples_share_count_once_for_each(tmp_path):
     """They are computed once, in a row that the host fills up to its budget of tokens."""
     fields = {"token_budget": 700, "gradient_accumulation_steps": 1, "max_steps": 1}
@@ -365,11 +366,10 @@ def make(folder, tokenizer, echo=None, *, args=None, **kwargs):
         model=str(folder),
         args=args or config(max_steps=1),
         train_dataset=dataset(8),
-        processing_class=tokenizer,
         weight_transfer=NoTransfer(),
         **{
+            "processing_class": tokenizer,
             "environment_factory": ToolEnvironment,
-            "rollout_worker": LocalWorker.__new__(LocalWorker) if "rollout_worker" not in kwargs else None,
             "world_model": EchoConfig(0.5) if echo is None else echo,
             **kwargs,
         },
@@ -458,6 +458,11 @@ def test_refused_at_construction(made, tmp_path):
     ):
         with pytest.raises(UserError, match=message):
             made(**kwargs)
+    hiding = tokenizer_of_tools()
+    hiding.chat_template = hiding.chat_template.replace("message.content", "'fixed'")
+    with pytest.raises(UserError, match="tokenizer .* on trl: ") as error:
+        made(processing_class=hiding)
+    assert "\n" not in str(error.value)
     with pytest.raises(UserError, match="turn_budget changes while the policy trains"):
         config(cls=WorldModelAsyncGRPOConfig, turn_budget={"start": 3, "every": 1})
     with pytest.raises(UserError, match="echo_coeff is -1"):
@@ -527,9 +532,6 @@ def test_the_hosts_worker_gets_our_loop_and_another_ones_is_refused(made):
         pass
 
     class Both(WorldModelRolloutMixin, TheirLoop):
-        pass
-
-    class Worker(LocalWorker):
         pass
 
     for loop, expected in ((loop_class(), WorldModelRolloutLoop), (Both, Both)):

@@ -18,6 +18,7 @@ from trl.experimental.async_grpo.async_rollout_worker import _AsyncRolloutLoop
 
 from wm_plugin.environments.metrics import PREFIX, SHARES, episode, summary
 from wm_plugin.environments.rewarded import note_unanswered
+from wm_plugin.errors import UserError
 from wm_plugin.objectives.weigh import without_variance
 from wm_plugin.tokens.chat import Chat, make_locator
 from wm_plugin.tokens.message import Message
@@ -97,7 +98,7 @@ class WorldModelRolloutMixin(_Host):
                         Origin(span, results[index], failed[index], kinds[index], how)
                         for span, index in block_spans(block, ranges, start)
                     ]
-        except SpanError as error:
+        except (SpanError, UserError) as error:
             problem, origins = str(error), [[] for _ in rows]
         names = called(completion)
         for row, own in zip(rows, origins, strict=True):
@@ -114,6 +115,7 @@ class WorldModelRolloutMixin(_Host):
 
         Raises:
             SpanError: a prompt does not end as the template writes results, or was not noted.
+            UserError: the template fails on them.
         """
         answers = list(_turns(completion))
         if len(prompts) != len(answers):

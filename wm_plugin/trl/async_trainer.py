@@ -22,6 +22,7 @@ from wm_plugin.objectives.weigh import weigh
 from wm_plugin.tokens.spans import Origin, token_weights
 from wm_plugin.trl import sharding, support
 from wm_plugin.trl.async_rollout import Metrics, WorldModelRolloutLoop, WorldModelRolloutMixin
+from wm_plugin.trl.doctor import check_tokenizer
 from wm_plugin.trl.settings import ObjectiveSettings
 from wm_plugin.trl.term import TermMixin, resolve
 
@@ -85,6 +86,9 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
             if config is None:
                 return
             support.check_async(self, config, names, rollout_worker)
+            template = check_tokenizer(self.processing_class)  # not first after a rollout
+            if template.state == "fail":
+                raise UserError(f"{template.name}: {template.detail}; {template.mend}")
             silence = Silence(config, limit="max_completion_length")
         except UserError as error:
             if config is not None and (config.active or config.refills):

@@ -37,7 +37,7 @@ from wm_plugin.verl.names import AGENT_LOOP, TRAINER_MODE
 from wm_plugin.verl.registration import _check, _check_command
 from wm_plugin.verl.rewards import BatchedRewardManager
 from wm_plugin.verl.sampler import _RewardMixin
-from wm_plugin.verl.trainer import WorldModelTrainer
+from wm_plugin.verl.trainer import WorldModelTrainerMixin
 from wm_plugin.verl.worker import WorldModelActorRolloutRefWorker, WorldModelTrainingWorker
 
 ROOT = Path(__file__).parents[2]
@@ -78,7 +78,7 @@ def test_a_hook_is_where_we_need_it(hook, monkeypatch):
 
 
 OVERRIDES = {  # ours -> the host's, and the name by which the list of hooks has it
-    WorldModelTrainer: (PPOTrainerSync, "PPOTrainer"),
+    WorldModelTrainerMixin: (PPOTrainerSync, "PPOTrainer"),
     WorldModelLoopMixin: (ToolAgentLoop, "ToolAgentLoop"),
     WorldModelTrainingWorker: (TrainingWorker, "TrainingWorker"),
     WorldModelActorRolloutRefWorker: (ActorRolloutRefWorker, "ActorRolloutRefWorker"),
@@ -206,13 +206,9 @@ REFUSED = {
     ),
     "a reward that nobody asks": (["wm.reward=json:loads"], "reward.reward_manager.source=importlib"),
     "temperature": (["actor_rollout_ref.rollout.temperature=0.7"], "wm.tempered=true"),
-    "verl's asynchronous mode on the same devices": (
-        ["trainer.v1.trainer_mode=colocate_async"],
-        "this is PPOTrainerColocateAsync, of which there is no subclass of ours; write trainer.v1.trainer_mode=world_model",
-    ),
     "verl's asynchronous mode on others": (
         ["trainer.v1.trainer_mode=separate_async"],
-        "whose workers (DetachActorWorker) count no tokens of a mini-batch; write trainer.v1.trainer_mode=world_model",
+        "write trainer.v1.trainer_mode=world_model_separate_async",
     ),
     "the stock mode": (["trainer.v1.trainer_mode=sync"], "trainer.v1.trainer_mode=world_model"),
     "the legacy trainer": (["trainer.use_v1=false"], "write trainer.use_v1=true"),

@@ -155,6 +155,17 @@ def test_columns_that_share_their_pages_are_refused(tmp_path):
         list(parquet.rows(path))
 
 
+def test_groups_without_rows_are_read(tmp_path):
+    path, table = tmp_path / "x.parquet", pyarrow.table({"a": ["x"], "b": [["y"]], "c": [1]})
+    empty = table.slice(0, 0)
+    pq.write_table(empty, path)
+    assert list(parquet.rows(path)) == []
+    with pq.ParquetWriter(path, table.schema) as writer:
+        for part in (empty, table, empty, table):
+            writer.write_table(part)
+    assert list(parquet.rows(path)) == [{"a": "x", "b": ["y"], "c": 1}] * 2
+
+
 def structure(*fields):
     """Bytes of Thrift's compact protocol: (field, kind, bytes)."""
     pieces = [bytes([kind, 2 * field]) + value for field, kind, value in fields]  # the field's number in full
@@ -172,7 +183,12 @@ HOSTILE = {
     "another kind": structure((4, 6, varint(5))),
     "many groups": structure((4, 9, b"\xfc\x80\x80\x40" + b"\0" * (1 << 20))),
     "a column outside of the file": structure(
-        (4, 9, b"\x1c" + structure((1, 9, b"\x1c" + structure((3, 12, structure((9, 6, varint(10**9)))))))),
+        (
+            4,
+            9,
+            b"\x1c"
+            + structure((1, 9, b"\x1c" + structure((3, 12, structure((5, 6, varint(1)), (9, 6, varint(10**9))))))),
+        ),
     ),
 }
 

@@ -94,7 +94,7 @@ def _chunk(about: dict[int, Any], size: int) -> Chunk:
     start, length = about.get(9, 0), about.get(7, 0)
     if 0 < about.get(11, 0) < start:
         start = about[11]  # the dictionary is first
-    if start < 0 or length < 0 or start + length > size:
+    if about.get(5, 0) and (start < 0 or length < 0 or start + length > size):
         raise BrokenError("a column lies outside of the file")
     return Chunk(start, start + length, about.get(5, 0))
 

@@ -2,7 +2,7 @@
 
 import io
 import os
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Container, Iterator
 from contextlib import contextmanager, suppress
 from itertools import pairwise
@@ -192,18 +192,23 @@ class _Source(io.FileIO):
 
     def read(self, size: int | None = -1, /) -> bytes:
         start = self.tell()
-        data = super().read(size) or b""
-        first, end = (bisect_left(self._starts, place) for place in (start, start + len(data)))
-        for page in self._starts[first:end]:
-            owner, taken = self._pages[page]
+        following = bisect_right(self._starts, start)
+        if following < len(self._starts):  # no page that is not asked for, which may be small here and large in memory
+            size = (
+                self._starts[following] - start
+                if size is None or size < 0
+                else min(size, self._starts[following] - start)
+            )
+        if start in self._pages:
+            owner, taken = self._pages[start]
             self._held[owner] = self._held.get(owner, 0) + taken
             self._last[owner] = taken
-        if first < end and sum(self._held.values()) > self._most:
+        if sum(self._held.values()) > self._most:
             self.error = RowError(
                 f"pages of more than {self._most:,} bytes for a row; what follows is not read", "out of bounds"
             )
             raise self.error
-        return data
+        return super().read(size) or b""
 
     def enter(self, group: pages.Group, leaves: dict[int, _Leaf]) -> int:
         """Bytes of a group's columns: before anything is read of them.
@@ -215,7 +220,8 @@ class _Source(io.FileIO):
         self.restart()
         if len(group.chunks) <= max(leaves, default=-1):
             raise pages.BrokenError("a column is missing")
-        chunks = sorted((group.chunks[place].start, group.chunks[place].end) for place in leaves)
+        # of a column without values, any place is told
+        chunks = sorted((chunk.start, chunk.end) for place in leaves if (chunk := group.chunks[place]).values)
         if any(end > start for (_, end), (start, _) in pairwise(chunks)):
             raise pages.BrokenError("two columns are at one place")
         size, by_start = 0, {}

@@ -20,6 +20,7 @@ from wm_plugin.trajectories import parquet
 from wm_plugin.trajectories.errors import RowError
 
 COLUMNS = ("input_ids", "loss_mask")
+_SCHEMA = pyarrow.schema([(COLUMNS[0], pyarrow.list_(pyarrow.int32())), (COLUMNS[1], pyarrow.list_(pyarrow.int8()))])
 PAD_MODES = ("no_padding", "right")
 TRUNCATIONS = ("error", "left", "right")
 
@@ -105,7 +106,9 @@ def _read(file: str) -> Any:
                     f"{file} has no column {missing[0]!r}: write it by wm data build --host verl --tokenizer PATH, or leave "
                     "data.custom_cls out for rows of messages"
                 )
-            tables.append(table)
+            tables.append(table.select(COLUMNS).cast(_SCHEMA))
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError):
+        raise UserError(f"{file}: {' and '.join(COLUMNS)} are no lists of token ids and of 0 and 1") from None
     except RowError as error:
         raise UserError(f"{file}, row {sum(map(len, tables))}: {error}") from None
     if not tables:

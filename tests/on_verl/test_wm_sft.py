@@ -22,6 +22,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.samples.build import build
 from wm_plugin.tiny.policy import make_tokenizer
 from wm_plugin.tiny.rollouts import main as make_rollouts
+from wm_plugin.trajectories import parquet
 from wm_plugin.verl.sft import TokenisedSFTDataset
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "verl"
@@ -189,6 +190,25 @@ def test_what_does_not_fit_is_named(tmp_path, settings, mask, message):
 def test_a_mask_of_another_length_is_refused(tmp_path):
     with pytest.raises(UserError, match="row 0 has 4 tokens but a mask of 2"):
         dataset(write(tmp_path / "a.parquet", [(ONE[0], [0, 1])]))[0]
+
+
+def test_a_file_is_read_within_the_bounds_of_all_parquet_files(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.parquet", [ONE] * 5 + [([7] * 2000, [0] * 2000)] + [ONE] * 5)
+    assert len(dataset([path, write(tmp_path / "b.parquet", [TWO])])) == 12
+    monkeypatch.setattr(parquet, "LARGEST", 20_000)
+    with pytest.raises(UserError, match=r"a.parquet, row 5: a row of more than"):
+        dataset(path)
+    data = bytearray(Path(path).read_bytes())
+    data[4:200] = bytes(196)
+    Path(path).write_bytes(data)
+    with pytest.raises(UserError, match=r"a.parquet, row 0: the file breaks off here"):
+        dataset(path)
+
+
+@pytest.mark.parametrize("rows", [[(["a"], [1])], [([1.5], [1])], [([1], [300])], [(1, 1)], []])
+def test_a_file_of_other_values_is_refused(tmp_path, rows):
+    with pytest.raises(UserError, match=r"a.parquet: input_ids and loss_mask are no lists|a.parquet has no rows"):
+        dataset(write(tmp_path / "a.parquet", rows))
 
 
 @pytest.mark.slow

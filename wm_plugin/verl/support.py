@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet
 import verl
 from omegaconf import OmegaConf
 from packaging.version import Version
@@ -21,6 +20,8 @@ from wm_plugin.objectives.silence import beforehand
 from wm_plugin.runtime import hooks
 from wm_plugin.runtime.hooks import Hook, VersionRange
 from wm_plugin.tokens.tokenizer import is_missing_folder
+from wm_plugin.trajectories import parquet
+from wm_plugin.trajectories.errors import RowError
 from wm_plugin.untrusted import loads
 from wm_plugin.verl.config import WorldModelConfig, check_tool_names, read_config
 from wm_plugin.verl.names import (
@@ -378,13 +379,28 @@ def _data_sources(config: Any) -> Iterator[str | None]:
         path = Path(file).expanduser()
         try:
             if path.suffix == ".parquet":
-                column = pyarrow.parquet.read_table(path, columns=["data_source"])["data_source"]
-                yield from column.unique().to_pylist()
+                yield from _values(path, "data_source")
             else:
                 with path.open(encoding="utf-8") as lines:
                     yield loads(lines.readline()).get("data_source")
         except (OSError, LookupError, ValueError, AttributeError):
             yield None
+
+
+def _values(path: Path, name: str) -> Iterator[str | None]:
+    """The values of a column of texts, each once.
+
+    Raises:
+        ValueError: the file cannot be read, or from one of its rows on.
+    """
+    values: set[str | None] = set()
+    for row in parquet.rows(path, [name]):
+        if isinstance(row, RowError):
+            raise row
+        value = None if row.get(name) is None else str(row[name])
+        if value not in values:
+            values.add(value)
+            yield value
 
 
 def _verl_scores(source: str | None) -> bool:

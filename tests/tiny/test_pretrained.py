@@ -10,9 +10,9 @@ import pytest
 import torch
 
 pytest.importorskip("transformers")
-from tokenizers import pre_tokenizers
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 
+from support.small_llama import HEADS, SIZES, fields, make_model
 from wm_plugin.cli.templates import tokenizer_checks
 from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.runtime.command import exit_code
@@ -21,8 +21,6 @@ from wm_plugin.tokens.chat import Chat
 
 pytestmark = pytest.mark.host
 
-SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-MERGES = ["1 2", "a b", "Ġ ab"]
 CALL = {"type": "function", "function": {"name": "run_query", "arguments": {"query": "SELECT 'ü'"}}}
 TOOLS = [
     {
@@ -34,37 +32,6 @@ TOOLS = [
         },
     }
 ]
-SIZES = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2}
-HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
-
-
-def fields():
-    """What SmolLM2's file says of its tokenizer, with 256 bytes and three merges."""
-    tokens = [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet()), *(merge.replace(" ", "") for merge in MERGES)]
-    return {
-        "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.token_type": [3] * len(SPECIAL) + [1] * (len(tokens) - len(SPECIAL)),
-        "tokenizer.ggml.merges": MERGES,
-        "tokenizer.ggml.bos_token_id": 1,
-        "tokenizer.ggml.eos_token_id": 2,
-        "tokenizer.ggml.unknown_token_id": 0,
-        "tokenizer.ggml.padding_token_id": 2,
-        "llama.context_length": 512,
-    }
-
-
-def make_model(vocabulary):
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=vocabulary,
-        tie_word_embeddings=True,
-        rope_parameters={"rope_type": "default", "rope_theta": 1e5},
-        rms_norm_eps=1e-5,
-        max_position_embeddings=512,
-        **SIZES,
-        **HEADS,
-    )
-    return LlamaForCausalLM(config).eval()
 
 
 def permuted(weights, heads):

@@ -1,4 +1,4 @@
-"""The folder of a model that a command writes: no other file is written over, and `config.json`, which completes it, comes last."""
+"""The folder of a model that a command writes: no other file is written over, and `config.json`, which completes it, is last."""
 
 import json
 import os

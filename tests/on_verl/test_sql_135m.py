@@ -1,4 +1,4 @@
-"""The warm start of the pretrained model's recipe; test_recipes.py has the recipe, tests/test_pipelines.py the scripts of both."""
+"""The warm start of the pretrained model; test_recipes.py has the recipe itself, tests/test_pipelines.py the scripts of both."""
 
 from pathlib import Path
 

@@ -88,6 +88,7 @@ def make_trainer(cls: Any, model: Any, tokenizer: Any, completions: int, folder:
         args=on_trl.config(
             output_dir=folder,
             max_steps=1,
+            logging_steps=1000,
             optim="sgd",  # no state, and a learning rate of 0
             per_device_train_batch_size=completions,
             num_generations=completions,

@@ -346,7 +346,7 @@ def test_the_pretrained_models_warm_start_clones_an_expert(host, quick, tmp_path
 
 def test_the_pretrained_recipe_goes_on_where_it_was(tmp_path):
     (tmp_path / "runs/sql_135m/trl/grpo").mkdir(parents=True)
-    (tmp_path / "runs/sql_135m/trl/grpo/config.json").write_text("{}")
+    (tmp_path / "runs/sql_135m/trl/grpo/training_args.bin").write_text("")
     lines = ['{"name": "start"}', '{"name": "cloned"}']
     (tmp_path / "runs/sql_135m/trl/figures.jsonl").write_text("\n".join(lines) + "\n")
     _, _, calls = pretrained("trl", tmp_path)

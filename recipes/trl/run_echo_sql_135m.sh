@@ -11,7 +11,7 @@ sizes=()
 if [ -n "$quick" ]; then sizes=(--max_steps 2 --num_generations 4 --gradient_accumulation_steps 2); fi
 
 arm() { # NAME FLAG...
-  made "$work/trl/$1/config.json" python -m wm_plugin.trl.train --config "$recipes/trl/echo_sql_135m.yaml" \
+  made "$work/trl/$1/training_args.bin" python -m wm_plugin.trl.train --config "$recipes/trl/echo_sql_135m.yaml" \
     --model_name_or_path "$work/trl/cloned" --output_dir "$work/trl/$1" "${sizes[@]}" "${@:2}" "${rest[@]}"
 }
 

@@ -73,11 +73,15 @@ def test_a_line_a_model_and_a_table(tmp_path, capsys):
     ("flags", "words"),
     [
         (["--model", "x"], "--model and --name are missing"),
-        (["--table", "missing.jsonl"], "missing.jsonl cannot be read"),
+        (["--table", "missing.jsonl"], "missing.jsonl"),
+        (["--table", "other.jsonl"], "other.jsonl, row 1: no figures of a model, with its name"),
+        (["--table", "broken.jsonl"], "broken.jsonl, row 0: "),
         (["--model", "./missing", "--name", "x"], "there is no such folder"),
     ],
 )
 def test_mistakes_are_a_line(tmp_path, capsys, monkeypatch, flags, words):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "other.jsonl").write_text('{"name": "x"}\n[1]\n')
+    (tmp_path / "broken.jsonl").write_text("{\n")
     assert run("--out", "out", *flags) == 2
     assert words in capsys.readouterr().err

@@ -12,7 +12,7 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
@@ -22,6 +22,7 @@ from wm_plugin.evaluation.inspect import Inspector
 from wm_plugin.evaluation.one_step import evaluate
 from wm_plugin.objectives.echo import EchoConfig
 from wm_plugin.runtime.command import exit_code, output
+from wm_plugin.trajectories import files
 from wm_plugin.trajectories.chat import chat
 from wm_plugin.trajectories.outputs import write_text
 from wm_plugin.trajectories.readers import read
@@ -106,7 +107,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--text-tokens", type=int, default=4 * WINDOW, metavar="N")
     options = parser.parse_args(arguments)
     if options.table is not None:
-        text = table([json.loads(line) for line in _text(options.table).splitlines()])
+        text = table(list(_rows(options.table)))
         write_text(options.out, text)
         with output():
             print(text, end="")
@@ -128,6 +129,13 @@ def main(arguments: list[str] | None = None) -> int:
     with output():
         print(json.dumps(row))
     return 0
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    for record in files.lines(path):
+        if not isinstance(record.value, dict) or not isinstance(record.value.get("name"), str):
+            raise UserError(f"{path}, row {record.row}: {record.error or 'no figures of a model, with its name'}")
+        yield record.value
 
 
 def _text(path: Path) -> str:

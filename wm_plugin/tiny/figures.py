@@ -52,7 +52,9 @@ def tokens_of(tokenizer: Any, episodes: Iterable[Trajectory]) -> tuple[list[list
 
 def perplexity(model: Any, tokenizer: Any, texts: Sequence[str], *, tokens: int = 4 * WINDOW) -> float:
     """That of the first `tokens` tokens of the texts, in windows of 512, of which the first token of each does not count."""
-    ids = tokenizer("\n\n".join(texts), add_special_tokens=False).input_ids[:tokens]
+    ids = tokenizer("\n\n".join(texts), add_special_tokens=False, verbose=False).input_ids[
+        :tokens
+    ]  # long, and cut here
     windows = [ids[start : start + WINDOW] for start in range(0, len(ids), WINDOW)]
     windows = [window for window in windows if len(window) > 1]
     if not windows:

@@ -322,7 +322,14 @@ def test_a_task_is_the_same_whoever_plays_its_customer():
     assert task_of(row | {"task_id": None}) == task_of({**row, "task_id": None})
 
 
-@pytest.mark.parametrize("name", [name for name in ENVIRONMENTS if name not in ("scienceworld", "forth", "tau2")])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name == "docs" else ())  # reads a package's documentation
+        for name in ENVIRONMENTS
+        if name not in ("scienceworld", "forth", "tau2")
+    ],
+)
 def test_what_a_world_declares_as_refusals_is_what_it_counts_as_invalid(name):
     """So that hosts' dumps, which have texts alone, lose the same turns as our own rollouts."""
     from wm_plugin.environments.worlds import load

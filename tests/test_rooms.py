@@ -132,7 +132,13 @@ CONTRACT = {
         "rescale_by_effective_actions",
     ],
     "wm_plugin.trajectories": ["Trajectory", "Turn", "Transition", "read", "expand"],
-    "wm_plugin.trl": ["WorldModelGRPOTrainer", "WorldModelGRPOConfig", "WorldModelMixin"],
+    "wm_plugin.trl": [
+        "WorldModelGRPOTrainer",
+        "WorldModelGRPOConfig",
+        "WorldModelMixin",
+        "WorldModelAsyncGRPOTrainer",
+        "WorldModelAsyncGRPOConfig",
+    ],
 }
 
 

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 asynchronous = pytest.importorskip("trl.experimental.async_grpo")
 pytest.importorskip("trl", minversion="1.16")
 
-from trl.experimental.async_grpo import async_rollout_worker, weight_transfer  # noqa: E402
+from trl.experimental.async_grpo import async_grpo_trainer, async_rollout_worker, weight_transfer  # noqa: E402
 
 from support.async_on_trl import (  # noqa: E402
     LocalPolicy,
@@ -42,6 +42,7 @@ from wm_plugin.tiny import policy  # noqa: E402
 from wm_plugin.tokens.spans import Ending, Origin  # noqa: E402
 from wm_plugin.trl import WorldModelAsyncGRPOConfig, WorldModelAsyncGRPOTrainer, support, train  # noqa: E402
 from wm_plugin.trl.async_rollout import WorldModelRolloutLoop, WorldModelRolloutMixin  # noqa: E402
+from wm_plugin.trl.rollout import CallRecorder  # noqa: E402
 from wm_plugin.trl.term import TermMixin  # noqa: E402
 
 COEFF = 0.37
@@ -241,6 +242,51 @@ def test_a_turn_that_was_not_noted_stops_the_run(tmp_path, caplog):
         else:
             trainer.train()
             assert "not measured (coeff is 0): a conversation of 1 turns took 0" in caplog.text
+
+
+def test_conversations_that_went_past_ours_say_so():
+    """To the trainer, which can stop in a line; the process of the rollouts goes on."""
+    tokenizer = tokenizer_of_tools()
+
+    class Past(loop_of(Script(tokenizer), ours=True)):
+        async def _generate_one(self, prompt, tool_dict, tools, group_id=0):
+            ids, logps = await self._generate_one_turn(self.tokenizer("hi").input_ids)
+            row = async_rollout_worker.TrainingSequence(ids, [1] * len(ids), logps, "")
+            return [{"role": "assistant", "content": "hi"}], ids, [row], 0, 0, None
+
+    settings = {"dataset": dataset(), "reward_funcs": [flat], "processing_class": tokenizer}
+    local = LocalWorker(Past, 4, **settings, eos_token_ids=[1], num_generations=4)
+    local.start()
+    assert len(local.samples) >= 4
+    assert all("put it before the class that overrides that" in one.metrics.facts.problem for one in local.samples)
+
+
+def test_figures_of_episodes_are_means_whatever_a_tool_is_called():
+    class Till:
+        success, turns = True, 2
+
+        def __init__(self, actions):
+            self.metrics = {"actions": actions, "effective": 1, "max_depth": actions}
+
+        def reset(self): ...
+
+        def add_total(self): ...
+
+    pushed = []
+    loop = SimpleNamespace(max_tool_calling_iterations=3, _push_metrics=pushed.append)
+    for actions in (0, 2, 4):
+        completion = [{"role": "assistant", "content": ""}]
+        names = ["add_total"] * actions
+        parts = Till(actions), CallRecorder(), names, (completion, [1]), Ending.COMPLETE, []
+        WorldModelRolloutMixin._wm_note_episode(loop, *parts)
+    values = defaultdict(list)
+    for figures in pushed:
+        for name, value in figures.items():
+            values[name].append(value)
+    logged = {name: async_grpo_trainer._reduce_metric(name, window) for name, window in values.items()}
+    assert logged["wm/env/calls/add_total"] == logged["wm/env/max_depth"] == 2
+    assert logged["wm/env/effective_share"] == 2 / 6  # of the two with actions
+    assert logged["wm/env/success"] == 1
 
 
 def test_a_worker_without_facts_stops_the_run(tmp_path):

@@ -119,13 +119,14 @@ class Workers:
         return self.worker.train_mini_batch(data)
 
 
-def step(worker, echo, rollouts=ROLLOUTS, mini=8, silence=None, total=9):
+def step(worker, echo, rollouts=ROLLOUTS, mini=8, silence=None, total=9, updates=1):
     """The metrics of the trainer's `_update_actor`."""
     trainer = WorldModelTrainer.__new__(WorldModelTrainer)  # making one starts Ray
     with initialize_config_module("verl.trainer.config", version_base=None):
         overrides = [f"actor_rollout_ref.actor.ppo_mini_batch_size={mini}", "actor_rollout_ref.rollout.n=1"]
         trainer.config = compose("ppo_trainer", overrides)
     trainer.global_steps, trainer.total_training_steps = 1, total
+    trainer.local_trigger_step, trainer.parameter_sync_step = 0, updates
     trainer.actor_rollout_wg = Workers(worker, rollouts, echo)
     trainer._wm, trainer._wm_on, trainer._wm_prefix, trainer._wm_warned = WorldModelConfig(echo), True, "echo", set()
     trainer._wm_tools = on_verl.tool_names(echo)
@@ -194,7 +195,8 @@ def test_a_step_without_a_token_logs_no_figure_of_nothing_and_says_so(worker, ca
 
 def test_a_last_step_that_trained_nothing_is_said(worker, caplog):
     rollouts = [rollout._replace(advantage=0.0) for rollout in make_rollouts(4, silent=range(4))]
-    step(worker, EchoConfig(COEFF), rollouts, mini=4, total=2)
+    for unfinished in ({"total": 2}, {"total": 1, "updates": 2}):
+        step(worker, EchoConfig(COEFF), rollouts, mini=4, **unfinished)
     assert "no token to train on" not in caplog.text
     step(worker, EchoConfig(COEFF), rollouts, mini=4, total=1)
     assert "its advantages were all 0 too, so that it trained nothing" in caplog.text

@@ -10,12 +10,14 @@ import pytest
 
 pytest.importorskip("verl")
 
+import datasets
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
-from verl.trainer.ppo.v1 import replay_buffer
+from verl.trainer.ppo.v1 import replay_buffer, trainer_base
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils.dataset.rl_dataset import RLHFDataset
 
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.errors import UserError
@@ -24,9 +26,10 @@ from wm_plugin.objectives.metrics import LEARNT, LEARNT_LENGTH
 from wm_plugin.objectives.silence import Tally
 from wm_plugin.tokens.spans import OTHER, SPAN_FIELD, Origin
 from wm_plugin.verl import state
+from wm_plugin.verl import trainer as trainer_module
 from wm_plugin.verl.config import WorldModelConfig
 from wm_plugin.verl.names import AGENT_NAME, COUNTS, ERROR, ORIGINS, RESULTS, TOOL_IDS, TOOLS, WEIGHTS
-from wm_plugin.verl.trainer import Row, WorldModelTrainer, make_columns
+from wm_plugin.verl.trainer import Row, WorldModelColocateAsyncTrainer, WorldModelTrainer, make_columns
 
 SPANS = [
     [(Span(1, 3, "tool", "a", True), 0.5), (Span(3, 4, "tool", "a", False), 0.0), (Span(5, 6, "tool", "b", True), 1.0)],
@@ -418,6 +421,102 @@ def test_a_turn_budget_of_other_settings_starts_anew(tmp_path, monkeypatch, capl
     new = restarted(tmp_path, monkeypatch, saved, TurnBudget(6, 2))
     assert new._wm_turn_budget == TurnBudget(6, 2)
     assert "the checkpoint's wm.turn_budget is another one: it starts at 6" in caplog.text
+
+
+@pytest.mark.parametrize("kind", [WorldModelTrainer, WorldModelColocateAsyncTrainer])
+@pytest.mark.parametrize("status", ["finished", "running"])
+@pytest.mark.parametrize("coeff", [0.05, 0.0])
+def test_rollouts_that_a_run_without_the_term_left_behind(tmp_path, monkeypatch, caplog, coeff, status, kind):
+    """An asynchronous mode's checkpoint keeps them; those that had not ended are made anew, by our loop."""
+    rows = {"u0": {"is_prompt": True, "status": status}, "u0_0_0": {}, "u0_1_0": {"wm_origins": []}}
+    rows["u1"] = {"is_prompt": True, "status": "pending"}
+
+    def get(keys, partition_id, select_fields):
+        return {"extra_fields": [rows[key] for key in keys]}
+
+    monkeypatch.setattr(trainer_module, "tq", SimpleNamespace(kv_list=lambda name: {name: rows}, kv_batch_get=get))
+    monkeypatch.setattr(trainer_base.PPOTrainer, "_load_checkpoint", lambda self: None)
+    ours = object.__new__(kind)  # no __init__, which starts Ray
+    ours._wm, ours._wm_on, ours.global_steps = WorldModelConfig(EchoConfig(coeff)), True, 3
+    ours.trainer_mode = kind._wm_mode
+    ours.config = SimpleNamespace(trainer=SimpleNamespace(default_local_dir=str(tmp_path), resume_mode="auto"))
+    if kind is not WorldModelTrainer and coeff and status == "finished":
+        with pytest.raises(UserError, match="1 rollouts that it keeps .*global_step_3/transfer_queue away") as error:
+            ours._load_checkpoint()
+        assert "\n" not in str(error.value)
+        return
+    ours._load_checkpoint()
+    assert "the checkpoint is of a run without wm: the schedule goes on from step 3" in caplog.text
+
+
+# -- rows that no world can begin with ------------------------------------------------------------------------------------------
+
+
+def rows_of(*extras):
+    """verl's dataset of rows with these columns; a file has all columns in each."""
+    made = object.__new__(RLHFDataset)  # making one reads files
+    made.dataframe = datasets.Dataset.from_list([{"prompt": "", "extra_info": extra} for extra in extras])
+    return made
+
+
+def begin(monkeypatch, environment, train, val):
+    def load(self):
+        self.train_dataset, self.val_dataset = train, val
+
+    monkeypatch.setattr(trainer_base.PPOTrainer, "_init_dataloader", load)
+    ours = object.__new__(WorldModelTrainer)  # no __init__, which starts Ray
+    ours._wm = WorldModelConfig(EchoConfig(1.0), environment=environment)
+    ours._init_dataloader()
+
+
+WORLDS = {"maze": "maze", "forth": "forth"}
+GOOD = [{"environment": "maze", "board": "A.G", "problem": None}, {"environment": "forth", "problem": "dup"}]
+BAD = {
+    "null in a row before the last": [
+        {"environment": "maze", "board": None},
+        {"environment": "maze", "board": "A.G"},
+    ],
+    "null in a later row": [*GOOD, {"environment": "forth", "board": "A.G"}],
+    "no world of that name": [*GOOD, {"environment": "mazes", "board": "A.G"}],
+    "no columns": [*GOOD, None],
+}
+
+
+def test_rows_of_several_worlds_begin(monkeypatch):
+    begin(monkeypatch, WORLDS, rows_of(*GOOD), rows_of(*reversed(GOOD)))
+    begin(monkeypatch, WORLDS, rows_of(*GOOD), rows_of())
+
+
+@pytest.mark.parametrize("which", ["train", "val"])
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("null in a row before the last", "row 0 of data.{}_files: .* MazeEnvironment.reset: .*'board'"),
+        ("null in a later row", "row 2 of data.{}_files: .* ForthEnvironment.reset: .*'problem'.*columns: 'board'"),
+        ("no world of that name", "row 2 of data.{}_files: .*`environment` is 'mazes', and wm.environment has"),
+        ("no columns", "row 2 of data.{}_files: .*`environment` is None"),
+    ],
+)
+def test_a_row_that_its_world_cannot_begin_with_stops_the_run_before_it_starts(monkeypatch, kind, message, which):
+    both = {"train": rows_of(*GOOD), "val": rows_of(*GOOD), which: rows_of(*BAD[kind])}
+    with pytest.raises(UserError, match="^extra_info in " + message.format(which)) as error:
+        begin(monkeypatch, WORLDS, **both)
+    assert "\n" not in str(error.value)
+
+
+def test_rows_of_one_world(monkeypatch):
+    maze, forth = [{"extra_info": {"board": "A.G"}}], [{"extra_info": {"problem": "dup"}}]
+    begin(monkeypatch, "maze", maze, maze)
+    begin(monkeypatch, None, forth, forth)
+    with pytest.raises(UserError, match="row 0 of data.val_files: .*'board'"):
+        begin(monkeypatch, "maze", maze, forth)
+
+
+def test_files_without_columns_for_worlds(monkeypatch):
+    bare = rows_of({"board": "A.G"})
+    bare.dataframe = bare.dataframe.remove_columns("extra_info")
+    with pytest.raises(UserError, match="row 0 of data.train_files: a row's column `environment` is None"):
+        begin(monkeypatch, WORLDS, bare, bare)
 
 
 def test_state_is_written_whole(tmp_path):

@@ -54,6 +54,14 @@ class Facts(NamedTuple):
     problem: str | None
 
 
+_NOT_NOTED = Facts(
+    (),
+    False,
+    0,
+    "a conversation went past _generate_one of WorldModelRolloutMixin: put it before the class that overrides that",
+)
+
+
 class Metrics(dict[str, float]):
     """The metrics of a sample, with the facts about its tokens."""
 
@@ -75,7 +83,8 @@ class WorldModelRolloutMixin(_Host):
             super().run()
 
     async def _generate_one_turn(self, prompt_ids: list[int]) -> Any:
-        _PROMPTS.get().append(prompt_ids)
+        if (prompts := _PROMPTS.get(None)) is not None:
+            prompts.append(prompt_ids)
         return await super()._generate_one_turn(prompt_ids)
 
     async def _generate_one(self, prompt: Any, tool_dict: Any, tools: Any, group_id: int = 0) -> Any:
@@ -162,12 +171,12 @@ class WorldModelRolloutMixin(_Host):
             policy_tokens=len(completion_ids),
             environment_tokens=sum(origin.span.end - origin.span.start for origin in origins),
         )
-        shares = {  # ratios of sums over the episodes of a window, which the host takes as pairs
-            f"{PREFIX}/{share}": (figures[part], figures[whole])
-            for share, (part, whole) in SHARES.items()
-            if part in figures and figures.get(whole)
-        }
-        self._push_metrics({**summary([figures]), **shares})
+        # pairs, whose sums the host divides: numbers it sums or takes the largest of, by a "total" or "max" in a tool's name
+        pairs = {name: (value, 1.0) for name, value in summary([figures]).items()}
+        for share, (part, whole) in SHARES.items():  # ratios of sums over the episodes of a window
+            if f"{PREFIX}/{share}" in pairs and part in figures and whole in figures:
+                pairs[f"{PREFIX}/{share}"] = (figures[part], figures[whole])
+        self._push_metrics(pairs)
 
     async def _score_group(self, group: Any) -> Any:
         samples = await super()._score_group(group)
@@ -175,7 +184,7 @@ class WorldModelRolloutMixin(_Host):
         silent = all(without_variance([0] * len(samples), [sample.metrics["reward"] for sample in samples]))
         for sample, row in zip(samples, rows, strict=True):
             sample.metrics = Metrics(sample.metrics)
-            sample.metrics.facts = row.wm_facts._replace(without_variance=silent)
+            sample.metrics.facts = getattr(row, "wm_facts", _NOT_NOTED)._replace(without_variance=silent)
         return samples
 
 

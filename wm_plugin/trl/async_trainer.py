@@ -139,7 +139,7 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
             metrics.facts.problem
             if isinstance(metrics, Metrics)
             else "a sample says nothing of the environment's tokens: the loop of a rollout_worker of one's own is to be a "
-            "wm_plugin.trl.async_rollout.WorldModelRolloutLoop, or to derive from WorldModelRolloutMixin"
+            "wm_plugin.trl.async_rollout.WorldModelRolloutLoop, or to have WorldModelRolloutMixin as its first base"
         )
         if problem and self._wm.active:
             raise UserError(problem)

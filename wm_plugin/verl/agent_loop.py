@@ -123,9 +123,7 @@ class WorldModelLoopMixin(_Host):
             raise UserError(
                 "a row's prompt does not end in a message of text, which the first observation is to follow"
             )
-        columns = row["extra_info"] if row.get("extra_info") is not None else {}
-        if isinstance(self._wm.environment, Mapping):  # a file of several worlds' rows has null in the others' columns
-            columns = {name: value for name, value in columns.items() if value is not None and name != "environment"}
+        columns = self._wm.columns_of(row.get("extra_info"))
         check_columns(type(self._wm_environment), columns)
         observation = await _call(self._wm_environment.reset, **columns)
         if observation is not None:

@@ -134,6 +134,12 @@ class WorldModelConfig:
             )
         return self._class(self.environment[name])
 
+    def columns_of(self, row: Mapping[str, Any] | None) -> dict[str, Any]:
+        """What a row's `extra_info` gives to `reset`. A file of several worlds' rows has null in the others' columns."""
+        several = isinstance(self.environment, Mapping)
+        columns = (row or {}).items()
+        return {name: value for name, value in columns if not several or (value is not None and name != "environment")}
+
 
 def check_tool_names(objective: EchoConfig, known: Collection[str]) -> None:
     """Raises:

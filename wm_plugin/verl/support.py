@@ -130,6 +130,8 @@ HOOKS = (
             "role_worker_mapping",
             "tokenizer",
             "train_dataset",
+            "trainer_mode",
+            "val_dataset",
         )
     ),
     *(

@@ -31,7 +31,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
-from wm_plugin.environments.kit.protocol import missing_columns
+from wm_plugin.environments.kit.protocol import check_columns
 from wm_plugin.environments.metrics import summary
 from wm_plugin.environments.tags import REMINDER
 from wm_plugin.errors import UserError
@@ -41,6 +41,7 @@ from wm_plugin.objectives.silence import Silence, Tally
 from wm_plugin.objectives.weigh import origins_of_tokens, weigh, without_variance
 from wm_plugin.tokens.spans import SPAN_FIELD, Origin, ending, read_spans, token_weights, zero_runs
 from wm_plugin.verl import state, support
+from wm_plugin.verl.config import WorldModelConfig
 from wm_plugin.verl.names import (
     AGENT_LOOP,
     AGENT_NAME,
@@ -146,12 +147,8 @@ class WorldModelTrainerMixin(_Host):
     def _init_dataloader(self) -> None:
         super()._init_dataloader()
         if self._wm.environment is not None:
-            whole = isinstance(self.train_dataset, RLHFDataset) and isinstance(self._wm.environment, Mapping)
-            rows = self.train_dataset.dataframe["extra_info"] if whole else [self.train_dataset[0].get("extra_info")]
-            columns = {self._wm.environment_of({} if row is None else row): list(row or {}) for row in rows}
-            for environment, names in columns.items():
-                if environment and (missing := missing_columns(environment, names)):
-                    raise UserError(f"{missing.replace('the dataset has', 'extra_info of the dataset has')}")
+            _check_rows(self._wm, self.train_dataset, "data.train_files")
+            _check_rows(self._wm, self.val_dataset, "data.val_files")
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
@@ -308,7 +305,7 @@ class WorldModelTrainerMixin(_Host):
         if self._wm_turn_budget is None:
             return
         self._wm_episodes += episodes
-        if self.local_trigger_step + 1 == self.parameter_sync_step:  # the last update of a step
+        if _last_update(self):
             metrics.update(self._wm_turn_budget.take(self._wm_episodes))
             self._wm_episodes = []
 
@@ -438,7 +435,7 @@ class WorldModelTrainerMixin(_Host):
             )
         environment, selected = self._wm_tally.environment, self._wm_selected
         due = self._wm_silence.after(coeff=coeff, environment=environment, counted=sums[2])
-        last = self.global_steps >= self.total_training_steps
+        last = self.global_steps >= self.total_training_steps and _last_update(self)
         if due or (last and self._wm_silence.at_end()):
             text = self._wm_silence.speak(
                 self._wm_tally, environment=environment, selected=selected, policy_silent=silent == 1
@@ -480,8 +477,10 @@ class WorldModelTrainerMixin(_Host):
             return
         trainer = self.config.trainer
         folder = os.path.join(trainer.default_local_dir, f"global_step_{self.global_steps}")
-        values = state.load(trainer.resume_from_path if trainer.resume_mode == "resume_path" else folder)
+        folder = trainer.resume_from_path if trainer.resume_mode == "resume_path" else folder
+        values = state.load(folder)
         if values is None:
+            self._check_restored(folder)
             logger.warning(
                 "the checkpoint is of a run without wm: the schedule goes on from step %d", self.global_steps
             )
@@ -496,6 +495,27 @@ class WorldModelTrainerMixin(_Host):
         changed = [f"wm.{key}: {before.get(key)} -> {now[key]}" for key in now if before.get(key) != now[key]]
         if changed:
             logger.warning("the config is not the checkpoint's: %s", ", ".join(changed))
+
+    def _check_restored(self, folder: str) -> None:
+        """Refuse rollouts of a run without us, which an asynchronous mode's checkpoint keeps until they are trained on.
+
+        Raises:
+            UserError: there are some, and the term could not tell which of their tokens are the environment's.
+        """
+        if self.trainer_mode == "sync" or not (self._wm_on and self._wm.objective.active):
+            return
+        items = tq.kv_list("train").get("train", {})
+        done = {key for key, tag in items.items() if tag.get("is_prompt") and tag["status"] == "finished"}
+        keys = [key for key in items if key.partition("_")[0] in done - {key}]
+        if not keys:
+            return
+        extras = tq.kv_batch_get(keys=keys, partition_id="train", select_fields=["extra_fields"])["extra_fields"]
+        known = {ORIGINS, ERROR, SPAN_FIELD}
+        if silent := sum(known.isdisjoint(getattr(extra, "data", extra) or {}) for extra in extras):
+            raise UserError(
+                f"the checkpoint is of a run without wm, and {silent} rollouts that it keeps do not say which tokens are the "
+                f"environment's; move {os.path.join(folder, 'transfer_queue')} away to go on with later prompts"
+            )
 
     def _warn_once(self, kind: str, message: str) -> None:
         if kind not in self._wm_warned:
@@ -536,6 +556,38 @@ class Row(NamedTuple):
     reward: float
     extra: Mapping[str, Any]  # the trajectory's `extra_fields`
     padding: bool  # verl fills a batch up with copies
+
+
+def _last_update(trainer: Any) -> bool:
+    """Whether a trainer is at the last update of a step, of which `separate_async` has several."""
+    return bool(trainer.local_trigger_step + 1 == trainer.parameter_sync_step)
+
+
+def _check_rows(wm: WorldModelConfig, dataset: Any, files: str) -> None:
+    """Refuse rows with which their world cannot begin, which a rollout would find out. Where there is one world, all rows have
+    the columns of the first.
+
+    Raises:
+        UserError: one line with the row and what it lacks, or has too much.
+    """
+    if not len(dataset):
+        return
+    rows: Iterable[Any]
+    if isinstance(wm.environment, Mapping) and type(dataset).__getitem__ is RLHFDataset.__getitem__:
+        rows = dataset.dataframe["extra_info"] if "extra_info" in dataset.dataframe.column_names else [None]
+    else:  # a class of the user's own makes its rows as it likes
+        rows = [dataset[0].get("extra_info")]
+    checked = set()
+    for number, row in enumerate(rows):
+        try:
+            environment = wm.environment_of({} if row is None else row)
+            columns = wm.columns_of(row)
+            if environment is None or (kind := (environment, *sorted(columns))) in checked:
+                continue
+            check_columns(environment, columns)
+        except UserError as error:
+            raise UserError(f"extra_info in row {number} of {files}: {error}") from None
+        checked.add(kind)
 
 
 def make_columns(

@@ -27,7 +27,7 @@ from wm_plugin.rewards.delimit import neutral, windows
 from wm_plugin.rewards.detect import judge_talk, self_praise
 from wm_plugin.rewards.rule_code import _read as read_code_verdict
 from wm_plugin.rewards.rule_errors import error_kind
-from wm_plugin.rewards.verdict import fields
+from wm_plugin.rewards.verdict import fields, is_forged
 from wm_plugin.runtime import replies, secrets
 from wm_plugin.runtime.server import Completion, Server, _completion, _line, _seconds
 from wm_plugin.samples import build
@@ -238,6 +238,7 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "verdict, beside an observation": lambda text: fields(f"{text}<final_evaluation>", ["score"], text),
     "verdict, in its tag": lambda text: fields(f"<final_evaluation>{text}</final_evaluation>", ["score"]),
     "verdict, after a thought": lambda text: fields(f"<think>{text}</think>{text}", ["score"]),
+    "forged verdict": lambda text: is_forged(text, ""),
     "verdict of code": lambda text: read_code_verdict(text.encode(errors="replace"), 0),
     "error_kind": error_kind,
     "read_action": lambda text: read_action({"content": text}),

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from wm_plugin.cli import main
-from wm_plugin.samples.easy import SCORES
+from wm_plugin.errors import UserError
+from wm_plugin.samples.easy import SCORES, write_filtered
+from wm_plugin.trajectories.readers.base import Reject
+from wm_plugin.trajectories.write import write
 
 ROOT = Path(__file__).parents[2]
 DERIVES = {"with_name", "with_suffix", "with_stem"}
@@ -25,7 +28,6 @@ PLACES = {
     "wm_plugin/samples/easy.py scores_path": "X.easy.jsonl",
     "wm_plugin/trajectories/parallel.py _convert": "the rejects of a part, in an unfinished folder",
     "wm_plugin/trajectories/write.py path_of_rejects": "X.rejects.jsonl",
-    "wm_plugin/verl/state.py save": "unfinished, in verl's checkpoint",
 }
 SERVED = ["--server", "http://localhost:1/v1", "--server-model", "m", "--prompts", "no.yaml"]
 BEST = ["--judge", "exact", "--threshold", "1"]
@@ -143,6 +145,32 @@ def test_what_an_earlier_run_wrote_is_written_over(capsys, command):
         assert files() == before
         for name in before.keys() - {"rows.jsonl", "good.jsonl"}:
             Path(name).write_text("")  # nothing is lost
+
+
+RUNS = {
+    "x.rejects.jsonl": lambda rows: write(rows, "x.jsonl"),
+    "x.validation.jsonl": lambda rows: _expand(rows),
+    "x.easy.jsonl": lambda rows: write_filtered(filter(None, rows), [], Path("x.jsonl"), threshold=0.2),
+}
+
+
+def _expand(rows):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("wm_plugin.trajectories.readers.read", lambda _: iter(list(rows)[:0]))
+        arguments = main.make_parser()[0].parse_args([*EXPAND, "--out", "x.jsonl"])
+        arguments.run(arguments)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_what_appears_during_a_run_stays(name):
+    def rows():
+        Path(name).write_text("mine")
+        yield Reject("rows.jsonl", 1, "broken", "x", "") if name == "x.rejects.jsonl" else None
+
+    with pytest.raises(UserError, match=f"{name}: holds something else than"):
+        RUNS[name](rows())
+    assert Path(name).read_text() == "mine"
+    assert not list(Path().glob(".wm-*"))
 
 
 def test_transitions_in_either_form_are_ours(capsys):

@@ -186,6 +186,15 @@ def test_what_surrounds_a_key_stays(form):
     assert secrets.redact(kept) == kept
 
 
+def test_a_word_in_the_place_of_a_key_is_none(monkeypatch):
+    for number, word in enumerate(("default", "Disabled", "placeholder")):
+        monkeypatch.setenv(f"A{number}_TOKEN", word)
+        secrets.hold(word)
+    secrets.hold_environment()
+    text = "the default of a placeholder is disabled"
+    assert secrets.redact(text) == text
+
+
 def test_ordinary_texts_stay():
     secrets.hold(KEY, "sk-1234567", "пароль-ключ", "!!!!!!!")  # of the last two nothing is left without signs
     for text in (

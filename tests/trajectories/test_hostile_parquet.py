@@ -1,5 +1,6 @@
 """Parquet files that are damaged or lie about their sizes: none ends the process, or takes memory out of proportion."""
 
+import base64
 import json
 import os
 import random
@@ -155,6 +156,51 @@ def test_columns_that_share_their_pages_are_refused(tmp_path):
         list(parquet.rows(path))
 
 
+@pytest.mark.parametrize("claim", [b"\x80\x80\x80\x80\x80\x80\x01", b"\x01", b"\xff" * 9 + b"\x01"])
+def test_a_number_of_rows_that_no_column_has_is_no_row(tmp_path, claim):
+    """pyarrow ends the process where it has no memory for so many."""
+    path = tmp_path / "x.parquet"
+    pq.write_table(pyarrow.table({"a": range(70)}), path, store_schema=False, write_statistics=False)
+    data = path.read_bytes()
+    footer = data[len(data) - 8 - int.from_bytes(data[-8:-4], "little") : -8]
+    changed = claim.join(footer.rsplit(varint(70), 1))  # the last such number: of the group's rows
+    path.write_bytes(data[: -8 - len(footer)] + changed + len(changed).to_bytes(4, "little") + b"PAR1")
+    for columns in ({"b"}, None):
+        with pytest.raises((RowError, UserError)):
+            list(parquet.rows(path, columns))
+
+
+@pytest.mark.parametrize("size", [2, 1 << 20])
+@pytest.mark.parametrize("nested", [False, True])
+def test_nulls_of_lists_of_a_fixed_size_take_no_memory(tmp_path, size, nested):
+    """Which these lists are, pyarrow takes from a text of its own in the footer."""
+    path = tmp_path / "x.parquet"
+    plain, fixed = (pyarrow.list_(pyarrow.int32(), *sizes) for sizes in ((), (size,)))
+    lists = [[1, 2], [3, 4]] if size == 2 else [None] * 64
+    kinds, values = [plain, fixed], lists
+    if nested:
+        kinds, values = [pyarrow.list_(pyarrow.struct({"b": kind})) for kind in kinds], [[{"b": one}] for one in lists]
+    pq.write_table(pyarrow.table({"a": pyarrow.array(values, kinds[0])}), path)
+    lied = base64.b64encode(pyarrow.schema({"a": kinds[1]}).serialize().to_pybytes())
+    data = path.read_bytes()
+    footer = data[len(data) - 8 - int.from_bytes(data[-8:-4], "little") : -8]
+    true = pq.ParquetFile(path).metadata.metadata[b"ARROW:schema"]
+    told, tells = (bytes(_unsigned(len(text))) + text for text in (true, lied))
+    assert told in footer
+    changed = footer.replace(told, tells)
+    path.write_bytes(data[: -8 - len(footer)] + changed + len(changed).to_bytes(4, "little") + b"PAR1")
+    assert pq.ParquetFile(path).schema_arrow.field("a").type == kinds[1]
+    before, pool = pyarrow.default_memory_pool(), pyarrow.proxy_memory_pool(pyarrow.default_memory_pool())
+    pyarrow.set_memory_pool(pool)
+    try:
+        rows = list(parquet.rows(path))
+    finally:
+        pyarrow.set_memory_pool(before)
+    assert pool.max_memory() < 1 << 20
+    expected = {"a": [{"b": one} if one else {} for one in lists[:1]] if nested else lists[0]}
+    assert rows[0] == ({key: value for key, value in expected.items() if value is not None})
+
+
 def test_groups_without_rows_are_read(tmp_path):
     path, table = tmp_path / "x.parquet", pyarrow.table({"a": ["x"], "b": [["y"]], "c": [1]})
     empty = table.slice(0, 0)
@@ -168,7 +214,7 @@ def test_groups_without_rows_are_read(tmp_path):
 
 def structure(*fields):
     """Bytes of Thrift's compact protocol: (field, kind, bytes)."""
-    pieces = [bytes([kind, 2 * field]) + value for field, kind, value in fields]  # the field's number in full
+    pieces = [bytes([kind]) + varint(field) + value for field, kind, value in fields]  # the field's number in full
     return b"".join(pieces) + b"\0"
 
 
@@ -201,6 +247,91 @@ def test_a_hostile_footer_is_one_line(tmp_path, name):
     with pytest.raises(UserError, match="x.parquet: cannot be read as parquet") as error:
         list(parquet.rows(path))
     assert "\n" not in str(error.value)
+
+
+def structure_of(fields):
+    """As `structure`, of fields with numbers of 32 bits, or the bytes of a structure."""
+    return structure(
+        *((field, 12, value) if isinstance(value, bytes) else (field, 5, varint(value)) for field, value in fields)
+    )
+
+
+def run(count, level):
+    """Levels that are all the same."""
+    return bytes(_unsigned(2 * count)) + bytes([level])
+
+
+def _unsigned(number):
+    while number > 127:
+        yield number & 127 | 128
+        number >>= 7
+    yield number
+
+
+def first_version(count):
+    return structure_of([(1, count), (2, 0), (3, 3), (4, 3)])
+
+
+MANY = 1 << 20
+BEGINS, NULLS = run(1, 0) + run(MANY - 1, 1), run(MANY, 2)  # one list of so many nulls
+LEVELS = b"".join(len(levels).to_bytes(4, "little") + levels for levels in (BEGINS, NULLS))
+SECOND = structure_of([(1, MANY), (2, MANY), (3, 1), (4, 0), (5, len(NULLS)), (6, len(BEGINS))])
+SIZES = [(2, len(LEVELS)), (3, len(LEVELS))]
+PLAIN_PAGE = structure_of([(1, 0), *SIZES, (5, first_version(MANY))]) + LEVELS
+FEW = b"".join(len(levels).to_bytes(4, "little") + levels for levels in (run(1, 0), run(1, 2)))
+SMALL_PAGE = structure_of([(1, 0), (2, len(FEW)), (3, len(FEW)), (5, first_version(1))]) + FEW
+# The pages of a column, and how many of their bytes its footer tells of; None: all.
+MISLEADING = {
+    "as it is": (PLAIN_PAGE, None),
+    "a field's number of 17 bits": (
+        structure_of([(1, 0), *SIZES, (5, first_version(1)), (65536 + 5, first_version(MANY))]) + LEVELS,
+        None,
+    ),
+    "a sum of steps of 17 bits": (
+        structure_of([(1, 0), *SIZES, (5, first_version(1))])[:-1]
+        + b"\x05"
+        + varint(65530)
+        + varint(0)
+        + b"\xbc"
+        + first_version(MANY)
+        + b"\0"
+        + LEVELS,
+        None,
+    ),
+    "the header of another version": (
+        structure_of([(1, 3), (2, len(BEGINS + NULLS)), (3, len(BEGINS + NULLS)), (5, first_version(1)), (8, SECOND)])
+        + BEGINS
+        + NULLS,
+        None,
+    ),
+    "a page that is passed over": (
+        structure_of([(1, 1), (2, 0), (3, 0), (5, first_version(MANY))]) + PLAIN_PAGE,
+        None,
+    ),
+    "a page behind the column's end": (SMALL_PAGE + PLAIN_PAGE, len(SMALL_PAGE)),
+}
+
+
+@pytest.mark.parametrize("name", MISLEADING)
+def test_a_page_is_weighed_by_the_header_that_pyarrow_goes_by(tmp_path, small_bounds, name):
+    """A list of a million nulls in some fifty bytes, which look like something else."""
+    path = tmp_path / "x.parquet"
+    table = pyarrow.table({"a": pyarrow.array([[1]], pyarrow.list_(pyarrow.int32()))})
+    pq.write_table(table, path, use_dictionary=False, compression="none", write_statistics=False, store_schema=False)
+    chunk = pq.ParquetFile(path).metadata.row_group(0).column(0)
+    data, (body, told) = path.read_bytes(), MISLEADING[name]
+    footer = data[4 + chunk.total_compressed_size : -8]
+    size = b"\x16" + varint(chunk.total_compressed_size)
+    assert b"\x16" + varint(1) + 2 * size in footer
+    told = b"\x16" + varint(told or len(body))
+    footer = footer.replace(b"\x16" + varint(1) + 2 * size, b"\x16" + varint(MANY) + 2 * told)
+    maker = pq.ParquetFile(path).metadata.created_by.encode()  # pyarrow reads on behind the columns of this old one
+    footer = footer.replace(bytes([len(maker)]) + maker, b"\x18parquet-mr version 1.2.8")
+    path.write_bytes(b"PAR1" + body + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+    results, memory = taken(path)
+    assert len(results) == 1
+    assert isinstance(results[0], str)
+    assert memory < 25 * BOUND
 
 
 @pytest.mark.parametrize("text", [b"", b"PAR1", b"PAR1\xff\xff\xff\x7fPAR1", json.dumps(ROWS).encode()])

@@ -17,6 +17,11 @@ from wm_plugin.untrusted import loads, unescape
 TAG = "final_evaluation"
 _SPACED = r"[\s_-]{0,9}".join(TAG.split("_"))
 _LIKE = re.compile(rf"<\s{{0,9}}/?\s{{0,9}}{_SPACED}", re.IGNORECASE)  # whatever a reader may take for the tag
+# In a prediction: also with its sign as an escape, and whatever stands between its words. A judge may restore these.
+_FORGED = re.compile(
+    r"(?:<|%(?:25){0,9}3c|\\{1,9}(?:u00|x)3c|\\{1,9}u\{3c\})[\W_]{0,9}" + r"(?:[^\w<>]|_){0,9}".join(TAG.split("_")),
+    re.IGNORECASE,
+)
 _OPENS = re.compile(rf"<\s{{0,9}}{TAG}\s{{0,9}}>", re.IGNORECASE)
 _CLOSES = re.compile(rf"<\s{{0,9}}/\s{{0,9}}{TAG}\s{{0,9}}>", re.IGNORECASE)
 _THOUGHT = re.compile(
@@ -74,7 +79,7 @@ def is_forged(prediction: str, observed: str) -> bool:
 
 
 def _has_tag(text: str) -> bool:
-    return _LIKE.search(_in_ascii(text).translate(_MARKS)) is not None
+    return _FORGED.search(_in_ascii(text).translate(_MARKS)) is not None
 
 
 def number(value: Any, low: float, high: float) -> float | None:

@@ -18,6 +18,8 @@ from typing import Any
 from wm_plugin.untrusted import unescape
 
 SHORTEST = 6  # characters of a key; shorter ones are placeholders such as EMPTY, which occur in ordinary text
+# Longer ones, and words for whether there is a key: ordinary text would be full of marks.
+_NO_KEYS = {"default", "disabled", "enabled", "required", "optional", "placeholder", "unused", "password", "secret"}
 MARK = "[key]"
 
 Bare = tuple[bytes, re.Pattern[bytes]]
@@ -53,7 +55,7 @@ def hold(*keys: str | None) -> None:
     global _pattern
     known = len(_forms)
     for key in keys:
-        if key and len(key) >= SHORTEST:
+        if key and len(key) >= SHORTEST and key.lower() not in _NO_KEYS:
             _forms.update(dict.fromkeys(form.lower() for form in _forms_of(key)))
     if len(_forms) > known:
         _pattern = re.compile("|".join(map(re.escape, sorted(_forms, key=len, reverse=True))), re.IGNORECASE)

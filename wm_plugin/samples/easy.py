@@ -23,8 +23,9 @@ from wm_plugin.tokens.message import Message
 from wm_plugin.trajectories.compact import compact
 from wm_plugin.trajectories.draws import uniform
 from wm_plugin.trajectories.errors import RowError
-from wm_plugin.trajectories.outputs import atomic
+from wm_plugin.trajectories.outputs import atomic, check_derived
 from wm_plugin.trajectories.schema import Transition
+from wm_plugin.trajectories.write import holds
 
 STAGE = "sft"  # of the prompts, both for training the filter model and for its predictions
 SCORES = ("trajectory", "turn", "call", "easy", "kept", "mean", "distances")  # the keys of a transition's distances
@@ -151,7 +152,7 @@ def write_filtered(
 
     with (
         atomic(out) as unfinished,
-        atomic(scores_path(out)) as unfinished_scores,
+        atomic(scores_path(out), check=lambda: check_scores(out)) as unfinished_scores,
         unfinished.open("wb") as file,
         unfinished_scores.open("w", encoding="utf-8") as scores,
     ):
@@ -163,6 +164,18 @@ def write_filtered(
 def scores_path(out: Path) -> Path:
     """Where the distances of all transitions go, for the output `out`."""
     return out.with_name(f"{out.stem}.easy.jsonl")
+
+
+def check_scores(out: Path) -> Path:
+    """Refuse an output for whose scores there is no place. Returns where they go.
+
+    Raises:
+        UserError: another file is there, or it cannot be written.
+    """
+    path = scores_path(out)
+    what, mend = "distances of an earlier run", "name another file with --out"
+    check_derived(path, lambda path: holds(path, SCORES), what, mend)
+    return path
 
 
 def trains_filter(transition: Transition, share: float, seed: int = 0) -> bool:

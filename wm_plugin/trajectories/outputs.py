@@ -161,7 +161,9 @@ def _identities(path: Path) -> list[object]:
 
 
 @contextmanager
-def atomic(path: Path, keep: Callable[[], bool] = lambda: True) -> Iterator[Path]:
+def atomic(
+    path: Path, keep: Callable[[], bool] = lambda: True, check: Callable[[], object] = lambda: None
+) -> Iterator[Path]:
     """A temporary name to write under. It becomes `path` at the end, unless something failed.
 
     The name cannot be guessed, and the file is new: nobody can have put a link there. It is locked while it is written, so that
@@ -169,6 +171,8 @@ def atomic(path: Path, keep: Callable[[], bool] = lambda: True) -> Iterator[Path
 
     Args:
         keep: asked at the end; if it says no, there is no file.
+        check: called before the file takes the place of another; raises where that one must stay, such as `check_derived`: hours
+            may have passed since it was called first.
 
     Raises:
         UserError: the place cannot be written to.
@@ -177,6 +181,7 @@ def atomic(path: Path, keep: Callable[[], bool] = lambda: True) -> Iterator[Path
         unfinished.chmod(0o666 & ~_mask())  # as `open` makes it
         yield unfinished
         if keep():
+            check()
             os.replace(unfinished, path)
 
 

@@ -23,11 +23,13 @@ _ITEMS = 1 << 23
 _WANTED_ITEM, _STRUCTURE_ITEM = 32, 8
 _HEADER = 1 << 10  # bytes of a page's header that are read at first
 _LARGEST_HEADER = 1 << 24
-# {field: the fields of its structure, or of those in its list; None for a plain value}
-_CHUNK = {4: None, 5: None, 7: None, 9: None, 11: None}
-_FOOTER = {4: {1: {3: _CHUNK}, 3: None}}
-_DATA_HEADER = {1: None, 2: None}
-_PAGE = {1: None, 2: None, 3: None, 5: _DATA_HEADER, 7: _DATA_HEADER, 8: {1: None, 4: None}}
+# {field: its kind, or the fields of its structure, or of those in its list}. pyarrow passes over fields of other kinds.
+_CHUNK = {4: _INT32, 5: _INT64, 7: _INT64, 9: _INT64, 11: _INT64}
+_FOOTER = {4: {1: {3: _CHUNK}, 3: _INT64}}
+_DATA_HEADER = {1: _INT32, 2: _INT32}
+_PAGE = {1: _INT32, 2: _INT32, 3: _INT32, 5: _DATA_HEADER, 7: _DATA_HEADER, 8: {1: _INT32, 4: _INT32}}
+# {a page's kind: the field of its own header, and there that of the encoding}. Pages of other kinds are passed over.
+_HEADERS = {0: (5, 2), DICTIONARY_PAGE: (7, 2), 3: (8, 4)}
 
 
 class BrokenError(ValueError):
@@ -84,6 +86,8 @@ def groups(file: IO[bytes], size: int) -> list[Group]:
         raise BoundsError(f"a footer of more than {_LARGEST_FOOTER:,} bytes")
     file.seek(size - 8 - length)
     footer = _Structures(file.read(length)).read(_FOOTER)
+    if any(group.get(3, 0) < 0 for group in footer.get(4, [])):
+        raise BrokenError("less than no rows")
     return [
         Group(group.get(3, 0), [_chunk(column.get(3, {}), size) for column in group.get(1, [])])
         for group in footer.get(4, [])
@@ -109,13 +113,16 @@ def pages(file: IO[bytes], chunk: Chunk) -> Iterator[Page]:
     while start < chunk.end and values < chunk.values:
         header, length = _header(file, start, chunk.end)
         kind, size, compressed = (header.get(field, 0) for field in (1, 2, 3))
-        about = header.get(5) or header.get(7) or header.get(8) or {}
+        own, encoding = _HEADERS.get(kind, (0, 0))
+        about = header.get(own, {})
         count = about.get(1, 0)
         if min(size, compressed, count) < 0:
             raise BrokenError("a page of less than no bytes")
-        yield Page(start, max(size, compressed), count, kind, about.get(4 if 8 in header else 2, 0))
+        yield Page(start, max(size, compressed), count, kind, about.get(encoding, 0))
         values += count if kind != DICTIONARY_PAGE else 0
         start += length + compressed
+    if values < chunk.values:  # pyarrow may look for the rest where the column has ended
+        raise BrokenError("a column without some of its values")
 
 
 def _header(file: IO[bytes], start: int, end: int) -> tuple[dict[int, Any], int]:
@@ -157,18 +164,18 @@ class _Structures:
         field = 0
         while head := self._byte():
             kind = head & 15
-            field = field + (head >> 4) if head >> 4 else self._integer(32)
+            field = _field(field + (head >> 4) if head >> 4 else self._integer(32))
             if field not in wanted:
                 self._skip(kind, depth + 1)
                 continue
             if field in values:
                 raise BrokenError("a field is there twice")
             inner = wanted[field]
-            if inner is None and kind in _BITS:
+            if inner == kind:
                 values[field] = self._integer(_BITS[kind])
-            elif inner is not None and kind == _STRUCT:
+            elif isinstance(inner, dict) and kind == _STRUCT:
                 values[field] = self._structure(inner, depth + 1)
-            elif inner is not None and kind == _LIST:
+            elif isinstance(inner, dict) and kind == _LIST:
                 count, element = self._list()
                 if element != _STRUCT:
                     raise BrokenError("a list of other values")
@@ -242,3 +249,8 @@ class _Structures:
         """A signed number; what has more bits is cut off, as in Thrift's own parser."""
         number = self._varint() & ((1 << bits) - 1)
         return (number >> 1) ^ -(number & 1)
+
+
+def _field(number: int) -> int:
+    """A field's number, of which Thrift's own parser keeps 16 bits."""
+    return (number + 0x8000) % 0x10000 - 0x8000

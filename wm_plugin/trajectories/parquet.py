@@ -31,6 +31,7 @@ _DENSE = 64  # bytes to a byte of the file
 # any length, which are decoded at once.
 _ENCODINGS = {0, 2, 3, 5, 8, 9}
 _PAGES = 1 << 18  # of a group of rows
+_SCHEMA = b"ARROW:schema"
 
 
 def rows(path: Path, columns: Container[str] | None = None) -> Iterator[dict[str, Any] | RowError]:
@@ -74,6 +75,11 @@ def tables(path: Path, columns: Container[str] | None = None) -> Iterator[Any]:
         try:
             groups = pages.groups(source, source.size)  # before pyarrow reads any of it
             file = parquet.ParquetFile(source)
+            if _has_fixed_lists(list(file.schema_arrow), pyarrow):
+                source.hides_schema = True
+                file = parquet.ParquetFile(source)
+                if _has_fixed_lists(list(file.schema_arrow), pyarrow):
+                    raise UserError(f"{path}: has lists of a fixed size; write others")
             schema = file.schema_arrow
             if _deeper([field.type for field in schema], LEVELS):
                 raise UserError(f"{path}: its columns are nested more than {LEVELS} levels deep")
@@ -83,6 +89,7 @@ def tables(path: Path, columns: Container[str] | None = None) -> Iterator[Any]:
             # A text may be there once, for many rows; as a dictionary it stays so until we know what the row would take.
             texts = [place for place, leaf in enumerate(leaves) if leaf.is_text]
             file = parquet.ParquetFile(source, read_dictionary=texts, pre_buffer=False, buffer_size=_BUFFER)
+            source.hides_schema = False
         except UnicodeDecodeError:
             raise UserError(f"{path}: the name of a column is not UTF-8; rename it") from None
         except UserError:
@@ -184,6 +191,9 @@ class _Source(io.FileIO):
         super().__init__(path)
         self.size = os.fstat(self.fileno()).st_size
         self.error: RowError | None = None
+        # Not to be read from the footer: what pyarrow wrote there about its own types. A null of a list of a fixed size takes as
+        # much memory as a list, so that a few bytes can take any; without it, such lists are read as any others.
+        self.hides_schema = False
         self._most = min(max(4 * LARGEST, _DENSE * self.size), 16 * LARGEST)
         self._starts: list[int] = []  # of the pages of a group
         self._pages: dict[int, tuple[int, int]] = {}  # by their start: whose they are, and what they take in memory
@@ -208,7 +218,8 @@ class _Source(io.FileIO):
                 f"pages of more than {self._most:,} bytes for a row; what follows is not read", "out of bounds"
             )
             raise self.error
-        return super().read(size) or b""
+        data = super().read(size) or b""
+        return data.replace(_SCHEMA, bytes(len(_SCHEMA))) if self.hides_schema else data
 
     def enter(self, group: pages.Group, leaves: dict[int, _Leaf]) -> int:
         """Bytes of a group's columns: before anything is read of them.
@@ -241,7 +252,7 @@ class _Source(io.FileIO):
                 if len(by_start) > _PAGES:
                     raise BoundsError(f"more than {_PAGES:,} pages in a group of rows; write larger pages")
         self._pages, self._starts = by_start, sorted(by_start)
-        return size
+        return max(size, _VALUE * group.rows)  # without columns, nothing but the footer tells how many rows there are
 
     def begin(self) -> None:
         """The rows that come next are decoded; of those before, only the pages that they end in are held."""
@@ -278,6 +289,16 @@ def _deeper(types: list[Any], levels: int) -> bool:
         if not types:
             return False
     return True
+
+
+def _has_fixed_lists(fields: list[Any], pyarrow: Any) -> bool:
+    """Whether a column of one of the first levels is a list of a fixed size, or has one in it."""
+    types = [field.type for field in fields]
+    for _ in range(LEVELS + 1):
+        if any(pyarrow.types.is_fixed_size_list(getattr(kind, "storage_type", kind)) for kind in types):
+            return True
+        types = [kind.field(place).type for kind in types for place in range(kind.num_fields)]
+    return False
 
 
 def _doubled(fields: list[Any]) -> str | None:

@@ -3,7 +3,7 @@
 import gc
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -108,7 +108,12 @@ def outputs(
     """
     out = Path(out)
     rejects_path = check_outputs(out, rejects, sources)
-    with atomic(out) as unfinished, atomic(rejects_path, lambda: counts.rejected.total() > 0) as unfinished_rejects:
+    with (
+        atomic(out) as unfinished,
+        atomic(
+            rejects_path, lambda: counts.rejected.total() > 0, lambda: _check_rejects(out, rejects)
+        ) as unfinished_rejects,
+    ):
         with unfinished_rejects.open("wb") as reject_file:
             yield unfinished, reject_file
         if not counts.rejected and holds(rejects_path, _REJECT):  # of an earlier run
@@ -118,14 +123,19 @@ def outputs(
 def check_outputs(out: Path, rejects: str | Path | None = None, sources: Iterable[str | Path | None] = ()) -> Path:
     """Refuse outputs of `write` that cannot be written or are one of `sources`. Returns where rejected rows go."""
     check_out(out, SUFFIXES)
-    rejects_path = path_of_rejects(out, rejects)
-    if rejects is None:
-        mend = "name another --out, or another file with --rejects where there is that flag"
-        check_derived(rejects_path, lambda path: holds(path, _REJECT), "rejected rows", mend)
-    else:
-        check_out(rejects_path)
+    rejects_path = _check_rejects(out, rejects)
     check_apart(sources, {"--out": out, "--rejects": rejects_path})
     return rejects_path
+
+
+def _check_rejects(out: Path, rejects: str | Path | None) -> Path:
+    path = path_of_rejects(out, rejects)
+    if rejects is None:
+        mend = "name another --out, or another file with --rejects where there is that flag"
+        check_derived(path, lambda path: holds(path, _REJECT), "rejected rows", mend)
+    else:
+        check_out(path)
+    return path
 
 
 def holds(path: Path, keys: Iterable[str]) -> bool:
@@ -149,12 +159,14 @@ def write_transitions(
     sources: Iterable[str | Path | None] = (),
     *,
     repeat_history: bool = False,
+    check: Callable[[], object] = lambda: None,
 ) -> int:
     """Write transitions to a .jsonl file, none of `sources`. Returns their number.
 
     Args:
         repeat_history: a line for each transition, with its whole history; otherwise a trajectory's turns are written once (see
             `compact`). `read_transitions` reads both.
+        check: see `atomic`.
 
     Raises:
         UserError: another suffix, a folder that does not exist, or an output that is a source.
@@ -163,7 +175,7 @@ def write_transitions(
     check_out(out, (".jsonl",))
     check_apart(sources, {"--out": out})
     count = 0
-    with atomic(out) as unfinished, unfinished.open("wb") as file:
+    with atomic(out, check=check) as unfinished, unfinished.open("wb") as file:
         for line in transitions if repeat_history else compact(transitions):
             file.write(line.to_bytes() + b"\n")
             count += len(line.transitions) if isinstance(line, Line) else 1

@@ -5,12 +5,12 @@ The coefficient is a function of the global step, which verl restores, so that s
 
 import dataclasses
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from wm_plugin.errors import UserError
 from wm_plugin.objectives import EchoConfig
+from wm_plugin.trajectories.outputs import write_text
 from wm_plugin.untrusted import loads
 
 FILE = "wm_state.json"
@@ -20,10 +20,7 @@ KINDS = {"objective": dict, "tools": list, "max_turns": int | None, "turn_budget
 def save(folder: str, state: dict[str, Any]) -> None:
     """Write the file whole or not at all. To be called before verl marks the checkpoint as the latest."""
     Path(folder).mkdir(parents=True, exist_ok=True)
-    path = Path(folder) / FILE
-    unfinished = path.with_suffix(".tmp")
-    unfinished.write_text(json.dumps(state, indent=1))
-    os.replace(unfinished, path)
+    write_text(Path(folder) / FILE, json.dumps(state, indent=1))
 
 
 def load(folder: str) -> dict[str, Any] | None:

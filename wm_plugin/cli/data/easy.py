@@ -133,17 +133,13 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _check(args: argparse.Namespace, out: Path) -> None:
-    from wm_plugin.samples.easy import SCORES, scores_path
-    from wm_plugin.trajectories.outputs import check_apart, check_derived, check_out
-    from wm_plugin.trajectories.write import holds
+    from wm_plugin.samples.easy import check_scores
+    from wm_plugin.trajectories.outputs import check_apart, check_out
 
     predictor.check(args, {"--model": args.model, "--filter-model": args.filter_model})
     check_out(out, (".jsonl",))
     models = (args.model, args.filter_model, args.embedding_model)
-    scores = scores_path(out)
-    check_derived(
-        scores, lambda path: holds(path, SCORES), "distances of an earlier run", "name another file with --out"
-    )
+    scores = check_scores(out)
     check_apart([args.source, args.filter_data, args.prompts, *models], {"--out": out, "the scores": scores})
     if args.threshold is not None and args.target_easy_share is not None:
         raise UserError("--target-easy-share finds the threshold: leave it or --threshold out")

@@ -1,7 +1,7 @@
 """`wm data expand`: trajectories to transitions."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +62,12 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         raise UserError("--history-tokens TOKENS and --tokenizer PATH go together: give both or none")
     outs = {"--out": out, "--validation-share": held_out} if share else {"--out": out}
     check_out(out, (".jsonl",))
-    if share:
+
+    def check_held_out() -> None:
         check_derived(held_out, holds_lines, "transitions", "name another file with --out")
+
+    if share:
+        check_held_out()
     check_apart([args.source, args.tokenizer], outs)
     count = token_counter(args.tokenizer) if args.tokenizer else None
 
@@ -78,13 +82,13 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             seed=args.seed,
         )
 
-    def write(validation: bool, path: Path) -> int:
-        return write_transitions(side(validation), path, [args.source], repeat_history=args.repeat_history)
+    def write(validation: bool, path: Path, check: Callable[[], object] = lambda: None) -> int:
+        return write_transitions(side(validation), path, [args.source], repeat_history=args.repeat_history, check=check)
 
     result = {"transitions": write(False, out), "out": str(out)}
     if share:
         result |= {
-            "validation": write(True, held_out),
+            "validation": write(True, held_out, check_held_out),
             "validation_out": str(held_out),
         }
     return result

@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 from wm_plugin.errors import UserError, nearest
@@ -25,7 +26,8 @@ def import_object(path: str, *, field: str) -> Any:
     target: Any = module
     for part in name.split("."):
         if not hasattr(target, part):
-            public = [key for key in dir(module) if not key.startswith("_")]
+            own = vars(module)
+            public = [key for key in dir(module) if key[0] != "_" and not isinstance(own.get(key), ModuleType)]
             raise UserError(f"{field}: {module_name} has no {part!r}{nearest(part, public)}")
         target = getattr(target, part)
     return target

@@ -129,6 +129,13 @@ def test_a_class_that_needs_columns_needs_rows(door: World, monkeypatch: pytest.
         door.rows(1)
 
 
+def test_rows_that_are_made_of_other_arguments_are_named(door: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door.module, "dataset_rows", lambda count: [{"prompt": []}] * count, raising=False)
+    world = load("door_world:DoorEnvironment")
+    with pytest.raises(UserError, match="takes other arguments .*; write dataset_rows\\(count, seed, held_out\\)"):
+        world.rows(1)
+
+
 def test_a_class_that_cannot_be_made_is_named(door: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DoorEnvironment, "__init__", lambda self, size: None)
     with pytest.raises(UserError, match="door_world:DoorEnvironment: hosts make an environment without arguments"):

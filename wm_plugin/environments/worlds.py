@@ -120,7 +120,15 @@ class World:
         if self.spec.dataset_rows is not None:
             dataset_rows: Callable[..., list[dict[str, Any]]] = self._object(self.spec.dataset_rows)
             chosen = {"level": level, "split": split}
-            return dataset_rows(count, seed, held_out, **{name: it for name, it in chosen.items() if it is not None})
+            chosen = {name: it for name, it in chosen.items() if it is not None}
+            try:
+                inspect.signature(dataset_rows).bind(count, seed, held_out, **chosen)
+            except TypeError as error:
+                asked = ", ".join(["count", "seed", "held_out", *chosen])
+                raise UserError(
+                    f"{self.name}: dataset_rows takes other arguments ({error}); write dataset_rows({asked})"
+                ) from None
+            return dataset_rows(count, seed, held_out, **chosen)
         if problem := missing_columns(self.environment, ["seed"]):
             raise UserError(f"{self.name}: {problem}; write dataset_rows(count, seed, held_out) beside the class")
         rng = random.Random(seed * 2 + held_out)

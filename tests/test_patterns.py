@@ -82,6 +82,7 @@ UNTRUSTED = {
     "rewards/rule_errors.py _KIND",
     "rewards/rule_errors.py _SIGN",
     "rewards/verdict.py _LIKE",
+    "rewards/verdict.py _FORGED",
     "rewards/verdict.py _OPENS",
     "rewards/verdict.py _CLOSES",
     "rewards/verdict.py _THOUGHT",

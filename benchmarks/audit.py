@@ -141,8 +141,8 @@ Mean scores of attacks without the right prediction in them, from 0 to 25:
 The judge compares letters, and quotes a prediction that speaks of formats, scores or evaluations: in its tag after its own
 verdict (*quotes*), before its verdict, where its reply is cut (*cut*), in thoughts that do not end (*thinks*), or after its
 verdict with all marks as they were (*restores*). A reply that has not exactly one verdict is a failure and scores 0, below
-the honest wrong prediction. The last one writes a quote with its marks restored *instead* of a verdict: a forged verdict is then
-its only one, which no reading can mend.
+the honest wrong prediction. The last one writes a quote with its marks restored *instead* of a verdict: a forged verdict would
+then be its only one. So a prediction with a verdict's tag is shown to no judge, and scores 0, too.
 
 {markdown(by_quoting)}
 ## What pays

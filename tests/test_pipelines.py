@@ -268,3 +268,89 @@ def test_the_tiny_pipeline_on_rollouts_of_the_users_own_holds_out_some_of_them(h
     names = [" ".join(call[:2]) for call in steps(calls)]
     assert names == ["data filter", "data expand", "data build", "data easy", "data build", "data build"]
     assert steps(calls)[-1][2] == steps(calls)[2][2] == "runs/rwml_pipeline_tiny/transitions.validation.jsonl"
+
+
+def pretrained(host, folder, *flags):
+    """The calls of the pretrained model's script, where the warm start is there; and the folder of its results."""
+    work = "runs/sql_135m_quick" if "--quick" in flags else "runs/sql_135m"
+    cloned = folder / work / host / "cloned"
+    if host == "verl":  # where it wrote a model is seen on the disk
+        cloned = cloned / "global_step_60" / "huggingface"
+    cloned.mkdir(parents=True)
+    (cloned / "config.json").write_text("{}")
+    calls = calls_of(RECIPES / host / "run_echo_sql_135m.sh", folder, *flags)
+    return work, str(cloned.relative_to(folder)), calls
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("quick", [[], ["--quick"]], ids=["hour", "quick"])
+def test_the_pretrained_recipe_trains_both_arms_alike_and_measures_every_model(host, quick, tmp_path):
+    work, cloned, calls = pretrained(host, tmp_path, *quick, "--x", "a b")
+    trainers = {"trl": "wm_plugin.trl.train", "verl": "verl.trainer.main_ppo"}
+    without, with_term = [call for call in calls if trainers[host] in call]
+    assert without[-2:] == with_term[-2:] == ["--x", "a b"]
+    if host == "trl":
+        assert (value(without, "--echo_coeff"), "--echo_coeff" in with_term) == ("0", False)
+        assert value(without, "--model_name_or_path") == value(with_term, "--model_name_or_path") == cloned
+        written = [value(call, "--output_dir") for call in (without, with_term)]
+        same = [[word for word in call if word not in ("--echo_coeff", "0", *written)] for call in (without, with_term)]
+    else:
+        assert ("wm.coeff=0" in without, "wm.coeff=0" in with_term) == (True, False)
+        assert f"actor_rollout_ref.model.path={cloned}" in without
+        written = [f"{work}/verl/{name}" for name in ("grpo", "echo")]
+        same = [
+            [word for word in call if word != "wm.coeff=0" and not word.startswith("trainer.default_local_dir")]
+            for call in (without, with_term)
+        ]
+        for path, call in zip(written, (without, with_term), strict=True):
+            assert f"trainer.default_local_dir={path}" in call
+    assert written == [f"{work}/{host}/{name}" for name in ("grpo", "echo")]
+    assert same[0] == same[1]
+    *measured, table = [call for call in calls if "wm_plugin.tiny.figures" in call]
+    assert [value(call, "--name") for call in measured] == ["start", "cloned", "grpo", "echo"]
+    models = [value(call, "--model") for call in measured]
+    assert models[:2] == ["runs/smollm2_135m", cloned]
+    assert ["--played" in call for call in measured] == [False, True, True, True]
+    if host == "trl":  # on verl a model's folder is seen on the disk, where these programs write nothing
+        assert models[2:] == written
+        played = [call for call in steps(calls) if call[:3] == ["env", "rollout", "sql"] and "--held-out" in call]
+        own = {value(call, "--policy"): value(call, "--out") for call in played}
+        assert [own[model] for model in models[1:]] == [value(call, "--played") for call in measured[1:]]
+        assert [own[name] for name in ("expert", "random")] == measured[0][measured[0].index("--episodes") + 1 :]
+    assert value(table, "--table") == value(measured[0], "--out") == f"{work}/{host}/figures.jsonl"
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("quick", [[], ["--quick"]], ids=["hour", "quick"])
+def test_the_pretrained_models_warm_start_clones_an_expert(host, quick, tmp_path):
+    work = "runs/sql_135m_quick" if quick else "runs/sql_135m"
+    model, *_, last = calls = calls_of(RECIPES / host / "run_clone_sql_135m.sh", tmp_path, *quick, "--x", "a b")
+    assert model == ["python", "-m", "wm_plugin.tiny.pretrained", "--out", "runs/smollm2_135m"]
+    played, built = steps(calls)
+    assert (played[:3], value(played, "--policy")) == (["env", "rollout", "sql"], "expert")
+    assert "--held-out" not in played
+    assert (built[2], value(built, "--as"), value(built, "--host")) == (value(played, "--out"), "imitation", host)
+    assert value(built, "--tokenizer") == "runs/smollm2_135m"
+    assert last[-2:] == ["--x", "a b"]
+    if host == "trl":
+        config = yaml.safe_load((tmp_path / value(last, "--config")).read_text())
+        assert config["datasets"][0]["data_files"] == value(built, "--out")
+        assert (config["output_dir"], config["max_steps"]) == (f"{work}/trl/cloned", 12 if quick else 60)
+    else:
+        config = yaml.safe_load((RECIPES / "verl" / "clone_sql_135m.yaml").read_text())
+        words = dict(word.split("=", 1) for word in last if "=" in word and not word.startswith("-"))
+        rows = words.get("data.train_files", config["data"]["train_files"])
+        folder = words.get("trainer.default_local_dir", config["trainer"]["default_local_dir"])
+        assert (rows, folder) == (value(built, "--out"), f"{work}/verl/cloned")
+
+
+def test_the_pretrained_recipe_goes_on_where_it_was(tmp_path):
+    (tmp_path / "runs/sql_135m/trl/grpo").mkdir(parents=True)
+    (tmp_path / "runs/sql_135m/trl/grpo/training_args.bin").write_text("")
+    lines = ['{"name": "start"}', '{"name": "cloned"}']
+    (tmp_path / "runs/sql_135m/trl/figures.jsonl").write_text("\n".join(lines) + "\n")
+    _, _, calls = pretrained("trl", tmp_path)
+    names = [value(call, "--name") for call in calls if "wm_plugin.tiny.figures" in call and "--name" in call]
+    assert names == ["grpo", "echo"]
+    assert sum("wm_plugin.trl.train" in call for call in calls) == 1
+    assert not [call for call in calls if call[0] == "trl"]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from string import Template
 
 import pytest
 import yaml
@@ -181,17 +182,78 @@ def check_settings_of_trl(text, folder):
                 inspect.signature(function).bind(**one)
 
 
+def commands(page: Path) -> list[list[str]]:
+    """The words of each command in the page's blocks of shell. A variable holds for the lines below it."""
+    found = []
+    for block in blocks(page, "bash"):
+        variables = {}
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(Template(line).safe_substitute(variables), comments=True)
+            while words and (variable := re.fullmatch(r"(\w+)=(.*)", words[0])):
+                variables[variable[1]] = variable[2]
+                words.pop(0)
+            found.append(words)
+    return [words for words in found if words]
+
+
+def of_module(page: Path, name: str) -> list[list[str]]:
+    """The arguments of each command of the page that runs a module, without placeholders."""
+    runs = [words[words.index("-m") + 1 :] for words in commands(page) if "-m" in words]
+    return [[word for word in words if not re.search("^<|>$", word)] for module, *words in runs if module == name]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_commands_exist(page):
     """Every `wm VERB STEP --flag` that stands in a block of shell is taken by the parser."""
     from wm_plugin.cli.main import make_parser
 
-    lines = [line for block in blocks(page, "bash") for line in block.replace("\\\n", " ").splitlines()]
-    commands = [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("wm ")]
     parser, _ = make_parser()
-    for command in commands:
+    for command in [words[1:] for words in commands(page) if words[0] == "wm"]:
         flags = command[1:] if command[0] == "train" else []  # TRL's parser reads them
         parser.parse_args([argument for argument in command if argument != "..." and argument not in flags])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_scripts_and_modules_of_the_commands_exist(page):
+    for words in commands(page):
+        for word in words:
+            if word.startswith("recipes/"):
+                assert (ROOT / word).is_file(), word
+        if "-m" in words and (module := words[words.index("-m") + 1]).startswith("wm_plugin."):
+            assert (ROOT / module.replace(".", "/")).with_suffix(".py").is_file(), module
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_commands_of_verl_are_taken(page):
+    """By Hydra and by the parser of rows, whose function takes the arguments."""
+    if runs := of_module(page, "verl.trainer.main_ppo"):
+        pytest.importorskip("verl")
+        from hydra import compose, initialize_config_module
+
+        for overrides in runs:
+            with initialize_config_module("verl.trainer.config", version_base=None):
+                assert compose("ppo_trainer", overrides).wm
+    if runs := of_module(page, "wm_plugin.verl.data"):
+        pytest.importorskip("verl")
+        from wm_plugin.registry import import_object
+        from wm_plugin.verl.data import _arguments, _parser
+
+        for arguments in runs:
+            options = _parser().parse_args(arguments)
+            inspect.signature(import_object(options.rows, field="--rows")).bind(**_arguments(options.kwargs))
+
+
+@pytest.mark.host
+def test_the_commands_of_accelerate_are_taken():
+    pytest.importorskip("accelerate")
+    from accelerate.commands.launch import launch_command_parser
+
+    launched = [words[2:] for page in PAGES for words in commands(page) if words[:2] == ["accelerate", "launch"]]
+    assert len(launched) >= 2
+    for arguments in launched:
+        options = launch_command_parser().parse_args(arguments)
+        assert (options.module, options.training_script) == (True, "wm_plugin.trl.train")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -56,7 +56,7 @@ def problem(row: list[str]) -> str | None:
         if not (TESTS / file).exists() or name not in nightly(file) or not name.startswith("test_"):
             return f"names {file}::{name}, which does not exist"
     schedules = {nightly(file)[name] for file, name in names}
-    if state == "tested here" and schedules != {False}:
+    if state in ("tested here", "refused") and schedules != {False}:
         return "names no test, or one that runs nightly"
     if state == "tested nightly" and schedules != {True}:
         return "names no test, or one that does not run nightly"
@@ -89,7 +89,7 @@ GOOD = "`on_trl/test_distributed.py::test_two_ranks`"
         ("ZeRO | tested nightly | `on_trl/test_distributed.py::test_zero_trains_as_ddp_does`", None),
         ("NCCL | tested on a GPU | 2026-11-22, two H100", None),
         ("FSDP1 | follows from the source | averaged as in `GRPOTrainer._compute_loss`", None),
-        ("TP | refused | ranks share a batch", None),
+        (f"TP | refused | ranks share a batch; {GOOD}", None),
         (f"DDP | {GOOD}", "three cells"),
         (f"DDP | works | {GOOD}", "five words"),
         (f"DDP, refused | tested here | {GOOD}", "five words"),
@@ -104,7 +104,7 @@ GOOD = "`on_trl/test_distributed.py::test_two_ranks`"
         ("NCCL | tested on a GPU | recently", "no date"),
         ("FSDP1 | follows from the source | as it must", "no place"),
         (f"FSDP1 | follows from the source | {GOOD}", "no place"),
-        ("TP | refused | no", "no reason"),
+        ("TP | refused | ranks share a batch", "names no test"),
         (f"TP | refused | {GOOD}", "no reason"),
     ],
 )

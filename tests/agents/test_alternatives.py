@@ -84,11 +84,12 @@ def test_what_does_not_replay_is_left_out_and_counted():
     moody = play(Moody(), expert.metadata["reset"], scripted(grid.expert(random.Random(0))), max_turns=6)
     changed = expert.model_copy(update={"turns": expert.turns[1:] or expert.turns * 2})
     other = expert.model_copy(update={"metadata": {}})
+    older = expert.model_copy(update={"metadata": expert.metadata | {"reset": {"level": 1}}})
     counts = Counter()
     proposals = directions(random.Random(0))
     assert list(iwm([moody], Moody(), proposals, counts=counts)) == []
-    assert list(iwm([changed, other], GridEnvironment(), proposals, counts=counts)) == []
-    assert counts == {"does not replay": 2, "of another environment": 1}
+    assert list(iwm([changed, other, older], GridEnvironment(), proposals, counts=counts)) == []
+    assert counts == {"does not replay": 3, "of another environment": 1}
 
 
 def test_call_makes_an_action():

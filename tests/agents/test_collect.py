@@ -102,6 +102,16 @@ def test_a_damaged_reject_of_a_shard_is_refused(tmp_path, line):
         experts(tmp_path)
 
 
+def test_rows_that_do_not_fit_the_world_stop_it_before_the_first_episode(tmp_path):
+    rows = [*ROWS, {"index": 1}]
+    with pytest.raises(
+        UserError, match="a row does not fit GridEnvironment.reset: missing a required argument: 'board'"
+    ):
+        collect(GRID, rows, ScriptedPlayer(GRID, "random"), tmp_path / "y.jsonl", folder=tmp_path / "x", shard_size=8)
+    assert not (tmp_path / "y.jsonl").exists()
+    assert not list(tmp_path.glob("x/episodes-*"))
+
+
 def test_episodes_of_one_seed_do_not_depend_on_their_neighbours(tmp_path):
     for rows, name in ((ROWS, "all"), (ROWS[:3], "few")):
         collect(GRID, rows, ScriptedPlayer(GRID, "random"), tmp_path / f"{name}.jsonl", folder=tmp_path / name)

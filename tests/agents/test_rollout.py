@@ -75,6 +75,48 @@ def test_what_the_agent_reads_first_is_what_hosts_show():
     assert play(GridEnvironment(), {"board": BOARD}, lambda *_: None, max_turns=1).context.initial_state == BOARD + ">"
 
 
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({}, "a row does not fit GridEnvironment.reset: missing a required argument: 'board' (its columns: none)"),
+        ({"size": 4, "prompt": ""}, "missing a required argument: 'board' (its columns: 'size')"),
+        ({"x" * 99: 1}, "missing a required argument: 'board' (its columns: 'xxx"),
+        ({"board": BOARD, 7: 1}, "keywords must be strings"),
+        ({"board": BOARD, "prompt": 7}, "the prompt has 7; write a text, or messages with a role and a content"),
+        ({"board": BOARD, "prompt": [{"content": "a\nb"}]}, "the prompt has {'content': 'a\\nb'}; write a text"),
+        ({"board": BOARD, "prompt": [{"role": "user", "content": ["a"]}]}, "write a text, or messages"),
+        ({"board": BOARD, "prompt": [{"role": ["user"], "content": "a"}]}, "write a text, or messages"),
+        (
+            {"board": BOARD, "prompt": [{"role": "tool", "content": "a"}]},
+            "of the role 'tool'; play takes system and user",
+        ),
+    ],
+)
+def test_a_row_that_cannot_be_played_is_one_line(row, message):
+    """Without its world's columns, for example; Python's TypeError would not say which row of which world it is."""
+    with pytest.raises(UserError) as error:
+        play(GridEnvironment(), row, lambda *_: None, max_turns=1)
+    text = str(error.value)
+    assert message in text
+    assert "\n" not in text
+    assert len(text) < 400
+
+
+class Strict(GridEnvironment):
+    """Takes no other columns."""
+
+    def reset(self, board: str) -> str:
+        return super().reset(board)
+
+
+def test_a_row_with_a_column_that_is_not_taken_is_one_line():
+    assert play(Strict(), {"board": BOARD}, lambda *_: None, max_turns=1).turns == ()
+    with pytest.raises(
+        UserError, match=r"a row does not fit Strict.reset: got an unexpected keyword argument 'level' \(its"
+    ):
+        play(Strict(), {"board": BOARD, "level": "hard"}, lambda *_: None, max_turns=1)
+
+
 def test_maze_experts_arrive():
     policy = scripted(maze.expert())
     played = play(maze.MazeEnvironment(), {"prompt": "", "board": LEVEL}, policy, max_turns=30)
@@ -280,7 +322,14 @@ def test_a_task_is_the_same_whoever_plays_its_customer():
     assert task_of(row | {"task_id": None}) == task_of({**row, "task_id": None})
 
 
-@pytest.mark.parametrize("name", [name for name in ENVIRONMENTS if name not in ("scienceworld", "forth", "tau2")])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name == "docs" else ())  # reads a package's documentation
+        for name in ENVIRONMENTS
+        if name not in ("scienceworld", "forth", "tau2")
+    ],
+)
 def test_what_a_world_declares_as_refusals_is_what_it_counts_as_invalid(name):
     """So that hosts' dumps, which have texts alone, lose the same turns as our own rollouts."""
     from wm_plugin.environments.worlds import load

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from support.processes import members
 from wm_plugin.agents.collect import remove_shards
 from wm_plugin.cli import main
+from wm_plugin.errors import UserError
 from wm_plugin.samples.easy import SCORES
 from wm_plugin.trajectories import outputs
 from wm_plugin.trajectories.outputs import atomic, work_folder
@@ -156,6 +158,49 @@ def test_unfinished_files_of_a_killed_run_are_removed(tmp_path):
         running.write_text("first")
     assert (out.read_text(), other.read_text()) == ("first", "mine")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([out.name, other.name, link.name])
+
+
+def test_names_of_devices_are_no_outputs(capsys, source, tmp_path):
+    """Where standard output goes to a file, the name of the device leads to it: its place would be taken in /dev itself."""
+    code = "import sys; from wm_plugin.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    arguments = [sys.executable, "-c", code, "data", "inspect", "rows.jsonl", "--html"]
+    for name in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "/proc/thread-self/fd/1"):
+        assert main.main(["data", "inspect", "rows.jsonl", "--html", name]) == 2
+        assert "names of devices" in capsys.readouterr().err
+    links = [os.path.islink(f"/dev/{name}") for name in ("stdout", "fd")]
+    with (tmp_path / "page.html").open("w") as file:
+        done = subprocess.run([*arguments, "/dev/stdout"], stdout=file, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert [os.path.islink(f"/dev/{name}") for name in ("stdout", "fd")] == links
+
+
+@pytest.fixture
+def somebody():
+    """A folder for anybody, and a user who is not root."""
+    user = os.geteuid()
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o777)
+        yield Path(name), user
+        os.seteuid(user)
+
+
+def test_outputs_that_may_not_be_written(somebody):
+    folder, user = somebody
+    for name in ("protected", "closed", "sticky"):
+        (folder / name).mkdir()
+        (folder / name / "x.jsonl").write_text("mine")
+        (folder / name).chmod(0o777)
+    (folder / "protected" / "x.jsonl").chmod(0o444)
+    (folder / "closed").chmod(0o555)
+    (folder / "sticky" / "x.jsonl").chmod(0o666)
+    (folder / "sticky").chmod(0o1777)
+    if user == 0:
+        os.seteuid(65534)
+    for name in ("protected/x.jsonl", "closed/x.jsonl", "closed/y.jsonl", *(["sticky/x.jsonl"] if user == 0 else [])):
+        with pytest.raises(UserError, match="may (not )?be written"):
+            outputs.check_out(folder / name)
+    for name in ("protected/y.jsonl", "sticky/y.jsonl"):
+        outputs.check_out(folder / name)
 
 
 def test_modes_are_those_of_other_new_files(tmp_path):

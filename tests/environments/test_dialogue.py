@@ -325,6 +325,33 @@ SAID = [
     ("refund", "Your money has been returned.", "amount"),
     ("exchange", "We exchanged it successfully.", "amount"),
     ("status", "I am looking at it.", "again"),
+    # idioms, and refusals that are none
+    ("cancel", "I can't wait to help you.", "again"),
+    ("cancel", "It won't take long.", "again"),
+    ("cancel", "You will not be charged, don\u02bct worry.", "again"),
+    ("cancel", "That is not a problem.", "again"),
+    ("cancel", "That is not impossible, and it's never too late.", "again"),
+    ("cancel", "I won't refuse, so I'll look into it.", "yes"),
+    ("cancel", "If you can't find the number, that is fine.", "again"),
+    ("cancel", "I can't do that until you tell me more.", "again"),
+    ("cancel", "I cannot thank you enough; I can't imagine a better customer.", "again"),
+    ("cancel", "Can't it stay as it is?", "again"),
+    ("cancel", "I'm sorry, I can't do that - is there anything else?", "again"),  # a question, and the rest is heard
+    ("cancel", "I can't wait any longer, it can't be cancelled.", "refused"),
+    ("cancel", "I can't help you with that.", "refused"),
+    ("cancel", "It will not be possible.", "refused"),
+    ("refund", "We can't refund it, as you were told before.", "refused"),
+    ("refund", "No doubt it is a pity, but our policy forbids it.", "refused"),
+    # what is denied is not done
+    ("cancel", "It is not done.", "again"),
+    ("cancel", "The cancellation hasn't been processed yet.", "again"),
+    ("cancel", "The cancellation has failed.", "again"),
+    ("cancel", "Nothing was cancelled successfully.", "again"),
+    ("cancel", "Sadly no such order was cancelled today.", "again"),
+    ("cancel", "I tried to cancel it without success.", "again"),
+    ("cancel", "It's done, not a problem, and you won't be charged.", "settled"),
+    ("cancel", "I have not only found it but cancelled it: done.", "settled"),
+    ("cancel", "Don`t worry: your order has been cancelled.", "settled"),
 ]
 
 
@@ -380,6 +407,79 @@ def test_what_counts_as_told() -> None:
     assert not is_told(whole, " ".join(map(str, range(40))))
     for text, told in [("it is shipped.", True), ("shipped or pending?", False), ("unshipped", False)]:
         assert is_told(status, text) is told
+
+
+DENIALS = [
+    "it is not delivered yet.", "it isn't delivered.", "it was never delivered.", "it is yet to be delivered.",
+    "it will be delivered on monday.", "it should soon be delivered.", "it cannot be delivered today.", "it isnt delivered.",
+    "has it been delivered?", "is the order delivered?", "once it is delivered, you can return it.", "it is almost delivered.",
+    "i can't say whether it is delivered.", "as soon as it is delivered you will hear of it.", "it is waiting to be delivered.",
+    "it is neither delivered nor cancelled.", "it has not been delivered or cancelled.", "it is anything but delivered.",
+    "i do not believe that it is delivered.", "delivered: no.", "delivered? not yet.", "it is un-delivered.",
+    "i can't wait for it to be delivered.", "it is no longer pending.", "it can't be cancelled.", "if it is delivered, good.",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("denial", DENIALS)
+@pytest.mark.parametrize("sure", [True, False])
+def test_what_is_denied_or_possible_is_neither_told_nor_believed(denial: str, sure: bool) -> None:
+    shipped, delivered = (Request("status", 1, fact=status) for status in ("shipped", "delivered"))
+    assert is_told(shipped, denial, "it is shipped.", sure=sure)
+    assert not is_told(delivered, denial, sure=sure)
+    assert not is_told(Request("status", 1, fact="pending"), denial, sure=sure)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "it is delivered, not shipped.",
+        "it is not shipped but delivered.",
+        "it cannot be changed because it is delivered.",
+        "it is no longer pending: it was delivered.",
+        "don't worry, it is delivered.",
+        "it is not only shipped, it is delivered.",
+        "your order is delivered - can i help you with anything else?",
+        "i can't wait to tell you: it has been delivered!",
+        "pending: no. shipped: no. delivered: yes.",
+        "it was delivered after it was shipped.",
+    ],
+)
+def test_a_status_beside_a_denial_is_told(text: str) -> None:
+    assert is_told(Request("status", 1, fact="delivered"), text)
+
+
+def test_a_denied_amount_is_not_told() -> None:
+    amount = Request("refund", 1, fact=-1250)
+    assert not is_told(amount, "it is not 12.50.")
+    assert not is_told(amount, "you will never get 12.50 back.")
+    for text in (
+        "it is 12.50, not 13.00.",
+        "the total without shipping is 12.50.",
+        "your order (not yet shipped) costs 12.50.",
+    ):
+        assert is_told(amount, text)
+    assert is_told(amount, "it is not 13.00 but 12.50.")
+    assert is_told(amount, "no problem, you get back 12.50 and you won't be charged.")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("i can't wait to help you.", False),
+        ("you will not be charged.", False),
+        ("is it not possible for you to tell me more?", False),
+        ("i can't do it without your email.", False),
+        ("no problem.", False),
+        ("it's not impossible.", False),
+        ("if it is not possible, i will tell you.", False),
+        ("that's not possible, is there anything else?", True),
+        ("i can't wait, but this is not possible.", True),
+        ("no. that is a pity.", True),
+        ("i am afraid that our policy does not allow that.", True),
+    ],
+)
+def test_an_idiom_or_a_question_does_not_tell_that_it_is_not_possible(text: str, told: bool) -> None:
+    assert is_told(Request("cancel", 1, trap="shipped"), text) is told
 
 
 def test_guesses_one_after_another_are_not_told() -> None:

@@ -80,7 +80,12 @@ def test_the_worlds_that_tell_seen_from_unseen_are_these() -> None:
     assert {name for name, spec in SPECS.items() if spec.splits} == {"alfworld", "docs", "scienceworld", "shop"}
 
 
-@pytest.mark.parametrize("spec", SPECS.values(), ids=list(SPECS))
+SLOW = {"docs": pytest.mark.slow}  # reads the documentation of a package for seconds
+
+
+@pytest.mark.parametrize(
+    "spec", [pytest.param(spec, id=name, marks=SLOW.get(name, ())) for name, spec in SPECS.items()]
+)
 def test_a_world_with_splits_has_rows_of_each_and_shares_none(spec: EnvironmentSpec) -> None:
     world = load(spec.name)
     assert spec.splits == tuple(getattr(world.module, "SPLITS", ()))

@@ -3,6 +3,7 @@
 import logging
 import random
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -17,6 +18,7 @@ from wm_plugin.environments import tau2
 from wm_plugin.environments.tau2 import Tau2Environment, dataset_rows, expert, wanderer
 from wm_plugin.errors import UserError
 from wm_plugin.runtime import secrets
+from wm_plugin.runtime.server import MAX_REPLY
 from wm_plugin.trajectories.readers import read
 from wm_plugin.trajectories.schema import Action, Call, Trajectory
 from wm_plugin.trajectories.write import write
@@ -234,7 +236,7 @@ def test_no_key_reaches_an_observation_or_a_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(tau2, "_library", lambda: (Echo, Registry()))
-    monkeypatch.setenv("OTHER_API_KEY", KEY)
+    monkeypatch.setenv("HF_TOKEN", KEY)
     environment = Tau2Environment()
     row = {"domain": "retail", "task_id": "1", "user_url": "http://localhost:1/v1"}
     assert environment.reset(**row, user_model="refuses") == "The simulation is lost. The episode is over."
@@ -255,7 +257,9 @@ def test_no_key_reaches_an_observation_or_a_log(
     assert environment.reset(**row, user_model="m").startswith("user: Hello.")
 
 
-def test_what_other_libraries_log_is_redacted(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_other_libraries_log_is_redacted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     secrets.hold(KEY)
     secrets.guard_logs("some.library")
     secrets.guard_logs("some.library")
@@ -266,6 +270,71 @@ def test_what_other_libraries_log_is_redacted(caplog: pytest.LogCaptureFixture) 
     assert caplog.messages[0].startswith("refused [key]\nTraceback")
     assert KEY not in caplog.text
     assert len(logging.getLogger("some.library").filters) == 1
+    try:
+        raise ValueError("other")
+    except ValueError:
+        logging.getLogger("some.library").exception("no key: %s", 5)
+    assert (caplog.records[-1].args, caplog.records[-1].exc_info is None) == ((5,), False)  # as it was
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    logging.getLogger("some.library").warning("%d", "five")  # is no error of the library's
+
+
+class Endless(Gym):
+    """A customer's server that sends a book."""
+
+    def reset(self) -> tuple[str, dict[str, Any]]:
+        return "user: " + "a" * 10**6, super().reset()[1]
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        text, *rest = super().step(action)
+        return (text + "b" * 10**6, *rest)
+
+
+def test_what_a_customer_says_is_cut_and_what_a_tool_returns_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tau2, "_library", lambda: (Endless, Registry()))
+    environment = Tau2Environment()
+    assert len(environment.reset("retail", "1")) == tau2.MAX_CHARACTERS + 3
+    assert len(environment.message_user("Hi")) == tau2.MAX_CHARACTERS + 3
+    assert len(environment.call_tool("look", "{}")) > 10**6
+
+
+def test_the_answer_of_a_customers_server_is_bounded() -> None:
+    """What litellm's client reads of it, as of any other server of ours; the client keeps what else it was set up with."""
+    httpx = pytest.importorskip("httpx")
+    sent, given = [0], {}
+
+    def pieces() -> Iterator[bytes]:
+        for _ in range(given["pieces"]):
+            sent[0] += 1 << 20
+            yield bytes(1 << 20)
+
+    def serve(request: Any) -> Any:
+        given["asked"] = request.headers["Accept-Encoding"]
+        return httpx.Response(200, headers=given["headers"], content=pieces())
+
+    seen: list[int] = []
+    client = httpx.Client(
+        transport=httpx.MockTransport(serve), event_hooks={"response": [lambda r: seen.append(r.status_code)]}
+    )
+    litellm = SimpleNamespace(client_session=client)
+    for _ in range(3):  # every environment asks for it
+        tau2.bound_replies(litellm)
+    assert litellm.client_session is client
+    assert len(client.event_hooks["response"]) == 2
+    given |= {"pieces": 2, "headers": {}}
+    assert len(client.post("http://x/v1").content) == 2 << 20
+    assert given["asked"] == "identity"
+    given |= {"pieces": 10**6}
+    with pytest.raises(httpx.ReadError, match="an answer over 16,777,216 bytes"):
+        client.post("http://x/v1")
+    assert sent[0] <= (2 << 20) + MAX_REPLY + (1 << 20)
+    given |= {"pieces": 1, "headers": {"Content-Encoding": "gzip"}}
+    with pytest.raises(httpx.DecodingError, match="encoded as 'gzip', which was not asked for"):
+        client.post("http://x/v1")
+    assert seen == [200] * 3
+    bare = SimpleNamespace(client_session=None)
+    tau2.bound_replies(bare)
+    assert len(bare.client_session.event_hooks["response"]) == 1
 
 
 @pytest.mark.parametrize("value", BAD, ids=range(len(BAD)))

@@ -26,6 +26,7 @@ from wm_plugin.rewards import ExactReward, RougeReward, RubricReward, RuleReward
 from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Transition, Turn
 
 ATTACKS = load_attacks()
+ROOT = Path(__file__).parents[2]
 
 
 def transition(number, text, tool="search", **data):
@@ -64,9 +65,27 @@ def test_the_corpus():
     assert all(any(f"${place}" in attack.text for attack in ATTACKS) for place in PLACES)
 
 
+def test_the_docs_say_what_the_committed_audit_says_of_attacks_that_do_not_pay():
+    """In how many transitions the luckiest of them beats one wrong prediction."""
+    lines = (ROOT / "benchmarks" / "results" / "audit.md").read_text().splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
+    pays = {row[0].rpartition(" (")[0]: re.findall(r"[a-z-]+(?= \d)", row[1]) for row in rows if len(row) == 2}
+    most, names = dict.fromkeys(pays, 0), rows[0][2:]
+    for _, attack, *cells in (row for row in rows if len(row) > 2):
+        names = cells if attack == "attack" else names
+        for name, cell in zip(names, cells, strict=False):
+            if attack not in pays.get(name, ()) and (share := re.match(r"(\d+)% / ", cell)):
+                most[name] = max(most[name], int(share[1]))
+    judges = max(share for name, share in most.items() if not name.endswith("Reward"))
+    assert (
+        f"at most in {most['WordF1Reward']}% of the transitions by word F1, {most['RougeReward']}% by ROUGE, "
+        f"{judges}% by judges (copies) and {most['RwmlReward']}% by `rwml`"
+    ) in " ".join((ROOT / "docs" / "rewards.md").read_text().split())
+
+
 def test_the_docs_count_the_attacks():
     count = sum(attack.group != "control" for attack in ATTACKS)
-    page = Path(__file__).parents[2] / "docs" / "rewards.md"
+    page = ROOT / "docs" / "rewards.md"
     assert {int(number) for number in re.findall(r"(\d+) attacks", page.read_text())} == {count}
 
 
@@ -183,16 +202,13 @@ def test_many_attacks_are_scored_in_one_call():
     "weakness", ["inside", "cut", "thinks", "restores", "before", "after", "bare", "around", "instead"]
 )
 def test_judges_that_quote_pay_for_no_attack(weakness):
-    """But for one that writes a forged verdict with its marks restored, and none of its own: nothing can tell them apart."""
     with OpenAIServer(gullible(weakness)) as server:
         settings = {"base_url": server.base_url, "model": "judge", "max_retries": 1}
         found = audit(
             RubricReward(settings, max_failure_share=1.0, tag="next_state"), [pair("some right words")], ATTACKS
         )
-    assert [outcome.name for outcome in found.paying] == (["verdict"] if weakness == "instead" else [])
-    assert max(outcome.score for outcome in found.outcomes if outcome.above_wrong is not None) <= (
-        25 if found.paying else found.wrong
-    )
+    assert found.paying == []
+    assert max(outcome.score for outcome in found.outcomes if outcome.above_wrong is not None) <= found.wrong
 
 
 def test_whole_outputs_for_a_reward_with_a_tag():

@@ -141,7 +141,8 @@ def test_what_looking_ahead_is_worth_follows_the_intervals(ends: tuple[Ahead, Ah
     assert [claim["verdict"].removesuffix(" at this sample size") for claim in told["claims"]] == verdicts
     between = told["claims"][0]
     assert between["difference"] == pytest.approx(ends[1].ahead.mean - ends[0].ahead.mean)
-    assert f": {between['verdict']}, {between['difference']:+.3f} [{between['low']:+.3f}, " in told["sentence"]
+    interval = f"({between['difference']:+.3f}, 99% interval {between['low']:+.3f} to {between['high']:+.3f})"
+    assert f": {between['verdict']} {interval}." in told["sentence"]
     assert told["figures"] == {
         "start": {"plain": 0.5, "ahead": 0.5},
         "coeff 0": {"plain": ends[0].plain.mean, "ahead": ends[0].ahead.mean},
@@ -197,6 +198,12 @@ def test_what_cannot_run_is_refused_at_once(tmp_path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="name a directory"):
         run_demo(1, out=tmp_path / "file")
+    for name in ("report.html", "result.json"):
+        (tmp_path / name).write_text('["mine"]')
+        with pytest.raises(UserError, match=f"{name}: holds something else than what a demo writes"):
+            run_demo(1, out=tmp_path)
+        assert (tmp_path / name).read_text() == '["mine"]'
+        (tmp_path / name).unlink()
 
 
 @pytest.mark.slow

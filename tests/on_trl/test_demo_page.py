@@ -109,6 +109,13 @@ def test_arms_have_words_and_their_coefficients_are_small(held_out) -> None:
     assert labels == {"the start", *NAMES, " against ".join(reversed(NAMES))}
 
 
+def test_differences_have_a_sign_and_none_has_not(held_out) -> None:
+    cells = page(held_out).cells
+    assert not [cell for cell in cells if re.search(r"[+−]0(\.0+)?(?![.\d])", cell)]
+    assert any("−50 points" in cell for cell in cells)
+    assert any("0 points" in cell and "0 to 0" in cell for cell in cells)
+
+
 def test_every_glyph_of_the_boards_is_in_the_legend(held_out) -> None:
     shown = page(held_out)
     explained = {character for glyphs, _ in GLYPHS for character in glyphs.split()}

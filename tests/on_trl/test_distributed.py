@@ -139,6 +139,18 @@ def test_zero_trains_as_ddp_does(stage, tmp_path):
             assert (facts["numbers_here"] == 0) == (stage == 3)  # between steps each rank keeps its part elsewhere
 
 
+@pytest.mark.nightly
+def test_the_asynchronous_trainer_on_two_ranks(tmp_path):
+    """One rank collates for both."""
+    pytest.importorskip("trl", minversion="1.16")
+    (result,) = launch("async_distributed_on_trl.py", [{"fields": {}}], tmp_path)
+    first, second = result["tokens_by_rank"]
+    assert first != second
+    assert first + second == result["tokens"] == result["logged"][0]["echo/tokens"]
+    assert result["logged"][0] == result["logged"][1]
+    assert result["relative_error"] <= 1e-5  # in float32
+
+
 def check_sharded(result, case, *, tolerance):
     """A step on an engine that shards is DDP's, and its term plain transformers'."""
     assert result["same_batches"]

@@ -6,15 +6,17 @@ from types import SimpleNamespace
 import pytest
 import torch
 import trl
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast, ProcessorMixin
 from trl import GRPOConfig, GRPOTrainer
 
+import wm_plugin.trl
 from support.on_trl import ToolEnvironment, config, dataset, make_model, make_tokenizer, reward, run
 from support.upstream import taken_from_host
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.runtime.hooks import Hook
 from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer, WorldModelMixin, support
+from wm_plugin.trl.term import TermMixin
 
 PINNED = {
     "compute_loss": "(self, model, inputs, return_outputs=False, num_items_in_batch=None)",
@@ -40,7 +42,7 @@ def test_hook_has_the_signature_that_we_override(name):
 
 def test_the_list_of_hooks_is_closed():
     """What the adapter overrides, calls and reads is listed, and every method in the list has a pinned signature."""
-    assert taken_from_host(WorldModelMixin, GRPOTrainer) <= NAMES
+    assert taken_from_host(WorldModelMixin, GRPOTrainer) | taken_from_host(TermMixin, GRPOTrainer) <= NAMES
     assert {name for name in NAMES if callable(getattr(GRPOTrainer, name, None))} == set(PINNED)
     assert support.missing_hooks() == []
 
@@ -141,6 +143,16 @@ def test_a_slow_tokenizer_is_refused(monkeypatch):
         make()
 
 
+def test_a_processor_of_images_is_refused():
+    class WithImages(ProcessorMixin):
+        pass
+
+    trainer = make(EchoConfig(0.0))
+    trainer.processing_class = object.__new__(WithImages)
+    with pytest.raises(UserError, match="WithImages: vision-language processors are not supported"):
+        support.check(trainer, EchoConfig(0.5))
+
+
 def test_ranks_that_share_a_batch_are_refused():
     from accelerate.parallelism_config import ParallelismConfig
 
@@ -190,19 +202,23 @@ def test_other_trainers_are_refused():
         NotGRPO(world_model=EchoConfig(0.5))
 
 
-def test_the_asynchronous_trainer_is_refused_with_what_it_lacks():
+def test_the_mixin_does_not_fit_the_asynchronous_trainer():
     asynchronous = pytest.importorskip("trl.experimental.async_grpo")
 
     class Mine(WorldModelMixin, asynchronous.AsyncGRPOTrainer):
         pass
 
-    with pytest.raises(UserError, match="Mine is an AsyncGRPOTrainer.*labels environment tokens -100") as error:
+    with pytest.raises(UserError, match="Mine is an AsyncGRPOTrainer.*WorldModelAsyncGRPOTrainer") as error:
         Mine("no/such-model", world_model=EchoConfig(0.5))
     assert "\n" not in str(error.value)
-    # as long as it holds: a sample of its queue has no field for weights
-    worker = pytest.importorskip("trl.experimental.async_grpo.async_rollout_worker")
-    fields = getattr(getattr(worker, "RolloutSample", None), "__dataclass_fields__", ())
-    assert not any("weight" in field for field in fields)
+
+
+@pytest.mark.parametrize("name", ["WorldModelAsyncGRPOTrainer", "WorldModelAsyncGRPOConfig"])
+def test_the_asynchronous_trainer_of_an_older_trl_is_refused(name, monkeypatch):
+    monkeypatch.setattr(trl, "__version__", "1.15.0")
+    with pytest.raises(UserError, match="AsyncGRPOTrainer needs trl>=1.16.0, and trl 1.15.0 is installed; ") as error:
+        getattr(wm_plugin.trl, name)
+    assert "\n" not in str(error.value)
 
 
 def test_a_loss_that_runs_two_forwards_stops_the_run():

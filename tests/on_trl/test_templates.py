@@ -1,7 +1,5 @@
 """Results of tools in the chat template of every family: which tokens are theirs, and the table of docs/templates.md."""
 
-from unicodedata import normalize
-
 import pytest
 import trl
 
@@ -58,13 +56,6 @@ def test_a_completion_that_ends_inside_results_has_a_part_of_their_tokens(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("package", PACKAGES)
 def test_real_tokenizers(package):
-    """With every family's template. They compose letters, so that results are given as they write them."""
-    tokenizer = load(package)
-    cases = [
-        case._replace(contents=tuple(normalize("NFC", text) for text in case.contents)) for case in templates.CASES
-    ]
-    for name in FOLLOWED:
-        templates.equip(tokenizer, name)
-        host = Host(tokenizer, rollout_template(tokenizer))
-        expected = TABLE[name]["trl"].replace("exact, by TRL's training variant", "exact")
-        assert templates.outcome(tokenizer, host.ids, host.locate, cases) == expected, name
+    templates.check_real_tokenizer(
+        load(package), "trl", lambda tokenizer, _: Host(tokenizer, rollout_template(tokenizer))
+    )

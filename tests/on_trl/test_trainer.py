@@ -179,7 +179,8 @@ def test_peft_trains_the_adapter_with_the_same_term():
     peft = pytest.importorskip("peft")
     gradients = []
     for echo in (EchoConfig(0.0), EchoConfig(0.37), EchoConfig(0.74)):
-        adapter = peft.LoraConfig(target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+        targets = ["q_proj", "v_proj", "embed_tokens"]
+        adapter = peft.LoraConfig(target_modules=targets, init_lora_weights=False)
         _, steps = run(Ours, args=config(max_steps=1), world_model=echo, peft_config=adapter)
         gradients.append(steps[0])
     once, twice = gradients[1] - gradients[0], gradients[2] - gradients[0]

@@ -275,6 +275,23 @@ class Echoes:
         return 0.25
 
 
+class Needs(Rooms):
+    """Another world, whose rows need a column."""
+
+    def reset(self, level, **columns):
+        return f"Level {level}."
+
+
+@pytest.mark.parametrize("row", [{}, {"level": None, "other": 1}])
+def test_a_row_without_a_column_that_its_world_needs_is_one_line(tokenizers, row):
+    wm = {"environment": {"needs": f"{__name__}:Needs", "rooms": ROOMS}}
+    with pytest.raises(
+        UserError, match="a row does not fit Needs.reset: missing a required argument: 'level'"
+    ) as error:
+        rollout(tokenizers["merges"], ["x"], wm, row={"extra_info": {"environment": "needs", **row}})
+    assert "\n" not in str(error.value)
+
+
 class Bare(Rooms):
     """Leaves the reward to the trainer."""
 
@@ -460,7 +477,8 @@ def test_the_budgets_of_both_hosts(tokenizers):
     """As in tests/on_trl/test_turn_budget.py: the trainer's next column is made of what the loop says of episodes."""
     wm = {"environment": "support.agreement:Walk", "turn_budget": TURN_BUDGET}
     budget = TurnBudget(**TURN_BUDGET)
-    trainer, found = SimpleNamespace(_wm_turn_budget=budget), []
+    trainer = SimpleNamespace(_wm_turn_budget=budget, _wm_episodes=[], local_trigger_step=0, parameter_sync_step=1)
+    found = []
     for wanted in WANTED:
         episodes, metrics = [], {}
         for turns in wanted:

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import signal
 from pathlib import Path
 
 import pytest
@@ -24,10 +25,12 @@ from verl.utils.dataset.rl_dataset import RLHFDataset
 
 from support import agentworld
 from support.agreement import read_tokenizer
+from support.openai_server import OpenAIServer
 from support.run_on_verl import run_recipe
 from support.scripts import calls_of
 from support.verl_recipes import composed, unknown_keys
 from wm_plugin.tiny.__main__ import main as make_policy
+from wm_plugin.tiny.judge import reply
 from wm_plugin.tiny.rollouts import main as make_rollouts
 from wm_plugin.verl.config import read_config
 from wm_plugin.verl.rewards import BatchedRewardManager
@@ -141,19 +144,32 @@ def test_the_script_builds_what_the_recipe_reads(name, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_tiny_recipe_trains_with_a_judge(tmp_path):
-    """One step by the script from random weights, whose whole text is the prediction here: its form is learnt in WM-SFT."""
+def test_the_tiny_recipe_trains_with_a_judge_and_ends_with_one_line_where_it_fails_too_often(tmp_path):
+    """By the script from random weights, whose whole text is the prediction here: its form is learnt in WM-SFT.
+
+    The judge is the recipe's, in this process: it answers for a validation and the first step, and then fails.
+    """
     make_policy(["--out", str(tmp_path / "runs/rwml_sft_tiny/global_step_180/huggingface"), "--random", "--texts"])
     make_rollouts(["--out", str(tmp_path / "runs/rwml_tiny/rollouts.jsonl"), "--environment", "sql", "--count", "40"])
-    short = (
-        "data.max_response_length=16",
-        "trainer.total_training_steps=1",
-        "trainer.test_freq=1",
-        "wm.reward.kwargs.tag=''",
-    )
-    done = run_recipe("agentworld_gspo_tiny", tmp_path, *short)
-    assert done.code == 0, done.output[-5000:]
-    (step,) = [step for step in done.steps if "actor/grad_norm" in step]
-    assert step["wm/hybrid/judged"] == step["wm/hybrid/rules/verified"] == 1.0
-    assert step["wm/hybrid/failure_share"] == 0.0
-    assert 4.5 <= step["critic/score/mean"] < 25  # 5 from the rubric at least, where the rule does not hold
+    validation, step = 8, 16 * 8  # that are judged
+    with OpenAIServer(reply, faults=lambda number: "500" if number >= validation + step else None) as server:
+        rubric = f"{{server: {{base_url: '{server.base_url}', model: judge, max_retries: 0}}, max_failure_share: 0.2}}"
+        done = run_recipe(
+            "agentworld_gspo_tiny",
+            tmp_path,
+            "data.max_response_length=16",
+            f"data.val_max_samples={validation}",
+            "trainer.total_training_steps=2",
+            "wm.reward.kwargs.tag=''",
+            f"++wm.reward.kwargs.rubric={rubric}",
+        )
+    assert done.code not in (0, -signal.SIGKILL), done.output[-5000:]
+    (trained,) = [step for step in done.steps if "actor/grad_norm" in step]
+    assert trained["wm/hybrid/judged"] == trained["wm/hybrid/rules/verified"] == 1.0
+    assert trained["wm/hybrid/failure_share"] == 0.0
+    assert 4.5 <= trained["critic/score/mean"] < 25  # 5 from the rubric at least, where the rule does not hold
+    assert 20 <= len(server.bodies) - validation - step < step
+    reason = f"UserError: reward hybrid: RubricReward: judge at {server.base_url} failed to judge "
+    lines = [line for line in done.output.splitlines() if reason in line]
+    assert lines, done.output[-5000:]
+    assert lines[-1].endswith("and max_failure_share is 0.2; mend the server, or raise it")

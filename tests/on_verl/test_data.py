@@ -1,5 +1,6 @@
 """Dataset rows as verl's parquet: what goes where, what verl reads back, and one line for what does not fit."""
 
+import json
 import subprocess
 import sys
 
@@ -113,6 +114,16 @@ def test_bad_input_is_one_line_and_exit_2(tmp_path, capsys, monkeypatch, argumen
     assert message in error
     assert error.count("\n") == 1
     assert not path.exists()
+
+
+def test_an_output_is_no_input(tmp_path, capsys):
+    for path in (tmp_path / "in.parquet", tmp_path / "link.parquet"):
+        (tmp_path / "in.parquet").write_text("mine")
+        (tmp_path / "link.parquet").is_symlink() or (tmp_path / "link.parquet").symlink_to(tmp_path / "in.parquet")
+        arguments = ["--rows", ROWS, "--kwargs", json.dumps({"files": [str(tmp_path / "in.parquet")]})]
+        assert data.main([*arguments, "--out", str(path)]) == 2
+        assert "name another file" in capsys.readouterr().err
+        assert (tmp_path / "in.parquet").read_text() == "mine"
 
 
 def test_it_imports_no_ray_and_runs_as_a_module(tmp_path):

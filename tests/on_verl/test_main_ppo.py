@@ -28,28 +28,30 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_gspo_clips_ratios_of_sequences(folder):
-    """Two updates a step: at the second one the ratios of sequences lie far outside GSPO's clip, a thousandth of PPO's."""
-    run = run_recipe(
-        "echo_gspo_tiny", folder, "trainer.total_training_steps=2", "actor_rollout_ref.actor.ppo_mini_batch_size=4"
-    )
+@pytest.fixture(scope="module")
+def refilled_gspo(folder):
+    """Two steps of two updates each, of groups that all have an advantage."""
+    two_updates = ("trainer.total_training_steps=2", "actor_rollout_ref.actor.ppo_mini_batch_size=4")
+    run = run_recipe("echo_gspo_tiny", folder, "wm.zero_variance_groups=refill", "wm.max_refills=40", *two_updates)
     assert run.code == 0, run.output[-5000:]
     assert len(run.steps) == 2
-    assert max(run.series("actor/pg_clipfrac")) > 0.1
-    assert run.series("echo/nll")[1] < run.series("echo/nll")[0]
     check_rollouts_are_on_policy(run)
+    return run
 
 
-def test_groups_without_an_advantage_are_refilled(folder):
+def test_gspo_clips_ratios_of_sequences(refilled_gspo):
+    """At the second update of a step the ratios of sequences lie far outside GSPO's clip, a thousandth of PPO's."""
+    assert max(refilled_gspo.series("actor/pg_clipfrac")) > 0.1
+    assert refilled_gspo.series("echo/nll")[1] < refilled_gspo.series("echo/nll")[0]
+
+
+def test_groups_without_an_advantage_are_refilled(refilled_gspo):
     """The count of tokens that the trainer writes is that which the workers see, or the run stops."""
-    run = run_recipe("echo_grpo_tiny", folder, "wm.zero_variance_groups=refill", "trainer.total_training_steps=2")
-    assert run.code == 0, run.output[-5000:]
-    assert run.series("echo/refill/unfilled") == [0, 0]
-    assert sum(run.series("echo/refill/without_advantage")) > 0
-    assert sum(run.series("echo/refill/prompts")) > 0
-    assert run.series("echo/policy_silent") == [0, 0]
-    assert min(run.series("echo/tokens")) > 0
-    check_rollouts_are_on_policy(run)
+    assert refilled_gspo.series("echo/refill/unfilled") == [0, 0]
+    assert sum(refilled_gspo.series("echo/refill/without_advantage")) > 0
+    assert sum(refilled_gspo.series("echo/refill/prompts")) > 0
+    assert refilled_gspo.series("echo/policy_silent") == [0, 0]
+    assert min(refilled_gspo.series("echo/tokens")) > 0
 
 
 def test_evaluations_on_other_worlds(folder):

@@ -1,6 +1,5 @@
 """RWML on stock verl: every recipe fits, and the reward is on the prediction."""
 
-import signal
 from pathlib import Path
 
 import pytest
@@ -12,15 +11,11 @@ from omegaconf import OmegaConf
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils import config as verl_config
 
-from support.openai_server import OpenAIServer
 from support.run_on_verl import run_recipe
 from support.rwml import check_pipeline, train_by_verl
 from support.scripts import calls_of
 from support.verl_recipes import composed, unknown_keys
-from wm_plugin.samples.build import build
-from wm_plugin.tiny.__main__ import main as make_policy
 from wm_plugin.tiny.policy import make_tokenizer
-from wm_plugin.tiny.rollouts import main as make_rollouts
 from wm_plugin.verl.config import read_config
 from wm_plugin.verl.rewards import BatchedRewardManager
 from wm_plugin.verl.sampler import reward_sampler
@@ -140,61 +135,23 @@ def test_the_validation_reward_rises_on_stock_verl(tmp_path):
             assert 0 < step["wm/rwml/rouge"] <= 1
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Random weights in the place of what rwml_sft_tiny trains, and a few rows."""
-    folder = tmp_path_factory.mktemp("rwml")
-    make_policy(["--out", str(folder / "runs/rwml_sft_tiny/global_step_180/huggingface"), "--random", "--texts"])
-    data = folder / "runs/rwml_tiny"
-    make_rollouts(["--out", str(data / "rollouts.jsonl"), "--environment", "sql", "--count", "8"])
-    for split in ("train", "test"):
-        prompts = str(RECIPES.parent / "trl" / "rwml_tiny_prompts.yaml")
-        build(data / "rollouts.jsonl", "rwml", "verl", data / f"{split}.parquet", prompts=prompts)
-    return folder
-
-
-SHORT = "data.max_response_length=16"
-
-
-@pytest.mark.slow
-def test_the_reward_trains_and_validates(folder):
-    """One step; that it teaches something is shown above, at night."""
-    short = ("trainer.total_training_steps=1", "trainer.test_freq=1", "data.val_max_samples=16")
-    run = run_recipe("rwml_gspo_tiny", folder, SHORT, *short)
-    assert run.code == 0, run.output[-5000:]
-    assert [step[ACCURACY] for step in run.steps if ACCURACY in step] == [0, 0]  # random characters
-    (step,) = [step for step in run.steps if "actor/grad_norm" in step]
-    assert step["wm/rwml/no_prediction"] == 1
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_a_judge_that_fails_too_often_ends_a_run_with_one_line(folder):
-    """From random weights, and with outputs of which each is judged as a whole."""
-    with OpenAIServer(lambda body: "", faults=lambda number: "500") as server:
-        settings = f"{{base_url: '{server.base_url}', model: judge, max_retries: 0}}"
-        reward = f"+wm.reward={{path: judge, kwargs: {{server: {settings}, max_failure_share: 0.2, tag: ''}}}}"
-        short = (SHORT, "trainer.val_before_train=false")
-        run = run_recipe("rwml_grpo_tiny", folder, "~wm.reward", reward, *short, timeout=500)
-    assert run.code not in (0, -signal.SIGKILL), run.output[-5000:]
-    assert 20 <= len(server.bodies) < 128, run.output[-5000:]
-    assert run.steps == []
-    reason = f"UserError: reward judge: JudgeReward: judge at {server.base_url} failed to judge 100% of the last "
-    lines = [line for line in run.output.splitlines() if reason in line]
-    assert lines, run.output[-5000:]
-    assert lines[-1].endswith("and max_failure_share is 0.2; mend the server, or raise it")
+SHORT = "data.max_response_length=16"  # less than the tags of a prediction have
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_from_a_world_to_a_trained_model_in_one_command(tmp_path):
-    """A step of each trainer: rollouts, filters, the filter model, easy samples, rows, GSPO, and a model on disk."""
+    """A step of each trainer: rollouts, filters, the filter model, easy samples, rows, GSPO with validation, and a model on disk.
+
+    That the reward teaches something is shown above, at night.
+    """
     small = {"ALGORITHM": "gspo", "SFT_STEPS": "4", "TASKS": "16", "PER_TASK": "2", "TURNS": "6", "K": "2"}
-    short = (SHORT, "trainer.total_training_steps=1", "trainer.val_before_train=false", "data.val_max_samples=8")
+    short = (SHORT, "trainer.total_training_steps=1", "trainer.test_freq=1", "data.val_max_samples=16")
     run = run_recipe("rwml_pipeline_tiny", tmp_path, *short, "data.train_batch_size=8", environment=small, timeout=800)
     assert run.code == 0, run.output[-5000:]
+    assert [step[ACCURACY] for step in run.steps if ACCURACY in step] == [0, 0]
     (step,) = [step for step in run.steps if "actor/grad_norm" in step]
-    assert 0 <= step["wm/rwml/no_prediction"] <= 1
+    assert step["wm/rwml/no_prediction"] == 1
     work = tmp_path / "runs" / "rwml_pipeline_tiny"
     check_pipeline(work, work / "train.parquet")
     (trained,) = work.glob("verl/global_step_1/actor/huggingface/*.safetensors")

@@ -1,7 +1,6 @@
 """Results of tools in the chat template of every family: which tokens are theirs, and the table of docs/templates.md."""
 
 from types import SimpleNamespace
-from unicodedata import normalize
 
 import pytest
 from omegaconf import OmegaConf
@@ -50,13 +49,6 @@ def test_a_template_of_one_call_a_turn_is_refused_where_several_are_run(calls, m
 @pytest.mark.slow
 @pytest.mark.parametrize("package", PACKAGES)
 def test_real_tokenizers(package):
-    """With every family's template. They compose letters, so that results are given as they write them."""
-    tokenizer = load(package)
-    cases = [
-        case._replace(contents=tuple(normalize("NFC", text) for text in case.contents)) for case in templates.CASES
-    ]
-    for name in FOLLOWED:
-        templates.equip(tokenizer, name)
-        host = Host(tokenizer, templates.FAMILIES[name].model_type)
-        expected = TABLE[name]["verl"].replace("exact, by TRL's training variant", "exact")
-        assert templates.outcome(tokenizer, host.ids, host.locate, cases) == expected, name
+    templates.check_real_tokenizer(
+        load(package), "verl", lambda tokenizer, name: Host(tokenizer, templates.FAMILIES[name].model_type)
+    )

@@ -86,6 +86,11 @@ def trainer(coeff=1.0, **attributes):
     fake = SimpleNamespace(
         _wm=WorldModelConfig(EchoConfig(coeff)),
         _wm_expected=8,
+        _wm_replaced=0,
+        _wm_failed=0,
+        _wm_episodes=[],
+        local_trigger_step=0,
+        parameter_sync_step=1,
         _wm_selected=60,
         _wm_tools=[],
         _wm_warned=set(),
@@ -97,6 +102,7 @@ def trainer(coeff=1.0, **attributes):
         ),
     )
     fake._way_to_our_loop = lambda: WorldModelTrainer._way_to_our_loop(fake)
+    fake._check_lost = partial(WorldModelTrainer._check_lost, fake)
     fake._warn_once = lambda kind, message: WorldModelTrainer._warn_once(fake, kind, message)
     vars(fake).update(attributes)
     return fake

@@ -22,6 +22,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.samples.build import build
 from wm_plugin.tiny.policy import make_tokenizer
 from wm_plugin.tiny.rollouts import main as make_rollouts
+from wm_plugin.trajectories import parquet
 from wm_plugin.verl.sft import TokenisedSFTDataset
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "verl"
@@ -32,12 +33,7 @@ FULL = {
     "wm_sft_rwml": (2e-6, 32, 2),
     "wm_sft_word2world": (1e-5, 128, 5),
 }
-# one of them with each change: the scripts differ in the data that they build, which faster tests look at
-TINY = [
-    pytest.param(name, marks=pytest.mark.slow if name == "wm_sft_word2world_tiny" else pytest.mark.nightly)
-    for name in NAMES
-    if name not in FULL
-]
+TINY = [name for name in NAMES if name not in FULL]
 OPEN = ("model.override_config", "engine.mixed_precision", "engine.dtype")  # of the classes, and not in verl's YAML
 
 
@@ -66,6 +62,12 @@ def test_verl_accepts_the_config(name):
         base = "" if name in ("wm_sft_word2world", "wm_cpt_agentworld") else "-Instruct"
         assert config.model.path == f"Qwen/Qwen2.5-7B{base}"
         assert config.data.train_batch_size % config.trainer.n_gpus_per_node == 0
+
+
+@pytest.mark.parametrize("name", [*TINY, "rwml_sft_tiny"])
+def test_the_steps_of_a_tiny_recipe_do_not_depend_on_its_rows(name):
+    trainer = composed(name).trainer
+    assert trainer.total_epochs >= trainer.total_training_steps  # verl ends with the epochs if these are fewer
 
 
 def test_the_constants_of_word2world():
@@ -190,6 +192,25 @@ def test_a_mask_of_another_length_is_refused(tmp_path):
         dataset(write(tmp_path / "a.parquet", [(ONE[0], [0, 1])]))[0]
 
 
+def test_a_file_is_read_within_the_bounds_of_all_parquet_files(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.parquet", [ONE] * 5 + [([7] * 2000, [0] * 2000)] + [ONE] * 5)
+    assert len(dataset([path, write(tmp_path / "b.parquet", [TWO])])) == 12
+    monkeypatch.setattr(parquet, "LARGEST", 20_000)
+    with pytest.raises(UserError, match=r"a.parquet, row 5: a row of more than"):
+        dataset(path)
+    data = bytearray(Path(path).read_bytes())
+    data[4:200] = bytes(196)
+    Path(path).write_bytes(data)
+    with pytest.raises(UserError, match=r"a.parquet, row 0: the file breaks off here"):
+        dataset(path)
+
+
+@pytest.mark.parametrize("rows", [[(["a"], [1])], [([1.5], [1])], [([1], [300])], [(1, 1)], []])
+def test_a_file_of_other_values_is_refused(tmp_path, rows):
+    with pytest.raises(UserError, match=r"a.parquet: input_ids and loss_mask are no lists|a.parquet has no rows"):
+        dataset(write(tmp_path / "a.parquet", rows))
+
+
 @pytest.mark.slow
 def test_the_loss_is_that_of_the_tokens_that_count(tmp_path):
     policy, out = make_data(tmp_path, "verl")
@@ -215,6 +236,7 @@ def test_two_processes_give_the_same_loss(tmp_path):
     assert done.series("train/loss")[0] == pytest.approx(expected_loss(policy, out, "verl"), rel=1e-5)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", TINY)
 def test_every_tiny_recipe_learns_by_its_script(name, tmp_path):
     done = run_recipe(name, tmp_path)

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.examples import examples
+from support.keys import forms
 from support.openai_server import completion
 from support.serving import Handler, serving
 from wm_plugin.errors import UserError
@@ -182,26 +183,7 @@ def test_keys_are_nowhere(echo: str, status: int, tmp_path, monkeypatch) -> None
 
 
 SLASHED = "abCD/efgh+ijkl9876=="
-FORMS = {
-    "quote": urllib.parse.quote(SLASHED),
-    "quote all": urllib.parse.quote(SLASHED, safe=""),
-    "quote plus": urllib.parse.quote_plus(SLASHED, safe="/"),
-    "quote twice": urllib.parse.quote(urllib.parse.quote(SLASHED, safe=""), safe=""),
-    "php": json.dumps(SLASHED).replace("/", "\\/"),
-    "escapes": "".join(f"\\u{ord(letter):04x}" for letter in SLASHED),
-    "escapes twice": "".join(f"\\\\u{ord(letter):04X}" for letter in SLASHED),
-    "escapes in JSON": json.dumps({"error": "".join(f"\\u{ord(letter):04x}" for letter in SLASHED)}),
-    "entities": "".join(f"&#{ord(letter)};" for letter in SLASHED),
-    "some entities": SLASHED.replace("/", "&sol;").replace("=", "&#x3d;"),
-    "line break": SLASHED[:9] + "\r\n  " + SLASHED[9:],
-    "line break in JSON": json.dumps(SLASHED[:9] + "\n" + SLASHED[9:]),
-    "invisible": SLASHED[:9] + "\u200b\u00ad" + SLASHED[9:],
-    **{
-        f"base64 {before!r}": base64.b64encode(f"{before}{SLASHED}".encode()).decode()
-        for before in ("", "a", "Bearer ", "user:", "ab")
-    },
-    "urlsafe base64": base64.urlsafe_b64encode(f"Bearer {SLASHED}".encode()).decode(),
-}
+FORMS = forms(SLASHED)
 
 
 @pytest.mark.parametrize("before", ["", "x" * 190 + " ", " " * (1 << 16), " " * ((1 << 16) - 9)])
@@ -222,7 +204,7 @@ def test_what_surrounds_a_key_in_json_stays(monkeypatch) -> None:
     monkeypatch.setattr("wm_plugin.runtime.secrets._pattern", None)
     secrets.hold(SLASHED)
     hidden = "".join(f"\\u{ord(letter):04x}" for letter in SLASHED)
-    assert server_module._line(f'{{"error": "no {hidden}"}}') == '{"error":"no [key]"}'
+    assert server_module._line(f'{{"error": "no {hidden}"}}') == '{"error": "no [key]"}'
     ordinary = 'an error: {"a": "b\\n\\u00e9 &lt; 50%"}'
     assert server_module._line(ordinary) == ordinary
 

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from trl import GRPOTrainer
 
 from support import reference as trl_reference
-from support.on_trl import Batches, Scripted, config, make_model, run
+from support.on_trl import Batches, Scripted, config, make_model, run, write_and_leave
 from wm_plugin import EchoConfig
 from wm_plugin.trl import WorldModelGRPOTrainer
 
@@ -72,14 +72,5 @@ def run_case(options: dict) -> dict:
     }
 
 
-def main(out: str, cases: list[dict]) -> None:
-    results = [run_case(case) for case in cases]
-    if dist.get_rank() == 0:
-        with open(out, "w") as file:
-            json.dump(results, file)
-    dist.barrier()
-    dist.destroy_process_group()
-
-
 if __name__ == "__main__":
-    main(sys.argv[1], json.loads(sys.argv[2]))
+    write_and_leave(sys.argv[1], [run_case(case) for case in json.loads(sys.argv[2])])

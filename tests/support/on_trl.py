@@ -15,6 +15,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import torch
+import torch.distributed as dist
 import trl
 from datasets import Dataset
 from packaging.version import Version
@@ -230,3 +231,11 @@ def run(
     torch.manual_seed(11 + trainer.accelerator.process_index)
     trainer.train()
     return trainer, gradients.steps
+
+
+def write_and_leave(out: str, results: Any) -> None:
+    """Of several processes the first one writes its results; then all of them end together."""
+    if dist.get_rank() == 0:
+        Path(out).write_text(json.dumps(results))
+    dist.barrier()
+    dist.destroy_process_group()

@@ -20,6 +20,7 @@ VARIABLES = (
     "PROCESSES",
     "SEED",
     "THRESHOLD",
+    "WEIGHTS",
 )  # not those of whoever runs the tests
 
 

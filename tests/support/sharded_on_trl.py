@@ -20,7 +20,17 @@ from accelerate.utils import DistributedType
 from trl import GRPOTrainer
 
 from support import reference as trl_reference
-from support.on_trl import Batches, Scripted, ToolEnvironment, config, dataset, make_model, make_tokenizer, reward
+from support.on_trl import (
+    Batches,
+    Scripted,
+    ToolEnvironment,
+    config,
+    dataset,
+    make_model,
+    make_tokenizer,
+    reward,
+    write_and_leave,
+)
 from wm_plugin import EchoConfig
 from wm_plugin.trl import WorldModelGRPOTrainer
 
@@ -204,11 +214,7 @@ def main(out: str, cases: list[dict]) -> None:
     results: dict[str, Any] = {"cases": [run_case(case) for case in cases]}
     if cases[0]["engine"] == "fsdp2":
         results["left_out"] = [left_out(use_cpu=True), left_out(use_cpu=False)]
-    if dist.get_rank() == 0:
-        with open(out, "w") as file:
-            json.dump(results, file)
-    dist.barrier()
-    dist.destroy_process_group()
+    write_and_leave(out, results)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 import pytest
 from jinja2 import TemplateError
@@ -181,6 +182,21 @@ def outcome(tokenizer: Any, ids_of: Ids, locate: Locate, cases: Iterable[Case] =
         *([f"stops at {', '.join(stops)}"] if stops else []),
     ]
     return "; ".join(parts)
+
+
+def check_real_tokenizer(tokenizer: Any, column: str, make_host: Callable[[Any, str], Any]) -> None:
+    """With the template of each family that a host follows. They compose letters, so that results are given as they write them.
+
+    Args:
+        column: of the table.
+        make_host: of a tokenizer and a family; it has `ids` and `locate`.
+    """
+    cases = [case._replace(contents=tuple(normalize("NFC", text) for text in case.contents)) for case in CASES]
+    for name, row in read_table().items():
+        if row[column].startswith("exact"):
+            host = make_host(equip(tokenizer, name), name)
+            expected = row[column].replace("exact, by TRL's training variant", "exact")
+            assert outcome(tokenizer, host.ids, host.locate, cases) == expected, name
 
 
 def _split(text: str, probes: Sequence[str]) -> list[bytes]:

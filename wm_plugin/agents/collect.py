@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from wm_plugin.agents.players import Player, Row, Task
+from wm_plugin.environments.kit.protocol import check_columns
 from wm_plugin.environments.worlds import World
 from wm_plugin.errors import UserError
 from wm_plugin.runtime.workers import Lost
@@ -111,11 +112,13 @@ def collect(
         watch: wraps the iterator over the paths of finished shards, for a progress bar.
 
     Raises:
-        UserError: the folder is not one of ours or has shards of other settings or rows, a shard is damaged, or `out` cannot be
-            written.
+        UserError: the folder is not one of ours or has shards of other settings or rows, a shard is damaged, `out` cannot be
+            written, or a row has not the columns that the world's `reset` takes.
     """
     if shard_size < 1:
         raise UserError(f"shard_size is {shard_size}; write a number >= 1")
+    for row in rows:
+        check_columns(world.environment, {name: value for name, value in row.items() if name != "prompt"})
     folder, summary = Path(folder), Summary()
     digest = hashlib.sha256(json.dumps(list(rows), sort_keys=True, default=str).encode()).hexdigest()
     settings = {"version": VERSION, "environment": world.name, "rows": digest, "shard_size": shard_size}

@@ -7,11 +7,12 @@ to end the episode.
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from wm_plugin.environments.kit.customer import COLUMNS as CUSTOMER
 from wm_plugin.environments.kit.protocol import (
+    check_columns,
     is_over,
     observers,
     report,
@@ -20,7 +21,7 @@ from wm_plugin.environments.kit.protocol import (
     tool_schema,
     world_context_of,
 )
-from wm_plugin.errors import UserError
+from wm_plugin.errors import UserError, shown
 from wm_plugin.trajectories.schema import Action, Call, Context, Kind, Observation, Trajectory, Turn
 from wm_plugin.untrusted import loads
 
@@ -52,7 +53,8 @@ def play(environment: Any, row: Mapping[str, Any], policy: Policy, *, max_turns:
         the host and the episode's `figures`: enough to play it again; and the `user_profile` of an environment that has one.
 
     Raises:
-        UserError: a tool is asynchronous, `host` is neither trl nor verl, or the prompt has other roles than system and user.
+        UserError: a tool is asynchronous, `host` is neither trl nor verl, the row has not the columns that `reset` takes, or its
+            prompt is neither a text nor messages of system and user.
         MissingExtraError: transformers, which makes the tools' schemas, is not installed.
     """
     steps = episode(environment, row, max_turns=max_turns, host=host)
@@ -79,10 +81,12 @@ def episode(
         raise UserError(f"{path_of(environment)}: the tool {coroutines[0]!r} is asynchronous; play takes plain methods")
     kinds = observers(type(environment))
     schemas = tuple(tool_schema(getattr(type(environment), name)) for name in tools)
-    first = environment.reset(**{name: value for name, value in row.items() if name != "prompt"})
+    columns = {name: value for name, value in row.items() if name != "prompt"}
+    check_columns(type(environment), columns)
+    first = environment.reset(**columns)
     trajectory = Trajectory(
         turns=(),
-        context=_context(row.get("prompt", ""), first or "", schemas, world_context_of(environment)),
+        context=_context(row.get("prompt"), first or "", schemas, world_context_of(environment)),
         task_id=task_of(row),
         metadata={"environment": path_of(environment), "reset": dict(row), "host": host},
     )
@@ -171,13 +175,17 @@ def _run(tools: Mapping[str, Callable[..., Any]], call: Call, host: Host) -> tup
 
 
 def _context(prompt: Any, first: str, tools: tuple[dict[str, Any], ...], world: str) -> Context:
-    if isinstance(prompt, str):
-        return Context(action_space=tools, initial_state=prompt + first, world_context=world)
+    if prompt is None or isinstance(prompt, str):
+        return Context(action_space=tools, initial_state=(prompt or "") + first, world_context=world)
     texts: dict[str, list[str]] = {"system": [], "user": []}
-    for message in prompt:
-        if message["role"] not in texts:
-            raise UserError(f"the prompt has a message of the role {message['role']!r}; play takes system and user")
-        texts[message["role"]].append(message["content"] or "")
+    for message in prompt if isinstance(prompt, Iterable) else [prompt]:
+        fields = message if isinstance(message, Mapping) else {}
+        role, content = fields.get("role"), fields.get("content") or ""
+        if not isinstance(role, str) or not isinstance(content, str):
+            raise UserError(f"the prompt has {shown(message)}; write a text, or messages with a role and a content")
+        if role not in texts:
+            raise UserError(f"the prompt has a message of the role {shown(role)}; play takes system and user")
+        texts[role].append(content)
     state = "\n\n".join(texts["user"]) + first
     return Context(task="\n\n".join(texts["system"]), action_space=tools, initial_state=state, world_context=world)
 

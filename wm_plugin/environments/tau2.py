@@ -6,10 +6,12 @@ its evaluator's. Tested with version 1.0.1.
 """
 
 import contextlib
+import importlib
 import json
 import logging
 import os
 import random
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from wm_plugin.environments.kit.counted import CountedEnvironment
@@ -18,13 +20,13 @@ from wm_plugin.environments.kit.protocol import Chooser, ToolCall
 from wm_plugin.environments.kit.rows import row_text, turn_limit
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.runtime import secrets
-from wm_plugin.runtime.server import check_address
+from wm_plugin.runtime.server import MAX_REPLY, check_address
 from wm_plugin.untrusted import loads, number
 
 logger = logging.getLogger(__name__)
 
 MAX_TURNS = 30
-MAX_CHARACTERS = 10_000  # of an argument; a longer one is invalid
+MAX_CHARACTERS = 10_000  # of an argument; a longer one is invalid. And of what the customer says, which is cut
 LEVELS = ("retail", "airline", "telecom", "mock")  # domains
 HELD_OUT = "test"  # the name of tau2-bench's own split; training has "train"
 USER = "user: "
@@ -103,7 +105,7 @@ class Tau2Environment(CountedEnvironment):
             Exception
         ) as error:  # the customer's server is gone, or refuses: it costs the episode, not the training run
             return self._give_up(error)
-        return secrets.redact(str(opening)) if opening else self._give_up()
+        return _cut(secrets.redact(str(opening))) if opening else self._give_up()
 
     def message_user(self, text: str) -> str:
         """Say something to the customer and hear the answer.
@@ -187,7 +189,7 @@ class Tau2Environment(CountedEnvironment):
             return self._give_up()
         reply = secrets.redact(str(reply))
         role = next((role for role in ROLES if reply.startswith(role)), "")
-        reply = reply.removeprefix(role)
+        reply = _cut(reply.removeprefix(role)) if role == USER else reply.removeprefix(role)
         failed = role != USER and reply.startswith(("Error", "Invalid action"))
         if terminated:
             self._ended, self._reward = True, min(max(outcome, 0.0), 1.0)
@@ -287,16 +289,68 @@ def wanderer(rng: random.Random) -> Chooser:
 
 
 def _library() -> tuple[Any, Any]:
-    """tau2-bench's gym class and registry. Its log is switched off: it writes several messages a step."""
+    """tau2-bench's gym class and registry. Its log is switched off: it writes several messages a step. What servers send to
+    litellm is bounded.
+    """
     try:
         from loguru import logger as log
         from tau2.gym.gym_agent import AgentGymEnv
         from tau2.registry import registry
+
+        litellm = importlib.import_module("litellm")
     except ImportError:
         raise UserError(INSTALL) from None
     log.disable("tau2")
-    secrets.guard_logs("LiteLLM", "LiteLLM Router", "openai._base_client", "httpx")
+    secrets.guard_logs("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "openai._base_client", "httpx")
+    secrets.guard_logs("httpcore.connection", "httpcore.http11", "httpcore.http2", "httpcore.proxy")
+    bound_replies(litellm)
     return AgentGymEnv, registry
+
+
+def bound_replies(litellm: Any) -> None:
+    """Let litellm read no more than `MAX_REPLY` bytes of an answer of an OpenAI-compatible server, uncompressed.
+
+    By hooks of its client for these, which tau2-bench makes; a larger answer costs the episode.
+    """
+    import httpx
+
+    class Bounded(httpx.SyncByteStream):
+        def __init__(self, stream: Any) -> None:
+            self._stream = stream
+
+        def __iter__(self) -> Iterator[bytes]:
+            size = 0
+            for piece in self._stream:
+                size += len(piece)
+                if size > MAX_REPLY:
+                    raise httpx.ReadError(f"an answer over {MAX_REPLY:,} bytes")
+                yield piece
+
+        def close(self) -> None:
+            self._stream.close()
+
+    def ask_for_plain(request: Any) -> None:
+        request.headers["Accept-Encoding"] = "identity"  # a few bytes can unpack to gigabytes
+
+    def bound(response: Any) -> None:
+        if (encoding := response.headers.get("Content-Encoding", "identity").strip().lower()) not in ("", "identity"):
+            response.close()
+            raise httpx.DecodingError(f"encoded as {encoding[:20]!r}, which was not asked for")
+        response.stream = Bounded(response.stream)
+
+    if litellm.client_session is None:
+        litellm.client_session = httpx.Client()
+    hooks = litellm.client_session.event_hooks
+    if not any(getattr(hook, "__module__", "") == __name__ for hook in hooks["response"]):
+        litellm.client_session.event_hooks = {
+            "request": [*hooks["request"], ask_for_plain],
+            "response": [*hooks["response"], bound],
+        }
+
+
+def _cut(text: str) -> str:
+    """What a customer says, at a length that an agent can read."""
+    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}..."
 
 
 def _tasks(registry: Any, domain: str, task_id: str | None = None) -> dict[str, Any]:
@@ -317,7 +371,7 @@ def _tasks(registry: Any, domain: str, task_id: str | None = None) -> dict[str, 
 
 def _customer(url: str, model: str) -> dict[str, Any]:
     """The arguments by which tau2-bench, through litellm, reaches the customer's model."""
-    secrets.hold(*(value for name, value in os.environ.items() if name.endswith("_API_KEY")))  # litellm sends these
+    secrets.hold_environment()  # litellm sends what it finds there
     if not model.isprintable() or "://" in model:  # litellm takes some names for the addresses of other servers
         raise UserError(f"A tau2 row's column `user_model` is {shown(model)}; write the model's name")
     if not url:

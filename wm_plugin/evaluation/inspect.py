@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import torch
@@ -26,6 +26,7 @@ from wm_plugin.trajectories.turn_texts import categories
 
 _PAGE_TOKENS, _MOST_TOKENS, _LEAST_TOKENS = 20_000, 4000, 200  # on a page, and of one rollout
 _PAGE_TOOLS = 100
+_IN_FULL = 16  # turns of a rollout that are always rendered after all that stood before
 _LEGEND: list[tuple[Token, str]] = [
     (Token("text", "prompt"), f"{LEGEND['prompt']}: what the policy was given; never counts"),
     (Token("text", "policy"), f"{LEGEND['policy']}: what it wrote; trained by the reward, not by this objective"),
@@ -144,19 +145,19 @@ class Inspector:
         known = {str(schema.get("function", schema).get("name")) for schema in tools} if tools else None
         ids: list[int] = []
         blocks: list[tuple[int, ToolBlock, list[Message], list[str]]] = []
-        history = list(prompt)
         try:
             prompt_ids = self._encode(self._chat.render(prompt, add_generation_prompt=True, tools=tools))
-            for role, group in turns(completion):
+            groups = list(turns(completion))
+            written = iter(self._written(prompt, [group for _, group in groups], tools))
+            for number, (role, group) in enumerate(groups):
                 if role == "assistant":
-                    ids += self._turn(history, group[0], tools)
+                    ids += self._turn(next(written))
                 else:
                     names = tuple(str(message["name"]) for message in group)
                     contents = tuple(str(message["content"]) for message in group)
                     block = ToolBlock(names, contents, self._chat.result_ids(names, contents))
-                    blocks.append((len(ids), block, group, categories(history[-1], group)))
+                    blocks.append((len(ids), block, group, categories(groups[number - 1][1][-1], group)))
                     ids += block.ids
-                history += group
             located = self._locator.locate([block for _, block, *_ in blocks])
         except SpanError as error:
             raise UserError(str(error)) from error
@@ -193,16 +194,46 @@ class Inspector:
     def _encode(self, text: str) -> list[int]:
         return self._chat.encode([text])[0][0]
 
-    def _turn(self, history: list[Message], message: Message, tools: Any) -> list[int]:
-        """The tokens of a turn of the policy up to its end token. What a template writes after that was not sampled."""
+    def _written(self, prompt: list[Message], groups: Sequence[list[Message]], tools: Any) -> list[str]:
+        """What the template writes for each turn of the policy (every other group), in time that is linear in the turns.
+
+        Rendering all that stood before every turn takes their square. Of a long rollout this is done for the first turns, for
+        every one whose number doubles, and for the last; the others are rendered after the prompt and the turn before alone. If
+        this gives another text for one of those that were done in full, all are done in full.
+        """
+        count = (len(groups) + 1) // 2
+        checked = {*range(min(count, _IN_FULL)), *(1 << power for power in range(count.bit_length())), count - 1}
+
+        def near(turn: int) -> str:
+            return self._answer(
+                [*prompt, *chain.from_iterable(groups[max(2 * turn - 2, 0) : 2 * turn])], groups[2 * turn], tools
+            )
+
+        def whole(turn: int) -> str:
+            return self._answer([*prompt, *chain.from_iterable(groups[: 2 * turn])], groups[2 * turn], tools)
+
+        texts = {turn: whole(turn) for turn in sorted(checked) if turn < count}
+        try:
+            if count > len(texts) and all(near(turn) == text for turn, text in texts.items()):
+                texts |= {turn: near(turn) for turn in range(count) if turn not in texts}
+        except (SpanError, UserError):  # of a conversation that is none of the rollout's
+            pass
+        return [texts[turn] if turn in texts else whole(turn) for turn in range(count)]
+
+    def _answer(self, history: list[Message], group: list[Message], tools: Any) -> str:
+        """What the template adds for a turn of the policy."""
         before = self._chat.render(history, add_generation_prompt=True, tools=tools)
-        after = self._chat.render([*history, message], tools=tools)
+        after = self._chat.render([*history, *group], tools=tools)
         if not after.startswith(before):
             raise SpanError(
                 "the chat template writes the conversation differently once the assistant has answered, so that the answer's "
                 "tokens cannot be told apart: use a training template, such as those that TRL ships"
             )
-        ids = self._encode(after[len(before) :])
+        return after[len(before) :]
+
+    def _turn(self, text: str) -> list[int]:
+        """The tokens of a turn of the policy up to its end token. What a template writes after that was not sampled."""
+        ids = self._encode(text)
         ends = [index for index, token in enumerate(ids) if token in self._turn_ends]
         return ids[: ends[-1] + 1] if ends else ids
 

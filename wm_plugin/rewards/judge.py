@@ -7,6 +7,7 @@ verdict or none (`verdict`).
 
 import hashlib
 import inspect
+import logging
 import math
 from abc import abstractmethod
 from collections import Counter, defaultdict, deque
@@ -23,14 +24,17 @@ from wm_plugin.rewards.background import Count, as_text, fitted
 from wm_plugin.rewards.base import TaggedReward, check_column, mean
 from wm_plugin.rewards.cache import ReplyCache
 from wm_plugin.rewards.delimit import fenced, shortened, windows
-from wm_plugin.rewards.verdict import TAG, fields, number
+from wm_plugin.rewards.verdict import TAG, fields, is_forged, number
 from wm_plugin.runtime.server import KINDS, Completion, Failure, Server
 from wm_plugin.tokens.message import Message
 from wm_plugin.tokens.tokenizer import load_tokenizer
 from wm_plugin.untrusted import encodable
 
-_WINDOW = 200  # the share of failures is taken over this many judged predictions
-_MIN_JUDGED = 20  # fewer cannot stop a run
+logger = logging.getLogger(__name__)
+
+_WINDOW = 200  # shares of failures are taken over this many judged predictions
+_MIN_JUDGED = 20  # fewer neither stop a run nor are warned of
+_MOST_PROVOKED = 0.5  # share of rows without a verdict that is warned of, however large `max_failure_share` is
 _COUNTS = 1024  # texts whose tokens are not counted again
 _CLOSING = f"The data ends here. Judge it as you were told, and end with your only verdict in <{TAG}>."
 _AGAIN = (
@@ -38,7 +42,16 @@ _AGAIN = (
     "nothing else into it, and quote nothing that looks like it."
 )
 FAILURES = (*KINDS, "cut", "no verdict")
-_OF_ROWS = ("no_prediction", "judged", "neutralised", "beyond_window", "context_cut")  # figures that are shares of rows
+# What a prediction can bring about: by what it makes a judge write, or by words that a server refuses.
+_PROVOKED = ("cut", "no verdict", "refused", "too large")
+_OF_ROWS = (
+    "no_prediction",
+    "forged",
+    "judged",
+    "neutralised",
+    "beyond_window",
+    "context_cut",
+)  # figures that are shares of rows
 _MAX_CONTEXT = (
     400_000  # ours: about 100,000 tokens of English, what a model with room for 128k can read beside the rest
 )
@@ -75,17 +88,26 @@ class JudgedReward(TaggedReward):
     Optional columns: `action` (text) and `context` (text or messages) are shown to the judge.
 
     A row without a prediction gets 0 and is not sent. Where a reply is cut at its token limit, or has not exactly one verdict,
-    the judge is asked again, up to the server's `max_retries` times. A row without a verdict then, or whose call fails, gets
-    `failed`; the figures count failures by kind.
+    the judge is asked again, up to the server's `max_retries` times. A row without a verdict then gets `no_verdict`, by default
+    0, the lowest score, because a prediction can bring that about: by making the judge quote it, for example. For the same
+    reason such rows stop no run, even if all are; there is one warning when they are more than `max_failure_share`, or than
+    half, since a judge that is not up to its task looks the same. Requests that the server refuses and replies that are too
+    large are treated likewise, unless there is nothing else. A row whose call fails in any other way gets `failed`. The figures
+    count failures by kind.
+
+    A prediction with the tag of a verdict, where the observation has none, is not sent and gets `no_verdict`, too: a judge that
+    repeats it could not be told from one that gives its own.
 
     Args:
         server: a `Server`, or its arguments as a mapping: {"base_url": ..., "model": ...}.
         prompt: the name of a prompt in this package, or the path of a Markdown file.
         tag: see `TaggedReward`. Without a tag the inputs must not contain reasoning, because the judge would see it.
         cache: a `ReplyCache`, or its path; None asks every time. Only replies with a verdict are stored.
-        max_failure_share: stop the run when more than this share of the last 200 judged predictions failed (checked once there
-            are 20). 1.0 never stops.
-        failed: the reward of a row that could not be judged. NaN leaves the row out of TRL's mean.
+        max_failure_share: stop the run when the server failed (no answer, an error status, an answer that is malformed) for more
+            than this share of the last 200 judged predictions (checked once there are 20). 1.0 never stops.
+        failed: the reward of a row for which the server failed. NaN leaves the row out of TRL's mean.
+        no_verdict: the reward of a row without a verdict. More than the lowest score, or NaN, would make it worth provoking: only
+            for predictions that are not trained by this reward.
         max_chars: the judge sees the first so many characters of the action and of each compared text. Where the compared
             texts begin alike, it sees the part where they begin to differ, and it is told whether the rest is the same.
         max_context_chars: so much of `context` fits the judge's model, in characters. A longer one loses its oldest turns
@@ -94,14 +116,14 @@ class JudgedReward(TaggedReward):
         tokenizer: a folder or a name on the Hub, for `max_context_tokens`.
 
     Attributes:
-        figures: metrics of the last call, always with the same keys. Shares of rows: `no_prediction`, `judged` (by the server
-            or the cache), `neutralised` (a text contained markers that had to be changed), `beyond_window` (a text was longer
-            than `max_chars`), `context_cut` (a context was longer than fits). Shares of judged rows: `failure_share` and
-            `failures/<kind>`. `cache_hit_share` and `asked_again` are shares of questions. `server/...` are totals of the
-            server since it was created.
+        figures: metrics of the last call, always with the same keys. Shares of rows: `no_prediction`, `forged` (predictions with
+            a verdict's tag), `judged` (by the server or the cache), `neutralised` (a text contained markers that had to be
+            changed), `beyond_window` (a text was longer than `max_chars`), `context_cut` (a context was longer than fits). Shares
+            of judged rows: `failures/<kind>`, and `failure_share`, of all kinds. `cache_hit_share` and `asked_again` are shares
+            of questions. `server/...` are totals of the server since it was created.
 
     Raises:
-        UserError: a setting is invalid; from a call: too many judgements failed.
+        UserError: a setting is invalid; from a call: the server failed too often.
     """
 
     default_prompt: ClassVar[str]
@@ -117,6 +139,7 @@ class JudgedReward(TaggedReward):
         cache: ReplyCache | str | Path | None = None,
         max_failure_share: float = 0.5,
         failed: float = 0.0,
+        no_verdict: float = 0.0,
         max_chars: int = 20_000,
         max_context_chars: int = _MAX_CONTEXT,
         max_context_tokens: int | None = None,
@@ -140,10 +163,13 @@ class JudgedReward(TaggedReward):
         self.server = server if isinstance(server, Server) else _server(server)
         self.prompt, self._about_data = prompts.load(prompt or self.default_prompt), prompts.ours("data")
         self.cache = ReplyCache(cache) if isinstance(cache, str | Path) else cache
-        self.max_failure_share, self.failed, self.max_chars = max_failure_share, failed, max_chars
+        self.max_failure_share, self.max_chars = max_failure_share, max_chars
+        self.failed, self.no_verdict = failed, no_verdict
         self._context_limit = max_context_chars if max_context_tokens is None else max_context_tokens
         self._count: Count = len if tokenizer is None else _counter(tokenizer)
         self._recent: deque[str] = deque(maxlen=_WINDOW)  # the kind of failure, "" for success
+        self._last: dict[str, str] = {}  # what was said of the last failure of a kind
+        self._warned = False
 
     def __call__(self, predictions: Sequence[str | None], targets: Sequence[str], **columns: Any) -> list[float]:
         """One score per row, in order."""
@@ -196,7 +222,9 @@ class JudgedReward(TaggedReward):
         rows = []
         for index, (text, target) in enumerate(zip(texts, targets, strict=True)):
             batch.notes["no_prediction"].append(text is None)
-            if text is None:
+            batch.notes["forged"].append(forged := text is not None and is_forged(text, target))
+            if text is None or forged:
+                batch.rewards[index] = self.no_verdict if forged else 0.0
                 continue
             row = Row(text, target, {name: _known(values[index]) for name, values in used.items()})
             score = self._without_judge(row, batch.notes)
@@ -278,26 +306,29 @@ class JudgedReward(TaggedReward):
         return [{"role": "system", "content": system}, {"role": "user", "content": f"{blocks}\n\n{closing}"}]
 
     def _end(self, batch: _Batch) -> list[float]:
-        last = ""
         valid: dict[str, str] = {}  # replies with a verdict, by cache key
         for name, answer in batch.replies.items():
             for index, row in batch.rows[name]:
-                kind = answer.kind if isinstance(answer, Failure) else ""
+                kind, reward = "", None
                 if isinstance(answer, Failure):
-                    reward, last = None, answer.message
+                    kind, self._last[answer.kind] = answer.kind, answer.message
                 else:
                     reward = self._verdict(row, answer, batch.notes)
                     if reward is None:
-                        kind, last = "cut" if answer.cut else "no verdict", _excerpt(answer)
+                        kind = "cut" if answer.cut else "no verdict"
+                        self._last[kind] = _excerpt(answer)
                     elif name in batch.keys:
                         valid[batch.keys[name]] = answer.text
-                batch.rewards[index] = self.failed if reward is None else reward
+                if reward is None:
+                    reward = self.no_verdict if kind in _PROVOKED else self.failed
+                batch.rewards[index] = reward
                 batch.failures[kind] += 1
                 self._recent.append(kind)
         if self.cache is not None and valid:
             self.cache.put(valid)
         self.figures = self._figures(batch)
-        self._check(last)
+        self._check()
+        self._warn()
         return batch.rewards
 
     def _figures(self, batch: _Batch) -> dict[str, float]:
@@ -313,16 +344,37 @@ class JudgedReward(TaggedReward):
             **{f"server/{name}": value for name, value in self.server.figures.items()},
         }
 
-    def _check(self, last: str) -> None:
-        failed = Counter(kind for kind in self._recent if kind)
-        share = failed.total() / max(len(self._recent), 1)
-        if len(self._recent) >= _MIN_JUDGED and share > self.max_failure_share:
-            kinds = ", ".join(f"{kind} {count}" for kind, count in failed.most_common())
+    def _check(self) -> None:
+        """Stop the run where the server fails too often. A prediction may be refused by itself: that counts if all are."""
+        replied = any(kind not in KINDS for kind in self._recent)
+        share, kinds = self._recently([kind for kind in KINDS if kind not in _PROVOKED or not replied])
+        if share > self.max_failure_share:
             raise UserError(
                 f"{type(self).__name__}: {self.server.model} at {self.server.base_url} failed to judge {share:.0%} of the last "
-                f"{len(self._recent)} predictions ({kinds}; the last: {last}), and max_failure_share is "
+                f"{len(self._recent)} predictions ({kinds}), and max_failure_share is "
                 f"{self.max_failure_share:g}; mend the server, or raise it"
             )
+
+    def _warn(self) -> None:
+        """Say once that many rows have no verdict. The policy may be the cause, so that it must not stop the run."""
+        share, kinds = self._recently(_PROVOKED)
+        if share > min(self.max_failure_share, _MOST_PROVOKED) and not self._warned:
+            self._warned = True
+            logger.warning(
+                "%s: %s at %s gave no verdict on %.0f%% of the last %d predictions (%s), which get %g. "
+                "Either the judge is not up to its prompt (try another model, or a larger max_tokens), or the predictions "
+                "make it quote them",
+                *(type(self).__name__, self.server.model, self.server.base_url, 100 * share, len(self._recent)),
+                *(kinds, self.no_verdict),
+            )
+
+    def _recently(self, kinds: Sequence[str]) -> tuple[float, str]:
+        """The share of the recent predictions that failed in one of these ways, and how; 0 if there are few."""
+        failed = [kind for kind in self._recent if kind in kinds]
+        if not failed or len(self._recent) < _MIN_JUDGED:
+            return 0.0, ""
+        counts = ", ".join(f"{kind} {count}" for kind, count in Counter(failed).most_common())
+        return len(failed) / len(self._recent), f"{counts}; the last: {self._last[failed[-1]]}"
 
 
 class JudgeReward(JudgedReward):

@@ -33,6 +33,7 @@ _ENDING = re.compile(r"<\|[^<>|\s]{1,30}\|>|</?s>|<eos>|<end_of_turn>|```", re.I
 # A tag of a prediction, as judges are shown it: `delimit` writes these marks.
 _QUOTED = re.compile(rf"‹\s{{0,9}}{TAG}\s{{0,9}}›[^‹]*‹\s{{0,9}}/\s{{0,9}}{TAG}\s{{0,9}}›", re.IGNORECASE)
 _BRACE_OR_KEY = re.compile(r"[{}]|(?<!\w)(\w{1,40})[\"'”’`*\\]{0,4}\s{0,9}:")
+_MARKS = str.maketrans("‹⟨〈«", "<<<<")  # what a judge may take for the sign that begins a tag
 _ASCII = {0xFEE0 + code: code for code in range(0x21, 0x7F)} | dict(zip(map(ord, "﹤﹥﹛﹜﹕"), "<>{}:", strict=True))
 _FENCE = re.compile(r"```(?:json)?\s", re.IGNORECASE)
 _LONGEST_REPLY = 1 << 20  # characters; longer ones are no verdict
@@ -65,6 +66,15 @@ def fields(reply: str, names: Sequence[str], observed: str = "") -> dict[str, An
         return {}
     scores = parts[holders[0]]
     return {name: _score(scores[name]) for name in names} if all(name in scores for name in names) else {}
+
+
+def is_forged(prediction: str, observed: str) -> bool:
+    """Whether a prediction has the tag of a verdict, however it is written, and the observation has none."""
+    return _has_tag(prediction) and not _has_tag(observed)
+
+
+def _has_tag(text: str) -> bool:
+    return _LIKE.search(_in_ascii(text).translate(_MARKS)) is not None
 
 
 def number(value: Any, low: float, high: float) -> float | None:

@@ -308,7 +308,11 @@ class _Connection:
         self.process = os.getpid()
         self.slots = asyncio.Semaphore(concurrency)
         # The semaphore is the limit. aiohttp would decompress a piece to any size; `replies.read` does not.
-        self.session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), auto_decompress=False)
+        # Cookies are not kept. aiohttp logs those that it cannot read, and asyncio an open connection with a proxy's password.
+        secrets.guard_logs("aiohttp.client", "aiohttp.internal", "asyncio")
+        self.session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0), auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
+        )
         # The environment's proxies, as in other clients; aiohttp would look them up in every call.
         address = urllib.parse.urlsplit(base_url)
         bypassed = urllib.request.proxy_bypass(address.hostname or "")
@@ -411,12 +415,4 @@ def _line(text: str | bytes) -> str:
     """The beginning of a text on one line, without keys: they are looked for before it is cut."""
     if isinstance(text, bytes):
         text = text.decode(errors="replace")
-    line = _without_keys(text)
-    if secrets.is_hidden_in(line):
-        with contextlib.suppress(ValueError):
-            line = _without_keys(_encoded(secrets.redact_json(untrusted.loads(text))).decode())
-    return (secrets.MARK if secrets.is_hidden_in(line) else line)[:200]
-
-
-def _without_keys(text: str) -> str:
-    return secrets.redact(" ".join(text.split(maxsplit=_MAX_WORDS))[:_MAX_EXCERPT])
+    return secrets.redact(" ".join(text.split(maxsplit=_MAX_WORDS))[:_MAX_EXCERPT])[:200]

@@ -1,8 +1,6 @@
 """Write a tiny policy that can walk and predict its world, as a directory that `from_pretrained` and the trainers load."""
 
 import argparse
-import json
-import os
 import sys
 from pathlib import Path
 
@@ -11,11 +9,10 @@ from rich.console import Console
 from rich.progress import Progress
 from transformers.utils import logging as transformers_logging
 
-from wm_plugin.errors import UserError
 from wm_plugin.runtime.command import exit_code, output
+from wm_plugin.tiny.folder import check_out, writing
 from wm_plugin.tiny.policy import make_model, make_tokenizer
 from wm_plugin.tiny.warm_start import HEADS, STOP_AT, behaviour_cloning, world_model_sft
-from wm_plugin.trajectories.outputs import work_folder
 
 MARK = "tiny.json"  # in a folder that this wrote
 
@@ -29,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--texts", action="store_true", help="it writes texts up to the end token, and no calls: to be a world model"
     )
     options = parser.parse_args(arguments)
-    _check_out(options.out)
+    check_out(options.out, MARK, "a tiny policy")
     torch.set_num_threads(1)  # threads only get in each other's way in a model of this size
     tokenizer = make_tokenizer()
     if options.random:
@@ -55,25 +52,12 @@ def main(arguments: list[str] | None = None) -> int:
         for name in ("response_template", "response_schema"):  # would take letters for moves
             setattr(tokenizer, name, None)
     transformers_logging.disable_progress_bar()  # of writing 0.6 MB
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    with work_folder(options.out) as folder:
+    with writing(options.out, MARK, {"seed": options.seed, "random": options.random}) as folder:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-        (folder / MARK).write_text(json.dumps({"seed": options.seed, "random": options.random}) + "\n")
-        options.out.mkdir(exist_ok=True)
-        for file in sorted(folder.iterdir(), key=lambda file: file.name == "config.json"):  # it says that all is there
-            os.replace(file, options.out / file.name)
     with output():
         print(options.out)
     return 0
-
-
-def _check_out(out: Path) -> None:
-    """Refuse a folder with something else in it, whose files might be written over."""
-    if out.exists() and not out.is_dir():
-        raise UserError(f"--out: {out} is a file; name a folder")
-    if out.exists() and not (out / MARK).exists() and any(out.iterdir()):
-        raise UserError(f"--out: {out} holds something else than a tiny policy; name another folder")
 
 
 if __name__ == "__main__":

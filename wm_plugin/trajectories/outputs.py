@@ -12,8 +12,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from wm_plugin.errors import UserError
+from wm_plugin.errors import UserError, shown
 
+PREFIX = ".wm-"  # of the names of unfinished files
 _SUFFIX = ".unfinished"
 
 
@@ -21,22 +22,70 @@ def check_out(path: Path, suffixes: Sequence[str] = ()) -> None:
     """Refuse an output that cannot be written, before hours of work.
 
     Raises:
-        UserError: the name does not end in one of `suffixes`, or its folder does not exist.
+        UserError: the name does not end in one of `suffixes`, its folder does not exist or cannot be written to, or what is there
+            is no file or write-protected.
     """
     if suffixes and path.suffix not in suffixes:
         raise UserError(f"{path}: write a name that ends in {' or '.join(suffixes)}")
     try:
         if not path.parent.is_dir():
             raise UserError(f"{path.parent}: there is no such folder, so {path.name} cannot be written")
-        mode = path.stat().st_mode
+        folder = path.parent.stat()
+        if _holds_devices(
+            path.parent
+        ):  # even if /dev/stdout is a regular file: the finished file takes the name's place
+            raise UserError(f"{path}: names of devices and of open files cannot be written to; name a file")
+        if not _may_write(path.parent):
+            raise UserError(f"{path}: cannot be written (nothing may be written to its folder)")
+        there = path.stat()
+        if not stat.S_ISREG(there.st_mode):  # the finished file takes its place, which would remove a device
+            kind = "a folder" if stat.S_ISDIR(there.st_mode) else "no regular file"
+            raise UserError(f"{path}: is {kind}; name a file")
+        sticky = folder.st_mode & stat.S_ISVTX and os.geteuid() not in (0, there.st_uid, folder.st_uid)
+        if sticky or not _may_write(path):
+            raise UserError(f"{path}: is there, and may not be written over; name another file")
     except FileNotFoundError:
         return
     except UserError:
         raise
     except (OSError, ValueError) as error:  # a name too long, or with a NUL
         raise UserError(f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})") from None
-    if not stat.S_ISREG(mode):  # the finished file takes its place, which would remove a device
-        raise UserError(f"{path}: is {'a folder' if stat.S_ISDIR(mode) else 'no regular file'}; name a file")
+
+
+def check_derived(path: Path, ours: Callable[[Path], bool], what: str, mend: str) -> None:
+    """Refuse an output that the user did not name, but that follows from a name of theirs, if something of theirs is there.
+
+    What an earlier run wrote there may be written over, and so may an empty file.
+
+    Args:
+        ours: whether a file is one that a run wrote, by what is in it.
+        what: what a run writes there, for the error. mend: what the user can do.
+
+    Raises:
+        UserError: a link or another file is there, or it cannot be written.
+    """
+    check_out(path)
+    if path.is_symlink():
+        raise UserError(f"{path}: is a link, which would be written over; {mend}")
+    if path.exists() and path.stat().st_size and not ours(path):
+        raise UserError(f"{path}: holds something else than {what}; {mend}")
+
+
+def check_new_folder(path: Path, name: str) -> None:
+    """Refuse a folder with something in it, which would be written over or taken for a part of this run.
+
+    Raises:
+        UserError: the setting `name` has a file, a link, or a folder that is not empty.
+    """
+    try:
+        left = [entry for entry in os.listdir(path) if not entry.startswith(PREFIX)]  # these a killed run left
+    except FileNotFoundError:
+        left = [path.name] if path.is_symlink() else []
+    except (OSError, ValueError) as error:  # a file, or no name of a folder
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{name}: {path} cannot be used ({reason}); name a new folder") from None
+    if left:
+        raise UserError(f"{name}: {path} is not empty ({shown(left[0])} is there); name a new folder")
 
 
 def check_apart(inputs: Iterable[str | Path | None], outs: Mapping[str, Path]) -> None:
@@ -64,6 +113,15 @@ def check_apart(inputs: Iterable[str | Path | None], outs: Mapping[str, Path]) -
             if key in places:
                 raise UserError(f"{name}: {out} is {places[key]}; name another file")
         places |= dict.fromkeys(keys, name)
+
+
+def _holds_devices(folder: Path) -> bool:
+    place = os.path.realpath(folder)
+    return place in ("/dev", "/proc") or place.startswith("/proc/")
+
+
+def _may_write(path: Path) -> bool:
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def files_in(settings: Any) -> Iterator[str]:
@@ -146,7 +204,7 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def _unfinished(path: Path, make: Callable[[str, Path], tuple[int, str]]) -> Iterator[Path]:
-    prefix = f".wm-{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]}-"
+    prefix = f"{PREFIX}{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]}-"
     for left in path.parent.glob(f"{prefix}*{_SUFFIX}"):
         _remove_unlocked(left)
     # an interrupt waits until there is a place from which the file will be removed, and while it is

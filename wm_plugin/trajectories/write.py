@@ -13,7 +13,7 @@ from typing import IO, Any
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories.compact import compact
 from wm_plugin.trajectories.fields import Fields, to_bytes
-from wm_plugin.trajectories.outputs import atomic, check_apart, check_out
+from wm_plugin.trajectories.outputs import atomic, check_apart, check_derived, check_out
 from wm_plugin.trajectories.parquet import pyarrow_modules
 from wm_plugin.trajectories.readers.base import Outcome, Reject
 from wm_plugin.trajectories.schema import Line, Trajectory, Transition
@@ -119,9 +119,11 @@ def check_outputs(out: Path, rejects: str | Path | None = None, sources: Iterabl
     """Refuse outputs of `write` that cannot be written or are one of `sources`. Returns where rejected rows go."""
     check_out(out, SUFFIXES)
     rejects_path = path_of_rejects(out, rejects)
-    check_out(rejects_path)
-    if rejects is None and rejects_path.exists() and rejects_path.stat().st_size and not holds(rejects_path, _REJECT):
-        raise UserError(f"{rejects_path}: holds something else than rejected rows; name another file with --rejects")
+    if rejects is None:
+        mend = "name another --out, or another file with --rejects where there is that flag"
+        check_derived(rejects_path, lambda path: holds(path, _REJECT), "rejected rows", mend)
+    else:
+        check_out(rejects_path)
     check_apart(sources, {"--out": out, "--rejects": rejects_path})
     return rejects_path
 
@@ -134,6 +136,11 @@ def holds(path: Path, keys: Iterable[str]) -> bool:
         return not path.is_symlink() and list(loads(line)) == list(keys)
     except (OSError, ValueError, TypeError):
         return False
+
+
+def holds_lines(path: Path) -> bool:
+    """Whether a file is one that `write_transitions` wrote."""
+    return any(holds(path, record.model_fields) for record in (Line, Transition))
 
 
 def write_transitions(

@@ -10,10 +10,18 @@ if sys.modules.get("trl") is None and importlib.util.find_spec("trl") is None:
     raise MissingExtraError("wm_plugin.trl", "trl", "trl")
 
 if TYPE_CHECKING:
+    from wm_plugin.trl.async_trainer import WorldModelAsyncGRPOConfig, WorldModelAsyncGRPOTrainer
     from wm_plugin.trl.config import WorldModelGRPOConfig
     from wm_plugin.trl.trainer import WorldModelGRPOTrainer, WorldModelMixin
 
-__all__ = ["WorldModelGRPOConfig", "WorldModelGRPOTrainer", "WorldModelMixin"]
+__all__ = [
+    "WorldModelAsyncGRPOConfig",
+    "WorldModelAsyncGRPOTrainer",
+    "WorldModelGRPOConfig",
+    "WorldModelGRPOTrainer",
+    "WorldModelMixin",
+]
+_ASYNC = ("WorldModelAsyncGRPOConfig", "WorldModelAsyncGRPOTrainer")
 
 
 def __getattr__(name: str) -> Any:
@@ -22,6 +30,13 @@ def __getattr__(name: str) -> Any:
         from wm_plugin.trl.config import WorldModelGRPOConfig
 
         return WorldModelGRPOConfig
+    if name in _ASYNC:
+        from wm_plugin.trl import support
+
+        support.require_async()
+        from wm_plugin.trl import async_trainer
+
+        return getattr(async_trainer, name)
     if name in __all__:
         from wm_plugin.trl import trainer
 

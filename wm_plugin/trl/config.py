@@ -7,8 +7,7 @@ from trl import GRPOConfig
 
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.errors import UserError
-from wm_plugin.objectives import EchoConfig
-from wm_plugin.trl.settings import DEFAULT, PREFIX, ObjectiveSettings
+from wm_plugin.trl.settings import ObjectiveSettings
 from wm_plugin.untrusted import loads
 
 
@@ -25,13 +24,6 @@ class WorldModelGRPOConfig(ObjectiveSettings, GRPOConfig):
         self.echo_config()  # says what is wrong before the host's own checks, which may load a device
         super().__post_init__()
 
-    def echo_config(self) -> EchoConfig:
-        values = {name: getattr(self, PREFIX + name) for name in DEFAULT}
-        try:
-            return EchoConfig.from_mapping(values)
-        except UserError as error:
-            raise UserError(f"{PREFIX}{error}") from None
-
     def make_turn_budget(self) -> TurnBudget | None:
         values = self.turn_budget
         if isinstance(values, str):
@@ -42,7 +34,3 @@ class WorldModelGRPOConfig(ObjectiveSettings, GRPOConfig):
         if self.max_tool_calling_iterations is not None:
             raise UserError("turn_budget says what max_tool_calling_iterations says; leave one of them out")
         return TurnBudget.from_mapping(values)
-
-    def echo_fields_set(self) -> list[str]:
-        """The echo_ fields that differ from their defaults."""
-        return [PREFIX + name for name, default in DEFAULT.items() if getattr(self, PREFIX + name) != default]

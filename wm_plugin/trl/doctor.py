@@ -19,6 +19,7 @@ def checks() -> list[Check]:
     """Whether the adapter works on the installed versions, and which claims need newer ones."""
     trl, transformers = (Version(support.versions()[name]) for name in ("trl", "transformers"))
     mend_trl = f"pip install -U 'trl>={_compat.EXACT_DAPO},<{support.SUPPORTED.ceiling}'"
+    mend_async = f"pip install -U 'trl>={_compat.ASYNC_ROWS},<{support.SUPPORTED.ceiling}'"
     return [
         check_range(support.SUPPORTED, str(trl)),
         check_hooks("trl", str(trl), support.HOOKS),
@@ -35,6 +36,7 @@ def checks() -> list[Check]:
             f"with the objective on trl >= {_compat.LIGER_WITH_LOGPS}",
             mend_trl,
         ),
+        _async(mend_async),
         _claim(
             "tool calls",
             transformers >= RESPONSE_TEMPLATES or installed("jmespath"),
@@ -67,6 +69,12 @@ def check_tokenizer(tokenizer: Any) -> Check:
         return Check(name, "fail", str(error), MEND)
     which = "its own chat template" if template is None else "the training template that TRL takes for it"
     return Check(name, "ok", f"tool results can be located with {which}{chat.note_on_tools()}")
+
+
+def _async(mend: str) -> Check:
+    """Whether TRL's asynchronous trainer can carry the term."""
+    detail = f"AsyncGRPOTrainer with the objective on trl >= {_compat.ASYNC_ROWS}"
+    return _claim("asynchronous training", support.async_problem() is None, detail, mend)
 
 
 def _claim(name: str, holds: bool, detail: str, mend: str) -> Check:

@@ -5,6 +5,7 @@ consecutive tool messages, each of which names its tool; parallel calls share a 
 """
 
 import asyncio
+import inspect
 from collections import Counter, deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -138,7 +139,15 @@ class CallRecorder:
             outcomes.append(Outcome.REACHED)
             return encodable(result)
 
-        return call
+        if not inspect.iscoroutinefunction(tool):
+            return call
+
+        async def call_and_wait(
+            *args: Any, **kwargs: Any
+        ) -> Any:  # TRL's asynchronous trainer awaits what looks like this
+            return await call(*args, **kwargs)
+
+        return call_and_wait
 
 
 def called(completion: Any) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wm_plugin.environments import ENVIRONMENTS
+from wm_plugin.errors import UserError
 from wm_plugin.objectives import EchoConfig
 
 PREFIX = "echo_"
@@ -54,11 +55,29 @@ class ObjectiveSettings:
         },
     )
 
+    def echo_config(self) -> EchoConfig:
+        values = {name: getattr(self, PREFIX + name) for name in DEFAULT}
+        try:
+            return EchoConfig.from_mapping(values)
+        except UserError as error:
+            raise UserError(f"{PREFIX}{error}") from None
+
+    def echo_fields_set(self) -> list[str]:
+        """The echo_ fields that differ from their defaults."""
+        return [PREFIX + name for name, default in DEFAULT.items() if getattr(self, PREFIX + name) != default]
+
 
 @dataclass
 class ScriptSettings:
     """Environment, rewards and data. Dotted paths are `package.module:name`; the working directory is on the path."""
 
+    trainer: str = field(
+        default="grpo",
+        metadata={
+            "help": "grpo; or async_grpo, TRL's AsyncGRPOTrainer, whose rollouts come from a vLLM server while it trains: it has "
+            "no evaluation, rollout_func, turn_budget or protocol: tags."
+        },
+    )
     chat_template: str | None = field(
         default=None,
         metadata={

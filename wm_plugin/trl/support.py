@@ -5,6 +5,7 @@ Everything here is decided when the trainer is made: a run that could not be exa
 
 from typing import Any
 
+import torch
 import transformers
 import trl
 from datasets import IterableDataset
@@ -13,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from trl import GRPOTrainer
 
 from wm_plugin.environments.annealing import TurnBudget
-from wm_plugin.environments.kit.protocol import missing_columns
+from wm_plugin.environments.kit.protocol import missing_columns, tool_names
 from wm_plugin.environments.tags import takes_tags
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives import EchoConfig
@@ -67,6 +68,54 @@ HOOKS = (
     ),
 )
 
+_ASYNC = "trl.experimental.async_grpo"
+# The same of the asynchronous trainer, in the releases that have all of it: `_compat.ASYNC_ROWS` and newer.
+ASYNC_HOOKS = (
+    Hook(f"{_ASYNC}.async_grpo_trainer", "AsyncGRPOTrainer.compute_loss", ("model", "inputs", "return_outputs")),
+    *(
+        Hook(f"{_ASYNC}.async_grpo_trainer", f"AsyncGRPOTrainer.{name}")
+        for name in (
+            "_metrics",
+            "_prepare_inputs",
+            "accelerator",
+            "add_callback",
+            "args",
+            "get_batch_samples",
+            "get_train_dataloader",
+            "log",
+            "model",
+            "processing_class",
+            "rollout_worker",
+            "state",
+        )
+    ),
+    Hook(
+        f"{_ASYNC}.async_rollout_worker",
+        "_AsyncRolloutLoop._generate_one",
+        ("prompt", "tool_dict", "tools", "group_id"),
+    ),
+    Hook(f"{_ASYNC}.async_rollout_worker", "_AsyncRolloutLoop._generate_one_turn", ("prompt_ids",)),
+    Hook(f"{_ASYNC}.async_rollout_worker", "_AsyncRolloutLoop._score_group", ("group",)),
+    Hook(f"{_ASYNC}.async_rollout_worker", "_AsyncRolloutLoop._push_metrics", ("values",)),
+    *(
+        Hook(f"{_ASYNC}.async_rollout_worker", path)
+        for path in (
+            "_AsyncRolloutLoop.chat_template",
+            "_AsyncRolloutLoop.chat_template_kwargs",
+            "_AsyncRolloutLoop.eos_token_ids",
+            "_AsyncRolloutLoop.max_tool_calling_iterations",
+            "_AsyncRolloutLoop.run",
+            "_AsyncRolloutLoop.tokenizer",
+            "AsyncRolloutWorker._loop_cls",
+            "RolloutGroup.completions_sequences",
+            "RolloutSample.metrics",
+            "TrainingSequence.input_ids",
+        )
+    ),
+    Hook(f"{_ASYNC}.packing", "TreeRow.pack"),
+    Hook(f"{_ASYNC}.packing", "TreeRow.samples"),
+)
+
 
 def missing_hooks() -> list[str]:
     """The hooks that the installed TRL lacks or has changed, by name, with what moved."""
@@ -82,15 +131,39 @@ def hooks_problem() -> str | None:
     return None
 
 
+def async_problem() -> str | None:
+    """What to say of a TRL whose asynchronous trainer cannot carry the term, and the way out; None if it can."""
+    if _compat.installed() < _compat.ASYNC_ROWS:
+        return (
+            f"the world-model term on AsyncGRPOTrainer needs trl>={_compat.ASYNC_ROWS}, and trl {trl.__version__} is "
+            "installed; install it, or use WorldModelGRPOTrainer"
+        )
+    if moved := hooks.missing_hooks(ASYNC_HOOKS):
+        return (
+            f"trl {trl.__version__} lacks what the world-model term on AsyncGRPOTrainer needs: {'; '.join(moved)}; install "
+            "another version, or use WorldModelGRPOTrainer"
+        )
+    return None
+
+
+def require_async() -> None:
+    """Raises UserError where `async_problem` has something to say."""
+    if problem := async_problem():
+        raise UserError(problem)
+
+
+def has_gpu() -> bool:
+    return torch.cuda.is_available()
+
+
 def check_trainer_class(trainer: Any) -> None:
     if isinstance(trainer, GRPOTrainer):
         return
     name = type(trainer).__name__
     if any(cls.__name__ == "AsyncGRPOTrainer" for cls in type(trainer).__mro__):
         raise UserError(
-            f"{name} is an AsyncGRPOTrainer and no GRPOTrainer: its collator labels environment tokens -100, and its queue of "
-            "RolloutSample carries no weights of tokens (upstream: a field of weights there, which the collator labels and packs "
-            "for compute_loss); mix WorldModelMixin into a GRPOTrainer subclass"
+            f"{name} is an AsyncGRPOTrainer and no GRPOTrainer: WorldModelMixin does not fit it; derive it from "
+            f"wm_plugin.trl.WorldModelAsyncGRPOTrainer (trl>={_compat.ASYNC_ROWS})"
         )
     raise UserError(
         f"{name} is not a GRPOTrainer: the world-model term needs the log-probabilities of environment tokens, which other "
@@ -105,17 +178,95 @@ def check(trainer: Any, config: EchoConfig) -> None:
         UserError: one line with the reason and the way out.
     """
     args = trainer.args
-    if problem := SUPPORTED.problem(trl.__version__) or hooks_problem():
+    if problem := hooks_problem():
+        raise UserError(problem)
+    if args.use_liger_kernel and not _compat.liger_has_logps():
+        raise UserError(
+            f"use_liger_kernel on trl {trl.__version__} computes no per-token log-probabilities; "
+            f"write use_liger_kernel: false, or install trl>={_compat.LIGER_WITH_LOGPS}"
+        )
+    _check_likelihood(trainer, config)
+    if not trainer.tools and trainer.rollout_func is None:
+        raise UserError(
+            "no environment tokens can occur: pass environment_factory, tools or a rollout_func (with env_mask) to the trainer, "
+            "or use coeff 0 (in a YAML file: environment, tools or rollout_func; echo_coeff: 0)"
+        )
+    generation, accumulation = args.steps_per_generation * trainer.num_iterations, args.gradient_accumulation_steps
+    if generation % accumulation and accumulation % generation:
+        raise UserError(
+            f"steps_per_generation x num_iterations is {generation} and gradient_accumulation_steps is {accumulation}: an "
+            "optimizer step would take parts of two generation batches, and its tokens could not be counted before it starts; "
+            "make one a multiple of the other"
+        )
+    if trainer.rollout_func is None:
+        _check_tools({tool.__name__ for tool in trainer.tools}, config)
+    _check_columns(trainer)
+    if config.refills:
+        _check_refill(trainer)
+
+
+def check_async(trainer: Any, config: EchoConfig, tools: set[str], worker: Any) -> None:
+    """The same on the asynchronous trainer.
+
+    Args:
+        tools: the names of its tools and of its environments'.
+        worker: a rollout worker of the user's own, whose tools are not known.
+
+    Raises:
+        UserError: one line with the reason and the way out.
+    """
+    _check_likelihood(trainer, config)
+    if config.refills:
+        raise UserError(
+            "zero_variance_groups refill asks for further rollouts of the policy that is trained, and those of AsyncGRPOTrainer "
+            "come from a queue; write zero_variance_groups: drop"
+        )
+    if not tools and worker is None:
+        raise UserError(
+            "no environment tokens can occur: pass environment_factory or tools to the trainer, or use coeff 0"
+        )
+    if tools:
+        _check_tools(tools, config)
+    if not config.active and trainer.accelerator.device.type != "cpu":
+        raise UserError(
+            f"on {trainer.accelerator.device.type} AsyncGRPOTrainer computes the log-probabilities of the tokens alone that it "
+            "trains on"
+        )
+
+
+def names_of_tools(tools: list[Any] | None, environments: Any) -> set[str]:
+    """The names of a trainer's tools and of its environments'.
+
+    Args:
+        environments: a function that makes an environment, or {name: function}; a class is asked without making one.
+
+    Raises:
+        UserError: an environment acts by tags.
+    """
+    names = {tool.__name__ for tool in tools or ()}
+    made = environments.values() if isinstance(environments, dict) else [environments]
+    for make in made:
+        if make is None:
+            continue
+        cls = make if isinstance(make, type) else type(make())
+        if takes_tags(cls):
+            raise UserError(
+                f"{cls.__name__} takes actions by tags, which the rollouts of AsyncGRPOTrainer do not read; write protocol: "
+                "tools, or use WorldModelGRPOTrainer"
+            )
+        names |= set(tool_names(cls))
+    return names
+
+
+def _check_likelihood(trainer: Any, config: EchoConfig) -> None:
+    """What every trainer of TRL's must be for the tokens, their log-probabilities and their number to be known."""
+    args = trainer.args
+    if problem := SUPPORTED.problem(trl.__version__):
         raise UserError(problem)
     if args.temperature != 1.0 and not config.tempered:
         raise UserError(
             f"temperature is {args.temperature}: the trainer's log-probabilities are divided by it and are not the model's; "
             "write temperature: 1.0, or echo_tempered: true (EchoConfig(tempered=True)) for the tempered likelihood"
-        )
-    if args.use_liger_kernel and not _compat.liger_has_logps():
-        raise UserError(
-            f"use_liger_kernel on trl {trl.__version__} computes no per-token log-probabilities; "
-            f"write use_liger_kernel: false, or install trl>={_compat.LIGER_WITH_LOGPS}"
         )
     tokenizer = trainer.processing_class
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
@@ -128,23 +279,7 @@ def check(trainer: Any, config: EchoConfig) -> None:
             f"{type(tokenizer).__name__} is a slow tokenizer: it gives no character offsets, by which "
             "the content of tool results is located; load the fast one"
         )
-    if not trainer.tools and trainer.rollout_func is None:
-        raise UserError(
-            "no environment tokens can occur: pass environment_factory, tools or a rollout_func (with env_mask) to the trainer, "
-            "or use coeff 0 (in a YAML file: environment, tools or rollout_func; echo_coeff: 0)"
-        )
     _check_parallelism(trainer.accelerator)
-    generation, accumulation = args.steps_per_generation * trainer.num_iterations, args.gradient_accumulation_steps
-    if generation % accumulation and accumulation % generation:
-        raise UserError(
-            f"steps_per_generation x num_iterations is {generation} and gradient_accumulation_steps is {accumulation}: an "
-            "optimizer step would take parts of two generation batches, and its tokens could not be counted before it starts; "
-            "make one a multiple of the other"
-        )
-    _check_tools(trainer, config)
-    _check_columns(trainer)
-    if config.refills:
-        _check_refill(trainer)
 
 
 def _check_parallelism(accelerator: Any) -> None:
@@ -157,11 +292,8 @@ def _check_parallelism(accelerator: Any) -> None:
         )
 
 
-def _check_tools(trainer: Any, config: EchoConfig) -> None:
-    known = {tool.__name__ for tool in trainer.tools}
-    if trainer.rollout_func is not None or config.tool_names is None:
-        return
-    for name in config.tool_names:
+def _check_tools(known: set[str], config: EchoConfig) -> None:
+    for name in config.tool_names or ():
         if name not in known:
             raise UserError(f"echo_tools: there is no tool {name!r}{nearest(name, known)}")
 

@@ -7,6 +7,7 @@ flag overrides the file.
 import argparse
 import dataclasses
 import inspect
+import itertools
 import json
 import os
 import sys
@@ -23,6 +24,7 @@ from huggingface_hub.errors import EntryNotFoundError
 from transformers import AutoTokenizer
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser, get_dataset, get_peft_config
 
+import wm_plugin.trl
 from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.environments.rewarded import rewarded
 from wm_plugin.environments.tags import PROTOCOLS, in_tags
@@ -30,7 +32,7 @@ from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.registry import import_object
 from wm_plugin.runtime.command import say
 from wm_plugin.tokens.tokenizer import is_missing_folder
-from wm_plugin.trl import _compat, config_file
+from wm_plugin.trl import _compat, config_file, support
 from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.rewards import reward_functions
 from wm_plugin.trl.settings import ObjectiveSettings, ScriptSettings, help_text
@@ -39,12 +41,20 @@ from wm_plugin.trl.trainer import WorldModelGRPOTrainer
 from wm_plugin.untrusted import loads
 
 _ENVIRONMENT = "write a name (wm env list), package.module:Class, or {name: class}"
+TRAINERS = ("grpo", "async_grpo")
 _WRITE = {int: "a number", float: "a number", bool: "true or false", str: "text"}  # for settings of one value
 
 
 @dataclass
 class WorldModelScriptArguments(ScriptSettings, ScriptArguments):
     """TRL's script arguments, and our own."""
+
+
+@dataclass
+class AsyncModelConfig(ModelConfig):
+    """TRL's model arguments without those that AsyncGRPOConfig has itself."""
+
+    dtype: str | None = dataclasses.field(default=None, init=False)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -75,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def build(arguments: list[str]) -> tuple[WorldModelGRPOTrainer, Any]:
+def build(arguments: list[str]) -> tuple[Any, Any]:
     """The trainer that a config file and flags describe, and the checkpoint to resume from.
 
     Raises:
@@ -90,22 +100,25 @@ def build(arguments: list[str]) -> tuple[WorldModelGRPOTrainer, Any]:
     environment = _environment(script.environment, script.episode_reward, script.protocol)
     reward_funcs = [import_object(path, field="reward_funcs") for path in script.reward_funcs or []]
     reward_funcs += reward_functions(_blocks(script.rewards or []))
-    config.model_init_kwargs = {
-        "revision": model.model_revision,
-        "attn_implementation": model.attn_implementation,
-        "dtype": model.dtype,
-        **(config.model_init_kwargs or {}),
-    }
     settings = {
         "reward_funcs": reward_funcs,
         "args": config,
         "train_dataset": _rows(script, mixture, "train"),
-        "eval_dataset": _rows(script, mixture, "eval") if config.eval_strategy != "no" else None,
         "peft_config": get_peft_config(model),
         "tools": [import_object(path, field="tools") for path in script.tools or []] or None,
-        "rollout_func": import_object(script.rollout_func, field="rollout_func") if script.rollout_func else None,
         "environment_factory": environment,
     }
+    of_model = {"revision": model.model_revision}
+    trainer_class: Any = WorldModelGRPOTrainer
+    if script.trainer == "async_grpo":
+        _check_async(script, config, model)
+        trainer_class = wm_plugin.trl.WorldModelAsyncGRPOTrainer
+    else:
+        of_model |= {"attn_implementation": model.attn_implementation, "dtype": model.dtype}
+        settings["eval_dataset"] = _rows(script, mixture, "eval") if config.eval_strategy != "no" else None
+        path = script.rollout_func
+        settings["rollout_func"] = import_object(path, field="rollout_func") if path else None
+    config.model_init_kwargs = {**of_model, **(config.model_init_kwargs or {})}
     name = model.model_name_or_path
     if not Path(name).expanduser().exists():
         if int(os.environ.get("RANK", "0")) == 0:
@@ -114,12 +127,27 @@ def build(arguments: list[str]) -> tuple[WorldModelGRPOTrainer, Any]:
     try:
         if script.chat_template is not None:
             settings["processing_class"] = _tokenizer(script.chat_template, config, model)
-        trainer = WorldModelGRPOTrainer(model=name, **settings)
+        trainer = trainer_class(model=name, **settings)
     except OSError as error:
         if error.errno is not None or Path(name).exists():
             raise  # the system's, or of a file in the folder
         raise _no_model(name, str(error).strip().partition("\n")[0]) from error
     return trainer, config.resume_from_checkpoint
+
+
+def _check_async(script: Any, config: Any, model: Any) -> None:
+    """Refuse what TRL's asynchronous trainer does not have."""
+    if not support.has_gpu():
+        raise UserError(
+            "trainer is async_grpo, and there is no GPU, which its attention needs; on a CPU write trainer: grpo"
+        )
+    for name, here in (
+        ("eval_strategy", config.eval_strategy != "no"),
+        ("rollout_func", script.rollout_func is not None),
+        ("attn_implementation", model.attn_implementation is not None),
+    ):
+        if here:
+            raise UserError(f"{name} is not of trainer: async_grpo; leave it out, or write trainer: grpo")
 
 
 def _ask_hub(name: str, settings: dict[str, Any]) -> None:
@@ -173,7 +201,7 @@ def parse(arguments: list[str]) -> tuple[Any, ...]:
         UserError: a key does not exist (the message names the nearest one), or the file is not YAML.
     """
     values, arguments = config_file.split(arguments)
-    parser = _parser()
+    parser = _parser(_trainer(values, arguments))
     keys = {action.dest for action in parser._actions}
     written = [argument.partition("=")[0] for argument in arguments if argument.startswith("--")]
     flags = {name[2:].replace("-", "_"): name for name in written}
@@ -201,10 +229,23 @@ def _of_host() -> list[argparse.Action]:
     return [action for action in _parser()._actions if action.dest not in ours]
 
 
-def _parser() -> TrlParser:
-    return TrlParser(
-        (WorldModelScriptArguments, WorldModelGRPOConfig, ModelConfig, DatasetMixtureConfig), prog="wm train"
-    )
+def _trainer(values: dict[str, Any], arguments: list[str]) -> str:
+    """The name of the trainer that a file and flags ask for: its settings are known by it."""
+    name = values.get("trainer", TRAINERS[0])
+    for argument, following in itertools.pairwise([*arguments, ""]):
+        flag, equals, value = argument.partition("=")
+        if flag == "--trainer":
+            name = value if equals else following
+    if name not in TRAINERS:
+        raise UserError(f"trainer is {shown(name)}; write {' or '.join(TRAINERS)}")
+    return str(name)
+
+
+def _parser(trainer: str = TRAINERS[0]) -> TrlParser:
+    kinds: tuple[Any, ...] = (WorldModelGRPOConfig, ModelConfig)
+    if trainer == "async_grpo":
+        kinds = (wm_plugin.trl.WorldModelAsyncGRPOConfig, AsyncModelConfig)
+    return TrlParser((WorldModelScriptArguments, *kinds, DatasetMixtureConfig), prog="wm train")
 
 
 def _check_single(values: dict[str, Any], parser: TrlParser) -> None:

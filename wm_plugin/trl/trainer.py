@@ -13,7 +13,6 @@ Where exactness needs care:
 
 import logging
 import sys
-from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,21 +24,19 @@ from wm_plugin.environments.metrics import episode, summary
 from wm_plugin.environments.rewarded import note_unanswered
 from wm_plugin.environments.tags import REMINDER, TOOL, begins_to_think
 from wm_plugin.errors import UserError
-from wm_plugin.objectives.echo import EchoConfig, count_tokens, echo_loss, within_bounds
-from wm_plugin.objectives.metrics import EchoMeter, learn_tools
+from wm_plugin.objectives.echo import EchoConfig, count_tokens
+from wm_plugin.objectives.metrics import learn_tools
 from wm_plugin.objectives.silence import Silence, Tally
 from wm_plugin.objectives.weigh import weigh, without_variance
 from wm_plugin.tokens.chat import Chat, make_locator
 from wm_plugin.tokens.spans import SPAN_FIELD, ContentLocator, Ending, SpanError, ToolBlock, token_weights
 from wm_plugin.trl import _compat, sharding, support, tags
-from wm_plugin.trl.callbacks import EndCallback, TurnBudgetCallback
-from wm_plugin.trl.config import WorldModelGRPOConfig
+from wm_plugin.trl.callbacks import TurnBudgetCallback
 from wm_plugin.trl.refill import Prompts, groups_to_sample, join, move, split
 from wm_plugin.trl.rollout import Rollouts, called, parsing_within_bounds, unanswered
-from wm_plugin.trl.window import Window
+from wm_plugin.trl.term import TermMixin, resolve
 
 logger = logging.getLogger(__name__)
-TALLIES = 64  # of the last generation batches: more than an accumulation window has
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer as _Host  # the mixin is put in front of one
@@ -47,7 +44,7 @@ else:
     _Host = object
 
 
-class WorldModelMixin(_Host):
+class WorldModelMixin(TermMixin, _Host):
     """Adds the world-model term to any subclass of GRPOTrainer: `class Mine(WorldModelMixin, MyGRPOTrainer)`.
 
     With `coeff` 0 for the whole run, loss, gradients, parameters and random numbers are those of the host, bit by bit; the
@@ -74,12 +71,10 @@ class WorldModelMixin(_Host):
         **kwargs: Any,
     ) -> None:
         support.check_trainer_class(self)
-        self._wm: Any = None  # the EchoConfig; no override acts before the host is complete
         self._wm_tags: Any = None  # how results are written in the protocol of tags
-        self._wm_eval_set = ""  # before our figures in an evaluation: the name of its set of rows, if it has one
         super().__init__(*args, **kwargs)
         sharding.warn(self)
-        config = _resolve(world_model, self.args)
+        config = resolve(world_model, self.args)
         problem = support.hooks_problem()
         self._wm_hooked = problem is None  # else every override leaves the host alone
         if problem:
@@ -103,29 +98,16 @@ class WorldModelMixin(_Host):
         try:
             support.check(self, config)
             self._wm_locator = self._make_locator()
-            self._wm_silence = Silence(config, limit="max_completion_length")
+            silence = Silence(config, limit="max_completion_length")
         except (UserError, SpanError) as error:
             if config.active or config.refills:
                 raise
             logger.warning("environment tokens are not measured (coeff is 0): %s", error)
             return
-        self._wm = config
-        self._wm_tools = sorted(config.tool_names or {tool.__name__ for tool in self.tools})
-        prefix = "echo" if self.args.temperature == 1.0 else "echo_tempered"
-        self._wm_meters = {"train": EchoMeter(prefix, config), "eval": EchoMeter(prefix, config)}
+        self._wm_start(config, silence, sorted(config.tool_names or {tool.__name__ for tool in self.tools}))
         self._wm_logps: list[torch.Tensor] | None = None  # a list while the host computes a loss
-        self._wm_window = Window()
-        self._wm_tallies: deque[Tally] = deque(maxlen=TALLIES)
         if config.refills:
             self._wm_prompts = Prompts(len(self.train_dataset), self.args.seed)
-        self._wm_warned: set[str] = set()
-        if self._wm_silence.warning is not None and self.accelerator.is_main_process:
-            logger.warning(self._wm_silence.warning)
-        if not config.active and not config.coeff_given and self.accelerator.is_main_process:
-            logger.warning(
-                "world_model is given, but coeff is 0: figures are logged, nothing is trained on them; write coeff=0.05"
-            )
-        self.add_callback(EndCallback(self._end_of_training))
 
     def _answer_in_tags(self) -> None:
         template = self.processing_class, self.chat_template, self.chat_template_kwargs
@@ -250,7 +232,7 @@ class WorldModelMixin(_Host):
         for name, value in {"prompts": sampled, "without_advantage": without, "unfilled": len(missing)}.items():
             self._metrics["train"][f"{prefix}/refill/{name}"].append(float(value))
         if missing:
-            self._warn_once(
+            self._wm_warn_once(
                 "unfilled",
                 f"zero_variance_groups refill: after {sampled} further prompts (max_refills {self._wm.max_refills}) the "
                 f"rewards of {len(missing)} of {len(silent)} groups are all equal; they stay, and their environment "
@@ -281,7 +263,7 @@ class WorldModelMixin(_Host):
         except (SpanError, UserError) as error:
             if self._wm.active:
                 raise
-            self._warn_once("spans", f"environment tokens of a batch are not measured (coeff is 0): {error}")
+            self._wm_warn_once("spans", f"environment tokens of a batch are not measured (coeff is 0): {error}")
             rows = [[] for _ in inputs]
         if self.rollout_func is not None and self._wm.tool_names is None:
             self._learn_tool_names(rows)
@@ -339,27 +321,13 @@ class WorldModelMixin(_Host):
 
     # -- the count: N of one optimizer step, before its first backward --------------------------------------------------------
 
-    def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
-        batches = super().get_batch_samples(*args, **kwargs)
-        if self._wm is not None:
-            self._wm_window.open(batches[0])
-        return batches
-
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
         inputs = super()._prepare_inputs(generation_batch)
         if self._wm is None:
             return inputs
         if not self.model.training:
             return {**inputs, "echo_num_tokens": self.accelerator.reduce(self._count(inputs), reduction="sum")[0]}
-        window = self._wm_window
-        if window.begins():
-            counts = self.accelerator.reduce(self._count_window(), reduction="sum")
-            window.num_tokens = counts[0]
-            window.selected, window.environment = counts[1:].tolist()
-            window.in_loss = torch.zeros((), dtype=torch.int64, device=self.accelerator.device)
-            window.signal = torch.zeros((), device=self.accelerator.device)
-        window.position += 1
-        return {**inputs, "echo_num_tokens": window.num_tokens}
+        return {**inputs, "echo_num_tokens": self._wm_num_tokens()}
 
     def _environment_mask(self, inputs: dict[str, Any]) -> torch.Tensor:
         """(B, T), 1 = an environment token that is neither padding nor of a completion that the host masks."""
@@ -372,7 +340,7 @@ class WorldModelMixin(_Host):
         counts = count_tokens(weights, environment, self._wm), torch.count_nonzero(weights), environment.sum()
         return torch.stack([count.to(torch.int64) for count in counts])
 
-    def _count_window(self) -> torch.Tensor:
+    def _wm_count_window(self) -> torch.Tensor:
         """This rank's share of what `_count` counts. Generation batches that the window has yet to reach are generated now: the
         policy does not change within a window, so these are the completions that the host would generate later."""
         per_generation = self.args.steps_per_generation
@@ -412,12 +380,7 @@ class WorldModelMixin(_Host):
                 f"the policy loss computed per-token log-probabilities {len(captured)} times instead of once; "
                 "which of them the world-model term should use is not known"
             )
-        coeff = self._wm.coeff_at(self.state.global_step)
-        loss_weights = within_bounds(captured[0], inputs["echo_weights"], self._wm)
-        term = coeff * echo_loss(captured[0], loss_weights, inputs["echo_num_tokens"])
-        self._record(captured[0].detach(), inputs, loss_weights, term.detach(), coeff)
-        # Data parallelism averages over ranks what is a sum over them. At 0 the host's tensor goes back as it is.
-        return loss + self.accelerator.num_processes * term if coeff > 0 else loss
+        return self._wm_add(loss, captured[0], inputs, inputs["echo_num_tokens"])
 
     # -- the metrics ------------------------------------------------------------------------------------------------------------
 
@@ -461,97 +424,6 @@ class WorldModelMixin(_Host):
         for name, value in figures.items():
             self._metrics[mode][prefix + name].append(value)
 
-    def _record(
-        self, logps: torch.Tensor, inputs: dict[str, Any], loss_weights: torch.Tensor, term: torch.Tensor, coeff: float
-    ) -> None:
-        meter = self._wm_meters["train" if self.model.training else "eval"]
-        meter.add(
-            logps,
-            inputs["echo_weights"],
-            inputs["echo_tool_ids"],
-            self._wm_tools,
-            loss_weights=loss_weights,
-            loss=term,
-            masked=inputs["echo_masked"].sum(),
-        )
-        signal = inputs["advantages"].abs().sum()
-        if not self.model.training:
-            meter.end_step(coeff, signal)
-            return
-        window = self._wm_window
-        window.signal = window.signal + signal
-        window.in_loss = window.in_loss + torch.count_nonzero(loss_weights)
-        if window.complete:
-            meter.end_step(coeff, window.signal, counted=self._watch(coeff) > 0)
-
-    def _watch(self, coeff: float) -> int:
-        """Say once that an optimizer step had no token to train on, or stop. Every rank decides alike.
-
-        Returns:
-            How many tokens it had, over all ranks; at coefficient 0 none.
-
-        Raises:
-            UserError: as from `Silence.speak`.
-        """
-        if coeff == 0:
-            return 0
-        window, config, counted = self._wm_window, self._wm, self._wm_window.selected
-        if config.min_token_nll is not None or config.max_token_nll is not None:
-            counted = int(self.accelerator.reduce(window.in_loss, reduction="sum"))
-        if self._wm_silence.after(coeff=coeff, environment=window.environment, counted=counted):
-            self._speak_of_silence()
-        if counted:  # what is told of a later silence is of the rollouts since, or of the same generation batch
-            self._wm_tallies = deque(list(self._wm_tallies)[-1:], maxlen=TALLIES)
-        return counted
-
-    def _end_of_training(self) -> None:
-        if self._wm_silence.at_end():
-            self._speak_of_silence()
-
-    def _speak_of_silence(self) -> None:
-        from accelerate.utils import gather_object
-
-        window = self._wm_window
-        text = self._wm_silence.speak(
-            Tally.sum(gather_object(list(self._wm_tallies))),
-            environment=window.environment,
-            selected=window.selected,
-            policy_silent=float(self.accelerator.reduce(window.signal, reduction="sum")) == 0,
-        )
-        if self.accelerator.is_main_process:
-            logger.warning(text)
-
-    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        if self._wm is not None:
-            mode = "train" if self.model.training else "eval"
-            meter = self._wm_meters[mode]
-            figures = meter.result(lambda sums: self.accelerator.reduce(sums, reduction="sum"))
-            prefix = self._wm_eval_set if mode == "eval" else ""
-            self._metrics[mode].update({prefix + key: [value] for key, value in figures.items()})
-            if figures and meter.term_alone and mode == "train":
-                self._warn_once(
-                    "silent",
-                    "all advantages of an optimizer step were 0: it trained on the world-model term alone "
-                    f"(logged as {meter.prefix}/policy_silent)",
-                )
-        super().log(logs, *args, **kwargs)
-
-    def _warn_once(self, kind: str, message: str) -> None:
-        if kind not in self._wm_warned and self.accelerator.is_main_process:
-            logger.warning(message)
-        self._wm_warned.add(kind)
-
 
 class WorldModelGRPOTrainer(WorldModelMixin, GRPOTrainer):
     """`trl.GRPOTrainer` with the world-model term."""
-
-
-def _resolve(world_model: EchoConfig | None, args: Any) -> EchoConfig | None:
-    if world_model is not None and not isinstance(world_model, EchoConfig):
-        raise UserError(f"world_model is {world_model!r}; write world_model=EchoConfig(coeff=0.05)")
-    if not isinstance(args, WorldModelGRPOConfig):
-        return world_model
-    fields = args.echo_fields_set()
-    if world_model is not None and fields:
-        raise UserError(f"world_model=EchoConfig(...) and {', '.join(fields)} are the same thing; give one of them")
-    return world_model if world_model is not None else args.echo_config()

@@ -18,7 +18,7 @@ from verl.experimental.agent_loop.tool_parser import FunctionCall, ToolParser
 from verl.tools.function_tool import FunctionTool, normalize_function_tool_return
 from verl.tools.schemas import OpenAIFunctionToolSchema
 
-from wm_plugin.environments.kit.protocol import tool_methods, tool_names
+from wm_plugin.environments.kit.protocol import check_columns, tool_methods, tool_names
 from wm_plugin.environments.kit.rows import turn_limit
 from wm_plugin.environments.metrics import episode
 from wm_plugin.environments.rewarded import is_waiting, note_unanswered
@@ -126,6 +126,7 @@ class WorldModelLoopMixin(_Host):
         columns = row["extra_info"] if row.get("extra_info") is not None else {}
         if isinstance(self._wm.environment, Mapping):  # a file of several worlds' rows has null in the others' columns
             columns = {name: value for name, value in columns.items() if value is not None and name != "environment"}
+        check_columns(type(self._wm_environment), columns)
         observation = await _call(self._wm_environment.reset, **columns)
         if observation is not None:
             messages[-1]["content"] += observation

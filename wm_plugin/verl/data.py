@@ -17,6 +17,7 @@ import pyarrow.parquet
 
 from wm_plugin.errors import UserError
 from wm_plugin.registry import import_object
+from wm_plugin.trajectories.outputs import atomic, check_apart, check_out, files_in
 from wm_plugin.untrusted import loads
 
 ABILITY = "agent"  # verl only groups by it
@@ -26,7 +27,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write the file. Returns 0, or 2 for bad input with one line on stderr; other errors are raised."""
     try:
         options = _parser().parse_args(argv)
-        rows = make_rows(options.rows, _arguments(options.kwargs))
+        arguments = _arguments(options.kwargs)
+        check_apart(files_in(arguments), {"--out": options.out})
+        rows = make_rows(options.rows, arguments)
         source = options.data_source or options.rows.replace(":", ".").rpartition(".")[0]
         write(verl_rows(rows, source), options.out)
     except UserError as error:
@@ -98,7 +101,9 @@ def write(rows: list[dict[str, Any]], path: Path) -> None:
         raise UserError(f"a column has values of different types in different rows: {error}") from None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        pyarrow.parquet.write_table(table, path)
+        check_out(path)
+        with atomic(path) as unfinished:
+            pyarrow.parquet.write_table(table, unfinished)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error}") from None
 

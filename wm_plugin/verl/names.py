@@ -1,7 +1,12 @@
 """Every name by which verl, or another of our processes on verl, finds something of ours. Imports nothing."""
 
 # In a run's config.
-TRAINER_MODE = "world_model"  # trainer.v1.trainer_mode
+TRAINER_MODE = "world_model"  # trainer.v1.trainer_mode, synchronous
+TRAINER_MODES = {  # verl's -> ours
+    "sync": TRAINER_MODE,
+    "colocate_async": f"{TRAINER_MODE}_colocate_async",
+    "separate_async": f"{TRAINER_MODE}_separate_async",
+}
 AGENT_LOOP = "wm_tool_agent"  # actor_rollout_ref.rollout.agent.default_agent_loop
 AGENT_NAME = "agent_name"  # verl's column of a dataset that names a row's agent loop
 SEARCH_PATH = "pkg://wm_plugin.recipes.verl"  # hydra.searchpath

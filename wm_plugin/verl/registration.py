@@ -1,4 +1,4 @@
-"""Registers our trainer mode and agent loop with verl, and our check of a config with verl's."""
+"""Registers our trainer modes and agent loop with verl, and our check of a config with verl's."""
 
 import sys
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from wm_plugin.verl.after_import import on_import
-from wm_plugin.verl.names import AGENT_LOOP, SEARCH_PATH, TRAINER_MODE
+from wm_plugin.verl.names import AGENT_LOOP, SEARCH_PATH, TRAINER_MODES
 
 _MAIN = "verl.trainer.main_ppo"
 _armed = False
@@ -24,13 +24,14 @@ def arm() -> None:
 
 
 def _make_trainer(config: Any) -> Any:
-    from wm_plugin.verl.trainer import WorldModelTrainer
+    from wm_plugin.verl.trainer import TRAINERS
 
-    return WorldModelTrainer(config)
+    return TRAINERS[config.trainer.v1.trainer_mode](config)
 
 
 def _register_trainer(module: ModuleType) -> None:
-    module.TRAINER_REGISTRY.setdefault(TRAINER_MODE, _make_trainer)  # verl only calls what it finds with config=...
+    for mode in TRAINER_MODES.values():
+        module.TRAINER_REGISTRY.setdefault(mode, _make_trainer)  # verl only calls what it finds with config=...
 
 
 def _register_agent_loop(module: ModuleType) -> None:
@@ -55,9 +56,10 @@ def _check_with_the_rest(module: Any) -> None:
 
 def _check(config: Any) -> None:
     from wm_plugin.errors import UserError
-    from wm_plugin.verl.support import check_config, check_model_folder, silence
+    from wm_plugin.verl.support import check_config, check_model_folder, choose_trainer, silence
 
     try:
+        choose_trainer(config)
         wm = check_config(config)
         check_model_folder(config)
         if text := silence(config, wm):

@@ -8,16 +8,19 @@ count.
 
 import random
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow
-import pyarrow.parquet
 import torch
 from torch.utils.data import Dataset
 
 from wm_plugin.errors import UserError
+from wm_plugin.trajectories import parquet
+from wm_plugin.trajectories.errors import RowError
 
 COLUMNS = ("input_ids", "loss_mask")
+_SCHEMA = pyarrow.schema([(COLUMNS[0], pyarrow.list_(pyarrow.int32())), (COLUMNS[1], pyarrow.list_(pyarrow.int8()))])
 PAD_MODES = ("no_padding", "right")
 TRUNCATIONS = ("error", "left", "right")
 
@@ -92,17 +95,25 @@ def _read(file: str) -> Any:
     from verl.utils.fs import copy_local_path_from_hdfs
 
     path = copy_local_path_from_hdfs(file, verbose=True)
+    tables: list[Any] = []
     try:
-        names = pyarrow.parquet.read_schema(path).names
-        missing = [name for name in COLUMNS if name not in names]
-        if missing:
-            raise UserError(
-                f"{file} has no column {missing[0]!r}: write it by wm data build --host verl --tokenizer PATH, or leave "
-                "data.custom_cls out for rows of messages"
-            )
-        return pyarrow.parquet.read_table(path, columns=list(COLUMNS))
-    except (OSError, pyarrow.ArrowInvalid) as error:
-        raise UserError(f"{file}: {' '.join(str(error).split())}") from None
+        for table in parquet.tables(Path(path), COLUMNS):
+            if isinstance(table, RowError):
+                raise table
+            missing = [name for name in COLUMNS if name not in table.column_names]
+            if missing:
+                raise UserError(
+                    f"{file} has no column {missing[0]!r}: write it by wm data build --host verl --tokenizer PATH, or leave "
+                    "data.custom_cls out for rows of messages"
+                )
+            tables.append(table.select(COLUMNS).cast(_SCHEMA))
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError):
+        raise UserError(f"{file}: {' and '.join(COLUMNS)} are no lists of token ids and of 0 and 1") from None
+    except RowError as error:
+        raise UserError(f"{file}, row {sum(map(len, tables))}: {error}") from None
+    if not tables:
+        raise UserError(f"{file} has no rows")
+    return pyarrow.concat_tables(tables)
 
 
 def _one_of(config: Mapping[str, Any], name: str, default: str, known: Sequence[str]) -> str:

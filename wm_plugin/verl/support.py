@@ -9,33 +9,34 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet
 import verl
 from omegaconf import OmegaConf
 from packaging.version import Version
 
 from wm_plugin.environments.kit.protocol import tool_names
 from wm_plugin.errors import UserError, nearest
+from wm_plugin.objectives.echo import ALIASES
 from wm_plugin.objectives.silence import beforehand
 from wm_plugin.runtime import hooks
 from wm_plugin.runtime.hooks import Hook, VersionRange
 from wm_plugin.tokens.tokenizer import is_missing_folder
+from wm_plugin.trajectories import parquet
+from wm_plugin.trajectories.errors import RowError
 from wm_plugin.untrusted import loads
 from wm_plugin.verl.config import WorldModelConfig, check_tool_names, read_config
-from wm_plugin.verl.names import AGENT_LOOP, REWARD_MANAGER, REWARDS_MODULE, SAMPLER_MODULE, TRAINER_MODE
+from wm_plugin.verl.names import (
+    AGENT_LOOP,
+    REWARD_MANAGER,
+    REWARDS_MODULE,
+    SAMPLER_MODULE,
+    TRAINER_MODE,
+    TRAINER_MODES,
+)
 
 # 0.9.0 builds a rollout's tokens in another way by default
 SUPPORTED = VersionRange("verl", Version("0.9.1"), Version("0.10"), "verl")
 # Engines that divide a loss by the counts of the whole mini-batch, as ours is.
 STRATEGIES = ("fsdp", "fsdp2", "megatron")
-# what verl's asynchronous trainers are made of, in the place of what ours is
-_ASYNCHRONOUS = {
-    "colocate_async": ", and this is PPOTrainerColocateAsync, of which there is no subclass of ours",
-    "separate_async": (
-        ", and this is PPOTrainerSeparateAsync, of which there is none, and whose workers (DetachActorWorker) count no tokens "
-        "of a mini-batch"
-    ),
-}
 # what to write so that our agent loop makes the rollouts
 OUR_LOOP = f"actor_rollout_ref.rollout.agent.default_agent_loop={AGENT_LOOP}"
 
@@ -54,6 +55,7 @@ HOOKS = (
     Hook(_TRAINER, "PPOTrainer._init_tokenizer"),
     Hook(_TRAINER, "PPOTrainer._init_dataloader"),
     Hook(_TRAINER, "PPOTrainer._init_resource_pool_mgr"),
+    Hook(_TRAINER, "PPOTrainer._build_replay_buffer"),
     Hook(_TRAINER, "PPOTrainer._setup"),
     Hook(_TRAINER, "PPOTrainer._next_train_batch"),
     Hook(_TRAINER, "PPOTrainer._step_once", ("metrics", "timing_raw", "sample_batch_size")),
@@ -64,6 +66,9 @@ HOOKS = (
     Hook(_TRAINER, "PPOTrainer._save_checkpoint"),
     Hook(_TRAINER, "PPOTrainer._load_checkpoint"),
     Hook("verl.trainer.ppo.v1.trainer_sync", "PPOTrainerSync"),
+    Hook("verl.trainer.ppo.v1.trainer_colocate_async", "PPOTrainerColocateAsync"),
+    Hook("verl.trainer.ppo.v1.trainer_separate_async", "PPOTrainerSeparateAsync"),
+    Hook("verl.experimental.separation.engine_workers", "DetachActorWorker"),
     Hook(_WORKERS, "ActorRolloutRefWorker.actor_worker_cls"),
     Hook(_WORKERS, "ActorRolloutRefWorker.init_model"),
     Hook(_WORKERS, "TrainingWorker.set_loss_fn", ("loss_fn",)),
@@ -91,6 +96,7 @@ HOOKS = (
     Hook(_REWARDS, "RewardManagerBase.run_single", ("data",)),
     Hook(_REWARDS, "RewardManagerBase.__init__", ("config", "tokenizer", "compute_score")),
     Hook(f"{_REWARD_LOOP}.reward_loop", "RewardLoopWorker._init_reward_fn"),
+    Hook(_REPLAY, "ReplayBuffer._evict_terminal_groups", ("global_steps", "partition_id", "eviction_reasons")),
     Hook(_REPLAY, "ReplayBuffer._sync_metadata_from_transfer_queue"),
     Hook(_REPLAY, "ReplayBuffer.sample", ("global_steps", "partition_id", "batch_size")),
     Hook(_REPLAY, "ReplayBufferAsync.sample", ("global_steps", "partition_id", "batch_size")),
@@ -116,6 +122,8 @@ HOOKS = (
             "actor_rollout_wg",
             "config",
             "global_steps",
+            "local_trigger_step",
+            "parameter_sync_step",
             "total_training_steps",
             "processor",
             "replay_buffer",
@@ -144,6 +152,7 @@ HOOKS = (
     *(Hook(_WORKERS, f"ActorRolloutRefWorker.{name}") for name in ("actor", "loss_fn")),
     Hook(_REPLAY, "ReplayBuffer.failure_keys"),
     Hook(_REPLAY, "ReplayBuffer.filter_groups_metric"),
+    Hook(_REPLAY, "ReplayBuffer.partitions"),
     Hook(_REWARDS, "RewardManagerBase.tokenizer"),
 )
 
@@ -151,6 +160,16 @@ HOOKS = (
 def missing_hooks() -> list[str]:
     """The hooks that the installed verl lacks or has changed, by name, with what moved."""
     return hooks.missing_hooks(HOOKS)
+
+
+def choose_trainer(config: Any) -> None:
+    """Write our trainer of the mode that the user chose, by verl's name of it, into the config of a run with the term.
+
+    A block `wm` without a coefficient, of a reward alone, leaves verl's own there.
+    """
+    block, v1 = config.get("wm"), config.trainer.v1
+    if OmegaConf.is_dict(block) and any(name in block for name in ("coeff", *ALIASES)):
+        v1.trainer_mode = TRAINER_MODES.get(v1.trainer_mode, v1.trainer_mode)
 
 
 def check_config(config: Any) -> WorldModelConfig:
@@ -190,6 +209,13 @@ def check_config(config: Any) -> WorldModelConfig:
         raise UserError(
             f"wm.zero_variance_groups is refill, by verl's own sampler, and the run has another one ({custom}); add "
             "trainer.v1.sampler.custom_sampler.path=null, or write wm.zero_variance_groups=drop"
+        )
+    mode = config.trainer.v1.trainer_mode
+    if wm.objective.refills and mode != TRAINER_MODE and mode in TRAINER_MODES.values():
+        raise UserError(
+            "wm.zero_variance_groups is refill, whose wm.max_refills bounds the further prompts of one step, and in an "
+            "asynchronous mode a step trains on prompts of others; write wm.zero_variance_groups=drop, or let verl filter "
+            "without a bound (algorithm.filter_groups.enable=true)"
         )
     if wm.objective.active:
         if reason := refusal(config, wm):
@@ -353,13 +379,28 @@ def _data_sources(config: Any) -> Iterator[str | None]:
         path = Path(file).expanduser()
         try:
             if path.suffix == ".parquet":
-                column = pyarrow.parquet.read_table(path, columns=["data_source"])["data_source"]
-                yield from column.unique().to_pylist()
+                yield from _values(path, "data_source")
             else:
                 with path.open(encoding="utf-8") as lines:
                     yield loads(lines.readline()).get("data_source")
         except (OSError, LookupError, ValueError, AttributeError):
             yield None
+
+
+def _values(path: Path, name: str) -> Iterator[str | None]:
+    """The values of a column of texts, each once.
+
+    Raises:
+        ValueError: the file cannot be read, or from one of its rows on.
+    """
+    values: set[str | None] = set()
+    for row in parquet.rows(path, [name]):
+        if isinstance(row, RowError):
+            raise row
+        value = None if row.get(name) is None else str(row[name])
+        if value not in values:
+            values.add(value)
+            yield value
 
 
 def _verl_scores(source: str | None) -> bool:
@@ -399,10 +440,11 @@ def refusal(config: Any, wm: WorldModelConfig) -> str | None:
         return f"verl {verl.__version__} lacks what the world-model term needs: {'; '.join(moved)}; install another version"
     if not config.trainer.get("use_v1", True):
         return "trainer.use_v1 is false: the legacy trainer has no hooks for the world-model term; write trainer.use_v1=true"
-    if mode != TRAINER_MODE:
+    if mode not in TRAINER_MODES.values():
         return (
-            f"trainer.v1.trainer_mode is {mode!r}: the columns of the world-model term are written by our trainer, a subclass of "
-            f"verl's PPOTrainerSync{_ASYNCHRONOUS.get(mode, '')}; write trainer.v1.trainer_mode={TRAINER_MODE} (synchronous)"
+            f"trainer.v1.trainer_mode is {mode!r}: the columns of the world-model term are written by our trainers, which are "
+            f"subclasses of verl's for {', '.join(TRAINER_MODES)}; write trainer.v1.trainer_mode="
+            f"{TRAINER_MODES.get(mode, TRAINER_MODE)}"
         )
     if rollout.temperature != 1.0 and not wm.objective.tempered:
         return (

@@ -1,25 +1,30 @@
-"""The world-model objective inside verl's synchronous PPO trainer: overrides, each of which calls the host and adds to it.
+"""The world-model objective inside verl's PPO trainers: overrides, each of which calls the host and adds to it.
 
 Where exactness needs care:
 
 * Which tokens count is decided where the rollout ends (agent loop) and written as columns of the batch, once its padding rows,
   which verl copies from a real row, are known.
-* N is counted by the workers, over all ranks, when a mini-batch is complete and before it is split into micro-batches.
+* N is counted by the workers, over all ranks, when a mini-batch is complete and before it is split into micro-batches. Which
+  weights sampled its rows does not matter: the term is the actor's own likelihood of what the environment wrote.
 * verl averages metrics over ranks and updates: the workers send sums, and the figures are made here.
 """
 
 import dataclasses
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ray
 import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf, open_dict
 from tensordict import TensorDict
+from verl.experimental.separation.engine_workers import DetachActorWorker
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
+from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
@@ -51,19 +56,35 @@ from wm_plugin.verl.names import (
     SUMS,
     TOOL_IDS,
     TOOLS,
+    TRAINER_MODES,
     WEIGHTS,
 )
 from wm_plugin.verl.spans import end_token_ids
-from wm_plugin.verl.worker import WorldModelActorRolloutRefWorker, WorldModelTrainingWorker
+from wm_plugin.verl.worker import (
+    WorldModelActorRolloutRefWorker,
+    WorldModelDetachActorWorker,
+    WorldModelTrainingWorker,
+)
 
 EVICTED = "training/filter_groups/evicted_samples"  # verl's count of the groups that it took out of a step
+
+WORKERS = {  # of an actor: the names of verl's, since Ray makes copies of classes -> ours
+    ActorRolloutRefWorker.__name__: WorldModelActorRolloutRefWorker,
+    DetachActorWorker.__name__: WorldModelDetachActorWorker,
+}
 
 logger = logging.getLogger(__name__)
 logger.setLevel(os.getenv("VERL_LOGGING_LEVEL", "INFO"))
 
 
-class WorldModelTrainer(PPOTrainerSync):
-    """verl's `sync` trainer with the world-model term; `trainer.v1.trainer_mode=world_model`.
+if TYPE_CHECKING:
+    from verl.trainer.ppo.v1.trainer_base import PPOTrainer as _Host  # the mixin is put in front of one
+else:
+    _Host = object
+
+
+class WorldModelTrainerMixin(_Host):
+    """The world-model term in front of one of verl's trainers.
 
     With `wm.coeff` 0 for the whole run, loss, gradients and parameters are verl's own, bit by bit; the environment tokens' NLL is
     still measured and logged.
@@ -72,6 +93,8 @@ class WorldModelTrainer(PPOTrainerSync):
         UserError: a combination that is not known to be exact (see `wm_plugin.verl.support`), with the way out.
     """
 
+    _wm_mode: str  # verl's name of the trainer that it is in front of
+
     def __init__(self, config: Any) -> None:
         self._wm = support.check_config(config)
         reason = support.refusal(config, self._wm)
@@ -79,15 +102,19 @@ class WorldModelTrainer(PPOTrainerSync):
         if reason:
             logger.warning("environment tokens are not measured (wm.coeff is 0): %s", reason)
         with open_dict(config):
-            config.trainer.v1.trainer_mode = "sync"  # verl takes any other name for an asynchronous mode
+            config.trainer.v1.trainer_mode = self._wm_mode  # verl reads its settings by it
             if self._wm.objective.refills:
                 config.algorithm.filter_groups.enable = True
         super().__init__(config)
-        tempered = config.actor_rollout_ref.rollout.temperature != 1.0
+        rollout = config.actor_rollout_ref.rollout
+        tempered = rollout.temperature != 1.0
         self._wm_prefix = "echo_tempered" if tempered else "echo"
         self._wm_tools: list[str] = sorted(self._wm.objective.tool_names or ())  # in the order of their numbers
         self._wm_turn_budget = self._wm.turn_budget
-        self._wm_expected = 0  # trajectories that this step should have brought
+        self._wm_episodes: list[dict[str, float]] = []  # of this step, for the budget
+        self._wm_expected = config.data.train_batch_size * rollout.n  # trajectories that this step should bring
+        self._wm_replaced = 0  # trajectories of the groups that verl replaced for this step because one of them failed
+        self._wm_failed = 0  # and how many of them failed
         self._wm_refilled = 0  # prompts that this step sampled beside those of its batch
         self._wm_selected = 0  # tokens of this step's batch that count
         self._wm_tally = Tally()  # what became of its environment tokens
@@ -132,12 +159,12 @@ class WorldModelTrainer(PPOTrainerSync):
             worker = remote.__ray_metadata__.modified_class
             if issubclass(worker, WorldModelActorRolloutRefWorker) or not issubclass(worker, ActorRolloutRefWorker):
                 continue  # a subclass of ours, or the critic
-            if worker.__name__ != ActorRolloutRefWorker.__name__:  # Ray makes a copy of a class, of the same name
+            if worker.__name__ not in WORKERS:
                 raise UserError(
                     f"the actor's worker is {worker.__name__}; make it a subclass of "
                     "wm_plugin.verl.worker.WorldModelActorRolloutRefWorker"
                 )
-            self.role_worker_mapping[role] = ray.remote(WorldModelActorRolloutRefWorker)
+            self.role_worker_mapping[role] = ray.remote(WORKERS[worker.__name__])
 
     def _setup(self) -> None:
         super()._setup()
@@ -156,7 +183,9 @@ class WorldModelTrainer(PPOTrainerSync):
     def _next_train_batch(self, *args: Any, **kwargs: Any) -> Any:
         batch = super()._next_train_batch(*args, **kwargs)
         if self._wm_turn_budget is not None:
-            tu.assign_non_tensor_data(batch, MAX_TURNS, self._wm_turn_budget.turns + 1)  # and the turn that ends
+            turns = self._wm_turn_budget.turns + 1  # and the turn that ends
+            # of each row: a checkpoint of an asynchronous mode keeps rows that wait for their rollout, and no single values
+            tu.assign_non_tensor_stack(batch, MAX_TURNS, [turns] * len(batch))
         return batch
 
     def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> Any:
@@ -185,21 +214,53 @@ class WorldModelTrainer(PPOTrainerSync):
         self._count_lost(batch, metrics)  # verl fills up with padding rows next
         return super()._balance_batch(batch, metrics, *args, **kwargs)
 
+    def _build_replay_buffer(self) -> Any:
+        """verl replaces the groups in which a trajectory failed by further ones, for ever, in its asynchronous modes at least."""
+        buffer = super()._build_replay_buffer()
+        if isinstance(buffer, ReplayBuffer):  # a user's own need not be one
+            evict = buffer._evict_terminal_groups
+
+            def counted_evict(global_steps: int, partition_id: str, eviction_reasons: Any) -> Any:
+                _stale, _without_advantage, failed, _ = eviction_reasons
+                self._count_failed(failed, buffer.partitions[partition_id])
+                return evict(global_steps, partition_id, eviction_reasons)
+
+            buffer._evict_terminal_groups = counted_evict
+        return buffer
+
+    def _count_failed(self, prompts: Collection[str], keys: Iterable[str]) -> None:
+        """Of the trajectories of these prompts those failed that left no output; keys are prompt_session_output."""
+        if prompts:
+            finished = {key.rpartition("_")[0] for key in keys if key.partition("_")[0] in prompts}
+            trajectories = len(prompts) * self.config.actor_rollout_ref.rollout.n
+            self._wm_replaced += trajectories
+            self._wm_failed += trajectories - len(finished)
+            self._check_lost(self._wm_failed)
+
     def _count_lost(self, batch: Any, metrics: dict) -> None:
-        sessions = {key.rpartition("_")[0] for key in batch.keys}  # keys are prompt_session_output
-        lost = max(0, self._wm_expected - len(sessions))
-        share = lost / self._wm_expected
-        metrics["wm/lost"] = share
+        sessions = {key.rpartition("_")[0] for key in batch.keys}
+        metrics["wm/lost"] = self._check_lost(max(0, self._wm_expected - len(sessions)) + self._wm_failed)
+        self._wm_replaced = self._wm_failed = 0
+
+    def _check_lost(self, lost: int) -> float:
+        """The share of this step's trajectories that failed.
+
+        Raises:
+            RuntimeError: it is more than the run allows.
+        """
+        trajectories = self._wm_expected + self._wm_replaced
+        share = lost / trajectories
         if not lost:
-            return
+            return share
         text = (
-            f"{lost} of {self._wm_expected} trajectories failed in the agent loop (the log shows each as "
-            "'Error in _run_prompt'), and verl replaces them by padding"
+            f"{lost} of {trajectories} trajectories failed in the agent loop (the log shows each as 'Error in _run_prompt'), "
+            "and verl replaces them by padding, or their groups by further prompts"
         )
         ours = self._wm.objective.active or self._wm.environment is not None  # else the run is to be as without us
-        if (ours and share > self._wm.max_lost) or not sessions:
+        if (ours and share > self._wm.max_lost) or lost == trajectories:
             raise RuntimeError(f"wm: {text}; mend the environment, or allow more with wm.max_lost")
         self._warn_once("lost", text)
+        return share
 
     # -- the columns -------------------------------------------------------------------------------------------------------
 
@@ -244,8 +305,12 @@ class WorldModelTrainer(PPOTrainerSync):
 
     def _record_episodes(self, episodes: list[dict[str, float]], metrics: dict) -> None:
         metrics.update(summary(episodes))
-        if self._wm_turn_budget is not None:
-            metrics.update(self._wm_turn_budget.take(episodes))
+        if self._wm_turn_budget is None:
+            return
+        self._wm_episodes += episodes
+        if self.local_trigger_step + 1 == self.parameter_sync_step:  # the last update of a step
+            metrics.update(self._wm_turn_budget.take(self._wm_episodes))
+            self._wm_episodes = []
 
     def _record_unfilled(self, rows: Sequence["Row"], metrics: dict) -> None:
         """Log how many groups of the batch have no advantage, and warn of it."""
@@ -436,6 +501,30 @@ class WorldModelTrainer(PPOTrainerSync):
         if kind not in self._wm_warned:
             logger.warning(message)
         self._wm_warned.add(kind)
+
+
+class WorldModelTrainer(WorldModelTrainerMixin, PPOTrainerSync):
+    """`trainer.v1.trainer_mode=world_model`."""
+
+    _wm_mode = "sync"
+
+
+class WorldModelColocateAsyncTrainer(WorldModelTrainerMixin, PPOTrainerColocateAsync):
+    """`trainer.v1.trainer_mode=colocate_async`: generation goes on where training interrupted it, with the new weights."""
+
+    _wm_mode = "colocate_async"
+
+
+class WorldModelSeparateAsyncTrainer(WorldModelTrainerMixin, PPOTrainerSeparateAsync):
+    """`trainer.v1.trainer_mode=separate_async`: generation is on devices of its own, and gets weights now and then."""
+
+    _wm_mode = "separate_async"
+
+
+TRAINERS = {
+    TRAINER_MODES[cls._wm_mode]: cls
+    for cls in (WorldModelTrainer, WorldModelColocateAsyncTrainer, WorldModelSeparateAsyncTrainer)
+}
 
 
 class Row(NamedTuple):

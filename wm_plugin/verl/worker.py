@@ -4,6 +4,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from verl.experimental.separation.engine_workers import DetachActorWorker
 from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
@@ -47,6 +48,10 @@ class WorldModelActorRolloutRefWorker(ActorRolloutRefWorker):
         loss = self.loss_fn if config is None else partial(world_model_loss, base=self.loss_fn, config=config)
         self.actor.set_loss_fn(loss)
         return {"worker": type(self.actor).__name__, "term": world_model_term(self.actor.loss_fn)}
+
+
+class WorldModelDetachActorWorker(WorldModelActorRolloutRefWorker, DetachActorWorker):
+    """The same of the worker that can put its weights aside, which `separate_async` has."""
 
 
 def world_model_term(loss: Any) -> bool:

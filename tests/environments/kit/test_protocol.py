@@ -111,7 +111,10 @@ def test_every_tool_has_a_schema(name: str) -> None:
         )
 
 
-@pytest.mark.parametrize("name", NAMES)
+SLOW = {"sokoban": pytest.mark.slow}  # makes levels for seconds, as its own tests do
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, ())) for name in NAMES])
 def test_a_row_starts_an_episode(name: str) -> None:
     environment = ENVIRONMENTS.get(name)()
     for row in rows_of(name, 3):

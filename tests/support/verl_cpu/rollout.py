@@ -7,6 +7,7 @@ from typing import Any
 import ray
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
+from verl.workers.rollout.utils import ensure_async_iterator
 
 from support.verl_cpu.generation import Generator, Request
 from support.verl_cpu.script import Script
@@ -83,7 +84,14 @@ class Replica(RolloutReplica):
 
 
 class WeightSender(BaseRollout):
-    """In each process of the trainer; the first rank of a replica sends."""
+    """In each process of the trainer, or of a rollout that is elsewhere; the first rank of a replica sends."""
+
+    def __init__(self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int | None = None) -> None:
+        super().__init__(config, model_config, device_mesh)
+        rank, size = int(os.environ["RANK"]), self.config.tensor_model_parallel_size
+        # elsewhere, a rank is one of the replica's
+        self.replica_rank = rank // size if replica_rank is None else replica_rank
+        self.sends = rank % size == 0
 
     async def resume(self, tags: list[str]) -> None: ...
 
@@ -91,8 +99,7 @@ class WeightSender(BaseRollout):
 
     async def update_weights(self, weights: Any, wire_format: str = "named_tensors", **options: Any) -> None:
         # Every rank walks through the weights: gathering a sharded one is a collective.
-        gathered = {name: tensor.detach().cpu().clone() for name, tensor in weights}
-        replica_rank, rank_in_replica = divmod(int(os.environ["RANK"]), self.config.tensor_model_parallel_size)
-        if rank_in_replica == 0:
-            server = ray.get_actor(server_name(replica_rank))
+        gathered = {name: tensor.detach().cpu().clone() async for name, tensor in ensure_async_iterator(weights)}
+        if self.sends:
+            server = ray.get_actor(server_name(self.replica_rank))
             await server.load.remote(gathered, options.get("global_steps"))

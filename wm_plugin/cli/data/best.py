@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wm_plugin.cli.data import predictor
-from wm_plugin.cli.data.support import progress
+from wm_plugin.cli.data.support import progress, work_folder
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.untrusted import loads
 
@@ -84,6 +84,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     kwargs = _arguments(args.compare, args.compare_args, "--compare-args") if args.compare else {}
     inputs = [args.source, args.model, args.prompts, args.embedding_model, args.tokenizer]
     check_apart([*inputs, *files_in([arguments, kwargs])], {"--out": out})
+    work = work_folder(out, args.work)
     judge = real_valued(args.judge, args.embedding_model, args.embedding_server, arguments)
     compare = None
     if args.compare:
@@ -100,7 +101,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         predictor.make(args, args.model, thinking=True),
         prompts,
         k=args.n,
-        folder=predictor.work_folder(args) / "predictions",
+        folder=work / "predictions",
         shard_size=args.shard_size,
         seed=args.seed,
         stage=best.STAGE,
@@ -143,7 +144,7 @@ def _arguments(name: str, text: str, flag: str) -> dict[str, Any]:
         raise UserError(f"{flag} is {text:.100}; write an object of arguments by name")
     reward = REWARDS.get(name)
     judges = inspect.isclass(reward) and issubclass(reward, JudgedReward)
-    return {"failed": math.nan, **arguments} if judges else arguments
+    return {"failed": math.nan, "no_verdict": math.nan, **arguments} if judges else arguments
 
 
 def show(result: dict[str, Any]) -> None:

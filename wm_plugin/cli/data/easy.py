@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from wm_plugin.cli.data import predictor
-from wm_plugin.cli.data.support import progress
+from wm_plugin.cli.data.support import progress, work_folder
 from wm_plugin.errors import UserError
 
 TARGET_SHARE = 0.3  # the paper's share, on both its benchmarks
@@ -73,8 +73,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     from wm_plugin.samples.scores import NO_MODEL, real_valued
     from wm_plugin.trajectories.expand import transitions_in
 
-    out, work = Path(args.out), predictor.work_folder(args)
+    out = Path(args.out)
     _check(args, out)
+    work = work_folder(out, args.work)
     prompts = load(args.prompts)
     reward = real_valued(args.reward, args.embedding_model, args.embedding_server)
     share = args.filter_share if args.model and not args.filter_data else 0.0
@@ -133,19 +134,17 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 def _check(args: argparse.Namespace, out: Path) -> None:
     from wm_plugin.samples.easy import SCORES, scores_path
-    from wm_plugin.trajectories.outputs import check_apart, check_out
+    from wm_plugin.trajectories.outputs import check_apart, check_derived, check_out
     from wm_plugin.trajectories.write import holds
 
     predictor.check(args, {"--model": args.model, "--filter-model": args.filter_model})
     check_out(out, (".jsonl",))
     models = (args.model, args.filter_model, args.embedding_model)
     scores = scores_path(out)
-    check_out(scores)
+    check_derived(
+        scores, lambda path: holds(path, SCORES), "distances of an earlier run", "name another file with --out"
+    )
     check_apart([args.source, args.filter_data, args.prompts, *models], {"--out": out, "the scores": scores})
-    if scores.exists() and scores.stat().st_size and not holds(scores, SCORES):
-        raise UserError(
-            f"{scores}: holds something else than distances of an earlier run; name another file with --out"
-        )
     if args.threshold is not None and args.target_easy_share is not None:
         raise UserError("--target-easy-share finds the threshold: leave it or --threshold out")
     if args.filter_data and not args.model:

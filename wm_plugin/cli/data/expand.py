@@ -51,9 +51,9 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`transitions` and `validation`: how many were written to each file."""
     from wm_plugin.trajectories.expand import expand, is_validation
-    from wm_plugin.trajectories.outputs import check_apart, check_out
+    from wm_plugin.trajectories.outputs import check_apart, check_derived, check_out
     from wm_plugin.trajectories.readers import read
-    from wm_plugin.trajectories.write import write_transitions
+    from wm_plugin.trajectories.write import holds_lines, write_transitions
 
     out = Path(args.out)
     held_out = out.with_name(f"{out.stem}.validation{out.suffix}")
@@ -61,8 +61,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     if (args.history_tokens is None) is not (args.tokenizer is None):
         raise UserError("--history-tokens TOKENS and --tokenizer PATH go together: give both or none")
     outs = {"--out": out, "--validation-share": held_out} if share else {"--out": out}
-    for path in outs.values():
-        check_out(path, (".jsonl",))
+    check_out(out, (".jsonl",))
+    if share:
+        check_derived(held_out, holds_lines, "transitions", "name another file with --out")
     check_apart([args.source, args.tokenizer], outs)
     count = token_counter(args.tokenizer) if args.tokenizer else None
 

@@ -47,12 +47,6 @@ def check(args: argparse.Namespace, models: dict[str, Any]) -> None:
             raise UserError(f"{flag} is {value}; write a number >= 1")
 
 
-def work_folder(args: argparse.Namespace) -> Path:
-    """The folder of intermediate results: `--work`, or X.work beside the output."""
-    out = Path(args.out)
-    return Path(args.work) if args.work else out.with_name(f"{out.stem}.work")
-
-
 def make(args: argparse.Namespace, model: str | Path | None, *, thinking: bool) -> Any:
     """The predictor that the flags describe.
 

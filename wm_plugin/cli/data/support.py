@@ -1,5 +1,6 @@
 """Shared by the steps of `wm data`: source files, progress on a terminal, and counting tokens."""
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -31,6 +32,21 @@ def find_files(sources: list[str]) -> list[Path]:
             raise UserError(f"{source}: no file in it ends in {', '.join(SUFFIXES)}")
         files += inside
     return files
+
+
+def work_folder(out: Path, named: str | None) -> Path:
+    """The folder of intermediate results: the one that `--work` names, or X.work beside the output X.
+
+    Raises:
+        UserError: X.work is a link, which nobody named, or the output could be one of the folder's files.
+    """
+    folder = Path(named) if named else out.with_name(f"{out.stem}.work")
+    if not named and folder.is_symlink():
+        raise UserError(f"{folder}: a link to another folder; remove it, or name a folder with --work")
+    inside = os.path.realpath(folder) in map(str, Path(os.path.realpath(out)).parents)
+    if inside and out.name.startswith(("episodes-", "predictions-")):
+        raise UserError(f"--out: {out} has the name of an intermediate result in {folder}; write another name")
+    return folder
 
 
 def progress(rows: Iterable[T], what: str) -> Iterator[T]:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wm_plugin.cli.data.support import progress
+from wm_plugin.cli.data.support import progress, work_folder
 from wm_plugin.cli.env.support import MOST_ROWS, NAME, add_row_arguments, find, rows
 from wm_plugin.errors import UserError, nearest, shown
 
@@ -107,12 +107,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         raise UserError(f"--timeout is {args.timeout:g}; write seconds > 0, up to {LONGEST:,}")
     out = Path(args.out)
     check_outputs(out, sources=[args.policy])
+    folder = work_folder(out, args.work)
     world = find(args.name)
     player, server = _player(args, world)
     columns = _columns(args.column, world)
-    folder = Path(args.work) if args.work else out.with_name(f"{out.stem}.work")
-    if args.work is None and folder.is_symlink():  # at the end its files are removed
-        raise UserError(f"{folder}: a link to another folder; remove it, or name a folder with --work")
     summary = collect(
         world,
         [{**row, **columns} for row in rows(world, args, args.count) for _ in range(args.per_task)],

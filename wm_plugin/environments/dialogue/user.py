@@ -2,7 +2,8 @@
 
 Both know a `Case`: who they are and what they want. The scripted one is a state machine over sentences. It tells a fact when a
 sentence asks for it, takes a request as settled when a sentence says that it was done or that it is not possible, and says
-goodbye after the last one. It never looks at the database: an agent that says that something is done is believed.
+goodbye after the last one. It never looks at the database: an agent that says that something is done is believed. What is denied,
+asked or only possible is not said ("It is not delivered yet"), and idioms are no refusals ("I can't wait").
 """
 
 import re
@@ -46,6 +47,48 @@ REFUSES = re.compile(
     r"|(not|isn't|aren't|wasn't) (possible|able|allowed|permitted|eligible|refundable)|not be"
     r"|(does not|do not|doesn't|don't) (allow|permit)|against (our|the) policy)\b|^no\b(?! problem| worries)"
 )
+_NO = (
+    r"(?:(?:ca|could|wo|would|do|does|did|is|are|was|were|has|have|had|should|ai)n'?t|cannot"
+    r"|(?:(?:can|could|will|would|do|does|did|is|are|was|were|has|have|had|should) )?not)"
+)
+# Words of refusal or denial that refuse and deny nothing.
+IDIOMS = re.compile(
+    rf"\b(?:{_NO}|unable to|never) (?:wait|help but|thank|stress|emphasi[sz]e|promise|guarantee|complain|agree more"
+    r"|go wrong|blame|worry|including|counting|hesitate|mind|bother|hurt|panic|forget|let you down|keep you|see why not|say no"
+    r"|too late|impossible"
+    r"|to (?:worry|mention)|take (?:long|an? (?:moment|minute|second|while))|refuse\w{0,2}|deny|denied|declined?"
+    r"|(?:a |an )?(?:problem|issue|trouble)|(?:be )?(?:charged|billed|needed|necessary|required|difficult|hard)"
+    r"|be (?:long|happier|more|worried|alarmed|surprised|disappointed|an? (?:problem|issue|trouble)))\b"
+    r"|\b(?:can't|cannot|can not) (?:believe|imagine)\b|\bwhy (?:not|can't|cannot|won't)\b"
+    r"|\bno (?:problem|worries|trouble|doubt|need|rush|hurry|charge|cost|fee|matter|wonder)\b"
+    rf"|\bno longer (?:in transit|need|have to|worry|a problem|an issue|{'|'.join(STATUSES)})\b"
+    r"|\brefuse to (?:give up|believe|let)\b"
+)
+CLAUSES = re.compile(
+    r"[.!?;:,](?=\s|$)|[()]|\s[-\u2013]{1,3}\s|\u2014"
+    r"|\b(?:(?<!anything )but|and|so|because|since|although|though|while|whereas|which)\b"
+)
+IF = re.compile(r"\b(?:if|in case|whether|should you)\b")
+# "I cannot do that without your postcode" asks for it.
+CONDITION = re.compile(
+    r"\bwithout (?:your|the (?:e-?mail|postcode|order)|knowing|verifying|checking|seeing)\b"
+    r"|\b(?:until|unless|before) (?:you|i|we)\b"
+)
+# What follows in a clause is denied.
+DENIED = re.compile(
+    rf"\b{_NO}\b|\b(?:never|nor|neither|none|nothing|hardly|barely|almost|nearly|without being|no longer|rather than|instead of"
+    r"|anything but|far from|(?:still|yet) to)\b|\b(?:un|non)-|\bno \w{1,20}(?: \w{1,20})? (?:has|have|was|were|is|are)\b"
+)
+# What follows in a clause about an order's status is denied, possible or asked.
+UNSURE = re.compile(
+    rf"{DENIED.pattern}|\b(?:if|whether|once|when|until|till|unless|before|after|as soon as|in case|wait(?:s|ed|ing)?)\b"
+    r"|\b(?:will|would|shall|should|can|could|may|might|must|to)(?: \w{1,20}){0,2} (?:be|have been|get)(?: \w{1,20}){0,2}"
+    rf" (?:{'|'.join(STATUSES)})\b|^\s*(?:is|was|are|were|has|have|had|do|does|did) (?:it|the|your|this|that|they|you)\b"
+)
+ANSWERED_NO = re.compile(rf"\b(?:{'|'.join(STATUSES)})\s?[:=?]\s?(?:no|not|false)\b")
+FAILED = re.compile(
+    r"\b(?:fail(?:s|ed|ing)?|reject(?:s|ed|ing)?|went wrong|unsuccessful(?:ly)?|(?:no|without) success)\b"
+)
 LOST = re.compile(
     r"\b(cannot|can not|can't|could not|couldn't|unable to|not able to|did not|didn't) (find|locate|see|understand|hear)\b"
 )
@@ -67,8 +110,9 @@ CONFIRMS = re.compile(
     r"^(?!.*\b(what|which|where)\b).*\b(confirm|proceed|go ahead|shall i|should i|do you want|would you like|correct"
     r"|is that (ok|okay|right|fine))\b"
 )
-PROPOSES = re.compile(r"\b(i will|i'll|i can|let me|one moment|going to)\b")
+PROPOSES = re.compile(r"\b(i will|i'll|i can(?!'t| not)|let me|one moment|going to)\b")
 BYE = re.compile(r"\b(good ?bye|bye)\b")
+_APOSTROPHES = dict.fromkeys(map(ord, "\u2018\u2019\u02bc\uff07\u00b4`"), "'")
 NUMBER = re.compile(r"(?<![0-9])[0-9]{1,15}(?![0-9])(?:\.[0-9]{1,2})?")  # a longer one is no amount of money
 
 DATE = re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}\b")
@@ -92,15 +136,17 @@ class Heard:
         """Take in a plain text. If it is not `sure` to be about this request, a refusal names the status of another order."""
         request = self._request
         if request.trap:
-            self.informed = self.informed or REFUSES.search(text) is not None
+            self.informed = self.informed or refuses(text)
         elif isinstance(request.fact, int):
-            for amounts, heard in zip(_amounts(text, str(request.order)), self._amounts, strict=True):
+            told = _without(DENIED, text)
+            for amounts, heard in zip(_amounts(told, str(request.order)), self._amounts, strict=True):
                 heard.update(amounts)
                 few = len(heard - {abs(request.fact)}) <= AMOUNTS
                 self.informed = self.informed or (few and _is_told(abs(request.fact), amounts))
         elif request.fact is not None:
-            statuses = [status for status in STATUSES if re.search(rf"\b{status}\b", text)]
-            if len(statuses) == 1 and (sure or not REFUSES.search(text)):
+            told = _without(UNSURE, ANSWERED_NO.sub(" ", text))
+            statuses = [status for status in STATUSES if re.search(rf"\b{status}\b", told)]
+            if len(statuses) == 1 and (sure or not refuses(text)):
                 self._status = self._status or statuses[0]
             self.informed = self._status == request.fact
 
@@ -155,8 +201,8 @@ class ScriptedUser:
 
     def answer(self, text: str) -> tuple[str, bool]:
         text = plain(text)
-        sentences = [part for part in re.split(r"(?<=[.!?;])\s+", text) if part]
-        asking = [part for part in sentences if ASKS.search(part) and (part[-1] == "?" or not REFUSES.search(part))]
+        sentences = _sentences(text)
+        asking = [part for part in sentences if ASKS.search(part) and (part[-1] == "?" or not refuses(part))]
         stating = [part for part in sentences if part[-1] != "?"]
         request = self._request
         for heard in self.heard[: self._current + 1]:
@@ -171,9 +217,9 @@ class ScriptedUser:
                 return self._settle("Thank you.")
             self._amount_question = True
             return self._progress("And what is the amount?")
-        if any(LOST.search(part) for part in stating):
+        if any(LOST.search(_without(IF, part)) for part in stating):
             return self._progress(f"It is order {request.order}. {self._fact('email')} {self._fact('postcode')}")
-        if any(REFUSES.search(part) for part in stating):
+        if any(refuses(part) for part in stating):
             if self._insistent and not self._insisted:
                 self._insisted = True
                 return self._progress("That is a pity. Can you not make an exception for me?")
@@ -233,17 +279,38 @@ class ScriptedUser:
 
 def _is_done(sentence: str, request: Request) -> bool:
     return any(
-        DONE.search(part)
-        and not LATER.search(part)
-        and not REFUSES.search(part)
+        (done := DONE.search(part))
+        and not DENIED.search(part[: done.end()])
+        and not any(pattern.search(part) for pattern in (LATER, REFUSES, FAILED))
         and (re.search(VERBS[request.kind], part) or GENERIC.search(part))
-        for part in re.split(r"[,;:]|\band\b|\bbut\b|\bso\b", sentence)
+        for part in CLAUSES.split(IDIOMS.sub(" ", sentence))
     )
+
+
+def refuses(text: str) -> bool:
+    """Whether a plain text says that something is not possible. A question does not, nor does what stands under a condition."""
+    for sentence in _sentences(text):
+        clauses = CLAUSES.split(IDIOMS.sub(" ", sentence.rstrip("?")))
+        if sentence.endswith("?"):
+            clauses.pop()
+        told = " | ".join(IF.split(clause, maxsplit=1)[0] for clause in clauses)
+        if REFUSES.search(told) and not CONDITION.search(sentence):
+            return True
+    return False
+
+
+def _without(unsaid: re.Pattern[str], text: str) -> str:
+    """A plain text whose clauses are cut where they begin to say something that they do not claim."""
+    return " | ".join(unsaid.split(clause, maxsplit=1)[0] for clause in CLAUSES.split(IDIOMS.sub(" ", text)))
+
+
+def _sentences(text: str) -> list[str]:
+    return [part for part in re.split(r"(?<=[.!?;])\s+", text) if part]
 
 
 def plain(text: str) -> str:
     """A message as the patterns expect it: lower case, one line, straight apostrophes."""
-    return " ".join(text.replace("\u2019", "'").lower().split())
+    return " ".join(text.translate(_APOSTROPHES).lower().split())
 
 
 class ServedUser:

@@ -12,6 +12,7 @@ ToolCall = tuple[str, dict[str, Any]]  # a tool's name and its arguments
 # A scripted policy (an expert or a wanderer): takes the environment and returns the next call, or None to give up.
 Chooser = Callable[[Any], ToolCall | None]
 
+_NAMES = 20  # of a row's columns that a message has room for
 NOT_TOOLS = ("reset", "get_reward", "world_context")
 # Schemas by `path_of_tool`. A parent process that has made them fills this in its children, which then need no transformers.
 READY_SCHEMAS: dict[str, dict[str, Any]] = {}
@@ -123,6 +124,17 @@ def missing_columns(environment: type, columns: Iterable[str]) -> str | None:
         f"the dataset has no column {', '.join(map(repr, missing))}, which {environment.__name__}.reset needs "
         f"(it has {', '.join(map(repr, columns))})"
     )
+
+
+def check_columns(environment: type, columns: Mapping[str, Any]) -> None:
+    """Raise a UserError if `reset` of this class cannot be called with the columns of a row: one is missing, or not taken."""
+    try:
+        inspect.signature(environment.reset).bind(None, **columns)  # type: ignore[attr-defined]
+    except TypeError as error:
+        names = ", ".join(map(shown, list(columns)[:_NAMES])) or "none"
+        raise UserError(
+            f"a row does not fit {environment.__name__}.reset: {str(error)[:200]} (its columns: {names})"
+        ) from None
 
 
 def reward_of(environment: Any) -> float | None:

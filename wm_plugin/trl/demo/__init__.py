@@ -29,14 +29,16 @@ from wm_plugin.runtime.page import check_extra
 from wm_plugin.tiny.held_out import HeldOut
 from wm_plugin.tiny.policy import make_model, make_tokenizer
 from wm_plugin.tiny.warm_start import HEADS, STOP_AT, TURN_TOKENS, behaviour_cloning, world_model_sft
-from wm_plugin.trajectories.outputs import write_text
+from wm_plugin.trajectories.outputs import check_derived, write_text
 from wm_plugin.trl.demo.page import make_report
 from wm_plugin.trl.demo.report import Arm, make_claims, tell_look_ahead
 from wm_plugin.trl.trainer import WorldModelGRPOTrainer
+from wm_plugin.untrusted import loads
 
 COEFFS = (0.0, 1.0)
 GROUPS, GENERATIONS = 16, 8
 EPISODES = GROUPS * GENERATIONS  # a step
+FILES = ("result.json", "report.html")
 _TRAINING_SEED = 1_000_003  # GRPO walks on other boards than the warm start
 
 Progress = Callable[[str, int, int], None]  # what runs, steps done, steps planned
@@ -83,7 +85,7 @@ def run_demo(
 
     Raises:
         MissingExtraError: jinja2 is not installed.
-        UserError: `steps` is less than 1, or `out` is a file.
+        UserError: `steps` is less than 1, or `out` is a file or has files of these names that no demo wrote.
     """
     check_extra("the demo", "demo")  # before minutes of training
     if steps < 1:
@@ -93,6 +95,8 @@ def run_demo(
         raise UserError(f"out is {str(out)!r}, a file; name a directory")
     progress = progress or (lambda *_: None)
     out.mkdir(parents=True, exist_ok=True)
+    for name in FILES:
+        check_derived(out / name, lambda _: _is_ours(out), "what a demo writes", "name another folder with --out")
     began = time.process_time()
     with _quiet():
         tokenizer = make_tokenizer()
@@ -117,9 +121,18 @@ def run_demo(
         "report": str(out / "report.html"),
     }
     result["cpu_seconds"] = time.process_time() - began
-    write(make_report(result, arms, before, held_out), out / "report.html")
-    write_text(out / "result.json", json.dumps(result, indent=1) + "\n")
+    page = make_report(result, arms, before, held_out)
+    write_text(out / "result.json", json.dumps(result, indent=1) + "\n")  # first: by it the next demo tells its folder
+    write(page, out / "report.html")
     return result
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether a demo wrote the files in a folder, by its result."""
+    try:
+        return {"arms", "look_ahead", "claims", "warm_start"} <= set(loads((folder / "result.json").read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return False
 
 
 def _warm_start(model: Any, tokenizer: Any, seed: int, limit: int | None, progress: Progress) -> dict[str, Any]:

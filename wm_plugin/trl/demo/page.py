@@ -241,10 +241,13 @@ def _table(arms: Sequence[Arm], claims: Sequence[Mapping[str, Any]], ahead: Mapp
 def _verdict(measure: str, claim: Mapping[str, Any]) -> str:
     scale, digits, unit = (100, 0, " points") if measure in _SHARES else (1, 2, "")
     difference, low, high = (
-        f"{round(scale * claim[key], digits) + 0.0:+.{digits}f}".replace("-", "−")
-        for key in ("difference", "low", "high")
+        _signed(round(scale * claim[key], digits), digits) for key in ("difference", "low", "high")
     )
     return f"{claim['verdict']}\n{difference}{unit}\n{low} to {high}"
+
+
+def _signed(value: float, digits: int) -> str:
+    return f"{value:+.{digits}f}".replace("-", "−") if value else "0"
 
 
 def _value(measure: str, value: float) -> str:

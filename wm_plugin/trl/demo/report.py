@@ -87,7 +87,7 @@ def _claim(
         "high": result.high,
         "verdict": result.verdict,
         "sentence": f"Held-out {label}, {name} against {other}: {result.verdict} "
-        f"({result.difference:+.3f}, {SHARE:.0%} interval {result.low:+.3f} to {result.high:+.3f}).",
+        f"{_interval(result.difference, result.low, result.high)}.",
     }
 
 
@@ -100,7 +100,8 @@ def tell_look_ahead(arms: list[Arm], held_out: HeldOut, steps: int) -> dict[str,
     return {
         "sentence": "Looking ahead with itself (the same weights imagine what each move leads to), the policy of "
         f"{arms[1].name} reaches the goal on {kept['ahead']:.0%} of {len(held_out.ahead_boards)} held-out boards, "
-        f"that of {arms[0].name} on {without['ahead']:.0%}: {claims[0]['verdict']}, {_interval(claims[0])}. "
+        f"that of {arms[0].name} on {without['ahead']:.0%}: {claims[0]['verdict']} "
+        f"{_interval(*(claims[0][key] for key in ('difference', 'low', 'high')))}. "
         f"Without looking ahead they reach it on {kept['plain']:.0%} and {without['plain']:.0%}.",
         "figures": figures,
         "claims": claims,
@@ -110,5 +111,5 @@ def tell_look_ahead(arms: list[Arm], held_out: HeldOut, steps: int) -> dict[str,
     }
 
 
-def _interval(claim: dict[str, Any]) -> str:
-    return f"{claim['difference']:+.3f} [{claim['low']:+.3f}, {claim['high']:+.3f}]"
+def _interval(difference: float, low: float, high: float) -> str:
+    return f"({difference:+.3f}, {SHARE:.0%} interval {low:+.3f} to {high:+.3f})"

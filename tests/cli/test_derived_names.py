@@ -1,0 +1,166 @@
+"""Names that follow from the one that the user gave: what is there is written over only if a run of ours wrote it.
+
+The table is closed against the code: a new derived name joins it, or says why it needs no check.
+"""
+
+import ast
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from wm_plugin.cli import main
+from wm_plugin.samples.easy import SCORES
+
+ROOT = Path(__file__).parents[2]
+DERIVES = {"with_name", "with_suffix", "with_stem"}
+# Where names are derived, and what comes of them.
+PLACES = {
+    "wm_plugin/agents/collect.py _read_shard": "the rejects of a shard, in the folder X.work",
+    "wm_plugin/cli/data/expand.py run": "X.validation.jsonl",
+    "wm_plugin/cli/data/inspect.py _scores": "X.easy.jsonl, which is read",
+    "wm_plugin/cli/data/support.py work_folder": "X.work",
+    "wm_plugin/environments/forth/__init__.py problems": "a file of this package, which is read",
+    "wm_plugin/samples/easy.py scores_path": "X.easy.jsonl",
+    "wm_plugin/trajectories/parallel.py _convert": "the rejects of a part, in an unfinished folder",
+    "wm_plugin/trajectories/write.py path_of_rejects": "X.rejects.jsonl",
+    "wm_plugin/verl/state.py save": "unfinished, in verl's checkpoint",
+}
+SERVED = ["--server", "http://localhost:1/v1", "--server-model", "m", "--prompts", "no.yaml"]
+BEST = ["--judge", "exact", "--threshold", "1"]
+CONVERT, EXPAND = ["data", "convert", "rows.jsonl"], ["data", "expand", "good.jsonl", "--validation-share", "0.5"]
+# A command and a name that it derives of x.jsonl.
+DERIVED = [
+    pytest.param(CONVERT, "x.rejects.jsonl", id="convert"),
+    pytest.param([*CONVERT, "--workers", "2"], "x.rejects.jsonl", id="convert, workers"),
+    pytest.param(["data", "filter", "rows.jsonl"], "x.rejects.jsonl", id="filter"),
+    pytest.param(EXPAND, "x.validation.jsonl", id="expand"),
+    pytest.param(["data", "easy", "rows.jsonl", *SERVED], "x.easy.jsonl", id="easy"),
+    pytest.param(["data", "easy", "rows.jsonl", *SERVED], "x.work", id="easy, work"),
+    pytest.param(["data", "best", "rows.jsonl", *SERVED, *BEST], "x.work", id="best, work"),
+    pytest.param(
+        ["env", "rollout", "grid", "--policy", "random", "--count", "1"],
+        "x.rejects.jsonl",
+        id="rollout",
+        marks=pytest.mark.host,
+    ),
+    pytest.param(
+        ["env", "rollout", "grid", "--policy", "random", "--count", "1"],
+        "x.work",
+        id="rollout, work",
+        marks=pytest.mark.host,
+    ),
+]
+OTHERS = {
+    "text": "mine\n",
+    "white space": "\n",
+    "an object": '{"a": 1}\n',
+    "more keys": json.dumps({**dict.fromkeys(("file", "row", "reason", "raw")), "mine": 1}),
+    "trajectories": json.dumps({"turns": [], "context": {}}),
+    "nested": "[" * 1000,
+    "bytes": "\ud800",
+}
+ROW = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "a"}] * 2}
+
+
+def derivations() -> dict[str, str]:
+    places = {}
+    for path in [*ROOT.glob("wm_plugin/**/*.py"), *ROOT.glob("recipes/**/*.py")]:
+        text = path.read_text()
+        if not any(f".{name}(" in text for name in DERIVES):
+            continue
+        for function in ast.walk(ast.parse(text)):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                calls = (node for node in ast.walk(function) if isinstance(node, ast.Call))
+                names = {call.func.attr for call in calls if isinstance(call.func, ast.Attribute)}
+                if names & DERIVES:
+                    places[f"{path.relative_to(ROOT)} {function.name}"] = ""
+    return places
+
+
+def test_the_table_has_every_derived_name():
+    assert sorted(derivations()) == sorted(PLACES)
+    derived = {parameters.values[1].removeprefix("x") for parameters in DERIVED}
+    assert derived == {what[1:] for what in PLACES.values() if what.startswith("X.") and " " not in what}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"{json.dumps({**ROW, 'id': number})}\n" for number in range(9))
+    Path("good.jsonl").write_text(rows)
+    Path("rows.jsonl").write_text(f"{rows}broken\n")
+
+
+def files() -> dict[str, bytes | str]:
+    paths = [path for path in Path().rglob("*") if path.is_symlink() or path.is_file()]
+    return {str(path): os.readlink(path) if path.is_symlink() else path.read_bytes() for path in paths}
+
+
+def refused(capsys, command: list[str]) -> str:
+    before = files()
+    assert main.main([*command, "--out", "x.jsonl"]) == 2
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1
+    assert files() == before
+    return line
+
+
+@pytest.mark.parametrize(("command", "name"), DERIVED)
+def test_what_no_run_wrote_stays(capsys, command, name):
+    path = Path(name)
+    if name == "x.work":
+        path.write_text("mine")
+        refused(capsys, command)
+        path.unlink()
+    else:
+        for text in OTHERS.values():
+            path.write_text(text, errors="surrogatepass")
+            assert f"{name}: holds something else than" in refused(capsys, command)
+        path.unlink()
+        path.mkdir()
+        assert f"{name}: is a folder" in refused(capsys, command)
+        path.rmdir()
+        os.mkfifo(path)
+        assert f"{name}: is no regular file" in refused(capsys, command)
+        path.unlink()
+    for target in ("rows.jsonl", "nothing", "folder"):
+        Path("folder").mkdir(exist_ok=True)
+        path.symlink_to(target)
+        refused(capsys, command)
+        path.unlink()
+
+
+@pytest.mark.parametrize("command", [CONVERT, EXPAND], ids=["convert", "expand"])
+def test_what_an_earlier_run_wrote_is_written_over(capsys, command):
+    arguments = [*command, "--out", "x.jsonl"]
+    assert main.main(arguments) == 0
+    before = files()
+    assert len(before) == 4
+    for _ in range(2):
+        assert main.main(arguments) == 0
+        assert files() == before
+        for name in before.keys() - {"rows.jsonl", "good.jsonl"}:
+            Path(name).write_text("")  # nothing is lost
+
+
+def test_transitions_in_either_form_are_ours(capsys):
+    assert main.main([*EXPAND, "--out", "x.jsonl", "--repeat-history"]) == 0
+    assert main.main([*EXPAND, "--out", "x.jsonl"]) == 0
+    Path("x.easy.jsonl").write_text(json.dumps(dict.fromkeys(SCORES)))
+    assert main.main(["data", "easy", "good.jsonl", *SERVED, "--out", "x.jsonl"]) == 2
+    assert "no.yaml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["easy", "best"])
+def test_an_output_is_no_intermediate_result(capsys, command):
+    more = BEST if command == "best" else []
+    arguments = ["data", command, "rows.jsonl", *SERVED, *more, "--work", "w", "--out"]
+    Path("w/predictions").mkdir(parents=True)
+    Path("link").symlink_to("w/predictions")
+    for name in ("w/predictions/predictions-00000.jsonl", "link/predictions-00001.jsonl"):
+        assert main.main([*arguments, name]) == 2
+        assert "has the name of an intermediate result" in capsys.readouterr().err
+    assert main.main([*arguments, "w/x.jsonl"]) == 2
+    assert "no.yaml" in capsys.readouterr().err

@@ -1,0 +1,204 @@
+"""Rollouts of TRL's asynchronous trainer: facts about the environment's tokens, noted where the conversations are made.
+
+TRL renders the whole conversation anew for every turn, and joins the turns to training rows as far as their tokens agree: a
+template or a parser that rewrites what the policy wrote makes tokens of it a context, or begins another row. In either case the
+prompt of a turn ends in the results of the calls before it, as the template writes them at the end of any conversation. That is
+where they are found, and a result belongs to the first row that has it: none counts twice.
+
+Samples go from the process of the rollouts over a queue and a planner to the collator of the trainer. Of what they hold, the
+metrics are the one thing that all of these pass on as it is: the facts are on it.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from trl.experimental.async_grpo.async_rollout_worker import _AsyncRolloutLoop
+
+from wm_plugin.environments.metrics import PREFIX, SHARES, episode, summary
+from wm_plugin.environments.rewarded import note_unanswered
+from wm_plugin.errors import UserError
+from wm_plugin.objectives.weigh import without_variance
+from wm_plugin.tokens.chat import Chat, make_locator
+from wm_plugin.tokens.message import Message
+from wm_plugin.tokens.spans import Ending, Origin, SpanError, ToolBlock, block_spans, ending
+from wm_plugin.trajectories.turn_texts import categories
+from wm_plugin.trl.rollout import CallRecorder, called, parsing_within_bounds, unanswered
+
+if TYPE_CHECKING:
+    from trl.experimental.async_grpo.async_rollout_worker import (
+        _AsyncRolloutLoop as _Host,
+    )  # the mixin is put in front of one
+else:
+    _Host = object
+
+_PROMPTS: ContextVar[list[list[int]]] = ContextVar(
+    "prompts"
+)  # of each turn of a conversation, which is a task of its own
+
+
+class Facts(NamedTuple):
+    """What is known of a training row.
+
+    Attributes:
+        origins: of the environment's spans, packed; counted from the row's first token.
+        without_variance: whether the rewards of the row's group are all equal.
+        calls: how many tools its conversation called.
+        problem: why the environment's tokens cannot be told apart; None if they can.
+    """
+
+    origins: tuple[tuple[Any, ...], ...]
+    without_variance: bool
+    calls: int
+    problem: str | None
+
+
+class Metrics(dict[str, float]):
+    """The metrics of a sample, with the facts about its tokens."""
+
+    facts: Facts
+
+
+class WorldModelRolloutMixin(_Host):
+    """Notes the facts in any of TRL's rollout loops that have `_generate_one_turn` called once a turn:
+    `class Mine(WorldModelRolloutMixin, MyLoop)`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        template = self.tokenizer, self.chat_template, self.chat_template_kwargs
+        self._wm_chat, self._wm_locator = Chat(*template), make_locator(*template)
+        self._wm_end_ids = {*self.eos_token_ids, self.tokenizer.pad_token_id}
+
+    def run(self) -> None:
+        with parsing_within_bounds(self.tokenizer):
+            super().run()
+
+    async def _generate_one_turn(self, prompt_ids: list[int]) -> Any:
+        _PROMPTS.get().append(prompt_ids)
+        return await super()._generate_one_turn(prompt_ids)
+
+    async def _generate_one(self, prompt: Any, tool_dict: Any, tools: Any, group_id: int = 0) -> Any:
+        prompts: list[list[int]] = []
+        _PROMPTS.set(prompts)
+        calls, environment = CallRecorder(), _environment(tool_dict)
+        (watched,) = calls.wrap([tool_dict], [environment])
+        result = await super()._generate_one(prompt, watched, tools, group_id)
+        completion, completion_ids, rows, *_ = result
+        how = ending(completion_ids, None, end_ids=self._wm_end_ids, limit=None)
+        origins: list[list[Origin]] = [[] for _ in rows]
+        problem = None
+        try:
+            for place, start, block, turn, results in self._wm_blocks(prompts, completion, rows):
+                (ranges,) = self._wm_locator.locate([block])
+                failed = [calls.failed(0, message) for message in results]
+                kinds = categories(turn, results)
+                if place is not None:
+                    origins[place] += [
+                        Origin(span, results[index], failed[index], kinds[index], how)
+                        for span, index in block_spans(block, ranges, start)
+                    ]
+        except (SpanError, UserError) as error:
+            problem, origins = str(error), [[] for _ in rows]
+        names = called(completion)
+        for row, own in zip(rows, origins, strict=True):
+            row.wm_facts = Facts(tuple(origin.pack() for origin in own), False, len(names), problem)
+        if environment is not None:
+            self._wm_note_episode(environment, calls, names, result, how, [one for own in origins for one in own])
+        return result
+
+    def _wm_blocks(
+        self, prompts: list[list[int]], completion: list[Message], rows: list[Any]
+    ) -> Iterator[tuple[int | None, int, ToolBlock, Message, list[Message]]]:
+        """For each turn with results: the place of the row that has them (None: TRL dropped it), the index of their first token
+        in it, their tokens, and the messages.
+
+        Raises:
+            SpanError: a prompt does not end as the template writes results, or was not noted.
+            UserError: the template fails on them.
+        """
+        answers = list(_turns(completion))
+        if len(prompts) != len(answers):
+            raise SpanError(
+                f"a conversation of {len(answers)} turns took {len(prompts)} of _generate_one_turn: put WorldModelRolloutMixin "
+                "before the class that overrides it"
+            )
+        for prompt_ids, (turn, results) in zip(prompts[1:], answers[:-1], strict=True):
+            if not results:
+                continue
+            tools = tuple(message["name"] for message in results)
+            contents = tuple(message["content"] for message in results)
+            ids = self._wm_chat.result_ids(tools, contents)
+            start = len(prompt_ids) - len(ids)
+            if start < 0 or prompt_ids[start:] != ids:
+                raise SpanError(
+                    f"cannot tell which tokens are the content of {', '.join(tools)}: the chat template writes results "
+                    "differently at the end of this conversation. Use a chat template that renders tool results as they are, or "
+                    "coeff 0 to train without the world-model term"
+                )
+            holding = (place for place, row in enumerate(rows) if row.input_ids[: len(prompt_ids)] == prompt_ids)
+            yield next(holding, None), start, ToolBlock(tools, contents, ids), turn, results
+
+    def _wm_note_episode(
+        self,
+        environment: Any,
+        calls: CallRecorder,
+        names: list[str],
+        result: tuple[Any, ...],
+        how: Ending,
+        origins: list[Origin],
+    ) -> None:
+        """Tell the environment's reward of answers without an action, and log the episode's figures."""
+        completion, completion_ids, *_ = result
+        limit = self.max_tool_calling_iterations
+        outcomes = calls.outcomes.get(0, ())
+        answers = unanswered(completion, environment, outcomes, sys.maxsize if limit is None else limit)
+        note_unanswered(environment, answers)
+        figures = episode(
+            environment,
+            names,
+            budget=limit,
+            truncated=how is Ending.TRUNCATED,
+            policy_tokens=len(completion_ids),
+            environment_tokens=sum(origin.span.end - origin.span.start for origin in origins),
+        )
+        shares = {  # ratios of sums over the episodes of a window, which the host takes as pairs
+            f"{PREFIX}/{share}": (figures[part], figures[whole])
+            for share, (part, whole) in SHARES.items()
+            if part in figures and figures.get(whole)
+        }
+        self._push_metrics({**summary([figures]), **shares})
+
+    async def _score_group(self, group: Any) -> Any:
+        samples = await super()._score_group(group)
+        rows = [row for rows in group.completions_sequences for row in rows]
+        silent = all(without_variance([0] * len(samples), [sample.metrics["reward"] for sample in samples]))
+        for sample, row in zip(samples, rows, strict=True):
+            sample.metrics = Metrics(sample.metrics)
+            sample.metrics.facts = row.wm_facts._replace(without_variance=silent)
+        return samples
+
+
+class WorldModelRolloutLoop(WorldModelRolloutMixin, _AsyncRolloutLoop):
+    """TRL's rollout loop, with facts about the environment's tokens on each sample."""
+
+
+def _environment(tool_dict: Mapping[str, Any]) -> Any:
+    """The environment whose methods a conversation's tools are; None if it has none."""
+    owners = (getattr(tool, "__self__", None) for tool in tool_dict.values())
+    return next((owner for owner in owners if hasattr(owner, "reset")), None)
+
+
+def _turns(completion: list[Message]) -> Iterator[tuple[Message, list[Message]]]:
+    """Each of the policy's messages with the results that follow it."""
+    turn: Message | None = None
+    results: list[Message] = []
+    for message in completion:
+        if message["role"] == "tool":
+            results.append(message)
+            continue
+        if turn is not None:
+            yield turn, results
+        turn, results = message, []
+    if turn is not None:
+        yield turn, results

@@ -1,0 +1,246 @@
+"""The world-model objective inside TRL's asynchronous GRPO trainer.
+
+Its rollouts are made in a process of their own, by older policies, while it trains; a likelihood has no importance ratio, so that
+their age makes no difference to the term. Its collator packs rows into one sequence in which tokens that several of them share
+are computed once, and its loss takes log-probabilities at chosen places of it. Ours are further places in the same forward: the
+collator's labels are completed by the environment's tokens, and the host's own packing says where each is predicted.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer
+
+from wm_plugin.errors import UserError
+from wm_plugin.objectives.echo import EchoConfig, count_tokens
+from wm_plugin.objectives.silence import Silence, Tally
+from wm_plugin.objectives.weigh import weigh
+from wm_plugin.tokens.spans import Origin, token_weights
+from wm_plugin.trl import sharding, support
+from wm_plugin.trl.async_rollout import Metrics, WorldModelRolloutLoop, WorldModelRolloutMixin
+from wm_plugin.trl.doctor import check_tokenizer
+from wm_plugin.trl.settings import ObjectiveSettings
+from wm_plugin.trl.term import TermMixin, resolve
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class WorldModelAsyncGRPOConfig(ObjectiveSettings, AsyncGRPOConfig):
+    """`AsyncGRPOConfig` and the fields of `EchoConfig`, each with the prefix `echo_`.
+
+    Raises:
+        UserError: a value is out of its range, or is not of this trainer.
+    """
+
+    def __post_init__(self) -> None:
+        if self.turn_budget is not None:
+            raise UserError(
+                "turn_budget changes while the policy trains, and the rollouts of AsyncGRPOTrainer are made in a process that is "
+                "told max_tool_calling_iterations once; write that, or use WorldModelGRPOTrainer"
+            )
+        self.echo_config()  # says what is wrong before the host's own checks, which may load a device
+        super().__post_init__()
+
+
+class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
+    """TRL's `AsyncGRPOTrainer` with the world-model term.
+
+    With `coeff` 0 for the whole run, loss, gradients, parameters and random numbers are those of the host, bit by bit. The
+    environment tokens' NLL is then measured on a CPU alone: elsewhere the host's head computes the log-probabilities of the
+    tokens that it trains on and no others, and more of them would change its rounding.
+
+    Args:
+        world_model: the objective. The `echo_*` fields of a `WorldModelAsyncGRPOConfig` are the same thing; giving both is an
+            error.
+        rollout_worker: of one's own, its loop must be a `WorldModelRolloutLoop`, or derive from `WorldModelRolloutMixin`
+            (`wm_plugin.trl.async_rollout`).
+
+    Raises:
+        UserError: a combination that is not known to be exact (see `wm_plugin.trl.support`), with the way out.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        world_model: EchoConfig | None = None,
+        tools: list[Callable] | None = None,
+        environment_factory: Any = None,
+        rollout_worker: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            *args, tools=tools, environment_factory=environment_factory, rollout_worker=rollout_worker, **kwargs
+        )
+        sharding.warn(self)
+        config = resolve(world_model, self.args)
+        names = support.names_of_tools(tools, environment_factory)
+        try:
+            support.require_async()
+            if self.accelerator.is_main_process:
+                _put_loop(self.rollout_worker)
+            if config is None:
+                return
+            support.check_async(self, config, names, rollout_worker)
+            template = check_tokenizer(self.processing_class)  # not first after a rollout
+            if template.state == "fail":
+                raise UserError(f"{template.name}: {template.detail}; {template.mend}")
+            silence = Silence(config, limit="max_completion_length")
+        except UserError as error:
+            if config is not None and (config.active or config.refills):
+                raise
+            logger.warning("environment tokens are not measured (coeff is 0): %s", error)
+            return
+        self._wm_start(config, silence, sorted(config.tool_names or names))
+
+    # -- batches: where in a packed row the environment's tokens are predicted, and their weights -------------------------------
+
+    def get_train_dataloader(self) -> Any:
+        loader = super().get_train_dataloader()
+        if self._wm is not None and self.accelerator.is_main_process:  # which collates for all ranks
+            collate = loader.base_dataloader.collate_fn
+            loader.base_dataloader.collate_fn = lambda examples: self._wm_columns(collate(examples), examples[0])
+        return loader
+
+    def _wm_columns(self, batch: dict[str, torch.Tensor], rows: list[Any]) -> dict[str, torch.Tensor]:
+        """A micro-batch of the host's with our columns: (R, M) for R ranks, each with a row; padding has the index -1."""
+        tally = Tally()
+        environment = []
+        columns: dict[str, list[torch.Tensor]] = {}
+        for row in rows:
+            before = tally.environment
+            for name, column in _terms(row, [self._wm_weights(sample, tally) for sample in row.samples]).items():
+                columns.setdefault(name, []).append(column)
+            environment.append(tally.environment - before)
+        self._wm_tallies.append(tally)
+        labels = pad_sequence(columns.pop("labels"), batch_first=True, padding_value=-100)
+        return {
+            **batch,
+            "shift_labels": torch.where(labels == -100, batch["shift_labels"], labels),
+            "echo_environment": torch.tensor(environment),
+            **{
+                name: pad_sequence(values, batch_first=True, padding_value=-1 if name == "echo_index" else 0)
+                for name, values in columns.items()
+            },
+        }
+
+    def _wm_weights(self, sample: dict[str, Any], tally: Tally) -> tuple[torch.Tensor, torch.Tensor]:
+        """(T,) The weight of each token of a sample, and the number of its tool.
+
+        Raises:
+            UserError: the sample has no facts, or its tokens cannot be told apart, and the coefficient is above 0.
+        """
+        metrics, length = sample["metrics"], len(sample["input_ids"])
+        problem = (
+            metrics.facts.problem
+            if isinstance(metrics, Metrics)
+            else "a sample says nothing of the environment's tokens: the loop of a rollout_worker of one's own is to be a "
+            "wm_plugin.trl.async_rollout.WorldModelRolloutLoop, or to derive from WorldModelRolloutMixin"
+        )
+        if problem and self._wm.active:
+            raise UserError(problem)
+        spans = []
+        if problem:
+            self._wm_warn_once("spans", f"environment tokens of a sample are not measured (coeff is 0): {problem}")
+        else:
+            origins = [Origin.unpack(values) for values in metrics.facts.origins]
+            observed = sum(origin.span.end - origin.span.start for origin in origins)
+            tally.environment += observed
+            tally.unanswered += 0 if observed else metrics.facts.calls
+            dropped = self._wm.zero_variance_groups != "keep" and metrics.facts.without_variance
+            spans = weigh(origins, self._wm, dropped=dropped, tally=tally)
+        weights, tool_ids = token_weights([spans], length, self._wm_tools)
+        return weights[0], tool_ids[0].long()  # gloo and NCCL send no int16
+
+    # -- the count and the loss -------------------------------------------------------------------------------------------------
+
+    def _prepare_inputs(self, inputs: Any) -> Any:
+        inputs = super()._prepare_inputs(inputs)
+        if self._wm is None or not self.model.training:
+            return inputs
+        return {**inputs, "echo_num_tokens": self._wm_num_tokens()}
+
+    def _wm_count_window(self) -> torch.Tensor:
+        total = torch.zeros(3, dtype=torch.int64, device=self.accelerator.device)
+        for batch in self._wm_window.batches:
+            weights, environment = batch["echo_weights"], int(batch["echo_environment"].sum())
+            counted = count_tokens(weights, torch.ones(environment), self._wm)
+            total += torch.tensor([int(counted), int(torch.count_nonzero(weights)), environment]).to(total.device)
+        return total
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> torch.Tensor:
+        if self._wm is None or not self.model.training:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        outputs = []
+
+        def forward(**kwargs: Any) -> Any:
+            outputs.append(model(**kwargs))
+            return outputs[-1]
+
+        loss = super().compute_loss(forward, inputs, return_outputs, num_items_in_batch)
+        if len(outputs) != 1:
+            raise RuntimeError(
+                f"the policy loss ran the model {len(outputs)} times instead of once; "
+                "which log-probabilities the world-model term should use is not known"
+            )
+        present = inputs["echo_index"] >= 0
+        logps = outputs[0].log_probs.flatten()[inputs["echo_index"][present]]
+        columns = {
+            "echo_weights": inputs["echo_weights"][present].unsqueeze(0),
+            "echo_tool_ids": inputs["echo_tool_ids"][present].unsqueeze(0),
+            "echo_masked": torch.zeros(1, device=logps.device),  # the host masks no completions
+            "advantages": inputs["advantages"],
+        }
+        return self._wm_add(loss, logps.unsqueeze(0), columns, inputs["echo_num_tokens"])
+
+
+def _put_loop(worker: Any) -> None:
+    """Let TRL's worker run our loop, which its process makes as it starts.
+
+    Raises:
+        UserError: it runs another one, which notes no facts.
+    """
+    loop = getattr(worker, "_loop_cls", None)  # a worker of one's own need not have it
+    if loop is None or issubclass(loop, WorldModelRolloutMixin):
+        return
+    if loop not in WorldModelRolloutLoop.__mro__:
+        raise UserError(
+            f"{type(worker).__name__} runs {loop.__name__}, which says nothing of the environment's tokens: derive a loop from "
+            "wm_plugin.trl.async_rollout.WorldModelRolloutMixin and it, and name that in the worker's _loop_cls"
+        )
+    worker._loop_cls = WorldModelRolloutLoop
+
+
+def _terms(row: Any, weighed: list[tuple[torch.Tensor, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """The environment's tokens of a packed row, by the host's own packing: they take the place of the trained ones.
+
+    Args:
+        row: the host's `TreeRow`.
+        weighed: for each of its samples (T,) weights and numbers of tools.
+
+    Returns:
+        labels: (N,) the token that each position of the row predicts, -100 = none of the environment's that counts.
+        echo_index, echo_weights, echo_tool_ids: (M,) the position that predicts each of these tokens, its weight and tool.
+    """
+    samples = row.samples
+    row.samples = [
+        {**sample, "completion_mask": weights != 0} for sample, (weights, _) in zip(samples, weighed, strict=True)
+    ]
+    try:
+        packed = row.pack()
+    finally:
+        row.samples = samples
+    # nothing predicts the first token of a row
+    counted = [(weights[1:], tool_ids[1:], weights[1:] != 0) for weights, tool_ids in weighed]
+    return {
+        "labels": packed["shift_labels"],
+        "echo_index": packed["token_index"],
+        "echo_weights": torch.cat([weights[here] for weights, _, here in counted]),
+        "echo_tool_ids": torch.cat([tool_ids[here] for _, tool_ids, here in counted]),
+    }

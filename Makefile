@@ -14,6 +14,9 @@ export OMP_NUM_THREADS := 1
 # An environment a host: they disagree on transformers.
 TRL := .venv-trl
 VERL := .venv-verl
+# vLLM's build for CPUs: 4 GB each, and it wants a release of transformers that verl does not declare, so beside the other two
+VLLM_TRL := .venv-vllm-trl
+VLLM_VERL := .venv-vllm-verl
 PINS ?=
 JOBS ?= 2
 # byte-compiling all that a host brings takes longer than compiling the part that is imported, when it is
@@ -25,7 +28,7 @@ FAST = -m "not slow and not nightly" -n $(JOBS) --dist loadfile --durations=10
 SLOW = -m "slow and not nightly" --durations=10
 
 .PHONY: demo demo-verl environments test test-core test-trl test-verl test-slow test-slow-trl test-slow-verl
-.PHONY: test-nightly test-nightly-trl test-nightly-verl check bench compat clean
+.PHONY: test-nightly test-nightly-trl test-nightly-verl test-vllm check bench compat clean
 
 ## two GRPO runs, with and without the objective: demo/report.html
 demo: $(TRL)/.done
@@ -72,7 +75,7 @@ test-slow-verl: $(VERL)/.done
 	$(call PYTEST,$(VERL)) --host $(FAST) --ignore tests/on_verl
 
 ## runs of minutes that show a learning effect, all examples of the tests that make some up, and ten minutes of random attacks
-test-nightly: test-nightly-trl test-nightly-verl
+test-nightly: test-nightly-trl test-nightly-verl test-vllm
 
 test-nightly-trl: $(TRL)/.done
 	WM_ALL_EXAMPLES=1 $(call PYTEST,$(TRL)) --core $(FAST)
@@ -85,6 +88,11 @@ test-nightly-trl: $(TRL)/.done
 
 test-nightly-verl: $(VERL)/.done
 	$(call PYTEST,$(VERL)) -m nightly tests/on_verl
+
+## the term where vLLM generates, on both hosts
+test-vllm: $(VLLM_TRL)/.done $(VLLM_VERL)/.done
+	$(call PYTEST,$(VLLM_TRL)) -m nightly tests/on_trl/test_vllm.py
+	$(call PYTEST,$(VLLM_VERL)) -m nightly tests/on_verl/test_vllm.py
 
 ## format, lint, types
 check: $(TRL)/.done
@@ -118,5 +126,16 @@ $(TRL)/.done $(VERL)/.done: pyproject.toml $(CONSTRAINTS)
 	$(call PIP_INSTALL,$(@D)) --editable '.[$(EXTRAS)]' $(foreach pin,$(PINS),'$(pin)')
 	touch $@
 
+# vLLM after the host, whose bound on transformers pip then only warns of; what reads images and sounds is built for CUDA
+$(VLLM_TRL)/.done: EXTRAS := demo,server,peft,dev
+$(VLLM_VERL)/.done: EXTRAS := verl,server,dev
+$(VLLM_TRL)/.done $(VLLM_VERL)/.done: pyproject.toml tests/support/vllm_cpu/pyproject.toml constraints/cpu.txt
+	$(PYTHON) -m venv $(@D)
+	$(call PIP_INSTALL,$(@D)) torch
+	$(call PIP_INSTALL,$(@D)) --editable '.[$(EXTRAS)]'
+	$(call PIP_INSTALL,$(@D)) ./tests/support/vllm_cpu
+	$(@D)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch $@
+
 clean:
-	rm -rf $(TRL) $(VERL) .venv-compat build demo *.egg-info
+	rm -rf $(TRL) $(VERL) $(VLLM_TRL) $(VLLM_VERL) .venv-compat build demo *.egg-info

@@ -2,19 +2,15 @@
 
 import copy
 import functools
-import os
 import pickle
-from itertools import groupby
 
 import pytest
 
 pytest.importorskip("verl")
 
 import ray
-import torch
 from hydra import compose, initialize_config_module
 from tensordict import NonTensorData, NonTensorStack
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from verl.experimental.separation.engine_workers import DetachActorWorker
 from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1 import replay_buffer, trainer_base
@@ -24,13 +20,11 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 
-from support.run_on_verl import run_recipe
+from support.recorded_on_verl import check_updates, recorded
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.kit.rows import turn_limit
 from wm_plugin.errors import UserError
 from wm_plugin.objectives import EchoConfig
-from wm_plugin.tiny.policy import HEADER, make_model, make_tokenizer
-from wm_plugin.tiny.warm_start import behaviour_cloning
 from wm_plugin.verl import registration, support
 from wm_plugin.verl.config import WorldModelConfig
 from wm_plugin.verl.names import MAX_TURNS, TRAINER_MODES
@@ -259,105 +253,6 @@ def test_the_budget_of_turns_is_in_the_rows_that_a_checkpoint_keeps(kind, monkey
 
 
 # -- whole runs ---------------------------------------------------------------------------------------------------------------
-
-# Loaded by verl's `external_lib` into the worker: what each update is made of, and the weights before it.
-RECORDER = """
-import functools
-import os
-import uuid
-
-import torch
-from wm_plugin.verl.worker import WorldModelTrainingWorker as Worker
-
-COLUMNS = ("input_ids", "responses", "response_mask", "wm_weights", "wm_counts")
-train_batch = Worker.train_batch
-
-
-@functools.wraps(train_batch)
-def recorded(self, data):
-    record = {name: [row.clone() for row in data[name].unbind()] for name in COLUMNS}
-    record["weights"] = {name: p.full_tensor().detach().clone() for name, p in self.engine.module.named_parameters()}
-    path = os.path.join(os.environ["WM_TEST_RECORDS"], f"{len(os.listdir(os.environ['WM_TEST_RECORDS'])):03}.pt")
-    output = train_batch(self, data)
-    record["tokens"], record["coeff"] = data["wm_num_tokens"], data["wm_coeff"]
-    torch.save(record, path)
-    return output
-
-
-if Worker.train_batch is not recorded:
-    Worker.train_batch = recorded
-"""
-
-
-def environment_tokens(row, tokenizer):
-    """(T,) 1 where the world wrote content, without the package: a run of its tokens ends with the header of the next turn."""
-    mask, response = row["response_mask"].tolist(), row["responses"].tolist()
-    content = [0.0] * len(mask)
-    for sampled, run in groupby(range(len(mask)), key=lambda position: mask[position]):
-        positions = list(run)
-        text = tokenizer.decode([response[position] for position in positions])  # a token a character
-        if not sampled and not text.startswith("Error executing tool"):
-            for position in positions[: len(text.removesuffix(HEADER))]:
-                content[position] = 1.0
-    return torch.tensor(content)
-
-
-def check_updates(run, records, policy, updates):
-    """The figures that a run logged against those of plain transformers, from the rows and the weights of each update."""
-    tokenizer = AutoTokenizer.from_pretrained(policy)
-    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(policy), dtype=torch.float64)
-    paths = sorted(records.iterdir())
-    assert len(paths) == len(run.steps) * updates
-    for number, metrics in enumerate(run.steps):
-        nlls, losses, tokens = [], [], []
-        for path in paths[number * updates : (number + 1) * updates]:
-            record = torch.load(path)
-            model.load_state_dict(record["weights"])
-            columns = {name: values for name, values in record.items() if isinstance(values, list)}
-            total, count = 0.0, 0
-            for values in zip(*columns.values(), strict=True):
-                row = dict(zip(columns, values, strict=True))
-                naive = environment_tokens(row, tokenizer)
-                assert torch.equal(row["wm_weights"], naive)
-                assert row["wm_counts"].sum() == naive.sum()
-                if naive.any():
-                    total, count = total + (response_nll(model, row) * naive).sum().item(), count + int(naive.sum())
-            assert record["tokens"] == count
-            assert record["coeff"] == metrics["echo/coeff"] == 1.0
-            nlls += [total / count] if count else []
-            losses.append(total / max(count, 1))
-            tokens.append(count)
-        # verl takes the mean over the updates of a step that have the figure
-        assert metrics["echo/tokens"] == pytest.approx(sum(tokens) / updates, rel=1e-9)
-        assert metrics["echo/nll"] == pytest.approx(sum(nlls) / len(nlls), rel=1e-5)
-        assert metrics["echo/loss"] == pytest.approx(sum(losses) / updates, rel=1e-5)
-
-
-@torch.no_grad()
-def response_nll(model, row):
-    """(T,) of the tokens of a row's response."""
-    ids = row["input_ids"][None]
-    logps = model(input_ids=ids).logits[0, :-1].log_softmax(-1)
-    return -logps.gather(-1, ids[0, 1:, None])[-len(row["responses"]) :, 0]
-
-
-def recorded(folder, *overrides):
-    """A run of a policy that walks, but has learnt nothing of the world, where its records are, and the policy."""
-    tokenizer = make_tokenizer()
-    model = make_model(tokenizer, seed=0)
-    behaviour_cloning(model, tokenizer, 0, steps=40, demonstrations=300, environment_weight=0.0)
-    policy = folder / "runs" / "tiny_random"
-    model.save_pretrained(policy)
-    tokenizer.save_pretrained(policy)
-    (folder / "recorder.py").write_text(RECORDER)
-    records = folder / "records"
-    records.mkdir()
-    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {"PYTHONPATH": path, "WM_TEST_RECORDS": str(records)}
-    overrides = [*overrides, "actor_rollout_ref.model.external_lib=recorder"]
-    run = run_recipe("echo_grpo_tiny", folder, *overrides, environment=environment)
-    assert run.code == 0, run.output[-5000:]
-    return run, records, policy
 
 
 @pytest.mark.nightly

@@ -82,6 +82,11 @@ def test_every_verb_has_the_same_shape(verb):
         (["masks", "--limit", "many"], "--limit: invalid int value: 'many'; see wm masks --help"),
         (["masks", "--limit"], "--limit: expected one argument"),
         (["doctor", "here"], "wm doctor has no place for 'here'"),
+        (["env", "list", "grid"], "wm env list has no place for 'grid'; see wm env list --help"),
+        (
+            ["data", "convert", "x", "--out", "y", "--strikt"],
+            "wm data convert has no flag '--strikt'; did you mean '--strict'?",
+        ),
     ],
 )
 def test_mistakes_on_the_command_line_are_one_line(capsys, arguments, said):

@@ -102,7 +102,7 @@ def _run(argv: list[str]) -> int:
         args.rest = extras
         return int(args.run(args)["exit_code"])
     if extras:
-        verb.refuse(extras)
+        getattr(args, "step_parser", verb).refuse(extras)
     result: dict[str, Any] = args.run(args)
     with output():
         if args.json:

@@ -26,4 +26,5 @@ def add_steps(parser: argparse.ArgumentParser, verb: str, names: Sequence[str]) 
     for name in names:
         step = import_module(f"wm_plugin.cli.{verb}.{name.replace('-', '_')}").add_parser(steps)
         step.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON object, last")
+        step.set_defaults(step_parser=step)  # which knows its flags
     return parser

@@ -1,4 +1,4 @@
-"""A 4x4 open grid: walk from the agent to the goal. Small enough that a model of 0.15M parameters learns to predict it.
+"""A 4x4 grid with walls: walk from the agent to the goal. Small enough that a model of 0.15M parameters learns to predict it.
 
 An observation is the rows joined by newlines and one status mark. `#` wall, `.` floor, `A` agent, `G` goal, `P` agent on the
 goal; `>` your move, `!` the episode is over.

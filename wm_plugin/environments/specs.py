@@ -166,7 +166,7 @@ SPECS = by_name(
         _ours(
             "grid",
             "GridEnvironment",
-            "A 4x4 open grid: walk from the agent to the goal",
+            "A 4x4 grid with walls (#): walk from the agent (A) to the goal (G)",
             levels=("standard",),
             tools=("move",),
         ),

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     tools = tool_methods(environment)
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # of a file that is not UTF-8
-    _say(f"{_overview(tools)}\n{HELP}\n")
+    _say(f"{world.summary}\n{_overview(tools)}\n{HELP}\n")
     prompt = "".join(message["content"] for message in row.get("prompt", ()))
     _say(prompt + (environment.reset(**row) or ""))
     while not is_over(environment):

@@ -73,6 +73,8 @@ def test_a_person_plays_with_an_expert_at_hand(monkeypatch, capsys):
     assert "expert takes the expert's next action" in text
     assert "> X\nInvalid: 1 of 1\n" in text
     first, shown = text.partition("\n\n")[0], "direction: One of U, D, L, R."
+    summary, _, first = first.partition("\n")
+    assert summary == "A 4x4 grid with walls (#): walk from the agent (A) to the goal (G)"
     assert first.startswith(
         f"You can write:\nmove direction  ({shown})\nThe direction alone will do.\nhelp shows this, expert takes"
     )

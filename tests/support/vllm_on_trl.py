@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from datasets import Dataset
 from transformers import AutoModelForCausalLM
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOTrainer
 from trl.generation import vllm_generation
 
 from support import reference as trl_reference
-from support.on_trl import Batches, Gradients, reward
+from support.on_trl import Batches, Gradients, config, reward
 from wm_plugin import EchoConfig
 from wm_plugin.environments.grid import GridEnvironment, dataset_rows
 from wm_plugin.tiny.policy import make_model, make_tokenizer
@@ -29,24 +29,10 @@ from wm_plugin.trl import WorldModelGRPOTrainer
 
 COEFF = 0.37
 FIELDS = {
-    "use_cpu": True,
-    "bf16": False,
-    "report_to": [],
-    "save_strategy": "no",
-    "disable_tqdm": True,
-    "gradient_checkpointing": False,
-    "logging_steps": 1,
-    "max_steps": 2,
     "per_device_train_batch_size": 16,
     "num_generations": 8,
-    "gradient_accumulation_steps": 2,
     "max_completion_length": 133,
     "max_tool_calling_iterations": 6,
-    "learning_rate": 0.0,
-    "optim": "sgd",
-    "lr_scheduler_type": "constant",
-    "max_grad_norm": 1e9,
-    "seed": 3,
     "loss_type": "dapo",
     "vllm_max_model_length": 512,
     "vllm_gpu_memory_utilization": 0.1,
@@ -80,7 +66,7 @@ def train(cls: type, policy: Path, case: dict, **options: Any) -> Any:
     torch.manual_seed(5)  # of adapters
     trainer = cls(
         model=AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float64),
-        args=GRPOConfig(**{**FIELDS, **case["fields"]}, output_dir=str(policy.parent / "runs")),
+        args=config(**{**FIELDS, **case["fields"]}, output_dir=str(policy.parent / "runs")),
         train_dataset=Dataset.from_list(dataset_rows(64)),
         processing_class=tokenizer,
         environment_factory=GridEnvironment,

@@ -78,13 +78,13 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
         )
         sharding.warn(self)
         config = resolve(world_model, self.args)
-        names = support.names_of_tools(tools, environment_factory)
         try:
             support.require_async()
             if self.accelerator.is_main_process:
                 _put_loop(self.rollout_worker)
             if config is None:
                 return
+            names = support.names_of_tools(tools, environment_factory)
             support.check_async(self, config, names, rollout_worker)
             template = check_tokenizer(self.processing_class)  # not first after a rollout
             if template.state == "fail":

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -266,3 +267,13 @@ def test_a_document_of_rows_breaks_off(tmp_path):
     path.write_text(document[:-150])
     records = list(read_rows(path))
     assert [type(result) for result in records] == [Trajectory, Trajectory, Reject]
+
+
+def test_devices_and_pipes_are_no_files(tmp_path):
+    """/dev/full never ends, and nobody writes into the pipe: neither may be waited for."""
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    for path in (Path("/dev/full"), Path("/dev/null"), tmp_path / "pipe.jsonl"):
+        with pytest.raises(
+            UserError, match="a device or a pipe; it is read more than once, so write its text to a file$"
+        ):
+            head(path)

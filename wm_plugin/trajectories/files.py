@@ -6,6 +6,7 @@ There are four layouts: a record per line; an array of records; a document with 
 import gzip
 import json
 import math
+import stat
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -67,6 +68,9 @@ def open_file(path: Path) -> IO[bytes]:
         UserError: the file does not exist or cannot be read.
     """
     try:
+        kind = path.stat().st_mode
+        if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):  # a device need not end, a pipe is read only once
+            raise UserError(f"{path}: a device or a pipe; it is read more than once, so write its text to a file")
         with path.open("rb") as file:
             zipped = file.read(2) == b"\x1f\x8b"
         opened: IO[bytes] = gzip.open(path) if zipped else path.open("rb", _HEAD)  # type: ignore[assignment]  # noqa: SIM115

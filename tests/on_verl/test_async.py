@@ -20,6 +20,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 
+from support.queue_on_verl import Store
 from support.recorded_on_verl import check_updates, recorded
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.kit.rows import turn_limit
@@ -115,31 +116,21 @@ def test_a_trainer_of_somebody_elses_is_refused():
 # -- groups that fail -----------------------------------------------------------------------------------------------------------
 
 
-class Store:
-    """Stands in for TransferQueue: the trajectories of a prompt end as soon as it is added, as `outcome` says of each prompt."""
-
-    def __init__(self, outcome):
-        self.outcome, self.items, self.added = outcome, {}, 0
+class Outcomes(Store):
+    """`outcome` says of each prompt how many of its 2 trajectories fail."""
 
     def add(self, count, step=1):
         for number in range(self.added, self.added + count):
-            failed = self.outcome(number)  # of its 2 trajectories
+            failed = self.outcome(number)
             status = "failure" if failed else "finished"
             self.items[f"u{number}"] = {"is_prompt": True, "status": status, "global_steps": step}
             self.items |= {f"u{number}_{session}_0": {} for session in range(failed, 2)}
         self.added += count
 
-    def kv_list(self):
-        return {"train": dict(self.items)}
-
-    def kv_clear(self, partition_id, keys):
-        for key in keys:
-            self.items.pop(key)
-
 
 def sampling(monkeypatch, outcome, *, max_lost=0.5, coeff=1.0, threshold=None):
-    """Our trainer of `colocate_async` with verl's own buffer in front of a `Store`, and that; batches are of 4 prompts of 2."""
-    store = Store(outcome)
+    """Our trainer of `colocate_async` with verl's own buffer in front of `Outcomes`, and that; batches are of 4 prompts of 2."""
+    store = Outcomes(outcome)
     monkeypatch.setattr(replay_buffer, "tq", store)
     monkeypatch.setattr(replay_buffer.time, "sleep", lambda _: pytest.fail("it waits for ever"))
     ours = object.__new__(WorldModelColocateAsyncTrainer)  # making one starts Ray

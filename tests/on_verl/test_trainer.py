@@ -19,6 +19,7 @@ from verl.trainer.ppo.v1 import replay_buffer, trainer_base
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
+from support.queue_on_verl import Store
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.errors import UserError
 from wm_plugin.objectives import EchoConfig, Span
@@ -212,26 +213,16 @@ def test_groups_without_reward_variance_can_be_dropped():
         assert spans[4] == []
 
 
-class Store:
-    """Stands in for TransferQueue: prompts end as soon as they are added, those of `rewards` with these rewards."""
-
-    def __init__(self, rewards):
-        self.rewards, self.items, self.added = rewards, {}, 0
+class Rewards(Store):
+    """`outcome` says of each prompt the rewards of its trajectories."""
 
     def add(self, count):
         for uid in range(self.added, self.added + count):
             self.items[f"u{uid}"] = {"is_prompt": True, "status": "finished", "global_steps": 1}
             self.items |= {
-                f"u{uid}_{session}_0": {"reward": reward} for session, reward in enumerate(self.rewards(uid))
+                f"u{uid}_{session}_0": {"reward": reward} for session, reward in enumerate(self.outcome(uid))
             }
         self.added += count
-
-    def kv_list(self):
-        return {"train": dict(self.items)}
-
-    def kv_clear(self, partition_id, keys):
-        for key in keys:
-            self.items.pop(key)
 
     def kv_batch_get(self, keys, partition_id, select_fields):
         return {"rm_scores": [torch.tensor([0.0, self.items[key]["reward"]]) for key in keys]}
@@ -239,7 +230,7 @@ class Store:
 
 def refilled(monkeypatch, rewards, echo, prompts=4):
     """A step of verl's own sampling with our trainer's refills: its metrics, the groups of its batch, and what it sampled."""
-    store = Store(rewards)
+    store = Rewards(rewards)
     monkeypatch.setattr(replay_buffer, "tq", store)
     ours = object.__new__(WorldModelTrainer)  # making one starts Ray
     ours._wm, ours._wm_prefix, ours._wm_warned = WorldModelConfig(echo), "echo", set()

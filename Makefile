@@ -89,9 +89,9 @@ test-nightly-trl: $(TRL)/.done
 test-nightly-verl: $(VERL)/.done
 	$(call PYTEST,$(VERL)) -m nightly tests/on_verl
 
-## the term where vLLM generates, on both hosts
+## the term where vLLM generates, on both hosts, and judges behind vllm serve
 test-vllm: $(VLLM_TRL)/.done $(VLLM_VERL)/.done
-	$(call PYTEST,$(VLLM_TRL)) -m nightly tests/on_trl/test_vllm.py
+	$(call PYTEST,$(VLLM_TRL)) -m nightly tests/on_trl/test_vllm.py tests/rewards/test_vllm.py
 	$(call PYTEST,$(VLLM_VERL)) -m nightly tests/on_verl/test_vllm.py
 
 ## format, lint, types

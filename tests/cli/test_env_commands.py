@@ -216,6 +216,14 @@ def test_rollouts_of_a_server_that_is_down_are_named_and_the_exit_code_is_1(tmp_
     assert len((tmp_path / "x.rejects.jsonl").read_text().splitlines()) == 2
 
 
+def test_a_server_gets_no_seeds_where_it_shall_not(tmp_path, capsys):
+    with OpenAIServer(lambda _: "done") as served:
+        arguments = ["--policy", served.base_url, "--model", "m", "--count", 1]
+        for name, flags in (("a", []), ("b", ["--no-seed"])):
+            assert run(capsys, "rollout", "grid", *arguments, "--out", tmp_path / f"{name}.jsonl", *flags)[0] == 0
+    assert ["seed" in body for body in served.bodies] == [True, False]
+
+
 def test_rollouts_of_a_saved_model(tmp_path, capsys):
     from wm_plugin.tiny.policy import make_model, make_tokenizer
 

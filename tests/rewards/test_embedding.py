@@ -192,10 +192,11 @@ FAULTS = {f.__name__: f for f in (without_last, twice, infinite, ragged, base64,
 
 
 @contextmanager
-def serving(*faults, refusal=None):
+def serving(*faults, refusal=None, truncates=False):
     """A server on localhost; the first answers go wrong as `faults` say: a status, or what is done to a good answer.
 
-    With the status `refusal` it refuses every request with a text that says `too long`.
+    With the status `refusal` it refuses every request with a text that says `too long`, unless the request lets it truncate
+    and it knows of that: its limit is four characters then.
 
     Yields its address and the bodies of all requests.
     """
@@ -206,9 +207,10 @@ def serving(*faults, refusal=None):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             bodies.append({**body, "path": self.path, "key": self.headers.get("Authorization")})
             fault = left.pop(0) if left else None
-            if refusal and any("too long" in text for text in body["input"]):
+            cut = truncates and body.get("truncate_prompt_tokens") == -1
+            if refusal and not cut and any("too long" in text for text in body["input"]):
                 fault = refusal
-            status, sent = 200, answer(body["input"])
+            status, sent = 200, answer([text[:4] if cut else text for text in body["input"]])
             sent["data"].reverse()  # the order is the index's
             if isinstance(fault, int):
                 status, sent = fault, {"error": {"message": f"fault {fault}"}}
@@ -372,6 +374,37 @@ def test_a_text_that_a_server_refuses_is_a_failure_of_its_own(status):
 
 
 @SERVER
+def test_a_text_above_a_servers_limit_is_truncated_and_counted():
+    with serving(refusal=400, truncates=True) as (url, bodies):
+        reward = EmbeddingReward("letters", base_url=url, truncate=True, server=FAST)
+        assert reward(["aab is too long"], ["abb is too long"]) == [
+            pytest.approx(expected("aab", "abb"))
+        ]  # from the start
+        assert (reward.figures["truncated"], reward.figures["failures/refused"]) == (1, 0)
+        found = reward(["ab", "aab"], ["a", "abb is too long"])  # a target that was kept
+        assert found == pytest.approx([expected("ab", "a"), expected("aab", "abb")])
+        assert reward.figures["truncated"] == 0.5
+        assert reward(["ab"], ["a"]) == pytest.approx([expected("ab", "a")])
+        assert reward.figures["truncated"] == 0
+    sent = [(len(body["input"]), "truncate_prompt_tokens" in body) for body in bodies]
+    assert sent == [(2, False), *[(1, False)] * 2, *[(1, True)] * 2, (3, False), (1, False)]
+
+
+@SERVER
+def test_a_server_that_knows_no_truncation_refuses_as_before():
+    with serving(refusal=400) as (url, bodies):
+        reward = EmbeddingReward("letters", base_url=url, truncate=True, server=FAST)
+        assert reward(["too long", "aab"], ["a", "a"]) == [0, pytest.approx(expected("aab", "a"))]
+        assert (reward.figures["truncated"], reward.figures["failures/refused"]) == (0, 0.5)
+        assert [body["input"] for body in bodies if "truncate_prompt_tokens" in body] == [["too long"]]
+        assert reward(["too long by itself"], ["a"]) == [0]
+        with pytest.raises(
+            UserError, match=r"no embeddings of 'letters'.*400.*if the texts are too long .* truncate: true"
+        ):
+            EmbeddingReward("letters", base_url=url, server=FAST)(["too long"], ["too long too"])
+
+
+@SERVER
 def test_a_server_that_refuses_everything_is_named():
     with serving(*[400] * 9) as (url, _), pytest.raises(UserError, match=f"{url}: no embeddings of 'letters'.*400"):
         EmbeddingReward("letters", base_url=url, server=FAST)(["ab"], ["a"])
@@ -393,6 +426,7 @@ def test_settings_that_cannot_be():
         ({"threshold": 2.5}, "threshold is 2.5"),
         ({"batch_size": 0}, "batch_size is 0; write a number >= 1"),
         ({"cache_size": -1}, "cache_size is -1"),
+        ({"truncate": True}, "truncate is for a server, but base_url is not set"),
         ({"server": {"timeout": 1}}, "server has settings, but base_url is not set"),
         ({"base_url": "localhost:8000"}, "base_url is 'localhost:8000'; write http://host:port/v1"),
         ({"base_url": "http://x/v1", "server": {"retries": 3}}, "server: .*retries"),

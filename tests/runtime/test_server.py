@@ -216,10 +216,29 @@ def test_seeds_and_what_is_read_of_a_completion():
 
 
 @pytest.mark.parametrize(
+    ("settings", "sent", "sent_of_a_call"),
+    [
+        ({}, 0, 5),
+        ({"temperature": 0.7}, None, 5),  # vLLM on a CPU dies of a seed there
+        ({"temperature": None}, None, 5),  # the server's own may be above 0
+        ({"parameters": {"temperature": 0.7}}, None, 5),
+        ({"temperature": 0.7, "seed": 3}, 3, 5),
+        ({"seed": None}, None, None),
+    ],
+)
+def test_a_seed_above_temperature_0_is_only_sent_where_one_is_given(settings, sent, sent_of_a_call):
+    client = Server("http://localhost:8000/v1", "judge", **settings)
+    assert client.body(ask("a")).get("seed") == sent
+    assert client.body(ask("a"), 5).get("seed") == sent_of_a_call
+    assert None not in client.body(ask("a")).values()
+
+
+@pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"base_url": "localhost:8000"}, "base_url is 'localhost:8000'; write http://host:port/v1"),
         ({"concurrency": 0}, "concurrency is 0; write a number >= 1"),
+        ({"seed": "7"}, "seed is '7'; write a whole number, None, or leave it out"),
         ({"timeout": 0}, "timeout is 0; write seconds > 0"),
         ({"max_retries": -1}, "max_retries is -1"),
         ({"api_key_env": "NOT_THERE"}, "the environment variable NOT_THERE is not set"),

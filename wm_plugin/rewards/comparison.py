@@ -30,6 +30,9 @@ class _Pairwise(JudgedReward):
         super().__init__(server, **settings)
         self.seed = seed
 
+    def _values(self) -> dict[str, str]:
+        return {self.verdict: f'"({"|".join(self.choices)})"'}
+
     def _own_first(self, row: Row) -> bool:
         """Whether the prediction is the first of the two."""
         text = json.dumps([self.seed, row.prediction, row.target, row.columns.get("reference")])

@@ -37,6 +37,7 @@ _PERHAPS_THE_TEXT = (
     "malformed",
     "too large",
 )  # a model that gives NaN, or a text that is too long for it
+_TRUNCATED = {"truncate_prompt_tokens": -1}  # vLLM's: as many as fit the model
 _MAX_EMBEDDING = 1 << 18  # bytes of an embedding as JSON: 10,000 dimensions
 
 
@@ -62,12 +63,14 @@ class EmbeddingReward(TextReward):
         max_chars: texts of more characters are compared in parts, too. It bounds what is sent to a server, whose window is not
             known; most servers refuse what is longer than it.
         device: for a model in this process; None takes a GPU if there is one, which the reward then shares with the training.
+        truncate: ask a server again for what it refuses, with vLLM's `truncate_prompt_tokens: -1`: only the beginning of a text
+            that is too long is then compared, and its end is not scored. A smaller `max_chars` compares the end, too.
         server: further settings of `runtime.server.Server`, such as {"timeout": 120}; `parameters` are sent in requests.
 
     Attributes:
         figures: also, over predictions, `cosine`, the mean; `beyond_window`, the share that is compared in parts; and
             of a server `failures/refused`, the share with a text that it refuses or fails on by itself (too long for it, say),
-            which gets cosine 0.
+            which gets cosine 0. With `truncate`, `truncated`: the share with a text of which only the beginning is compared.
 
     Raises:
         UserError: a setting is invalid, or there is no such model; from a call: the server gave no embeddings, after retries.
@@ -85,6 +88,7 @@ class EmbeddingReward(TextReward):
         cache_size: int = 4096,
         max_chars: int = 20_000,
         device: str | None = None,
+        truncate: bool = False,
         server: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(tag=tag)
@@ -97,19 +101,25 @@ class EmbeddingReward(TextReward):
         ):
             if value < least:
                 raise UserError(f"{name} is {value}; write a number >= {least}")
+        if truncate and base_url is None:
+            raise UserError(
+                "truncate is for a server, but base_url is not set; leave it out: long texts are compared in parts"
+            )
         if server and base_url is None:
             raise UserError("server has settings, but base_url is not set; write the server's address there")
         self.threshold, self.cache_size, self.max_chars = threshold, cache_size, max_chars
+        self.truncate = truncate
         self._model: _Local | _Remote = (
             _Local(str(model), batch_size, device)
             if base_url is None
-            else _Remote(base_url, str(model), batch_size, server or {})
+            else _Remote(base_url, str(model), batch_size, truncate, server or {})
         )
-        self._targets: OrderedDict[bytes, Tensor] = OrderedDict()
+        self._targets: OrderedDict[bytes, tuple[Tensor, bool]] = OrderedDict()  # with whether only the beginning
+        self._beginnings: set[str] = set()  # texts of a call of which the model saw no more
         self._lock = threading.Lock()
 
     def score(self, predictions: list[str], targets: list[str]) -> tuple[list[float], dict[str, float]]:
-        distances, beyond, refused = self._distances(predictions, targets)
+        distances, beyond, refused, truncated = self._distances(predictions, targets)
         cosines = [1 - distance for distance in distances]
         if self.threshold is None:
             scores = [max(0.0, cosine) for cosine in cosines]
@@ -119,6 +129,8 @@ class EmbeddingReward(TextReward):
         figures = {"cosine": mean(cosines), "beyond_window": beyond / rows}
         if isinstance(self._model, _Remote):
             figures["failures/refused"] = refused / rows
+        if self.truncate:
+            figures["truncated"] = truncated / rows
         return scores, figures
 
     def distances(self, predictions: list[str], targets: list[str]) -> list[float]:
@@ -134,13 +146,14 @@ class EmbeddingReward(TextReward):
         with self._lock:
             return mean([float(self._count_parts(_clean(text)) > 1) for text in texts])
 
-    def _distances(self, predictions: list[str], targets: list[str]) -> tuple[list[float], int, int]:
-        """The distances, how many rows are longer than the window, and how many have a text that was refused."""
+    def _distances(self, predictions: list[str], targets: list[str]) -> tuple[list[float], int, int, int]:
+        """The distances; how many rows are longer than the window, have a text that was refused, and one that was truncated."""
         pairs = [(_clean(a), _clean(b)) for a, b in zip(predictions, targets, strict=True)]
         distances = [float(a != b) for a, b in pairs]  # of equal texts and of blank ones
         different = [row for row, (a, b) in enumerate(pairs) if a and b and a != b]
-        refused = 0
+        refused = truncated = 0
         with self._lock:
+            self._beginnings = set()
             counts = {text: self._count_parts(text) for text in dict.fromkeys(text for pair in pairs for text in pair)}
             for start in range(0, len(different), _ROWS):
                 rows = different[start : start + _ROWS]
@@ -149,8 +162,9 @@ class EmbeddingReward(TextReward):
                 for row, parts in zip(rows, compared, strict=True):
                     of_parts = [next(cosines) for _ in parts]
                     refused += None in of_parts
+                    truncated += any(self._beginnings.intersection(part) for part in parts)
                     distances[row] = max((1 - (cosine or 0.0) for cosine in of_parts), default=1.0)
-        return distances, sum(max(counts[a], counts[b]) > 1 for a, b in pairs), refused
+        return distances, sum(max(counts[a], counts[b]) > 1 for a, b in pairs), refused, truncated
 
     def _count_parts(self, text: str) -> int:
         """The number of equal parts of a text of which each fits into the model's window."""
@@ -196,15 +210,19 @@ class EmbeddingReward(TextReward):
     def _vectors(self, predicted: list[str], observed: list[str]) -> dict[str, Tensor]:
         """Unit vectors by text, without the texts that the model refuses."""
         keys = {text: _key(text) for text in dict.fromkeys(observed)}
-        vectors = {text: self._targets[key] for text, key in keys.items() if key in self._targets}
+        kept = {text: self._targets[key] for text, key in keys.items() if key in self._targets}
+        vectors = {text: vector for text, (vector, _) in kept.items()}
+        self._beginnings |= {text for text, (_, beginning) in kept.items() if beginning}
         missing = [text for text in dict.fromkeys((*observed, *predicted)) if text not in vectors]
         if missing:
             answers = zip(missing, self._model(missing), strict=True)
             vectors |= {text: normalize(vector, dim=0) for text, vector in answers if vector is not None}
+            self._beginnings |= self._model.beginnings
         for text, key in keys.items():
             if text not in vectors:
                 continue
-            self._targets.setdefault(key, vectors[text].clone())  # a copy, because a view keeps its whole batch alive
+            # a copy, because a view keeps its whole batch alive
+            self._targets.setdefault(key, (vectors[text].clone(), text in self._beginnings))
             self._targets.move_to_end(key)
         while len(self._targets) > self.cache_size:
             self._targets.popitem(last=False)
@@ -213,6 +231,8 @@ class EmbeddingReward(TextReward):
 
 class _Local:
     """A model of sentence-transformers in this process."""
+
+    beginnings: frozenset[str] = frozenset()  # it sees all of every text
 
     def __init__(self, model: str, batch_size: int, device: str | None) -> None:
         try:
@@ -244,7 +264,7 @@ class _Remote:
     def tokens(self, text: str) -> int:
         raise NotImplementedError
 
-    def __init__(self, base_url: str, model: str, batch_size: int, settings: Mapping[str, Any]) -> None:
+    def __init__(self, base_url: str, model: str, batch_size: int, truncate: bool, settings: Mapping[str, Any]) -> None:
         usual = {
             "temperature": None,
             "max_tokens": None,
@@ -255,7 +275,8 @@ class _Remote:
             self.server = Server(base_url, model, **{**usual, **settings})
         except TypeError as error:
             raise UserError(f"server: {error}") from None
-        self.batch_size = batch_size
+        self.batch_size, self.truncate = batch_size, truncate
+        self.beginnings: set[str] = set()  # texts of the last call that were truncated
         self.dimensions = 0  # of the first embedding; all others must have as many
         self._failure = Failure("refused", "")  # the last one
         self._taken = ""  # a text that the server gave an embedding of
@@ -264,30 +285,34 @@ class _Remote:
     def __call__(self, texts: list[str]) -> list[Tensor | None]:
         """Their embeddings: (dimensions,) each, float32; None for a text that the server refuses, or fails on.
 
-        A request fails whole, though one text of it may be too long for the server: its texts are asked for one by one. Where
-        none of them is taken, a text that was taken before tells whether it is the texts or the server.
+        A request fails whole, though one text of it may be too long for the server: its texts are asked for one by one, and with
+        `truncate` those that are refused then a last time. Where none of them is taken, a text that was taken before tells
+        whether it is the texts or the server.
         """
         batches = [texts[start : start + self.batch_size] for start in range(0, len(texts), self.batch_size)]
         answers = self._ask(batches)
         alone = [text for batch, answer in zip(batches, answers, strict=True) if answer is None for text in batch]
-        singles = iter(self._ask([[text] for text in alone])) if alone else iter(())
+        single = dict(zip(alone, self._ask([[text] for text in alone]), strict=True))
+        long = [text for text, answer in single.items() if answer is None and self.truncate]
+        single |= zip(long, self._ask([[text] for text in long], _TRUNCATED), strict=True)
+        self.beginnings = {text for text in long if single[text] is not None}
         vectors: list[Tensor | None] = []
         for batch, answer in zip(batches, answers, strict=True):
             if answer is None:
-                vectors += [None if single is None else single[0] for single in (next(singles) for _ in batch)]
+                vectors += [None if (one := single[text]) is None else one[0] for text in batch]
             else:
                 vectors += list(answer)
-        taken = next((text for text, one in zip(texts, vectors, strict=True) if one is not None), "")
+        taken = [text for text, one in zip(texts, vectors, strict=True) if one is not None]
         if not taken and (not self._taken or self._ask([[self._taken]]) == [None]):
             raise self._error(self._failure)
-        self._taken = taken or self._taken
+        self._taken = next((text for text in taken if text not in self.beginnings), self._taken)
         return vectors
 
-    def _ask(self, batches: list[list[str]]) -> list[Tensor | None]:
+    def _ask(self, batches: list[list[str]], fields: Mapping[str, Any] | None = None) -> list[Tensor | None]:
         """The embeddings of each batch; None where the server fails, perhaps on what it holds."""
         answers: list[Tensor | None] = []
         for size, group in groupby(batches, len):  # only the last batch may be smaller
-            bodies = [self._body(batch) for batch in group]
+            bodies = [self._body(batch) | dict(fields or {}) for batch in group]
             for answer in self.server.post("/embeddings", bodies, partial(self._read, size)):
                 if not isinstance(answer, Failure):
                     answers.append(answer)
@@ -301,9 +326,11 @@ class _Remote:
         return answers
 
     def _error(self, failure: Failure) -> UserError:
+        too_long = failure.message.startswith(_ABOUT_THE_TEXT) and not self.truncate
+        hint = "; if the texts are too long for the model, write truncate: true" if too_long else ""
         return UserError(
             f"{self.server.base_url}: no embeddings of {self.server.model!r}, with up to {self.server.max_retries} "
-            f"retries (the last answer: {failure.kind}, {failure.message})"
+            f"retries (the last answer: {failure.kind}, {failure.message}){hint}"
         )
 
     def _body(self, batch: list[str]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from wm_plugin.rewards.background import Count, as_text, fitted
 from wm_plugin.rewards.base import TaggedReward, check_column, mean
 from wm_plugin.rewards.cache import ReplyCache
 from wm_plugin.rewards.delimit import fenced, shortened, windows
-from wm_plugin.rewards.verdict import TAG, fields, is_forged, number
+from wm_plugin.rewards.verdict import TAG, fields, is_forged, number, pattern
 from wm_plugin.runtime.server import KINDS, Completion, Failure, Server
 from wm_plugin.tokens.message import Message
 from wm_plugin.tokens.tokenizer import load_tokenizer
@@ -103,6 +103,9 @@ class JudgedReward(TaggedReward):
         prompt: the name of a prompt in this package, or the path of a Markdown file.
         tag: see `TaggedReward`. Without a tag the inputs must not contain reasoning, because the judge would see it.
         cache: a `ReplyCache`, or its path; None asks every time. Only replies with a verdict are stored.
+        structured: let the server hold the judge to the form of a verdict: requests have vLLM's `structured_outputs` with a
+            regular expression. The judge then writes nothing before its verdict, but for thoughts that the server takes out
+            (vLLM's `--reasoning-parser`).
         max_failure_share: stop the run when the server failed (no answer, an error status, an answer that is malformed) for more
             than this share of the last 200 judged predictions (checked once there are 20). 1.0 never stops.
         failed: the reward of a row for which the server failed. NaN leaves the row out of TRL's mean.
@@ -137,6 +140,7 @@ class JudgedReward(TaggedReward):
         prompt: str | None = None,
         tag: str | None = None,
         cache: ReplyCache | str | Path | None = None,
+        structured: bool = False,
         max_failure_share: float = 0.5,
         failed: float = 0.0,
         no_verdict: float = 0.0,
@@ -161,6 +165,7 @@ class JudgedReward(TaggedReward):
                 "max_context_tokens and tokenizer go together: the tokens of the judge's own tokenizer are counted"
             )
         self.server = server if isinstance(server, Server) else _server(server)
+        self._fields = self._structured() if structured else {}  # of requests
         self.prompt, self._about_data = prompts.load(prompt or self.default_prompt), prompts.ours("data")
         self.cache = ReplyCache(cache) if isinstance(cache, str | Path) else cache
         self.max_failure_share, self.max_chars = max_failure_share, max_chars
@@ -178,7 +183,7 @@ class JudgedReward(TaggedReward):
         questions, seeds = next(rounds)
         with suppress(StopIteration):
             while True:
-                questions, seeds = rounds.send(self.server.complete(questions, seeds=seeds))
+                questions, seeds = rounds.send(self.server.complete(questions, seeds=seeds, fields=self._fields))
         return self._end(batch)
 
     async def call_async(
@@ -190,7 +195,8 @@ class JudgedReward(TaggedReward):
         questions, seeds = next(rounds)
         with suppress(StopIteration):
             while True:
-                questions, seeds = rounds.send(await self.server.complete_async(questions, seeds=seeds))
+                answers = await self.server.complete_async(questions, seeds=seeds, fields=self._fields)
+                questions, seeds = rounds.send(answers)
         return self._end(batch)
 
     @abstractmethod
@@ -200,6 +206,20 @@ class JudgedReward(TaggedReward):
     @abstractmethod
     def _read(self, row: Row, reply: str, notes: Notes) -> float | None:
         """The reward that a reply stands for, None if it has no verdict."""
+
+    def _values(self) -> dict[str, str]:
+        """The keys of a verdict, with a regular expression of the value of each; empty if there is no `structured`."""
+        return {}
+
+    def _structured(self) -> dict[str, Any]:
+        values = self._values()
+        if not values:
+            raise UserError(f"structured: {type(self).__name__} does not say what its verdicts hold; leave it out")
+        if "structured_outputs" in self.server.parameters:
+            raise UserError(
+                "server: parameters has structured_outputs, which structured: true sets; leave out one of them"
+            )
+        return {"structured_outputs": {"regex": pattern(values)}}
 
     def _without_judge(self, row: Row, notes: Notes) -> float | None:  # noqa: ARG002 - subclasses use them
         """The reward of a row that needs no judge, None if it needs one."""
@@ -270,7 +290,7 @@ class JudgedReward(TaggedReward):
         if self.cache is None:
             return questions
         listed = list(questions)
-        keys = [self.cache.key(self.server.body(question)) for question in listed]
+        keys = [self.cache.key(self.server.body(question, fields=self._fields)) for question in listed]
         cached = self.cache.get(keys)
         by_name = dict(zip(batch.rows, keys, strict=True))
         replies = {name: Completion(cached[key]) for name, key in by_name.items() if isinstance(cached.get(key), str)}
@@ -394,11 +414,14 @@ class JudgeReward(JudgedReward):
     def __init__(
         self, server: Server | Mapping[str, Any], *, binary: bool = False, prompt: str | None = None, **settings: Any
     ) -> None:
+        self.binary = binary  # first: the form of a verdict depends on it
         super().__init__(server, prompt=prompt or ("judge_binary" if binary else "judge_real"), **settings)
-        self.binary = binary
 
     def _texts(self, row: Row) -> dict[str, str]:
         return {"observed": row.target, "predicted": row.prediction}
+
+    def _values(self) -> dict[str, str]:
+        return {"score": "[01]" if self.binary else r"(0(\.[0-9]{1,2})?|1(\.0)?)"}
 
     def _read(self, row: Row, reply: str, notes: Notes) -> float | None:  # noqa: ARG002
         value = fields(reply, ["score"], row.target).get("score")

@@ -102,6 +102,9 @@ class RubricReward(JudgedReward):
     def _texts(self, row: Row) -> dict[str, str]:
         return {"observed": row.target, "predicted": row.prediction}
 
+    def _values(self) -> dict[str, str]:
+        return dict.fromkeys(DIMENSIONS, "[1-5]")
+
     def _read(self, row: Row, reply: str, notes: Notes) -> float | None:
         scores = parse(reply, row.target)
         if scores is None:

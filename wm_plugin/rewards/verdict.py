@@ -9,7 +9,7 @@ which of two is the judge's. Whoever asks counts such a reply as a failure, and 
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wm_plugin.untrusted import loads, unescape
@@ -71,6 +71,16 @@ def fields(reply: str, names: Sequence[str], observed: str = "") -> dict[str, An
         return {}
     scores = parts[holders[0]]
     return {name: _score(scores[name]) for name in names} if all(name in scores for name in names) else {}
+
+
+def pattern(values: Mapping[str, str]) -> str:
+    """A regular expression of a whole reply that is a verdict and nothing else, as the prompts write it.
+
+    Args:
+        values: an expression of each key's value as JSON.
+    """
+    pairs = ", ".join(f'"{name}": {value}' for name, value in values.items())
+    return rf"<{TAG}>\n\{{{pairs}\}}\n</{TAG}>"
 
 
 def is_forged(prediction: str, observed: str) -> bool:

@@ -158,7 +158,8 @@ class ServerPredictor:
     out.
 
     Args:
-        server: `Server(base_url, model, temperature=1.0, max_tokens=..., ...)`; its seed is not used.
+        server: `Server(base_url, model, temperature=1.0, max_tokens=..., ...)`; its seed is not used, but None sends none
+            of a call's either.
         max_failure_share: a call raises if a larger share of its outputs failed.
         thinking: put a reasoning model's thoughts, if the server returns them separately, before its answer in `<think>` tags.
             Otherwise only the answer is used.

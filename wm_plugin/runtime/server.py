@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import orjson
 
@@ -86,7 +86,9 @@ class Server:
             `Retry-After` is honoured.
         longest_wait: the upper limit of both, in seconds.
         max_reply: bytes of an answer, before and after decompression. `concurrency` of them may be in memory.
-        temperature, max_tokens, seed: parameters of completions; None omits one.
+        temperature, max_tokens: parameters of completions; None omits one.
+        seed: "auto" is 0 at temperature 0, and else none but what a call gives, since vLLM on a CPU dies of a seed then. None
+            sends no seed, those of calls neither.
         parameters: further fields of a request's body, such as {"chat_template_kwargs": {"enable_thinking": False}}.
         prices: dollars per million (prompt, completion) tokens.
 
@@ -110,7 +112,7 @@ class Server:
         max_reply: int = MAX_REPLY,
         temperature: float | None = 0.0,
         max_tokens: int | None = 4096,
-        seed: int | None = 0,
+        seed: int | Literal["auto"] | None = "auto",
         parameters: Mapping[str, Any] | None = None,
         prices: tuple[float, float] = (0.0, 0.0),
     ) -> None:
@@ -138,6 +140,11 @@ class Server:
         self.api_key_env, self.concurrency, self.timeout = api_key_env, concurrency, timeout
         self.max_retries, self.backoff, self.longest_wait = max_retries, backoff, longest_wait
         self.max_reply = max_reply
+        self.seeded = seed is not None
+        if isinstance(seed, str):
+            if seed != "auto":
+                raise UserError(f"seed is {seed[:40]!r}; write a whole number, None, or leave it out")
+            seed = 0 if dict(parameters or {}).get("temperature", temperature) == 0 else None
         sampling = {"temperature": temperature, "max_tokens": max_tokens, "seed": seed}
         self.parameters = {k: v for k, v in sampling.items() if v is not None} | dict(parameters or {})
         self.prices = prices
@@ -150,27 +157,39 @@ class Server:
         """Without the connection: a copy in another process opens its own."""
         return self.__dict__ | {"_connection": None}
 
-    def body(self, conversation: Sequence[Message], seed: int | None = None) -> dict[str, Any]:
+    def body(
+        self, conversation: Sequence[Message], seed: int | None = None, fields: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """The request's body for a conversation: everything that its completion depends on."""
-        own = {} if seed is None else {"seed": seed}
+        own = dict(fields or {}) | ({"seed": seed} if self.seeded and seed is not None else {})
         return {"model": self.model, "messages": [dict(message) for message in conversation], **self.parameters, **own}
 
     def complete(
-        self, conversations: Iterable[Sequence[Message]], *, seeds: Iterable[int] | None = None
+        self,
+        conversations: Iterable[Sequence[Message]],
+        *,
+        seeds: Iterable[int] | None = None,
+        fields: Mapping[str, Any] | None = None,
     ) -> list[Completion | Failure]:
         """A completion of each conversation, in order.
 
         Args:
             conversations: iterated in the background loop as slots become free, so that making them overlaps with waiting.
             seeds: one per conversation, instead of the server's `seed`.
+            fields: further ones of each request's body, instead of `parameters` of the same names.
         """
-        return self.post("/chat/completions", self._bodies(conversations, seeds), _completion)
+        return self.post("/chat/completions", self._bodies(conversations, seeds, fields), _completion)
 
     async def complete_async(
-        self, conversations: Iterable[Sequence[Message]], *, seeds: Iterable[int] | None = None
+        self,
+        conversations: Iterable[Sequence[Message]],
+        *,
+        seeds: Iterable[int] | None = None,
+        fields: Mapping[str, Any] | None = None,
     ) -> list[Completion | Failure]:
         """`complete` for code inside an event loop."""
-        return await background.run(self._all("/chat/completions", self._bodies(conversations, seeds), _completion))
+        bodies = self._bodies(conversations, seeds, fields)
+        return await background.run(self._all("/chat/completions", bodies, _completion))
 
     def post(self, path: str, bodies: Iterable[Any], read: Callable[[Any], T]) -> list[T | Failure]:
         """Post each body to `path` as JSON, and convert the JSON answers with `read`.
@@ -198,11 +217,14 @@ class Server:
         }
 
     def _bodies(
-        self, conversations: Iterable[Sequence[Message]], seeds: Iterable[int] | None
+        self,
+        conversations: Iterable[Sequence[Message]],
+        seeds: Iterable[int] | None,
+        fields: Mapping[str, Any] | None,
     ) -> Iterator[dict[str, Any]]:
         if seeds is None:
-            return map(self.body, conversations)
-        return (self.body(messages, seed) for messages, seed in zip(conversations, seeds, strict=True))
+            return (self.body(messages, fields=fields) for messages in conversations)
+        return (self.body(messages, seed, fields) for messages, seed in zip(conversations, seeds, strict=True))
 
     async def _all(self, path: str, bodies: Iterable[Any], read: Callable[[Any], T]) -> list[T | Failure]:
         found: dict[int, T | Failure] = {}

@@ -17,6 +17,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--batch-size", type=int, default=64, metavar="N", help="outputs at once, without a server")
     group.add_argument("--concurrency", type=int, default=32, metavar="N", help="requests at once, to a server")
     group.add_argument(
+        "--no-seed", action="store_true", help="send a server no seeds, of which vLLM on a CPU dies; runs then differ"
+    )
+    group.add_argument(
         "--work",
         metavar="DIR",
         help="keeps what is done, to go on from (default: X.work beside X); remove it afterwards",
@@ -64,6 +67,7 @@ def make(args: argparse.Namespace, model: str | Path | None, *, thinking: bool) 
             timeout=600.0,
             temperature=args.temperature,
             max_tokens=args.max_new_tokens,
+            seed=None if args.no_seed else "auto",
         )
         return ServerPredictor(server, thinking=thinking)
     quiet()

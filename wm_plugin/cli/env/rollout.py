@@ -71,6 +71,9 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
     models.add_argument(
         "--request-timeout", type=float, default=600.0, metavar="SECONDS", help="of an attempt (default: 600)"
     )
+    models.add_argument(
+        "--no-seed", action="store_true", help="send a server no seeds, of which vLLM on a CPU dies; runs then differ"
+    )
     models.add_argument("--retries", type=int, default=4, metavar="N", help="after a failed attempt (default: 4)")
     parser.add_argument(
         "--work", metavar="DIR", help="folder of finished shards, to go on from (default: X.work, removed at the end)"
@@ -199,6 +202,7 @@ def _player(args: argparse.Namespace, world: "World") -> "tuple[Player, Any]":
             max_retries=args.retries,
             temperature=args.temperature,
             max_tokens=args.max_new_tokens,
+            seed=None if args.no_seed else "auto",
         )
         return ServerPlayer(world, server, timeout=args.timeout, **common), server
     if "/" not in args.policy and not os.path.exists(args.policy):

@@ -29,7 +29,7 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
     parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="outputs at once, without a server")
     parser.add_argument("--concurrency", type=int, default=32, metavar="N", help="requests at once, to a server")
     parser.add_argument("--seed", type=int, default=0, help="of the prompts' variants, as in wm data build")
-    parser.set_defaults(run=run, show=show, temperature=0.0, shard_size=1)
+    parser.set_defaults(run=run, show=show, temperature=0.0, shard_size=1, no_seed=False)
     return parser
 
 

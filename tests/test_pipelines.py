@@ -275,7 +275,7 @@ def pretrained(host, folder, *flags):
     work = "runs/sql_135m_quick" if "--quick" in flags else "runs/sql_135m"
     cloned = folder / work / host / "cloned"
     if host == "verl":  # where it wrote a model is seen on the disk
-        cloned = cloned / "global_step_60" / "huggingface"
+        cloned = cloned / "global_step_40" / "huggingface"
     cloned.mkdir(parents=True)
     (cloned / "config.json").write_text("{}")
     calls = calls_of(RECIPES / host / "run_echo_sql_135m.sh", folder, *flags)
@@ -335,7 +335,7 @@ def test_the_pretrained_models_warm_start_clones_an_expert(host, quick, tmp_path
     if host == "trl":
         config = yaml.safe_load((tmp_path / value(last, "--config")).read_text())
         assert config["datasets"][0]["data_files"] == value(built, "--out")
-        assert (config["output_dir"], config["max_steps"]) == (f"{work}/trl/cloned", 12 if quick else 60)
+        assert (config["output_dir"], config["max_steps"]) == (f"{work}/trl/cloned", 10 if quick else 40)
     else:
         config = yaml.safe_load((RECIPES / "verl" / "clone_sql_135m.yaml").read_text())
         words = dict(word.split("=", 1) for word in last if "=" in word and not word.startswith("-"))

@@ -8,7 +8,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../pipelines/sql_135m.sh"
 cloning_rows
 config=$recipes/trl/clone_sql_135m.yaml
 if [ -n "$quick" ]; then
-  sed "s#runs/sql_135m#$work#; s#max_steps: .*#max_steps: 12#" "$config" > "$work/trl/clone.yaml"
+  sed "s#runs/sql_135m#$work#; s#max_steps: .*#max_steps: 10#" "$config" > "$work/trl/clone.yaml"
   config=$work/trl/clone.yaml
 fi
 exec trl sft --config "$config" "${rest[@]}"

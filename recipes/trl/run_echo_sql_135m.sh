@@ -8,7 +8,7 @@ host=trl
 source "$(dirname "${BASH_SOURCE[0]}")/../pipelines/sql_135m.sh"
 made "$work/trl/cloned/config.json" bash "$recipes/trl/run_clone_sql_135m.sh" ${quick:+--quick}
 sizes=()
-if [ -n "$quick" ]; then sizes=(--max_steps 2 --num_generations 4 --gradient_accumulation_steps 2); fi
+if [ -n "$quick" ]; then sizes=(--max_steps 1 --gradient_accumulation_steps 4); fi
 
 arm() { # NAME FLAG...
   made "$work/trl/$1/training_args.bin" python -m wm_plugin.trl.train --config "$recipes/trl/echo_sql_135m.yaml" \

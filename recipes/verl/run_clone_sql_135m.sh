@@ -9,7 +9,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../pipelines/sql_135m.sh"
 cloning_rows
 sizes=()
 if [ -n "$quick" ]; then
-  sizes=("data.train_files=$work/verl.parquet" "trainer.default_local_dir=$work/verl/cloned" trainer.total_training_steps=12)
+  sizes=("data.train_files=$work/verl.parquet" "trainer.default_local_dir=$work/verl/cloned" trainer.total_training_steps=10)
 fi
 exec torchrun --standalone --nproc_per_node=1 -m verl.trainer.sft_trainer \
   --config-path pkg://wm_plugin.recipes.verl --config-name clone_sql_135m "${sizes[@]}" "${rest[@]}"

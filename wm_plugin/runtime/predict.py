@@ -109,6 +109,18 @@ class LocalPredictor:
                     outputs[index] = texts[place * draws : (place + 1) * draws] * (k // draws)
         return outputs
 
+    def completions(self, conversations: list[list[Message]], *, seed: int) -> list[tuple[str, bool]]:
+        """An output of each conversation, in one batch, and whether it ended at `max_new_tokens`."""
+        import torch
+
+        devices = [self.model.device] if self.model.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices), torch.inference_mode():
+            torch.manual_seed(seed)
+            ids = self.generate([self._prompt_ids(messages) for messages in conversations])
+        texts = self.tokenizer.batch_decode(ids, skip_special_tokens=True)
+        ends = set(self.ends)
+        return [(text, not ends.intersection(row)) for text, row in zip(texts, ids.tolist(), strict=True)]
+
     def _prompt_ids(self, messages: list[Message]) -> list[int]:
         text = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         ids: list[int] = self.tokenizer(encodable(text), add_special_tokens=False).input_ids

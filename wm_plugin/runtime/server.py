@@ -170,6 +170,7 @@ class Server:
         *,
         seeds: Iterable[int] | None = None,
         fields: Mapping[str, Any] | None = None,
+        each: Callable[[int, Completion | Failure], None] | None = None,
     ) -> list[Completion | Failure]:
         """A completion of each conversation, in order.
 
@@ -177,8 +178,10 @@ class Server:
             conversations: iterated in the background loop as slots become free, so that making them overlaps with waiting.
             seeds: one per conversation, instead of the server's `seed`.
             fields: further ones of each request's body, instead of `parameters` of the same names.
+            each: called in the background loop with the index and the completion of a conversation as soon as it is there.
         """
-        return self.post("/chat/completions", self._bodies(conversations, seeds, fields), _completion)
+        bodies = self._bodies(conversations, seeds, fields)
+        return background.wait_for(self._all("/chat/completions", bodies, _completion, each))
 
     async def complete_async(
         self,
@@ -226,19 +229,30 @@ class Server:
             return (self.body(messages, fields=fields) for messages in conversations)
         return (self.body(messages, seed, fields) for messages, seed in zip(conversations, seeds, strict=True))
 
-    async def _all(self, path: str, bodies: Iterable[Any], read: Callable[[Any], T]) -> list[T | Failure]:
+    async def _all(
+        self,
+        path: str,
+        bodies: Iterable[Any],
+        read: Callable[[Any], T],
+        each: Callable[[int, T | Failure], None] | None = None,
+    ) -> list[T | Failure]:
         found: dict[int, T | Failure] = {}
         numbered = enumerate(bodies)
 
-        async def work(number: int, body: Any) -> None:  # one task per slot, not per body
+        async def work(number: int, body: Any) -> None:
             found[number] = await self._one(path, body, read)
+            if each:
+                each(number, found[number])
+
+        async def slot(number: int, body: Any) -> None:  # one task per slot, not per body
+            await work(number, body)
             for number, body in numbered:
-                found[number] = await self._one(path, body, read)
+                await work(number, body)
 
         try:
             async with asyncio.TaskGroup() as group:
                 for number, body in islice(numbered, self.concurrency):
-                    group.create_task(work(number, body))
+                    group.create_task(slot(number, body))
         except BaseExceptionGroup as several:
             raise several.exceptions[0] from None
         return [found[number] for number in range(len(found))]

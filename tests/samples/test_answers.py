@@ -1,0 +1,120 @@
+import fcntl
+import json
+
+import pytest
+
+from wm_plugin.errors import UserError
+from wm_plugin.samples.answers import Answer, Answers
+
+
+class Echo:
+    """Repeats the last message; counts what it is asked, and dies before question `last`."""
+
+    batched = False
+
+    def __init__(self, temperature=0.0, last=None, batched=False):
+        self.settings = {"model": "echo", "temperature": temperature}
+        self.last, self.batched, self.questions = last, batched, []
+
+    def ask(self, conversations, seeds, keep):
+        for index, (messages, seed) in enumerate(zip(conversations, seeds, strict=True)):
+            if self.last is not None and len(self.questions) == self.last:
+                raise KeyboardInterrupt
+            self.questions.append(messages[-1]["content"])
+            text = messages[-1]["content"]
+            failed = text == "fail"
+            keep(index, Answer("" if failed else f"{text}/{seed}", failure="timeout" if failed else ""))
+
+
+def talk(*texts):
+    return [[{"role": "user", "content": text}] for text in texts]
+
+
+def test_a_killed_run_asks_nothing_twice(tmp_path):
+    path, texts = tmp_path / "answers.jsonl", [f"q{number}" for number in range(7)]
+    killed = Echo(last=4)
+    with pytest.raises(KeyboardInterrupt):
+        Answers(killed, path)(talk(*texts))
+    rest = Echo()
+    answers = Answers(rest, path)
+    assert [answer.text for answer in answers(talk(*texts))] == [f"{text}/0" for text in texts]
+    assert killed.questions + rest.questions == texts
+    assert answers.asked == 3
+
+
+def test_a_line_that_a_kill_cut_is_asked_again(tmp_path):
+    path = tmp_path / "answers.jsonl"
+    Answers(Echo(), path)(talk("a", "b"))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5])
+    again = Echo()
+    assert [answer.text for answer in Answers(again, path)(talk("a", "b"))] == ["a/0", "b/0"]
+    assert again.questions == ["b"]
+    assert path.read_bytes() == whole
+
+
+def test_batches_stay_whole(tmp_path):
+    path = tmp_path / "answers.jsonl"
+    with pytest.raises(KeyboardInterrupt):
+        Answers(Echo(last=3, batched=True), path)(talk(*"abcdef"), at_once=2)
+    again = Echo(batched=True)
+    assert len(Answers(again, path)(talk(*"abcdef"), at_once=2)) == 6
+    assert again.questions == ["c", "d", "e", "f"]
+
+
+def test_failures_are_not_kept(tmp_path):
+    path = tmp_path / "answers.jsonl"
+    for _ in range(2):
+        model = Echo()
+        assert [answer.trouble for answer in Answers(model, path)(talk("a", "fail"))] == ["", "timeout"]
+    assert model.questions == ["fail"]
+
+
+def test_at_temperature_0_equal_questions_are_one(tmp_path):
+    model = Echo()
+    assert len({answer.text for answer in Answers(model, None)(talk("a", "a"))}) == 1
+    assert model.questions == ["a"]
+    sampled = Echo(temperature=1.0)
+    assert len({answer.text for answer in Answers(sampled, None)(talk("a", "a"), seed=1)}) == 2
+
+
+def test_other_settings_are_other_questions(tmp_path):
+    path = tmp_path / "answers.jsonl"
+    Answers(Echo(), path)(talk("a"))
+    warm = Echo(temperature=0.5)
+    Answers(warm, path)(talk("a"))
+    assert warm.questions == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "cut", "failure", "trouble"),
+    [("a", False, "", ""), ("a", True, "", "cut"), (" \n", False, "", "empty"), ("", False, "timeout", "timeout")],
+)
+def test_trouble(text, cut, failure, trouble):
+    assert Answer(text, cut, failure).trouble == trouble
+
+
+def test_somebody_elses_file_stays(tmp_path):
+    path = tmp_path / "answers.jsonl"
+    path.write_text('{"mine": 1}\n')
+    with pytest.raises(UserError, match="something else"):
+        Answers(Echo(), path)(talk("a"))
+    assert path.read_text() == '{"mine": 1}\n'
+
+
+def test_one_run_at_a_time(tmp_path):
+    path = tmp_path / "answers.jsonl"
+    with path.open("a+b") as file:  # a lock belongs to the open file, not to the process
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(UserError, match="another run"):
+            Answers(Echo(), path)(talk("a"))
+    assert len(Answers(Echo(), path)(talk("a"))) == 1
+
+
+def test_half_surrogates(tmp_path):
+    path = tmp_path / "answers.jsonl"
+    first = Answers(Echo(), path)(talk("\ud83d"))
+    model = Echo()
+    assert Answers(model, path)(talk("\ud83d")) == first
+    assert model.questions == []
+    assert json.loads(path.read_text())["cut"] is False

@@ -1,0 +1,223 @@
+"""What an evaluation measured, and the folder that keeps it.
+
+Every step of `wm eval` writes `result.json` (the measures) and `rows.jsonl` (what was measured) into the folder of `--out`, and
+`wm report` reads them. Answers of models are beside them (`samples.answers`), so that a killed run goes on.
+"""
+
+import json
+import math
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from wm_plugin.errors import UserError
+from wm_plugin.samples.predictions import same_settings
+from wm_plugin.trajectories.outputs import PREFIX, atomic, write_text
+from wm_plugin.untrusted import loads
+
+FORMAT, VERSION = "wm_plugin.evaluation", 1
+MANIFEST, RESULT, ROWS = "evaluation.json", "result.json", "rows.jsonl"
+UNITS = ("share", "nats", "points", "ratio", "correlation", "perplexity", "count", "seconds")
+_DRAWS, _CHUNK = 2000, 100
+_LARGEST = 1 << 26  # bytes of a result
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One number, of all rows or of a group of them.
+
+    Attributes:
+        name: such as "exact".
+        value: None where it is undefined; `note` says why.
+        unit: one of `UNITS`. "nats" are of a token; "points" are of 0 to 100.
+        count: how many rows it is a mean of: those without a failure.
+        by, group: what rows are grouped by and the group's name, such as "tool" and "search"; "" of all rows.
+        low, high: the limits of a 95% interval, None where there is none.
+        failed: how many rows had no answer, a cut or an empty one.
+        with_failed: the value if these count as the lowest there is, which is `value` where none failed.
+        note: a remark.
+    """
+
+    name: str
+    value: float | None
+    unit: str
+    count: int
+    by: str = ""
+    group: str = ""
+    low: float | None = None
+    high: float | None = None
+    failed: int = 0
+    with_failed: float | None = None
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if self.unit not in UNITS:
+            raise ValueError(f"unit is {self.unit!r}; write one of {', '.join(UNITS)}")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The result of a step of `wm eval`.
+
+    Attributes:
+        name: the step, such as "one-step".
+        subject: what was evaluated: the folder of a model, or its name on a server.
+        data: what it was evaluated on.
+        settings: everything else that the measures depend on, as JSON values.
+        measures: in the order in which they are shown.
+        failures: how many rows failed, by reason.
+        notes: sentences for readers.
+    """
+
+    name: str
+    subject: str
+    data: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    measures: Sequence[Measure] = ()
+    failures: Mapping[str, int] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+    def measure(self, name: str, by: str = "", group: str = "") -> Measure:
+        """The measure of this name and group.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for one in self.measures:
+            if (one.name, one.by, one.group) == (name, by, group):
+                return one
+        raise KeyError((name, by, group))
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values; numbers that are not finite are None."""
+        measures = [{name: _finite(value) for name, value in asdict(one).items()} for one in self.measures]
+        own = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {"format": FORMAT, "version": VERSION, **own, "measures": measures, "notes": list(self.notes)}
+
+
+def interval(
+    totals: Sequence[float],
+    counts: Sequence[float],
+    clusters: Sequence[Hashable],
+    *,
+    seed: int = 0,
+    share: float = 0.95,
+) -> tuple[float | None, float | None]:
+    """The limits of a percentile interval for a ratio of sums, which is a mean where `counts` are 1.
+
+    Whole clusters are drawn, such as trajectories, whose rows are not independent. Draws without any count are left out.
+
+    Args:
+        totals, counts: of each row; the ratio is sum(totals) / sum(counts).
+        clusters: of each row.
+
+    Returns:
+        (None, None) with fewer than two clusters that count: there is nothing to draw from.
+    """
+    number: dict[Hashable, int] = {}
+    index = torch.tensor([number.setdefault(cluster, len(number)) for cluster in clusters], dtype=torch.long)
+    sums = torch.zeros(len(number), 2, dtype=torch.float64)
+    sums.index_add_(0, index, torch.tensor([totals, counts], dtype=torch.float64).T)
+    sums = sums[sums[:, 1] > 0]
+    if len(sums) < 2:
+        return None, None
+    generator = torch.Generator().manual_seed(seed)
+    drawn = []
+    for _ in range(_DRAWS // _CHUNK):
+        drawn.append(sums[torch.randint(len(sums), (_CHUNK, len(sums)), generator=generator)].sum(1))
+    both = torch.cat(drawn)
+    edges = torch.tensor([(1 - share) / 2, (1 + share) / 2], dtype=torch.float64)
+    low, high = (both[:, 0] / both[:, 1]).quantile(edges).tolist()
+    return low, high
+
+
+def open_folder(folder: str | Path, name: str, subject: str, data: str) -> Path:
+    """The folder of an evaluation, which is made, or is one of an earlier run of it.
+
+    Args:
+        name, subject, data: as in `Evaluation`.
+
+    Raises:
+        UserError: it holds other files, or another evaluation.
+    """
+    path = Path(folder)
+    try:
+        there = sorted(one.name for one in path.iterdir()) if path.is_dir() else []
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    if MANIFEST not in there and any(not one.startswith(PREFIX) for one in there):
+        raise UserError(f"{path}: holds files, but no {MANIFEST} of wm eval; name another folder")
+    settings = {"format": FORMAT, "version": VERSION, "evaluation": name, "subject": subject, "data": data}
+    same_settings(path / MANIFEST, settings, "an evaluation")
+    return path
+
+
+def write_result(evaluation: Evaluation, folder: str | Path) -> None:
+    """Write `result.json` into a folder that is there."""
+    text = json.dumps(evaluation.as_dict(), indent=2, ensure_ascii=True, allow_nan=False)
+    write_text(Path(folder) / RESULT, text + "\n")
+
+
+def write_rows(rows: Iterable[Mapping[str, Any]], folder: str | Path) -> None:
+    """Write `rows.jsonl` into a folder that is there.
+
+    Of a row, `wm report` reads `context`, `action`, `real`, `predicted` (texts), `scores` (a mapping of name to number) and
+    `failure` (why there is no prediction), where it has them.
+    """
+    with atomic(Path(folder) / ROWS) as unfinished, unfinished.open("w", encoding="utf-8", newline="\n") as file:
+        for row in rows:
+            file.write(json.dumps(dict(row), ensure_ascii=True, default=str) + "\n")
+
+
+def read_result(path: str | Path) -> Evaluation:
+    """The evaluation in a folder, or in a `result.json`.
+
+    Raises:
+        UserError: there is none, or it is of another kind or a later version.
+    """
+    path = Path(path)
+    path = path / RESULT if path.is_dir() else path
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise UserError(f"{path}: too large for a result of wm eval")
+        value = loads(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    except ValueError:
+        value = None
+    if not isinstance(value, dict) or value.pop("format", None) != FORMAT:
+        raise UserError(f"{path}: no result of wm eval")
+    if value.pop("version", None) != VERSION:
+        raise UserError(f"{path}: of another version of wm_plugin")
+    try:
+        measures = [Measure(**one) for one in value.pop("measures")]
+        return Evaluation(measures=measures, **value)
+    except (TypeError, ValueError, KeyError):
+        raise UserError(f"{path}: damaged") from None
+
+
+def read_rows(folder: str | Path) -> Iterator[dict[str, Any]]:
+    """The rows in a folder, in order; nothing where it has none.
+
+    Raises:
+        UserError: a line is damaged.
+    """
+    path = Path(folder) / ROWS
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                row = loads(line)
+            except ValueError:
+                row = None
+            if not isinstance(row, dict):
+                raise UserError(f"{path}:{number}: damaged")
+            yield row
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,18 +1,10 @@
 """A judge behind `vllm serve`, in the environment that `make test-vllm` makes: even a model of random weights gives verdicts."""
 
 import importlib.util
-import os
-import signal
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
-from contextlib import closing, suppress
-from pathlib import Path
 
 import pytest
 
+from support.vllm_server import vllm_server
 from wm_plugin.rewards import JudgeReward, RubricReward
 
 pytestmark = [
@@ -20,17 +12,6 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed: make test-vllm"),
 ]
 LONGEST = 8192  # tokens: a judge's prompt is some thousand, since the tiny tokenizer has one a character
-
-
-def wait_for(url, serving, log):
-    """Until the server answers: it imports for half a minute."""
-    for _ in range(600):
-        assert serving.poll() is None, log.read_text()[-4000:]
-        with suppress(OSError):
-            urllib.request.urlopen(url, timeout=1)
-            return
-        time.sleep(1)
-    pytest.fail(log.read_text()[-4000:])
 
 
 @pytest.fixture(scope="module")
@@ -44,28 +25,9 @@ def base_url(tmp_path_factory):
     model.generation_config.eos_token_id = tokenizer.eos_token_id  # else every token ends the turn
     model.save_pretrained(folder / "model")
     tokenizer.save_pretrained(folder / "model")
-    with closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [str(Path(sys.executable).with_name("vllm")), "serve", str(folder / "model")]
-    command += ["--served-model-name", "judge", "--host", "127.0.0.1", "--port", str(port)]
-    command += ["--dtype", "float32", "--enforce-eager", "--max-model-len", str(LONGEST)]
-    settings = {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    log = folder / "log"
-    with log.open("w") as sink:
-        serving = subprocess.Popen(
-            command, env=os.environ | settings, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True
-        )
-    try:
-        wait_for(f"http://127.0.0.1:{port}/health", serving, log)
-        yield f"http://127.0.0.1:{port}/v1"
-    finally:
-        serving.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            serving.wait(30)
-        with suppress(ProcessLookupError):  # its engine is a process of its own
-            os.killpg(serving.pid, signal.SIGKILL)
-        serving.wait()
+    flags = ["--served-model-name", "judge", "--max-model-len", str(LONGEST)]
+    with vllm_server(folder / "model", folder / "log", *flags) as address:
+        yield f"{address}/v1"
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])  # at 1 a seed would end the server

@@ -3,7 +3,8 @@ difference of the two gradients is compared with plain transformers.
 
 Usage: vllm_on_trl.py OUT.json '[{"fields": {...}, "peft": false}, ...]'
 
-At a learning rate of 0 both runs have the same weights in every step, and so the same rollouts.
+At a learning rate of 0 both runs have the same weights in every step, and so the same rollouts. A server samples with numbers of
+its own: the run without the term gets the answers again that the one with it got.
 """
 
 import functools
@@ -11,16 +12,19 @@ import itertools
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from datasets import Dataset
+from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 from trl import GRPOTrainer
 from trl.generation import vllm_generation
+from trl.generation.vllm_client import VLLMClient
 
 from support import reference as trl_reference
 from support.on_trl import Batches, Gradients, config, reward
+from support.vllm_server import vllm_server
 from wm_plugin import EchoConfig
 from wm_plugin.environments.grid import GridEnvironment, dataset_rows
 from wm_plugin.tiny.policy import make_model, make_tokenizer
@@ -45,6 +49,36 @@ class Stock(Batches, GRPOTrainer):
 
 class Ours(Batches, WorldModelGRPOTrainer):
     pass
+
+
+class Client(VLLMClient):
+    """TRL's client, whose weights go through a folder: those of the real one go through NCCL, which needs GPUs."""
+
+    folder: Path
+    answers: ClassVar[list[tuple[Any, Any]]] = []  # prompts and what came, in order
+    again: ClassVar[bool] = False  # the same questions come again, and get the same answers
+
+    def init_communicator(self, device: Any = None) -> None:
+        self.asked = iter(list(self.answers) if self.again else ())
+        if not self.again:
+            self.answers.clear()
+
+    def update_named_params(self, metadata: Any, named_params: Any) -> None:
+        names = [name for name, *_ in metadata]
+        tensors = {name: parameter.detach().float().contiguous().clone() for name, parameter in named_params}
+        assert list(tensors) == names
+        save_file(tensors, self.folder / "model.safetensors")
+        update = {"method": "reload_weights", "kwargs": {"weights_path": str(self.folder)}}
+        self._post(f"{self.base_url}/collective_rpc", json=update)
+
+    def generate(self, prompts: Any, **settings: Any) -> Any:
+        if self.again:
+            before, answer = next(self.asked)
+            assert before == prompts, "the runs differ in what they ask"
+            return answer
+        answer = super().generate(prompts, **settings)
+        self.answers.append((prompts, answer))
+        return answer
 
 
 @functools.cache
@@ -96,7 +130,10 @@ def content(batch: dict[str, torch.Tensor], tokenizer: Any) -> torch.Tensor:
 
 
 def term(policy: Path, case: dict) -> dict:
-    stock, ours = train(Stock, policy, case), train(Ours, policy, case, world_model=EchoConfig(coeff=COEFF))
+    Client.again = False
+    ours = train(Ours, policy, case, world_model=EchoConfig(coeff=COEFF))
+    Client.again = True
+    stock = train(Stock, policy, case)
     accumulation = ours.args.gradient_accumulation_steps
     result: dict[str, list] = {"errors": [], "tokens": [], "counted": [], "ratios": []}
     for step, (before, after) in enumerate(zip(stock.gradients, ours.gradients, strict=True)):
@@ -115,9 +152,10 @@ def term(policy: Path, case: dict) -> dict:
     return result | {"reward_std": [step["reward_std"] for step in ours.state.log_history[:-1]]}
 
 
-def moving(policy: Path) -> dict:
+def moving(policy: Path, mode: dict) -> dict:
     """How far the weights move, and how far the probabilities of vLLM and of the trainer are then apart."""
-    fields = {"use_vllm": True, "max_steps": 3, "learning_rate": 0.5, "optim": "sgd"}
+    Client.again = False
+    fields = {**mode, "max_steps": 3, "learning_rate": 0.5, "optim": "sgd"}
     ours = train(Ours, policy, {"fields": fields}, world_model=EchoConfig(coeff=COEFF))
     start = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float64).state_dict()
     return {
@@ -139,7 +177,21 @@ def main(out: Path, cases: list[dict]) -> None:
     vllm_generation.LLM = engine
     policy = out.parent / "policy"
     save_policy(policy)
-    out.write_text(json.dumps({"cases": [term(policy, case) for case in cases], "moving": moving(policy)}))
+    vllm_generation.VLLMClient = Client
+    Client.folder = out.parent / "weights"
+    Client.folder.mkdir()
+    flags = ["--max-model-len", "512", "--logprobs-mode", "processed_logprobs", "--max-logprobs", "-1"]
+    with vllm_server(policy, out.parent / "server.log", *flags, VLLM_SERVER_DEV_MODE="1") as address:
+        server = {"vllm_server_base_url": address}
+        for case in cases:
+            if case["fields"].get("vllm_mode") == "server":
+                case["fields"] |= server
+        result = {
+            "cases": [term(policy, case) for case in cases],
+            "colocated": moving(policy, {"use_vllm": True}),
+            "server": moving(policy, {"use_vllm": True, "vllm_mode": "server", **server}),
+        }
+    out.write_text(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -43,7 +43,8 @@ class Chat:
 
     def encode(self, texts: list[str]) -> list[tuple[list[int], list[int]]]:
         """For each text, its token ids and the index of the first character of each token."""
-        encoded = self.tokenizer(encodable(texts), add_special_tokens=False, return_offsets_mapping=True)
+        wanted = {"return_offsets_mapping": True, "return_attention_mask": False, "return_token_type_ids": False}
+        encoded = self.tokenizer(encodable(texts), add_special_tokens=False, **wanted)
         starts = ([start for start, _ in row] for row in encoded["offset_mapping"])
         return list(zip(encoded["input_ids"], starts, strict=True))
 

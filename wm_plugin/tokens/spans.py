@@ -166,14 +166,16 @@ def block_spans(block: ToolBlock, contents: Sequence[tuple[int, int]], offset: i
     Empty spans are left out.
     """
     spans: list[tuple[Span, int]] = []
-    position = 0
+    position, index = 0, 0
     for index, (start, end) in enumerate(contents):
-        spans.append((Span(offset + position, offset + start, "tool", block.tools[index], False), index))
-        spans.append((Span(offset + start, offset + end, "tool", block.tools[index], True), index))
+        if start > position:
+            spans.append((Span(offset + position, offset + start, "tool", block.tools[index], False), index))
+        if end > start:
+            spans.append((Span(offset + start, offset + end, "tool", block.tools[index], True), index))
         position = end
-    last = len(block.tools) - 1
-    spans.append((Span(offset + position, offset + len(block.ids), "tool", block.tools[last], False), last))
-    return [(span, index) for span, index in spans if span.end > span.start]
+    if len(block.ids) > position:
+        spans.append((Span(offset + position, offset + len(block.ids), "tool", block.tools[index], False), index))
+    return spans
 
 
 def read_spans(values: Iterable[Any], sampled: torch.Tensor) -> list[Span]:
@@ -217,9 +219,15 @@ def read_spans(values: Iterable[Any], sampled: torch.Tensor) -> list[Span]:
 
 def zero_runs(mask: torch.Tensor) -> list[tuple[int, int]]:
     """Maximal runs [start, end) of 0 in a mask (T,), 1 = sampled by the policy."""
-    zero = torch.nn.functional.pad((mask == 0).to(torch.int8), (1, 1))
-    edges: list[int] = zero.diff().nonzero()[:, 0].tolist()
-    return list(zip(edges[::2], edges[1::2], strict=True))
+    values = (mask != 0).cpu().numpy().tobytes()  # bytes are searched fifty times faster than a tensor is scanned
+    runs: list[tuple[int, int]] = []
+    end = 0
+    while (start := values.find(0, end)) >= 0:
+        end = values.find(1, start)
+        if end < 0:
+            return [*runs, (start, len(values))]
+        runs.append((start, end))
+    return runs
 
 
 def texts_of(
@@ -265,17 +273,20 @@ def token_weights(
     number = {tool: index + 1 for index, tool in enumerate(tools)}
     weights = torch.zeros(len(rows), length, dtype=torch.float32)
     tool_ids = torch.zeros(len(rows), length, dtype=torch.int16)
-    selected = [(row, span, weight) for row, spans in enumerate(rows) for span, weight in spans if weight != 0]
+    selected = [
+        (row, span.start, span.end - span.start, weight, 0 if span.tool is None else number.get(span.tool, OTHER))
+        for row, spans in enumerate(rows)
+        for span, weight in spans
+        if weight != 0
+    ]
     if selected:  # all spans in one write: a loop over them costs more than finding them
-        starts = torch.tensor([span.start for _, span, _ in selected])
-        lengths = torch.tensor([span.end - span.start for _, span, _ in selected])
+        of_row, starts, counts, values, numbers = map(torch.tensor, zip(*selected, strict=True))
         # token k of a span lies k after its start: counted over all spans, less what came before the span
-        before = lengths.cumsum(0) - lengths
-        columns = torch.arange(int(lengths.sum())) + (starts - before).repeat_interleave(lengths)
-        index = torch.tensor([row for row, _, _ in selected]).repeat_interleave(lengths), columns
-        weights[index] = torch.tensor([weight for _, _, weight in selected]).repeat_interleave(lengths)
-        numbers = [0 if span.tool is None else number.get(span.tool, OTHER) for _, span, _ in selected]
-        tool_ids[index] = torch.tensor(numbers, dtype=torch.int16).repeat_interleave(lengths)
+        before = counts.cumsum(0) - counts
+        columns = torch.arange(int(counts.sum())) + (starts - before).repeat_interleave(counts)
+        index = of_row.repeat_interleave(counts), columns
+        weights[index] = values.float().repeat_interleave(counts)
+        tool_ids[index] = numbers.to(torch.int16).repeat_interleave(counts)
     return weights, tool_ids
 
 
@@ -311,7 +322,7 @@ def _token_ranges(
     ids, starts = encoded
     full = block.ids if block.full_ids is None else block.full_ids
     first = len(ids) - len(full)
-    if first < 0 or list(ids[first:]) != list(full) or list(full[: len(block.ids)]) != list(block.ids):
+    if first < 0 or ids[first:] != full or (full is not block.ids and full[: len(block.ids)] != block.ids):
         return None
     starts = starts[first : first + len(block.ids)]
     return [(bisect_left(starts, begin), bisect_left(starts, end)) for begin, end in chars]

@@ -6,7 +6,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 # glibc gives large tensors back after each use; to get their pages again is a fourth of a step on a CPU
 export MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=100000000000
-model=runs/smollm2_135m work=runs/sql_135m demonstrations=400 held_out=24 text_tokens=8192 quick=
+model=runs/smollm2_135m work=runs/sql_135m demonstrations=400 held_out=16 text_tokens=4096 quick=
 if [ "${1:-}" = --quick ]; then
   shift
   work=runs/sql_135m_quick demonstrations=64 held_out=4 text_tokens=2048 quick=yes

@@ -10,12 +10,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 import trl
 import yaml
 from huggingface_hub.errors import EntryNotFoundError
 from packaging.version import Version
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from support.scripts import calls_of
+from support.small_llama import fields, make_model, write_gguf
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.grid import GridEnvironment
 from wm_plugin.environments.maze import MazeEnvironment
@@ -26,6 +29,22 @@ from wm_plugin.environments.taxi import TaxiEnvironment
 from wm_plugin.errors import UserError
 from wm_plugin.trl import train
 
+GGUF = """environment: grid
+train_rows: wm_plugin.environments.grid:dataset_rows
+train_rows_kwargs: {count: 4}
+echo_coeff: 0.5
+chat_template: qwen2_5
+learning_rate: 0.0
+per_device_train_batch_size: 2
+num_generations: 2
+max_steps: 1
+max_completion_length: 8
+logging_steps: 1
+use_cpu: true
+bf16: false
+save_strategy: "no"
+report_to: []
+"""
 ENVIRONMENT = "write a name (wm env list), package.module:Class, or {name: class}"
 RECIPES = Path(__file__).parents[2] / "recipes" / "trl"
 FORTH = [RECIPES / f"echo_forth_{kind}.yaml" for kind in ("all", "code")]
@@ -669,3 +688,37 @@ def test_a_recipe_on_two_cpu_processes(policy, tmp_path):
 def test_an_error_names_its_field():
     with pytest.raises(UserError, match="environment is not JSON"):
         train._environment("{grid")
+
+
+def test_a_gguf_file_trains_and_is_saved_as_a_dense_model(tmp_path):
+    pytest.importorskip("gguf")
+    tokens = len(fields()["tokenizer.ggml.tokens"])
+    write_gguf(tmp_path / "model.gguf", make_model(tokens))
+    path = write(tmp_path, f"model_name_or_path: {tmp_path}/model.gguf\noutput_dir: {tmp_path}/out\n{GGUF}")
+    trainer, _ = train.build(["--config", path])
+    assert trainer.model.dtype == torch.float32
+    before = {name: weights.clone() for name, weights in trainer.model.state_dict().items()}
+    trainer.train()
+    assert trainer.state.log_history[0]["echo/tokens"] == 0  # a random model makes no call
+    trainer.save_model(str(tmp_path / "saved"))
+    saved = AutoModelForCausalLM.from_pretrained(tmp_path / "saved")
+    assert "quantization_config" not in saved.config.to_dict()
+    for name, weights in saved.state_dict().items():
+        torch.testing.assert_close(weights, before[name], msg=name)  # its learning rate is 0
+    assert "<tool_call>" in AutoTokenizer.from_pretrained(tmp_path / "saved").chat_template
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "why"),
+    [
+        ("missing.gguf", [], "there is no such file"),
+        ("broken.gguf", [], "not read"),
+        ("broken.gguf", ["--use_vllm", "true"], "vLLM would have to load"),
+    ],
+)
+def test_a_gguf_file_that_cannot_be_trained_is_one_line(tmp_path, name, flags, why):
+    pytest.importorskip("gguf")
+    (tmp_path / "broken.gguf").write_bytes(b"GGUF" + bytes(100))
+    path = write(tmp_path, f"model_name_or_path: {tmp_path}/{name}\noutput_dir: {tmp_path}/out\n{GGUF}")
+    with pytest.raises(UserError, match=why):
+        train.build(["--config", path, *flags])

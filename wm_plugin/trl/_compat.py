@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import accelerate
+import transformers
 import trl
 from packaging.version import Version
 
@@ -74,3 +75,10 @@ def supports_tool_calling(tokenizer: Any) -> bool:
 def trusts_remote_code(config: Any, model: Any) -> bool:
     """What TRL loads models and tokenizers with. Ends with trl >= 1.7, which moved the field from the model's arguments."""
     return bool(config.trust_remote_code if installed() >= Version("1.7.0") else model.trust_remote_code)
+
+
+def dequantized() -> dict[str, Any]:
+    """What asks transformers for dense weights of a GGUF file. Ends with transformers >= 5.19, before which they always are."""
+    if Version(transformers.__version__) < Version("5.19.0"):
+        return {}
+    return {"quantization_config": transformers.GgufConfig(dequantize=True)}

@@ -32,7 +32,7 @@ from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.registry import import_object
 from wm_plugin.runtime.command import say
 from wm_plugin.tokens.tokenizer import is_missing_folder
-from wm_plugin.trl import _compat, config_file, support
+from wm_plugin.trl import _compat, config_file, gguf, support
 from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.rewards import reward_functions
 from wm_plugin.trl.settings import ObjectiveSettings, ScriptSettings, help_text
@@ -95,7 +95,8 @@ def build(arguments: list[str]) -> tuple[Any, Any]:
     script, config, model, mixture = parse(arguments)
     if model.model_name_or_path is None:
         raise UserError("model_name_or_path is missing; write a path or a model id")
-    if is_missing_folder(model.model_name_or_path):
+    of_file = gguf.is_gguf(model.model_name_or_path)
+    if not of_file and is_missing_folder(model.model_name_or_path):
         raise UserError(f"model_name_or_path is {model.model_name_or_path!r}: there is no such folder")
     environment = _environment(script.environment, script.episode_reward, script.protocol)
     reward_funcs = [import_object(path, field="reward_funcs") for path in script.reward_funcs or []]
@@ -118,8 +119,19 @@ def build(arguments: list[str]) -> tuple[Any, Any]:
         settings["eval_dataset"] = _rows(script, mixture, "eval") if config.eval_strategy != "no" else None
         path = script.rollout_func
         settings["rollout_func"] = import_object(path, field="rollout_func") if path else None
-    config.model_init_kwargs = {**of_model, **(config.model_init_kwargs or {})}
     name = model.model_name_or_path
+    if of_file:
+        if script.trainer == "async_grpo" or config.use_vllm:
+            raise UserError(
+                f"model_name_or_path is {name!r}, which vLLM would have to load too; save the model as a folder first"
+            )
+        loaded, settings["processing_class"] = gguf.load(
+            name, dtype=model.dtype, attn_implementation=model.attn_implementation
+        )
+        if script.chat_template is not None:
+            put_template(settings["processing_class"], read_template(script.chat_template, "chat_template"))
+        return trainer_class(model=loaded, **settings), config.resume_from_checkpoint
+    config.model_init_kwargs = {**of_model, **(config.model_init_kwargs or {})}
     if not Path(name).expanduser().exists():
         if int(os.environ.get("RANK", "0")) == 0:
             print(f"no folder {name!r} here; asking the Hub", file=sys.stderr)

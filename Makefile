@@ -28,7 +28,7 @@ FAST = -m "not slow and not nightly" -n $(JOBS) --dist loadfile --durations=10
 SLOW = -m "slow and not nightly" --durations=10
 
 .PHONY: demo demo-verl environments test test-core test-trl test-verl test-slow test-slow-trl test-slow-verl
-.PHONY: test-nightly test-nightly-trl test-nightly-verl test-vllm check bench compat clean
+.PHONY: test-nightly test-nightly-trl test-nightly-verl test-vllm check bench bench-pretrained compat clean
 
 ## two GRPO runs, with and without the objective: demo/report.html
 demo: $(TRL)/.done
@@ -89,7 +89,7 @@ test-nightly-trl: $(TRL)/.done
 test-nightly-verl: $(VERL)/.done
 	$(call PYTEST,$(VERL)) -m nightly tests/on_verl
 
-## the term where vLLM generates, on both hosts, and judges behind vllm serve
+## the term where vLLM generates, on both hosts; judges, world models and embeddings behind vllm serve
 test-vllm: $(VLLM_TRL)/.done $(VLLM_VERL)/.done
 	$(call PYTEST,$(VLLM_TRL)) -m nightly tests/on_trl/test_vllm.py tests/rewards/test_vllm.py
 	$(call PYTEST,$(VLLM_VERL)) -m nightly tests/on_verl/test_vllm.py
@@ -110,6 +110,12 @@ bench: $(TRL)/.done $(VERL)/.done
 	$(TRL)/bin/python benchmarks/rewards_judges.py
 	$(TRL)/bin/python benchmarks/environments.py
 
+## what the term costs with a real model of 135M, on both hosts; half an hour on two cores that do nothing else
+bench-pretrained: $(TRL)/.done $(VERL)/.done
+	[ -e runs/smollm2_135m/config.json ] || $(TRL)/bin/python -m wm_plugin.tiny.pretrained --out runs/smollm2_135m
+	$(TRL)/bin/python benchmarks/pretrained.py --model runs/smollm2_135m
+	$(VERL)/bin/python benchmarks/verl_step_time.py --model runs/smollm2_135m --repeats 12
+
 ## the oldest and the newest release of each host that we support, each in an environment of its own: benchmarks/results/compat.md
 compat:
 	$(PYTHON) benchmarks/compat.py $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
@@ -127,7 +133,7 @@ $(TRL)/.done $(VERL)/.done: pyproject.toml $(CONSTRAINTS)
 	touch $@
 
 # vLLM after the host, whose bound on transformers pip then only warns of; what reads images and sounds is built for CUDA
-$(VLLM_TRL)/.done: EXTRAS := demo,server,peft,dev
+$(VLLM_TRL)/.done: EXTRAS := demo,server,peft,embed,dev
 $(VLLM_VERL)/.done: EXTRAS := verl,server,dev
 $(VLLM_TRL)/.done $(VLLM_VERL)/.done: pyproject.toml tests/support/vllm_cpu/pyproject.toml constraints/cpu.txt
 	$(PYTHON) -m venv $(@D)

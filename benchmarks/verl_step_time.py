@@ -1,8 +1,10 @@
 """What the world-model term costs on verl: the real worker's update, with the term and without, paired in one run.
 
-Beside it the bytes that our columns add to a batch. Writes benchmarks/results/verl_step_time_<device>.json.
+Beside it the bytes that our columns add to a batch, and the time that it takes to make them. Writes
+benchmarks/results/verl_step_time_<shape>.json.
 
     python benchmarks/verl_step_time.py                 # CPU, 3M parameters
+    python benchmarks/verl_step_time.py --model runs/smollm2_135m --repeats 12   # CPU, SmolLM2-135M
     python benchmarks/verl_step_time.py --device cuda   # 0.5B parameters (the shape of Qwen2.5-0.5B), bf16, 4k tokens
 """
 
@@ -31,7 +33,10 @@ from support import on_verl
 from support.on_verl import Rollout
 from wm_plugin import EchoConfig
 from wm_plugin.objectives import Span
+from wm_plugin.objectives.weigh import weigh
+from wm_plugin.tokens.spans import Origin
 from wm_plugin.verl.names import COLUMNS
+from wm_plugin.verl.trainer import make_columns
 from wm_plugin.verl.worker import WorldModelTrainingWorker
 
 RESULTS = Path(__file__).parent / "results"
@@ -54,6 +59,14 @@ SHAPES: dict[str, dict[str, Any]] = {
             "vocab_size": 8192,
         },
     },
+    "pretrained": {  # about the SQL tasks: 200 tokens of prompt, 320 of turns and results
+        "rows": 4,
+        "micro": 2,
+        "prompt": 200,
+        "response": 320,
+        "mixed": "fp32",
+        "model": {"vocab_size": 49152},
+    },
     "cuda": {
         "rows": 8,
         "micro": 4,
@@ -73,9 +86,9 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
-def make_rollouts(device: str) -> list[Rollout]:
+def make_rollouts(kind: str) -> list[Rollout]:
     """Half of a response comes from tools, in blocks."""
-    shape = SHAPES[device]
+    shape = SHAPES[kind]
     generator = torch.Generator().manual_seed(1)
 
     def tokens(count: int) -> list[int]:
@@ -92,9 +105,9 @@ def make_rollouts(device: str) -> list[Rollout]:
 
 
 class Arm:
-    def __init__(self, name: str, device: str, folder: Path) -> None:
-        self.device = device
-        shape, ours = SHAPES[device], name == "ours"
+    def __init__(self, name: str, kind: str, folder: Path) -> None:
+        self.cuda = kind == "cuda"
+        shape, ours = SHAPES[kind], name == "ours"
         mixed = {"param": shape["mixed"], "reduce": "fp32", "buffer": "fp32"}
         self.worker = on_verl.make_worker(
             folder,
@@ -106,7 +119,7 @@ class Arm:
         loss = on_verl.policy_loss()
         self.worker.set_loss_fn(on_verl.with_term(loss, ECHO) if ours else loss)
         self.batch = on_verl.make_batch(
-            make_rollouts(device),
+            make_rollouts(kind),
             ECHO if ours else None,
             tools=["run_code"],
             dtype=torch.float32,
@@ -116,24 +129,24 @@ class Arm:
     def step(self) -> float:
         """Seconds of one update: CPU seconds on a CPU, wall seconds on a GPU."""
         batch = self.batch.clone()
-        if self.device == "cuda":
+        if self.cuda:
             torch.cuda.synchronize()
-        clock = time.process_time if self.device == "cpu" else time.perf_counter
+        clock = time.perf_counter if self.cuda else time.process_time
         start = clock()
         self.worker.train_mini_batch(batch)
-        if self.device == "cuda":
+        if self.cuda:
             torch.cuda.synchronize()
         return clock() - start
 
 
-def peak_memory(name: str, device: str, folder: Path) -> float:
+def peak_memory(name: str, kind: str, folder: Path) -> float:
     """MiB at the peak of three updates. On a CPU the process's resident set, so each arm has a process of its own."""
-    arm = Arm(name, device, folder)
-    if device == "cuda":
+    arm = Arm(name, kind, folder)
+    if arm.cuda:
         torch.cuda.reset_peak_memory_stats()
     for _ in range(3):
         arm.step()
-    if device == "cuda":
+    if arm.cuda:
         return torch.cuda.max_memory_allocated() / 2**20
     # not getrusage: its peak is inherited from the process that started this one
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
@@ -149,23 +162,39 @@ def column_bytes(arm: Arm) -> dict[str, float]:
     return {"ours": ours / tokens, "stock": (sum(sizes.values()) - ours) / tokens}
 
 
+def seconds_of_columns(kind: str) -> float:
+    """CPU seconds to weigh the spans of a batch and to make its columns, which the driver does."""
+    rollouts = make_rollouts(kind)
+    rows = [on_verl.row_of(rollout) for rollout in rollouts]
+    origins = [[Origin(span) for span in rollout.spans] for rollout in rollouts]
+    seconds = []
+    for _ in range(50):
+        start = time.process_time()
+        make_columns([weigh(row, ECHO) for row in origins], rows, ["run_code"], ECHO)
+        seconds.append(time.process_time() - start)
+    return statistics.median(seconds)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=sorted(SHAPES), default="cpu")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--model", type=Path, help="folder that python -m wm_plugin.tiny.pretrained wrote; on a CPU")
     parser.add_argument("--repeats", type=int, default=40)
     parser.add_argument("--memory-of", choices=ARMS, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    kind = "pretrained" if options.model else options.device
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        on_verl.save_model(folder, torch.float32, **SHAPES[options.device]["model"])
+        folder = options.model or Path(name)
+        if not options.model:
+            on_verl.save_model(folder, torch.float32, **SHAPES[kind]["model"])
         if options.memory_of:
-            print(peak_memory(options.memory_of, options.device, folder))
+            print(peak_memory(options.memory_of, kind, folder))
         else:
-            measure(options.device, options.repeats, folder)
+            measure(kind, options.repeats, folder)
 
 
-def measure(device: str, repeats: int, folder: Path) -> None:
-    arms = {name: Arm(name, device, folder) for name in ARMS}
+def measure(kind: str, repeats: int, folder: Path) -> None:
+    arms = {name: Arm(name, kind, folder) for name in ARMS}
     for arm in arms.values():
         arm.step()
     seconds: dict[str, list[float]] = {name: [] for name in ARMS}
@@ -174,7 +203,8 @@ def measure(device: str, repeats: int, folder: Path) -> None:
             seconds[name].append(arms[name].step())
     memory = {}
     for name in ARMS:
-        command = [sys.executable, __file__, "--device", device, "--memory-of", name]
+        which = ["--model", str(folder)] if kind == "pretrained" else ["--device", kind]
+        command = [sys.executable, __file__, *which, "--memory-of", name]
         done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ)
         memory[name] = float(done.stdout.split()[-1])
     rows = []
@@ -191,11 +221,11 @@ def measure(device: str, repeats: int, folder: Path) -> None:
                 "memory_ratio": memory[name] / memory["stock"],
             }
         )
-    shape = SHAPES[device]
+    shape = SHAPES[kind]
     result = {
         "question": "one update (train_mini_batch, FSDP2, one rank) of a mini-batch of two micro-batches, against stock verl, "
         "paired in one run",
-        "device": torch.cuda.get_device_name() if device == "cuda" else f"CPU ({platform.machine()})",
+        "device": torch.cuda.get_device_name() if kind == "cuda" else f"CPU ({platform.machine()})",
         "versions": {"torch": torch.__version__, "verl": verl.__version__, "transformers": transformers.__version__},
         "parameters": sum(p.numel() for p in arms["stock"].worker.engine.module.parameters()),
         "tokens": shape["rows"] * (shape["prompt"] + shape["response"]),
@@ -203,9 +233,10 @@ def measure(device: str, repeats: int, folder: Path) -> None:
         "repeats": repeats,
         "arms": rows,
         "bytes_per_response_token": column_bytes(arms["ours"]),
+        "seconds_of_columns": seconds_of_columns(kind),
     }
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"verl_step_time_{device}.json").write_text(json.dumps(result, indent=2) + "\n")
+    (RESULTS / f"verl_step_time_{kind}.json").write_text(json.dumps(result, indent=2) + "\n")
     print(f"{'arm':16s} {'median s':>9s} {'ratio':>7s} {'quartiles':>15s} {'of minima':>9s} {'MiB':>7s} {'ratio':>6s}")
     for row in rows:
         low, high = row["ratio_quartiles"]
@@ -215,6 +246,7 @@ def measure(device: str, repeats: int, folder: Path) -> None:
         )
     sizes = result["bytes_per_response_token"]
     print(f"bytes a response token: {sizes['ours']:.2f} ours, {sizes['stock']:.2f} verl's")
+    print(f"columns of the batch: {1e3 * result['seconds_of_columns']:.2f} ms")
 
 
 if __name__ == "__main__":

@@ -126,15 +126,31 @@ def evaluate(
 
 def ask(made: Sequence[Output], judge: Judge) -> list[Judgement]:
     """The rubric of this package on every output that has a prediction."""
-    reward = _Rubric(judge.answers, judge.server)
-    _call(reward, made)
+    asked = [number for number, one in enumerate(made) if one.prediction is not None]
+    scores, kinds = rubric_scores(
+        judge, [made[n].prediction or "" for n in asked], **_columns([made[n].row for n in asked])
+    )
+    found = {number: (scores.get(place), kinds.get(place, "")) for place, number in enumerate(asked)}
     judgements = []
     for number, one in enumerate(made):
-        scores = reward.values.get(number)
-        kind = reward.kinds.get(number, "forged verdict")
-        failure = one.failure or ("" if scores else kind)
-        judgements.append(Judgement(scores, failure))
+        values, kind = found.get(number, (None, ""))
+        judgements.append(Judgement(values, one.failure or ("" if values else kind)))
     return judgements
+
+
+def rubric_scores(
+    judge: Judge, predictions: Sequence[str], targets: Sequence[str], **columns: Sequence[Any]
+) -> tuple[dict[int, dict[str, float]], dict[int, str]]:
+    """A judge's five scores by the number of the prediction, and why the others have none.
+
+    Args:
+        columns: as `RubricReward` takes them: `action`, `context`, `domain`. A domain without guidance is a general one.
+    """
+    reward = _Rubric(judge.answers, judge.server)
+    domains = [name if name in prompts.DOMAINS else "general" for name in columns.pop("domain")]
+    _call(reward, predictions, targets, **columns, domain=domains)
+    kinds = {number: reward.kinds.get(number, "forged verdict") for number in range(len(predictions))}
+    return reward.values, {number: kind for number, kind in kinds.items() if number not in reward.values}
 
 
 def ask_published(made: Sequence[Output], judge: Judge, published: theirs.Published, seed: int = 0) -> list[Judgement]:
@@ -247,11 +263,13 @@ def tell_apart(made: Sequence[Output], judge: Judge, *, seed: int = 0) -> list[M
     Also by the place of the real one, and how often it picks the first of the two: without a bias, half of the time.
     """
     reward = _Turing(judge.answers, judge.server, seed=seed)
-    pairs = [one if one.prediction is not None and one.prediction.strip() != one.row.real else None for one in made]
-    _call(reward, pairs)
-    asked = sum(one is not None for one in pairs)
-    equal = sum(one.prediction is not None for one in made) - asked
-    picked = [(*reward.values[number], made[number].row.trajectory) for number in sorted(reward.values)]
+    there = [one for one in made if one.prediction is not None]
+    pairs = [one for one in there if (one.prediction or "").strip() != one.row.real]
+    columns = _columns([one.row for one in pairs])
+    del columns["domain"]
+    _call(reward, [one.prediction or "" for one in pairs], **columns)
+    asked, equal = len(pairs), len(there) - len(pairs)
+    picked = [(*reward.values[number], pairs[number].row.trajectory) for number in sorted(reward.values)]
     every = [(right, cluster) for right, _, cluster in picked]
     first = [(right, cluster) for right, real_first, cluster in picked if real_first]
     second = [(right, cluster) for right, real_first, cluster in picked if not real_first]
@@ -363,21 +381,24 @@ class _Turing(_Kept, TuringReward):
         return float(own)
 
 
-def _call(reward: _Kept, made: Sequence[Output | None]) -> None:
-    """Ask about the outputs that have a prediction; their places are their numbers."""
-    asked = [(number, one) for number, one in enumerate(made) if one is not None and one.prediction is not None]
-    for start in range(0, len(asked), _AT_ONCE):
-        chunk = asked[start : start + _AT_ONCE]
-        rows = [one.row for _, one in chunk]
+def _call(reward: _Kept, predictions: Sequence[str], targets: Sequence[str], **columns: Sequence[Any]) -> None:
+    """Ask about predictions, some at a time; their places are their numbers."""
+    for start in range(0, len(predictions), _AT_ONCE):
+        chunk = slice(start, start + _AT_ONCE)
         reward.round = 0
-        reward(
-            [one.prediction for _, one in chunk],
-            [row.real for row in rows],
-            action=[row.action for row in rows],
-            context=[row.conversation()[:-1] for row in rows],
-            domain=[row.domain if row.domain in prompts.DOMAINS else "general" for row in rows],
-            number=[number for number, _ in chunk],
-        )
+        numbers = range(len(predictions))[chunk]
+        parts = {name: values[chunk] for name, values in columns.items()}
+        reward(predictions[chunk], targets[chunk], number=list(numbers), **parts)
+
+
+def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
+    """What a judge sees of rows."""
+    return {
+        "targets": [row.real for row in rows],
+        "action": [row.action for row in rows],
+        "context": [row.conversation()[:-1] for row in rows],
+        "domain": [row.domain for row in rows],
+    }
 
 
 def _of_judge(kind: str) -> str:

@@ -162,9 +162,8 @@ def _row(record: _Record) -> Row:
     if not all(isinstance(text, str) for text in texts) or not texts[0]:
         raise _damaged(record, "`task`, `system_str` or `current_prompt` is no text")
     task, system, current = map(str, texts)
-    number = value.get("id")
     return Row(
-        task, task.rpartition("/")[2], str(number)[:200], turn, tuple(prompts), tuple(responses), system, current
+        task, task.rpartition("/")[2], str(value.get("id")), turn, tuple(prompts), tuple(responses), system, current
     )
 
 

@@ -283,7 +283,9 @@ def tell_apart(made: Sequence[Output], judge: Judge, *, seed: int = 0) -> list[M
     ]
 
 
-def _share(name: str, rows: Sequence[tuple[bool, Hashable]], failed: int, label: str, seed: int, note: str) -> Measure:
+def _share(
+    name: str, rows: Sequence[tuple[bool, Hashable]], failed: int, label: str, seed: int, note: str = ""
+) -> Measure:
     values = [float(value) for value, _ in rows]
     low, high = interval(values, [1.0] * len(values), [cluster for _, cluster in rows], seed=seed)
     value = fmean(values) if values else None

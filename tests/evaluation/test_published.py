@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from support.benchmark import checkout, row
 from support.examples import examples
-from support.timing import repeated, too_slow
 from wm_plugin.errors import UserError
 from wm_plugin.evaluation import bench_rows, published
 from wm_plugin.evaluation.published import Verdict, figures, prediction, verdict, without_thoughts
@@ -214,34 +213,6 @@ def test_no_text_makes_it_raise(text):
         found = verdict(whole, TAG)
         assert found is None or set(found.scores) == set(DIMENSIONS)
         prediction(whole, "a")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "unit",
-    [
-        "{",
-        "}",
-        '"',
-        '\\"',
-        "{\\",
-        '{"',
-        '{"\\"',
-        "<think>",
-        "</think>",
-        "<a>",
-        "```",
-        "```{",
-        '"scores"',
-        '{"scores":',
-        ",",
-        ", a",
-        "'a",
-    ],
-)
-def test_the_time_is_linear(unit):
-    for work in (lambda text: verdict(text, "a"), lambda text: prediction(text, "a")):
-        assert too_slow(work, repeated(unit), largest=64_000) is None
 
 
 def test_thoughts_go_and_the_rest_stays():

@@ -88,7 +88,7 @@ def test_the_whole_way_with_two_judges_and_three_models(capsys, tmp_path, data):
     assert stored.measure("macro", "judge", "careful").value == 100
     scores = [one["scores"] for one in read_rows(tmp_path / "perfect")]
     assert scores[0]["careful/realism"] == 5
-    assert {"rule": 1.0} in scores
+    assert {"rules": 1.0, "rules, judged": 1.0} in scores
     assert read_result(tmp_path / "wrong").measure("macro", "judge", "careful").value < 10
 
 
@@ -175,6 +175,7 @@ def test_a_table_is_printed(capsys, tmp_path, data):
         assert main.main(["eval", "bench", str(data), *model(server, "wrong"), *judge(server, "careful")]) == 0
     out = capsys.readouterr().out
     assert "macro" in out
+    assert "factuality" in out
     assert "terminal" in out
 
 
@@ -187,6 +188,8 @@ SERVED = ["--server", "http://localhost:1/v1", "--server-model", "m"]
         (SERVED, "name what to score by"),
         ([*SERVED, "--judge", "nothing"], "write NAME@URL"),
         ([*SERVED, "--judge", "a@http://h/v1", "--judge", "a@http://h/v1"], "named twice"),
+        ([*SERVED, "--judge", "a@http://h/v1", "--judge-key-env", "A", "--judge-key-env", "B"], "2 times for 1"),
+        ([*SERVED, "--judge", "a@http://h/v1", "--judge-key-env", "NOT_SET_1"], "NOT_SET_1 is not set"),
         ([*SERVED, "--rules", "--turing"], "--turing needs --judge"),
         ([*SERVED, "--judge", "a@http://h/v1", "--check", "a@http://h/v1"], "--check needs --rules"),
         ([*SERVED, "--judge", "a@http://h/v1", "--published", "nowhere"], "no checkout of"),

@@ -275,6 +275,15 @@ def test_scores_by_hand():
     assert table.rows[-1]["failure"] == "cut"
 
 
+def test_a_judge_finds_what_deceives_a_rule():
+    cases = build(shell(("export KEY=v4lue", "$"), ("echo $KEY", "v4lue")))
+    cases = [case for case in cases if case.axis == "consistency"] * 3
+    answers = [tagged(text) for text in ("v4lue", "it is v4lue, well done", "perhaps v4lue")]
+    table = rules.score(cases, answers, label=lambda _, texts: [None if "perhaps" in text else False for text in texts])
+    shares = {one.name: one.value for one in table.measures if not one.by}
+    assert shares == {"rules": 100, "rules, judged": pytest.approx(200 / 3)}
+
+
 def test_rows_of_the_benchmark_are_asked_word_for_word(tmp_path):
     turns = (("echo abcd > f.txt", "$"), ("cat f.txt", "abcd"), ("cat f.txt", "abcd"))
     read = bench_rows.read(write(tmp_path / "b", [row("terminal", 5, turns=turns, turn=2)]))

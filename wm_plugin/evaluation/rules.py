@@ -24,6 +24,7 @@ from typing import Any
 
 from wm_plugin.evaluation.bench import Judge, Table, macro, rubric_scores
 from wm_plugin.evaluation.bench_rows import Row
+from wm_plugin.evaluation.measures import Measure
 from wm_plugin.rewards.extract import extract
 from wm_plugin.rewards.json_match import NO_JSON
 from wm_plugin.rewards.json_match import parse as parse_json
@@ -120,6 +121,10 @@ class Case:
         return [bool(one) for one in reward.verdicts(texts, [self.real] * count, verifier=[self.verifier] * count)]
 
 
+# Whether predictions of cases are right; None where that is open.
+Label = Callable[[Sequence[Case], Sequence[str]], Sequence[bool | None]]
+
+
 def sessions(trajectories: Iterable[Trajectory], prompts: Prompts, *, seed: int = 0) -> Iterator[Session]:
     """Trajectories as sessions; a world model is asked by `prompts`."""
     for trajectory in trajectories:
@@ -182,7 +187,7 @@ def build(source: Iterable[Session], *, seed: int = 0) -> Iterator[Case]:
 def validated(
     cases: Iterable[Case],
     answers: Sequence[Sequence[Answer]] = (),
-    label: Callable[[Sequence[Case], Sequence[str]], Sequence[bool | None]] | None = None,
+    label: Label | None = None,
 ) -> tuple[list[Case], Counter[str]]:
     """The cases whose verdicts agree with the truth, and how many others there are, by what they do not agree with.
 
@@ -211,7 +216,7 @@ def validated(
     return kept, left
 
 
-def labels_of(judge: Judge) -> Callable[[Sequence[Case], Sequence[str]], list[bool | None]]:
+def labels_of(judge: Judge) -> Label:
     """Labels by the rubric: right from a mean of 4 on, wrong up to 2, open in between."""
 
     def label(cases: Sequence[Case], texts: Sequence[str]) -> list[bool | None]:
@@ -238,7 +243,7 @@ def _disagrees(case: Case) -> str:
 def _truths(
     cases: Sequence[Case],
     texts: Sequence[str],
-    label: Callable[[Sequence[Case], Sequence[str]], Sequence[bool | None]] | None,
+    label: Label | None,
 ) -> list[bool | None]:
     truths: list[bool | None] = []
     for case, text in zip(cases, texts, strict=True):
@@ -253,17 +258,32 @@ def _truths(
     return truths
 
 
-def score(cases: Sequence[Case], answers: Sequence[Answer], *, seed: int = 0) -> Table:
-    """The share of cases that a model passes, in points: a domain is the mean of its axes, and all of it that of the domains."""
+def score(
+    cases: Sequence[Case],
+    answers: Sequence[Answer],
+    *,
+    label: Label | None = None,
+    seed: int = 0,
+) -> Table:
+    """The share of cases that a model passes, in points: a domain is the mean of its axes, and all of it that of the domains.
+
+    Args:
+        label: judges of predictions, as in `validated`. Then there is a second share, "rules, judged", of which a case also fails
+            that passes its rule with a prediction that is wrong.
+    """
     table = Table()
-    cells: dict[str, dict[str, list[tuple[float | None, str]]]] = {}
-    for case, answer in zip(cases, answers, strict=True):
-        prediction = None if answer.trouble else case.read(answer.text)
+    predictions = [None if a.trouble else case.read(a.text) for case, a in zip(cases, answers, strict=True)]
+    passed = [case.holds([text])[0] for case, text in zip(cases, predictions, strict=True)]
+    deceived = _deceived(cases, predictions, passed, label) if label else set()
+    names = {"rules": passed}
+    if label:
+        names["rules, judged"] = [one and number not in deceived for number, one in enumerate(passed)]
+    for number, (case, answer) in enumerate(zip(cases, answers, strict=True)):
+        prediction = predictions[number]
         failure = answer.trouble or ("no prediction" if prediction is None else "")
-        value = None if failure else 100.0 * case.holds([prediction])[0]
         if failure:
             table.failures[f"rules: {failure}"] += 1
-        cells.setdefault(case.domain, {}).setdefault(case.axis, []).append((value, case.session))
+        scores = {} if failure else {name: float(values[number]) for name, values in names.items()}
         table.rows.append(
             {
                 "name": case.name,
@@ -272,20 +292,40 @@ def score(cases: Sequence[Case], answers: Sequence[Answer], *, seed: int = 0) ->
                 "context": "",
                 "action": case.conversation[-1]["content"][-_LONGEST:],
                 "real": case.right[0],
-                "predicted": prediction,
-                "scores": {} if value is None else {"rule": value / 100},
+                "predicted": None if prediction is None else prediction[:_LONGEST],
+                "scores": scores,
                 "failure": failure,
             }
         )
+    for name in names:
+        cells: dict[str, dict[str, list[tuple[float | None, str]]]] = {}
+        for case, row in zip(cases, table.rows, strict=True):
+            value = 100.0 * row["scores"][name] if row["scores"] else None
+            cells.setdefault(case.domain, {}).setdefault(case.axis, []).append((value, case.session))
+        table.measures += _shares(name, cells, seed)
+    return table
+
+
+def _deceived(
+    cases: Sequence[Case], predictions: Sequence[str | None], passed: Sequence[bool], label: Label
+) -> set[int]:
+    """The numbers of predictions that pass their rule and are wrong."""
+    there = [(number, text) for number, text in enumerate(predictions) if passed[number] and text is not None]
+    truths = _truths([cases[number] for number, _ in there], [text for _, text in there], label)
+    return {number for (number, _), truth in zip(there, truths, strict=True) if truth is False}
+
+
+def _shares(
+    name: str, cells: Mapping[str, Mapping[str, list[tuple[float | None, str]]]], seed: int
+) -> Iterator[Measure]:
     if cells:
-        table.measures.append(macro("rules", [list(axes.values()) for axes in cells.values()], seed=seed))
+        yield macro(name, [list(axes.values()) for axes in cells.values()], seed=seed)
     for domain in sorted(cells):
-        table.measures.append(macro("rules", [list(cells[domain].values())], "domain", domain, seed))
+        yield macro(name, [list(cells[domain].values())], "domain", domain, seed)
     for domain in sorted(cells):
         for axis in AXES:
             if axis in cells[domain]:
-                table.measures.append(macro("rules", [[cells[domain][axis]]], "axis", f"{domain}/{axis}", seed))
-    return table
+                yield macro(name, [[cells[domain][axis]]], "axis", f"{domain}/{axis}", seed)
 
 
 def _observed(session: Session) -> Iterator[tuple[int, Action, str]]:

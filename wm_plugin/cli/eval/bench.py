@@ -51,7 +51,12 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
     judges.add_argument(
         "--judge", action="append", default=[], metavar="NAME@URL", help="a judge and its server; repeat it"
     )
-    judges.add_argument("--judge-key-env", default="OPENAI_API_KEY", metavar="VAR", help="the variable with their key")
+    judges.add_argument(
+        "--judge-key-env",
+        action="append",
+        metavar="VAR",
+        help="the variable with their key (default: OPENAI_API_KEY); repeat it for one of each judge",
+    )
     judges.add_argument("--judge-temperature", type=float, help="default: 0, and 0.6 with --published")
     judges.add_argument("--published", metavar="DIR", help="ask as the evaluator in this checkout does")
     judges.add_argument("--turing", action="store_true", help="also let judges tell predictions from real observations")
@@ -147,32 +152,43 @@ def show(result: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from wm_plugin.rewards.rubric import DIMENSIONS
+
     console = Console(highlight=False, markup=False)
+    dimensions = ("score", *DIMENSIONS)
+    measures = result["measures"]
     table = Table(
-        "measure",
-        "of",
-        "value",
-        "95% interval",
-        "n",
-        "failed",
-        "failed as lowest",
+        *("measure", "of", "value", "95% interval", "n", "failed", "failed as lowest"),
         title=f"{result['subject']} on {result['data']}",
     )
-    for one in result["measures"]:
-        if one["by"] == "domain" and one["name"] not in ("score", "published score", "rules"):
-            continue  # each dimension of each domain: in --json and in the folder
-        scale = 1 if one["unit"] == "points" else 3
-        low = "" if one["low"] is None else f"{one['low']:.{scale}f} to {one['high']:.{scale}f}"
-        value, lowest = ("–" if v is None else f"{v:.{scale + 1}f}" for v in (one["value"], one["with_failed"]))
+    for one in measures:
+        if one["by"] == "domain" and one["name"].removeprefix("published ") in DIMENSIONS:
+            continue  # in the second table, and in the folder
+        digits = 2 if one["unit"] == "points" else 3
+        low = "" if one["low"] is None else f"{one['low']:.{digits}f} to {one['high']:.{digits}f}"
+        value, lowest = _number(one["value"], digits), _number(one["with_failed"], digits)
         table.add_row(one["name"], one["group"], value, low, f"{one['count']:,}", f"{one['failed']:,}", lowest)
     console.print(table)
+    domains = {one["group"]: {} for one in measures if one["name"] == "score"}
+    for one in measures:
+        if one["by"] == "domain" and one["name"] in dimensions:
+            domains[one["group"]][one["name"]] = one["value"]
+    if domains:
+        table = Table("domain", *dimensions, title="failed rows left out")
+        for group, values in domains.items():
+            table.add_row(group, *(_number(values[name], 2) for name in dimensions))
+        console.print(table)
     for reason, count in result["failures"].items():
         console.print(f"failed: {count:,} ({reason})")
-    for note in [
-        *(f"{one['name']} {one['group']}: {one['note']}" for one in result["measures"] if one["note"]),
-        *result["notes"],
-    ]:
+    for one in measures:
+        if one["note"]:
+            console.print(f"{one['name']} {one['group']}: {one['note']}")
+    for note in result["notes"]:
         console.print(note)
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -205,8 +221,11 @@ def _servers(args: argparse.Namespace, named: list[str], flag: str, published: b
     from wm_plugin.evaluation.published import MAX_TOKENS, TEMPERATURE
     from wm_plugin.runtime.server import Server
 
+    keys = (args.judge_key_env if flag == "--judge" else None) or ["OPENAI_API_KEY"]
+    if len(keys) not in (1, len(named)):
+        raise UserError(f"--judge-key-env is named {len(keys)} times for {len(named)} judges; name one, or one of each")
     servers: dict[str, Any] = {}
-    for one in named:
+    for one, key in zip(named, keys * len(named) if len(keys) == 1 else keys, strict=True):
         name, at, url = one.rpartition("@")
         if not at or not name:
             raise UserError(f"{flag} is {one[:80]!r}; write NAME@URL, such as judge@http://localhost:8000/v1")
@@ -217,7 +236,7 @@ def _servers(args: argparse.Namespace, named: list[str], flag: str, published: b
         servers[name] = Server(
             url,
             name,
-            api_key_env=args.judge_key_env,
+            api_key_env=key,
             concurrency=args.concurrency,
             timeout=600.0,
             temperature=temperature if flag == "--judge" else args.temperature,
@@ -276,10 +295,12 @@ def _rules(args: argparse.Namespace, rows: Any, model: Any, checkers: Any, judge
     cases = list(rules.build(sessions, seed=args.seed))
     conversations = [case.conversation for case in cases]
     checking = [answers(conversations, seed=args.seed) for answers in checkers]
-    kept, left = rules.validated(cases, checking, rules.labels_of(judges[0]) if judges else None)
+    label = rules.labels_of(judges[0]) if judges else None
+    kept, left = rules.validated(cases, checking, label)
     if not kept:
         raise UserError(f"{args.source}: no turn gives a case for --rules ({len(cases)} were built, and none was kept)")
-    scored = rules.score(kept, model([case.conversation for case in kept], seed=args.seed), seed=args.seed)
+    answers = model([case.conversation for case in kept], seed=args.seed)
+    scored = rules.score(kept, answers, label=label, seed=args.seed)
     table.measures += scored.measures
     table.failures += scored.failures
     table.rows += scored.rows

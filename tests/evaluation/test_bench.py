@@ -295,3 +295,8 @@ def test_judges_are_compared_over_models():
         agreement([result("x", 1, 2), result("y", 2, 3, data="other")])
     with pytest.raises(UserError, match="wm eval one-step"):
         agreement([result("x", 1, 2), result("y", 2, 3, name="one-step")])
+
+
+def test_a_domain_is_a_plain_word(tmp_path):
+    assert bench_rows.domain_of("suite/terminal") == "terminal"
+    assert bench_rows.domain_of("a/\x1b[2J\n" + "x" * 99) == "?[2J?" + "x" * 35

@@ -251,7 +251,7 @@ def macro(
         for cell in cells:
             values = [(value, cluster) for value, cluster in cell if value is not None]
             weighted.append((1 / len(scored) / len(cells), [v for v, _ in values], [c for _, c in values]))
-    value = sum(weight * fmean(values) for weight, values, _ in weighted)
+    value = fmean(fmean(fmean(v for v, _ in cell if v is not None) for cell in cells) for cells in scored)
     low, high = interval_of_means(weighted, seed=seed)
     lowest = fmean(fmean(fmean(value or 0.0 for value, _ in cell) for cell in cells if cell) for cells in groups)
     return Measure(name, value, "points", len(rows) - failed, by, group, low, high, failed, lowest, note)

@@ -90,6 +90,11 @@ def unmarked(text: str) -> str:
     return text.strip().removeprefix(OBSERVATION).strip()
 
 
+def domain_of(task: str) -> str:
+    """The last part of a task's name, without what a terminal would act on."""
+    return "".join(sign if sign.isprintable() else "?" for sign in task.rpartition("/")[2])[:40]
+
+
 def read(source: str | Path, limit: int | None = None) -> list[Row]:
     """The rows of a file, or of all `*_test.jsonl` of a folder.
 
@@ -162,9 +167,7 @@ def _row(record: _Record) -> Row:
     if not all(isinstance(text, str) for text in texts) or not texts[0]:
         raise _damaged(record, "`task`, `system_str` or `current_prompt` is no text")
     task, system, current = map(str, texts)
-    return Row(
-        task, task.rpartition("/")[2], str(value.get("id")), turn, tuple(prompts), tuple(responses), system, current
-    )
+    return Row(task, domain_of(task), str(value.get("id")), turn, tuple(prompts), tuple(responses), system, current)
 
 
 def _damaged(record: _Record, reason: str) -> UserError:

@@ -5,8 +5,8 @@ read as data and never run: `eval/lwm_eval_utils/task_configs.py`, the texts of 
 files `prompts/<domain>/judge_system_prompt.txt`. Nothing of them is in this package.
 
 Its reading of a reply is generous where ours is strict: any JSON in the reply may be the verdict, missing scores are left out of
-the mean, and rows without a verdict out of all means. Here it takes linear time. It differs only beyond the bounds of
-`untrusted.loads` (250 levels, integers of 308 digits), where there is no verdict.
+the mean, and rows without a verdict out of all means. Here it takes linear time. It differs only where there is no verdict: in
+replies of over a million characters, and beyond the bounds of `untrusted.loads` (250 levels, integers of 308 digits).
 """
 
 import ast
@@ -33,6 +33,7 @@ _PARTS = ("context", "world_model_input", "predicted_observation", "ground_truth
 _VALUES = ("context", "current_prompt", "model_output_clean", "ground_truth_clean")  # of these parts
 _NOTHING = "No output"  # what is judged where there is none
 _LARGEST = 1 << 20  # bytes of a file of the checkout
+_LONGEST = 1 << 20  # characters of a reply that is read
 _TOTAL = "total_score"
 
 _THOUGHT = re.compile("<(/?)think>", re.IGNORECASE)
@@ -237,6 +238,8 @@ def prediction(text: str, tag: str) -> str:
 
 def verdict(reply: str, tag: str) -> Verdict | None:
     """The scores that the evaluator reads from a reply, None if it finds none."""
+    if len(reply) > _LONGEST:
+        return None
     text = without_thoughts(reply.strip(), tag)
     text = (_last_block(text, tag) if tag else None) or text
     value = _object(_fenced(text) or _last_object(text) or _object_backwards(text))

@@ -23,7 +23,7 @@ from statistics import fmean
 from typing import Any
 
 from wm_plugin.evaluation.bench import Judge, Table, macro, rubric_scores
-from wm_plugin.evaluation.bench_rows import Row
+from wm_plugin.evaluation.bench_rows import Row, domain_of
 from wm_plugin.evaluation.measures import Measure
 from wm_plugin.rewards.extract import extract
 from wm_plugin.rewards.json_match import NO_JSON
@@ -173,7 +173,7 @@ def _domain(trajectory: Trajectory) -> str:
         # of an environment of ours, such as wm_plugin.environments.sql:SqlEnvironment
         path = trajectory.metadata.get("environment")
         domain = path.partition(":")[0].rpartition(".")[2] if isinstance(path, str) else ""
-    return domain.rpartition("/")[2][:40] or "general"
+    return domain_of(domain) or "general"
 
 
 def build(source: Iterable[Session], *, seed: int = 0) -> Iterator[Case]:

@@ -18,6 +18,7 @@ from support.timing import ENOUGH, repeated, too_slow
 from wm_plugin.agents.policies import read_action
 from wm_plugin.cli.rollouts import read_rows as read_masks_rows
 from wm_plugin.environments.tags import actions_of
+from wm_plugin.evaluation import published, rules
 from wm_plugin.evaluation.report import difference
 from wm_plugin.objectives.information import category
 from wm_plugin.rewards import REWARDS, extract
@@ -239,6 +240,12 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "verdict, in its tag": lambda text: fields(f"<final_evaluation>{text}</final_evaluation>", ["score"]),
     "verdict, after a thought": lambda text: fields(f"<think>{text}</think>{text}", ["score"]),
     "forged verdict": lambda text: is_forged(text, ""),
+    "published verdict": lambda text: published.verdict(f'{{"scores": {text}', "a"),
+    "published verdict, in its tag": lambda text: published.verdict(f"<a>{text}", "a"),
+    "published prediction": lambda text: published.prediction(text, "think"),
+    "commands of an action": lambda text: list(rules._commands(Action(text=text))),
+    "command of a shell": lambda text: list(rules._commands(Action(text=f"cat > f << {text}"))),
+    "changed value": lambda text: rules._put(text, text[:9] or "a", rules.changed(text)),
     "verdict of code": lambda text: read_code_verdict(text.encode(errors="replace"), 0),
     "error_kind": error_kind,
     "read_action": lambda text: read_action({"content": text}),

@@ -25,6 +25,9 @@ PARSERS = {
 }
 
 SHALLOW = "behind `files.Shallow`, which leaves out what is too deep"
+CHECKOUT = (
+    "code of a benchmark's checkout, read as data: what is no constant is one line, and so is whatever they raise"
+)
 CONFIG = "YAML of the user's own config; whatever it raises is one line"
 OURS = "text that our own code, or the system, wrote"
 ALLOWED = {
@@ -34,6 +37,10 @@ ALLOWED = {
         "trajectories/files.py pairs: ijson.kvitems(stream, place, use_float=True, buf_size=_BUFFER)",
         "trajectories/readers/tau2.py _profiles: ijson.items(events, 'tasks.item')",
         "trajectories/readers/tau2.py _profiles: ijson.parse(files.Shallow(file), use_float=True)",
+    ],
+    CHECKOUT: [
+        "evaluation/published.py _tree: ast.parse(_text(path))",
+        "evaluation/published.py read: ast.literal_eval(nodes[-1].value)",
     ],
     CONFIG: [
         "cli/masks.py _settings: yaml.safe_load(read_text(Path(args.config), '--config'))",

@@ -8,6 +8,7 @@ from wm_plugin.evaluation.measures import (
     Evaluation,
     Measure,
     interval,
+    interval_of_means,
     open_folder,
     read_result,
     read_rows,
@@ -83,3 +84,17 @@ def test_an_interval_needs_two_clusters():
     assert interval([1.0, 0.0], [1, 1], ["a", "a"]) == (None, None)
     assert interval([1.0, 0.0], [1, 0], ["a", "b"]) == (None, None)
     assert interval([1.0, 1.0], [1, 1], ["a", "b"]) == (1.0, 1.0)
+
+
+def test_interval_of_one_mean_is_that_of_a_ratio():
+    values, clusters = [0.0, 1.0, 3.0, 5.0, 8.0], [0, 0, 1, 2, 3]
+    assert interval_of_means([(1.0, values, clusters)], seed=4) == interval(values, [1.0] * 5, clusters, seed=4)
+
+
+def test_interval_of_a_macro_mean_has_as_much_of_each_group():
+    many, few = [float(n % 2) for n in range(400)], [10.0, 20.0]
+    low, high = interval_of_means([(0.5, many, range(400)), (0.5, few, "ab")])
+    assert low == pytest.approx(5.25, abs=0.06)  # the few decide: 10, 15 or 20, each half
+    assert high == pytest.approx(10.25, abs=0.06)
+    assert interval_of_means([(0.5, many, range(400)), (0.5, [1.0], "a")]) == (None, None)
+    assert interval_of_means([]) == (None, None)

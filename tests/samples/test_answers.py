@@ -118,3 +118,9 @@ def test_half_surrogates(tmp_path):
     assert Answers(model, path)(talk("\ud83d")) == first
     assert model.questions == []
     assert json.loads(path.read_text())["cut"] is False
+
+
+def test_a_part_of_a_list_has_the_seeds_of_the_list():
+    whole = Answers(Echo(temperature=1.0))(talk("a", "b", "c"))
+    part = Answers(Echo(temperature=1.0))(talk("c", "a"), places=[2, 0])
+    assert part == [whole[2], whole[0]]

@@ -117,20 +117,52 @@ def interval(
     Returns:
         (None, None) with fewer than two clusters that count: there is nothing to draw from.
     """
+    drawn = _draws(totals, counts, clusters, torch.Generator().manual_seed(seed))
+    return (None, None) if drawn is None else _limits(drawn, share)
+
+
+def interval_of_means(
+    cells: Sequence[tuple[float, Sequence[float], Sequence[Hashable]]], *, seed: int = 0, share: float = 0.95
+) -> tuple[float | None, float | None]:
+    """The limits of a percentile interval for a weighted sum of means, such as a macro mean over domains.
+
+    Args:
+        cells: of each mean, its weight, the values and their clusters. Clusters are drawn in each cell on its own.
+
+    Returns:
+        (None, None) where a cell has fewer than two clusters, or where there is none.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    whole: torch.Tensor | None = None
+    for weight, values, clusters in cells:
+        drawn = _draws(values, [1.0] * len(values), clusters, generator)
+        if drawn is None:
+            return None, None
+        whole = weight * drawn if whole is None else whole + weight * drawn
+    return (None, None) if whole is None else _limits(whole, share)
+
+
+def _draws(
+    totals: Sequence[float], counts: Sequence[float], clusters: Sequence[Hashable], generator: torch.Generator
+) -> torch.Tensor | None:
+    """The ratio of the sums in each draw of clusters; None with fewer than two."""
     number: dict[Hashable, int] = {}
     index = torch.tensor([number.setdefault(cluster, len(number)) for cluster in clusters], dtype=torch.long)
     sums = torch.zeros(len(number), 2, dtype=torch.float64)
     sums.index_add_(0, index, torch.tensor([totals, counts], dtype=torch.float64).T)
     sums = sums[sums[:, 1] > 0]
     if len(sums) < 2:
-        return None, None
-    generator = torch.Generator().manual_seed(seed)
+        return None
     drawn = []
     for _ in range(_DRAWS // _CHUNK):
         drawn.append(sums[torch.randint(len(sums), (_CHUNK, len(sums)), generator=generator)].sum(1))
     both = torch.cat(drawn)
+    return both[:, 0] / both[:, 1]
+
+
+def _limits(drawn: torch.Tensor, share: float) -> tuple[float, float]:
     edges = torch.tensor([(1 - share) / 2, (1 + share) / 2], dtype=torch.float64)
-    low, high = (both[:, 0] / both[:, 1]).quantile(edges).tolist()
+    low, high = drawn.quantile(edges).tolist()
     return low, high
 
 

@@ -183,7 +183,7 @@ class JudgedReward(TaggedReward):
         questions, seeds = next(rounds)
         with suppress(StopIteration):
             while True:
-                questions, seeds = rounds.send(self.server.complete(questions, seeds=seeds, fields=self._fields))
+                questions, seeds = rounds.send(self._ask(questions, seeds))
         return self._end(batch)
 
     async def call_async(
@@ -198,6 +198,10 @@ class JudgedReward(TaggedReward):
                 answers = await self.server.complete_async(questions, seeds=seeds, fields=self._fields)
                 questions, seeds = rounds.send(answers)
         return self._end(batch)
+
+    def _ask(self, questions: Iterable[list[Message]], seeds: list[int] | None) -> list[Completion | Failure]:
+        """The answers to questions, in order. `evaluation` keeps them in a file."""
+        return self.server.complete(questions, seeds=seeds, fields=self._fields)
 
     @abstractmethod
     def _texts(self, row: Row) -> dict[str, str]:

@@ -131,7 +131,14 @@ class Answers:
     def settings(self) -> dict[str, Any]:
         return self.model.settings
 
-    def __call__(self, conversations: Iterable[Conversation], *, seed: int = 0, at_once: int = 256) -> list[Answer]:
+    def __call__(
+        self,
+        conversations: Iterable[Conversation],
+        *,
+        seed: int = 0,
+        at_once: int = 256,
+        places: Sequence[int] | None = None,
+    ) -> list[Answer]:
         """An answer to each conversation, in order.
 
         The one at place i has a seed of its own, which `seed` and i determine. At temperature 0 there is no seed, and equal
@@ -140,10 +147,12 @@ class Answers:
 
         Args:
             at_once: conversations that are given to the model in one call.
+            places: those of the conversations in a longer list of which they are a part, for their seeds.
         """
         asked = list(conversations)
+        places = range(len(asked)) if places is None else places
         sampled = self.model.settings.get("temperature") != 0
-        seeds = [seed_of(f"{seed}/{place}") if sampled else 0 for place in range(len(asked))]
+        seeds = [seed_of(f"{seed}/{place}") if sampled else 0 for place in places]
         answers: list[Answer] = []
         with _kept(self.path) as (known, keep):
             settings = self.model.settings

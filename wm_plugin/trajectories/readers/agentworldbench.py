@@ -15,7 +15,7 @@ from wm_plugin.trajectories.readers.base import rest_of
 from wm_plugin.trajectories.schema import Action, Context, Observation, Source, Trajectory, Turn
 
 _ACTION = re.compile(r"\*\*Action:\*\*\s*(?:```[^\n]*\n(.*?)\n?```|(.*))", re.S)
-_OBSERVATION = "**Environment Observation:**"
+OBSERVATION = "**Environment Observation:**"
 
 
 def matches(head: files.Head) -> bool:
@@ -58,7 +58,7 @@ def _turn(prompt: str, response: str | None) -> Turn:
     action = prompt if match is None else (match[1] if match[1] is not None else match[2])
     if response is None:
         return Turn(action=Action(text=action.strip("\n")))
-    before, mark, after = response.partition(_OBSERVATION)
+    before, mark, after = response.partition(OBSERVATION)
     data = {"before": before} if mark and before.strip() else {}
     observed = Observation(kind="environment", text=(after if mark else response).strip("\n"), data=data)
     return Turn(action=Action(text=action.strip("\n")), observations=(observed,))

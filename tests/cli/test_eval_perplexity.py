@@ -62,7 +62,7 @@ def test_before_and_after(capsys, folder):
     assert json.loads(again) == made
     code, printed, _ = wm(capsys, *arguments)
     assert code == 0
-    assert "before perplexity: " in printed
+    assert "perplexity [before]: " in printed
     assert "left out: 1 (less than two tokens)" in printed
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from wm_plugin.cli.data.support import progress
+from wm_plugin.cli.eval.lines import print_lines
 from wm_plugin.errors import UserError
 
 
@@ -95,15 +96,5 @@ def _score(model: str | Path, texts: Any, batch_size: int) -> Any:
 
 
 def show(result: dict[str, Any]) -> None:
-    """Print a line for each measure."""
-    print(f"{result['subject']} on {result['data']}")
-    for one in result["measures"]:
-        value = "–" if one["value"] is None else f"{one['value']:.4g}"
-        limits = (
-            f" ({one['low']:.4g} to {one['high']:.4g})" if one["low"] is not None and one["high"] is not None else ""
-        )
-        print(f"  {' '.join(filter(None, [one['group'], one['name']]))}: {value}{limits}, {one['count']:,} documents")
-    for note in dict.fromkeys(one["note"] for one in result["measures"] if one["note"]):
-        print(f"  {note}")
-    for reason, count in result["failures"].items():
-        print(f"  left out: {count:,} ({reason})")
+    """Print the result of `run`."""
+    print_lines(result)

@@ -24,7 +24,7 @@ from wm_plugin.cli import main
 WRITING = {"--out", "--html", "--rejects", "--work"}  # the flags that name what is written
 NOTHING = ("data prompts", "doctor", "env check", "env list", "env play", "eval one-step")
 # write into a folder by `measures.open_folder`, whose tests are in evaluation/test_measures.py
-FOLDERS = ("eval foresight", "eval perplexity", "eval weights")
+FOLDERS = ("eval foresight", "eval forgetting", "eval perplexity", "eval weights")
 # trainings of minutes; what they write goes through the functions of `outputs`, whose tests are in test_data_outputs.py
 TRAININGS = ("demo", "train", "data best", "data easy")
 # command: its arguments, the flag of its output, the output's name, and inputs that it must not write over

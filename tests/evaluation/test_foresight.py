@@ -3,11 +3,16 @@
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from support.examples import examples
 from wm_plugin.evaluation.foresight import Case, Finding, add, cases, interrupts, judge
 from wm_plugin.evaluation.paired import Sums
 from wm_plugin.samples.answers import Answer, Answers
 from wm_plugin.trajectories.schema import Action, Call, Observation, Trajectory, Turn
+
+PIECES = ("<final_evaluation>", "</final_evaluation>", "<think>", "</think>", '"prediction": null', '"factual": 0')
 
 
 class Judge:
@@ -41,8 +46,8 @@ def case(thinking="The door will be locked.", observed="It is locked.", task="t"
     return Case(task, "x", 0, tool, thinking, "open door", observed)
 
 
-def judged(turns, model, **settings):
-    return judge(turns, Answers(model), **settings)
+def judged(turns, model, **more):
+    return judge(turns, Answers(model), **more)
 
 
 def test_a_prediction_is_found_without_the_answer_and_compared_without_the_thinking():
@@ -204,3 +209,11 @@ def test_a_killed_run_asks_nothing_twice(tmp_path):
     second = Judge(find)
     assert judge(turns, Answers(second, tmp_path / "answers.jsonl")) == whole
     assert len(first.questions) + len(second.questions) == 8
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(*[st.lists(st.sampled_from([*"<>/{}\"',: 01a\u200b\ud800", *PIECES]), max_size=12).map("".join)] * 2)
+def test_whatever_a_judge_and_an_agent_write_is_counted(thinking, reply):
+    (one,) = judged([case(thinking)], Judge(lambda text: reply, lambda text: reply))
+    assert (one.failure == "") is (one.finding is not None and (one.right is None) is (one.finding.prediction is None))
+    add(Sums(), [one])

@@ -2,9 +2,15 @@
 
 import json
 import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from support.examples import examples
 from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.evaluation import forgetting
 from wm_plugin.evaluation.forgetting import config, evaluation, rows, run, scores
@@ -242,15 +248,15 @@ def harness(tmp_path, monkeypatch):
 
 
 def test_a_run_goes_on_where_it_was(tmp_path, harness):
-    settings = {"tasks": ["one", "broken", "t/wo"]}
+    three = {"tasks": ["one", "broken", "t/wo"]}
     for _ in range(2):
         with pytest.raises(UserError, match=r"lm-eval did not finish broken on m,=x \(exit code 3\)"):
-            run("m,=x", tmp_path / "out", settings, backend="vllm", limit=5)
+            run("m,=x", tmp_path / "out", three, backend="vllm", limit=5)
     assert harness.read_text().splitlines() == ["m,=x one vllm 5", "m,=x broken vllm 5", "m,=x broken vllm 5"]
     run("m,=x", tmp_path / "out", {"tasks": ["one", "t/wo"]}, backend="vllm", limit=5)
     assert list(scores(tmp_path / "out")) == ["one", "t/wo"]
     with pytest.raises(UserError, match="a benchmark of other settings"):
-        run("other", tmp_path / "out", settings, backend="vllm", limit=5)
+        run("other", tmp_path / "out", three, backend="vllm", limit=5)
 
 
 def test_without_lm_eval_the_extra_is_named(monkeypatch):
@@ -258,3 +264,23 @@ def test_without_lm_eval_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(forgetting, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"running benchmarks needs lm-eval: pip install .*\[forgetting\]"):
         forgetting.check_installed()
+
+
+NAMES = st.sampled_from(
+    ["a", "b", "results", "groups", "group_subtasks", "n-samples", "acc,none", "acc_stderr,none", "effective", "config"]
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(["a", "b", "N/A", "../x"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.dictionaries(NAMES, VALUES))
+def test_whatever_a_file_of_results_says_is_read_or_refused(value):
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "results_x.json").write_text(json.dumps(value))
+        with suppress(UserError):
+            made = scores(folder)
+            evaluation(made, made, subject="a", data="", settings={})

@@ -2,12 +2,18 @@
 
 import json
 import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from support.examples import examples
 from wm_plugin.errors import UserError
-from wm_plugin.runtime.tensors import header, pieces, settings_of, tensors_of
+from wm_plugin.runtime.tensors import _ENTRY, DTYPES, header, pieces, settings_of, tensors_of
 
 
 def write(path, entries, data=b"", *, length=None):
@@ -156,12 +162,49 @@ def test_one_file_of_another_name_is_the_model(tmp_path):
 
 def test_the_config_beside_the_weights(tmp_path):
     assert settings_of(tmp_path) == {}
-    for text, settings in [('{"a": 1}', {"a": 1}), ("[1]", {}), ("{", {})]:
+    for text, values in [('{"a": 1}', {"a": 1}), ("[1]", {}), ("{", {})]:
         (tmp_path / "config.json").write_text(text)
-        assert settings_of(tmp_path) == settings == settings_of(tmp_path / "model.safetensors")
+        assert settings_of(tmp_path) == values == settings_of(tmp_path / "model.safetensors")
 
 
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "x.safetensors")
     with pytest.raises(UserError, match="no file"):
         tensors_of(tmp_path / "x.safetensors")
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 40)
+    | st.just(10**300)
+    | st.floats()
+    | st.sampled_from(["F32", "I8", "X", ""]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from([*_ENTRY, "a", "__metadata__"]), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.dictionaries(st.sampled_from(["a", "b", "__metadata__"]), VALUES), st.binary(max_size=40), st.integers(-9, 9))
+def test_whatever_a_file_says_is_read_or_refused(entries, data, more):
+    text = json.dumps(entries).encode()
+    with tempfile.TemporaryDirectory() as folder:
+        path = write(Path(folder) / "x.safetensors", text, data, length=max(0, len(text) + more))
+        with suppress(UserError):
+            for place in tensors_of(path).values():
+                if place.dtype in DTYPES:
+                    assert sum(map(len, pieces(place, 3))) == place.size
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(VALUES)
+def test_whatever_an_index_says_is_read_or_refused(value):
+    with tempfile.TemporaryDirectory() as folder:
+        write(Path(folder) / "a.safetensors", {"a": entry("F32", [1], 0, 4)}, b"\0" * 4)
+        (Path(folder) / "model.safetensors.index.json").write_text(json.dumps({"weight_map": value}))
+        with suppress(UserError):
+            tensors_of(folder)

@@ -14,6 +14,7 @@ changes the state or shows something new), and else if the same action had the s
 takes commands that only look ("look", "examine") for ineffective: give their first words as `passive`, and each action is judged.
 """
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -57,7 +58,7 @@ def quality(trajectory: Trajectory, *, passive: Collection[str] = (), invalid: S
         UserError: a pattern is not a regular expression.
     """
     judge, tools, counts = Filter((), invalid=invalid), _tools(trajectory), Quality()
-    earlier: set[str] = set()
+    earlier: set[bytes] = set()
     for turn in trajectory.turns:
         if turn.actor != "agent":
             continue
@@ -70,7 +71,7 @@ def quality(trajectory: Trajectory, *, passive: Collection[str] = (), invalid: S
                 refused = size if kind and kind != "refused" else refused
             counts.actions += size
             counts.invalid += refused
-            same = _as_text(turn, call, observations)
+            same = _digest(turn, call, observations)
             if observations and (same in earlier or _first_words(turn, call) & set(passive)):
                 counts.ineffective += size - refused
             earlier.add(same)
@@ -144,9 +145,11 @@ def _tools(trajectory: Trajectory) -> dict[str, Any]:
     return tools
 
 
-def _as_text(turn: Turn, call: Call | None, observations: Sequence[Observation]) -> str:
+def _digest(turn: Turn, call: Call | None, observations: Sequence[Observation]) -> bytes:
+    """The same for the same action with the same answer; the texts of a long episode would take its memory a second time."""
     act = [turn.action.text] if call is None else [call.name, call.arguments]
-    return json.dumps([act, [observation.text for observation in observations]], sort_keys=True, default=str)
+    text = json.dumps([act, [observation.text for observation in observations]], sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 def _first_words(turn: Turn, call: Call | None) -> set[str]:

@@ -10,6 +10,7 @@ for the judge, as data (`rewards.delimit`), and a reply has one verdict or none 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from typing import Any, TypeVar
 
@@ -211,11 +212,15 @@ def _right(pair: tuple[Case, str], reply: str) -> bool | str:
 
 
 def _question(name: str, texts: dict[str, str], max_chars: int, again: bool) -> list[Message]:
-    prompt = (resources.files("wm_plugin.evaluation") / f"{name}.md").read_text(encoding="utf-8").strip()
     blocks, _ = fenced({key: shortened(text, max_chars) for key, text in texts.items()})
-    system = f"{prompt}\n\n{prompts.ours('data')}"
     closing = _AGAIN if again else _CLOSING
-    return [{"role": "system", "content": system}, {"role": "user", "content": f"{blocks}\n\n{closing}"}]
+    return [{"role": "system", "content": _instructions(name)}, {"role": "user", "content": f"{blocks}\n\n{closing}"}]
+
+
+@cache
+def _instructions(name: str) -> str:
+    prompt = (resources.files("wm_plugin.evaluation") / f"{name}.md").read_text(encoding="utf-8").strip()
+    return f"{prompt}\n\n{prompts.ours('data')}"
 
 
 def _parts(turn: Turn) -> tuple[str, str]:

@@ -20,7 +20,7 @@ def call(name, text, arguments=None, **more):
     return Turn(action=Action(calls=(Call(name=name, arguments=arguments),)), observations=answers)
 
 
-def said(text, *answers, kind="environment"):
+def words(text, *answers, kind="environment"):
     return Turn(action=Action(text=text), observations=[Observation(kind=kind, text=answer) for answer in answers])
 
 
@@ -66,15 +66,15 @@ def test_the_same_action_with_the_same_answer_is_ineffective():
     go = call("go", "You are there.", {"to": "A"})
     turns = [go, go, call("go", "You are back.", {"to": "A"}), call("go", "You are there.", {"to": "B"}), go]
     assert count(*turns) == (5, 0, 2, 5, {})
-    assert count(said("open door", "Nothing happens."), said("open door", "Nothing happens.")) == (2, 2, 0, 0, {})
-    assert count(said("look", "A room."), said("look", "A room.")) == (2, 0, 1, 0, {})
+    assert count(words("open door", "Nothing happens."), words("open door", "Nothing happens.")) == (2, 2, 0, 0, {})
+    assert count(words("look", "A room."), words("look", "A room.")) == (2, 0, 1, 0, {})
     assert count(call("act", None), call("act", None)) == (2, 0, 0, 2, {})
 
 
 def test_commands_that_only_look_are_ineffective_where_they_are_named():
     turns = [
-        said("<think>I look around</think> Look at door", "A door."),
-        said("take key", "Taken."),
+        words("<think>I look around</think> Look at door", "A door."),
+        words("take key", "Taken."),
         call("act", "A box.", {"command": "examine box"}),
         call("act", "Nothing happens.", {"command": "examine air"}),
         call("examine", "A box.", {}),
@@ -97,11 +97,11 @@ def test_the_world_s_own_count_of_effective_actions_comes_first():
 
 def test_what_is_no_action():
     user = Turn(action=Action(text="hi"), observations=(Observation(kind="environment", text="x"),), actor="user")
-    assert count(said("Hello", "Hi", kind="user"), said("the end"), user) == (0, 0, 0, 0, {})
+    assert count(words("Hello", "Hi", kind="user"), words("the end"), user) == (0, 0, 0, 0, {})
 
 
 def test_more_patterns_of_invalid_actions():
-    turn = said("go", "You cannot do this")
+    turn = words("go", "You cannot do this")
     assert count(turn)[1] == 0
     assert count(turn, invalid=["^you cannot"])[1] == 1
     with pytest.raises(UserError, match="is no regular expression"):

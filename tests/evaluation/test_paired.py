@@ -53,6 +53,12 @@ def test_equal_sets_do_not_differ():
 
 
 def test_draws_without_a_count_leave_no_interval():
-    after = sums((SHARE, "a", 1.0), (SHARE, "b", 0.0, 0.0))
-    (measure,) = differences(after, after)
-    assert (measure.value, measure.low, measure.high) == (pytest.approx(0.0), None, None)
+    after = sums((SHARE, "a", 1.0), (SHARE, "b", 0.0, 0.0), (SHARE, "c", 0.0, 0.0))
+    before = sums((SHARE, "a", 0.0), (SHARE, "b", 1.0), (SHARE, "c", 0.0, 0.0))
+    (measure,) = differences(after, before)
+    assert (measure.value, measure.low, measure.high, measure.count) == (
+        pytest.approx(0.5),
+        None,
+        None,
+        2,
+    )  # nothing of c

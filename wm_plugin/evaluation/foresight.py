@@ -99,6 +99,7 @@ class Judged:
 
 def cases(trajectory: Trajectory, sums: Sums, task: str) -> Iterator[Case]:
     """The agent's turns with thoughts and an answer, of all that have an answer; both are counted, and words such as "Wait"."""
+    where = identity(trajectory)
     for place, turn in enumerate(trajectory.turns):
         if turn.actor != "agent" or not turn.observations:
             continue
@@ -109,7 +110,7 @@ def cases(trajectory: Trajectory, sums: Sums, task: str) -> Iterator[Case]:
         sums.add(Key("interrupts", "count"), task, interrupts(thinking))
         tools = {observation.tool for observation in turn.observations}
         tool = tools.pop() or "" if len(tools) == 1 else ""
-        yield Case(task, identity(trajectory), place, tool, thinking, action, _observed(turn))
+        yield Case(task, where, place, tool, thinking, action, _observed(turn))
 
 
 def interrupts(thinking: str) -> int:
@@ -142,8 +143,8 @@ def judge(turns: Sequence[Case], answers: Answers, *, seed: int = 0, max_chars: 
     for case in turns:
         finding, right = findings.get(id(case), "forged"), verdicts.get(id(case))
         failure = finding if isinstance(finding, str) else right if isinstance(right, str) else ""
-        found = finding if isinstance(finding, Finding) else None
-        judged.append(Judged(case, found, right if isinstance(right, bool) else None, failure))
+        whole = finding if isinstance(finding, Finding) else None
+        judged.append(Judged(case, whole, right if isinstance(right, bool) else None, failure))
     return judged
 
 

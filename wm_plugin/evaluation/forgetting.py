@@ -143,12 +143,12 @@ def scores(path: str | Path) -> dict[str, Score]:
         UserError: there are none, or they are damaged.
     """
     path = Path(path)
-    found = sorted(path.rglob("results_*.json"), key=lambda one: (one.name, str(one))) if path.is_dir() else [path]
-    if not found:
+    paths = sorted(path.rglob("results_*.json"), key=lambda one: (one.name, str(one))) if path.is_dir() else [path]
+    if not paths:
         raise UserError(f"{path}: has no results_*.json of lm-eval")
     made: dict[str, Score] = {}
-    for file in found:  # their names have the time
-        made.update(_read(file))
+    for one in paths:  # their names have the time
+        made.update(_read(one))
     return made
 
 

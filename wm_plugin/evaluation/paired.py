@@ -1,5 +1,6 @@
 """Ratios of sums by task, with intervals over tasks; and their differences between two sets of episodes on the same tasks."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -48,20 +49,19 @@ def differences(after: Sums, before: Sums, *, seed: int = 0) -> list[Measure]:
     measures = []
     for key, tasks in after.of.items():
         others = before.of.get(key, {})
-        common = [task for task in tasks if task in others]
+        common = [task for task in tasks if task in others and tasks[task][1] + others[task][1]]
         if len(common) < 2:
             continue
         of, against = ([sums[task] for task in common] for sums in (tasks, others))
         ratios = [Ratio(*torch.tensor(sums, dtype=torch.float64)[:, :2].T) for sums in (of, against)]
         if not all(float(ratio.count.sum()) for ratio in ratios):
             continue
-        found = compare(ratios[0], ratios[1], common, seed)
-        limits = [
-            None if limit != limit else limit for limit in (found.low, found.high)
-        ]  # NaN: draws without any count
-        note = f"after - before on the same {len(common):,} tasks, 99% interval: {found.verdict}"
+        paired = compare(ratios[0], ratios[1], common, seed)
+        # NaN where a draw has no count
+        limits = [None if math.isnan(limit) else limit for limit in (paired.low, paired.high)]
+        note = f"after - before on the same {len(common):,} tasks, 99% interval: {paired.verdict}"
         name = f"{key.name}_difference"
-        measures.append(Measure(name, found.difference, key.unit, len(common), key.by, key.group, *limits, note=note))
+        measures.append(Measure(name, paired.difference, key.unit, len(common), key.by, key.group, *limits, note=note))
     return measures
 
 

@@ -212,9 +212,9 @@ def _differences(texts: Texts, after: OneStep, before: OneStep, seed: int) -> li
     if len(documents) < 2:
         value, low, high, note = after.mean_nll - before.mean_nll, None, None, "one document: no interval"
     else:
-        found = compare(Ratio(after.nll, after.tokens), Ratio(before.nll, before.tokens), texts.documents, seed)
-        value, low, high = found.difference, found.low, found.high
-        note = f"after and before on the same tokens, by document, 99% interval: {found.verdict}"
+        paired = compare(Ratio(after.nll, after.tokens), Ratio(before.nll, before.tokens), texts.documents, seed)
+        value, low, high = paired.difference, paired.low, paired.high
+        note = f"after and before on the same tokens, by document, 99% interval: {paired.verdict}"
     ratios = [None if one is None else _exp(one) for one in (value, low, high)]
     return [
         Measure("nll_difference", value, "nats", len(documents), low=low, high=high, note=note),

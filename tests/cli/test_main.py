@@ -75,7 +75,7 @@ def test_every_verb_has_the_same_shape(verb):
         (["mask"], "no verb 'mask'; did you mean 'masks'?"),
         (["zzz"], "there is 'data', 'demo', 'doctor', 'env', 'eval', 'masks', 'train'"),
         (["data", "convrt", "x.jsonl"], "wm data has no step 'convrt'; did you mean 'convert'?"),
-        (["eval", "zzz"], "wm eval has no step 'zzz'; there is 'audit', 'one-step'"),
+        (["eval", "zzz"], "wm eval has no step 'zzz'; there is 'audit', "),
         (["--jsno"], "wm has no flag '--jsno'"),
         (["masks", "--htlm", "x"], "wm masks has no flag '--htlm'; did you mean '--html'?"),
         (["masks", "--exampl"], "did you mean '--example'?"),

@@ -23,9 +23,10 @@ from wm_plugin.cli import main
 
 WRITING = {"--out", "--html", "--rejects", "--work"}  # the flags that name what is written
 NOTHING = ("data prompts", "doctor", "env check", "env list", "env play", "eval one-step")
-# trainings of minutes, and what needs a server; what they write goes through the functions of `outputs`, whose tests are in
-# test_data_outputs.py
-TRAININGS = ("demo", "train", "data best", "data easy", "eval bench")
+# write into a folder by `measures.open_folder`, whose tests are in evaluation/test_measures.py
+FOLDERS = ("eval bench", "eval foresight", "eval forgetting", "eval perplexity", "eval weights")
+# trainings of minutes; what they write goes through the functions of `outputs`, whose tests are in test_data_outputs.py
+TRAININGS = ("demo", "train", "data best", "data easy")
 # command: its arguments, the flag of its output, the output's name, and inputs that it must not write over
 COMMANDS: dict[str, tuple[list[str], str, str, list[str]]] = {
     "data convert": (["rows.jsonl"], "--out", "x.jsonl", ["rows.jsonl"]),
@@ -69,7 +70,7 @@ def leaves(
 def test_the_table_has_every_command_that_writes():
     parser, _ = main.make_parser()
     commands = dict(leaves(parser))
-    assert sorted([*COMMANDS, *NOTHING, *TRAININGS]) == sorted(commands)
+    assert sorted([*COMMANDS, *NOTHING, *FOLDERS, *TRAININGS]) == sorted(commands)
     for name, step in commands.items():
         writes = WRITING & set(step._option_string_actions)
         assert bool(writes) is (name not in NOTHING and name != "train"), name

@@ -262,25 +262,36 @@ def seed_of(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
 
 
-def _load(model: Any, tokenizer: Any, device: str) -> tuple[Any, Any]:
+def load_model(model: str | Path, device: str = "auto") -> Any:
+    """A causal language model of transformers by its folder or name, in evaluation mode.
+
+    Args:
+        device: `auto` takes a GPU if there is one.
+
+    Raises:
+        UserError: it cannot be loaded.
+        MissingExtraError: transformers is not installed.
+    """
     try:
         import torch
         from transformers import AutoModelForCausalLM
     except ModuleNotFoundError:
         raise MissingExtraError("a model in this process", "transformers", "trl") from None
 
+    try:
+        loaded = AutoModelForCausalLM.from_pretrained(str(model), dtype="auto")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{model}: {' '.join(str(error).split())[:200]}") from None
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return loaded.to(device).eval()
+
+
+def _load(model: Any, tokenizer: Any, device: str) -> tuple[Any, Any]:
     named = isinstance(model, str | Path)
     if tokenizer is None or isinstance(tokenizer, str | Path):
         tokenizer = load_tokenizer(tokenizer or (model if named else model.config.name_or_path))
-    if named:
-        try:
-            model = AutoModelForCausalLM.from_pretrained(str(model), dtype="auto")
-        except (OSError, ValueError) as error:
-            raise UserError(f"{model}: {' '.join(str(error).split())[:200]}") from None
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-        model = model.to(device)
-    return model.eval(), tokenizer
+    return (load_model(model, device) if named else model.eval()), tokenizer
 
 
 def _weights_digest(model: Any) -> str:

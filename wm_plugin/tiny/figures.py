@@ -20,6 +20,7 @@ from typing import Any
 from wm_plugin.errors import UserError
 from wm_plugin.evaluation.inspect import Inspector
 from wm_plugin.evaluation.one_step import evaluate
+from wm_plugin.evaluation.perplexity import score, windows
 from wm_plugin.objectives.echo import EchoConfig
 from wm_plugin.runtime.command import exit_code, output
 from wm_plugin.trajectories import files
@@ -52,14 +53,10 @@ def tokens_of(tokenizer: Any, episodes: Iterable[Trajectory]) -> tuple[list[list
 
 def perplexity(model: Any, tokenizer: Any, texts: Sequence[str], *, tokens: int = 4 * WINDOW) -> float:
     """That of the first `tokens` tokens of the texts, in windows of 512, of which the first token of each does not count."""
-    ids = tokenizer("\n\n".join(texts), add_special_tokens=False, verbose=False).input_ids[
-        :tokens
-    ]  # long, and cut here
-    windows = [ids[start : start + WINDOW] for start in range(0, len(ids), WINDOW)]
-    windows = [window for window in windows if len(window) > 1]
-    if not windows:
+    rows = windows(tokenizer, "\n\n".join(texts), WINDOW, tokens)
+    if not rows:
         raise UserError("the texts have less than two tokens; name longer ones by --texts")
-    return math.exp(evaluate(model, windows, [[0] + [1] * (len(w) - 1) for w in windows], batch_size=1).mean_nll)
+    return math.exp(score(model, rows, batch_size=1).mean_nll)
 
 
 def figures(

@@ -182,14 +182,14 @@ class Filter:
         turns: list[Turn] = []
         taken = 0
         for turn in trajectory.turns:
-            shares = [self._invalid_share(observation) for observation in turn.observations]
+            shares = [self.invalid_share(observation) for observation in turn.observations]
             taken += any(shares)
             if not shares or min(shares) < 1:
                 turns.append(_no_targets(turn, shares) if any(shares) else turn)
         self.taken["invalid_actions"] += taken
         return trajectory.model_copy(update={"turns": tuple(turns)}) if taken else trajectory
 
-    def _invalid_share(self, observation: Observation) -> float:
+    def invalid_share(self, observation: Observation) -> float:
         """The share of a call's actions that were invalid: as its world counted them, or as the text tells."""
         text = observation.text.strip()
         if _match(self._invalid, text):

@@ -1,0 +1,56 @@
+"""`wm eval forgetting` from results of lm-eval to lines."""
+
+import json
+
+import pytest
+
+from wm_plugin.cli import main
+from wm_plugin.evaluation.measures import read_result
+
+
+def wm(capsys, *arguments):
+    code = main.main(["eval", "forgetting", *arguments])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, value in (("after", 0.25), ("before", 0.5)):
+        (tmp_path / name).mkdir()
+        results = {"results": {"ifeval": {"alias": "ifeval", "prompt_level_strict_acc,none": value}}}
+        (tmp_path / name / "results_2026.json").write_text(json.dumps(results))
+    return tmp_path
+
+
+def test_results_are_read_and_compared(capsys, folder):
+    arguments = ("--results", "after", "--before-results", "before", "--out", "out")
+    code, printed, _ = wm(capsys, *arguments, "--json")
+    made = json.loads(printed)
+    assert (code, made["ok"]) == (0, True)
+    assert read_result("out").as_dict() | {"ok": True} == made
+    values = {(one["name"], one["group"]): one["value"] for one in made["measures"]}
+    assert values["score_difference", "ifeval"] == values["score_difference", ""] == -0.25
+    code, printed, _ = wm(capsys, *arguments)
+    assert "score_difference [ifeval]: -25.0% of 0" in printed
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ([], "name a model to run the benchmarks on (--model), or results of lm-eval (--results); one of them"),
+        (["--results", "after", "--before", "x"], "--before goes with --model"),
+        (["--model", "x"], "--out is missing"),
+        (["--model", "x", "--out", "out", "--limit", "0"], "--limit is 0"),
+        (["--results", "gone"], "gone: cannot be read"),
+        (["--model", "x", "--out", "out"], "running benchmarks needs lm-eval: pip install"),
+    ],
+)
+def test_mistakes_are_a_line(capsys, folder, monkeypatch, flags, words):
+    monkeypatch.setattr("wm_plugin.evaluation.forgetting.find_spec", lambda name: None)
+    code, _, err = wm(capsys, *flags)
+    assert code == 2
+    assert words in err
+    assert err.count("\n") == 1
+    assert not (folder / "out").exists()

@@ -1,0 +1,89 @@
+"""`wm eval perplexity` from files and models to a table."""
+
+import json
+import math
+
+import pytest
+
+pytest.importorskip("transformers")
+
+import torch
+
+from support.predictions import save_tiny
+from wm_plugin.cli import main
+from wm_plugin.evaluation.measures import read_result, read_rows
+from wm_plugin.tiny.policy import make_model, make_tokenizer
+
+pytestmark = pytest.mark.host
+TEXTS = ["The quick brown fox.", "jumps over the lazy dog", "A"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, seed in (("before", 0), ("after", 1)):
+        save_tiny(tmp_path / name, seed)
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    return tmp_path
+
+
+def wm(capsys, *arguments):
+    code = main.main(["eval", "perplexity", *arguments])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def by_hand(seed, tokens):
+    tokenizer = make_tokenizer()
+    model = make_model(tokenizer, seed).eval()
+    nll = count = 0
+    for text in TEXTS:
+        ids = tokenizer(text, add_special_tokens=False).input_ids[:tokens]
+        with torch.no_grad():
+            logps = model(torch.tensor([ids])).logits.log_softmax(-1)[0]
+        nll -= sum(float(logps[place, token]) for place, token in enumerate(ids[1:]))
+        count += len(ids) - 1
+    return nll / count
+
+
+def test_before_and_after(capsys, folder):
+    arguments = ("texts.jsonl", "--model", "after", "--before", "before", "--tokens", "8", "--out", "out")
+    code, printed, _ = wm(capsys, *arguments, "--json")
+    made = json.loads(printed)
+    values = {(one["name"], one["group"]): one["value"] for one in made["measures"]}
+    before, after = by_hand(0, 8), by_hand(1, 8)
+    assert (code, made["ok"], made["failures"]) == (0, True, {"less than two tokens": 1})
+    assert values["nll", ""] == pytest.approx(after, rel=1e-4)
+    assert values["perplexity", "before"] == pytest.approx(math.exp(before), rel=1e-4)
+    assert values["nll_difference", ""] == pytest.approx(after - before, abs=1e-4)
+    assert read_result("out").as_dict() | {"ok": True} == made
+    assert [row["document"] for row in read_rows("out")] == ["texts.jsonl:0", "texts.jsonl:1"]
+    code, printed, _ = wm(capsys, *arguments)  # a second time, over the first
+    assert (code, read_result("out").as_dict() | {"ok": True}) == (0, made)
+    assert "perplexity [before]: " in printed
+    assert "left out: 1 (less than two tokens)" in printed
+
+
+def test_mistakes_are_a_line(capsys, folder):
+    save_tiny(folder / "other")
+    settings = json.loads((folder / "other" / "tokenizer.json").read_text())
+    vocabulary = settings["model"]["vocab"]
+    letters = [token for token in vocabulary if token in "qj"]
+    vocabulary[letters[0]], vocabulary[letters[1]] = vocabulary[letters[1]], vocabulary[letters[0]]
+    (folder / "other" / "tokenizer.json").write_text(json.dumps(settings))
+    (folder / "short.txt").write_text("A")
+    for arguments, words in [
+        (["gone.txt", "--model", "after"], "gone.txt"),
+        (["texts.jsonl", "--model", "./gone"], "--model ./gone: no tokenizer, there is no such folder"),
+        (["short.txt", "--model", "after"], "short.txt: no document has two tokens"),
+        (["texts.jsonl", "--model", "after", "--tokens", "1"], "--tokens is 1; write a number >= 2"),
+        (["texts.jsonl", "--model", "after", "--field", "body"], "no row has a text in 'body'"),
+        (
+            ["texts.jsonl", "--model", "after", "--before", "other"],
+            "--before reads the texts in other tokens than --model",
+        ),
+    ]:
+        code, _, err = wm(capsys, *arguments)
+        assert code == 2
+        assert words in err
+        assert err.count("\n") == 1

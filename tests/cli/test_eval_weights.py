@@ -1,0 +1,73 @@
+"""`wm eval weights` from two folders to a table."""
+
+import json
+
+import pytest
+
+from wm_plugin.cli import main
+from wm_plugin.evaluation.measures import read_result, read_rows
+
+
+def save(folder, *numbers):
+    """A model of one layer with these weights, which float32 holds."""
+    folder.mkdir()
+    import array
+
+    data = array.array("f", numbers).tobytes()
+    entry = {"dtype": "F32", "shape": [len(numbers)], "data_offsets": [0, len(data)]}
+    text = json.dumps({"model.layers.0.mlp.up_proj.weight": entry}).encode()
+    (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
+    return str(folder)
+
+
+def wm(capsys, *arguments):
+    code = main.main(["eval", "weights", *arguments])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_a_table_json_and_a_folder(capsys, tmp_path):
+    models = ("--before", save(tmp_path / "base", 1, 2, 4, 0), "--model", save(tmp_path / "trained", 1, 2, 5, 3))
+    code, printed, _ = wm(capsys, *models, "--out", str(tmp_path / "out"), "--json")
+    result = json.loads(printed)
+    assert (code, result["ok"], result["failures"]) == (0, True, {"weights: zero or not finite": 1})
+    groups = {(one["by"], one["group"]): (one["value"], one["count"]) for one in result["measures"]}
+    assert groups == dict.fromkeys(
+        [("", ""), ("layer", "0"), ("module", "mlp.up_proj"), ("layer/module", "0/mlp.up_proj")], (1 / 3, 3)
+    )
+    assert read_result(tmp_path / "out").as_dict() | {"ok": True} == result
+    (row,) = read_rows(tmp_path / "out")
+    assert (row["tensor"], row["scores"]) == ("model.layers.0.mlp.up_proj.weight", {"changed": 1 / 3})
+    code, printed, _ = wm(
+        capsys, *models, "--eta", "0.5", "--out", str(tmp_path / "out")
+    )  # a second time, over the first
+    assert code == 0
+    assert "0.00%" in printed
+    assert "left out: 1 weights: zero or not finite" in printed
+
+
+def test_nothing_that_counts_is_no_success(capsys, tmp_path):
+    code, printed, _ = wm(capsys, "--before", save(tmp_path / "a", 0), "--model", save(tmp_path / "b", 1))
+    assert code == 1
+    assert "–" in printed
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--model", "gone"], "gone: cannot be read (No such file or directory)"),
+        (["--model", "base", "--eta", "1"], "--eta is 1.0; write a number >= 0 and < 1"),
+        (["--model", "base", "--out", "mine"], "mine: holds files, but no evaluation.json of wm eval"),
+        (["--model", "empty"], "empty: has no safetensors file"),
+    ],
+)
+def test_mistakes_are_a_line(capsys, tmp_path, monkeypatch, flags, words):
+    monkeypatch.chdir(tmp_path)
+    save(tmp_path / "base", 1)
+    for name in ("mine", "empty"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    code, _, err = wm(capsys, "--before", "base", *flags)
+    assert code == 2
+    assert words in err
+    assert err.count("\n") == 1

@@ -1,0 +1,21 @@
+"""The measures of an evaluation as lines for people."""
+
+from typing import Any
+
+
+def print_lines(result: dict[str, Any]) -> None:
+    """Print a line for each measure of an evaluation's JSON, what failed, and the notes."""
+    print(f"{result['subject']} on {result['data']}" if result["data"] else result["subject"])
+    for one in result["measures"]:
+        number = "{:.1%}".format if one["unit"] == "share" else "{:.4g}".format
+        value, low, high, both = (
+            "" if one[key] is None else number(one[key]) for key in ("value", "low", "high", "with_failed")
+        )
+        limits = f" ({low} to {high})" if low and high else ""
+        failed = f"; {one['failed']:,} failed: {both} with them" if one["failed"] else ""
+        group = f" [{one['group']}]" if one["group"] else ""
+        print(f"  {one['name']}{group}: {value or '–'}{limits} of {one['count']:,}{failed}")
+    for note in dict.fromkeys(filter(None, [*(one["note"] for one in result["measures"]), *result["notes"]])):
+        print(f"  {note}")
+    for reason, count in result["failures"].items():
+        print(f"  failed or left out: {count:,} ({reason})")

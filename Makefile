@@ -109,6 +109,7 @@ bench: $(TRL)/.done $(VERL)/.done
 	$(TRL)/bin/python benchmarks/rewards.py
 	$(TRL)/bin/python benchmarks/rewards_judges.py
 	$(TRL)/bin/python benchmarks/environments.py
+	$(TRL)/bin/python benchmarks/evaluation.py
 
 ## the oldest and the newest release of each host that we support, each in an environment of its own: benchmarks/results/compat.md
 compat:

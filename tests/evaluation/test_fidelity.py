@@ -7,7 +7,7 @@ import pytest
 
 from wm_plugin.errors import UserError
 from wm_plugin.evaluation import fidelity as module
-from wm_plugin.evaluation.fidelity import fidelity, json_keys
+from wm_plugin.evaluation.fidelity import Cosines, fidelity, json_keys
 from wm_plugin.evaluation.measures import read_result, read_rows
 from wm_plugin.samples.answers import Answer, Answers
 from wm_plugin.samples.prompts import load
@@ -174,17 +174,19 @@ def test_keys_of_json():
     assert value(result, "json_keys") == pytest.approx(2 / 3)
 
 
-def test_the_embedding_compares_texts_without_marks_and_failures():
+def test_the_embedding_compares_texts_without_marks_and_failures(tmp_path):
     pairs = []
 
-    def embedding(predicted, real):
+    def reward(predicted, real):
         pairs.extend(zip(predicted, real, strict=True))
         return [0.5] * len(predicted)
 
-    result = run({**RIGHT, "open": Answer("x", cut=True)}, embedding=embedding)
-    assert pairs == [("a hall", "a hall"), ("yours", "yours"), ("Nothing happens.", "Nothing happens.")]
-    one = result.measure("embedding")
-    assert (one.value, one.with_failed) == (0.5, 3 / 8)
+    answers = {**RIGHT, "open": Answer("x", cut=True), "jump": "Nothing."}
+    for _ in range(2):  # the second run has them from the folder
+        result = run(answers, folder=tmp_path, embedding=Cosines(reward, "e"))
+        assert pairs == [("a hall", "a hall"), ("yours", "yours"), ("Nothing.", "Nothing happens.")]
+        one = result.measure("embedding")
+        assert (one.value, one.with_failed) == (0.5, 3 / 8)
 
 
 def test_a_killed_run_ends_with_the_same(tmp_path):

@@ -26,9 +26,10 @@ from wm_plugin.rewards.json_match import NO_JSON, parse
 from wm_plugin.rewards.rouge import RougeReward
 from wm_plugin.rewards.words import word_f1
 from wm_plugin.runtime.server import KINDS
-from wm_plugin.samples.answers import Answer, Answers, LocalModel
+from wm_plugin.samples.answers import Answer, Answers, Conversation, LocalModel
 from wm_plugin.samples.prompts import COMPLETED, Prompts
 from wm_plugin.samples.tokenize import Tokeniser
+from wm_plugin.tokens.message import Message
 from wm_plugin.trajectories.readers.word2world import SUCCESS
 
 NAME = "one-step"
@@ -37,15 +38,38 @@ SCORES = ("exact", "text", "success_flag", "word_f1", "rouge", "embedding", "jso
 GROUPS = ("turn", "tool", "observer", "error", "category", "success")
 OTHERS = "(others)"
 _GROUPS = 100  # of one kind, of the most turns; a data set may have a tool a line
-_AT_ONCE = {
-    True: 256,
-    False: 2048,
-}  # questions by `Model.batched`: a killed run repeats those of a model that has batches
+_AT_ONCE = 2048  # questions that are in memory; a server has idle places only at their end
+_BATCHED = 256  # the same where answers depend on their batch: a killed run repeats all of them
+_PAIRS = 256  # of texts whose cosines are asked for at once
 _SERVER = "a server's answer has no probabilities of the real observation's tokens; --model measures them"
 _OF_TOKENS = "the count is of tokens"
 _REASONS = "the model is trained to reason first, so that the real observation alone has no probability"
 
-Embedding = Callable[[list[str], list[str]], Sequence[float]]
+
+class Cosines:
+    """The cosines of predicted and real texts as a `Model`, so that `Answers` keeps them, too.
+
+    Args:
+        reward: a score for each prediction and target, such as `EmbeddingReward`.
+        name: of the model behind it.
+    """
+
+    batched = False
+
+    def __init__(self, reward: Callable[[list[str], list[str]], Sequence[float]], name: str) -> None:
+        self._reward = reward
+        self.settings = {"embedding": name, "temperature": 0}  # nothing is sampled
+
+    def ask(
+        self,
+        conversations: Sequence[Conversation],
+        seeds: Sequence[int],  # noqa: ARG002
+        keep: Callable[[int, Answer], None],
+    ) -> None:
+        """Answer conversations of a real and a predicted text with their cosine."""
+        real, predicted = ([messages[place]["content"] for messages in conversations] for place in (0, 1))
+        for index, value in enumerate(self._reward(predicted, real)):
+            keep(index, Answer(repr(float(value))))
 
 
 def fidelity(
@@ -56,7 +80,7 @@ def fidelity(
     kind: str = "word2world",
     world_context: bool | None = None,
     demonstrations: Demonstrations | None = None,
-    embedding: Embedding | None = None,
+    embedding: Cosines | None = None,
     limit: int | None = None,
     seed: int = 0,
     subject: str = "",
@@ -72,11 +96,11 @@ def fidelity(
         kind: one of `samples.KINDS` with prompts; says what a question is.
         world_context: show the hidden state that rollouts carry. None: as the kind is trained.
         demonstrations: for few-shot prompts.
-        embedding: the cosine of each pair of texts, such as `EmbeddingReward`.
+        embedding: measures the cosine of what is written and what came, too.
         limit: the first so many trajectories.
         seed: of the prompts' variants, as in `samples`, and of the intervals.
         subject, data: as in `Evaluation`.
-        folder: gets `rows.jsonl` and `result.json`.
+        folder: gets `rows.jsonl` and `result.json`, and keeps cosines in `embeddings.jsonl`.
 
     Raises:
         UserError: the model samples, or as from `episodes`, `Demonstrations` and `Answers`.
@@ -90,7 +114,8 @@ def fidelity(
     left_out: Counter[str] = Counter()
     asked = episodes(items, kind, prompts, world_context=hidden, seed=seed, limit=limit, left_out=left_out)
     tally, likelihood = _Tally(seed), _Likelihood(answers)
-    scorer = _Scorer(prompts, "" if kind_of(kind).of == "dialogues" else prompts.tag, embedding)
+    cosines = Answers(embedding, folder and folder / "embeddings.jsonl") if embedding else None
+    scorer = _Scorer(prompts, "" if kind_of(kind).of == "dialogues" else prompts.tag, cosines)
     rows = _rows(asked, answers, scorer, likelihood, tally, seed)
     if folder is None:
         for _ in rows:
@@ -116,6 +141,7 @@ def fidelity(
             "limit": limit,
             "seed": seed,
             "model": answers.settings,
+            "embedding": embedding.settings["embedding"] if embedding else "",
         },
         measures=list(tally.measures(likelihood.note)),
         failures=dict(sorted(failures.items())),
@@ -135,7 +161,7 @@ def _rows(
     seed: int,
 ) -> Iterator[dict[str, Any]]:
     """The rows of `rows.jsonl`, which are counted as they come."""
-    for chunk in _chunks(asked, _AT_ONCE[answers.model.batched]):
+    for chunk in _chunks(asked, _BATCHED if answers.model.batched else _AT_ONCE):
         cases = list(chain.from_iterable(episode.cases for episode in chunk))
         replies = answers([case.messages for case in cases], seed=seed, at_once=len(cases))
         tokens = chain.from_iterable(likelihood(episode) for episode in chunk)
@@ -174,21 +200,26 @@ def _chunks(asked: Iterable[Episode], size: int) -> Iterator[list[Episode]]:
 class _Scorer:
     """Compares answers with what came: `predicted`, `scores` and `failure` of each row."""
 
-    def __init__(self, prompts: Prompts, tag: str, embedding: Embedding | None) -> None:
-        self._prompts, self._tag, self._embedding = prompts, tag, embedding
+    def __init__(self, prompts: Prompts, tag: str, cosines: Answers | None) -> None:
+        self._prompts, self._tag, self._cosines = prompts, tag, cosines
         self._exact, self._rouge = ExactReward(), RougeReward()
         self._flagged = prompts.success or bool(prompts.completion)
 
     def __call__(self, cases: Sequence[Case], answers: Sequence[Answer]) -> list[dict[str, Any]]:
         rows = [self._row(case, answer) for case, answer in zip(cases, answers, strict=True)]
-        if self._embedding is not None:
+        if self._cosines is not None:
             whole = [place for place, row in enumerate(rows) if not row["failure"]]
-            predicted, real = ([self._parts(text)[0] for text in texts] for texts in _pairs(rows, cases, whole))
-            values = self._embedding(predicted, real) if whole else ()
+            pairs: list[list[Message]] = [
+                [
+                    {"role": "user", "content": self._parts(cases[place].real)[0]},
+                    {"role": "assistant", "content": self._parts(rows[place]["predicted"])[0]},
+                ]
+                for place in whole
+            ]
             for row in rows:
                 row["scores"]["embedding"] = 0.0
-            for place, value in zip(whole, values, strict=True):
-                rows[place]["scores"]["embedding"] = float(value)
+            for place, cosine in zip(whole, self._cosines(pairs, at_once=_PAIRS), strict=True):
+                rows[place]["scores"]["embedding"] = float(cosine.text)
         return rows
 
     def _row(self, case: Case, answer: Answer) -> dict[str, Any]:
@@ -219,10 +250,6 @@ class _Scorer:
             if text.endswith(line):
                 return text.removesuffix(line).removesuffix("\n").rstrip(), flag
         return text, None
-
-
-def _pairs(rows: Sequence[dict[str, Any]], cases: Sequence[Case], places: Sequence[int]) -> tuple[list[str], list[str]]:
-    return [rows[place]["predicted"] for place in places], [cases[place].real for place in places]
 
 
 def json_keys(predicted: str, real: str) -> float | None:

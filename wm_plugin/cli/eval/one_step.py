@@ -65,7 +65,7 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """The evaluation as JSON (`evaluation.measures.Evaluation`), and `ok`: whether there was a turn with an answer."""
     from wm_plugin.evaluation.cases import Demonstrations, items_in, kind_of
-    from wm_plugin.evaluation.fidelity import NAME, fidelity
+    from wm_plugin.evaluation.fidelity import NAME, Cosines, fidelity
     from wm_plugin.evaluation.measures import open_folder
     from wm_plugin.rewards import EmbeddingReward
     from wm_plugin.runtime.server import KINDS
@@ -92,7 +92,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     folder = open_folder(args.out, NAME, subject, args.source) if args.out else None
     embedding = None
     if args.embedding_model:
-        embedding = EmbeddingReward(args.embedding_model, base_url=args.embedding_server)
+        reward = EmbeddingReward(args.embedding_model, base_url=args.embedding_server)
+        embedding = Cosines(reward, args.embedding_model)
     answers = Answers(flags.make(args), folder / "answers.jsonl" if folder else None)
     result = fidelity(
         progress(items, "episodes"),

@@ -9,6 +9,7 @@ of the real observation's tokens from `token_scores`.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -135,8 +136,8 @@ def token_scores(model: torch.nn.Module, ids: Sequence[int], mask: Sequence[int]
             best, choice = logps.max(-1)
             nll = -logps.gather(-1, real[:, None])[:, 0]
             parts.append(torch.stack([nll, best.exp(), (choice == real).float()]).double().cpu())
-    lengths = [end - start for start, end in _runs(mask)]
-    return [TokenScores(*part) for part in torch.cat(parts, 1).split(lengths, 1)]
+    scores, ends = torch.cat(parts, 1), list(accumulate(end - start for start, end in _runs(mask)))
+    return [TokenScores(*scores[:, start:end]) for start, end in pairwise([0, *ends])]
 
 
 def predict(

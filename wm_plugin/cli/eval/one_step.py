@@ -78,10 +78,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         raise UserError("--shots says how many demonstrations are shown; name their file with --demonstrations")
     if args.embedding_server and not args.embedding_model:
         raise UserError("--embedding-server needs --embedding-model: the name under which it has the model")
-    default = kind_of(args.kind).prompts
-    if not (args.prompts or default):
+    family = args.prompts or kind_of(args.kind).prompts
+    if family is None:
         raise UserError(f"--as {args.kind} needs --prompts: name a domain (mcp, search, ...) or a path")
-    prompts = load(args.prompts or default)
+    prompts = load(family)
     items = items_in(args.source, args.kind)
     shown = None
     if args.demonstrations:

@@ -109,6 +109,7 @@ bench: $(TRL)/.done $(VERL)/.done
 	$(TRL)/bin/python benchmarks/rewards.py
 	$(TRL)/bin/python benchmarks/rewards_judges.py
 	$(TRL)/bin/python benchmarks/environments.py
+	$(TRL)/bin/python benchmarks/evaluation.py
 
 ## what the term costs with a real model of 135M, on both hosts; half an hour on two cores that do nothing else
 bench-pretrained: $(TRL)/.done $(VERL)/.done

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from wm_plugin.evaluation.one_step import evaluate, predict
+from wm_plugin.evaluation.one_step import calibration_error, evaluate, predict, token_scores
 
 VOCABULARY = 11
 
@@ -121,3 +121,37 @@ def test_the_model_keeps_its_mode_and_gets_no_gradient(training: bool) -> None:
 def test_what_cannot_be_scored_is_refused(ids: list[list[int]], mask: list[list[int]], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         evaluate(Recurrent(0), ids, mask)
+
+
+class Fixed(torch.nn.Module):
+    """Gives each token of three the same probabilities, whatever comes before."""
+
+    def __init__(self, *probabilities: float) -> None:
+        super().__init__()
+        self.logits = torch.nn.Parameter(torch.tensor(probabilities).log())
+
+    def forward(self, input_ids):
+        return SimpleNamespace(logits=self.logits.expand(*input_ids.shape, -1))
+
+
+def test_scores_of_tokens_by_hand() -> None:
+    first, second = token_scores(Fixed(0.7, 0.2, 0.1), [2, 0, 0, 1, 2, 0], [0, 1, 1, 1, 0, 1])
+    assert first.nll.exp().tolist() == pytest.approx([1 / 0.7, 1 / 0.7, 1 / 0.2])
+    assert first.confidence.tolist() == pytest.approx([0.7] * 3)
+    assert (first.right.tolist(), second.right.tolist()) == ([1, 1, 0], [1])
+    bins = first.bins() + second.bins()
+    assert bins[:, 0].tolist() == [0, 0, 0, 0, 0, 0, 4, 0, 0, 0]
+    assert calibration_error(bins) == pytest.approx(abs(3 / 4 - 0.7))
+    sure = token_scores(Fixed(1.0, 0.0, 0.0), [2, 0, 1], [0, 1, 1])[0].bins()
+    assert sure[9].tolist() == [2, 2, 1]  # of probability 1 is in the last interval
+    assert calibration_error(bins + sure) == pytest.approx((4 * 0.05 + 2 * 0.5) / 6)
+
+
+def test_scores_of_tokens_sum_up_to_those_of_the_episode() -> None:
+    model = Recurrent(0)
+    ids, mask = episodes(model)
+    whole = evaluate(model, ids, mask)
+    for row, (tokens, counts) in enumerate(zip(ids, mask, strict=True)):
+        scores = token_scores(model, tokens, counts)
+        assert sum(one.nll.sum() for one in scores) == pytest.approx(whole.nll[row].item(), rel=1e-5)
+        assert sum(bool(one.right.all()) for one in scores) == whole.exact[row]

@@ -21,7 +21,7 @@ from wm_plugin.untrusted import loads
 FORMAT, VERSION = "wm_plugin.evaluation", 1
 MANIFEST, RESULT, ROWS = "evaluation.json", "result.json", "rows.jsonl"
 UNITS = ("share", "nats", "points", "ratio", "correlation", "perplexity", "count", "seconds")
-_DRAWS, _CHUNK = 2000, 100
+_DRAWS, _AT_ONCE = 2000, 1 << 20  # of an interval; clusters that are drawn at once, which bounds the memory
 _LARGEST = 1 << 26  # bytes of a result
 
 
@@ -154,8 +154,10 @@ def _draws(
     if len(sums) < 2:
         return None
     drawn = []
-    for _ in range(_DRAWS // _CHUNK):
-        drawn.append(sums[torch.randint(len(sums), (_CHUNK, len(sums)), generator=generator)].sum(1))
+    size = max(1, _AT_ONCE // len(sums))
+    for start in range(0, _DRAWS, size):
+        draws = min(size, _DRAWS - start)
+        drawn.append(sums[torch.randint(len(sums), (draws, len(sums)), generator=generator)].sum(1))
     both = torch.cat(drawn)
     return both[:, 0] / both[:, 1]
 

@@ -3,11 +3,13 @@
 Teacher-forced: every token is predicted from the real tokens before it. Pure torch on token ids and masks, 1 = the token counts.
 An observation is a maximal run of tokens that count. All of its tokens are the model's first choice exactly when greedy
 decoding would reproduce it, so the exact match share needs no generation. It is a match of tokens, not of stripped texts, and
-without the token that ends the turn; `fidelity` generates and compares texts, as Word2World does.
+without the token that ends the turn; `fidelity` generates and compares texts, as Word2World does, and takes the probabilities
+of the real observation's tokens from `token_scores`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -15,6 +17,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 Episodes = Sequence[Sequence[int]]  # token ids, or masks, one sequence an episode
+BINS = 10  # of confidence, equally wide
+_AT_ONCE = 256  # tokens whose probabilities are in memory at once, over the whole vocabulary
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,62 @@ def evaluate(model: torch.nn.Module, ids: Episodes, mask: Episodes, *, batch_siz
             tokens, counts = (_padded(rows[start : start + batch_size]).to(device) for rows in (ids, mask))
             parts.append(_score(model(input_ids=tokens[:, :-1]).logits, tokens[:, 1:], counts[:, 1:] == 1))
     return OneStep(*(torch.cat(column).double().cpu() for column in zip(*parts, strict=True)))
+
+
+@dataclass(frozen=True)
+class TokenScores:
+    """Of the tokens that count in one observation; every field has shape (tokens,), float64.
+
+    Attributes:
+        nll: their negative log-likelihoods, in nats.
+        confidence: the probability of the model's first choice.
+        right: 1 where the first choice is the real token.
+    """
+
+    nll: Tensor
+    confidence: Tensor
+    right: Tensor
+
+    def bins(self) -> Tensor:
+        """Sums of the tokens in each of `BINS` intervals of confidence, the upper limit included: (bins, 3).
+
+        The columns are how many tokens there are, their confidence, and how many are right.
+        """
+        sums = torch.zeros(BINS, 3, dtype=torch.float64)
+        index = (self.confidence * BINS).ceil().long().clamp(1, BINS) - 1
+        return sums.index_add_(0, index, torch.stack([torch.ones_like(self.nll), self.confidence, self.right], 1))
+
+
+def calibration_error(bins: Tensor) -> float:
+    """The expected calibration error: how far confidence and accuracy are apart in an interval, weighted by its tokens.
+
+    Args:
+        bins: as of `TokenScores.bins`, summed over all observations.
+    """
+    return float((bins[:, 1] - bins[:, 2]).abs().sum() / bins[:, 0].sum())
+
+
+def token_scores(model: torch.nn.Module, ids: Sequence[int], mask: Sequence[int]) -> list[TokenScores]:
+    """The scores of each observation of one episode, in order.
+
+    Args and errors are those of `evaluate`, for one episode.
+    """
+    _check([ids], [mask])
+    device = next(model.parameters()).device
+    counts = torch.tensor(mask, device=device) == 1
+    with _evaluating(model), torch.no_grad():
+        tokens = torch.tensor(ids, device=device)
+        logits = model(input_ids=tokens[None, :-1]).logits[0][counts[1:]]
+        targets = tokens[counts]
+        parts = []
+        for start in range(0, len(targets), _AT_ONCE):
+            logps = logits[start : start + _AT_ONCE].float().log_softmax(-1)
+            real = targets[start : start + _AT_ONCE]
+            best, choice = logps.max(-1)
+            nll = -logps.gather(-1, real[:, None])[:, 0]
+            parts.append(torch.stack([nll, best.exp(), (choice == real).float()]).double().cpu())
+    scores, ends = torch.cat(parts, 1), list(accumulate(end - start for start, end in _runs(mask)))
+    return [TokenScores(*scores[:, start:end]) for start, end in pairwise([0, *ends])]
 
 
 def predict(

@@ -1,65 +1,173 @@
-"""`wm eval one-step`: how often a world model writes the next observation, word for word."""
+"""`wm eval one-step`: how well a world model writes the next observation."""
 
 import argparse
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from wm_plugin.cli.data.support import progress
+from wm_plugin.cli.eval import model as flags
+from wm_plugin.errors import UserError
+
+_DESCRIPTION = """\
+A world model writes, at temperature 0, what follows each action of real episodes: exact match with the success mark, word F1,
+ROUGE, the cosine of embeddings, JSON keys, the success mark alone; of a model in this process also the likelihood of the real
+tokens and its calibration. Of all turns, and by turn, tool, observer, error and category; with 95% intervals over trajectories.
+"""
+_EPILOG = """\
+examples:
+  wm eval one-step held_out.jsonl --model runs/wm_sft_word2world --out evaluations/fine-tuned
+  wm eval one-step held_out.jsonl --server http://localhost:8000/v1 --server-model m                              (zero-shot)
+  wm eval one-step held_out.jsonl --server http://localhost:8000/v1 --server-model m --demonstrations train.jsonl  (few-shot)
+"""
+_SHOTS = 3  # Word2World, table 1
+_SHOWN = {"turn": 30}  # groups in the terminal; --json has all
+_MOST = 12
+_COLUMNS = ("exact", "word_f1", "rouge", "success_flag", "nll")
 
 
 def add_parser(kinds: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = kinds.add_parser(
         "one-step",
-        help="how often a world model writes the next observation, word for word",
-        description="Exact match of what the model writes at temperature 0 after each action of real episodes, white space at "
-        "the ends aside, the success mark included; the share of all turns, and by step.",
+        help="how well a world model writes the next observation",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("source", metavar="SRC", help="trajectories, or any format that wm data convert reads")
-    parser.add_argument("--model", metavar="PATH", help="the world model, in this process")
-    parser.add_argument("--server", metavar="URL", help="or behind an OpenAI-compatible server")
-    parser.add_argument("--server-model", metavar="NAME", help="the name under which the server has it")
-    parser.add_argument("--prompts", default="word2world", metavar="FAMILY", help="that it was trained with")
+    parser.add_argument("source", metavar="SRC", help="trajectories in any format that convert reads, or transitions")
+    flags.add_arguments(parser)
+    parser.add_argument(
+        "--as",
+        default="word2world",
+        dest="kind",
+        metavar="KIND",
+        help="what it was trained on, as of wm data build: word2world (default), rwml-sft, rwml, agentworld-sft, agentworld, cpt",
+    )
+    parser.add_argument("--prompts", metavar="FAMILY", help="that it was trained with (default: the kind's)")
     parser.add_argument(
         "--world-context",
         action=argparse.BooleanOptionalAction,
-        default=True,
-        help="show it the hidden state that rollouts carry (default), as wm data build --as word2world does",
+        help="show it the hidden state that rollouts carry (default: as wm data build, for word2world alone)",
     )
+    parser.add_argument("--demonstrations", metavar="FILE", help="few-shot: trajectories of training to draw from")
+    parser.add_argument("--shots", type=int, metavar="N", help=f"how many of them are shown (default: {_SHOTS})")
+    parser.add_argument("--embedding-model", metavar="PATH", help="also the cosine of embeddings by this model")
+    parser.add_argument("--embedding-server", metavar="URL", help="that has the embedding model; default: this process")
     parser.add_argument("--limit", type=int, metavar="N", help="the first N trajectories")
-    parser.add_argument("--max-new-tokens", type=int, default=1024, metavar="N", help="of an output (default: 1024)")
-    parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="outputs at once, without a server")
-    parser.add_argument("--concurrency", type=int, default=32, metavar="N", help="requests at once, to a server")
-    parser.add_argument("--seed", type=int, default=0, help="of the prompts' variants, as in wm data build")
-    parser.set_defaults(run=run, show=show, temperature=0.0, shard_size=1, no_seed=False)
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the prompts' variants, as in wm data build, and of draws"
+    )
+    parser.add_argument("--out", metavar="DIR", help="keeps answers, rows and measures; a killed run goes on there")
+    parser.set_defaults(run=run, show=show)
     return parser
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """`turns`, the shares `exact`, `text`, `mark` and `word_f1`, `unanswered`, and the same `by_step`."""
-    from itertools import islice
-
-    from wm_plugin.cli.data import predictor
-    from wm_plugin.errors import UserError
-    from wm_plugin.evaluation.fidelity import fidelity
+    """The evaluation as JSON (`evaluation.measures.Evaluation`), and `ok`: whether there was a turn with an answer."""
+    from wm_plugin.evaluation.cases import Demonstrations, items_in, kind_of
+    from wm_plugin.evaluation.fidelity import NAME, Cosines, fidelity
+    from wm_plugin.evaluation.measures import open_folder
+    from wm_plugin.rewards import EmbeddingReward
+    from wm_plugin.runtime.server import KINDS
+    from wm_plugin.samples.answers import Answers
     from wm_plugin.samples.prompts import load
     from wm_plugin.trajectories.readers import read
 
-    predictor.check(args, {"--model": args.model})
-    if args.limit is not None and args.limit < 1:
-        raise UserError(f"--limit is {args.limit}; write a number >= 1")
-    prompts = load(args.prompts)
-    trajectories = progress(islice(read(args.source), args.limit), "trajectories")
-    model = predictor.make(args, args.model, thinking=False)
-    result = fidelity(trajectories, model, prompts, world_context=args.world_context, seed=args.seed)
-    return {"source": args.source, **result.as_dict(), "ok": result.all.turns > 0}
+    flags.check(args)
+    if args.shots is not None and not args.demonstrations:
+        raise UserError("--shots says how many demonstrations are shown; name their file with --demonstrations")
+    if args.embedding_server and not args.embedding_model:
+        raise UserError("--embedding-server needs --embedding-model: the name under which it has the model")
+    family = args.prompts or kind_of(args.kind).prompts
+    if family is None:
+        raise UserError(f"--as {args.kind} needs --prompts: name a domain (mcp, search, ...) or a path")
+    prompts = load(family)
+    items = items_in(args.source, args.kind)
+    shown = None
+    if args.demonstrations:
+        shots = _SHOTS if args.shots is None else args.shots
+        drawn_from = progress(read(args.demonstrations), "trajectories to draw from")
+        shown = Demonstrations(drawn_from, shots, seed=args.seed, source=args.demonstrations)
+    subject = args.model or args.server_model
+    folder = open_folder(args.out, NAME, subject, args.source) if args.out else None
+    embedding = None
+    if args.embedding_model:
+        reward = EmbeddingReward(args.embedding_model, base_url=args.embedding_server)
+        embedding = Cosines(reward, args.embedding_model)
+    answers = Answers(flags.make(args), folder / "answers.jsonl" if folder else None)
+    result = fidelity(
+        progress(items, "episodes"),
+        answers,
+        prompts,
+        kind=args.kind,
+        world_context=args.world_context,
+        demonstrations=shown,
+        embedding=embedding,
+        limit=args.limit,
+        seed=args.seed,
+        subject=subject,
+        data=args.source,
+        folder=folder,
+    )
+    exact = result.measure("exact")
+    lost = sum(result.failures.get(kind, 0) for kind in KINDS)
+    return {**result.as_dict(), "ok": exact.count + exact.failed > lost}
 
 
 def show(result: dict[str, Any]) -> None:
-    if not result["turns"]:
-        print(f"{result['source']}: no turn with an observation")
+    """Print the result of `run`: a table of all turns, and one of each kind of group."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from wm_plugin.tokens.view import visible
+
+    console = Console(highlight=False, markup=False)
+    measures: Sequence[dict[str, Any]] = result["measures"]
+    if not measures[0]["count"] + measures[0]["failed"]:
+        console.print(f"{result['data']}: no turn with an observation")
         return
-    print(f"{result['source']}: {result['exact']:.1%} of {result['turns']:,} turns exact, success mark included")
-    print(f"  text {result['text']:.1%}, mark {result['mark']:.1%}, word F1 {result['word_f1']:.3f}")
-    if result["unanswered"]:
-        print(f"  {result['unanswered']:,} turns have no answer and count as wrong")
-    for step, counts in result["by_step"].items():
-        print(f"  step {step:>3} {counts['exact']:>7.1%} of {counts['turns']:,}")
+    table = Table("measure", "mean", "95% interval", "of", "no answer", "counted as 0", title=visible(_title(result)))
+    for one in measures:
+        if not one["by"]:
+            limits = "" if one["low"] is None else f"{one['low']:.3f} to {one['high']:.3f}"
+            failed = str(one["failed"] or "")
+            lowest = _number(one["with_failed"]) if one["failed"] else ""
+            table.add_row(one["name"], _number(one["value"]), limits, f"{one['count']:,}", failed, lowest)
+    console.print(table)
+    for by in dict.fromkeys(one["by"] for one in measures if one["by"]):
+        _show_groups(console, by, [one for one in measures if one["by"] == by])
+    for kind, count in result["failures"].items():
+        console.print(f"{count:,} turns without an answer: {kind}")
+    for note in result["notes"]:
+        console.print(visible(note))
+
+
+def _title(result: dict[str, Any]) -> str:
+    shots = result["settings"]["shots"]
+    return f"{Path(result['subject']).name} on {Path(result['data']).name}" + (f", {shots} shots" if shots else "")
+
+
+def _show_groups(console: Any, by: str, measures: Sequence[dict[str, Any]]) -> None:
+    from rich.table import Column, Table
+
+    from wm_plugin.tokens.view import visible
+
+    groups: dict[str, dict[str, dict[str, Any]]] = {}
+    for one in measures:
+        groups.setdefault(one["group"], {})[one["name"]] = one
+    if len(groups) < 2:
+        return
+    names = [name for name in (*_COLUMNS, "token_accuracy") if any(name in group for group in groups.values())]
+    group_column = Column(by, no_wrap=True, overflow="ellipsis", max_width=30)
+    table = Table(group_column, *names, "of")
+    most = _SHOWN.get(by, _MOST)
+    for group, scores in list(groups.items())[:most]:
+        cells = [_number(scores[name]["value"]) if name in scores else "" for name in names]
+        table.add_row(visible(group), *cells, f"{max(one['count'] + one['failed'] for one in scores.values()):,}")
+    console.print(table)
+    if len(groups) > most:
+        console.print(f"and {len(groups) - most} more; --json has all")
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"

@@ -34,6 +34,8 @@ def wm(capsys, *arguments):
 def walk(body):
     """An agent that takes a shortest way from the last board that it sees."""
     board = [message["content"] for message in body["messages"] if message["role"] in ("user", "tool")][-1]
+    if board.endswith("!"):
+        return "I am there."
     environment = GridEnvironment()
     environment.reset(board.rstrip(">"))
     name, arguments = grid_expert()(environment)

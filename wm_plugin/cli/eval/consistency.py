@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from wm_plugin.samples.answers import Model
 
 TASKS = 100
+_WIDEST = 24  # characters of a group's name in the terminal
 ANSWERS, ACTIONS, EPISODES, SETTINGS = "answers.jsonl", "actions.jsonl", "w2r.jsonl", "settings.json"
 _DESCRIPTION = """\
 Plays the same tasks in the real world (Real), in the world model (WM: at temperature 0, to its success mark or --max-turns), and
@@ -268,13 +269,16 @@ def _agents(args: argparse.Namespace, world: "World", path: Path | None) -> "lis
 
 def show(result: dict[str, Any]) -> None:
     """Print the result of `run` as a table: a row for each group."""
+    from rich import box
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     console = Console(highlight=False, markup=False)
-    columns = ("Real", "WM", "W2R", "CR", "95%", "mean of CRs", "together", "parts at turn")
-    table = Table("", *columns, title=f"{result['subject']} as {result['data']}")
-    for group, of_group in _groups(result["measures"]):
+    groups = list(_groups(result["measures"]))
+    names = Column("", no_wrap=True, overflow="ellipsis", max_width=_WIDEST)
+    columns = ("Real", "WM", "W2R", "CR", "95%", "together", "parts at")
+    table = Table(names, *columns, title=f"{result['subject']} as {result['data']}", box=box.SIMPLE_HEAD)
+    for group, of_group in groups:
         cr = of_group["cr"]
         limits = "" if cr["low"] is None else f"{cr['low']:.2f}–{cr['high']:.2f}"
         parting = of_group.get("parting_turn", {"value": None})["value"]
@@ -283,13 +287,18 @@ def show(result: dict[str, Any]) -> None:
             *(_share(of_group[arm]["value"]) for arm in ("real", "wm", "w2r")),
             _ratio(cr["value"]),
             limits,
-            _ratio(of_group["cr_mean_of_ratios"]["value"]),
             _share(of_group["together"]["value"]),
-            "" if parting is None else f"{parting:g}",
+            "" if parting is None else f"turn {parting:g}",
         )
     console.print(table)
-    whole = next(of_group for _, of_group in _groups(result["measures"]))
-    console.print(f"{whole['cr']['count']} episodes without a failure. –: undefined, since Real is 0")
+    whole = groups[0][1]
+    mean = whole["cr_mean_of_ratios"]
+    note = f" ({mean['note']})" if mean["note"] else ""
+    console.print(
+        f"CR as the ratio of means {_ratio(whole['cr']['value'])}, as the mean of the agents' ratios "
+        f"{_ratio(mean['value'])}{note}. –: undefined, since Real is 0"
+    )
+    console.print(f"{whole['cr']['count']} episodes without a failure")
     if result["failures"]:
         reasons = ", ".join(f"{count} {reason}" for reason, count in result["failures"].items())
         console.print(

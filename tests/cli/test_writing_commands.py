@@ -24,7 +24,15 @@ from wm_plugin.cli import main
 WRITING = {"--out", "--html", "--rejects", "--work"}  # the flags that name what is written
 NOTHING = ("data prompts", "doctor", "env check", "env list", "env play")
 # a folder that only an evaluation of the same may write to (`measures.open_folder`, evaluation/test_measures.py)
-FOLDERS = ("eval bench", "eval foresight", "eval forgetting", "eval one-step", "eval perplexity", "eval weights")
+FOLDERS = (
+    "eval bench",
+    "eval consistency",
+    "eval foresight",
+    "eval forgetting",
+    "eval one-step",
+    "eval perplexity",
+    "eval weights",
+)
 # trainings of minutes; what they write goes through the functions of `outputs`, whose tests are in test_data_outputs.py
 TRAININGS = ("demo", "train", "data best", "data easy")
 # command: its arguments, the flag of its output, the output's name, and inputs that it must not write over

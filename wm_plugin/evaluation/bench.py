@@ -24,6 +24,7 @@ from wm_plugin.rewards.judge import JudgedReward
 from wm_plugin.rewards.judge import Row as Judged
 from wm_plugin.rewards.rubric import DIMENSIONS, RubricReward, parse
 from wm_plugin.rewards.verdict import is_forged
+from wm_plugin.runtime.predict import seed_of
 from wm_plugin.runtime.server import Completion, Failure, Server
 from wm_plugin.samples.answers import Answer, Answers
 from wm_plugin.tokens.message import Message
@@ -162,7 +163,8 @@ def ask_published(made: Sequence[Output], judge: Judge, published: theirs.Publis
         for start in range(0, len(left), _AT_ONCE):
             chunk = left[start : start + _AT_ONCE]
             questions = [published.question(made[n].row, published.output(made[n].row, made[n].text)) for n in chunk]
-            answers = judge.answers(questions, seed=theirs.TRIES * seed + attempt, places=chunk)
+            seeds = [seed_of(f"{theirs.TRIES * seed + attempt}/{number}") for number in chunk]
+            answers = judge.answers(questions, seeds=seeds)
             for number, answer in zip(chunk, answers, strict=True):
                 replies[number] = answer
                 verdict = published.verdict(made[number].row, answer.text)

@@ -18,6 +18,7 @@ from support.timing import ENOUGH, repeated, too_slow
 from wm_plugin.agents.policies import read_action
 from wm_plugin.cli.rollouts import read_rows as read_masks_rows
 from wm_plugin.environments.tags import actions_of
+from wm_plugin.evaluation.proposals import read_proposal
 from wm_plugin.evaluation.report import difference
 from wm_plugin.objectives.information import category
 from wm_plugin.rewards import REWARDS, extract
@@ -32,6 +33,7 @@ from wm_plugin.runtime import replies, secrets
 from wm_plugin.runtime.server import Completion, Server, _completion, _line, _seconds
 from wm_plugin.samples import build
 from wm_plugin.samples.kinds import KINDS
+from wm_plugin.samples.prompts import load as load_prompts
 from wm_plugin.tokens.chat import named_results, plain_messages, turns
 from wm_plugin.tokens.view import Token, to_html, to_text
 from wm_plugin.trajectories import expand
@@ -202,6 +204,7 @@ def test_rewards(name, monkeypatch):
 # Everything else that reads a text.
 
 KEY = "sk-aaaaaaab"
+RWML = load_prompts("rwml")
 
 
 def action_of_a_call(text: str) -> None:
@@ -252,6 +255,8 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "actions in tags": actions_of,
     "actions in tags, inside": lambda text: actions_of(f"<action>{text}"),
     "keys": redacted,
+    "a proposal": lambda text: read_proposal(text, RWML, RWML.variants["v0"]),
+    "a proposal, in its tag": lambda text: read_proposal(f"<system_template>{text}", RWML, RWML.variants["v0"]),
     "view": lambda text: (to_html([Token(text, "content", text, 1.0)]), to_text([Token(text, "policy")])),
 }
 

@@ -144,6 +144,7 @@ def test_the_proposer_sees_the_best_template_its_errors_and_what_was_refused_but
     assert "It holds nothing." in beta_3
     assert "round 1: could not be used: a $ began no placeholder" in delta_2
     assert "{{" not in delta_2
+    assert "[[begin observed_" not in by_place[8]  # alpha's best has no errors
     for one in held.test:
         assert not any(re.search(rf"{one.action.text}\b", text) for text in by_place)
 

@@ -97,6 +97,13 @@ def test_an_empty_field_does_not_take_an_action_with_it():
     with pytest.raises(Refused, match=r"\$domain may be empty"):
         read_proposal(answer, prompts, MCP.variants["v0"])
     assert read_proposal(answer, MCP, MCP.variants["v0"])
+    untagged = RWML.model_copy(update={"tag": "", "direct": ""})
+    answer = proposal(
+        user=USER.replace("$action\n\n$observer\n\n$masked\n\n$answer", "$action $answer\n\n$observer\n\n$masked")
+    )
+    with pytest.raises(Refused, match=r"\$answer may be empty"):
+        read_proposal(answer, untagged, RWML.variants["v0"])
+    assert read_proposal(answer, RWML, RWML.variants["v0"])
 
 
 PIECES = [

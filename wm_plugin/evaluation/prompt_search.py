@@ -306,12 +306,15 @@ class Search:
 
     def _scored(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The candidates with their scores on the transitions of the search."""
-        made = []
+        made, truths = [], [truth(one, self.start).strip() for one in self.held.search]
         for candidate, trial in zip(candidates, self._try(candidates, self.held.search), strict=True):
-            order = sorted(range(len(trial.scores)), key=lambda row: (trial.scores[row] or 0.0, row))
+            wrong = [
+                row for row, text in enumerate(truths) if trial.failures[row] or trial.predictions[row].strip() != text
+            ]
+            wrong.sort(key=lambda row: (trial.scores[row] or 0.0, row))
             worst = [
                 Wrong(place=row, predicted=encodable(trial.predictions[row]) or f"(none: {trial.failures[row]})")
-                for row in order[: self.examples]
+                for row in wrong[: self.examples]
             ]
             own = {"scores": list(trial.scores), "failures": list(trial.failures), "worst": worst}
             made.append(candidate.model_copy(update=own))
@@ -471,7 +474,8 @@ def family_text(prompts: Prompts, chosen: Sequence[Candidate]) -> str:
     lines = [
         f"# {one.style}: {stages[one.style]}, of round {one.round}, {one.score:.4f} in the search" for one in chosen
     ]
-    values = prompts.model_dump(exclude={"name"}, exclude_none=True)
+    values = prompts.model_dump(exclude={"name"}, exclude_defaults=True)
+    values["variants"] = values.pop("variants")  # last
     body = "\n".join(lines) + "\n" + yaml.dump(values, Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=130)
     return f"{_HEAD}{hashlib.sha256(body.encode()).hexdigest()}\n{body}"
 

@@ -174,7 +174,7 @@ def _check(part: str, template: str, prompts: Prompts, start: Variant) -> None:
         most = 1 if name in _ONCE else _OFTEN
         if count > most:
             raise Refused("repeated placeholder", f"${name} was in the {part} template more than {most} times")
-    hollow = _MAY_BE_EMPTY | {name for name, value in prompts.fields.items() if not _text(value).strip()}
+    hollow = _hollow(prompts, start)
     for paragraph in template.split("\n\n"):
         inside = set(_placeholders(paragraph))
         for name in sorted(inside & hollow):
@@ -198,11 +198,19 @@ def _needed(start: Variant, part: str) -> list[str]:
     return [name for name in dict.fromkeys(_placeholders(getattr(start, part))) if name in PLACEHOLDERS]
 
 
+def _hollow(prompts: Prompts, start: Variant) -> set[str]:
+    """The placeholders that may be empty."""
+    values = {name: _text(value) for name, value in prompts.fields.items()}
+    one = prompts.model_copy(update={"variants": {START: start}})
+    values["answer"] = min((one.answer(START, thinking) for thinking in (True, False)), key=len)
+    return _MAY_BE_EMPTY | {name for name, value in values.items() if not value.strip()}
+
+
 def _list_of_placeholders(prompts: Prompts, start: Variant, part: str) -> str:
     lines = [f"The {part} template must have these placeholders:"]
     for name in _needed(start, part):
         once = " (exactly once)" if name in _ONCE else ""
-        empty = " (may be empty)" if name in _MAY_BE_EMPTY else ""
+        empty = " (may be empty)" if name in _hollow(prompts, start) else ""
         lines.append(f"- ${name}: {_MEANS[name]}{once}{empty}")
     if len(lines) == 1:
         lines = [f"The {part} template needs no placeholder."]

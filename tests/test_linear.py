@@ -20,6 +20,7 @@ from wm_plugin.cli.rollouts import read_rows as read_masks_rows
 from wm_plugin.environments.simulated import Simulation
 from wm_plugin.environments.tags import actions_of
 from wm_plugin.evaluation import published, rules
+from wm_plugin.evaluation.proposals import read_proposal
 from wm_plugin.evaluation.report import difference
 from wm_plugin.objectives.information import category
 from wm_plugin.rewards import REWARDS, extract
@@ -206,6 +207,7 @@ def test_rewards(name, monkeypatch):
 # Everything else that reads a text.
 
 KEY = "sk-aaaaaaab"
+RWML = load_prompts("rwml")
 
 
 def action_of_a_call(text: str) -> None:
@@ -269,6 +271,8 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "actions in tags": actions_of,
     "actions in tags, inside": lambda text: actions_of(f"<action>{text}"),
     "keys": redacted,
+    "a proposal": lambda text: read_proposal(text, RWML, RWML.variants["v0"]),
+    "a proposal, in its tag": lambda text: read_proposal(f"<system_template>{text}", RWML, RWML.variants["v0"]),
     "view": lambda text: (to_html([Token(text, "content", text, 1.0)]), to_text([Token(text, "policy")])),
 }
 

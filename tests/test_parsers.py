@@ -46,6 +46,7 @@ ALLOWED = {
         "cli/masks.py _settings: yaml.safe_load(read_text(Path(args.config), '--config'))",
         "evaluation/audit.py load_attacks: yaml.safe_load(text)",
         "evaluation/forgetting.py config: yaml.safe_load(text)",
+        "evaluation/proposals.py load_styles: yaml.safe_load(source.read_text(encoding='utf-8'))",
         "samples/prompts/file.py _read: yaml.safe_load(source.read_text(encoding='utf-8'))",
         "trl/config_file.py read: yaml.safe_load(Path(path).read_text(encoding='utf-8'))",
         "trl/sharding.py _read: yaml.safe_load(path.read_text(encoding='utf-8'))",

@@ -115,6 +115,7 @@ UNTRUSTED = {
     "runtime/secrets.py _END",
     "runtime/secrets.py hold",
     "runtime/secrets.py _bare_forms",
+    "samples/prompts/__init__.py _fill",
     "trajectories/failures.py _FAILED",
     "trajectories/failures.py _GARBAGE",
     "trajectories/failures.py _UNKNOWN",
@@ -146,7 +147,6 @@ OURS = {
     "rewards/extract.py _NAME": "the tag in a reward's config",
     "runtime/server.py VARIABLE": "the name of a variable in the settings of a server",
     "rewards/rule_places.py regex": "RE2, which is linear: tests/rewards/test_rules.py tries the patterns of datasets",
-    "samples/prompts/__init__.py _fill": "a template of prompts, of ours or the user's, before texts are filled in",
     "samples/prompts/file.py Prompts.tag": "a file of prompts, of ours or the user's",
     "samples/prompts/file.py Prompts._consistent": "a file of prompts, of ours or the user's",
 }

@@ -23,8 +23,9 @@ from wm_plugin.cli import main
 
 WRITING = {"--out", "--html", "--rejects", "--work"}  # the flags that name what is written
 NOTHING = ("data prompts", "doctor", "env check", "env list", "env play")
-# a folder that only an evaluation of the same may write to (`measures.open_folder`, evaluation/test_measures.py)
+# a folder that only a run of the same may write to (`measures.open_folder`, evaluation/test_measures.py)
 FOLDERS = (
+    "data search-prompts",
     "eval bench",
     "eval consistency",
     "eval foresight",

@@ -20,7 +20,7 @@ from wm_plugin.untrusted import loads
 
 FORMAT, VERSION = "wm_plugin.evaluation", 1
 MANIFEST, RESULT, ROWS = "evaluation.json", "result.json", "rows.jsonl"
-UNITS = ("share", "nats", "points", "ratio", "correlation", "perplexity", "count", "seconds")
+UNITS = ("share", "nats", "points", "ratio", "correlation", "perplexity", "count", "seconds", "score")
 _DRAWS, _AT_ONCE = 2000, 1 << 20  # of an interval; clusters that are drawn at once, which bounds the memory
 _LARGEST = 1 << 26  # bytes of a result
 
@@ -32,7 +32,8 @@ class Measure:
     Attributes:
         name: such as "exact".
         value: None where it is undefined; `note` says why.
-        unit: one of `UNITS`. "nats" are of a token; "points" are of 0 to 100.
+        unit: one of `UNITS`. "nats" are of a token; "points" are of 0 to 100, and a "score" is on
+            the scale of its reward.
         count: how many rows it is a mean of: those without a failure.
         by, group: what rows are grouped by and the group's name, such as "tool" and "search"; "" of all rows.
         low, high: the limits of a 95% interval, None where there is none.

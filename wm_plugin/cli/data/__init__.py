@@ -5,7 +5,17 @@ from typing import Any
 
 from wm_plugin.cli.steps import add_steps
 
-STEPS = ("convert", "inspect", "filter", "expand", "easy", "best", "prompts", "build")  # in the order of use
+STEPS = (
+    "convert",
+    "inspect",
+    "filter",
+    "expand",
+    "easy",
+    "best",
+    "prompts",
+    "search-prompts",
+    "build",
+)  # in the order of use
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:

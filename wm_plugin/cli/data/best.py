@@ -1,16 +1,13 @@
 """`wm data best`: the best of n outputs for each transition, to fine-tune on (Qwen-AgentWorld)."""
 
 import argparse
-import inspect
-import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wm_plugin.cli.data import predictor
-from wm_plugin.cli.data.support import progress, work_folder
+from wm_plugin.cli.data.support import progress, reward_arguments, work_folder
 from wm_plugin.errors import UserError, nearest
-from wm_plugin.untrusted import loads
 
 if TYPE_CHECKING:
     from wm_plugin.samples.sample import Sample
@@ -80,8 +77,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     rows.check_rows_out(out, args.host, "sft")
     if args.max_tokens is not None and (args.max_tokens < 1 or args.tokenizer is None):
         raise UserError(f"--max-tokens is {args.max_tokens}; write a number >= 1, beside a --tokenizer to count with")
-    arguments = _arguments(args.judge, args.judge_args, "--judge-args")
-    kwargs = _arguments(args.compare, args.compare_args, "--compare-args") if args.compare else {}
+    arguments = reward_arguments(args.judge, args.judge_args, "--judge-args")
+    kwargs = reward_arguments(args.compare, args.compare_args, "--compare-args") if args.compare else {}
     inputs = [args.source, args.model, args.prompts, args.embedding_model, args.tokenizer]
     check_apart([*inputs, *files_in([arguments, kwargs])], {"--out": out})
     work = work_folder(out, args.work)
@@ -129,22 +126,6 @@ def _rows(samples: "Iterable[Sample]", host: str, tokeniser: Any, max_tokens: in
             yield rows.sft_row(sample, host, single=True) | sample.columns
         elif (tokens := tokeniser(sample)) and (max_tokens is None or len(tokens.ids) <= max_tokens):
             yield rows.token_row(tokens, host)
-
-
-def _arguments(name: str, text: str, flag: str) -> dict[str, Any]:
-    """The arguments of a reward. A judge that fails says nothing here, where a trainer would count the lowest score."""
-    from wm_plugin.rewards import REWARDS
-    from wm_plugin.rewards.judge import JudgedReward
-
-    try:
-        arguments = loads(text, strict=True)
-    except ValueError as error:
-        raise UserError(f"{flag} is no JSON: {error}") from None
-    if not isinstance(arguments, dict):
-        raise UserError(f"{flag} is {text:.100}; write an object of arguments by name")
-    reward = REWARDS.get(name)
-    judges = inspect.isclass(reward) and issubclass(reward, JudgedReward)
-    return {"failed": math.nan, "no_verdict": math.nan, **arguments} if judges else arguments
 
 
 def show(result: dict[str, Any]) -> None:

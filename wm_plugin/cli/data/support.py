@@ -1,13 +1,15 @@
-"""Shared by the steps of `wm data`: source files, progress on a terminal, and counting tokens."""
+"""Shared by the steps of `wm data`: source files, progress on a terminal, counting tokens, and arguments of rewards."""
 
+import inspect
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from wm_plugin.errors import UserError
-from wm_plugin.untrusted import encodable
+from wm_plugin.untrusted import encodable, loads
 
 T = TypeVar("T")
 SUFFIXES = (".json", ".jsonl", ".traj", ".gz", ".parquet")
@@ -75,3 +77,19 @@ def token_counter(path: str) -> Callable[[str], int]:
 
     tokenizer = load_tokenizer(path, field="--tokenizer")
     return lambda text: len(tokenizer(encodable(text), add_special_tokens=False).input_ids)
+
+
+def reward_arguments(name: str, text: str, flag: str) -> dict[str, Any]:
+    """The arguments of a reward. A judge that fails says nothing here, where a trainer would count the lowest score."""
+    from wm_plugin.rewards import REWARDS
+    from wm_plugin.rewards.judge import JudgedReward
+
+    try:
+        arguments = loads(text, strict=True)
+    except ValueError as error:
+        raise UserError(f"{flag} is no JSON: {error}") from None
+    if not isinstance(arguments, dict):
+        raise UserError(f"{flag} is {text:.100}; write an object of arguments by name")
+    reward = REWARDS.get(name)
+    judges = inspect.isclass(reward) and issubclass(reward, JudgedReward)
+    return {"failed": math.nan, "no_verdict": math.nan, **arguments} if judges else arguments

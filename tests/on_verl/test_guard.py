@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("verl")
 
+import datasets
 import torch
 from verl.trainer.ppo.v1 import trainer_base
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
@@ -213,6 +214,16 @@ def test_an_entropy_that_collapses_lowers_it_too(monkeypatch, caplog):
     assert [coefficient for coefficient, _ in steps] == [1.0, 1.0, 0.5]
     assert [metrics["echo/guard/entropy"] for _, metrics in steps] == [1.0, 0.25, 0.25]
     assert caplog.text.count("the policy's entropy is 1, under 0.5 of its start (4)") == 1
+
+
+def test_sets_that_no_row_is_of_are_refused_before_the_run():
+    dataset = SimpleNamespace(dataframe=datasets.Dataset.from_list([{"data_source": "near"}, {"data_source": "far"}]))
+    trainer_module._check_sets(("near", "far"), dataset)
+    trainer_module._check_sets(("near",), ["a dataset of the user's own"])
+    with pytest.raises(
+        UserError, match=r"wm\.guard\.sets: no row of data\.val_files has the data_source 'nera'; did you"
+    ):
+        trainer_module._check_sets(("nera",), dataset)
 
 
 def test_what_is_configured():

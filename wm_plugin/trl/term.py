@@ -133,13 +133,13 @@ class TermMixin(_Host):
         if window.complete:
             meter.end_step(coeff, window.signal, counted=self._wm_watch(coeff) > 0)
             if self._wm_guard is not None:
-                self._wm_guard_step()
+                self._wm_guard_step(self._wm_guard.guard)
 
-    def _wm_guard_step(self) -> None:
+    def _wm_guard_step(self, guard: Guard) -> None:
         window = self._wm_window
         nll, tokens = self.accelerator.reduce(window.sums, reduction="sum").tolist()
         entropy = sum(window.entropy) / len(window.entropy) if window.entropy else None
-        self._wm_say(self._wm_guard.guard.after_step(nll=nll, tokens=tokens, entropy=entropy))
+        self._wm_say(guard.after_step(nll=nll, tokens=tokens, entropy=entropy))
 
     def _wm_say(self, text: str | None) -> None:
         if text is not None and self.accelerator.is_main_process:

@@ -36,7 +36,7 @@ from verl.workers.utils.padding import response_from_nested
 from wm_plugin.environments.kit.protocol import check_columns
 from wm_plugin.environments.metrics import summary
 from wm_plugin.environments.tags import REMINDER
-from wm_plugin.errors import UserError
+from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives import EchoConfig, Span, count_tokens
 from wm_plugin.objectives.guard import Guard
 from wm_plugin.objectives.metrics import EchoMeter, figures, learn_tools, size
@@ -159,6 +159,8 @@ class WorldModelTrainerMixin(_Host):
         if self._wm.environment is not None:
             _check_rows(self._wm, self.train_dataset, "data.train_files")
             _check_rows(self._wm, self.val_dataset, "data.val_files")
+        if self._wm_guard is not None:
+            _check_sets(self._wm_guard.config.sets or (), self.val_dataset)
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
@@ -700,6 +702,23 @@ def _check_rows(wm: WorldModelConfig, dataset: Any, files: str) -> None:
         except UserError as error:
             raise UserError(f"extra_info in row {number} of {files}: {error}") from None
         checked.add(kind)
+
+
+def _check_sets(names: Iterable[str], dataset: Any) -> None:
+    """Refuse names of evaluation sets that no row of the validation files has.
+
+    Raises:
+        UserError: one line with the name.
+    """
+    rows = getattr(dataset, "dataframe", None)  # a class of the user's own need not have it
+    if "data_source" not in getattr(rows, "column_names", ()):
+        return
+    sources = sorted({str(name) for name in rows["data_source"]})
+    for name in names:
+        if name not in sources:
+            raise UserError(
+                f"wm.guard.sets: no row of data.val_files has the data_source {name!r}{nearest(name, sources)}"
+            )
 
 
 def make_columns(

@@ -613,6 +613,8 @@ def test_sets_of_evaluation_rows(tmp_path):
     assert {name: len(found) for name, found in sets.items()} == {"a": 2, "b": 3}
     assert len(rows("grid", {"count": 2})) == 2
     assert len(rows("mixture", {"environments": {"grid": 2}})) == 2  # an argument that is a mapping is no set
+    sets = rows("mixture", {"held_out": {"environments": {"grid": 2}}, "b": {"environments": {"grid": 1}}})
+    assert {name: len(one) for name, one in sets.items()} == {"held_out": 2, "b": 1}  # though an argument has the name
     with pytest.raises(
         UserError, match=r"eval_rows_kwargs.b do not fit wm_plugin.environments.grid:dataset_rows: .*'size'"
     ):

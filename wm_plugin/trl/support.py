@@ -206,7 +206,7 @@ def check(trainer: Any, config: EchoConfig) -> None:
     _check_columns(trainer)
     if config.refills:
         _check_refill(trainer)
-    if config.guard is not None and config.active:
+    if isinstance(config.guard, GuardConfig) and config.active:
         _check_guard(trainer, config.guard)
 
 

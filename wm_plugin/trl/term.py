@@ -13,7 +13,7 @@ import torch
 
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.echo import EchoConfig, echo_loss, within_bounds
-from wm_plugin.objectives.guard import Guard
+from wm_plugin.objectives.guard import Guard, GuardConfig
 from wm_plugin.objectives.metrics import EchoMeter
 from wm_plugin.objectives.silence import Silence, Tally
 from wm_plugin.trl.callbacks import EndCallback, GuardCallback
@@ -54,7 +54,7 @@ class TermMixin(_Host):
                 "world_model is given, but coeff is 0: figures are logged, nothing is trained on them; write coeff=0.05"
             )
         self.add_callback(EndCallback(self._wm_end))
-        if config.guard is not None:
+        if isinstance(config.guard, GuardConfig):
             self._wm_guard = GuardCallback(Guard(config.guard))
             self.add_callback(self._wm_guard)
         self._wm_held_out: dict[str, tuple[float, float]] = {}  # of an evaluation's sets: summed NLL and tokens

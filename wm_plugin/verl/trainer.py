@@ -38,7 +38,7 @@ from wm_plugin.environments.metrics import summary
 from wm_plugin.environments.tags import REMINDER
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives import EchoConfig, Span, count_tokens
-from wm_plugin.objectives.guard import Guard
+from wm_plugin.objectives.guard import Guard, GuardConfig
 from wm_plugin.objectives.metrics import EchoMeter, figures, learn_tools, size
 from wm_plugin.objectives.silence import Silence, Tally
 from wm_plugin.objectives.weigh import origins_of_tokens, weigh, without_variance
@@ -129,7 +129,7 @@ class WorldModelTrainerMixin(_Host):
         if self._wm_silence.warning is not None:
             logger.warning(self._wm_silence.warning)
         guard = self._wm.objective.guard
-        if guard is not None:
+        if isinstance(guard, GuardConfig):
             self._wm_guard = Guard(guard)
         self._wm_held_out: dict[str, EchoMeter] = {}  # of a validation's sets
         self._wm_warned: set[str] = set()

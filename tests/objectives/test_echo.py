@@ -134,7 +134,7 @@ def test_selection(config, span, how, weight):
         ({"content_only": "no"}, "write true or false"),
         ({"select": 3}, "select is 3"),
         ({"zero_variance_groups": "skip"}, "zero_variance_groups is 'skip'"),
-        ({"guard": {}}, "guard is reserved for a later release"),
+        ({"guard": "x"}, "guard is 'x'; write true, or some of"),
         ({"turn_information": "yes"}, "turn_information is 'yes'; write true, false, or ratios"),
         ({"turn_information": None}, "turn_information is None; write true, false, or ratios"),
         ({"turn_information": {"ecko": 1.0}}, "turn_information has no category 'ecko'; did you mean 'echo'"),

@@ -44,8 +44,9 @@ CASES = {
 @pytest.fixture(scope="module")
 def two_ranks(tmp_path_factory):
     """What came out of every case on two ranks: one start of the processes costs more than all of them."""
-    results = launch("distributed_on_trl.py", [*CASES.values()], tmp_path_factory.mktemp("ranks"))
-    return dict(zip(CASES, results, strict=True))
+    cases = CASES | {"guard": {"guard": {"k": 1, "share": 0.999}}}
+    results = launch("distributed_on_trl.py", [*cases.values()], tmp_path_factory.mktemp("ranks"))
+    return dict(zip(cases, results, strict=True))
 
 
 def launch(script, cases, folder):
@@ -82,6 +83,13 @@ def test_two_ranks(two_ranks, name):
     assert result["metrics"]["wm/env/environment_tokens"] == pytest.approx(result["environment_tokens"])
     information = case["echo"].get("turn_information")
     assert result["metrics"].get("echo/information") == (pytest.approx(0.3) if information else None)
+
+
+def test_the_guard_is_the_same_on_two_ranks(two_ranks):
+    first, second = two_ranks["guard"]["ranks"]
+    assert first == second
+    assert first["state"]["state"]["multiplier"] < 1
+    assert first["coefficients"][0] == 0.5 > first["coefficients"][-1]
 
 
 SHARDED_CASES = {

@@ -48,7 +48,9 @@ def test_bit_identical_to_the_host(fields):
     else:
         kwargs = {}
     _, losses, gradients, parameters, torch_rng, python_rng, numpy_rng = trained(Stock, fields, **kwargs)
-    ours = trained(Ours, fields, world_model=EchoConfig(0.0, turn_information="beta" in fields), **kwargs)
+    ours = trained(
+        Ours, fields, world_model=EchoConfig(0.0, turn_information="beta" in fields, guard="beta" in fields), **kwargs
+    )
     trainer = ours[0]
     assert ours[1] == losses
     assert len(losses) == 3

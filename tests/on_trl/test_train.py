@@ -137,7 +137,7 @@ def test_help_shows_ours_first_and_trls_on_request(capsys):
     assert "wm train --help-all" in ours
     assert train.main(["--help-all"]) == 0
     everything = capsys.readouterr().out
-    assert "--echo_guard" not in ours + everything  # reserved
+    assert "--echo_guard" in ours
     assert everything.index("--reward_funcs") < everything.index("--echo_coeff") < everything.index("--learning_rate")
 
 
@@ -245,7 +245,8 @@ def test_turn_information_in_files_and_flags(tmp_path, line, flags, echo):
         ("echo_tools: '{broken'", [], "echo_tools is not JSON"),
         ("echo_select: no.such.module:f", [], "there is no module 'no.such.module'"),
         ("echo_select: json:load_it", [], "json has no 'load_it'; did you mean 'load'?"),
-        ("echo_guard: x", [], "guard is reserved for a later release"),
+        ("echo_guard: x", [], "echo_guard is 'x'; write true, or some of {k: 3"),
+        ("echo_guard: {k: 0}", [], "echo_guard.k is 0; write a whole number"),
         ("rewards:\n- rogue", [], "rewards, entry 1: reward: there is no 'rogue'; did you mean 'rouge'?"),
         ("rewards:\n- path: rouge", [], "rewards, entry 1: reward rouge has no tag"),
         ("echo_coeff: 0", ["--rewards", "{path"], "rewards is not JSON"),
@@ -631,6 +632,8 @@ def test_sets_of_evaluation_rows(tmp_path):
     assert {name: len(found) for name, found in sets.items()} == {"a": 2, "b": 3}
     assert len(rows("grid", {"count": 2})) == 2
     assert len(rows("mixture", {"environments": {"grid": 2}})) == 2  # an argument that is a mapping is no set
+    sets = rows("mixture", {"held_out": {"environments": {"grid": 2}}, "b": {"environments": {"grid": 1}}})
+    assert {name: len(one) for name, one in sets.items()} == {"held_out": 2, "b": 1}  # though an argument has the name
     with pytest.raises(
         UserError, match=r"eval_rows_kwargs.b do not fit wm_plugin.environments.grid:dataset_rows: .*'size'"
     ):

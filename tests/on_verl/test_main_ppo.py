@@ -1,5 +1,6 @@
 """verl's own `main_ppo`, unchanged, on a CPU: our recipes from their scripts to the weights that the rollout samples from."""
 
+import json
 import math
 import shutil
 
@@ -55,15 +56,25 @@ def test_groups_without_an_advantage_are_refilled(refilled_gspo):
 
 
 def test_evaluations_on_other_worlds(folder):
-    """ECHO on two worlds at once, with groups refilled, and figures of each world's held-out rows."""
+    """ECHO on two worlds at once, with groups refilled, figures of each world's held-out rows, and a guard that watches them."""
     if not (shutil.which("gforth") and shutil.which("bwrap")):
         pytest.skip("needs gforth and bubblewrap")
     tiny = folder / "runs" / "tiny_verl"
     if not tiny.exists():
         tiny.symlink_to("tiny_random")
-    run = run_recipe("echo_forth_code_tiny", folder)
+    guard = "wm.guard={k: 1, share: 0.999, sets: [grid]}"
+    run = run_recipe("echo_forth_code_tiny", folder, guard, "trainer.save_freq=2")
     assert run.code == 0, run.output[-5000:]
     assert len(run.steps) == 2
+    said = run.output.count("; the coefficient is now 0.5 of what the config says")
+    checkpoint = folder / "runs" / "echo_forth_code_tiny" / "global_step_2" / "wm_state.json"
+    state = json.loads(checkpoint.read_text())["guard"]["state"]
+    assert state["multiplier"] == 0.5**said
+    assert state["step"] == 2  # with the validation of that step, which comes after the checkpoint
+    assert state["entropy"] / state["start"] == run.steps[1]["echo/guard/entropy"]
+    assert run.series("echo/coeff") == [0.5, 0.5]  # what it did at the second step would be for the third
+    assert 0 < run.steps[1]["val-aux/grid/echo/nll"] == pytest.approx(state["rising"][0][0]) < 10
+    assert run.steps[1]["val-aux/grid/echo/tokens"] == run.steps[1]["val-aux/grid/echo/tool/move/tokens"] > 0
     for world in ("grid", "forth"):
         assert [name for name in run.steps[-1] if name.startswith(("val-core/", "val-aux/")) and f"/{world}/" in name]
     assert all("echo/refill/prompts" in step for step in run.steps)

@@ -19,7 +19,9 @@ STATE = {
 def test_what_was_saved_is_loaded(tmp_path):
     assert state.load(str(tmp_path)) is None
     state.save(str(tmp_path), STATE)
-    assert state.load(str(tmp_path)) == STATE
+    assert state.load(str(tmp_path)) == STATE | {"guard": None}  # as of a release that had none
+    state.save(str(tmp_path), STATE | {"guard": {"config": {}}})
+    assert state.load(str(tmp_path)) == STATE | {"guard": {"config": {}}}
 
 
 @pytest.mark.parametrize(
@@ -33,7 +35,7 @@ def test_what_was_saved_is_loaded(tmp_path):
         b'{"max_turns": ' + b"9" * 9999 + b"}",
         json.dumps(STATE).encode()[:-9],
         *(json.dumps({key: value for key, value in STATE.items() if key != name}).encode() for name in STATE),
-        *(json.dumps(STATE | {name: "x"}).encode() for name in STATE),
+        *(json.dumps(STATE | {name: "x"}).encode() for name in [*STATE, "guard"]),
     ],
 )
 def test_a_damaged_file_is_one_line(tmp_path, text):

@@ -255,6 +255,7 @@ REFUSED = {
         [f"wm.environment={BARE}", "reward.num_workers=0", "reward.custom_reward_function.path=x.py"],
         "reward.num_workers=0 asks no other reward; write 1 or more",
     ),
+    "a guard without validations": (["wm.guard=true"], "wm.guard watches validations, and trainer.test_freq is -1"),
     "a role": (["wm.roles=[tols]"], "roles: there is no role 'tols'; did you mean 'tool'?"),
     "no tools, if that is to stop": (["wm.on_silence=stop"], "the run has no tools; write wm.environment=NAME"),
     "a config that selects nothing, if that is to stop": (["wm.on_silence=stop", "wm.tools=[]"], "tools is empty"),

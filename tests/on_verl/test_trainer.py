@@ -518,6 +518,7 @@ def test_state_is_written_whole(tmp_path):
         "tools": ["a"],
         "max_turns": 3,
         "turn_budget": TurnBudget(6, 2).state_dict(),
+        "guard": None,
     }
     state.save(str(folder), values)
     assert state.load(str(folder)) == values

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from trl import GRPOTrainer
 
 from support import reference as trl_reference
-from support.on_trl import Batches, Scripted, config, make_model, run, write_and_leave
+from support.on_trl import Batches, Scripted, config, dataset, make_model, run, write_and_leave
 from wm_plugin import EchoConfig
 from wm_plugin.trl import WorldModelGRPOTrainer
 
@@ -29,8 +29,23 @@ def often_equal(completions: list, **_: object) -> list[float]:
     return [float(len(str(completion)) % 2) for completion in completions]
 
 
+def run_guard(guard: dict) -> dict:
+    """What a guard made of some steps, on each rank, one of which has no environment tokens."""
+    Ours.silent_rank = 1
+    fields = {"max_steps": 3, "learning_rate": 1e-2, "eval_strategy": "steps", "eval_steps": 1}
+    args = config(gradient_accumulation_steps=1, per_device_eval_batch_size=4, **fields)
+    ours, _ = run(Ours, args=args, eval_dataset=dataset(2), world_model=EchoConfig(0.5, guard=guard))
+    rows = [row for row in ours.state.log_history if "echo/coeff" in row]
+    own = {"state": ours._wm_guard.guard.state_dict(), "coefficients": [row["echo/coeff"] for row in rows]}
+    ranks: list = [None] * dist.get_world_size()
+    dist.all_gather_object(ranks, own)
+    return {"ranks": ranks}
+
+
 def run_case(options: dict) -> dict:
     """On rank 0 what came out; on the other nothing."""
+    if "guard" in options:
+        return run_guard(options["guard"])
     Stock.silent_rank = Ours.silent_rank = options["silent_rank"]
     fields = {"max_steps": 1, **options["fields"]}
     echo = EchoConfig(**options["echo"])

@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from wm_plugin.objectives.echo import EchoConfig, count_tokens, echo_loss, within_bounds
+    from wm_plugin.objectives.guard import GuardConfig
     from wm_plugin.tokens.spans import Span
 
-__all__ = ["EchoConfig", "Span", "count_tokens", "echo_loss", "within_bounds"]
+__all__ = ["EchoConfig", "GuardConfig", "Span", "count_tokens", "echo_loss", "within_bounds"]
 
 
 def __getattr__(name: str) -> Any:

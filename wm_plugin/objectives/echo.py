@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self
 import torch
 
 from wm_plugin.errors import UserError, nearest
+from wm_plugin.objectives.guard import GuardConfig, read_guard
 from wm_plugin.objectives.information import KEEP
 from wm_plugin.objectives.schedule import SCHEDULES, scheduled
 from wm_plugin.registry import import_object
@@ -66,7 +67,10 @@ class EchoConfig:
     select: Callable[[Span, Mapping[str, Any] | None], bool] | None = _help(
         "A function (span, message) -> bool that has the last word on a span."
     )
-    guard: None = _help("Reserved for a later release: leave it out.")
+    guard: bool | Mapping[str, Any] | GuardConfig | None = _help(
+        "Lower the coefficient when the held-out NLL rises in k evaluations in a row while the training NLL falls, or when the "
+        "policy's entropy falls under a share of its start: true, or some of {k: 3, factor: 0.5, share: 0.2, sets: null}."
+    )
     zero_variance_groups: str = _help(
         "What becomes of groups whose rewards are all equal: 'keep' their world-model gradient; 'drop' it, so that N no longer "
         "counts them and the host's own normaliser still does; or 'refill', as the paper does: other prompts are sampled in "
@@ -152,8 +156,7 @@ class EchoConfig:
             )
         if self.select is not None and not callable(self.select):
             raise UserError(f"select is {self.select!r}; write a function (span, message) -> bool")
-        if self.guard is not None:
-            raise UserError("guard is reserved for a later release; leave it out")
+        object.__setattr__(self, "guard", read_guard(self.guard))
         object.__setattr__(self, "tools", _checked_tools(self.tools))
         object.__setattr__(self, "roles", _checked_names("roles", self.roles))
         for role in self.roles or ():
@@ -165,7 +168,8 @@ class EchoConfig:
     def from_mapping(cls, values: Mapping[str, Any], *, where: str = "world_model") -> "EchoConfig":
         """From a YAML block, flags or a Hydra node.
 
-        `alpha` is read as `coeff`; `tools`, `roles` and `turn_information` may be text as flags give them, and `select` a path.
+        `alpha` is read as `coeff`; `tools`, `roles`, `turn_information` and `guard` may be text as flags give them, and `select`
+        a path.
 
         Raises:
             UserError: an unknown key (with the nearest one), or a value that does not fit.

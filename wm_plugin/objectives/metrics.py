@@ -121,6 +121,7 @@ class EchoMeter:
     def __init__(self, prefix: str = "echo", config: EchoConfig | None = None) -> None:
         self.prefix, self.config = prefix, config
         self.term_alone = False  # in the last result: a step with tokens that counted and advantages that were all 0
+        self.nll = self.tokens = 0.0  # of the last result: sums over its tokens
         self.clear()
 
     def clear(self) -> None:
@@ -141,14 +142,19 @@ class EchoMeter:
         loss_weights: torch.Tensor,
         loss: torch.Tensor,
         masked: torch.Tensor,
-    ) -> None:
-        """One micro-batch of this rank; arguments as in `token_sums`, tool k being `tools[k - 1]`."""
+    ) -> torch.Tensor:
+        """One micro-batch of this rank; arguments as in `token_sums`, tool k being `tools[k - 1]`.
+
+        Returns:
+            (2,) Its NLL and tokens.
+        """
         sums = token_sums(logps, weights, tool_ids, len(tools), loss_weights=loss_weights, loss=loss, masked=masked)
         self._totals = self._totals + sums[: len(TOTALS)]
         *pairs, other = sums[len(TOTALS) :].view(-1, 2)
         self._other = self._other + other
         for name, pair in zip(tools, pairs, strict=True):
             self._tools[name] = self._tools[name] + pair if name in self._tools else pair
+        return sums[:2]
 
     def end_step(self, coeff: float, signal: torch.Tensor, *, counted: bool = False) -> None:
         """An optimizer step is complete. `signal`: 0-d, Σ|advantage| over its micro-batches on this rank. `counted`: whether any
@@ -159,11 +165,13 @@ class EchoMeter:
 
     def result(self, reduce: Reduce) -> dict[str, float]:
         """The figures so far, and a fresh start. Every rank must call it. Nothing was added: an empty dict."""
+        self.nll = self.tokens = 0.0
         if not self._steps or isinstance(self._totals, float) or isinstance(self._other, float):
             return {}
         names, steps = sorted(self._tools), len(self._steps)
         signal = torch.stack(self._signal).to(self._totals.dtype)
         values = reduce(torch.cat([signal, self._totals, *(self._tools[name] for name in names), self._other])).tolist()
+        self.nll, self.tokens = values[steps : steps + 2]
         silences = [value == 0 for value in values[:steps]]
         silent = sum(silences) / steps
         self.term_alone = any(no_signal and counted for no_signal, counted in zip(silences, self._counted, strict=True))

@@ -7,10 +7,13 @@ from typing import Any
 from transformers import TrainerCallback
 
 from wm_plugin.environments.annealing import TurnBudget
+from wm_plugin.objectives.guard import Guard
 
 logger = logging.getLogger(__name__)
 
-KEY = "wm_turn_budget"  # in trainer_state.json, among the states of callbacks
+# in trainer_state.json, among the states of callbacks
+KEY = "wm_turn_budget"
+GUARD_KEY = "wm_guard"
 
 
 class TurnBudgetCallback(TrainerCallback):
@@ -29,6 +32,26 @@ class TurnBudgetCallback(TrainerCallback):
 
     def on_step_end(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
         state.stateful_callbacks[KEY] = self.budget.state_dict()
+
+
+class GuardCallback(TrainerCallback):
+    """Keeps a guard in `trainer_state.json`, and goes on from there."""
+
+    def __init__(self, guard: Guard) -> None:
+        self.guard = guard
+
+    def on_train_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
+        saved = (state.stateful_callbacks or {}).get(GUARD_KEY)
+        if not self.guard.load_state_dict(saved) and state.global_step:
+            has = "has no guard" if saved is None else "has a guard of other settings"
+            logger.warning("the checkpoint %s: it starts anew", has)
+
+    def on_step_end(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
+        self.keep(state)
+
+    def keep(self, state: Any) -> None:
+        """Put the guard's state into the trainer's, which is written with each checkpoint."""
+        state.stateful_callbacks[GUARD_KEY] = self.guard.state_dict()
 
 
 class EndCallback(TrainerCallback):

@@ -11,7 +11,6 @@ from wm_plugin.errors import UserError
 from wm_plugin.objectives import EchoConfig
 
 PREFIX = "echo_"
-RESERVED = ("echo_guard",)  # without a function yet
 _HELP = {f.name: f.metadata["help"] for f in dataclasses.fields(EchoConfig)}
 DEFAULT = {f.name: f.default for f in dataclasses.fields(EchoConfig)}
 
@@ -38,7 +37,7 @@ class ObjectiveSettings:
     echo_schedule_steps: int | None = _echo("schedule_steps")
     echo_end_coeff: float = _echo("end_coeff")
     echo_select: str | None = _echo("select", "As a dotted path, package.module:function.")
-    echo_guard: str | None = _echo("guard")
+    echo_guard: dict | str | int | None = _echo("guard", "As a flag: true or '{\"k\": 3}'.")
     echo_zero_variance_groups: str = _echo("zero_variance_groups")
     echo_max_refills: int = _echo("max_refills")
     echo_tempered: bool = _echo("tempered")
@@ -146,7 +145,6 @@ def help_text(of_host: Iterable[argparse.Action] = ()) -> str:
         sections[title] = [
             parser.add_argument(f"--{one.name}", default=one.default, help=one.metadata["help"])
             for one in dataclasses.fields(settings)
-            if one.name not in RESERVED
         ]
     if others := list(of_host):
         sections["of TRL and transformers"] = others

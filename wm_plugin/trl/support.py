@@ -18,6 +18,7 @@ from wm_plugin.environments.kit.protocol import missing_columns, tool_names
 from wm_plugin.environments.tags import takes_tags
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives import EchoConfig
+from wm_plugin.objectives.guard import GuardConfig
 from wm_plugin.runtime import hooks
 from wm_plugin.runtime.hooks import Hook, VersionRange
 from wm_plugin.trl import _compat
@@ -52,6 +53,8 @@ HOOKS = (
             "chat_template",
             "chat_template_kwargs",
             "environments",
+            "eval_dataset",
+            "is_in_train",
             "max_completion_length",
             "max_tool_calling_iterations",
             "model",
@@ -203,6 +206,8 @@ def check(trainer: Any, config: EchoConfig) -> None:
     _check_columns(trainer)
     if config.refills:
         _check_refill(trainer)
+    if isinstance(config.guard, GuardConfig) and config.active:
+        _check_guard(trainer, config.guard)
 
 
 def check_async(trainer: Any, config: EchoConfig, tools: set[str], worker: Any) -> None:
@@ -220,6 +225,10 @@ def check_async(trainer: Any, config: EchoConfig, tools: set[str], worker: Any) 
         raise UserError(
             "zero_variance_groups refill asks for further rollouts of the policy that is trained, and those of AsyncGRPOTrainer "
             "come from a queue; write zero_variance_groups: drop"
+        )
+    if config.guard is not None and config.active:
+        raise UserError(
+            "guard watches evaluations, and AsyncGRPOTrainer has none; leave it out, or use WorldModelGRPOTrainer"
         )
     if not tools and worker is None:
         raise UserError(
@@ -311,6 +320,18 @@ def _check_refill(trainer: Any) -> None:
             "normalize_then_sum make the advantages of all groups depend on each other; write scale_rewards: group and "
             "multi_objective_aggregation: sum_then_normalize"
         )
+
+
+def _check_guard(trainer: Any, guard: GuardConfig) -> None:
+    if trainer.eval_dataset is None or trainer.args.eval_strategy == "no":
+        raise UserError(
+            "guard watches evaluations, and there are none; give an eval_dataset and write eval_strategy: steps and eval_steps "
+            "(in a YAML file: eval_rows, or the test split of dataset_name)"
+        )
+    sets = list(trainer.eval_dataset) if isinstance(trainer.eval_dataset, dict) else []
+    for name in guard.sets or ():
+        if name not in sets:
+            raise UserError(f"guard.sets: there is no evaluation set {name!r}{nearest(name, sets)}")
 
 
 def check_turn_budget(trainer: Any, argument: TurnBudget | None) -> TurnBudget | None:

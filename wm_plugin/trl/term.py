@@ -13,9 +13,10 @@ import torch
 
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.echo import EchoConfig, echo_loss, within_bounds
+from wm_plugin.objectives.guard import Guard, GuardConfig
 from wm_plugin.objectives.metrics import EchoMeter
 from wm_plugin.objectives.silence import Silence, Tally
-from wm_plugin.trl.callbacks import EndCallback
+from wm_plugin.trl.callbacks import EndCallback, GuardCallback
 from wm_plugin.trl.settings import ObjectiveSettings
 from wm_plugin.trl.window import Window
 
@@ -32,6 +33,7 @@ class TermMixin(_Host):
     """What TRL's trainers share. A subclass has `_wm_count_window`, and calls `_wm_start` and `_wm_add`."""
 
     _wm: Any = None  # the EchoConfig; no override acts before the host is complete
+    _wm_guard: GuardCallback | None = None
     _wm_eval_set = ""  # before our figures in an evaluation: the name of its set of rows, if it has one
     _metrics: dict[str, Any]  # the host's
 
@@ -52,6 +54,10 @@ class TermMixin(_Host):
                 "world_model is given, but coeff is 0: figures are logged, nothing is trained on them; write coeff=0.05"
             )
         self.add_callback(EndCallback(self._wm_end))
+        if isinstance(config.guard, GuardConfig):
+            self._wm_guard = GuardCallback(Guard(config.guard))
+            self.add_callback(self._wm_guard)
+        self._wm_held_out: dict[str, tuple[float, float]] = {}  # of an evaluation's sets: summed NLL and tokens
 
     # -- the count: N of one optimizer step, before its first backward --------------------------------------------------------
 
@@ -74,6 +80,7 @@ class TermMixin(_Host):
             window.selected, window.environment = counts[1:].tolist()
             window.in_loss = torch.zeros((), dtype=torch.int64, device=self.accelerator.device)
             window.signal = torch.zeros((), device=self.accelerator.device)
+            window.sums, window.entropy = 0.0, []
         window.position += 1
         return window.num_tokens
 
@@ -90,6 +97,8 @@ class TermMixin(_Host):
             num_tokens: N.
         """
         coeff = self._wm.coeff_at(self.state.global_step)
+        if self._wm_guard is not None:
+            coeff *= self._wm_guard.guard.multiplier
         loss_weights = within_bounds(logps, inputs["echo_weights"], self._wm)
         term = coeff * echo_loss(logps, loss_weights, num_tokens)
         self._wm_record(logps.detach(), inputs, loss_weights, term.detach(), coeff)
@@ -102,7 +111,7 @@ class TermMixin(_Host):
         self, logps: torch.Tensor, inputs: dict[str, Any], loss_weights: torch.Tensor, term: torch.Tensor, coeff: float
     ) -> None:
         meter = self._wm_meters["train" if self.model.training else "eval"]
-        meter.add(
+        sums = meter.add(
             logps,
             inputs["echo_weights"],
             inputs["echo_tool_ids"],
@@ -118,8 +127,23 @@ class TermMixin(_Host):
         window = self._wm_window
         window.signal = window.signal + signal
         window.in_loss = window.in_loss + torch.count_nonzero(loss_weights)
+        if self._wm_guard is not None:
+            window.sums = window.sums + sums
+            window.entropy += self._metrics["train"].get("entropy", [])[-1:]  # the host's figure of this micro-batch
         if window.complete:
             meter.end_step(coeff, window.signal, counted=self._wm_watch(coeff) > 0)
+            if self._wm_guard is not None:
+                self._wm_guard_step(self._wm_guard.guard)
+
+    def _wm_guard_step(self, guard: Guard) -> None:
+        window = self._wm_window
+        nll, tokens = self.accelerator.reduce(window.sums, reduction="sum").tolist()
+        entropy = sum(window.entropy) / len(window.entropy) if window.entropy else None
+        self._wm_say(guard.after_step(nll=nll, tokens=tokens, entropy=entropy))
+
+    def _wm_say(self, text: str | None) -> None:
+        if text is not None and self.accelerator.is_main_process:
+            logger.warning(text)
 
     def _wm_watch(self, coeff: float) -> int:
         """Say once that an optimizer step had no token to train on, or stop. Every rank decides alike.
@@ -164,6 +188,10 @@ class TermMixin(_Host):
             meter = self._wm_meters[mode]
             figures = meter.result(lambda sums: self.accelerator.reduce(sums, reduction="sum"))
             prefix = self._wm_eval_set if mode == "eval" else ""
+            if mode == "eval":
+                self._wm_held_out[prefix.removesuffix("_")] = meter.nll, meter.tokens
+            elif figures and self._wm_guard is not None:
+                figures |= {f"{meter.prefix}/{key}": value for key, value in self._wm_guard.guard.figures().items()}
             self._metrics[mode].update({prefix + key: [value] for key, value in figures.items()})
             if figures and meter.term_alone and mode == "train":
                 self._wm_warn_once(

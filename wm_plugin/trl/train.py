@@ -357,8 +357,16 @@ def _rows(script: Any, mixture: Any, split: str) -> Any:
 
 def _are_sets(arguments: dict[str, Any], function: Callable[..., Any]) -> bool:
     """Whether the keys name sets of rows, rather than arguments of the function that are mappings."""
-    mappings = bool(arguments) and all(isinstance(one, dict) for one in arguments.values())
-    return mappings and not arguments.keys() & inspect.signature(function).parameters.keys()
+    if not arguments or not all(isinstance(one, dict) for one in arguments.values()):
+        return False
+    signature = inspect.signature(function)
+    if not arguments.keys() & signature.parameters.keys():
+        return True
+    try:
+        signature.bind(**arguments)
+    except TypeError:
+        return True  # a set may be called as an argument is: held_out
+    return False
 
 
 def _call(path: str, function: Callable[..., Any], arguments: dict[str, Any], field: str) -> Any:

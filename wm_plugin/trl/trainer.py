@@ -296,7 +296,8 @@ class WorldModelMixin(TermMixin, _Host):
         decode = partial(self.processing_class.decode, skip_special_tokens=True)
         full_block = self._get_tool_suffix_ids
         for row, origins in rollouts.origins(tool_masks, inputs, self._wm_locator, full_block, decode, config).items():
-            dropped = config.zero_variance_groups != "keep" and rollouts.without_variance[row]
+            # held-out figures are of all rollouts
+            dropped = self.model.training and config.zero_variance_groups != "keep" and rollouts.without_variance[row]
             rows[row] = weigh(origins, config, dropped=dropped, tally=tally)
         return rows
 
@@ -390,7 +391,14 @@ class WorldModelMixin(TermMixin, _Host):
         # the host calls this for each of several sets, with eval_<name>, and logs the figures of all by the same names
         named = metric_key_prefix.startswith("eval_")
         self._wm_eval_set = f"{metric_key_prefix.removeprefix('eval_')}_" if named else ""
-        return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+        of_the_run = self.is_in_train and eval_dataset is None and metric_key_prefix == "eval"  # of all its sets
+        if of_the_run:
+            self._wm_held_out = {}
+        figures = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+        if of_the_run and self._wm_guard is not None:
+            self._wm_say(self._wm_guard.guard.after_evaluation(self.state.global_step, self._wm_held_out))
+            self._wm_guard.keep(self.state)  # a checkpoint of this step is written next
+        return figures
 
     def _episodes(self, tool_mask: torch.Tensor | None) -> list[dict[str, float]]:
         """The figures of each of this rank's episodes."""

@@ -15,6 +15,8 @@ class Window:
         selected: its selected tokens, and environment: all of its environment tokens, likewise.
         in_loss: selected tokens inside the loss floor and ceiling, in the micro-batches that are done, on this rank.
         signal: Σ|advantage| over the micro-batches that are done, on this rank.
+        sums: (2,) NLL of the environment tokens that count and their number, likewise.
+        entropy: the policy's, as the host measures it, of each micro-batch that is done, over all ranks.
         generated: generation batches that were made ahead of the host, by the identity of the raw batch.
     """
 
@@ -25,6 +27,8 @@ class Window:
         self.selected = self.environment = 0
         self.in_loss = torch.tensor(0)
         self.signal = torch.tensor(0.0)
+        self.sums: torch.Tensor | float = 0.0
+        self.entropy: list[float] = []
         self.generated: dict[int, dict[str, Any]] = {}
 
     def open(self, batches: list[Any]) -> None:

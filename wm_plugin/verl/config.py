@@ -53,6 +53,11 @@ class WorldModelConfig:
     max_turn_tokens: int | None = _help(
         "Tokens that the policy may sample in a turn. None: as many as the response has left."
     )
+    validation_nll: bool = _help(
+        "Measure the environment tokens of validation rollouts too, by a pass of the actor in each validation. wm.guard turns "
+        "it on.",
+        False,
+    )
     max_lost: float = _help(
         "The share of a step's trajectories that may fail in the agent loop before the run stops.", 0.5
     )
@@ -92,6 +97,8 @@ class WorldModelConfig:
             raise UserError(
                 f"wm.max_turn_tokens is {self.max_turn_tokens!r}; write a whole number of tokens >= 1, or null"
             )
+        if not isinstance(self.validation_nll, bool):
+            raise UserError(f"wm.validation_nll is {self.validation_nll!r}; write true or false")
         if type(self.max_lost) not in (int, float) or not 0 <= self.max_lost <= 1:
             raise UserError(f"wm.max_lost is {self.max_lost!r}; write a share between 0 and 1")
 
@@ -100,6 +107,11 @@ class WorldModelConfig:
         """Every class that a trajectory may be of."""
         named = self.environment.values() if isinstance(self.environment, Mapping) else [self.environment]
         return [self._class(name) for name in named if name is not None]
+
+    @property
+    def measures_validation(self) -> bool:
+        """Whether validations measure environment tokens."""
+        return self.validation_nll or self.objective.guard is not None
 
     @property
     def first_turns(self) -> int | None:

@@ -14,7 +14,13 @@ from wm_plugin.trajectories.outputs import write_text
 from wm_plugin.untrusted import loads
 
 FILE = "wm_state.json"
-KINDS = {"objective": dict, "tools": list, "max_turns": int | None, "turn_budget": dict | None}  # of its fields
+KINDS = {  # of its fields
+    "objective": dict,
+    "tools": list,
+    "max_turns": int | None,
+    "turn_budget": dict | None,
+    "guard": dict | None,
+}
 
 
 def save(folder: str, state: dict[str, Any]) -> None:
@@ -36,6 +42,8 @@ def load(folder: str) -> dict[str, Any] | None:
         state = loads(path.read_bytes())
     except ValueError:
         state = None
+    if isinstance(state, dict):
+        state.setdefault("guard", None)  # earlier releases wrote none
     fits = isinstance(state, dict) and KINDS.keys() <= state.keys()
     if not fits or not all(isinstance(state[name], kind) for name, kind in KINDS.items()):
         raise UserError(

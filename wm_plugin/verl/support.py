@@ -63,18 +63,28 @@ HOOKS = (
     Hook(_TRAINER, "PPOTrainer._balance_batch", ("batch",)),
     Hook(_TRAINER, "PPOTrainer._compute_advantage", ("batch", "metrics")),
     Hook(_TRAINER, "PPOTrainer._update_actor", ("batch", "metrics")),
+    Hook(_TRAINER, "PPOTrainer._validate"),
     Hook(_TRAINER, "PPOTrainer._save_checkpoint"),
     Hook(_TRAINER, "PPOTrainer._load_checkpoint"),
     Hook("verl.trainer.ppo.v1.trainer_sync", "PPOTrainerSync"),
     Hook("verl.trainer.ppo.v1.trainer_colocate_async", "PPOTrainerColocateAsync"),
     Hook("verl.trainer.ppo.v1.trainer_separate_async", "PPOTrainerSeparateAsync"),
+    Hook("verl.trainer.ppo.v1.trainer_separate_async", "PPOTrainerSeparateAsync.switch_to_trainer"),
+    Hook("verl.trainer.ppo.v1.trainer_separate_async", "PPOTrainerSeparateAsync.current_mode"),
+    Hook("verl.trainer.ppo.v1.trainer_separate_async", "HybridEngineMode.ROLLOUT"),
+    Hook("verl.checkpoint_engine.base", "CheckpointEngineManager.sleep_replicas"),
+    Hook("verl.checkpoint_engine.base", "CheckpointEngineManager.update_weights", ("global_steps",)),
+    Hook("verl.checkpoint_engine.base", "CheckpointEngineManager.abort_replicas"),
+    Hook("verl.checkpoint_engine.base", "CheckpointEngineManager.resume_generation_replicas"),
     Hook("verl.experimental.separation.engine_workers", "DetachActorWorker"),
     Hook(_WORKERS, "ActorRolloutRefWorker.actor_worker_cls"),
     Hook(_WORKERS, "ActorRolloutRefWorker.init_model"),
+    Hook(_WORKERS, "ActorRolloutRefWorker.compute_log_prob", ("data",)),
     Hook(_WORKERS, "TrainingWorker.set_loss_fn", ("loss_fn",)),
     Hook(_WORKERS, "TrainingWorker.train_batch", ("data",)),
     Hook("verl.workers.utils.losses", "ppo_loss", ("model_output", "data", "dp_group")),
     Hook("verl.workers.utils.padding", "no_padding_2_padding", ("tensor", "data")),
+    Hook("verl.workers.utils.padding", "response_from_nested", ("tensor", "response_mask")),
     Hook("verl.utils.metric", "Metric", ("aggregation", "value")),
     Hook("verl.utils.config", "validate_config", ("config",)),
     Hook(_AGENT_LOOP, "_agent_loop_registry"),
@@ -120,6 +130,7 @@ HOOKS = (
         Hook(_TRAINER, f"PPOTrainer.{name}")
         for name in (
             "actor_rollout_wg",
+            "checkpoint_manager",
             "config",
             "global_steps",
             "local_trigger_step",
@@ -222,6 +233,11 @@ def check_config(config: Any) -> WorldModelConfig:
     if wm.objective.active:
         if reason := refusal(config, wm):
             raise UserError(reason)
+        if wm.objective.guard is not None and config.trainer.test_freq <= 0:
+            raise UserError(
+                f"wm.guard watches validations, and trainer.test_freq is {config.trainer.test_freq}; write trainer.test_freq=10, "
+                "and held-out rows as data.val_files"
+            )
         known = _declared_tools(config, wm)
         if known is not None:
             check_tool_names(wm.objective, known)

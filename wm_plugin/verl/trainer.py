@@ -12,7 +12,8 @@ Where exactness needs care:
 import dataclasses
 import logging
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,19 +25,21 @@ from tensordict import TensorDict
 from verl.experimental.separation.engine_workers import DetachActorWorker
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
-from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
+from verl.trainer.ppo.v1.trainer_separate_async import HybridEngineMode, PPOTrainerSeparateAsync
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.engine_workers import ActorRolloutRefWorker
+from verl.workers.utils.padding import response_from_nested
 
 from wm_plugin.environments.kit.protocol import check_columns
 from wm_plugin.environments.metrics import summary
 from wm_plugin.environments.tags import REMINDER
-from wm_plugin.errors import UserError
+from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives import EchoConfig, Span, count_tokens
-from wm_plugin.objectives.metrics import figures, learn_tools, size
+from wm_plugin.objectives.guard import Guard, GuardConfig
+from wm_plugin.objectives.metrics import EchoMeter, figures, learn_tools, size
 from wm_plugin.objectives.silence import Silence, Tally
 from wm_plugin.objectives.weigh import origins_of_tokens, weigh, without_variance
 from wm_plugin.tokens.spans import SPAN_FIELD, Origin, ending, read_spans, token_weights, zero_runs
@@ -67,6 +70,7 @@ from wm_plugin.verl.worker import (
     WorldModelTrainingWorker,
 )
 
+HELD_OUT = ("nll", "perplexity", "tokens", "tool", "information")  # of the objective's figures, in validations
 EVICTED = "training/filter_groups/evicted_samples"  # verl's count of the groups that it took out of a step
 
 WORKERS = {  # of an actor: the names of verl's, since Ray makes copies of classes -> ours
@@ -95,6 +99,8 @@ class WorldModelTrainerMixin(_Host):
     """
 
     _wm_mode: str  # verl's name of the trainer that it is in front of
+    _wm_guard: Guard | None = None
+    _wm_saved = -1  # the step of the last checkpoint
 
     def __init__(self, config: Any) -> None:
         self._wm = support.check_config(config)
@@ -122,6 +128,10 @@ class WorldModelTrainerMixin(_Host):
         self._wm_silence = Silence(self._wm.objective, limit="data.max_response_length")
         if self._wm_silence.warning is not None:
             logger.warning(self._wm_silence.warning)
+        guard = self._wm.objective.guard
+        if isinstance(guard, GuardConfig):
+            self._wm_guard = Guard(guard)
+        self._wm_held_out: dict[str, EchoMeter] = {}  # of a validation's sets
         self._wm_warned: set[str] = set()
 
     # -- before the first step ---------------------------------------------------------------------------------------------
@@ -149,6 +159,8 @@ class WorldModelTrainerMixin(_Host):
         if self._wm.environment is not None:
             _check_rows(self._wm, self.train_dataset, "data.train_files")
             _check_rows(self._wm, self.val_dataset, "data.val_files")
+        if self._wm_guard is not None:
+            _check_sets(self._wm_guard.config.sets or (), self.val_dataset)
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
@@ -214,15 +226,26 @@ class WorldModelTrainerMixin(_Host):
     def _build_replay_buffer(self) -> Any:
         """verl replaces the groups in which a trajectory failed by further ones, for ever, in its asynchronous modes at least."""
         buffer = super()._build_replay_buffer()
-        if isinstance(buffer, ReplayBuffer):  # a user's own need not be one
-            evict = buffer._evict_terminal_groups
+        if not isinstance(buffer, ReplayBuffer):  # a user's own need not be one
+            return buffer
+        evict = buffer._evict_terminal_groups
 
-            def counted_evict(global_steps: int, partition_id: str, eviction_reasons: Any) -> Any:
-                _stale, _without_advantage, failed, _ = eviction_reasons
-                self._count_failed(failed, buffer.partitions[partition_id])
-                return evict(global_steps, partition_id, eviction_reasons)
+        def counted_evict(global_steps: int, partition_id: str, eviction_reasons: Any) -> Any:
+            _stale, _without_advantage, failed, _ = eviction_reasons
+            self._count_failed(failed, buffer.partitions[partition_id])
+            return evict(global_steps, partition_id, eviction_reasons)
 
-            buffer._evict_terminal_groups = counted_evict
+        buffer._evict_terminal_groups = counted_evict
+        if self._wm.measures_validation:
+            sample = buffer.sample
+
+            def measured_sample(global_steps: int, partition_id: str, *args: Any, **settings: Any) -> Any:
+                batch, metrics = sample(global_steps, partition_id, *args, **settings)
+                if partition_id == "val" and self._wm_on and batch.keys:
+                    self._measure(batch)  # verl clears its rows when it has read them
+                return batch, metrics
+
+            buffer.sample = measured_sample
         return buffer
 
     def _count_failed(self, prompts: Collection[str], keys: Iterable[str]) -> None:
@@ -268,25 +291,7 @@ class WorldModelTrainerMixin(_Host):
         names = ["uid", "responses", "response_mask", "rm_scores", "extra_fields"]
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
         batch = super()._compute_advantage(batch, metrics)
-        rows = [
-            Row(
-                uid=getattr(uid, "data", uid),
-                ids=response.tolist(),
-                sampled=mask,
-                reward=float(score.sum()),
-                extra={} if pad else (getattr(extra, "data", extra) or {}),
-                padding=pad,
-            )
-            for uid, response, mask, score, extra, pad in zip(
-                data["uid"],
-                data["responses"].unbind(),
-                data["response_mask"].unbind(),
-                data["rm_scores"].unbind(),
-                data["extra_fields"],
-                (bool(tag.get("is_padding", False)) for tag in batch.tags),
-                strict=True,
-            )
-        ]
+        rows = _read_rows(data, batch.tags, [float(score.sum()) for score in data["rm_scores"].unbind()])
         self._record_episodes([row.extra[INFO] for row in rows if row.extra.get(INFO)], metrics)
         self._record_cuts([row.extra[RESULTS] for row in rows if row.extra.get(RESULTS)], metrics)
         if self._wm.objective.refills:
@@ -339,15 +344,17 @@ class WorldModelTrainerMixin(_Host):
                 f"cut them: the policy sees and the objective learns the cut texts; write a larger {name}",
             )
 
-    def _weighted_spans(self, rows: Sequence["Row"]) -> list[list[tuple[Span, float]]]:
-        """For each row, the environment's spans and the weight of each."""
+    def _weighted_spans(self, rows: Sequence["Row"], *, held_out: bool = False) -> list[list[tuple[Span, float]]]:
+        """For each row, the environment's spans and the weight of each. Held-out figures are of all groups."""
         config = self._wm.objective
-        drop = config.zero_variance_groups != "keep"
+        drop = config.zero_variance_groups != "keep" and not held_out
         # a padding row is a copy of a real one: it is no member of the group
         groups = [(number if row.padding else "", row.uid) for number, row in enumerate(rows)]
         silent = without_variance(groups, [row.reward for row in rows])
         spans: list[list[tuple[Span, float]]] = []
-        self._wm_tally = tally = Tally()
+        tally = Tally()
+        if not held_out:
+            self._wm_tally = tally
         for row, equal in zip(rows, silent, strict=True):
             try:
                 origins = [] if row.padding else self._origins(row)
@@ -404,12 +411,69 @@ class WorldModelTrainerMixin(_Host):
         names = {span.tool for weighed in others for span, _ in weighed if span.tool is not None}
         self._wm_tools = learn_tools(self._wm_tools, names)
 
+    # -- validations -------------------------------------------------------------------------------------------------------
+
+    def _validate(self) -> Any:
+        self._wm_held_out = {}
+        metrics = super()._validate()
+        if self._wm.measures_validation and not self._wm_held_out:
+            self._warn_once("validation", "no environment tokens of a validation were measured")
+        for name, meter in self._wm_held_out.items():
+            meter.end_step(0.0, torch.zeros(()))
+            values = meter.result(lambda sums: sums)  # of all ranks already
+            kept = {key: value for key, value in values.items() if key.split("/")[1] in HELD_OUT}
+            metrics |= {f"val-aux/{name}/{key}": value for key, value in kept.items()}
+        if self._wm_guard is not None and self._wm_on:
+            sums = {name: (meter.nll, meter.tokens) for name, meter in self._wm_held_out.items()}
+            self._say(self._wm_guard.after_evaluation(self.global_steps, sums))
+            if self._wm_saved == self.global_steps:  # verl saves before it validates
+                self._save_state()
+        return metrics
+
+    def _measure(self, batch: Any) -> None:
+        """Add the environment tokens of some validation rollouts to the figures of their sets."""
+        own = type(batch)(partition_id=batch.partition_id, keys=list(batch.keys), tags=list(batch.tags))
+        own = super()._balance_batch(own, {})  # which fills it up for the ranks, and brings it in another order
+        temperature = self.config.actor_rollout_ref.rollout.temperature
+        own.extra_info.update({"calculate_entropy": False, "compute_loss": False, "temperature": temperature})
+        with self._room_for_the_actor():
+            self.actor_rollout_wg.compute_log_prob(own)
+        names = ["uid", "responses", "response_mask", "extra_fields", "data_source", "log_probs"]
+        data = tq.kv_batch_get(keys=own.keys, partition_id=own.partition_id, select_fields=names)
+        rows = _read_rows(data, own.tags, [0.0] * len(own.keys))
+        if padding := [key for key, row in zip(own.keys, rows, strict=True) if row.padding]:
+            tq.kv_clear(keys=padding, partition_id=own.partition_id)
+        spans = self._weighted_spans(rows, held_out=True)
+        self._learn_tool_names(rows, spans)
+        logps = response_from_nested(data["log_probs"], data["response_mask"]).to_padded_tensor(0.0)
+        weights, tool_ids = token_weights(spans, logps.size(1), self._wm_tools)
+        sources = data["data_source"] if "data_source" in data.keys() else ["unknown"] * len(rows)  # noqa: SIM118
+        sets = [str(getattr(source, "data", source)) for source in sources]
+        for name in {*sets}:
+            here = [number for number, row in enumerate(rows) if sets[number] == name and not row.padding]
+            if not here:
+                continue
+            meter = self._wm_held_out.setdefault(name, EchoMeter(self._wm_prefix, self._wm.objective))
+            nothing, kept = torch.zeros(()), weights[here]
+            meter.add(
+                logps[here], kept, tool_ids[here], self._wm_tools, loss_weights=kept, loss=nothing, masked=nothing
+            )
+
+    @contextmanager
+    def _room_for_the_actor(self) -> Iterator[None]:
+        """Rollout engines sleep meanwhile, as in an update."""
+        self.checkpoint_manager.sleep_replicas()
+        yield
+        self.checkpoint_manager.update_weights(self.global_steps)
+
     # -- the update --------------------------------------------------------------------------------------------------------
 
     def _update_actor(self, batch: Any, metrics: dict) -> Any:
         if not self._wm_on:
             return super()._update_actor(batch, metrics)
         coeff = self._wm.objective.coeff_at(self.global_steps - 1)
+        if self._wm_guard is not None:
+            coeff *= self._wm_guard.multiplier
         batch.extra_info.update({COEFF: coeff, NUM_TOOLS: len(self._wm_tools)})
         rows = len(batch.keys)
         batch = super()._update_actor(batch, metrics)
@@ -427,6 +491,9 @@ class WorldModelTrainerMixin(_Host):
             config=self._wm.objective,
         )
         metrics.update(logged)
+        if self._wm_guard is not None:
+            self._say(self._wm_guard.after_step(nll=sums[0], tokens=sums[1], entropy=metrics.get("actor/entropy")))
+            metrics.update({f"{self._wm_prefix}/{key}": value for key, value in self._wm_guard.figures().items()})
         if silent and coeff > 0 and sums[2]:
             self._warn_once(
                 "silent",
@@ -462,14 +529,19 @@ class WorldModelTrainerMixin(_Host):
     # -- checkpoints -------------------------------------------------------------------------------------------------------
 
     def _save_checkpoint(self) -> None:
+        self._save_state()
+        super()._save_checkpoint()  # marks the checkpoint as complete, last
+        self._wm_saved = self.global_steps
+
+    def _save_state(self) -> None:
         values = {
             "objective": state.describe(self._wm.objective),
             "tools": self._wm_tools,
             "max_turns": self._wm.max_turns,
             "turn_budget": None if self._wm_turn_budget is None else self._wm_turn_budget.state_dict(),
+            "guard": None if self._wm_guard is None else self._wm_guard.state_dict(),
         }
         state.save(os.path.join(self.config.trainer.default_local_dir, f"global_step_{self.global_steps}"), values)
-        super()._save_checkpoint()  # marks the checkpoint as complete, last
 
     def _load_checkpoint(self) -> None:
         super()._load_checkpoint()
@@ -492,6 +564,8 @@ class WorldModelTrainerMixin(_Host):
             logger.warning(
                 "the checkpoint's wm.turn_budget is another one: it starts at %d", self._wm_turn_budget.turns
             )
+        if self._wm_guard is not None and not self._wm_guard.load_state_dict(values["guard"]):
+            logger.warning("the checkpoint has no guard of these settings: it starts anew")
         changed = [f"wm.{key}: {before.get(key)} -> {now[key]}" for key in now if before.get(key) != now[key]]
         if changed:
             logger.warning("the config is not the checkpoint's: %s", ", ".join(changed))
@@ -517,6 +591,10 @@ class WorldModelTrainerMixin(_Host):
                 f"environment's; move {os.path.join(folder, 'transfer_queue')} away to go on with later prompts"
             )
 
+    def _say(self, text: str | None) -> None:
+        if text is not None:
+            logger.warning(text)
+
     def _warn_once(self, kind: str, message: str) -> None:
         if kind not in self._wm_warned:
             logger.warning(message)
@@ -534,11 +612,24 @@ class WorldModelColocateAsyncTrainer(WorldModelTrainerMixin, PPOTrainerColocateA
 
     _wm_mode = "colocate_async"
 
+    @contextmanager
+    def _room_for_the_actor(self) -> Iterator[None]:
+        self.checkpoint_manager.abort_replicas()  # rollouts for training, which go on later
+        with super()._room_for_the_actor():
+            yield
+        self.checkpoint_manager.resume_generation_replicas()
+
 
 class WorldModelSeparateAsyncTrainer(WorldModelTrainerMixin, PPOTrainerSeparateAsync):
     """`trainer.v1.trainer_mode=separate_async`: generation is on devices of its own, and gets weights now and then."""
 
     _wm_mode = "separate_async"
+
+    @contextmanager
+    def _room_for_the_actor(self) -> Iterator[None]:
+        if self.current_mode == HybridEngineMode.ROLLOUT:  # the devices of the actor help with rollouts
+            self.switch_to_trainer()
+        yield
 
 
 TRAINERS = {
@@ -556,6 +647,29 @@ class Row(NamedTuple):
     reward: float
     extra: Mapping[str, Any]  # the trajectory's `extra_fields`
     padding: bool  # verl fills a batch up with copies
+
+
+def _read_rows(data: Any, tags: Sequence[Mapping[str, Any]], rewards: Sequence[float]) -> list[Row]:
+    """The rows of a batch, from verl's columns of it."""
+    return [
+        Row(
+            uid=getattr(uid, "data", uid),
+            ids=response.tolist(),
+            sampled=mask,
+            reward=reward,
+            extra={} if pad else (getattr(extra, "data", extra) or {}),
+            padding=pad,
+        )
+        for uid, response, mask, reward, extra, pad in zip(
+            data["uid"],
+            data["responses"].unbind(),
+            data["response_mask"].unbind(),
+            rewards,
+            data["extra_fields"],
+            (bool(tag.get("is_padding", False)) for tag in tags),
+            strict=True,
+        )
+    ]
 
 
 def _last_update(trainer: Any) -> bool:
@@ -588,6 +702,23 @@ def _check_rows(wm: WorldModelConfig, dataset: Any, files: str) -> None:
         except UserError as error:
             raise UserError(f"extra_info in row {number} of {files}: {error}") from None
         checked.add(kind)
+
+
+def _check_sets(names: Iterable[str], dataset: Any) -> None:
+    """Refuse names of evaluation sets that no row of the validation files has.
+
+    Raises:
+        UserError: one line with the name.
+    """
+    rows = getattr(dataset, "dataframe", None)  # a class of the user's own need not have it
+    if "data_source" not in getattr(rows, "column_names", ()):
+        return
+    sources = sorted({str(name) for name in rows["data_source"]})
+    for name in names:
+        if name not in sources:
+            raise UserError(
+                f"wm.guard.sets: no row of data.val_files has the data_source {name!r}{nearest(name, sources)}"
+            )
 
 
 def make_columns(

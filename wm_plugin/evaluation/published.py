@@ -185,9 +185,10 @@ def _joined(path: Path, node: ast.JoinedStr) -> Parts:
             parts.append((piece.value, ""))
             continue
         plain = isinstance(piece, ast.FormattedValue) and piece.conversion == -1 and piece.format_spec is None
-        if not plain or not isinstance(piece.value, ast.Name) or piece.value.id not in _VALUES:
+        name = piece.value if isinstance(piece, ast.FormattedValue) and plain else None
+        if not isinstance(name, ast.Name) or name.id not in _VALUES:
             raise _unknown(path, f"a formatted string of {_BUILDER} has another value than {', '.join(_VALUES)}")
-        parts.append(("", piece.value.id))
+        parts.append(("", name.id))
     return tuple(parts)
 
 
@@ -266,7 +267,9 @@ def figures(judged: Iterable[tuple[str, Verdict | None]]) -> tuple[dict[str, dic
     totals: list[float] = []
     for domain in sorted(domains):
         valid = domains[domain]
-        columns = {name: [one.scores[name] for one in valid if one.scores[name]] for name in DIMENSIONS}
+        columns: dict[str, list[float]] = {
+            name: [one.scores[name] for one in valid if one.scores[name]] for name in DIMENSIONS
+        }
         total = [one.total for one in valid if one.total]
         totals += total
         if valid:
@@ -339,7 +342,8 @@ def _fenced(text: str) -> str | None:
         blocks += [block] if block.startswith("{") and block.endswith("}") else []
         place = text.find("```", end + 3)
     scored = [block for block in blocks if '"scores"' in block]
-    return (scored or blocks or [None])[-1]
+    chosen = scored or blocks
+    return chosen[-1] if chosen else None
 
 
 def _last_object(text: str) -> str | None:

@@ -181,7 +181,8 @@ def _files_of(path: Path) -> dict[str, str]:
 
 
 def _place(path: Path, name: str, entry: Any, start: int, length: int) -> Place:
-    dtype, shape, offsets = (entry.get(key) for key in _ENTRY) if isinstance(entry, Mapping) else (None,) * 3
+    values: tuple[Any, ...] = tuple(entry.get(key) for key in _ENTRY) if isinstance(entry, Mapping) else (None,) * 3
+    dtype, shape, offsets = values
     whole = all(_whole(one) for one in (shape, offsets)) and isinstance(dtype, str)
     if not whole or len(shape) > _DIMENSIONS or len(offsets) != 2:
         raise UserError(f"{path}: damaged, {shown(name)} has no dtype, shape and place that can be read")

@@ -1,7 +1,7 @@
 """What evaluations cost: `wm eval one-step` beside the bare generation of the same answers by the same server.
 
-The server has a process of its own and takes a fixed time for each answer, however many it is asked at once; less than any real
-model takes for an observation. A round measures both, one after the other, in turn the one and the other first. The median of
+The server has a process of its own and takes a second for each answer, however many it is asked at once: 32 observations of 300
+tokens a second. A round measures both, one after the other, in turn the one and the other first. The median of
 the rounds' ratios counts, and all are written down. One-step's seconds are those of the whole evaluation: prompts are written,
 answers are kept on the disk, scored, and summed up with intervals. Writes benchmarks/results/evaluation.json.
 """
@@ -28,8 +28,8 @@ from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Tr
 
 RESULTS = Path(__file__).parent / "results"
 SERVER = Path(__file__).parents[1] / "tests" / "support" / "openai_server.py"
-LATENCY, AT_ONCE, ROUNDS = 0.25, 32, 3
-EPISODES, TURNS = 160, 12
+LATENCY, AT_ONCE, ROUNDS = 1.0, 32, 3
+EPISODES, TURNS = 96, 12
 
 
 def trajectories() -> Iterator[Trajectory]:
@@ -83,16 +83,17 @@ def one_step() -> dict[str, object]:
         return time.perf_counter() - start
 
     def evaluated() -> float:
+        nonlocal cpu
         server = connected()
         with tempfile.TemporaryDirectory() as folder:
-            start = time.perf_counter()
+            start, cpu = time.perf_counter(), time.process_time()
             answers = Answers(ServerModel(server), Path(folder) / "answers.jsonl")
             result = fidelity(iter(items), answers, prompts, folder=Path(folder))
-            took = time.perf_counter() - start
+            took, cpu = time.perf_counter() - start, time.process_time() - cpu
         assert result.measure("exact").count == len(cases) == answers.asked
         return took
 
-    rounds = []
+    rounds, cpu = [], 0.0
     with serving() as base_url:
         for number in range(ROUNDS):
             ways = {"bare": bare, "one_step": evaluated}
@@ -105,6 +106,7 @@ def one_step() -> dict[str, object]:
         "turns": len(cases),
         "bare_turns_per_second": round(statistics.median(turn["bare"] for turn in rounds), 1),
         "one_step_turns_per_second": round(statistics.median(turn["one_step"] for turn in rounds), 1),
+        "one_step_cpu_ms_a_turn": round(1e3 * cpu / len(cases), 2),
         "ratio": round(statistics.median(ratios), 3),
         "ratio_of_each_round": [round(ratio, 3) for ratio in ratios],
     }

@@ -263,3 +263,14 @@ def test_the_likelihood_of_the_real_tokens(tmp_path):
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert all(row["scores"]["nll"] > 0 for row in rows)
     assert result.measure("exact").failed == 4  # cut after two tokens
+
+
+@pytest.mark.parametrize(
+    "text", ["\ud83d half", "\x00\x1b[31m", "[" * 10**5, "<think>" * 1000, "</think>", "a " * 10**5]
+)
+def test_any_text_is_measured(tmp_path, text):
+    items = [episode(("go", text), ("open", "x"), success=True), episode(("jump", "y"), success=None)]
+    result = run({"go": text, "open": text, "jump": text}, items, folder=tmp_path)
+    assert read_result(tmp_path) == result
+    assert [row["real"] for row in read_rows(tmp_path)] == [text, "x [SUCCESS]", "y"]
+    assert result.measure("exact").count + result.measure("exact").failed == 3

@@ -35,6 +35,7 @@ from wm_plugin.trajectories.readers.word2world import SUCCESS
 NAME = "one-step"
 MARK = SUCCESS.strip()
 SCORES = ("exact", "text", "success_flag", "word_f1", "rouge", "embedding", "json_keys")
+GROUPED = ("exact", "success_flag", "word_f1", "embedding", "json_keys")  # what groups have
 GROUPS = ("turn", "tool", "observer", "error", "category", "success")
 OTHERS = "(others)"
 _GROUPS = 100  # of one kind, of the most turns; a data set may have a tool a line
@@ -371,7 +372,7 @@ class _Tally:
         yield Measure("calibration_error", error, "share", tokens, with_failed=error, note=note or _OF_TOKENS)
         for by in GROUPS:
             for group, rows in self._grouped(by):
-                for name in names:
+                for name in GROUPED:
                     if any(self._scores[name][row] is not None for row in rows):
                         yield self._mean(name, rows, by, group)
                 if any(self._tokens[row][1] for row in rows):

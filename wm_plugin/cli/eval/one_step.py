@@ -23,7 +23,7 @@ examples:
 _SHOTS = 3  # Word2World, table 1
 _SHOWN = {"turn": 30}  # groups in the terminal; --json has all
 _MOST = 12
-_COLUMNS = ("exact", "word_f1", "rouge", "success_flag", "nll")
+_COLUMNS = ("exact", "success_flag", "word_f1", "nll")
 
 
 def add_parser(kinds: Any) -> argparse.ArgumentParser:

@@ -4,6 +4,7 @@ from contextlib import suppress
 
 import pytest
 
+from support.timing import too_slow
 from support.trainer_logs import REAL, write_events, write_state, write_trackio, write_verl
 from wm_plugin.errors import UserError
 from wm_plugin.evaluation import logs
@@ -149,3 +150,25 @@ def test_files_of_others_are_one_line(tmp_path, name, text):
     with pytest.raises(UserError) as refused:
         read(path)
     assert "\n" not in str(refused.value)
+
+
+MANY = {
+    "trl": lambda path, count: write_state(path, {"loss": dict.fromkeys(range(count), 0.5)}),
+    "tensorboard": lambda path, count: write_events(path, {"loss": dict.fromkeys(range(count), 0.5)}),
+    "trackio": lambda path, count: write_trackio(path / "x.db", {f"r{n}": {"loss": {1: 0.5}} for n in range(count)}),
+    "verl": lambda path, count: write_verl(path / "x.jsonl", {f"m{n}": {1: 0.5} for n in range(count)}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", logs.READERS)
+def test_twice_the_log_takes_twice_the_time(tmp_path, kind):
+    def work(path):
+        values = read(path)
+        assert values
+
+    assert too_slow(work, lambda size: MANY[kind](tmp_path / str(size), size // 8), largest=16_000) is None
+
+
+def test_each_reader_is_tried():
+    assert MANY.keys() == logs.READERS.keys()

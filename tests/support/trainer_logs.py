@@ -89,6 +89,7 @@ def write_verl(path: Path, points: Points) -> Path:
 def write_trackio(path: Path, runs: dict[str, Points], *, form: int = 0) -> Path:
     """As transformers' callback does: names with `train/`, and the trainer's step among the metrics."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
     database = sqlite3.connect(path)
     database.execute(TABLES[form])
     column = ("run_id", "project_name")[form]

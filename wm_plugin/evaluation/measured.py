@@ -3,8 +3,9 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from wm_plugin.evaluation.arms import spread
 from wm_plugin.evaluation.chart import Curve, Interval, Series, value_label
-from wm_plugin.evaluation.measures import Measure
+from wm_plugin.evaluation.measures import Evaluation, Measure
 from wm_plugin.evaluation.plots import MAX_ROWS, Heat, Intervals, Value
 from wm_plugin.evaluation.report import Figure, Section, Table
 from wm_plugin.evaluation.sources import Measured
@@ -14,6 +15,39 @@ _MAX_ROWS = 200  # of a table
 _MAX_FIGURES, _MAX_TABLES = 8, 12
 _SLASH = "/"  # between the two names of a group of pairs, such as layer/module
 _AXES = {"nats": "nats a token", "points": "points of 100", "share": "share"}
+
+
+def pooled(evaluations: Sequence[Measured]) -> list[Measured]:
+    """The evaluations of a step, an arm's several as one: their mean, and its interval over them (of two, their range)."""
+    arms: dict[str, list[Measured]] = {}
+    for one in evaluations:
+        arms.setdefault(one.arm or one.name, []).append(one)
+    return [
+        Measured(arm, several[0].place, several[0].evaluation if len(several) == 1 else _mean(several), arm)
+        for arm, several in arms.items()
+    ]
+
+
+def _mean(several: Sequence[Measured]) -> Evaluation:
+    table: dict[tuple[str, str, str, str], list[Measure]] = {}
+    failures: Counter[str] = Counter()
+    for one in several:
+        failures.update(one.evaluation.failures)
+        for m in one.evaluation.measures:
+            table.setdefault((m.name, m.unit, m.by, m.group), []).append(m)
+    measures = []
+    for (name, unit, by, group), same in table.items():
+        values = [m.value for m in same if m.value is not None]
+        value, limits = spread(values) if values else (None, None)
+        low, high = limits or (None, None)
+        others = [m.with_failed for m in same if m.with_failed is not None]
+        count, failed = sum(m.count for m in same), sum(m.failed for m in same)
+        with_failed = spread(others)[0] if others else None
+        note = f"over {len(values)} runs"
+        measures.append(Measure(name, value, unit, count, by, group, low, high, failed, with_failed, note))
+    first = several[0].evaluation
+    data = ", ".join(dict.fromkeys(one.evaluation.data for one in several))
+    return Evaluation(first.name, first.subject, data, {}, measures, failures)
 
 
 def sections(step: str, evaluations: Sequence[Measured]) -> list[Section]:
@@ -34,7 +68,8 @@ def _text(evaluations: Sequence[Measured]) -> str:
         for reason, count in one.evaluation.failures.items():
             failures[reason] = failures.get(reason, 0) + count
     counts = "; ".join(f"{reason}: {count:,}" for reason, count in failures.items())
-    return f"{on}Bars are 95% intervals.{f' Without an answer, or left out: {counts}.' if counts else ''}"
+    bars = "Bars are 95% intervals; over an arm's runs where it has several (of two, their range)."
+    return f"{on}{bars}{f' Without an answer, or left out: {counts}.' if counts else ''}"
 
 
 def _figures(evaluations: Sequence[Measured]) -> list[Figure]:

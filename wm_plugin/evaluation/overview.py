@@ -1,5 +1,6 @@
 """A report of any runs, evaluations and rollouts: what is in `Sources` as the contents of a `Report`."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -68,12 +69,12 @@ def report(
     predictions, choosing = [], []
     for step in steps:
         same = [one for one in found.evaluations if one.evaluation.name == step]
-        sections += measured.sections(step, same)
+        sections += measured.sections(step, measured.pooled(same))
         shown, sentence = cards.comparisons(same)
         predictions += shown
         choosing += [sentence] if sentence else []
     sections += played.sections(found.rollouts)
-    labels = dict.fromkeys([*(one.name for one in found.evaluations), *(name for name, _ in found.rollouts)])
+    labels = dict.fromkeys([*(one.arm for one in found.evaluations), *(name for name, _ in found.rollouts)])
     details = {arm.name: arm.detail for arm in found.arms}
     rest = [_training(group, found.arms, folded=True) for group in groups if group.title == "All other metrics"]
     return Report(
@@ -177,18 +178,23 @@ def _notes(found: Overview, groups: Sequence[training.Group]) -> list[str]:
 
 def _labelled(evaluations: Sequence[Measured], sources: Sources, patterns: Mapping[str, str]) -> list[Measured]:
     """Evaluations named by arm: that of a pattern, or of the run whose model was evaluated, or by the model."""
-    short = names([one.evaluation.subject for one in evaluations])
-    made: list[Measured] = []
-    taken: set[tuple[str, str]] = set()
-    for one, name in zip(evaluations, short, strict=True):
-        label = _arm_of(one.place, sources, patterns) or _arm_of(one.evaluation.subject, sources, patterns) or name
-        if (one.evaluation.name, label) in taken:
-            label = f"{label} · {one.name}"
-        number, unique = 2, label
-        while (one.evaluation.name, unique) in taken:
-            number, unique = number + 1, f"{label} ({number})"
-        taken.add((one.evaluation.name, unique))
-        made.append(Measured(unique, one.place, one.evaluation))
+    subjects, folders = (
+        names([one.evaluation.subject for one in evaluations]),
+        names([one.place for one in evaluations]),
+    )
+    of = [
+        _arm_of(one.place, sources, patterns) or _arm_of(one.evaluation.subject, sources, patterns) or ""
+        for one in evaluations
+    ]
+    count = Counter(
+        (one.evaluation.name, arm or name) for one, arm, name in zip(evaluations, of, subjects, strict=True)
+    )
+    made = []
+    for one, arm, name, folder in zip(evaluations, of, subjects, folders, strict=True):
+        label = arm or name
+        alone = count[one.evaluation.name, label] == 1
+        label = label if alone else f"{label} ({folder})"
+        made.append(Measured(label, one.place, one.evaluation, arm or label))
     return made
 
 

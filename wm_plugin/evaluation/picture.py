@@ -15,6 +15,7 @@ from wm_plugin.errors import UserError
 Theme = Literal["light", "dark"]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 _WIDTH, _TALLEST = 1200, 16_000  # pixels of a picture; Chromium paints no taller ones
+_SMALLEST = 0.5  # of the sizes in which a page is painted; one that is longer still is cut
 _SECONDS = 120
 _HEIGHT = re.compile(rb'data-height="(\d{1,6})"')
 _DARK = "@media (prefers-color-scheme: dark)"
@@ -57,10 +58,10 @@ def take(document: str, path: Path, theme: Theme = "light") -> None:
         height = _HEIGHT.search(done.stdout)
         if height is None:
             raise UserError("a PNG: Chromium did not lay out the page; write report.html and open it")
-        tall = min(int(height[1]), _TALLEST)
-        scale = 2 if tall * 2 <= _TALLEST else 1
+        tall = min(int(height[1]), int(_TALLEST / _SMALLEST))
+        scale = min(2.0, _TALLEST / tall)  # a long page is painted smaller
         page.write_text(_themed(document, theme), encoding="utf-8", errors="replace")
-        size = [f"--window-size={_WIDTH},{tall}", f"--force-device-scale-factor={scale}"]
+        size = [f"--window-size={_WIDTH},{tall}", f"--force-device-scale-factor={scale:.3f}"]
         run(browser, [*size, f"--screenshot={image}", page.as_uri()], folder)
         if not image.is_file():
             raise UserError("a PNG: Chromium wrote no picture; write report.html and open it")

@@ -22,11 +22,12 @@ _ROLLOUTS = (".jsonl", ".json", ".parquet", ".gz", ".traj")
 
 @dataclass(frozen=True)
 class Measured:
-    """An evaluation and its folder."""
+    """An evaluation and its folder. `arm`: whose it is, which several may have in common."""
 
     name: str
     place: str
     evaluation: Evaluation
+    arm: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def matches(pattern: str, name: str, place: str) -> bool:
 def names(places: Sequence[str]) -> list[str]:
     """Short names of paths: what follows the folder that they have in common, or the last part of a single one."""
     if len(set(places)) < 2:
-        return [os.path.basename(os.path.normpath(place)) or place for place in places]
+        return [os.path.basename(os.path.abspath(place)) or place for place in places]
     try:
         common = commonpath([os.path.normpath(place) for place in places])
     except ValueError:  # some are absolute

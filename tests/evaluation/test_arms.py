@@ -68,6 +68,9 @@ def test_spreads_by_hand():
     assert spread([1.0, 3.0]) == (2.0, (1.0, 3.0))
     mean, (low, high) = spread([1.0, 2.0, 3.0])
     assert mean == 2.0
+    assert spread([1e308, -1e308, 1e308])[0] == pytest.approx(1e308 / 3)
+    assert spread([1e308, -1e308, 1e308])[1] is None  # beyond a float
+    assert spread([0.0, 0.0, 0.0]) == (0.0, (0.0, 0.0))
     assert (low, high) == pytest.approx((2 - 4.303 / math.sqrt(3), 2 + 4.303 / math.sqrt(3)))
 
 

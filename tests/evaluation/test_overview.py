@@ -1,11 +1,15 @@
 """From files on disk to the contents of a page."""
 
+import json
 import re
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("jinja2")
 
+from support.examples import examples
 from support.pages import Page
 from support.predictions import grid_trajectories
 from support.trainer_logs import write_events, write_state, write_trackio, write_verl
@@ -172,3 +176,25 @@ def test_many_metrics_are_bounded_and_the_rest_is_named(tmp_path):
     shown = overview.report(view(tmp_path))
     assert len(shown.appendix[0].figures) == 60
     assert "240 more metrics" in shown.notes[-1]
+
+
+TEXTS = st.text(max_size=8) | st.sampled_from(["reward", "loss", "echo/tool/x/nll", "turn", "layer/module", "0/q", "1"])
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False) | st.integers(-3, 3)
+
+
+@settings(max_examples=examples(8), deadline=None)
+@given(
+    st.lists(st.dictionaries(TEXTS, NUMBERS, max_size=4), max_size=4),
+    st.lists(
+        st.tuples(TEXTS, NUMBERS, st.sampled_from(["share", "nats"]), TEXTS, TEXTS, st.none() | NUMBERS), max_size=6
+    ),
+)
+def test_any_numbers_and_names_give_a_page(tmp_path_factory, entries, rows):
+    folder = tmp_path_factory.mktemp("any")
+    for seed in range(3):
+        (folder / f"r_s{seed}").mkdir()
+        history = [{**entry, "step": step} for step, entry in enumerate(entries)]
+        (folder / f"r_s{seed}" / "trainer_state.json").write_text(json.dumps({"log_history": history}))
+    measures = [Measure(name, value, unit, 1, by, group, low, low) for name, value, unit, by, group, low in rows]
+    evaluation(folder / "e", measures=measures or None)
+    Page(render(overview.report(view(folder))), "Report")

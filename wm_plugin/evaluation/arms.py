@@ -57,14 +57,16 @@ class Arm:
 
 def spread(values: Sequence[float]) -> tuple[float, Interval | None]:
     """The mean of several runs, and its 95% interval by Student's t; of two runs, for which that is useless, their range."""
-    count = len(values)
-    mean = math.fsum(values) / count
+    count, size = len(values), max(map(abs, values)) or 1.0
+    parts = [value / size for value in values]  # squares of what others logged may be larger than any float
+    mean = math.fsum(parts) / count
     if count < 2:
-        return mean, None
+        return values[0], None
     if count == 2:
-        return mean, (min(values), max(values))
-    half = student(count - 1) * math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1) / count)
-    return mean, (mean - half, mean + half)
+        return mean * size, (min(values), max(values))
+    half = student(count - 1) * math.sqrt(math.fsum((part - mean) ** 2 for part in parts) / (count - 1) / count)
+    limits = ((mean - half) * size, (mean + half) * size)
+    return mean * size, limits if all(map(math.isfinite, limits)) else None
 
 
 def student(freedom: int) -> float:

@@ -20,7 +20,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 62, 12, 26
 _MAX_POINTS = 400  # of a line
 _MAX_MARKERS = 20  # with more points, only the line is drawn
 _SHAPES = ((), ((-1, -1), (1, -1), (1, 1), (-1, 1)), ((0, -1.3), (1.3, 0), (0, 1.3), (-1.3, 0)))  # the first: a circle
-_LARGEST = 1e12  # of a value that is drawn
+LARGEST = 1e12  # of a value that is drawn
 _ROW = 50  # height of an arm in `changes`
 
 
@@ -197,7 +197,7 @@ def _points(series: Series) -> list[tuple[float, float, float, float]]:
     points = []
     for index, (x, y) in enumerate(zip(series.x, series.y, strict=True)):
         low, high = series.band[index] if series.band else (y, y)
-        if all(abs(value) <= _LARGEST for value in (x, y, low, high)):  # NaN is not
+        if all(abs(value) <= LARGEST for value in (x, y, low, high)):  # NaN is not
             points.append((float(x), float(y), float(low), float(high)))
     step = -(-len(points) // _MAX_POINTS) or 1
     return points[::-1][::step][::-1]  # the last one stays
@@ -206,7 +206,7 @@ def _points(series: Series) -> list[tuple[float, float, float, float]]:
 def axis(values: Sequence[float]) -> list[float]:
     """Round ticks from at most 0 to at least the largest value, in ascending order; two at least."""
     low, high = min([*values, 0.0]), max([*values, 0.0])
-    high = high if high - low > 1 / _LARGEST else 1.0
+    high = high if high - low > 1 / LARGEST else 1.0
     step = _step(low, high)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [number * step for number in range(first, max(last, first + 1) + 1)]
@@ -222,7 +222,7 @@ def _steps(values: Sequence[float]) -> list[float]:
 
 def _step(low: float, high: float, *, whole: bool = False) -> float:
     """The round distance of at most six ticks between two values."""
-    span = high - low if high - low > 1 / _LARGEST else 1.0
+    span = high - low if high - low > 1 / LARGEST else 1.0
     power: float = 10.0 ** (math.floor(math.log10(span)) - 1)
     steps = (factor * power * size for size in (1.0, 10.0, 100.0) for factor in (1, 2, 2.5, 5))
     return next(step for step in steps if span / step <= 5 and (not whole or (step >= 1 and step.is_integer())))

@@ -1,5 +1,6 @@
 """A report of any runs, evaluations and rollouts: what is in `Sources` as the contents of a `Report`."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -227,5 +228,11 @@ def _number(value: float) -> str:
 
 
 def figures_of(rollouts: Sequence[tuple[str, Summary]]) -> list[tuple[str, Any]]:
-    """The figures of rollouts as JSON values."""
-    return [(name, summary.as_dict()) for name, summary in rollouts]
+    """The figures of rollouts as JSON values; numbers that are not finite are None."""
+    return [(name, _finite(summary.as_dict())) for name, summary in rollouts]
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

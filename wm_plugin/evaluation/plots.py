@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from wm_plugin.evaluation.chart import Interval, axis, marker, name_label, svg, tick_label, value_label
+from wm_plugin.evaluation.chart import LARGEST, Interval, axis, marker, name_label, svg, tick_label, value_label
 from wm_plugin.runtime.page import short
 
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 380, 14, 52, 8, 26
@@ -51,9 +51,9 @@ class Heat:
 
 def intervals(figure: Intervals, styles: Mapping[str, int]) -> str:
     """Rows of marks with bars as SVG; `styles` has the number of each arm's colour. Rows beyond sixteen are left out."""
-    rows = [(name, [one for one in values if math.isfinite(one.value)]) for name, values in figure.rows][:MAX_ROWS]
+    rows = [(name, [one for one in values if _is_drawn(one)]) for name, values in figure.rows[:MAX_ROWS]]
     numbers = [number for _, values in rows for one in values for number in (one.value, *(one.interval or ()))]
-    ticks = axis([1.0] if figure.percent else [number for number in numbers if math.isfinite(number)])
+    ticks = axis([1.0] if figure.percent else numbers)
     height = _TOP + _BOTTOM + sum(_HEAD + _LINE * len(values) + _GAP for _, values in rows)
 
     def across(x: float) -> float:
@@ -72,7 +72,7 @@ def intervals(figure: Intervals, styles: Mapping[str, int]) -> str:
         for one in values:
             style, middle = styles[one.arm], y + _LINE / 2
             parts.append(f'<g class="arm-{style}">')
-            if one.interval and all(map(math.isfinite, one.interval)):
+            if one.interval:
                 low, high = map(across, one.interval)
                 parts.append(f'<line class="range" x1="{low:.1f}" x2="{high:.1f}" y1="{middle}" y2="{middle}"/>')
             parts += [marker(style, across(one.value), middle), "</g>"]
@@ -127,6 +127,10 @@ def heat(figure: Heat) -> str:
         text = _shown(value, figure.percent)
         parts.append(f'<text x="{x + 30}" y="{bottom + 54}" text-anchor="middle">{text}</text>')
     return svg(_HEAT_WIDTH, bottom + 60, f"{figure.title}. At most {_shown(largest, figure.percent)}", parts)
+
+
+def _is_drawn(one: Value) -> bool:
+    return all(abs(number) <= LARGEST for number in (one.value, *(one.interval or ())))  # NaN is not
 
 
 def _number(value: float | None) -> float | None:

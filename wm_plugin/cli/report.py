@@ -3,10 +3,11 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 from wm_plugin.errors import UserError
-from wm_plugin.trajectories.outputs import check_apart, check_out
+from wm_plugin.trajectories.outputs import PREFIX, check_apart, check_out
 
 _FORMS = (".html", ".png", ".csv", ".json")
 _SAMPLES = 2  # rollouts of a file that are shown
@@ -64,8 +65,9 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Read, and write what --out names. As JSON: `arms` with their last values, `evaluations`, `rollouts`, `notes`, `out`."""
-    from wm_plugin.evaluation import export, overview, sources, training
+    from wm_plugin.evaluation import export, overview, picture, sources, training
     from wm_plugin.evaluation.arms import parse
+    from wm_plugin.runtime.page import check_extra
 
     patterns = parse(args.arm)
     outs, folder = _outs(args.out)
@@ -76,14 +78,14 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         raise UserError(
             "name runs, evaluations or rollouts: wm report runs/mine --out report.html; see wm report --help"
         )
+    if any(out.suffix in (".html", ".png") for out in outs):
+        check_extra("the report")
+    if any(out.suffix == ".png" for out in outs):
+        picture.find_browser()
     targets = {f"--out {out}": out for out in outs}
     check_apart([*paths, args.tokenizer, args.config, args.chat_template], targets)
     found = sources.collect(paths)
     check_apart(_files(found), targets)
-    if any(out.suffix == ".png" for out in outs):
-        from wm_plugin.evaluation.picture import find_browser
-
-        find_browser()
     view = overview.overview(found, patterns)
     if folder:
         folder.mkdir(exist_ok=True)
@@ -140,12 +142,10 @@ def show(result: dict[str, Any]) -> None:
 
 def _write(args: argparse.Namespace, outs: Sequence[Path], view: Any, found: Any) -> None:
     from wm_plugin.evaluation import export, overview, picture, report
-    from wm_plugin.runtime.page import check_extra
     from wm_plugin.trajectories.outputs import atomic, write_text
 
     page = ""
     if any(out.suffix in (".html", ".png") for out in outs):
-        check_extra("the report")
         samples = _samples(args, found.rollouts)
         contents = overview.report(
             view, title=args.title, metrics=args.metric, samples=samples, masked=bool(args.tokenizer)
@@ -205,15 +205,19 @@ def _outs(names: Sequence[str]) -> tuple[list[Path], Path | None]:
 
 
 def _in_folder(folder: Path) -> list[Path]:
+    """The files of a report in a folder that is new, empty, or holds an earlier one; the PNG where there is Chromium."""
     from wm_plugin.evaluation.picture import BROWSERS
 
-    check_out(folder / "report.html") if folder.is_dir() else check_out(folder)
     files = [folder / f"report{form}" for form in _FORMS]
-    there = [path for path in folder.iterdir() if not path.name.startswith(".wm-")] if folder.is_dir() else []
+    try:
+        is_there = folder.is_dir()
+        there = [path for path in folder.iterdir() if not path.name.startswith(PREFIX)] if is_there else []
+    except (OSError, ValueError) as error:
+        raise UserError(f"--out {folder}: cannot be used ({getattr(error, 'strerror', None) or error})") from None
+    for path in files if is_there else [folder]:
+        check_out(path)
     if there and (any(path not in files for path in there) or not _is_ours(folder / "report.json")):
         raise UserError(f"--out {folder}: holds something else than a report; name another folder, or a file")
-    from shutil import which
-
     return files if any(map(which, BROWSERS)) else [path for path in files if path.suffix != ".png"]
 
 

@@ -38,13 +38,13 @@ class Arm:
         curves = [steps for run in self.runs if (steps := run.values.get(metric))]
         if not curves:
             return None
-        steps = sorted(set.intersection(*(set(curve) for curve in curves)))
+        common = sorted(set.intersection(*(set(curve) for curve in curves)))
         if len(curves) == 1:
-            return Series(self.name, steps, [curves[0][step] for step in steps])
-        points = [spread([curve[step] for curve in curves]) for step in steps]
+            return Series(self.name, common, [curves[0][step] for step in common])
+        points = [spread([curve[step] for curve in curves]) for step in common]
         own = [(sorted(curve), [curve[step] for step in sorted(curve)]) for curve in curves]
         band = [interval or (mean, mean) for mean, interval in points]
-        return Series(self.name, steps, [mean for mean, _ in points], band, own)
+        return Series(self.name, common, [mean for mean, _ in points], band, own)
 
     @property
     def detail(self) -> str:

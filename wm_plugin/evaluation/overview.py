@@ -11,7 +11,7 @@ from wm_plugin.evaluation import cards, measured, played, training
 from wm_plugin.evaluation.arms import Arm, arm_of, arms, without_seed
 from wm_plugin.evaluation.chart import COLOURS, value_label
 from wm_plugin.evaluation.report import Report, Sample, Section, Table
-from wm_plugin.evaluation.sources import Measured, Rollouts, Sources, names
+from wm_plugin.evaluation.sources import Measured, Rollouts, Sources, matches, names
 from wm_plugin.trajectories.summary import Summary
 
 
@@ -36,10 +36,14 @@ def overview(sources: Sources, patterns: Mapping[str, str]) -> Overview:
         run.name = name.removesuffix(".jsonl")
     evaluations = _labelled(sources.evaluations, sources, patterns)
     rollouts = _named(sources.rollouts, sources, patterns)
-    places = [(one.name, one.place) for one in (*sources.runs, *sources.evaluations, *sources.rollouts)]
-    for arm, pattern in patterns.items():
-        if all(arm_of(name, place, {arm: pattern}) is None for name, place in places):
-            raise UserError(f"--arm {arm}={pattern}: no run, evaluation or file of rollouts matches")
+    places = [
+        *((run.name, run.place) for run in sources.runs),
+        *((one.name, one.place) for one in sources.evaluations),
+        *((one.name, one.place) for one in sources.rollouts),
+    ]
+    for name, pattern in patterns.items():
+        if not any(matches(pattern, *place) for place in places):
+            raise UserError(f"--arm {name}={pattern}: no run, evaluation or file of rollouts matches")
     read, notes = played.read(rollouts)
     table = arms(sources.runs, patterns)
     notes = [*sources.notes, *notes]

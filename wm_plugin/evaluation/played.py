@@ -11,6 +11,7 @@ from wm_plugin.evaluation.sources import Rollouts
 from wm_plugin.tokens.view import Token
 from wm_plugin.trajectories.chat import chat
 from wm_plugin.trajectories.readers import read as read_trajectories
+from wm_plugin.trajectories.readers.base import Reject
 from wm_plugin.trajectories.schema import Trajectory
 from wm_plugin.trajectories.summary import Summary
 from wm_plugin.trajectories.summary_page import rows as rows_of
@@ -28,7 +29,8 @@ def read(rollouts: Sequence[Rollouts]) -> tuple[list[tuple[str, Summary]], list[
     """
     summaries, notes = [], []
     for one in rollouts:
-        summary, rejects = Summary(samples=0), []
+        summary = Summary(samples=0)
+        rejects: list[Reject] = []
         trajectories = read_trajectories(one.place, on_reject=rejects.append)
         for trajectory in islice(trajectories, _MOST):
             summary.add(trajectory)

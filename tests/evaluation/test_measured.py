@@ -6,7 +6,7 @@ from support.timing import too_slow
 from wm_plugin.evaluation import measured
 from wm_plugin.evaluation.chart import Curve
 from wm_plugin.evaluation.measures import Evaluation, Measure
-from wm_plugin.evaluation.plots import Heat, Intervals
+from wm_plugin.evaluation.plots import Heat, Intervals, heat
 from wm_plugin.evaluation.sources import Measured
 
 
@@ -41,10 +41,21 @@ def test_numbers_are_a_line_in_their_order_and_names_are_marks():
 
 def test_pairs_are_a_heat_map_with_holes():
     cells = [("0", "q.a", 0.1), ("10", "q.a", 0.3), ("2", "mlp", 0.2)]
-    (heat,) = figures(of(*(Measure("changed", value, "share", 1, "layer/module", f"{x}/{y}") for x, y, value in cells)))
-    assert isinstance(heat, Heat)
-    assert (heat.columns, heat.rows, heat.percent) == (["0", "2", "10"], ["q.a", "mlp"], True)
-    assert heat.values == [[0.1, None, 0.3], [None, 0.2, None]]
+    (pairs,) = figures(
+        of(*(Measure("changed", value, "share", 1, "layer/module", f"{x}/{y}") for x, y, value in cells))
+    )
+    assert isinstance(pairs, Heat)
+    assert (pairs.columns, pairs.rows, pairs.percent) == (["0", "2", "10"], ["q.a", "mlp"], True)
+    assert pairs.values == [[0.1, None, 0.3], [None, 0.2, None]]
+
+
+def test_heat_maps_of_several_arms_have_one_scale():
+    one, other = (
+        of(Measure("changed", value, "share", 1, "layer/module", "0/q"), name=str(value)) for value in (0.25, 0.5)
+    )
+    small, large = figures(one, other)
+    assert small.largest == large.largest == 0.5
+    assert ['fill-opacity="0.500"' in heat(figure) for figure in (small, large)] == [True, False]
 
 
 def test_tables_have_both_readings_and_arms_side_by_side():

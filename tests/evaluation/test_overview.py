@@ -182,7 +182,19 @@ TEXTS = st.text(max_size=8) | st.sampled_from(["reward", "loss", "echo/tool/x/nl
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False) | st.integers(-3, 3)
 
 
-@settings(max_examples=examples(8), deadline=None)
+def test_the_largest_and_smallest_numbers_give_a_page(tmp_path):
+    for seed in range(3):
+        values = {1: 1.7e308, 2: -1.7e308, 3: 5e-324, 4: 0.0, 5: seed * 1e300}
+        write_state(tmp_path / f"r_s{seed}", {"reward": values, "loss": {1: 1e-9, 2: 2e-9}})
+    measures = [Measure(f"m{place}", value, "nats", 1) for place, value in enumerate((1e308, -1e308, 5e-324, 1e-9))]
+    evaluation(tmp_path / "e", measures=measures)
+    document, _ = page(tmp_path)
+    assert "nan" not in document.text
+    assert "inf" not in document.text.replace("information", "")
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.lists(st.dictionaries(TEXTS, NUMBERS, max_size=4), max_size=4),
     st.lists(

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from wm_plugin.evaluation.arms import spread
 from wm_plugin.evaluation.chart import Curve, Interval, Series, value_label
@@ -88,7 +89,9 @@ def _figures(evaluations: Sequence[Measured]) -> list[Figure]:
         if len(figures) == _MAX_FIGURES:
             break
         if _SLASH in by:
-            figures += [heat for one in evaluations if (heat := _heat(one, by, name))][: _MAX_FIGURES - len(figures)]
+            heats = [heat for one in evaluations if (heat := _heat(one, by, name))][: _MAX_FIGURES - len(figures)]
+            cells = [cell for heat in heats for row in heat.values for cell in row if cell is not None]
+            figures += [replace(heat, largest=max(cells, default=0.0)) for heat in heats]  # comparable by their colours
         elif figure := _by(evaluations, by, name):
             figures.append(figure)
     return figures

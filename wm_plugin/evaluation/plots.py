@@ -37,7 +37,7 @@ class Intervals:
 
 @dataclass(frozen=True)
 class Heat:
-    """Numbers in rows and columns as darkness: none at 0, all of it at the largest one. None where there is no number."""
+    """Numbers in rows and columns as darkness: none at 0, all of it at `largest`, or at the largest one. None is no number."""
 
     title: str
     rows: Sequence[str]
@@ -47,6 +47,7 @@ class Heat:
     x_label: str
     y_label: str
     percent: bool = False
+    largest: float = 0.0
 
 
 def intervals(figure: Intervals, styles: Mapping[str, int]) -> str:
@@ -95,7 +96,8 @@ def heat(figure: Heat) -> str:
     rows, columns = figure.rows[:_MAX_CELLS], figure.columns[:_MAX_CELLS]
     values = [[_number(value) for value in row[:_MAX_CELLS]] for row in figure.values[:_MAX_CELLS]]
     largest = max((value for row in values for value in row if value is not None), default=0.0)
-    scale = largest if largest > 0 else 1.0
+    scale = max(largest, figure.largest)
+    scale = scale if scale > 0 else 1.0
     width = (_HEAT_WIDTH - _HEAT_LEFT - _HEAT_RIGHT) / max(len(columns), 1)
     bottom = _TOP + len(rows) * _CELL
     parts = []

@@ -15,6 +15,7 @@ from support.predictions import grid_trajectories
 from support.trainer_logs import write_events, write_state, write_trackio, write_verl
 from wm_plugin.errors import UserError
 from wm_plugin.evaluation import overview, played, sources
+from wm_plugin.evaluation.arms import without_seed
 from wm_plugin.evaluation.measures import Evaluation, Measure, write_result, write_rows
 from wm_plugin.evaluation.report import render
 from wm_plugin.trajectories.write import write
@@ -78,11 +79,26 @@ def test_a_folder_of_runs_is_sorted_into_arms(tmp_path):
     write_verl(tmp_path / "project" / "verl-s1.jsonl", points(name="critic/rewards/mean"))
     write_trackio(tmp_path / "trackio" / "p.db", {"tracked": points()})
     shown = view(tmp_path)
-    assert {arm.name: arm.seeds for arm in shown.arms} == {"echo": 3, "grpo": 1, "project/verl": 1, "tracked": 1}
+    assert {arm.name: arm.seeds for arm in shown.arms} == {"echo": 3, "grpo": 1, "verl": 1, "tracked": 1}
     assert view(tmp_path, tmp_path).arms == shown.arms  # each file is read once
     assert [arm.name for arm in view(tmp_path, patterns={"a": f"{tmp_path}/*_seed*", "b": "tracked"}.items()).arms] == [
-        "a", "b", "project/verl",
+        "a", "b", "verl",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("places", "short"),
+    [
+        (["runs/a", "other/b"], ["a", "b"]),
+        (["x/a/run", "x/b/run", "x/b/run"], ["a/run", "b/run", "b/run"]),
+        (["x/echo/seed0", "x/echo/seed1"], ["echo/seed0", "echo/seed1"]),  # a seed alone is no name
+        (["/x/a", "x/a"], None),
+        ([], []),
+    ],
+)
+def test_short_names_of_paths(places, short):
+    named = sources.names(places, without_seed)
+    assert named == short if short is not None else len(set(named)) == len(places)
 
 
 @pytest.mark.parametrize("name", ["empty", "missing", "notes.txt", "notes.json"])
@@ -157,7 +173,7 @@ def test_an_evaluation_of_a_run_has_the_colour_of_its_arm(tmp_path):
     write_state(tmp_path / "runs" / "echo_seed0", points(), checkpoint=3)
     evaluation(tmp_path / "evals" / "x", subject=f"{tmp_path}/runs/echo_seed0/checkpoint-3")
     evaluation(tmp_path / "evals" / "y", subject="Qwen/Qwen3")
-    assert [one.name for one in view(tmp_path).evaluations] == ["echo", "Qwen/Qwen3"]
+    assert [one.name for one in view(tmp_path).evaluations] == ["echo", "Qwen3"]
     assert [one.name for one in view(tmp_path / "evals" / "y").evaluations] == ["Qwen3"]
 
 

@@ -32,8 +32,8 @@ def overview(sources: Sources, patterns: Mapping[str, str]) -> Overview:
         UserError: a pattern matches nothing, or a file of rollouts is none.
     """
     files = [run for run in sources.runs if not run.titled]
-    for run, name in zip(files, names([run.place for run in files]), strict=True):
-        run.name = name.removesuffix(".jsonl")
+    for run, name in zip(files, names([run.place.removesuffix(".jsonl") for run in files], without_seed), strict=True):
+        run.name = name
     evaluations = _labelled(sources.evaluations, sources, patterns)
     rollouts = _named(sources.rollouts, sources, patterns)
     places = [

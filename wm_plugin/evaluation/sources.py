@@ -1,11 +1,10 @@
 """Sorts paths that a user points at: training runs, folders of `wm eval`, files of rollouts."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from glob import glob
-from os.path import commonpath
 from pathlib import Path
 
 from wm_plugin.errors import UserError
@@ -97,17 +96,18 @@ def matches(pattern: str, name: str, place: str) -> bool:
     return False
 
 
-def names(places: Sequence[str]) -> list[str]:
-    """Short names of paths: what follows the folder that they have in common, or the last part of a single one."""
-    if len(set(places)) < 2:
-        return [os.path.basename(os.path.abspath(place)) or place for place in places]
-    try:
-        common = commonpath([os.path.normpath(place) for place in places])
-    except ValueError:  # some are absolute
-        return list(places)
-    if common in (os.path.normpath(place) for place in places):
-        common = os.path.dirname(common)
-    return [os.path.relpath(place, common or ".") for place in places]
+def names(places: Sequence[str], enough: Callable[[str], object] = bool) -> list[str]:
+    """The ends of paths, of as many parts as tell them apart.
+
+    Args:
+        enough: whether a name says something by itself, which the number of a seed does not.
+    """
+    parts = [Path(os.path.abspath(place)).parts for place in places]
+    for count in range(1, max(map(len, parts), default=0) + 1):
+        short = ["/".join(one[-count:]) for one in parts]
+        if len(set(short)) == len(set(parts)) and all(map(enough, short)):
+            return short
+    return list(places)
 
 
 def _folder(folder: Path, sources: Sources, done: set[str]) -> bool:

@@ -52,7 +52,10 @@ def test_every_form_of_output(capsys, tmp_path):
     assert [(arm["arm"], len(arm["runs"])) for arm in result["arms"]] == [("echo", 2), ("grpo", 1), ("verl", 1)]
     assert result["arms"][0]["last"]["reward"] == {"value": 0.8, "interval": [0.3, 1.3], "runs": 2}
     text = Page((tmp_path / "r.html").read_text(), "Mine").text
-    assert "reward ends at 0.8 for echo (0.3 to 1.3, 2 seeds), 0.75 for grpo." in text
+    assert (
+        "reward ends at 0.8 for echo (0.3 to 1.3, 2 seeds), 0.75 for grpo; critic/rewards/mean ends at 0.5 for verl."
+        in text
+    )
     rows = list(csv.DictReader((tmp_path / "r.csv").open()))
     assert {(row["arm"], row["run"], row["step"], row["value"]) for row in rows if row["name"] == "reward"} >= {
         ("echo", "echo_seed1", "3", "1.3"),

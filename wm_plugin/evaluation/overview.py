@@ -99,16 +99,16 @@ def report(
 
 def _headline(found: Overview) -> str:
     """Where the runs end, in one sentence."""
-    metric = training.outcome(found.arms)
-    if metric is None:
-        return ""
-    parts = []
+    first = training.outcome(found.arms)
+    parts: dict[str, list[str]] = {}
     for arm in found.arms[:COLOURS]:
-        if last := arm.last(metric):
+        metric = first if first and arm.last(first) else training.outcome([arm])  # hosts have names of their own
+        if metric and (last := arm.last(metric)):
             value, interval, count = last
             certain = f" ({_number(interval[0])} to {_number(interval[1])}, {count} seeds)" if interval else ""
-            parts.append(f"{_number(value)} for {arm.name}{certain}")
-    return f"{metric} ends at {', '.join(parts)}." if parts else ""
+            parts.setdefault(metric, []).append(f"{_number(value)} for {arm.name}{certain}")
+    sentence = "; ".join(f"{metric} ends at {', '.join(ends)}" for metric, ends in parts.items())
+    return f"{sentence}." if sentence else ""
 
 
 def _counts(found: Overview) -> str:

@@ -51,6 +51,7 @@ COMMANDS: dict[str, tuple[list[str], str, str, list[str]]] = {
         "x.html",
         ["spans.jsonl", "c.yaml"],
     ),
+    "report": (["rows.jsonl"], "--out", "x.html", ["rows.jsonl"]),
 }
 ROW = {
     "messages": [{"role": "user", "content": "hi"}]
@@ -101,7 +102,7 @@ def command(name: str, out: str | Path, *more: str) -> list[str]:
         from wm_plugin.tiny.policy import make_tokenizer
 
         make_tokenizer().save_pretrained("tok")
-    if name in ("data inspect", "masks"):
+    if name in ("data inspect", "masks", "report"):
         pytest.importorskip("jinja2")
     return [*name.split(), *arguments, flag, str(out), *more]
 

@@ -56,6 +56,29 @@ def test_other_files_are_one_line(tmp_path, text):
         read_result(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": 1},
+        {"notes": "text"},
+        {"notes": [1]},
+        {"failures": []},
+        {"failures": {"cut": "1"}},
+        {"settings": None},
+        *(
+            {"measures": [{"name": "a", "value": 1, "unit": "share", "count": 1, field: "x"}]}
+            for field in ("value", "low", "count", "unit")
+        ),
+        {"measures": [{"name": "a", "value": float("nan"), "unit": "share", "count": 1}]},
+        {"measures": [{"name": "a", "value": 1, "unit": "share", "count": 1, "by": None}]},
+    ],
+)
+def test_fields_of_other_types_are_one_line(tmp_path, change):
+    (tmp_path / "result.json").write_text(json.dumps({**EVALUATION.as_dict(), **change}))
+    with pytest.raises(UserError, match="damaged"):
+        read_result(tmp_path)
+
+
 def test_a_folder_is_only_ours(tmp_path):
     (tmp_path / "mine.txt").write_text("x")
     with pytest.raises(UserError, match="name another folder"):

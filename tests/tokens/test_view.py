@@ -94,3 +94,10 @@ def test_control_characters_are_spelt_out(raw: str, shown: str) -> None:
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(ValueError, match="prompt, policy, content, scaffold"):
         Token("x", "reward")  # type: ignore[arg-type]
+
+
+def test_where_the_weight_is_unknown_nothing_is_said_of_it() -> None:
+    token = Token("A", "content", "move", None)
+    assert spans(to_html([token])) == [("wm-content", "#0 environment content · tool move", "A")]
+    (span,) = to_text([token]).spans
+    assert str(span.style) == "black on bright_cyan"

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from wm_plugin.cli.rollouts import example, example_tokenizer, first, inspect_row, read_rows, read_text
+from wm_plugin.cli.rollouts import Row, example, example_tokenizer, first, inspect_row, read_rows, read_text
 from wm_plugin.cli.templates import load_with_template, tokenizer_checks
 from wm_plugin.errors import UserError, install, nearest, shown
 from wm_plugin.tokens.tokenizer import turn_ends
@@ -64,23 +64,13 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     settings = _settings(args)
     config = _config(args, settings)
     rows, more = ([example()], False) if args.example else first(read_rows(Path(args.rollouts)), args.limit)
-    from wm_plugin.evaluation.inspect import Inspector, summary, to_page
+    from wm_plugin.evaluation.inspect import summary, to_page
 
     tokenizer = example_tokenizer() if args.example else load_with_template(args.tokenizer, args.chat_template)
     rendered = not args.example and any("completion_ids" not in row for _, row in rows)
-    inspector = Inspector(
-        tokenizer,
-        config,
-        chat_template=_template(tokenizer) if rendered else None,
-        chat_template_kwargs=_template_arguments(settings, args.config),
-        end_ids=[] if args.example else turn_ends(args.tokenizer),
-    )
-    inspections = []
-    for where, row in rows:
-        try:
-            inspections.append((where, inspect_row(inspector, row)))
-        except UserError as error:
-            raise UserError(f"{where}: {error}") from error
+    end_ids = [] if args.example else turn_ends(args.tokenizer)
+    kwargs = _template_arguments(settings, args.config)
+    inspections = _inspect(rows, tokenizer, config, kwargs, end_ids, rendered)
     tools = summary(inspection for _, inspection in inspections)
     if args.html:
         write_text(Path(args.html), to_page(f"Which tokens count: {args.rollouts or 'an example'}", inspections))
@@ -102,6 +92,33 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         ],
         "html": args.html,
     }
+
+
+def inspect_file(path: str, args: argparse.Namespace, limit: int) -> list[tuple[str, Any]]:
+    """The first rollouts of a file as `run` inspects them, for `wm report`, which has the flags that say how."""
+    settings = _settings(args)
+    config = _config(args, settings)
+    rows, _ = first(read_rows(Path(path)), limit)
+    tokenizer = load_with_template(args.tokenizer, args.chat_template)
+    rendered = any("completion_ids" not in row for _, row in rows)
+    kwargs = _template_arguments(settings, args.config)
+    return _inspect(rows, tokenizer, config, kwargs, turn_ends(args.tokenizer), rendered)
+
+
+def _inspect(
+    rows: list[Row], tokenizer: Any, config: Any, kwargs: Mapping[str, Any] | None, end_ids: Any, rendered: bool
+) -> list[tuple[str, Any]]:
+    from wm_plugin.evaluation.inspect import Inspector
+
+    template = _template(tokenizer) if rendered else None
+    inspector = Inspector(tokenizer, config, chat_template=template, chat_template_kwargs=kwargs, end_ids=end_ids)
+    inspections = []
+    for where, row in rows:
+        try:
+            inspections.append((where, inspect_row(inspector, row)))
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from error
+    return inspections
 
 
 def show(result: dict[str, Any]) -> None:

@@ -20,18 +20,24 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 62, 12, 26
 _MAX_POINTS = 400  # of a line
 _MAX_MARKERS = 20  # with more points, only the line is drawn
 _SHAPES = ((), ((-1, -1), (1, -1), (1, 1), (-1, 1)), ((0, -1.3), (1.3, 0), (0, 1.3), (-1.3, 0)))  # the first: a circle
-_LARGEST = 1e12  # of a value that is drawn
+LARGEST = 1e12  # of a value that is drawn
 _ROW = 50  # height of an arm in `changes`
 
 
 @dataclass(frozen=True)
 class Series:
-    """One arm of a curve. `band` has the lower and upper limit of each point, where its noise is known."""
+    """One arm of a curve.
+
+    Attributes:
+        band: the lower and upper limit of each point, where its noise is known.
+        own: the lines (x, y) of single runs, of which this one is the mean; drawn faintly.
+    """
 
     arm: str
     x: Sequence[float]
     y: Sequence[float]
     band: Sequence[Interval] = ()
+    own: Sequence[tuple[Sequence[float], Sequence[float]]] = ()
 
 
 @dataclass(frozen=True)
@@ -67,9 +73,10 @@ class Changes:
 def lines(curve: Curve, styles: Mapping[str, int]) -> str:
     """A curve as SVG; `styles` has the number of each arm's colour. Points that are no numbers are left out."""
     series = [(one, _points(one)) for one in curve.series]
-    points = [point for _, several in series for point in several]
+    own = [(one, _points(Series(one.arm, x, y))) for one in curve.series for x, y in one.own]
+    points = [point for _, several in [*series, *own] for point in several]
     xs = _steps([x for x, *_ in points])
-    ys = _axis([1.0] if curve.percent else [value for _, *values in points for value in values])
+    ys = axis([1.0] if curve.percent else [value for _, *values in points for value in values])
 
     def across(x: float) -> float:
         return _LEFT + (x - xs[0]) / (xs[-1] - xs[0]) * (_WIDTH - _LEFT - _RIGHT)
@@ -83,9 +90,14 @@ def lines(curve: Curve, styles: Mapping[str, int]) -> str:
         parts.append(
             f'<line class="{kind}" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{up(tick):.1f}" y2="{up(tick):.1f}"/>'
         )
-        label = f"{tick:.0%}" if curve.percent else f"{tick:,.10g}"
+        label = f"{tick:.0%}" if curve.percent else tick_label(tick, max(map(abs, ys)))
         parts.append(f'<text x="{_LEFT - 6}" y="{up(tick) + 4:.1f}" text-anchor="end">{label}</text>')
-    parts += [f'<text x="{across(tick):.1f}" y="{_HEIGHT - 6}" text-anchor="middle">{tick:,.10g}</text>' for tick in xs]
+    parts += [
+        f'<text x="{across(tick):.1f}" y="{_HEIGHT - 6}" text-anchor="middle">{tick_label(tick)}</text>' for tick in xs
+    ]
+    for one, several in own:
+        line = _path([(across(x), up(y)) for x, y, *_ in several])
+        parts.append(f'<g class="arm-{styles[one.arm]}"><polyline class="line faint" points="{line}"/></g>')
     ends = []
     for one, several in series:
         if not several:
@@ -100,17 +112,17 @@ def lines(curve: Curve, styles: Mapping[str, int]) -> str:
         if len(drawn) <= _MAX_MARKERS:
             parts += [marker(style, x, y) for x, y, *_ in drawn]
         parts.append("</g>")
-        ends.append((drawn[-1][1], style, _value(several[-1][1], curve.percent)))
+        ends.append((drawn[-1][1], style, value_label(several[-1][1], curve.percent)))
     parts += [
         f'<text class="value arm-{style}" x="{_WIDTH - _RIGHT + 7}" y="{y + 4:.1f}">{value}</text>'
         for y, style, value in _apart(ends)
     ]
     label = "; ".join(
-        f"{short(one.arm)}: {_value(several[0][1], curve.percent)} to {_value(several[-1][1], curve.percent)}"
+        f"{short(one.arm)}: {value_label(several[0][1], curve.percent)} to {value_label(several[-1][1], curve.percent)}"
         for one, several in series
         if several
     )
-    return _svg(_HEIGHT, f"{curve.title}. {label}", parts)
+    return svg(_WIDTH, _HEIGHT, f"{curve.title}. {label}", parts)
 
 
 def changes(figure: Changes, styles: Mapping[str, int]) -> str:
@@ -130,7 +142,7 @@ def changes(figure: Changes, styles: Mapping[str, int]) -> str:
     for row, one in enumerate(figure.changes):
         style, y = styles[one.arm], _TOP + row * _ROW + 36
         before, after = across(one.before), across(one.after)
-        parts.append(f'<text class="name" x="{left + 6}" y="{y - 18}">{_text(one.arm)}</text>')
+        parts.append(f'<text class="name" x="{left + 6}" y="{y - 18}">{name_label(one.arm)}</text>')
         parts.append(
             f'<text class="value arm-{style}" x="{_WIDTH - right - 6}" y="{y - 18}" text-anchor="end">'
             f"{one.before:.0%} → {one.after:.0%}</text>"
@@ -142,7 +154,7 @@ def changes(figure: Changes, styles: Mapping[str, int]) -> str:
         parts.append(f'<line class="line" x1="{before:.1f}" x2="{after:.1f}" y1="{y}" y2="{y}"/>')
         parts += [marker(style, before, y, hollow=True), marker(style, after, y, size=5.5), "</g>"]
     label = "; ".join(f"{short(one.arm)}: {one.before:.0%} to {one.after:.0%}" for one in figure.changes)
-    return _svg(height, f"{figure.title}. {label}", parts)
+    return svg(_WIDTH, height, f"{figure.title}. {label}", parts)
 
 
 def marker(style: int, x: float, y: float, *, size: float = 4, hollow: bool = False) -> str:
@@ -162,9 +174,22 @@ def swatch(style: int) -> str:
     )
 
 
-def _svg(height: int, label: str, parts: Sequence[str]) -> str:
+def svg(width: int, height: int, label: str, parts: Sequence[str]) -> str:
+    """A figure; `label` says in words what it shows."""
     text = escape(visible(label))
-    return f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{text}">{"".join(parts)}</svg>'
+    return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{text}">{"".join(parts)}</svg>'
+
+
+def tick_label(value: float, largest: float = 0.0) -> str:
+    """A round number for an axis, in few characters, and in the same unit as the largest one, if that is given."""
+    size = abs(value)
+    for factor, least, letter in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e3, 1e5, "k")):
+        if size >= max(factor, 1e6) or (value and largest >= least):
+            return f"{value / factor:,.6g}{letter}"
+    if 0 < size < 1e-3:
+        digits, _, power = f"{value:.3e}".partition("e")
+        return f"{digits.rstrip('0').rstrip('.')}e{int(power)}"
+    return f"{value:,.10g}"
 
 
 def _points(series: Series) -> list[tuple[float, float, float, float]]:
@@ -172,16 +197,16 @@ def _points(series: Series) -> list[tuple[float, float, float, float]]:
     points = []
     for index, (x, y) in enumerate(zip(series.x, series.y, strict=True)):
         low, high = series.band[index] if series.band else (y, y)
-        if all(abs(value) <= _LARGEST for value in (x, y, low, high)):  # NaN is not
+        if all(abs(value) <= LARGEST for value in (x, y, low, high)):  # NaN is not
             points.append((float(x), float(y), float(low), float(high)))
     step = -(-len(points) // _MAX_POINTS) or 1
     return points[::-1][::step][::-1]  # the last one stays
 
 
-def _axis(values: Sequence[float]) -> list[float]:
+def axis(values: Sequence[float]) -> list[float]:
     """Round ticks from at most 0 to at least the largest value, in ascending order; two at least."""
     low, high = min([*values, 0.0]), max([*values, 0.0])
-    high = high if high - low > 1 / _LARGEST else 1.0
+    high = high if high - low > 1 / LARGEST else 1.0
     step = _step(low, high)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [number * step for number in range(first, max(last, first + 1) + 1)]
@@ -197,7 +222,7 @@ def _steps(values: Sequence[float]) -> list[float]:
 
 def _step(low: float, high: float, *, whole: bool = False) -> float:
     """The round distance of at most six ticks between two values."""
-    span = high - low if high - low > 1 / _LARGEST else 1.0
+    span = high - low if high - low > 1 / LARGEST else 1.0
     power: float = 10.0 ** (math.floor(math.log10(span)) - 1)
     steps = (factor * power * size for size in (1.0, 10.0, 100.0) for factor in (1, 2, 2.5, 5))
     return next(step for step in steps if span / step <= 5 and (not whole or (step >= 1 and step.is_integer())))
@@ -212,9 +237,12 @@ def _apart(labels: list[tuple[float, int, str]], distance: float = 14) -> list[t
     return [(y - beyond, style, value) for y, style, value in moved]
 
 
-def _value(value: float, percent: bool) -> str:
+def value_label(value: float, percent: bool) -> str:
+    """A number beside a mark."""
     if percent:
         return f"{value:.0%}"
+    if abs(value) >= 1e6 or 0 < abs(value) < 1e-3:
+        return tick_label(float(f"{value:.2e}"))
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.{3 if abs(value) >= 1 else 2}g}"
 
 
@@ -222,5 +250,6 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
 
 
-def _text(text: str) -> str:
-    return escape(visible(short(text, 40)))
+def name_label(text: str, longest: int = 40) -> str:
+    """A name of others', escaped."""
+    return escape(visible(short(text, longest)))

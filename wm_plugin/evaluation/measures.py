@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 from wm_plugin.errors import UserError
 from wm_plugin.samples.predictions import same_settings
 from wm_plugin.trajectories.outputs import PREFIX, atomic, write_text
-from wm_plugin.untrusted import loads
+from wm_plugin.untrusted import LARGEST, loads, number
 
 FORMAT, VERSION = "wm_plugin.evaluation", 1
 MANIFEST, RESULT, ROWS = "evaluation.json", "result.json", "rows.jsonl"
@@ -229,9 +230,12 @@ def read_result(path: str | Path) -> Evaluation:
         raise UserError(f"{path}: of another version of wm_plugin")
     try:
         measures = [Measure(**one) for one in value.pop("measures")]
-        return Evaluation(measures=measures, **value)
+        evaluation = Evaluation(measures=measures, **value)
     except (TypeError, ValueError, KeyError):
-        raise UserError(f"{path}: damaged") from None
+        evaluation = None
+    if evaluation is None or not _is_sound(evaluation):
+        raise UserError(f"{path}: damaged")
+    return evaluation
 
 
 def read_rows(folder: str | Path) -> Iterator[dict[str, Any]]:
@@ -244,14 +248,33 @@ def read_rows(folder: str | Path) -> Iterator[dict[str, Any]]:
     if not path.exists():
         return
     with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
+        for place, line in enumerate(iter(partial(file.readline, LARGEST + 1), b""), 1):
             try:
                 row = loads(line)
             except ValueError:
                 row = None
             if not isinstance(row, dict):
-                raise UserError(f"{path}:{number}: damaged")
+                raise UserError(f"{path}:{place}: damaged")
             yield row
+
+
+def _is_sound(evaluation: Evaluation) -> bool:
+    """Whether the fields are of their types: a file may be anybody's."""
+    numbers = [x for m in evaluation.measures for x in (m.value, m.low, m.high, m.with_failed) if x is not None]
+    counts = [x for m in evaluation.measures for x in (m.count, m.failed)]
+    texts = [x for m in evaluation.measures for x in (m.name, m.by, m.group, m.note)]
+    texts += [evaluation.name, evaluation.subject, evaluation.data]
+    if not (isinstance(evaluation.settings, dict) and isinstance(evaluation.failures, dict)):
+        return False
+    if not isinstance(evaluation.notes, list):
+        return False
+    counts += evaluation.failures.values()
+    texts += evaluation.notes
+    return (
+        all(number(x) is not None for x in numbers)
+        and all(type(x) is int for x in counts)
+        and all(isinstance(x, str) for x in texts)
+    )
 
 
 def _finite(value: Any) -> Any:

@@ -9,13 +9,17 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from pathlib import Path
 
-from wm_plugin.evaluation import chart
+from wm_plugin.evaluation import chart, plots
 from wm_plugin.evaluation.chart import Changes, Curve
+from wm_plugin.evaluation.plots import Heat, Intervals
 from wm_plugin.runtime import page
 from wm_plugin.tokens.view import LEGEND, Token, to_html, visible
 from wm_plugin.trajectories.outputs import write_text
 
+Figure = Curve | Changes | Intervals | Heat
+
 _LONGEST = 1200  # characters of a prediction that are compared and shown
+_BOARD = 40  # characters of a line; a text with longer ones is no board, and needs a wider column
 _TOKENS = 4000  # of a rollout
 
 
@@ -39,6 +43,27 @@ class Sample:
 
 
 @dataclass(frozen=True)
+class Table:
+    """Rows of cells; of a cell, what follows a line end is small print. `words`: the columns that hold sentences."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    words: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class Section:
+    """Figures and tables under a heading. A folded one is opened by its readers. `detailed`: arms with their details."""
+
+    title: str
+    text: str = ""
+    figures: Sequence[Figure] = ()
+    tables: Sequence[Table] = ()
+    folded: bool = False
+    detailed: bool = False
+
+
+@dataclass(frozen=True)
 class Report:
     """The contents of the report, from top to bottom; empty parts are left out.
 
@@ -54,7 +79,10 @@ class Report:
         comparisons: Predictions beside the real observations; characters that differ are marked.
         comparing: How the predictions shown were chosen.
         curves: One figure each; an arm has the same colour in all figures.
+        sections: Further figures and tables.
         samples: Rollouts.
+        masked: Whether the tokens of rollouts say which of them count.
+        appendix: As `sections`, at the end.
         notes: Explanations in small print.
         details: What is to be said of an arm in small print, by its name.
     """
@@ -62,7 +90,7 @@ class Report:
     title: str
     headline: str = ""
     subtitle: str = ""
-    picture: Sequence[Curve | Changes] = ()
+    picture: Sequence[Figure] = ()
     reading: Sequence[str] = ()
     glyphs: Sequence[tuple[str, str]] = ()
     arms: Sequence[Mapping[str, str | float]] = ()
@@ -70,7 +98,10 @@ class Report:
     comparisons: Sequence[Comparison] = ()
     comparing: str = ""
     curves: Sequence[Curve] = ()
+    sections: Sequence[Section] = ()
     samples: Sequence[Sample] = ()
+    masked: bool = True
+    appendix: Sequence[Section] = ()
     notes: Sequence[str] = ()
     details: Mapping[str, str] = field(default_factory=dict)
 
@@ -100,8 +131,10 @@ def render(report: Report) -> str:
         ],
         picture=[(figure, page.markup(_figure(figure, styles))) for figure in report.picture],
         figures=[(curve, page.markup(chart.lines(curve, styles))) for curve in report.curves],
+        sections=[_on_page(section, styles) for section in report.sections],
+        appendix=[_on_page(section, styles) for section in report.appendix],
         comparisons=[
-            (pair, [(arm, *_compared(text, pair.real)) for arm, text in pair.predicted.items()])
+            (pair, [(arm, *_compared(text, pair.real)) for arm, text in pair.predicted.items()], _is_prose(pair))
             for pair in report.comparisons
         ],
         samples=[
@@ -154,17 +187,40 @@ def _compared(predicted: str, real: str) -> tuple[list[tuple[str, bool]], str, s
     return difference(predicted, real), hidden, verdict
 
 
+def _is_prose(pair: Comparison) -> bool:
+    texts = (pair.context, pair.real, *pair.predicted.values())
+    return any(len(line) > _BOARD for text in texts for line in text[:_LONGEST].split("\n"))
+
+
+def _on_page(section: Section, styles: Mapping[str, int]) -> tuple[Section, list[tuple[Figure, object]]]:
+    return section, [(figure, page.markup(_figure(figure, styles))) for figure in section.figures]
+
+
 def _styles(report: Report) -> dict[str, int]:
     """The number of each arm's colour. What is in no curve, such as the start, has none of its own."""
-    curves = [*(figure for figure in report.picture if isinstance(figure, Curve)), *report.curves]
-    arms = list(dict.fromkeys(series.arm for curve in curves for series in curve.series))
+    inner = [figure for section in (*report.sections, *report.appendix) for figure in section.figures]
+    curves = [figure for figure in (*report.picture, *report.curves, *inner) if isinstance(figure, Curve)]
+    ranges = [figure for figure in (*report.picture, *inner) if isinstance(figure, Intervals)]
+    arms = list(
+        dict.fromkeys(
+            [
+                *report.details,
+                *(series.arm for curve in curves for series in curve.series),
+                *(value.arm for figure in ranges for _, values in figure.rows for value in values),
+            ]
+        )
+    )
     others = [one.arm for figure in report.picture if isinstance(figure, Changes) for one in figure.changes]
     return {arm: 0 for arm in others if arm not in arms} | {
         arm: 1 + index % chart.COLOURS for index, arm in enumerate(arms)
     }
 
 
-def _figure(figure: Curve | Changes, styles: Mapping[str, int]) -> str:
+def _figure(figure: Figure, styles: Mapping[str, int]) -> str:
+    if isinstance(figure, Heat):
+        return plots.heat(figure)
+    if isinstance(figure, Intervals):
+        return plots.intervals(figure, styles)
     return chart.lines(figure, styles) if isinstance(figure, Curve) else chart.changes(figure, styles)
 
 

@@ -53,7 +53,7 @@ class Token:
         kind: Its author: "prompt", "policy" (sampled), "content" (the environment) or "scaffold" (the chat template around the
             content).
         tool: The tool that answered, if one did.
-        weight: The factor of its negative log-likelihood in the world-model loss; 0 if it does not count.
+        weight: The factor of its negative log-likelihood in the world-model loss; 0 if it does not count, None if unknown.
 
     Raises:
         ValueError: The kind does not exist.
@@ -62,7 +62,7 @@ class Token:
     text: str
     kind: Kind
     tool: str | None = None
-    weight: float = 0.0
+    weight: float | None = 0.0
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -93,7 +93,7 @@ def to_text(tokens: Iterable[Token]) -> Text:
     text = Text()
     for token in tokens:
         style = _TERMINAL[token.kind]
-        if _is_environment(token):
+        if _is_environment(token) and token.weight is not None:
             style += " underline" if token.weight else " dim"
         text.append(_shown(token.text), style=style)
     return text
@@ -114,7 +114,7 @@ def _span(position: int, token: Token) -> str:
     if token.tool is not None:
         label.append(f"tool {visible(token.tool[:_LONGEST_NAME])}{'…' * (len(token.tool) > _LONGEST_NAME)}")
     style = f"wm-{token.kind}"
-    if _is_environment(token):
+    if _is_environment(token) and token.weight is not None:
         label.append(f"weight {token.weight:g}")
         style += " wm-counts" if token.weight else " wm-off"
     return f'<span class="{style}" title="{escape(" · ".join(label))}">{escape(_shown(token.text))}</span>'

@@ -1,0 +1,106 @@
+"""Logs of trainers in their real forms: TensorBoard's files, trackio's databases, verl's file logger, trainer_state.json."""
+
+import base64
+import gzip
+import json
+import sqlite3
+import struct
+from pathlib import Path
+
+from wm_plugin.evaluation.events import _checksum, _masked
+
+# A file that TensorBoard's own writer made: train/loss 0.5, 0.25 and NaN at steps 1 to 3; a text; big 3 at step 2**40; and, as a
+# tensor, eval/reward -1.5 at step 2.
+REAL = gzip.decompress(
+    base64.b64decode(
+        "H4sIAKypA2sC//NggIB/kzzmcko8Ysl+deCWoxRvUlFiZp6ea1lqXomVUZAel05Jal5xflFSfmJRil5xaW5uYlGlXnlRZklqkV4qSFV8WmZO"
+        "ajxE5OunS1MUoOZqvl0ZwLn7FcRcAUYtYS5BLq4SkOn6OfnFxaJAJfYlYk9FUNRffwtVz4RFfYMd9/xN3Sjqhd5B1TNjUX+g3sRSTMsYqp5n"
+        "uUIYZ9s7uPlqXCpc3KlliTn6RanlQM85cXAwarEAde334ubi5GIvTk7MSSwqvmUz6ZUc1Iibd4SMONfBjGgAAQUtHi4uLuakzHSghQ4OKwTZ"
+        "RW2gqk9sXxzEqfweHgD6XLpcgnn5Jan6JakVJfHQsHTi42AXYhFi4mB0YgGJe3FwsXGBWQ8LL5sBAN/eyF2lAQAA"
+    )
+)
+# trackio's tables: today's, and that of its first releases
+TABLES = (
+    "CREATE TABLE metrics (id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, timestamp TEXT NOT NULL, "
+    "run_name TEXT NOT NULL, step INTEGER NOT NULL, metrics TEXT NOT NULL)",
+    "CREATE TABLE metrics (id INTEGER PRIMARY KEY AUTOINCREMENT, timestamp TEXT NOT NULL, project_name TEXT NOT NULL, "
+    "run_name TEXT NOT NULL, step INTEGER NOT NULL, metrics TEXT NOT NULL)",
+)
+
+Points = dict[str, dict[int, float]]
+
+
+def varint(value: int) -> bytes:
+    out = b""
+    while value > 127:
+        out, value = out + bytes([value & 127 | 128]), value >> 7
+    return out + bytes([value])
+
+
+def framed(number: int, data: bytes) -> bytes:
+    """A field of a protocol buffer that holds bytes."""
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def event(tag: str, step: int, value: float) -> bytes:
+    scalar = framed(1, tag.encode()) + varint(2 << 3 | 5) + struct.pack("<f", value)
+    return varint(2 << 3) + varint(step) + framed(5, framed(1, scalar))
+
+
+def record(data: bytes) -> bytes:
+    head = struct.pack("<Q", len(data))
+    return head + struct.pack("<I", _masked(_checksum(head))) + data + struct.pack("<I", _masked(_checksum(data)))
+
+
+def write_events(folder: Path, points: Points) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "events.out.tfevents.1700000000.host.1.0"
+    rows = [(step, tag, value) for tag, steps in points.items() for step, value in steps.items()]
+    path.write_bytes(b"".join(record(event(tag, step, value)) for step, tag, value in sorted(rows)))
+    return path
+
+
+def write_state(folder: Path, points: Points, checkpoint: int | None = None) -> Path:
+    """A `trainer_state.json`, with the fields that transformers writes beside the history."""
+    steps = sorted({step for values in points.values() for step in values})
+    history = [{n: v[step] for n, v in points.items() if step in v} | {"step": step, "epoch": 0.1} for step in steps]
+    state = {
+        "best_metric": None,
+        "epoch": 1.0,
+        "global_step": steps[-1],
+        "log_history": history,
+        "max_steps": steps[-1],
+    }
+    folder = folder / f"checkpoint-{checkpoint}" if checkpoint is not None else folder
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "trainer_state.json"
+    path.write_text(json.dumps({**state, "stateful_callbacks": {}}, indent=2, sort_keys=True))
+    return path
+
+
+def write_verl(path: Path, points: Points) -> Path:
+    steps = sorted({step for values in points.values() for step in values})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [{"step": step, "data": {n: v[step] for n, v in points.items() if step in v}} for step in steps]
+    path.write_text("".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows))
+    return path
+
+
+def write_trackio(path: Path, runs: dict[str, Points], *, form: int = 0) -> Path:
+    """As transformers' callback does: names with `train/`, and the trainer's step among the metrics."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    database = sqlite3.connect(path)
+    database.execute(TABLES[form])
+    column = ("run_id", "project_name")[form]
+    for run, points in runs.items():
+        for call, step in enumerate(sorted({step for values in points.values() for step in values})):
+            metrics = {f"train/{n}": v[step] for n, v in points.items() if step in v} | {"train/global_step": step}
+            key = (f"id-{run}", "project")[form]
+            row = (key, "2026-01-01T00:00:00", run, call, json.dumps(metrics))
+            database.execute(
+                f"INSERT INTO metrics ({column}, timestamp, run_name, step, metrics) VALUES (?, ?, ?, ?, ?)", row
+            )
+    database.commit()
+    database.close()
+    return path

@@ -1,0 +1,77 @@
+"""What a report shows as data: one JSON document, or one CSV table with a value a row."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from wm_plugin.evaluation.arms import Arm
+from wm_plugin.evaluation.logs import rows_of
+from wm_plugin.evaluation.sources import Measured
+
+FORMAT, VERSION = "wm_plugin.report", 1
+COLUMNS = (
+    "kind", "arm", "run", "name", "step", "by", "group", "value", "unit", "low", "high", "count", "failed", "with_failed",
+)  # fmt: skip
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # with which a spreadsheet takes a text for one
+
+
+def as_dict(
+    arms: Sequence[Arm], evaluations: Sequence[Measured], rollouts: Sequence[tuple[str, Any]]
+) -> dict[str, Any]:
+    """All values of the runs, and all measures, as JSON values."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "arms": [
+            {
+                "arm": arm.name,
+                "runs": [
+                    {
+                        "name": run.name,
+                        "sources": run.sources,
+                        "notes": run.notes,
+                        "metrics": {
+                            metric: {"steps": sorted(steps), "values": [steps[step] for step in sorted(steps)]}
+                            for metric, steps in sorted(run.values.items())
+                        },
+                    }
+                    for run in arm.runs
+                ],
+            }
+            for arm in arms
+        ],
+        "evaluations": [{"label": one.name, "folder": one.place, **one.evaluation.as_dict()} for one in evaluations],
+        "rollouts": [{"label": name, **figures} for name, figures in rollouts],
+    }
+
+
+def to_json(value: dict[str, Any]) -> str:
+    return json.dumps(value, indent=1, ensure_ascii=True, allow_nan=False) + "\n"
+
+
+def to_csv(arms: Sequence[Arm], evaluations: Sequence[Measured]) -> str:
+    """Each value of a run, and each measure, as a row. No text is one that a spreadsheet would run."""
+    out = io.StringIO()
+    table = csv.writer(out, lineterminator="\n")
+    table.writerow(COLUMNS)
+    table.writerows([_cell(value) for value in row] for row in _rows(arms, evaluations))
+    return out.getvalue()
+
+
+def _rows(arms: Sequence[Arm], evaluations: Sequence[Measured]) -> Iterator[tuple[Any, ...]]:
+    for arm in arms:
+        for run in arm.runs:
+            for metric, step, value in rows_of(run):
+                yield ("training", arm.name, run.name, metric, step, "", "", value, *[""] * 6)
+    for one in evaluations:
+        for m in one.evaluation.measures:
+            limits = (m.unit, m.low, m.high, m.count, m.failed, m.with_failed)
+            yield (one.evaluation.name, one.name, one.place, m.name, "", m.by, m.group, m.value, *limits)
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, str):
+        return f"'{value}" if value.startswith(_FORMULA) else value
+    return "" if value is None else value

@@ -184,10 +184,11 @@ def _joined(path: Path, node: ast.JoinedStr) -> Parts:
         if isinstance(piece, ast.Constant) and isinstance(piece.value, str):
             parts.append((piece.value, ""))
             continue
+        value = piece.value if isinstance(piece, ast.FormattedValue) else None
         plain = isinstance(piece, ast.FormattedValue) and piece.conversion == -1 and piece.format_spec is None
-        if not plain or not isinstance(piece.value, ast.Name) or piece.value.id not in _VALUES:
+        if not plain or not isinstance(value, ast.Name) or value.id not in _VALUES:
             raise _unknown(path, f"a formatted string of {_BUILDER} has another value than {', '.join(_VALUES)}")
-        parts.append(("", piece.value.id))
+        parts.append(("", value.id))
     return tuple(parts)
 
 
@@ -266,11 +267,13 @@ def figures(judged: Iterable[tuple[str, Verdict | None]]) -> tuple[dict[str, dic
     totals: list[float] = []
     for domain in sorted(domains):
         valid = domains[domain]
-        columns = {name: [one.scores[name] for one in valid if one.scores[name]] for name in DIMENSIONS}
-        total = [one.total for one in valid if one.total]
-        totals += total
+        columns: dict[str, list[float]] = {
+            name: [one.scores[name] for one in valid if one.scores[name]] for name in DIMENSIONS
+        }
+        columns[_TOTAL] = [one.total for one in valid if one.total]
+        totals += columns[_TOTAL]
         if valid:
-            by_domain[domain] = {name: points(mean(v) if v else 0) for name, v in {**columns, _TOTAL: total}.items()}
+            by_domain[domain] = {name: points(mean(values) if values else 0) for name, values in columns.items()}
     return by_domain, points(mean(totals)) if totals else None, len(totals)
 
 
@@ -339,7 +342,8 @@ def _fenced(text: str) -> str | None:
         blocks += [block] if block.startswith("{") and block.endswith("}") else []
         place = text.find("```", end + 3)
     scored = [block for block in blocks if '"scores"' in block]
-    return (scored or blocks or [None])[-1]
+    chosen = scored or blocks
+    return chosen[-1] if chosen else None
 
 
 def _last_object(text: str) -> str | None:

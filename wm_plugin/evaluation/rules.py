@@ -526,12 +526,14 @@ def _commands(action: Action) -> Iterator[_Command]:
 
 def _calls(action: Action) -> list[tuple[str, Mapping[str, Any]]]:
     """(name, arguments) of an action's calls, also of those that its text holds as JSON; a plain text is one command."""
-    if action.calls:
-        calls = [(call.name.lower(), call.arguments) for call in action.calls[:_COMMANDS]]
-        return [(name, value if isinstance(value, dict) else {"command": str(value)}) for name, value in calls]
+    calls: list[tuple[str, Mapping[str, Any]]] = []
+    for call in action.calls[:_COMMANDS]:
+        values = call.arguments
+        calls.append((call.name.lower(), values if isinstance(values, dict) else {"command": str(values)}))
+    if calls:
+        return calls
     value = parse_json(action.text) if action.text.lstrip()[:1] in ("{", "[") else NO_JSON
     items = value if isinstance(value, list) else [value]
-    calls = []
     for item in items[:_COMMANDS]:
         if isinstance(item, dict):
             inner = item.get("arguments", item.get("parameters"))

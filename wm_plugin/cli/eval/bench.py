@@ -169,7 +169,7 @@ def show(result: dict[str, Any]) -> None:
         value, lowest = _number(one["value"], digits), _number(one["with_failed"], digits)
         table.add_row(one["name"], one["group"], value, low, f"{one['count']:,}", f"{one['failed']:,}", lowest)
     console.print(table)
-    domains = {one["group"]: {} for one in measures if one["name"] == "score"}
+    domains: dict[str, dict[str, Any]] = {one["group"]: {} for one in measures if one["name"] == "score"}
     for one in measures:
         if one["by"] == "domain" and one["name"] in dimensions:
             domains[one["group"]][one["name"]] = one["value"]

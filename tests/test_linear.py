@@ -256,7 +256,7 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "published prediction": lambda text: published.prediction(text, "think"),
     "commands of an action": lambda text: list(rules._commands(Action(text=text))),
     "command of a shell": lambda text: list(rules._commands(Action(text=f"cat > f << {text}"))),
-    "changed value": lambda text: rules._put(text, text[:9] or "a", rules.changed(text)),
+    "changed value": lambda text: rules._put(text, text[:9] or "a", rules.changed(text[:9])),
     "verdict of code": lambda text: read_code_verdict(text.encode(errors="replace"), 0),
     "error_kind": error_kind,
     "read_action": lambda text: read_action({"content": text}),

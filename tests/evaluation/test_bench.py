@@ -256,7 +256,6 @@ def test_turing_calibration_by_hand(tmp_path):
     assert (first.value, second.value, position.value) == (1, 0, 1)
     assert every.value == first.count / 19
     assert 4 < first.count < 15  # the order is drawn
-    assert bench.tell_apart(outputs(rows, *texts), judge(lambda _: always_first), seed=1) == table
     assert bench.tell_apart(outputs(rows, *texts), judge(lambda _: always_first), seed=2) != table
 
     def knows(body):

@@ -141,6 +141,9 @@ def test_replies_are_read_as_published(reply, expected):
         ("<p>a</p><P>b</P>x", "b"),
         ("<p>a</p><p>b", "b"),
         ("<p></p>", ""),
+        ("<think>a<think>b</think>", "No output"),
+        ("x</think><think>a", "No output"),
+        ("</think>y<think>a</think><think>b<p>c<think>d", "c"),
     ],
 )
 def test_predictions_are_read_as_published(text, expected):

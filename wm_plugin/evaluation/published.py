@@ -184,11 +184,11 @@ def _joined(path: Path, node: ast.JoinedStr) -> Parts:
         if isinstance(piece, ast.Constant) and isinstance(piece.value, str):
             parts.append((piece.value, ""))
             continue
+        value = piece.value if isinstance(piece, ast.FormattedValue) else None
         plain = isinstance(piece, ast.FormattedValue) and piece.conversion == -1 and piece.format_spec is None
-        name = piece.value if isinstance(piece, ast.FormattedValue) and plain else None
-        if not isinstance(name, ast.Name) or name.id not in _VALUES:
+        if not plain or not isinstance(value, ast.Name) or value.id not in _VALUES:
             raise _unknown(path, f"a formatted string of {_BUILDER} has another value than {', '.join(_VALUES)}")
-        parts.append(("", name.id))
+        parts.append(("", value.id))
     return tuple(parts)
 
 
@@ -270,10 +270,10 @@ def figures(judged: Iterable[tuple[str, Verdict | None]]) -> tuple[dict[str, dic
         columns: dict[str, list[float]] = {
             name: [one.scores[name] for one in valid if one.scores[name]] for name in DIMENSIONS
         }
-        total = [one.total for one in valid if one.total]
-        totals += total
+        columns[_TOTAL] = [one.total for one in valid if one.total]
+        totals += columns[_TOTAL]
         if valid:
-            by_domain[domain] = {name: points(mean(v) if v else 0) for name, v in {**columns, _TOTAL: total}.items()}
+            by_domain[domain] = {name: points(mean(values) if values else 0) for name, values in columns.items()}
     return by_domain, points(mean(totals)) if totals else None, len(totals)
 
 
@@ -287,32 +287,39 @@ def without_thoughts(text: str, tag: str) -> str:
 
     An opening mark without a closing one takes what follows only up to the next `<tag>`.
     """
-    marks = list(_THOUGHT.finditer(text))
-    if not marks:
+    opening: list[int] = []
+    closing: list[int] = []  # where the mark ends
+    for mark in _THOUGHT.finditer(text):
+        if mark[1]:
+            closing.append(mark.end())
+        else:
+            opening.append(mark.start())
+    if not opening and not closing:
         return text
-    closing = [mark for mark in marks if mark[1]]
-    cuts, used, orphans = [], 0, []
-    alone = 0  # the end of the last closing mark that closes nothing
-    for opening in marks:
-        if opening[1]:
-            continue
-        while used < len(closing) and closing[used].start() < opening.start():
-            alone = closing[used].end()
+    cuts: list[tuple[int, int]] = []
+    used = alone = 0  # closing marks that were looked at; the end of the last one that closes nothing
+    left = len(opening)  # the first opening mark that nothing closes
+    for number, start in enumerate(opening):
+        while used < len(closing) and closing[used] <= start:
+            alone = closing[used]
             used += 1
         if used == len(closing):
-            orphans.append(opening.start())
-        else:
-            cuts.append((opening.start(), closing[used].end()))
-            used += 1
-    alone = closing[-1].end() if used < len(closing) else alone
+            left = number
+            break
+        cuts.append((start, closing[used]))
+        used += 1
+    alone = closing[-1] if used < len(closing) else alone
     cuts += [(0, alone)] if alone else []
-    if orphans:
-        starts = [match.start() for match in re.finditer(f"<{re.escape(tag)}>", text, re.IGNORECASE)] if tag else []
-        after = len(text)
-        for start in reversed(orphans):
-            while starts and starts[-1] > start:
-                after = starts.pop()
-            cuts.append((start, after))
+    if left < len(opening):
+        tags = [match.start() for match in re.finditer(f"<{re.escape(tag)}>", text, re.IGNORECASE)] if tag else []
+        after, first = len(text), len(text)
+        for start in reversed(opening[left:]):
+            if tags and tags[-1] > start:  # marks behind the tag are done with
+                cuts.append((first, after))
+                while tags and tags[-1] > start:
+                    after = tags.pop()
+            first = start
+        cuts.append((first, after))
     kept, end = [], 0
     for start, stop in sorted(cuts):
         kept.append(text[end:start] if start > end else "")

@@ -527,10 +527,10 @@ def _commands(action: Action) -> Iterator[_Command]:
 def _calls(action: Action) -> list[tuple[str, Mapping[str, Any]]]:
     """(name, arguments) of an action's calls, also of those that its text holds as JSON; a plain text is one command."""
     calls: list[tuple[str, Mapping[str, Any]]] = []
-    if action.calls:
-        for call in action.calls[:_COMMANDS]:
-            arguments = call.arguments if isinstance(call.arguments, dict) else {"command": str(call.arguments)}
-            calls.append((call.name.lower(), arguments))
+    for call in action.calls[:_COMMANDS]:
+        values = call.arguments
+        calls.append((call.name.lower(), values if isinstance(values, dict) else {"command": str(values)}))
+    if calls:
         return calls
     value = parse_json(action.text) if action.text.lstrip()[:1] in ("{", "[") else NO_JSON
     items = value if isinstance(value, list) else [value]

@@ -150,7 +150,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 def show(result: dict[str, Any]) -> None:
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from wm_plugin.rewards.rubric import DIMENSIONS
 
@@ -158,14 +158,18 @@ def show(result: dict[str, Any]) -> None:
     dimensions = ("score", *DIMENSIONS)
     measures = result["measures"]
     table = Table(
-        *("measure", "of", "value", "95% interval", "n", "failed", "failed as lowest"),
+        *(Column(name, overflow="fold") for name in ("measure", "of")),
+        *(
+            Column(name, no_wrap=True, justify="right")
+            for name in ("value", "95% interval", "n", "failed", "as lowest")
+        ),
         title=f"{result['subject']} on {result['data']}",
     )
     for one in measures:
         if one["by"] == "domain" and one["name"].removeprefix("published ") in DIMENSIONS:
             continue  # in the second table, and in the folder
         digits = 2 if one["unit"] == "points" else 3
-        low = "" if one["low"] is None else f"{one['low']:.{digits}f} to {one['high']:.{digits}f}"
+        low = "" if one["low"] is None else f"{one['low']:.{digits - 1}f} to {one['high']:.{digits - 1}f}"
         value, lowest = _number(one["value"], digits), _number(one["with_failed"], digits)
         table.add_row(one["name"], one["group"], value, low, f"{one['count']:,}", f"{one['failed']:,}", lowest)
     console.print(table)

@@ -9,6 +9,7 @@ moves a weight by up to 4e-3. Files are read in pieces, so that memory does not 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,7 +109,8 @@ def changes(pairs: Pairs, eta: float = ETA) -> Iterator[Change]:
     names = _stacks(pairs.places)
     for name, (first, second) in pairs.places.items():
         layer, module = names[name]
-        changed, counted = _compared(first, second, eta)
+        with _one_thread():
+            changed, counted = _compared(first, second, eta)
         rounded = first.dtype != second.dtype
         yield Change(name, layer, module, changed, counted, second.size - counted, rounded)
 
@@ -182,6 +184,17 @@ def _counts(before: Tensor, after: Tensor, eta: float, room: Tensor) -> tuple[in
         return int(torch.count_nonzero(moved)), len(before)
     counted = (smallest > 0) & (largest < torch.inf)
     return int(torch.count_nonzero(moved & counted)), int(torch.count_nonzero(counted))
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Slices are too small for several threads, which wait for each other: on a busy machine most of the time."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _stacks(names: Iterable[str]) -> dict[str, tuple[str, str]]:

@@ -58,10 +58,11 @@ def differences(after: Sums, before: Sums, *, seed: int = 0) -> list[Measure]:
             continue
         paired = compare(ratios[0], ratios[1], common, seed)
         # NaN where a draw has no count
-        limits = [None if math.isnan(limit) else limit for limit in (paired.low, paired.high)]
+        low, high = (None if math.isnan(limit) else limit for limit in (paired.low, paired.high))
         note = f"after - before on the same {len(common):,} tasks, 99% interval: {paired.verdict}"
         name = f"{key.name}_difference"
-        measures.append(Measure(name, paired.difference, key.unit, len(common), key.by, key.group, *limits, note=note))
+        value, count = paired.difference, len(common)
+        measures.append(Measure(name, value, key.unit, count, key.by, key.group, low, high, note=note))
     return measures
 
 

@@ -4,15 +4,11 @@ import json
 import math
 
 import pytest
-
-pytest.importorskip("transformers")
-
 import torch
 
 from support.predictions import save_tiny
 from wm_plugin.cli import main
 from wm_plugin.evaluation.measures import read_result, read_rows
-from wm_plugin.tiny.policy import make_model, make_tokenizer
 
 pytestmark = pytest.mark.host
 TEXTS = ["The quick brown fox.", "jumps over the lazy dog", "A"]
@@ -34,6 +30,8 @@ def wm(capsys, *arguments):
 
 
 def by_hand(seed, tokens):
+    from wm_plugin.tiny.policy import make_model, make_tokenizer
+
     tokenizer = make_tokenizer()
     model = make_model(tokenizer, seed).eval()
     nll = count = 0

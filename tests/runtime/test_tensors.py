@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from support.examples import examples
 from wm_plugin.errors import UserError
-from wm_plugin.runtime.tensors import _ENTRY, DTYPES, header, pieces, settings_of, tensors_of
+from wm_plugin.runtime.tensors import DTYPES, header, pieces, settings_of, tensors_of
 
 
 def write(path, entries, data=b"", *, length=None):
@@ -182,7 +182,7 @@ VALUES = st.recursive(
     | st.sampled_from(["F32", "I8", "X", ""]),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from([*_ENTRY, "a", "__metadata__"]), inner, max_size=4)
+        | st.dictionaries(st.sampled_from(["dtype", "shape", "data_offsets", "a", "__metadata__"]), inner, max_size=4)
     ),
     max_leaves=12,
 )

@@ -265,10 +265,10 @@ def _of_one(name: str, results: Mapping[str, Score], benchmarks: Sequence[str]) 
     measures = []
     for benchmark in benchmarks:
         one = results[benchmark]
-        limits = _limits(one.value, one.error, _95)
+        low, high = _limits(one.value, one.error, _95)
         note = "replies without an answer are wrong ones in every score" if one.unanswered else ""
-        own = (name, one.value, _unit(one.value), one.count, "benchmark", benchmark, *limits)
-        measures.append(Measure(*own, one.unanswered, one.value if one.unanswered else None, note))
+        place, failed = ("benchmark", benchmark, low, high), one.unanswered
+        measures.append(Measure(name, one.value, _unit(one.value), one.count, *place, failed, one.value, note))
     return [*measures, _mean(name, [measure.value for measure in measures])]
 
 
@@ -293,16 +293,17 @@ def _difference(benchmark: str, after: Score, before: Score, seed: int) -> Measu
         ]
         paired = compare(ratios[0], ratios[1], common, seed)
         if math.isclose(paired.difference, value, abs_tol=1e-6):
-            limits = paired.low, paired.high
             note = f"after - before, question by question, 99% interval: {paired.verdict}"
-            return Measure(
-                "score_difference", value, _unit(value), after.count, "benchmark", benchmark, *limits, note=note
-            )
+            return _of_difference(benchmark, value, after.count, (paired.low, paired.high), note)
     both = None if after.error is None or before.error is None else math.hypot(after.error, before.error)
     note = "after - before, 99% interval by the standard errors: log samples of both for a narrower one"
-    note = note if both is not None else ""
-    low, high = _limits(value, both, _99)
-    return Measure("score_difference", value, _unit(value), after.count, "benchmark", benchmark, low, high, note=note)
+    return _of_difference(benchmark, value, after.count, _limits(value, both, _99), note if both is not None else "")
+
+
+def _of_difference(
+    benchmark: str, value: float, count: int, limits: tuple[float | None, float | None], note: str
+) -> Measure:
+    return Measure("score_difference", value, _unit(value), count, "benchmark", benchmark, *limits, note=note)
 
 
 def _limits(value: float, error: float | None, width: float) -> tuple[float | None, float | None]:

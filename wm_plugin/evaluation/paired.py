@@ -61,9 +61,8 @@ def differences(after: Sums, before: Sums, *, seed: int = 0) -> list[Measure]:
         low, high = (None if math.isnan(limit) else limit for limit in (paired.low, paired.high))
         note = f"after - before on the same {len(common):,} tasks, 99% interval: {paired.verdict}"
         name = f"{key.name}_difference"
-        measures.append(
-            Measure(name, paired.difference, key.unit, len(common), key.by, key.group, low, high, note=note)
-        )
+        value, count = paired.difference, len(common)
+        measures.append(Measure(name, value, key.unit, count, key.by, key.group, low, high, note=note))
     return measures
 
 

@@ -34,7 +34,6 @@ DTYPES = {
     "BOOL": torch.bool,
 }
 _DIMENSIONS, _LARGEST_DIMENSION = 16, 1 << 62
-_ENTRY = ("dtype", "shape", "data_offsets")
 
 
 @dataclass(frozen=True)
@@ -181,10 +180,10 @@ def _files_of(path: Path) -> dict[str, str]:
 
 
 def _place(path: Path, name: str, entry: Any, start: int, length: int) -> Place:
-    values: tuple[Any, ...] = tuple(entry.get(key) for key in _ENTRY) if isinstance(entry, Mapping) else (None,) * 3
-    dtype, shape, offsets = values
-    whole = all(_whole(one) for one in (shape, offsets)) and isinstance(dtype, str)
-    if not whole or len(shape) > _DIMENSIONS or len(offsets) != 2:
+    fields: Mapping[str, Any] = entry if isinstance(entry, Mapping) else {}
+    dtype: Any = fields.get("dtype")
+    shape, offsets = (_whole(fields.get(key)) for key in ("shape", "data_offsets"))
+    if not isinstance(dtype, str) or shape is None or len(shape) > _DIMENSIONS or offsets is None or len(offsets) != 2:
         raise UserError(f"{path}: damaged, {shown(name)} has no dtype, shape and place that can be read")
     begin, end = offsets
     if not begin <= end <= length - start:
@@ -195,9 +194,10 @@ def _place(path: Path, name: str, entry: Any, start: int, length: int) -> Place:
     return place
 
 
-def _whole(value: Any) -> bool:
-    """Whether it is a list of numbers that count something."""
-    return isinstance(value, list) and all(type(one) is int and 0 <= one < _LARGEST_DIMENSION for one in value)
+def _whole(value: Any) -> list[int] | None:
+    """A list of numbers that count something; None if it is none."""
+    fits = isinstance(value, list) and all(type(one) is int and 0 <= one < _LARGEST_DIMENSION for one in value)
+    return value if fits else None
 
 
 def _opened(path: Path) -> IO[bytes]:

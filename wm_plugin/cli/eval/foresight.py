@@ -120,8 +120,7 @@ def _read(source: str, args: argparse.Namespace) -> tuple[Any, list[Any]]:
     from wm_plugin.trajectories.expand import identity
     from wm_plugin.trajectories.readers import read
 
-    sums = Sums()
-    turns: list[Any] = []
+    sums, turns = Sums(), list[foresight.Case]()
     passive = {word.lower() for word in args.passive}
     for trajectory in progress(islice(read(source), args.limit), "trajectories"):
         task = trajectory.task_id or identity(trajectory)

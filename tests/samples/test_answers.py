@@ -118,3 +118,25 @@ def test_half_surrogates(tmp_path):
     assert Answers(model, path)(talk("\ud83d")) == first
     assert model.questions == []
     assert json.loads(path.read_text())["cut"] is False
+
+
+@pytest.mark.parametrize("name", ["answers.jsonl", None])
+def test_held_open_for_many_calls(tmp_path, name):
+    path = name and tmp_path / name
+    model = Echo()
+    with Answers(model, path) as answers:
+        for texts in ("ab", "bc"):
+            assert len(answers(talk(*texts))) == 2
+        if path:
+            with pytest.raises(UserError, match="another run"):
+                Answers(Echo(), path)(talk("a"))
+    assert model.questions == ["a", "b", "c"]
+    again = Echo()
+    assert len(Answers(again, path)(talk(*"abc"))) == 3
+    assert again.questions == ([] if path else ["a", "b", "c"])
+
+
+def test_seeds_of_ones_own():
+    """For those whose place says nothing: an episode keeps its own when others end."""
+    model = Echo(temperature=1.0)
+    assert [answer.text for answer in Answers(model)(talk("a", "a"), seeds=[7, 9])] == ["a/7", "a/9"]

@@ -7,7 +7,7 @@ import fcntl
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,6 +20,7 @@ from wm_plugin.untrusted import loads
 
 Conversation = Sequence[Message]
 _LONGEST = 1 << 25  # characters of a line
+_Store = tuple[dict[str, "Answer"], Callable[[str, "Answer"], None]]  # those that are there, and what adds one
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,8 @@ class LocalModel:
 class Answers:
     """A model whose answers are kept in a file: the same question with the same seed and settings is not asked again.
 
-    Failed calls are not kept, and are asked again by the next run. One run at a time writes to a file.
+    Failed calls are not kept, and are asked again by the next run. One run at a time writes to a file. `with answers:` reads it
+    once for many calls, and remembers answers where there is no file.
 
     Args:
         model: who is asked.
@@ -126,12 +128,29 @@ class Answers:
 
     def __init__(self, model: Model, path: str | Path | None = None) -> None:
         self.model, self.path, self.asked = model, None if path is None else Path(path), 0
+        self._held = ExitStack()
+        self._store: _Store | None = None
+
+    def __enter__(self) -> "Answers":
+        self._store = self._held.enter_context(_kept(self.path))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._store = None
+        self._held.close()
 
     @property
     def settings(self) -> dict[str, Any]:
         return self.model.settings
 
-    def __call__(self, conversations: Iterable[Conversation], *, seed: int = 0, at_once: int = 256) -> list[Answer]:
+    def __call__(
+        self,
+        conversations: Iterable[Conversation],
+        *,
+        seed: int = 0,
+        at_once: int = 256,
+        seeds: Sequence[int] | None = None,
+    ) -> list[Answer]:
         """An answer to each conversation, in order.
 
         The one at place i has a seed of its own, which `seed` and i determine. At temperature 0 there is no seed, and equal
@@ -140,12 +159,14 @@ class Answers:
 
         Args:
             at_once: conversations that are given to the model in one call.
+            seeds: one of each conversation instead, for those whose place says nothing.
         """
         asked = list(conversations)
         sampled = self.model.settings.get("temperature") != 0
-        seeds = [seed_of(f"{seed}/{place}") if sampled else 0 for place in range(len(asked))]
+        seeds = [seed_of(f"{seed}/{place}") for place in range(len(asked))] if seeds is None else list(seeds)
+        seeds = seeds if sampled else [0] * len(asked)
         answers: list[Answer] = []
-        with _kept(self.path) as (known, keep):
+        with nullcontext(self._store) if self._store else _kept(self.path) as (known, keep):
             settings = self.model.settings
             for start in range(0, len(asked), at_once):
                 chunk = slice(start, start + at_once)
@@ -187,7 +208,7 @@ def _key(settings: dict[str, Any], messages: Conversation, seed: int) -> str:
 
 
 @contextmanager
-def _kept(path: Path | None) -> Iterator[tuple[dict[str, Answer], Callable[[str, Answer], None]]]:
+def _kept(path: Path | None) -> Iterator[_Store]:
     """The answers in a file, and a function that adds one."""
     if path is None:
         yield {}, lambda *_: None

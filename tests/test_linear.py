@@ -17,6 +17,7 @@ from support.formats import DOCUMENTS
 from support.timing import ENOUGH, repeated, too_slow
 from wm_plugin.agents.policies import read_action
 from wm_plugin.cli.rollouts import read_rows as read_masks_rows
+from wm_plugin.environments.simulated import Simulation
 from wm_plugin.environments.tags import actions_of
 from wm_plugin.evaluation.report import difference
 from wm_plugin.objectives.information import category
@@ -31,7 +32,9 @@ from wm_plugin.rewards.verdict import fields, is_forged
 from wm_plugin.runtime import replies, secrets
 from wm_plugin.runtime.server import Completion, Server, _completion, _line, _seconds
 from wm_plugin.samples import build
+from wm_plugin.samples.answers import Answer
 from wm_plugin.samples.kinds import KINDS
+from wm_plugin.samples.prompts import load as load_prompts
 from wm_plugin.tokens.chat import named_results, plain_messages, turns
 from wm_plugin.tokens.view import Token, to_html, to_text
 from wm_plugin.trajectories import expand
@@ -221,6 +224,12 @@ def redacted(text: str) -> None:
         secrets.redact_json(json.loads(data))
 
 
+def simulated(text: str) -> None:
+    simulation = Simulation(load_prompts("word2world"))
+    simulation.step(Action(calls=(Call(name="f"),) * 2), Answer(f"Tool f:\n{text}"))
+    simulation.question(Action(text=text))
+
+
 TEXTS: dict[str, Callable[[str], object]] = {
     "loads": loads,
     "loads, strict": lambda text: loads(text, strict=True),
@@ -249,6 +258,7 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "a server's line": _line,
     "a server's completion": lambda text: _completion({"choices": [{"message": {"content": text}}]}),
     "a server's seconds": _seconds,
+    "a world model's answer": simulated,
     "actions in tags": actions_of,
     "actions in tags, inside": lambda text: actions_of(f"<action>{text}"),
     "keys": redacted,

@@ -21,7 +21,19 @@ from wm_plugin.registry import import_object
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "wm_plugin" / "environments"
 # Modules of the room that hold no environment of their own.
-SHARED = {"annealing", "check", "kit", "memory", "metrics", "mixture", "rewarded", "specs", "tags", "worlds"}
+SHARED = {
+    "annealing",
+    "check",
+    "kit",
+    "memory",
+    "metrics",
+    "mixture",
+    "rewarded",
+    "simulated",
+    "specs",
+    "tags",
+    "worlds",
+}
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=list(SPECS))

@@ -84,6 +84,31 @@ def sides(turns: Sequence[Turn], texts: Sequence[Sequence[str]]) -> Iterator[tup
             yield "world", "\n\n".join(f"{_heading(observation)}:\n{text}" for observation, text in pairs)
 
 
+def separated(text: str, observations: Sequence[Observation]) -> list[str]:
+    """The texts of a turn's observations from the one text that `sides` makes of them.
+
+    Args:
+        observations: as they have headings; their texts are not used.
+
+    Returns:
+        A text for each. If the headings are not there, everything is the first one's.
+    """
+    whole = [text, *[""] * (len(observations) - 1)]
+    if len(observations) < 2:
+        return whole
+    first, *others = (f"{_heading(observation)}:\n" for observation in observations)
+    if not text.startswith(first):
+        return whole
+    texts, start = [], len(first)
+    for heading in others:
+        end = text.find(f"\n\n{heading}", start)
+        if end < 0:
+            return whole
+        texts.append(text[start:end])
+        start = end + 2 + len(heading)
+    return [*texts, text[start:]]
+
+
 def write_context(context: Context, *, world: bool = False) -> str:
     """The five parts of a context, each under its heading; empty ones are left out.
 

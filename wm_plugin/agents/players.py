@@ -1,7 +1,7 @@
 """Players run a policy over many rows: an environment's own expert or wanderer, a model behind a server, or a local model."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import wm_plugin.agents.rollout as rollout
@@ -20,6 +20,8 @@ MAX_TURNS = 64  # the default; environments end on their own, too
 
 Row = Mapping[str, Any]
 Task = tuple[int, Row]  # a row and its number
+# One turn of several episodes, by the numbers of their tasks.
+Act = Callable[[Mapping[int, Trajectory]], Mapping[int, Action | Lost | None]]
 
 
 class Player(Protocol):
@@ -138,30 +140,45 @@ class LocalPlayer:
         }
 
     def __call__(self, tasks: Sequence[Task]) -> list[Trajectory | Lost]:
-        episodes = [
-            rollout.episode(self._world.make(), row, max_turns=self._max_turns, host=self._host) for _, row in tasks
-        ]
-        results: dict[int, Trajectory | Lost] = {}
-        actions: dict[int, Action | None] = dict.fromkeys(range(len(tasks)))
-        turn = 0
-        while actions:
-            states: dict[int, Trajectory] = {}
-            for index, action in actions.items():
-                try:
-                    states[index] = episodes[index].send(action)
-                except StopIteration as end:
-                    results[index] = end.value
-                except UserError:
-                    raise
-                except Exception as error:  # from `reset` or `get_reward`: what tools raise is an observation
-                    results[index] = Lost("error", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
+        def act(states: Mapping[int, Trajectory]) -> dict[int, Action | Lost | None]:
+            turn = len(next(iter(states.values())).turns)
             seed = seed_of(f"{self._seed}/{tasks[0][0]}/{turn}")
-            actions = dict(zip(states, self._policy(list(states.values()), seed), strict=True)) if states else {}
-            turn += 1
-        return [results[index] for index in range(len(tasks))]
+            return dict(zip(states, self._policy(list(states.values()), seed), strict=True))
+
+        return rounds(self._world, tasks, act, max_turns=self._max_turns, host=self._host)
 
     def close(self) -> None:
         """Nothing to close."""
+
+
+def rounds(
+    world: World, tasks: Sequence[Task], act: Act, *, max_turns: int, host: rollout.Host
+) -> list[Trajectory | Lost]:
+    """Episodes that take their turns together, each in an environment of its own. A `Lost` action ends its episode as lost."""
+    episodes = {number: rollout.episode(world.make(), row, max_turns=max_turns, host=host) for number, row in tasks}
+    results: dict[int, Trajectory | Lost] = {}
+    actions: Mapping[int, Action | Lost | None] = dict.fromkeys(episodes)
+    while actions:
+        states: dict[int, Trajectory] = {}
+        for number, action in actions.items():
+            if isinstance(action, Lost):
+                results[number] = action
+                continue
+            try:
+                states[number] = episodes[number].send(action)
+            except StopIteration as end:
+                results[number] = end.value
+            except UserError:
+                raise
+            except Exception as error:  # from `reset` or `get_reward`: what tools raise is an observation
+                results[number] = lost_by(error)
+        actions = act(states) if states else {}
+    return [results[number] for number, _ in tasks]
+
+
+def lost_by(error: Exception) -> Lost:
+    """An episode that an exception of its environment ended."""
+    return Lost("error", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
 
 
 def _scripted_function(

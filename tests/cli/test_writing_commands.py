@@ -23,8 +23,8 @@ from wm_plugin.cli import main
 
 WRITING = {"--out", "--html", "--rejects", "--work"}  # the flags that name what is written
 NOTHING = ("data prompts", "doctor", "env check", "env list", "env play", "eval one-step")
-# trainings of minutes; what they write goes through the functions of `outputs`, whose tests are in test_data_outputs.py
-TRAININGS = ("demo", "train", "data best", "data easy")
+# trainings of minutes, and folders; what they write goes through `outputs`, whose tests are in test_data_outputs.py
+TRAININGS = ("demo", "train", "data best", "data easy", "eval consistency")
 # command: its arguments, the flag of its output, the output's name, and inputs that it must not write over
 COMMANDS: dict[str, tuple[list[str], str, str, list[str]]] = {
     "data convert": (["rows.jsonl"], "--out", "x.jsonl", ["rows.jsonl"]),

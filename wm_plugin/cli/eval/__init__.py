@@ -5,7 +5,7 @@ from typing import Any
 
 from wm_plugin.cli.steps import add_steps
 
-STEPS = ("audit", "one-step")
+STEPS = ("audit", "consistency", "one-step")
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:

@@ -233,7 +233,8 @@ def _agents(args: argparse.Namespace, world: "World", path: Path | None) -> "lis
         raise UserError(
             f"--agent has {len(urls)} URLs and --agent-model {len(args.agent_model)} names; name the model of each"
         )
-    names, agents = iter(args.agent_model), []
+    names = iter(args.agent_model)
+    agents: list[Agent] = []
     common = {"seed": args.seed, "max_turns": args.max_turns, "host": args.host}
     sampling = {"temperature": args.agent_temperature}
     for agent in args.agent:

@@ -196,7 +196,7 @@ def test_models_in_this_process(tmp_path, capsys):
     from support.predictions import save_tiny
 
     folder = save_tiny(tmp_path / "model")
-    arguments = ("grid", "--agent", folder, "--agent", "random", "--model", folder, "--limit", 2)
+    arguments = ("grid", "--agent", folder, "--model", folder, "--limit", 2)
     sizes = ("--max-new-tokens", 4, "--agent-max-new-tokens", 4, "--out", tmp_path / "x", "--json")
     results = [json.loads(wm(capsys, *arguments, *sizes)[1].splitlines()[-1]) for _ in range(2)]
     assert results[1]["asked"] == 0

@@ -54,7 +54,7 @@ REAL = Trajectory(
 
 def simulation(**options):
     made = Simulation(PROMPTS, observers=OBSERVERS, **options)
-    made.reset(REAL)
+    made.reset(REAL.model_copy(update={"turns": (), "success": None}))  # as an episode begins
     return made
 
 

@@ -87,6 +87,7 @@ def test_a_table_from_a_world_to_a_folder_and_again_without_a_question(capsys, t
         code, out, _ = wm(capsys, *arguments)
         assert (code, len(server.bodies)) == (0, asked)
     assert all(len(line) <= 80 for line in out.splitlines() if "%" in line)
+    assert "…" not in out
     assert any(line.split()[:3] == ["expert,", "unseen", "100.0%"] for line in out.splitlines())
     words = " ".join(out.split())
     assert "CR as the ratio of means 1.00, as the mean of the agents' ratios 1.00. –: undefined" in words

@@ -270,15 +270,14 @@ def _agents(args: argparse.Namespace, world: "World", path: Path | None) -> "lis
 
 def show(result: dict[str, Any]) -> None:
     """Print the result of `run` as a table: a row for each group."""
-    from rich import box
     from rich.console import Console
     from rich.table import Column, Table
 
     console = Console(highlight=False, markup=False)
     groups = list(_groups(result["measures"]))
     names = Column("", no_wrap=True, overflow="ellipsis", max_width=_WIDEST)
-    columns = ("Real", "WM", "W2R", "CR", "95%", "together", "parts at")
-    table = Table(names, *columns, title=f"{result['subject']} as {result['data']}", box=box.SIMPLE_HEAD)
+    columns = [Column(name, no_wrap=True) for name in ("Real", "WM", "W2R", "CR", "95%", "together", "parts at")]
+    table = Table(names, *columns, title=f"{result['subject']} as {result['data']}", box=None, pad_edge=False)
     for group, of_group in groups:
         cr = of_group["cr"]
         limits = "" if cr["low"] is None else f"{cr['low']:.2f}–{cr['high']:.2f}"
@@ -289,7 +288,7 @@ def show(result: dict[str, Any]) -> None:
             _ratio(cr["value"]),
             limits,
             _share(of_group["together"]["value"]),
-            "" if parting is None else f"turn {parting:g}",
+            "" if parting is None else f"{parting:g}",
         )
     console.print(table)
     whole = groups[0][1]
@@ -299,7 +298,7 @@ def show(result: dict[str, Any]) -> None:
         f"CR as the ratio of means {_ratio(whole['cr']['value'])}, as the mean of the agents' ratios "
         f"{_ratio(mean['value'])}{note}. –: undefined, since Real is 0"
     )
-    console.print(f"{whole['cr']['count']} episodes without a failure")
+    console.print(f"{whole['cr']['count']} episodes without a failure; parts at: the median turn")
     if result["failures"]:
         reasons = ", ".join(f"{count} {reason}" for reason, count in result["failures"].items())
         console.print(

@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         if value is not None and value < 1:
             raise UserError(f"{flag} is {value}; write a number >= 1")
     judge = _judge(args)
-    folder = open_folder(args.out, "foresight", args.source, args.before or "") if args.out else None
+    folder = open_folder(args.out, "foresight", args.source, args.source) if args.out else None
     failures: Counter[str] = Counter()
     sets = {"after": args.source, **({"before": args.before} if args.before else {})}
     sums, rows = {}, []
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         measures += compared
     names = ("before", "passive", "invalid", "limit", "max_chars", "seed")
     settings = {name: getattr(args, name) for name in names} | {"judge": judge.settings if judge else None}
-    result = Evaluation("foresight", args.source, args.before or "", settings, measures, dict(failures), notes)
+    result = Evaluation("foresight", args.source, args.source, settings, measures, dict(failures), notes)
     if folder:
         write_rows(rows, folder)
         write_result(result, folder)

@@ -4,8 +4,10 @@ from typing import Any
 
 
 def print_lines(result: dict[str, Any]) -> None:
-    """Print a line for each measure of an evaluation's JSON, what failed, and the notes."""
-    print(f"{result['subject']} on {result['data']}" if result["data"] else result["subject"])
+    """Print a line for each measure of an evaluation's JSON, with its note, then notes of all and what failed."""
+    before = f", before: {result['settings']['before']}" if result["settings"].get("before") else ""
+    on = f" on {result['data']}" if result["data"] not in ("", result["subject"]) else ""
+    print(f"{result['subject']}{on}{before}")
     for one in result["measures"]:
         number = "{:.1%}".format if one["unit"] == "share" else "{:.4g}".format
         value, low, high, both = (
@@ -13,9 +15,10 @@ def print_lines(result: dict[str, Any]) -> None:
         )
         limits = f" ({low} to {high})" if low and high else ""
         failed = f"; {one['failed']:,} failed: {both} with them" if one["failed"] else ""
+        note = f"; {one['note']}" if one["note"] else ""
         group = f" [{one['group']}]" if one["group"] else ""
-        print(f"  {one['name']}{group}: {value or '–'}{limits} of {one['count']:,}{failed}")
-    for note in dict.fromkeys(filter(None, [*(one["note"] for one in result["measures"]), *result["notes"]])):
+        print(f"  {one['name']}{group}: {value or '–'}{limits} of {one['count']:,}{failed}{note}")
+    for note in result["notes"]:
         print(f"  {note}")
     for reason, count in result["failures"].items():
         print(f"  failed or left out: {count:,} ({reason})")

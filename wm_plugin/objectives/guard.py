@@ -229,7 +229,7 @@ class Guard:
         self._state = _State()
         if not isinstance(saved, Mapping) or saved.get("config") != _plain(self.config):
             return False
-        state = saved.get("state")
+        state: Any = saved.get("state")
         if not _is_state(state):
             return False
         self._state = _State(**copy.deepcopy(dict(state)))

@@ -710,7 +710,7 @@ def _check_sets(names: Iterable[str], dataset: Any) -> None:
     Raises:
         UserError: one line with the name.
     """
-    rows = getattr(dataset, "dataframe", None)  # a class of the user's own need not have it
+    rows: Any = getattr(dataset, "dataframe", None)  # a class of the user's own need not have it
     if "data_source" not in getattr(rows, "column_names", ()):
         return
     sources = sorted({str(name) for name in rows["data_source"]})

@@ -84,6 +84,7 @@ def replayed(trainer, guard):
     return multipliers, [text for text in texts if text]
 
 
+@pytest.mark.slow
 def test_it_acts_on_what_the_run_logs_and_goes_on_after_a_resume(tmp_path, caplog):
     guard = {"k": 1, "factor": 0.5, "share": 0.5, "sets": ["other"]}
     saved = {"output_dir": str(tmp_path), "save_strategy": "steps", "save_steps": 2}
@@ -181,7 +182,7 @@ def read(guard):
         model=make_model(tokenizer),
         reward_funcs=[reward],
         args=config(
-            max_steps=120,
+            max_steps=80,
             gradient_accumulation_steps=1,
             per_device_train_batch_size=16,
             num_generations=2,

@@ -32,7 +32,7 @@ def often_equal(completions: list, **_: object) -> list[float]:
 def run_guard(guard: dict) -> dict:
     """What a guard made of some steps, on each rank, one of which has no environment tokens."""
     Ours.silent_rank = 1
-    fields = {"max_steps": 3, "learning_rate": 1e-2, "eval_strategy": "steps", "eval_steps": 1}
+    fields = {"max_steps": 4, "learning_rate": 1e-2, "eval_strategy": "steps", "eval_steps": 1}
     args = config(gradient_accumulation_steps=1, per_device_eval_batch_size=4, **fields)
     ours, _ = run(Ours, args=args, eval_dataset=dataset(2), world_model=EchoConfig(0.5, guard=guard))
     rows = [row for row in ours.state.log_history if "echo/coeff" in row]

@@ -124,7 +124,7 @@ def windows(tokenizer: Any, text: str, size: int, total: int) -> list[list[int]]
     length = _CHARACTERS * (total + 1)
     while True:
         # long texts are cut here, of which the tokenizer would warn
-        ids = tokenizer(text[:length], add_special_tokens=False, verbose=False).input_ids
+        ids = tokenizer(encodable(text[:length]), add_special_tokens=False, verbose=False).input_ids
         if length >= len(text) or len(ids) > total:
             break
         length *= 4
@@ -229,4 +229,4 @@ def _exp(value: float) -> float:
 def _first_tokens(tokenizer: Any) -> list[int]:
     """The token that a tokenizer begins every text with; none of most."""
     begin = tokenizer.bos_token_id
-    return [begin] if begin is not None and tokenizer("x").input_ids[:1] == [begin] else []
+    return [begin] if begin is not None and tokenizer.encode("x")[:1] == [begin] else []

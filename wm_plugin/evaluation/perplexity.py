@@ -229,4 +229,4 @@ def _exp(value: float) -> float:
 def _first_tokens(tokenizer: Any) -> list[int]:
     """The token that a tokenizer begins every text with; none of most."""
     begin = tokenizer.bos_token_id
-    return [begin] if begin is not None and tokenizer.encode("x")[:1] == [begin] else []
+    return [begin] if begin is not None and tokenizer(encodable("x")).input_ids[:1] == [begin] else []

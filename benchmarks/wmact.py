@@ -47,8 +47,8 @@ from plans import (
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.metrics import summary
 from wm_plugin.environments.rewarded import rewarded
-from wm_plugin.evaluation.chart import Curve, Series
 from wm_plugin.evaluation.report import Report, write
+from wm_plugin.evaluation.report.chart import Curve, Series
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.trl.trainer import WorldModelGRPOTrainer
 

@@ -65,8 +65,8 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Read, and write what --out names. As JSON: `arms` with their last values, `evaluations`, `rollouts`, `notes`, `out`."""
-    from wm_plugin.evaluation import export, overview, picture, sources, training
-    from wm_plugin.evaluation.arms import parse
+    from wm_plugin.evaluation.report import export, overview, picture, sources, training
+    from wm_plugin.evaluation.report.arms import parse
     from wm_plugin.runtime.page import check_extra
 
     patterns = parse(args.arm)
@@ -116,7 +116,7 @@ def show(result: dict[str, Any]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from wm_plugin.evaluation.chart import value_label
+    from wm_plugin.evaluation.report.chart import value_label
     from wm_plugin.tokens.view import visible
 
     console = Console(highlight=False, markup=False, soft_wrap=True)
@@ -141,7 +141,7 @@ def show(result: dict[str, Any]) -> None:
 
 
 def _write(args: argparse.Namespace, outs: Sequence[Path], view: Any, found: Any) -> None:
-    from wm_plugin.evaluation import export, overview, picture, report
+    from wm_plugin.evaluation.report import export, overview, picture, render
     from wm_plugin.trajectories.outputs import atomic, write_text
 
     page = ""
@@ -150,7 +150,7 @@ def _write(args: argparse.Namespace, outs: Sequence[Path], view: Any, found: Any
         contents = overview.report(
             view, title=args.title, metrics=args.metric, samples=samples, masked=bool(args.tokenizer)
         )
-        page = report.render(contents)
+        page = render(contents)
     for out in outs:
         if out.suffix == ".html":
             write_text(out, page)
@@ -165,8 +165,7 @@ def _write(args: argparse.Namespace, outs: Sequence[Path], view: Any, found: Any
 
 
 def _samples(args: argparse.Namespace, rollouts: Sequence[Any]) -> list[Any]:
-    from wm_plugin.evaluation import played
-    from wm_plugin.evaluation.report import Sample
+    from wm_plugin.evaluation.report import Sample, played
 
     if not args.tokenizer:
         return played.samples(rollouts, _SAMPLES)
@@ -206,7 +205,7 @@ def _outs(names: Sequence[str]) -> tuple[list[Path], Path | None]:
 
 def _in_folder(folder: Path) -> list[Path]:
     """The files of a report in a folder that is new, empty, or holds an earlier one; the PNG where there is Chromium."""
-    from wm_plugin.evaluation.picture import BROWSERS
+    from wm_plugin.evaluation.report.picture import BROWSERS
 
     files = [folder / f"report{form}" for form in _FORMS]
     try:
@@ -222,7 +221,7 @@ def _in_folder(folder: Path) -> list[Path]:
 
 
 def _is_ours(path: Path) -> bool:
-    from wm_plugin.evaluation.export import FORMAT
+    from wm_plugin.evaluation.report.export import FORMAT
 
     try:
         with path.open("rb") as file:

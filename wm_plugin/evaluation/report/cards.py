@@ -6,8 +6,8 @@ from itertools import islice
 from typing import Any
 
 from wm_plugin.evaluation.measures import read_rows
-from wm_plugin.evaluation.report import Comparison
-from wm_plugin.evaluation.sources import Measured
+from wm_plugin.evaluation.report.document import Comparison
+from wm_plugin.evaluation.report.sources import Measured
 from wm_plugin.untrusted import number
 
 WORST, TYPICAL = 4, 3  # how many are shown

@@ -6,8 +6,8 @@ import pytest
 pytest.importorskip("jinja2")
 
 from support.pages import Page
-from wm_plugin.evaluation.chart import Change, Changes, Curve, Series
 from wm_plugin.evaluation.report import Comparison, Report, Sample, difference, render, write
+from wm_plugin.evaluation.report.chart import Change, Changes, Curve, Series
 from wm_plugin.tokens.view import LEGEND, Token
 
 ATTACK = "\"'><script>alert(1)</script><img src=http://evil.example/x>"

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from wm_plugin.evaluation.arms import Arm
-from wm_plugin.evaluation.chart import Curve
+from wm_plugin.evaluation.report.arms import Arm
+from wm_plugin.evaluation.report.chart import Curve
 
 # What people look at first, of both hosts and of fine-tuning; a pattern may match several metrics.
 OUTCOMES = (

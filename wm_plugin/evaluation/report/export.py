@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from wm_plugin.evaluation.arms import Arm
-from wm_plugin.evaluation.logs import rows_of
-from wm_plugin.evaluation.sources import Measured
+from wm_plugin.evaluation.report.arms import Arm
+from wm_plugin.evaluation.report.logs import rows_of
+from wm_plugin.evaluation.report.sources import Measured
 
 FORMAT, VERSION = "wm_plugin.report", 1
 COLUMNS = (

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from wm_plugin.evaluation.chart import LARGEST, Interval, axis, marker, name_label, svg, tick_label, value_label
+from wm_plugin.evaluation.report.chart import LARGEST, Interval, axis, marker, name_label, svg, tick_label, value_label
 from wm_plugin.runtime.page import short
 
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 380, 14, 52, 8, 26

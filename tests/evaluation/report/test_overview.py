@@ -14,10 +14,9 @@ from support.pages import Page
 from support.predictions import grid_trajectories
 from support.trainer_logs import write_events, write_state, write_trackio, write_verl
 from wm_plugin.errors import UserError
-from wm_plugin.evaluation import overview, played, sources
-from wm_plugin.evaluation.arms import without_seed
 from wm_plugin.evaluation.measures import Evaluation, Measure, write_result, write_rows
-from wm_plugin.evaluation.report import render
+from wm_plugin.evaluation.report import overview, played, render, sources
+from wm_plugin.evaluation.report.arms import without_seed
 from wm_plugin.trajectories.write import write
 
 ATTACK = "\"'><script>alert(1)</script><img src=http://evil.example/x>\x1b[31m"

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wm_plugin.errors import UserError
-from wm_plugin.evaluation import cards, measured, played, training
-from wm_plugin.evaluation.arms import Arm, arm_of, arms, without_seed
-from wm_plugin.evaluation.chart import COLOURS, value_label
-from wm_plugin.evaluation.report import Report, Sample, Section, Table
-from wm_plugin.evaluation.sources import Measured, Rollouts, Sources, matches, names
+from wm_plugin.evaluation.report import cards, measured, played, training
+from wm_plugin.evaluation.report.arms import Arm, arm_of, arms, without_seed
+from wm_plugin.evaluation.report.chart import COLOURS, value_label
+from wm_plugin.evaluation.report.document import Report, Sample, Section, Table
+from wm_plugin.evaluation.report.sources import Measured, Rollouts, Sources, matches, names
 from wm_plugin.trajectories.summary import Summary
 
 

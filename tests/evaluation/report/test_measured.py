@@ -3,11 +3,11 @@ import pytest
 pytest.importorskip("jinja2")
 
 from support.timing import too_slow
-from wm_plugin.evaluation import measured
-from wm_plugin.evaluation.chart import Curve
 from wm_plugin.evaluation.measures import Evaluation, Measure
-from wm_plugin.evaluation.plots import Heat, Intervals, heat
-from wm_plugin.evaluation.sources import Measured
+from wm_plugin.evaluation.report import measured
+from wm_plugin.evaluation.report.chart import Curve
+from wm_plugin.evaluation.report.plots import Heat, Intervals, heat
+from wm_plugin.evaluation.report.sources import Measured
 
 
 def of(*measures, name="a"):

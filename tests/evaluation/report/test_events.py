@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from support.examples import examples
 from support.trainer_logs import REAL, event, framed, record, varint, write_events
-from wm_plugin.evaluation import events
-from wm_plugin.evaluation.events import Damaged, scalars
+from wm_plugin.evaluation.report import events
+from wm_plugin.evaluation.report.events import Damaged, scalars
 
 
 def read(path) -> list[tuple[str, int, str]]:

@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from wm_plugin.evaluation.arms import spread
-from wm_plugin.evaluation.chart import Curve, Interval, Series, value_label
 from wm_plugin.evaluation.measures import Evaluation, Measure
-from wm_plugin.evaluation.plots import MAX_ROWS, Heat, Intervals, Value
-from wm_plugin.evaluation.report import Figure, Section, Table
-from wm_plugin.evaluation.sources import Measured
+from wm_plugin.evaluation.report.arms import spread
+from wm_plugin.evaluation.report.chart import Curve, Interval, Series, value_label
+from wm_plugin.evaluation.report.document import Figure, Section, Table
+from wm_plugin.evaluation.report.plots import MAX_ROWS, Heat, Intervals, Value
+from wm_plugin.evaluation.report.sources import Measured
 
 _MAX_GROUPS = 12  # rows of a figure, the largest groups
 _MAX_ROWS = 200  # of a table

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wm_plugin.errors import UserError
-from wm_plugin.evaluation.chart import Interval, Series
-from wm_plugin.evaluation.logs import Run
-from wm_plugin.evaluation.sources import matches
+from wm_plugin.evaluation.report.chart import Interval, Series
+from wm_plugin.evaluation.report.logs import Run
+from wm_plugin.evaluation.report.sources import matches
 
 # what tells seeds apart in a name: echo_seed0, echo-s1, seed=2/echo. A bare number may be a setting, such as a size
 _SEED = re.compile(r"(?:^|[-_. ])(?:seed|s)[-_=]?\d{1,9}(?=$|[-_. ])", re.IGNORECASE)

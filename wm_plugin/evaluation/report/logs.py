@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from wm_plugin.errors import UserError
-from wm_plugin.evaluation import events
+from wm_plugin.evaluation.report import events
 from wm_plugin.trajectories import files
 from wm_plugin.untrusted import loads, number
 

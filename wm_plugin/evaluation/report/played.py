@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from wm_plugin.evaluation.chart import Curve, Series
-from wm_plugin.evaluation.plots import Intervals, Value
-from wm_plugin.evaluation.report import Sample, Section, Table
-from wm_plugin.evaluation.sources import Rollouts
+from wm_plugin.evaluation.report.chart import Curve, Series
+from wm_plugin.evaluation.report.document import Sample, Section, Table
+from wm_plugin.evaluation.report.plots import Intervals, Value
+from wm_plugin.evaluation.report.sources import Rollouts
 from wm_plugin.tokens.view import Token
 from wm_plugin.trajectories.chat import chat
 from wm_plugin.trajectories.readers import read as read_trajectories

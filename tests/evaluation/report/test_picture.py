@@ -9,8 +9,7 @@ pytest.importorskip("jinja2")
 
 from support.trainer_logs import write_state
 from wm_plugin.errors import UserError
-from wm_plugin.evaluation import overview, picture, sources
-from wm_plugin.evaluation.report import render
+from wm_plugin.evaluation.report import overview, picture, render, sources
 
 BROWSER = next(filter(None, map(shutil.which, picture.BROWSERS)), None)
 NEEDS = pytest.mark.skipif(BROWSER is None, reason="needs the system package chromium")

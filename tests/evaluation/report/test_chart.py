@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 pytest.importorskip("jinja2")
 
 from support.examples import examples
-from wm_plugin.evaluation.chart import Change, Changes, Curve, Series, changes, lines
+from wm_plugin.evaluation.report.chart import Change, Changes, Curve, Series, changes, lines
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
 

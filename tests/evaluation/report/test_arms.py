@@ -4,8 +4,8 @@ import random
 import pytest
 
 from wm_plugin.errors import UserError
-from wm_plugin.evaluation.arms import Arm, arms, parse, spread, student, without_seed
-from wm_plugin.evaluation.logs import Run
+from wm_plugin.evaluation.report.arms import Arm, arms, parse, spread, student, without_seed
+from wm_plugin.evaluation.report.logs import Run
 
 
 def run(name, **metrics):

@@ -8,9 +8,9 @@ from glob import glob
 from pathlib import Path
 
 from wm_plugin.errors import UserError
-from wm_plugin.evaluation import logs
-from wm_plugin.evaluation.logs import Run
 from wm_plugin.evaluation.measures import RESULT, Evaluation, read_result
+from wm_plugin.evaluation.report import logs
+from wm_plugin.evaluation.report.logs import Run
 from wm_plugin.trajectories import files
 
 _DEPTH, _ENTRIES = 8, 100_000  # of a folder that is searched

@@ -7,8 +7,8 @@ import pytest
 from support.timing import too_slow
 from support.trainer_logs import REAL, write_events, write_state, write_trackio, write_verl
 from wm_plugin.errors import UserError
-from wm_plugin.evaluation import logs
-from wm_plugin.evaluation.logs import read, rows_of
+from wm_plugin.evaluation.report import logs
+from wm_plugin.evaluation.report.logs import read, rows_of
 
 POINTS = {"loss": {1: 0.5, 2: 0.25}, "eval/reward": {2: 1.0}}
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from pathlib import Path
 
-from wm_plugin.evaluation import chart, plots
-from wm_plugin.evaluation.chart import Changes, Curve
-from wm_plugin.evaluation.plots import Heat, Intervals
+from wm_plugin.evaluation.report import chart, plots
+from wm_plugin.evaluation.report.chart import Changes, Curve
+from wm_plugin.evaluation.report.plots import Heat, Intervals
 from wm_plugin.runtime import page
 from wm_plugin.tokens.view import LEGEND, Token, to_html, visible
 from wm_plugin.trajectories.outputs import write_text
@@ -119,7 +119,7 @@ def render(report: Report) -> str:
         raise ValueError("the arms of a report differ in their columns")
     styles = _styles(report)
     return page.render(
-        "wm_plugin.evaluation",
+        "wm_plugin.evaluation.report",
         "report.html",
         "the report",
         title=report.title,

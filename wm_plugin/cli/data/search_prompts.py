@@ -5,8 +5,8 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wm_plugin.cli.data import predictor
 from wm_plugin.cli.data.support import progress, reward_arguments
+from wm_plugin.cli.eval import model as flags
 from wm_plugin.errors import UserError
 from wm_plugin.untrusted import loads
 
@@ -65,13 +65,7 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
     )
     reward.add_argument("--embedding-model", metavar="PATH", help="for rwml and embedding")
     reward.add_argument("--embedding-server", metavar="URL", help="that has the embedding model; default: this process")
-    world = parser.add_argument_group("the world model")
-    world.add_argument("--model", metavar="PATH", help="in this process")
-    world.add_argument("--server", metavar="URL", help="or behind an OpenAI-compatible server")
-    world.add_argument("--server-model", metavar="NAME", help="the name under which the server has it")
-    world.add_argument("--max-new-tokens", type=int, default=1024, metavar="N", help="of an output (default: 1024)")
-    world.add_argument("--batch-size", type=int, default=64, metavar="N", help="outputs at once, without a server")
-    world.add_argument("--concurrency", type=int, default=32, metavar="N", help="requests at once, to a server")
+    flags.add_arguments(parser)
     proposer = parser.add_argument_group("the proposer")
     proposer.add_argument("--proposer-model", required=True, metavar="NAME", help="the name that its server has for it")
     proposer.add_argument("--proposer-server", metavar="URL", help="its server (default: --server)")
@@ -83,7 +77,7 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
         "--no-seed", action="store_true", help="send servers no seeds, of which vLLM on a CPU dies; runs then differ"
     )
     parser.add_argument("--seed", type=int, default=0)
-    parser.set_defaults(run=run, show=show, temperature=0.0, shard_size=1)
+    parser.set_defaults(run=run, show=show)
     return parser
 
 
@@ -100,7 +94,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     from wm_plugin.trajectories.outputs import check_apart, files_in
 
     search_here()
-    predictor.check(args, {"--model": args.model})
+    flags.check(args)
     if args.proposer_max_new_tokens < 1:
         raise UserError(f"--proposer-max-new-tokens is {args.proposer_max_new_tokens}; write a number >= 1")
     if not 0 <= args.proposer_temperature < math.inf:
@@ -112,7 +106,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     inputs = [args.source, args.model, args.prompts, args.styles, args.embedding_model, *files_in(arguments)]
     outs = {name: out / name for name in (measures.RESULT, measures.ROWS, measures.MANIFEST)}
     check_apart(inputs, {"--out": family, **outs})
-    proposer, world = _proposer(args), _world(args)
+    proposer, world = _proposer(args), flags.make(args)
     everything = Repeatable(lambda: transitions_in(args.source))
     held = split(everything, limit=args.limit, test_share=args.test_share, seed=args.seed)
     only_tools = all(one.observation.kind == "tool" for one in (*held.search, *held.test))
@@ -174,13 +168,6 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "asked": {"proposer": outcome.proposed, "world model": outcome.predicted},
         "ok": outcome.prompts is not None,
     }
-
-
-def _world(args: argparse.Namespace) -> "Model":
-    from wm_plugin.samples.answers import LocalModel, ServerModel
-
-    model = predictor.make(args, args.model, thinking=False)
-    return LocalModel(model) if args.model else ServerModel(model.server)
 
 
 def _proposer(args: argparse.Namespace) -> "Model":

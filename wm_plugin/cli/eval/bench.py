@@ -3,6 +3,7 @@
 import argparse
 from typing import Any
 
+from wm_plugin.cli.eval import model as flags
 from wm_plugin.errors import UserError
 
 _DESCRIPTION = """\
@@ -33,15 +34,9 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "source", metavar="SRC", help="AgentWorldBench's folder or a file of it; with --rules, any trajectories"
     )
-    model = parser.add_argument_group("the world model")
-    model.add_argument("--model", metavar="PATH", help="in this process")
-    model.add_argument("--server", metavar="URL", help="or behind an OpenAI-compatible server")
-    model.add_argument("--server-model", metavar="NAME", help="the name under which the server has it")
+    model = flags.add_arguments(parser, max_new_tokens=32768)  # as published
     model.add_argument("--predictions", metavar="FILE", help="or its outputs: rows of the benchmark with `gen`")
     model.add_argument("--temperature", type=float, default=0.6, help="as published (default: 0.6)")
-    model.add_argument("--max-new-tokens", type=int, default=32768, metavar="N", help="as published (default: 32768)")
-    model.add_argument("--batch-size", type=int, default=64, metavar="N", help="outputs at once, without a server")
-    model.add_argument("--concurrency", type=int, default=32, metavar="N", help="requests at once, to a server")
     model.add_argument(
         "--no-seed",
         action="store_true",
@@ -80,7 +75,7 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
     parser.add_argument("--limit", type=int, metavar="N", help="the first N rows of each domain, or N trajectories")
     parser.add_argument("--seed", type=int, default=0, help="of outputs, orders and cases")
     parser.add_argument("--out", metavar="DIR", help="keep answers, rows and measures there")
-    parser.set_defaults(run=run, show=show, shard_size=1)
+    parser.set_defaults(run=run, show=show)
     return parser
 
 
@@ -89,11 +84,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     from dataclasses import replace
     from pathlib import Path
 
-    from wm_plugin.cli.data import predictor
     from wm_plugin.evaluation import bench, bench_rows, measures, published
-    from wm_plugin.samples.answers import Answer, Answers
+    from wm_plugin.samples.answers import Answer, Answers, ServerModel
 
-    predictor.check(args, {"--model": args.model, "--predictions": args.predictions})
+    flags.check(args, {"--predictions": args.predictions})
     _check(args)
     evaluator = published.read(args.published) if args.published else None
     source = _source(args.source)
@@ -103,6 +97,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             f"{args.source}: no rows of AgentWorldBench, which --judge scores; --rules takes any trajectories"
         )
     outputs = bench_rows.read_outputs(args.predictions) if args.predictions else None
+    seedless = argparse.Namespace(**{**vars(args), "no_seed": True})  # the published evaluator sends none
     subject = args.predictions or args.server_model or args.model
     earlier = [measures.read_result(folder) for folder in args.against]
     folder = measures.open_folder(args.out, bench.NAME, subject, args.source) if args.out else None
@@ -111,10 +106,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         return Answers(model, None if folder is None else folder / f"{name}.jsonl")
 
     judges = [
-        bench.Judge(label, server, kept(f"judge-{_file_name(label)}", _served(server)))
+        bench.Judge(label, server, kept(f"judge-{_file_name(label)}", ServerModel(server)))
         for label, server in _servers(args, args.judge, "--judge", evaluator is not None)
     ]
-    model = None if outputs else kept("answers", _model(args))
+    model = None if outputs else kept("answers", flags.make(seedless if args.published else args))
     table = bench.Table()
     if args.judge:
         asked = [row.conversation() for row in rows]
@@ -124,7 +119,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     if args.rules:
         assert model is not None
         checkers = [
-            kept(f"check-{_file_name(label)}", _served(server))
+            kept(f"check-{_file_name(label)}", ServerModel(server))
             for label, server in _servers(args, args.check, "--check", False)
         ]
         _rules(args, rows, model, checkers, judges, table)
@@ -203,8 +198,6 @@ def _check(args: argparse.Namespace) -> None:
             raise UserError(f"--{flag} needs --{needs}")
     if args.predictions and args.rules:
         raise UserError("--predictions has no outputs for the cases of --rules; name a model")
-    if args.limit is not None and args.limit < 1:
-        raise UserError(f"--limit is {args.limit}; write a number >= 1")
 
 
 def _source(name: str) -> str:
@@ -248,40 +241,6 @@ def _servers(args: argparse.Namespace, named: list[str], flag: str, published: b
             seed=None if args.no_seed or published else "auto",
         )
     return list(servers.items())
-
-
-def _served(server: Any) -> Any:
-    from wm_plugin.samples.answers import ServerModel
-
-    return ServerModel(server)
-
-
-def _model(args: argparse.Namespace) -> Any:
-    """The world model of the flags. The published evaluator sends no seeds."""
-    from wm_plugin.cli.data.predictor import quiet
-    from wm_plugin.runtime.predict import LocalPredictor
-    from wm_plugin.runtime.server import Server
-    from wm_plugin.samples.answers import LocalModel, ServerModel
-
-    if args.server:
-        seed = None if args.no_seed or args.published else "auto"
-        return ServerModel(
-            Server(
-                args.server,
-                args.server_model,
-                concurrency=args.concurrency,
-                timeout=600.0,
-                temperature=args.temperature,
-                max_tokens=args.max_new_tokens,
-                seed=seed,  # type: ignore[arg-type]
-            )
-        )
-    quiet()
-    return LocalModel(
-        LocalPredictor(
-            args.model, temperature=args.temperature, max_new_tokens=args.max_new_tokens, batch_size=args.batch_size
-        )
-    )
 
 
 def _rules(args: argparse.Namespace, rows: Any, model: Any, checkers: Any, judges: Any, table: Any) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from wm_plugin.cli.data.support import progress
 from wm_plugin.cli.env.support import MOST_ROWS, NAME, find
+from wm_plugin.cli.eval import model as flags
 from wm_plugin.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -36,20 +37,13 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("name", metavar="WORLD", help=NAME)
-    parser.add_argument("--model", metavar="PATH", help="the world model, in this process")
-    parser.add_argument("--server", metavar="URL", help="or behind an OpenAI-compatible server")
-    parser.add_argument("--server-model", metavar="NAME", help="the name under which the server has it")
-    parser.add_argument("--prompts", default="word2world", metavar="FAMILY", help="that it was trained with")
-    parser.add_argument(
+    model = flags.add_arguments(parser, at_once="requests and episodes at once")
+    model.add_argument("--prompts", default="word2world", metavar="FAMILY", help="that it was trained with")
+    model.add_argument(
         "--world-context",
         action=argparse.BooleanOptionalAction,
         default=True,
         help="show it the hidden state of worlds that have one (default), as wm data build --as word2world does",
-    )
-    parser.add_argument("--max-new-tokens", type=int, default=1024, metavar="N", help="of an output (default: 1024)")
-    parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="outputs at once, without a server")
-    parser.add_argument(
-        "--concurrency", type=int, default=32, metavar="N", help="requests and episodes at once (default: 32)"
     )
     tasks = parser.add_argument_group("tasks")
     tasks.add_argument("--level", metavar="NAME", help="of the world (wm env list says which; default: the first)")
@@ -97,22 +91,20 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
         "--anchor-tools", default="", metavar="A,B", help="the real world answers in turns that call one of these tools"
     )
     parser.add_argument("--out", metavar="DIR", help="keeps answers, rows, W2R episodes and measures, to go on from")
-    parser.set_defaults(run=run, show=show, shard_size=1)
+    parser.set_defaults(run=run, show=show)
     return parser
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """The `Evaluation` as JSON: `measures` by agent, split and horizon, `failures`, `notes`."""
     from wm_plugin.agents.acting import ScriptedAgent
-    from wm_plugin.cli.data import predictor
     from wm_plugin.evaluation import consistency, measures
     from wm_plugin.samples.answers import Answers
     from wm_plugin.samples.predictions import same_settings
     from wm_plugin.samples.prompts import load
 
-    predictor.check(args, {"--model": args.model})
+    flags.check(args)
     for flag, value, least in (
-        ("--limit", 1 if args.limit is None else args.limit, 1),
         ("--max-turns", args.max_turns, 1),
         ("--agent-max-new-tokens", args.agent_max_new_tokens, 1),
         ("--concurrency", args.concurrency, 1),
@@ -129,7 +121,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     data = f"{world.name}{f', {args.level}' if args.level else ''}, {counts} tasks of seed {args.seed}"
     folder = Path(args.out) if args.out else None
     agents = _agents(args, world, folder and folder / ACTIONS)
-    answers = Answers(_model(args), folder and folder / ANSWERS)
+    answers = Answers(flags.make(args), folder and folder / ANSWERS)
     consistency.check(world, answers, prompts, anchor)
     settings = {
         "model": answers.settings,
@@ -190,30 +182,6 @@ def _tasks(world: "World", args: argparse.Namespace) -> dict[str, list[dict[str,
             raise UserError(f"--limit is {args.limit}; write a number up to {MOST_ROWS:,}")
         tasks[split] = world.some_rows(TASKS, **options) if args.limit is None else world.rows(args.limit, **options)
     return tasks
-
-
-def _model(args: argparse.Namespace) -> "Model":
-    """The world model that the flags describe."""
-    from wm_plugin.cli.data.predictor import quiet
-    from wm_plugin.runtime.predict import LocalPredictor
-    from wm_plugin.runtime.server import Server
-    from wm_plugin.samples.answers import LocalModel, ServerModel
-
-    if args.server:
-        return ServerModel(
-            Server(
-                args.server,
-                args.server_model,
-                concurrency=args.concurrency,
-                timeout=600.0,
-                temperature=0.0,
-                max_tokens=args.max_new_tokens,
-            )
-        )
-    quiet()
-    return LocalModel(
-        LocalPredictor(args.model, temperature=0.0, max_new_tokens=args.max_new_tokens, batch_size=args.batch_size)
-    )
 
 
 def _agents(args: argparse.Namespace, world: "World", path: Path | None) -> "list[Agent]":

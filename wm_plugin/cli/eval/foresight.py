@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 
 from wm_plugin.cli.data.support import progress
+from wm_plugin.cli.eval import model as flags
 from wm_plugin.cli.eval.lines import print_lines
 from wm_plugin.errors import UserError
 
@@ -30,9 +31,6 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--before", metavar="FILE", help="those of before its training: adds differences, paired by task"
     )
-    parser.add_argument("--server", metavar="URL", help="the judge, behind an OpenAI-compatible server")
-    parser.add_argument("--server-model", metavar="NAME", help="the name under which the server has it")
-    parser.add_argument("--model", metavar="PATH", help="or the judge in this process")
     parser.add_argument(
         "--passive", nargs="+", default=[], metavar="WORD", help="commands that only look: ineffective, too"
     )
@@ -44,16 +42,12 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
         help="observations that answer an invalid action, beside ours",
     )
     parser.add_argument("--limit", type=int, metavar="N", help="the first N trajectories of each file")
-    parser.add_argument(
-        "--max-chars", type=int, default=100_000, metavar="N", help="of a text for the judge (default: 100000)"
-    )
-    parser.add_argument("--max-new-tokens", type=int, default=4096, metavar="N", help="of a reply (default: 4096)")
-    parser.add_argument("--temperature", type=float, default=0.0, help="of the judge (default: 0)")
-    parser.add_argument("--batch-size", type=int, default=16, metavar="N", help="replies at once, without a server")
-    parser.add_argument("--concurrency", type=int, default=32, metavar="N", help="requests at once, to a server")
+    judge = flags.add_arguments(parser, "the judge", max_new_tokens=4096, batch_size=16)
+    judge.add_argument("--temperature", type=float, default=0.0, help="(default: 0)")
+    judge.add_argument("--max-chars", type=int, default=100_000, metavar="N", help="of a text for it (default: 100000)")
     parser.add_argument("--seed", type=int, default=0, help="of the intervals, and of a judge that samples")
     parser.add_argument("--out", metavar="DIR", help="keeps the judge's replies, the measures and a row for each turn")
-    parser.set_defaults(run=run, show=show, no_seed=False, shard_size=1)
+    parser.set_defaults(run=run, show=show)
     return parser
 
 
@@ -101,14 +95,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 def _judge(args: argparse.Namespace) -> Any:
     """The judge that the flags name; None without one."""
-    from wm_plugin.cli.data import predictor
-    from wm_plugin.samples.answers import LocalModel, ServerModel
-
     if not (args.model or args.server or args.server_model):
         return None
-    predictor.check(args, {"--model": args.model})
-    made = predictor.make(args, args.model, thinking=False)
-    return LocalModel(made) if args.model else ServerModel(made.server)
+    flags.check(args)
+    return flags.make(args)
 
 
 def _read(source: str, args: argparse.Namespace) -> tuple[Any, list[Any]]:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from wm_plugin.errors import UserError
-from wm_plugin.evaluation import measures
+from wm_plugin.evaluation import bootstrap
 from wm_plugin.evaluation.measures import (
     Evaluation,
     Measure,
@@ -107,8 +107,8 @@ def test_intervals_cover_as_often_as_they_say():
 def test_an_interval_is_the_same_however_many_are_drawn_at_once(monkeypatch):
     values, clusters = [0.1 * (row % 7) for row in range(60)], [row // 3 for row in range(60)]
     whole = interval(values, [1] * 60, clusters)
-    for size in (1, 33 * 20, 10**9):
-        monkeypatch.setattr(measures, "_AT_ONCE", size)
+    for size in (1, 33 * 40, 10**9):
+        monkeypatch.setattr(bootstrap, "_AT_ONCE", size)
         assert interval(values, [1] * 60, clusters) == whole
 
 

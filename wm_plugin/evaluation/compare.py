@@ -6,8 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from wm_plugin.evaluation.bootstrap import by_cluster, draw, limits
+
 SHARE = 0.99  # of the interval; several measures are compared at once, and 0.95 would report too many differences
-_DRAWS, _CHUNK = 4000, 100  # in chunks, because thousands of clusters would take too much memory
+_DRAWS = 4000  # the limits of 99% are far out, where draws are few
 
 
 @dataclass(frozen=True)
@@ -56,20 +58,9 @@ def compare(of: Ratio, against: Ratio, clusters: Sequence[Hashable], seed: int =
     parts = (of.total, of.count, against.total, against.count)
     if any(part.shape != (len(clusters),) for part in parts):
         raise ValueError(f"{len(clusters)} clusters for episodes of shapes {[tuple(part.shape) for part in parts]}")
-    number = {cluster: index for index, cluster in enumerate(dict.fromkeys(clusters))}
-    if len(number) < 2:
+    sums = by_cluster(parts, clusters)
+    if len(sums) < 2:
         raise ValueError("fewer than two clusters: there is nothing to draw from")
-    index = torch.tensor([number[cluster] for cluster in clusters])
-    sums = torch.zeros(len(number), 4, dtype=torch.float64)
-    sums.index_add_(0, index, torch.stack([part.double() for part in parts], 1))
-    generator = torch.Generator().manual_seed(seed)
-    totals = torch.cat(
-        [
-            sums[torch.randint(len(number), (_CHUNK, len(number)), generator=generator)].sum(1)
-            for _ in range(_DRAWS // _CHUNK)
-        ]
-    )
-    differences = totals[:, 0] / totals[:, 1] - totals[:, 2] / totals[:, 3]
-    edges = torch.tensor([(1 - SHARE) / 2, (1 + SHARE) / 2], dtype=torch.float64)
-    low, high = differences.quantile(edges).tolist()
+    totals = draw(sums, torch.Generator().manual_seed(seed), _DRAWS)
+    low, high = limits(totals[:, 0] / totals[:, 1] - totals[:, 2] / totals[:, 3], SHARE)
     return Difference(of.mean - against.mean, low, high)

@@ -33,6 +33,7 @@ from wm_plugin.agents.players import Row, Task, lost_by
 from wm_plugin.environments.simulated import MAX_TURNS, Simulation
 from wm_plugin.environments.worlds import World
 from wm_plugin.errors import UserError, nearest
+from wm_plugin.evaluation.bootstrap import by_cluster, draw, limits
 from wm_plugin.evaluation.measures import Evaluation, Measure, interval
 from wm_plugin.runtime.workers import Lost
 from wm_plugin.samples.answers import Answers
@@ -47,7 +48,6 @@ Arm = Literal["real", "wm", "w2r"]
 ARMS: tuple[Arm, ...] = ("real", "wm", "w2r")
 SPLITS = ("seen", "unseen")
 HORIZONS = (5, 10, 20, 30, 40)  # turns; ours: the paper gives no table by them
-_DRAWS, _CHUNK = 2000, 100
 _UNDEFINED = "undefined: Real is 0"
 
 
@@ -463,31 +463,20 @@ def ratios(pairs: Sequence[tuple[float, float]]) -> Ratios:
 def _ratio_intervals(
     whole: Sequence[Episode], agents: Sequence[str], horizon: int | None, seed: int
 ) -> tuple[tuple[float | None, float | None], tuple[float | None, float | None]]:
-    """Percentile intervals of both ratios, over tasks. A draw in which Real is 0 is left out.
-
-    `interval` does not fit: a task that is won in W2R alone counts, though its Real is 0.
-    """
-    numbers = {number: place for place, number in enumerate(dict.fromkeys((one.split, one.number) for one in whole))}
-    if len(numbers) < 2:
+    """Percentile intervals of both ratios, over tasks. A draw in which Real is 0 is left out."""
+    tasks = [(one.split, one.number) for one in whole]
+    if len(set(tasks)) < 2:
         return (None, None), (None, None)
-    won = torch.zeros(2, len(agents), len(numbers), dtype=torch.float64)
-    for one in whole:
-        place = agents.index(one.agent), numbers[one.split, one.number]
-        won[0][place], won[1][place] = one.won("real", horizon), one.won("w2r", horizon)
-    generator = torch.Generator().manual_seed(seed)
-    drawn = []
-    for _ in range(_DRAWS // _CHUNK):
-        drawn.append(won[:, :, torch.randint(len(numbers), (_CHUNK, len(numbers)), generator=generator)].sum(-1))
-    real, replayed = torch.cat(drawn, -1)  # (agents, draws)
+    arms: tuple[Arm, ...] = ("real", "w2r")
+    won = [[float(one.agent == agent and one.won(arm, horizon)) for one in whole] for arm in arms for agent in agents]
+    drawn = draw(by_cluster(won, tasks), torch.Generator().manual_seed(seed))
+    real, replayed = drawn.T.reshape(2, len(agents), -1)  # (agents, draws)
     return _limits(replayed.sum(0) / real.sum(0)), _limits((replayed / real).where(real > 0, torch.nan).nanmean(0))
 
 
 def _limits(values: torch.Tensor) -> tuple[float | None, float | None]:
     values = values[values.isfinite()]
-    if not len(values):
-        return None, None
-    low, high = values.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
-    return low, high
+    return limits(values) if len(values) else (None, None)
 
 
 # What is written

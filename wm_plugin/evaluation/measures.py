@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from wm_plugin.errors import UserError
+from wm_plugin.evaluation.bootstrap import by_cluster, draw, limits
 from wm_plugin.samples.predictions import same_settings
 from wm_plugin.trajectories.outputs import PREFIX, atomic, write_text
 from wm_plugin.untrusted import LARGEST, loads, number
@@ -22,7 +23,6 @@ from wm_plugin.untrusted import LARGEST, loads, number
 FORMAT, VERSION = "wm_plugin.evaluation", 1
 MANIFEST, RESULT, ROWS = "evaluation.json", "result.json", "rows.jsonl"
 UNITS = ("share", "nats", "points", "ratio", "correlation", "perplexity", "count", "seconds", "score")
-_DRAWS, _AT_ONCE = 2000, 1 << 20  # of an interval; clusters that are drawn at once, which bounds the memory
 _LARGEST = 1 << 26  # bytes of a result
 
 
@@ -120,7 +120,7 @@ def interval(
         (None, None) with fewer than two clusters that count: there is nothing to draw from.
     """
     drawn = _draws(totals, counts, clusters, torch.Generator().manual_seed(seed))
-    return (None, None) if drawn is None else _limits(drawn, share)
+    return (None, None) if drawn is None else limits(drawn, share)
 
 
 def interval_of_means(
@@ -141,33 +141,19 @@ def interval_of_means(
         if drawn is None:
             return None, None
         whole = weight * drawn if whole is None else whole + weight * drawn
-    return (None, None) if whole is None else _limits(whole, share)
+    return (None, None) if whole is None else limits(whole, share)
 
 
 def _draws(
     totals: Sequence[float], counts: Sequence[float], clusters: Sequence[Hashable], generator: torch.Generator
 ) -> torch.Tensor | None:
     """The ratio of the sums in each draw of clusters; None with fewer than two."""
-    number: dict[Hashable, int] = {}
-    index = torch.tensor([number.setdefault(cluster, len(number)) for cluster in clusters], dtype=torch.long)
-    sums = torch.zeros(len(number), 2, dtype=torch.float64)
-    sums.index_add_(0, index, torch.tensor([totals, counts], dtype=torch.float64).T)
+    sums = by_cluster((totals, counts), clusters)
     sums = sums[sums[:, 1] > 0]
     if len(sums) < 2:
         return None
-    drawn = []
-    size = max(1, _AT_ONCE // len(sums))
-    for start in range(0, _DRAWS, size):
-        draws = min(size, _DRAWS - start)
-        drawn.append(sums[torch.randint(len(sums), (draws, len(sums)), generator=generator)].sum(1))
-    both = torch.cat(drawn)
+    both = draw(sums, generator)
     return both[:, 0] / both[:, 1]
-
-
-def _limits(drawn: torch.Tensor, share: float) -> tuple[float, float]:
-    edges = torch.tensor([(1 - share) / 2, (1 + share) / 2], dtype=torch.float64)
-    low, high = drawn.quantile(edges).tolist()
-    return low, high
 
 
 def open_folder(folder: str | Path, name: str, subject: str, data: str) -> Path:

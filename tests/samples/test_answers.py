@@ -4,7 +4,7 @@ import json
 import pytest
 
 from wm_plugin.errors import UserError
-from wm_plugin.samples.answers import Answer, Answers
+from wm_plugin.samples.answers import Answer, Answers, ask_again
 
 
 class Echo:
@@ -140,3 +140,22 @@ def test_seeds_of_ones_own():
     """For those whose place says nothing: an episode keeps its own when others end."""
     model = Echo(temperature=1.0)
     assert [answer.text for answer in Answers(model)(talk("a", "a"), seeds=[7, 9])] == ["a/7", "a/9"]
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 256])
+def test_what_is_not_settled_is_asked_again(at_once):
+    model, last = Echo(temperature=1.0), {}
+
+    def settle(number, answer):
+        last[number] = answer.text
+        return number == 1 or answer.text.startswith("q3, 1/")
+
+    def question(number, attempt):
+        return talk(f"q{number}, {attempt}")[0]
+
+    ask_again(Answers(model), [1, 3, 4], question, settle, tries=3, seed=5, at_once=at_once)
+    assert model.questions == ["q1, 0", "q3, 0", "q4, 0", "q3, 1", "q4, 1", "q4, 2"]
+    assert {number: text.partition("/")[0] for number, text in last.items()} == {1: "q1, 0", 3: "q3, 1", 4: "q4, 2"}
+    beside = last[4]
+    ask_again(Answers(Echo(temperature=1.0)), [4], question, settle, tries=3, seed=5)
+    assert last[4] == beside  # its seed does not depend on the others

@@ -24,9 +24,8 @@ from wm_plugin.rewards.judge import JudgedReward
 from wm_plugin.rewards.judge import Row as Judged
 from wm_plugin.rewards.rubric import DIMENSIONS, RubricReward, parse
 from wm_plugin.rewards.verdict import is_forged
-from wm_plugin.runtime.predict import seed_of
 from wm_plugin.runtime.server import Completion, Failure, Server
-from wm_plugin.samples.answers import Answer, Answers
+from wm_plugin.samples.answers import Answer, Answers, ask_again
 from wm_plugin.tokens.message import Message
 
 NAME = "bench"
@@ -158,18 +157,20 @@ def ask_published(made: Sequence[Output], judge: Judge, published: theirs.Publis
     """The published evaluator's questions, each up to three times until it finds scores in the reply; read in both ways."""
     verdicts: dict[int, theirs.Verdict] = {}
     replies: dict[int, Answer] = {}
-    for attempt in range(theirs.TRIES):
-        left = [number for number, one in enumerate(made) if one.text and number not in verdicts]
-        for start in range(0, len(left), _AT_ONCE):
-            chunk = left[start : start + _AT_ONCE]
-            questions = [published.question(made[n].row, published.output(made[n].row, made[n].text)) for n in chunk]
-            seeds = [seed_of(f"{theirs.TRIES * seed + attempt}/{number}") for number in chunk]
-            answers = judge.answers(questions, seeds=seeds)
-            for number, answer in zip(chunk, answers, strict=True):
-                replies[number] = answer
-                verdict = published.verdict(made[number].row, answer.text)
-                if verdict is not None:
-                    verdicts[number] = verdict
+
+    def question(number: int, _: int) -> list[Message]:
+        one = made[number]
+        return published.question(one.row, published.output(one.row, one.text))
+
+    def settle(number: int, reply: Answer) -> bool:
+        replies[number] = reply
+        verdict = published.verdict(made[number].row, reply.text)
+        if verdict is not None:
+            verdicts[number] = verdict
+        return verdict is not None
+
+    asked = [number for number, one in enumerate(made) if one.text]
+    ask_again(judge.answers, asked, question, settle, tries=theirs.TRIES, seed=seed, at_once=_AT_ONCE)
     return [_both(one, replies.get(number), verdicts.get(number)) for number, one in enumerate(made)]
 
 

@@ -19,7 +19,7 @@ from wm_plugin.rewards import prompts
 from wm_plugin.rewards.delimit import fenced, neutral, shortened
 from wm_plugin.rewards.extract import extract
 from wm_plugin.rewards.verdict import TAG, fields, is_forged, number
-from wm_plugin.samples.answers import Answers
+from wm_plugin.samples.answers import Answer, Answers, ask_again
 from wm_plugin.tokens.message import Message
 from wm_plugin.trajectories.expand import identity
 from wm_plugin.trajectories.schema import Trajectory, Turn
@@ -179,17 +179,15 @@ def _asked(
 ) -> list[T | str]:
     """What was read of the answers, or why there is nothing. What could not be read is asked for once more, in other words."""
     results: list[T | str] = [""] * len(items)
-    places = list(range(len(items)))
-    for again in (False, True):
-        replies = answers([question(items[place], again) for place in places], seed=seed + again)
-        unread = []
-        for place, reply in zip(places, replies, strict=True):
-            results[place] = reply.trouble or read(items[place], reply.text)
-            if isinstance(results[place], str) and not reply.failure:
-                unread.append(place)
-        places = unread
-        if not places:
-            break
+
+    def settle(place: int, reply: Answer) -> bool:
+        results[place] = reply.trouble or read(items[place], reply.text)
+        return bool(reply.failure) or not isinstance(results[place], str)
+
+    def asked(place: int, attempt: int) -> list[Message]:
+        return question(items[place], attempt > 0)
+
+    ask_again(answers, range(len(items)), asked, settle, tries=2, seed=seed)
     return results
 
 

@@ -202,6 +202,40 @@ class Answers:
         return [known[key] if key in known else fresh[key] for key in keys]
 
 
+def ask_again(
+    answers: Answers,
+    numbers: Iterable[int],
+    question: Callable[[int, int], Conversation],
+    settle: Callable[[int, Answer], bool],
+    *,
+    tries: int,
+    seed: int = 0,
+    at_once: int = 256,
+) -> None:
+    """Ask about what has these numbers, and again about what an answer has not settled.
+
+    An answer's seed depends on its number and on how often it was asked, not on what the others say.
+
+    Args:
+        question: of a number, at an attempt from 0 on.
+        settle: takes the answer about a number, and says whether no other one is needed.
+        tries: attempts at most.
+        at_once: questions that are in memory.
+    """
+    left = list(numbers)
+    for attempt in range(tries):
+        unsettled = []
+        for start in range(0, len(left), at_once):
+            chunk = left[start : start + at_once]
+            seeds = [seed_of(f"{tries * seed + attempt}/{number}") for number in chunk]
+            for number, answer in zip(
+                chunk, answers([question(number, attempt) for number in chunk], seeds=seeds), strict=True
+            ):
+                if not settle(number, answer):
+                    unsettled.append(number)
+        left = unsettled
+
+
 def _key(settings: dict[str, Any], messages: Conversation, seed: int) -> str:
     text = json.dumps([settings, [dict(message) for message in messages], seed], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -19,7 +19,7 @@ from wm_plugin.agents.policies import read_action
 from wm_plugin.cli.rollouts import read_rows as read_masks_rows
 from wm_plugin.environments.simulated import Simulation
 from wm_plugin.environments.tags import actions_of
-from wm_plugin.evaluation import published, rules
+from wm_plugin.evaluation import published, rule_cases, rule_commands
 from wm_plugin.evaluation.proposals import read_proposal
 from wm_plugin.evaluation.report import difference
 from wm_plugin.objectives.information import category
@@ -254,9 +254,9 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "published verdict": lambda text: published.verdict(f'{{"scores": {text}', "a"),
     "published verdict, in its tag": lambda text: published.verdict(f"<a>{text}", "a"),
     "published prediction": lambda text: published.prediction(text, "think"),
-    "commands of an action": lambda text: list(rules._commands(Action(text=text))),
-    "command of a shell": lambda text: list(rules._commands(Action(text=f"cat > f << {text}"))),
-    "changed value": lambda text: rules._put(text, text[:9] or "a", rules.changed(text[:9])),
+    "commands of an action": lambda text: list(rule_commands.commands_of(Action(text=text))),
+    "command of a shell": lambda text: list(rule_commands.commands_of(Action(text=f"cat > f << {text}"))),
+    "changed value": lambda text: rule_cases._put(text, text[:9] or "a", rule_cases.changed(text[:9])),
     "verdict of code": lambda text: read_code_verdict(text.encode(errors="replace"), 0),
     "error_kind": error_kind,
     "read_action": lambda text: read_action({"content": text}),

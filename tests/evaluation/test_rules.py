@@ -11,7 +11,7 @@ from support.openai_server import careful
 from wm_plugin.agents.rollout import play
 from wm_plugin.agents.scripted import call
 from wm_plugin.environments.sql import SqlEnvironment, dataset_rows
-from wm_plugin.evaluation import bench_rows, rules
+from wm_plugin.evaluation import bench_rows, rule_cases, rules
 from wm_plugin.evaluation.bench import Judge
 from wm_plugin.runtime.server import Server
 from wm_plugin.samples.answers import Answer, Answers
@@ -48,7 +48,7 @@ def shell(*turns, domain="terminal"):
 
 
 def build(*trajectories, seed=0):
-    return list(rules.build(rules.sessions(trajectories, PROMPTS, seed=seed), seed=seed))
+    return list(rule_cases.build(rules.sessions(trajectories, PROMPTS, seed=seed), seed=seed))
 
 
 def kinds(cases, axis="consistency"):
@@ -287,7 +287,7 @@ def test_a_judge_finds_what_deceives_a_rule():
 def test_rows_of_the_benchmark_are_asked_word_for_word(tmp_path):
     turns = (("echo abcd > f.txt", "$"), ("cat f.txt", "abcd"), ("cat f.txt", "abcd"))
     read = bench_rows.read(write(tmp_path / "b", [row("terminal", 5, turns=turns, turn=2)]))
-    cases = list(rules.build(rules.bench_sessions(read)))
+    cases = list(rule_cases.build(rules.bench_sessions(read)))
     assert {case.turn for case in cases} == {1}
     (case,) = [case for case in cases if case.axis == "consistency"]
     assert case.conversation == read[0].conversation()
@@ -308,5 +308,5 @@ def test_no_trajectory_makes_it_raise(turns):
 
 
 def test_changed_is_another_value_of_the_same_form():
-    assert rules.changed("Ab-9z") == "Bc-0a"
-    assert rules.changed("—") == "—?"
+    assert rule_cases.changed("Ab-9z") == "Bc-0a"
+    assert rule_cases.changed("—") == "—?"

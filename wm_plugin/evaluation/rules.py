@@ -1,6 +1,6 @@
 """Rule-based verification of a world model (Qwen-AgentWorld, appendix C): checks that no judge decides.
 
-Cases are built from trajectories, on the paper's three axes:
+Cases are built from trajectories (`rule_cases`), on the paper's three axes:
 
 - controllability: an instruction changes what the next observation holds (it fails with a code, withholds a value, or has another
   one in its place), and the prediction must follow it;
@@ -12,10 +12,6 @@ observation, of texts that were broken on purpose, and of other models' predicti
 and does not publish them; which cases there are is ours, and figures are not the paper's.
 """
 
-import hashlib
-import json
-import re
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,43 +22,17 @@ from wm_plugin.evaluation.bench import Judge, Table, macro, rubric_scores
 from wm_plugin.evaluation.bench_rows import Row, domain_of
 from wm_plugin.evaluation.measures import Measure
 from wm_plugin.rewards.extract import extract
-from wm_plugin.rewards.json_match import NO_JSON
-from wm_plugin.rewards.json_match import parse as parse_json
-from wm_plugin.rewards.rule_errors import error_kind
 from wm_plugin.rewards.rules import RuleReward
 from wm_plugin.samples.answers import Answer
 from wm_plugin.samples.prompts import Prompts, render
 from wm_plugin.tokens.message import Message
 from wm_plugin.trajectories.expand import identity, transition
 from wm_plugin.trajectories.readers import agentworldbench
-from wm_plugin.trajectories.schema import Action, Observation, Source, Trajectory
+from wm_plugin.trajectories.schema import Source, Trajectory
 
 AXES = ("controllability", "error handling", "consistency")
-_NO_ERRORS = ("search",)  # the domain without cases of error handling in the paper
-_CHANCE = (
-    "timeout",
-    "rate_limit",
-    "connection",
-    "memory",
-    "other",
-)  # kinds of errors that do not follow from an action
-_MASK = "[withheld]"
-_LONGEST = 20_000  # characters of an observation that a case is made of
-_LONGEST_COMMAND, _COMMANDS = 4_000, 50  # characters of a command that are read, and how many of an action
-_KEPT = 64  # files, tables and values of a table that are looked for
+_SHOWN = 20_000  # characters of a text in `rows.jsonl`
 _RIGHT, _WRONG = 4.0, 2.0  # mean scores of a judge from which a prediction is right, and up to which it is wrong
-_LINES, _VALUES = 3, 5  # lines of a file and values of a row that a prediction must have
-_SHORTEST = 3  # characters of a value that is looked for
-_TOKEN = re.compile(r"\w++")
-_LITERAL = re.compile(r"'([^'\n]{1,200})'|(?<![\w.])(\d{3,12})(?![\w.])")
-_TABLE = re.compile(
-    r"\s*+(?:insert\s++(?:or\s++\w++\s++)?into|replace\s++into|update)\s++[\"`\[]?(\w++)", re.IGNORECASE
-)
-_SELECT = re.compile(r"\s*+(?:select|with)\b", re.IGNORECASE)
-_NAME = re.compile(r"[A-Za-z_]\w{0,80}")
-_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w{0,80})\}|([A-Za-z_]\w{0,80}))")
-_TEXTS = ("keystrokes", "command", "cmd", "query", "sql", "code", "input")  # arguments that are commands
-_PATHS, _CONTENTS = ("path", "file_path", "filename", "file"), ("content", "contents", "text", "file_text", "data")
 
 
 @dataclass(frozen=True)
@@ -135,8 +105,8 @@ def sessions(trajectories: Iterable[Trajectory], prompts: Prompts, *, seed: int 
             told = "\n".join(filter(None, (context.simulation_instruction, instruction)))
             context = context.model_copy(update={"simulation_instruction": told})
             asked = trajectory.model_copy(update={"context": context})
-            found = transition(asked, turn, asked.turns[turn].observations[0], name=name)
-            return render(found, prompts, seed=seed, world_context=True).messages
+            step = transition(asked, turn, asked.turns[turn].observations[0], name=name)
+            return render(step, prompts, seed=seed, world_context=True).messages
 
         def read(output: str) -> str | None:
             return extract(output, prompts.tag).prediction
@@ -174,14 +144,6 @@ def _domain(trajectory: Trajectory) -> str:
         path = trajectory.metadata.get("environment")
         domain = path.partition(":")[0].rpartition(".")[2] if isinstance(path, str) else ""
     return domain_of(domain) or "general"
-
-
-def build(source: Iterable[Session], *, seed: int = 0) -> Iterator[Case]:
-    """The cases of sessions, in order. A session gives one of each kind of controllability, and all of the others."""
-    for session in source:
-        yield from _controllability(session, seed)
-        yield from _errors(session)
-        yield from _consistency(session)
 
 
 def validated(
@@ -290,9 +252,9 @@ def score(
                 "domain": case.domain,
                 "axis": case.axis,
                 "context": "",
-                "action": case.conversation[-1]["content"][-_LONGEST:],
+                "action": case.conversation[-1]["content"][-_SHOWN:],
                 "real": case.right[0],
-                "predicted": None if prediction is None else prediction[:_LONGEST],
+                "predicted": None if prediction is None else prediction[:_SHOWN],
                 "scores": scores,
                 "failure": failure,
             }
@@ -326,324 +288,3 @@ def _shares(
         for axis in AXES:
             if axis in cells[domain]:
                 yield macro(name, [[cells[domain][axis]]], "axis", f"{domain}/{axis}", seed)
-
-
-def _observed(session: Session) -> Iterator[tuple[int, Action, str]]:
-    """(turn, action, observation) of the turns with one observation, which no filter marked."""
-    for number, turn in enumerate(session.trajectory.turns):
-        if turn.actor == "agent" and len(turn.observations) == 1:
-            observation: Observation = turn.observations[0]
-            if observation.data.get("target") is not False and len(observation.text) <= _LONGEST:
-                yield number, turn.action, observation.text
-
-
-# Controllability
-
-
-def _controllability(session: Session, seed: int) -> Iterator[Case]:
-    """One case of each kind, of turns that a hash of the seed picks."""
-    turns = [
-        (number, action, text)
-        for number, action, text in _observed(session)
-        if number in session.turns and text.strip() and error_kind(text) is None
-    ]
-    turns.sort(key=lambda turn: _hash(seed, session.name, turn[0]))
-    for number, _, text in turns[:1]:
-        yield _failure(session, number, text, seed)
-    for number, action, text in turns:
-        if value := _telling(text, action):
-            yield _replaced(session, number, text, value, _MASK, "withheld")
-            yield _replaced(session, number, text, value, changed(value), "replaced")
-            return
-
-
-def _failure(session: Session, turn: int, text: str, seed: int) -> Case:
-    code = f"E{1000 + _hash(seed, session.name, turn, 'code') % 9000}"
-    instruction = (
-        f"The next action fails, whatever it does. The observation reports an error with the code {code}, and holds nothing "
-        "of what the action would give otherwise."
-    )
-    message = f"the operation failed with the code {code}"
-    is_json = parse_json(text) is not NO_JSON and text.strip()[:1] in ("{", "[")
-    right = json.dumps({"error": message}) if is_json else f"Error: {message}"
-    rules: list[Any] = [{"error": True}, {"regex": rf"\b{code}\b"}, *([{"json": {"path": "$"}}] if is_json else [])]
-    return _case(
-        session,
-        turn,
-        "controllability",
-        "failure",
-        {"all": rules},
-        (right,),
-        (text, "", f"{text}\n{code}"),
-        instruction,
-    )
-
-
-def _replaced(session: Session, turn: int, text: str, value: str, other: str, kind: str) -> Case:
-    instruction = (
-        "The next observation is as usual but for one thing: "
-        f'wherever it would hold "{value}", it holds "{other}" instead.'
-    )
-    rules = {"all": [{"not": {"regex": _whole(value)}}, {"regex": re.escape(other)}]}
-    right = _put(text, value, other)
-    return _case(session, turn, "controllability", kind, rules, (right,), (text, "", f"{text}\n{other}"), instruction)
-
-
-def _telling(text: str, action: Action) -> str:
-    """A word of an observation that its action does not have; the longest with digits before others, "" if there is none."""
-    known = set(_TOKEN.findall("\n".join(_texts(action))))
-    words = dict.fromkeys(word for word in _TOKEN.findall(text) if 4 <= len(word) <= 40 and word not in known)
-    return max(words, key=lambda word: (any(sign.isdigit() for sign in word), len(word)), default="")
-
-
-# Error handling
-
-
-def _errors(session: Session) -> Iterator[Case]:
-    if session.domain in _NO_ERRORS:
-        return
-    observed = list(_observed(session))
-    successes = [text for _, _, text in observed if text.strip() and error_kind(text) is None]
-    for number, _, text in observed:
-        kind = error_kind(text)
-        if number in session.turns and kind is not None and kind not in _CHANCE:
-            wrong = ("", "Done.", *successes[:_VALUES])
-            yield _case(session, number, "error handling", kind, {"error": kind}, (text,), wrong)
-
-
-# Consistency
-
-
-@dataclass
-class _State:
-    """What earlier turns wrote, with the turn that did: contents of files, values of variables, values of rows by table."""
-
-    files: dict[str, tuple[int, str]]
-    variables: dict[str, tuple[int, str]]
-    rows: dict[str, dict[str, int]]
-
-
-def _consistency(session: Session) -> Iterator[Case]:
-    state = _State({}, {}, {})
-    observed = {number: (action, text) for number, action, text in _observed(session)}
-    for number, turn in enumerate(session.trajectory.turns):
-        commands = list(_commands(turn.action))
-        if number in session.turns and number in observed:
-            yield from _reads(session, number, *observed[number], commands, state)
-        for command in commands:
-            _write(command, number, state)
-
-
-def _reads(
-    session: Session, turn: int, action: Action, text: str, commands: Sequence["_Command"], state: _State
-) -> Iterator[Case]:
-    if len(commands) != 1:  # several write and read in one turn, in an order that one screen does not tell
-        return
-    command, own = commands[0], "\n".join(_texts(action))
-    expected: list[str] = []
-    kind = ""
-    if command.read_file in state.files:
-        kind, expected = "file", _lines(state.files[command.read_file][1])
-    elif command.read_variable in state.variables:
-        kind, expected = "variable", [state.variables[command.read_variable][1]]
-    elif command.query:
-        words = set(_TOKEN.findall(command.query.lower()))
-        values = [value for table, rows in state.rows.items() if table in words for value in rows]
-        kind, expected = "rows", [value for value in values if _put(text, value, "") != text][-_VALUES:]
-    expected = [value for value in expected if len(value) >= _SHORTEST and value not in own]
-    if not expected:
-        return
-    rules = {"all": [*({"regex": _whole(value)} for value in expected), {"error": False}]}
-    broken = [_put(text, value, changed(value)) for value in expected]
-    wrong = ("", "Error: not found", *broken)
-    yield _case(session, turn, "consistency", kind, rules, (text,), wrong)
-
-
-@dataclass(frozen=True)
-class _Command:
-    """What a command of an action reads or writes, as far as it is known.
-
-    Attributes:
-        text: All of it.
-        writes: (path, content, whether it is added to what is there), where all three are known.
-        sets: (name, value).
-        query: The text, if it is a query of a database.
-        changes: (table, values) of a statement.
-    """
-
-    text: str
-    read_file: str = ""
-    read_variable: str = ""
-    query: str = ""
-    writes: tuple[str, str, bool] | None = None
-    sets: tuple[str, str] | None = None
-    changes: tuple[str, tuple[str, ...]] | None = None
-
-
-def _write(command: _Command, turn: int, state: _State) -> None:
-    """What the state is after a command. Whatever names a file may change it, but for what reads it."""
-    for path in [path for path in state.files if path != command.read_file and path.rpartition("/")[2] in command.text]:
-        if not (command.writes and command.writes[2] and command.writes[0] == path):
-            del state.files[path]
-    if command.writes:
-        path, content, added = command.writes
-        before = state.files.pop(path, None)
-        if not added:
-            state.files[path] = (turn, content)
-        elif before:
-            state.files[path] = (turn, f"{before[1]}\n{content}")
-    if command.sets:
-        state.variables[command.sets[0]] = (turn, command.sets[1])
-    if command.changes:
-        table, values = command.changes
-        state.rows.setdefault(table, {}).update(dict.fromkeys(values, turn))
-        _forget(state.rows[table])
-    _forget(state.files)
-    _forget(state.rows)
-
-
-def _forget(written: dict[str, Any]) -> None:
-    """The oldest, of more than are looked for."""
-    while len(written) > _KEPT:
-        del written[next(iter(written))]
-
-
-def _commands(action: Action) -> Iterator[_Command]:
-    """The commands of an action: of its calls' arguments, of JSON with keystrokes, or its text."""
-    for name, arguments in _calls(action):
-        path = next((arguments[key] for key in _PATHS if isinstance(arguments.get(key), str)), "")
-        content = next((arguments[key] for key in _CONTENTS if isinstance(arguments.get(key), str)), None)
-        if path and ("write" in name or "create" in name):
-            writes = (path, content, False) if content is not None else None
-            yield _Command(f"{path}\n{content or ''}", writes=writes)
-        elif path and ("read" in name or "view" in name or "cat" in name):
-            yield _Command(path, read_file=path)
-        else:
-            texts = [arguments[key] for key in _TEXTS if isinstance(arguments.get(key), str)]
-            rest = json.dumps(arguments, default=str)[:_LONGEST_COMMAND] if not texts else ""
-            yield from (_command(text) for text in texts or [rest])
-
-
-def _calls(action: Action) -> list[tuple[str, Mapping[str, Any]]]:
-    """(name, arguments) of an action's calls, also of those that its text holds as JSON; a plain text is one command."""
-    calls: list[tuple[str, Mapping[str, Any]]] = []
-    for call in action.calls[:_COMMANDS]:
-        values = call.arguments
-        calls.append((call.name.lower(), values if isinstance(values, dict) else {"command": str(values)}))
-    if calls:
-        return calls
-    value = parse_json(action.text) if action.text.lstrip()[:1] in ("{", "[") else NO_JSON
-    items = value if isinstance(value, list) else [value]
-    for item in items[:_COMMANDS]:
-        if isinstance(item, dict):
-            inner = item.get("arguments", item.get("parameters"))
-            calls.append((str(item.get("name", "")).lower(), inner if isinstance(inner, dict) else item))
-    return calls or [("", {"command": action.text})]
-
-
-def _command(text: str) -> _Command:
-    text = text.strip()[:_LONGEST_COMMAND]
-    if table := _TABLE.match(text):
-        values = tuple(a or b for a, b in _LITERAL.findall(text))
-        return _Command(text, changes=(table[1].lower(), values))
-    if _SELECT.match(text):
-        return _Command(text, query=text)
-    first, _, rest = text.partition("\n")
-    words = _words(first)
-    if words[:1] == ["cat"] and ">" in words and "<<" in words and rest:
-        end = words[words.index("<<") + 1 :][:1]
-        path = words[words.index(">") + 1 :][:1]
-        content, closed, _ = f"{rest}\n".partition(f"\n{end[0]}\n") if end else ("", "", "")
-        return _Command(text, writes=(path[0], content, False) if path and closed else None)
-    if rest or any(word in ("|", "&&", "||", ";", "&", "<", "<<", "(", ")") for word in words):
-        return _Command(text)
-    if words[:1] in (["echo"], ["printf"]) and len(words) >= 4 and words[-2] in (">", ">>"):
-        content = " ".join(word for word in words[1:-2] if word not in ("-e", "-n"))
-        plain = not any(sign in content for sign in "$`\\")
-        return _Command(text, writes=(words[-1], content, words[-2] == ">>") if plain else None)
-    if words[:1] == ["export"] and len(words) == 2:
-        name, equal, value = words[1].partition("=")
-        known = equal and _NAME.fullmatch(name) and not any(sign in value for sign in "$`\\")
-        return _Command(text, sets=(name, value) if known else None)
-    if words[:1] == ["cat"] and len(words) == 2:
-        return _Command(text, read_file=words[1])
-    if words[:1] == ["printenv"] and len(words) == 2:
-        return _Command(text, read_variable=words[1])
-    variable = _VARIABLE.fullmatch(words[1]) if words[:1] == ["echo"] and len(words) == 2 else None
-    return _Command(text, read_variable=(variable[1] or variable[2]) if variable else "")
-
-
-def _words(line: str) -> list[str]:
-    """The words and operators of a line of a shell; none of one that is not closed."""
-    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
-    lexer.whitespace_split, lexer.commenters = True, ""
-    try:
-        return list(lexer)
-    except ValueError:
-        return []
-
-
-def _texts(action: Action) -> list[str]:
-    """All that an action says, as text."""
-    calls = [json.dumps(call.arguments, ensure_ascii=False, default=str) for call in action.calls[:_COMMANDS]]
-    return [action.text, *calls]
-
-
-# Texts
-
-
-def changed(value: str) -> str:
-    """Another value of the same length and form: each letter and digit is the next one."""
-    digits, lower, upper = "0123456789", "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-    table = {a: b for signs in (digits, lower, upper) for a, b in zip(signs, signs[1:] + signs[0], strict=True)}
-    return "".join(table.get(sign, sign) for sign in value) if any(sign in table for sign in value) else f"{value}?"
-
-
-def _lines(content: str) -> list[str]:
-    """Lines that tell a file's content from others: the first, the last, and the longest."""
-    lines = [line.strip() for line in content.splitlines() if len(line.strip()) >= _SHORTEST]
-    chosen = [*lines[:1], *lines[-1:], *sorted(lines, key=len)[-1:]]
-    return list(dict.fromkeys(line for line in chosen if len(line) <= 400))[:_LINES]
-
-
-def _whole(value: str) -> str:
-    """A pattern of a value that no letter or digit continues."""
-    before = r"(?:^|\W)" if value[:1].isalnum() else ""
-    after = r"(?:$|\W)" if value[-1:].isalnum() else ""
-    return f"{before}{re.escape(value)}{after}"
-
-
-def _put(text: str, value: str, other: str) -> str:
-    """A text with `other` in the place of each `value`, where it is a word of its own."""
-    pieces, end, place = [], 0, text.find(value)
-    while place >= 0:
-        stop = place + len(value)
-        joined = (text[place - 1 : place].isalnum() and value[0].isalnum()) or (
-            text[stop : stop + 1].isalnum() and value[-1].isalnum()
-        )
-        if not joined:
-            pieces += [text[end:place], other]
-            end = stop
-        place = text.find(value, stop)
-    return "".join([*pieces, text[end:]])
-
-
-def _hash(*parts: Any) -> int:
-    return int.from_bytes(hashlib.sha256(repr(parts).encode(errors="replace")).digest()[:8], "big")
-
-
-def _case(
-    session: Session,
-    turn: int,
-    axis: str,
-    kind: str,
-    verifier: Any,
-    right: tuple[str, ...],
-    wrong: tuple[str, ...],
-    instruction: str = "",
-) -> Case:
-    real = session.trajectory.turns[turn].observations[0].text
-    conversation = session.ask(turn, instruction)
-    return Case(
-        session.name, session.domain, axis, kind, turn, conversation, verifier, real, right, wrong, session.read
-    )

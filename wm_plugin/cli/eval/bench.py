@@ -247,7 +247,7 @@ def _rules(args: argparse.Namespace, rows: Any, model: Any, checkers: Any, judge
     """Add the checks by rules to a table."""
     from itertools import islice
 
-    from wm_plugin.evaluation import rules
+    from wm_plugin.evaluation import rule_cases, rules
     from wm_plugin.samples.prompts import load
     from wm_plugin.trajectories.readers import read
 
@@ -255,7 +255,7 @@ def _rules(args: argparse.Namespace, rows: Any, model: Any, checkers: Any, judge
         sessions = rules.bench_sessions(rows)
     else:
         sessions = rules.sessions(islice(read(args.source), args.limit), load(args.prompts), seed=args.seed)
-    cases = list(rules.build(sessions, seed=args.seed))
+    cases = list(rule_cases.build(sessions, seed=args.seed))
     conversations = [case.conversation for case in cases]
     checking = [answers(conversations, seed=args.seed) for answers in checkers]
     label = rules.labels_of(judges[0]) if judges else None

@@ -16,13 +16,10 @@ from wm_plugin.errors import UserError
 from wm_plugin.evaluation.consistency import (
     Anchor,
     consistency,
-    evaluate,
     parting_turn,
-    ratios,
-    turn_rows,
-    w2r_rows,
-    write_w2r,
 )
+from wm_plugin.evaluation.consistency_measures import evaluate, ratios
+from wm_plugin.evaluation.consistency_rows import turn_rows, w2r_rows, write_w2r
 from wm_plugin.evaluation.measures import read_result, read_rows, write_result, write_rows
 from wm_plugin.runtime.server import Server
 from wm_plugin.runtime.workers import Lost

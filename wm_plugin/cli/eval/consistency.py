@@ -99,6 +99,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """The `Evaluation` as JSON: `measures` by agent, split and horizon, `failures`, `notes`."""
     from wm_plugin.agents.acting import ScriptedAgent
     from wm_plugin.evaluation import consistency, measures
+    from wm_plugin.evaluation.consistency_measures import evaluate
+    from wm_plugin.evaluation.consistency_rows import turn_rows, write_w2r
     from wm_plugin.samples.answers import Answers
     from wm_plugin.samples.predictions import same_settings
     from wm_plugin.samples.prompts import load
@@ -158,10 +160,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         for agent in agents
         if isinstance(agent, ScriptedAgent)
     ]
-    result = consistency.evaluate(episodes, subject=subject, data=data, settings=settings, notes=notes, seed=args.seed)
+    result = evaluate(episodes, subject=subject, data=data, settings=settings, notes=notes, seed=args.seed)
     if folder:
-        measures.write_rows(consistency.turn_rows(episodes), folder)
-        consistency.write_w2r(episodes, folder / EPISODES)
+        measures.write_rows(turn_rows(episodes), folder)
+        write_w2r(episodes, folder / EPISODES)
         measures.write_result(result, folder)
     ok = any(not one.failure for one in episodes)
     return {**result.as_dict(), "out": args.out, "asked": answers.asked, "ok": ok}

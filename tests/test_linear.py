@@ -19,7 +19,7 @@ from wm_plugin.agents.policies import read_action
 from wm_plugin.cli.rollouts import read_rows as read_masks_rows
 from wm_plugin.environments.simulated import Simulation
 from wm_plugin.environments.tags import actions_of
-from wm_plugin.evaluation import published, rule_cases, rule_commands
+from wm_plugin.evaluation import published_replies, rule_cases, rule_commands
 from wm_plugin.evaluation.proposals import read_proposal
 from wm_plugin.evaluation.report import difference
 from wm_plugin.objectives.information import category
@@ -251,9 +251,9 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "verdict, in its tag": lambda text: fields(f"<final_evaluation>{text}</final_evaluation>", ["score"]),
     "verdict, after a thought": lambda text: fields(f"<think>{text}</think>{text}", ["score"]),
     "forged verdict": lambda text: is_forged(text, ""),
-    "published verdict": lambda text: published.verdict(f'{{"scores": {text}', "a"),
-    "published verdict, in its tag": lambda text: published.verdict(f"<a>{text}", "a"),
-    "published prediction": lambda text: published.prediction(text, "think"),
+    "published verdict": lambda text: published_replies.verdict(f'{{"scores": {text}', "a"),
+    "published verdict, in its tag": lambda text: published_replies.verdict(f"<a>{text}", "a"),
+    "published prediction": lambda text: published_replies.prediction(text, "think"),
     "commands of an action": lambda text: list(rule_commands.commands_of(Action(text=text))),
     "command of a shell": lambda text: list(rule_commands.commands_of(Action(text=f"cat > f << {text}"))),
     "changed value": lambda text: rule_cases._put(text, text[:9] or "a", rule_cases.changed(text[:9])),

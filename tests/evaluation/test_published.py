@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from support.benchmark import checkout, row
 from support.examples import examples
 from wm_plugin.errors import UserError
-from wm_plugin.evaluation import bench_rows, published
-from wm_plugin.evaluation.published import Verdict, figures, prediction, verdict, without_thoughts
+from wm_plugin.evaluation import bench_rows, published, published_replies
+from wm_plugin.evaluation.published import figures
+from wm_plugin.evaluation.published_replies import Verdict, prediction, verdict, without_thoughts
 from wm_plugin.rewards.rubric import DIMENSIONS
 
 TAG = "final_evaluation"
@@ -206,7 +207,7 @@ def test_objects_are_those_of_a_naive_search():
     rng = random.Random(0)
     for _ in range(400):
         text = "".join(rng.choice(["{", "}", '"', "\\", "a", '"scores"']) for _ in range(rng.randint(1, 30)))
-        assert published._last_object(text) == naive_last_object(text), text
+        assert published_replies._last_object(text) == naive_last_object(text), text
 
 
 @settings(max_examples=examples(300), deadline=None)

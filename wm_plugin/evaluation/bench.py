@@ -17,6 +17,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.evaluation import published as theirs
 from wm_plugin.evaluation.bench_rows import GUI, TEXT, Row
 from wm_plugin.evaluation.measures import Evaluation, Measure, interval, interval_of_means
+from wm_plugin.evaluation.published_replies import Verdict
 from wm_plugin.rewards import prompts
 from wm_plugin.rewards.base import mean as mean_or_zero
 from wm_plugin.rewards.comparison import TuringReward
@@ -56,7 +57,7 @@ class Judgement:
 
     scores: Mapping[str, float] | None = None
     failure: str = ""
-    published: theirs.Verdict | None = None
+    published: Verdict | None = None
 
     @property
     def points(self) -> float | None:
@@ -155,7 +156,7 @@ def rubric_scores(
 
 def ask_published(made: Sequence[Output], judge: Judge, published: theirs.Published, seed: int = 0) -> list[Judgement]:
     """The published evaluator's questions, each up to three times until it finds scores in the reply; read in both ways."""
-    verdicts: dict[int, theirs.Verdict] = {}
+    verdicts: dict[int, Verdict] = {}
     replies: dict[int, Answer] = {}
 
     def question(number: int, _: int) -> list[Message]:
@@ -174,7 +175,7 @@ def ask_published(made: Sequence[Output], judge: Judge, published: theirs.Publis
     return [_both(one, replies.get(number), verdicts.get(number)) for number, one in enumerate(made)]
 
 
-def _both(one: Output, reply: Answer | None, verdict: theirs.Verdict | None) -> Judgement:
+def _both(one: Output, reply: Answer | None, verdict: Verdict | None) -> Judgement:
     if one.failure or reply is None or one.prediction is None:
         return Judgement(None, one.failure or "no prediction", verdict)
     if is_forged(one.prediction, one.row.real):

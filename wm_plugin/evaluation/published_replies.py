@@ -1,0 +1,234 @@
+"""How AgentWorldBench's own evaluator reads what models and judges write, bug for bug.
+
+Its reading of a reply is generous where ours is strict: any JSON in the reply may be the verdict, and missing scores are left out
+of the mean. Here it takes linear time. It differs only where there is no verdict: in replies of over a million characters, and
+beyond the bounds of `untrusted.loads` (250 levels, integers of 308 digits).
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from wm_plugin.rewards.rubric import DIMENSIONS
+from wm_plugin.untrusted import BoundsError, loads
+
+_NOTHING = "No output"  # what is judged where there is none
+_LONGEST = 1 << 20  # characters of a reply that is read
+
+_THOUGHT = re.compile("<(/?)think>", re.IGNORECASE)
+_SIGN = re.compile(r'[{}"\\]')
+_BRACE_OR_QUOTE = re.compile(r'[{}"]')
+_COMMA_TOO_MANY = re.compile(r",(\s*+[}\]])")
+_QUOTED_KEY = re.compile(r"'(\w++)'(\s*+:)")
+_BARE_KEY = re.compile(r"([{,])\s*+(\w++)\s*+:")
+_SCORES = re.compile(r'"scores"\s*+:\s*+\{')
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Scores of a reply. Those up to 5 are as they were, 0 stands for none; `total` is the mean of those above 0."""
+
+    scores: dict[str, int]
+    total: float
+
+
+def prediction(text: str, tag: str) -> str:
+    """What the evaluator takes for the prediction: the last block of the tag, or all of a text without one."""
+    if not text:
+        return _NOTHING
+    text = without_thoughts(text, tag)
+    block = _last_block(text, tag)
+    return text.strip() or _NOTHING if block is None else block
+
+
+def verdict(reply: str, tag: str) -> Verdict | None:
+    """The scores that the evaluator reads from a reply, None if it finds none."""
+    if len(reply) > _LONGEST:
+        return None
+    text = without_thoughts(reply.strip(), tag)
+    text = (_last_block(text, tag) if tag else None) or text
+    value = _object(_fenced(text) or _last_object(text) or _object_backwards(text))
+    scores = value.get("scores") if value else None
+    if not isinstance(scores, dict):
+        return None
+    try:
+        read = {name: _score(scores.get(name, 0)) for name in DIMENSIONS}
+    except (ValueError, OverflowError):  # NaN, an infinity
+        return None
+    above = [score for score in read.values() if score > 0]
+    return Verdict(read, sum(above) / len(above) if above else 0)
+
+
+def without_thoughts(text: str, tag: str) -> str:
+    """A text without `<think>` blocks; what is before a closing mark alone goes, too, and what follows an opening one alone.
+
+    An opening mark without a closing one takes what follows only up to the next `<tag>`.
+    """
+    opening: list[int] = []
+    closing: list[int] = []  # where the mark ends
+    for mark in _THOUGHT.finditer(text):
+        if mark[1]:
+            closing.append(mark.end())
+        else:
+            opening.append(mark.start())
+    if not opening and not closing:
+        return text
+    cuts: list[tuple[int, int]] = []
+    used = alone = 0  # closing marks that were looked at; the end of the last one that closes nothing
+    left = len(opening)  # the first opening mark that nothing closes
+    for number, start in enumerate(opening):
+        while used < len(closing) and closing[used] <= start:
+            alone = closing[used]
+            used += 1
+        if used == len(closing):
+            left = number
+            break
+        cuts.append((start, closing[used]))
+        used += 1
+    alone = closing[-1] if used < len(closing) else alone
+    cuts += [(0, alone)] if alone else []
+    if left < len(opening):
+        tags = [match.start() for match in re.finditer(f"<{re.escape(tag)}>", text, re.IGNORECASE)] if tag else []
+        after, first = len(text), len(text)
+        for start in reversed(opening[left:]):
+            if tags and tags[-1] > start:  # marks behind the tag are done with
+                cuts.append((first, after))
+                while tags and tags[-1] > start:
+                    after = tags.pop()
+            first = start
+        cuts.append((first, after))
+    kept, end = [], 0
+    for start, stop in sorted(cuts):
+        kept.append(text[end:start] if start > end else "")
+        end = max(end, stop)
+    return "".join([*kept, text[end:]]).strip()
+
+
+def _last_block(text: str, tag: str) -> str | None:
+    opening = None
+    for opening in re.finditer(f"<{re.escape(tag)}>", text, re.IGNORECASE):  # noqa: B007 - the last one
+        pass
+    if opening is None:
+        return None
+    closing = re.compile(f"</{re.escape(tag)}>", re.IGNORECASE).search(text, opening.end())
+    return text[opening.end() : closing.start() if closing else len(text)].strip()
+
+
+def _fenced(text: str) -> str | None:
+    """The last fenced object, one with scores before others."""
+    blocks, place = [], text.find("```")
+    while place >= 0:
+        start = place + 3
+        end = text.find("```", start + 4 if text.startswith("json", start) else start)
+        if end < 0:
+            break
+        block = text[start:end].removeprefix("json").strip()
+        blocks += [block] if block.startswith("{") and block.endswith("}") else []
+        place = text.find("```", end + 3)
+    scored = [block for block in blocks if '"scores"' in block]
+    chosen = scored or blocks
+    return chosen[-1] if chosen else None
+
+
+def _last_object(text: str) -> str | None:
+    """The last text between matching braces, one with scores before others."""
+    ends, start = _ends(text), text.find("{")
+    last = scored = None
+    while start >= 0:
+        end = ends.get(start)
+        if end is not None:
+            last = text[start:end]
+            scored = last if '"scores"' in last else scored
+        start = text.find("{", start + 1 if end is None else end)
+    return scored or last
+
+
+def _ends(text: str) -> dict[int, int]:
+    """Where the object ends that begins at a brace, if what is before the brace is not looked at.
+
+    Whether a later sign is inside of a string depends on where one begins to read. Readers in the same state are kept together:
+    each stack has a level for every brace that is open, with the places of the readers for which it is the only one.
+    """
+    ends: dict[int, int] = {}
+    outside: list[list[int]] = []
+    inside: list[list[int]] = []
+    escaped = -1  # the sign that is escaped for those inside of a string
+    for match in _SIGN.finditer(text):
+        place, sign = match.start(), match[0]
+        if sign == "{":
+            outside.append([place])
+        elif sign == "}":
+            ends |= dict.fromkeys(outside.pop() if outside else (), place + 1)
+        elif sign == "\\":
+            escaped = place + 1 if place != escaped else -1
+        elif place == escaped:
+            outside, inside = [], _together(outside, inside)
+        else:
+            outside, inside = inside, outside
+    return ends
+
+
+def _together(one: list[list[int]], other: list[list[int]]) -> list[list[int]]:
+    longer, shorter = (one, other) if len(one) >= len(other) else (other, one)
+    for level in range(1, len(shorter) + 1):
+        more, fewer = sorted((longer[-level], shorter[-level]), key=len, reverse=True)
+        more.extend(fewer)
+        longer[-level] = more
+    return longer
+
+
+def _object_backwards(text: str) -> str | None:
+    """The object that ends at the last brace, read from its end."""
+    end = text.rfind("}") + 1
+    depth, in_string = 0, False
+    for match in reversed(list(_BRACE_OR_QUOTE.finditer(text, 0, end))):
+        place, sign = match.start(), match[0]
+        if sign == '"':
+            in_string ^= place == 0 or text[place - 1] != "\\"
+        elif not in_string:
+            depth += 1 if sign == "}" else -1
+            if sign == "{" and not depth:
+                return text[place:end]
+    return None
+
+
+def _object(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    text = _BARE_KEY.sub(r'\1"\2":', _QUOTED_KEY.sub(r'"\1"\2', _COMMA_TOO_MANY.sub(r"\1", text)))
+    try:
+        try:
+            value = loads(text)
+        except BoundsError:
+            return None
+        except ValueError:
+            scores = _scores_alone(text)
+            value = loads(f"{{{scores}}}") if scores else None
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _scores_alone(text: str) -> str | None:
+    place = text.find('"scores"')
+    while place >= 0:
+        if match := _SCORES.match(text, place):
+            end = text.find("}", match.end())
+            if end < 0:
+                return None
+            if end > match.end():
+                return text[place : end + 1]
+        place = text.find('"scores"', place + 1)
+    return None
+
+
+def _score(value: Any) -> int:
+    """A score up to 5; a boolean is one, too, and what is no number is 0."""
+    if isinstance(value, float):
+        value = round(value)  # half to even
+    elif isinstance(value, str):
+        try:
+            value = int(value.split("/")[0].strip())
+        except ValueError:
+            value = 0
+    return min(int(value), 5) if isinstance(value, int) else 0

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from support.examples import examples
 from support.predictions import PROMPTS
 from wm_plugin.errors import UserError
-from wm_plugin.evaluation.prompt_search import Candidate, Search, check_family, family_text, split, write_family
+from wm_plugin.evaluation.prompt_family import check_family, family_text, write_family
+from wm_plugin.evaluation.prompt_search import Search, split
+from wm_plugin.evaluation.prompt_trials import Candidate
 from wm_plugin.rewards import ExactReward
 from wm_plugin.samples.answers import Answer
 from wm_plugin.samples.prompts import Prompts, load, render

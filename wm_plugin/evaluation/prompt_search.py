@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from wm_plugin.errors import UserError, nearest
-from wm_plugin.evaluation.measures import Measure, interval
+from wm_plugin.evaluation.measures import Measure
+from wm_plugin.evaluation.prompt_trials import Candidate, Held, Trial, Wrong, measured
 from wm_plugin.evaluation.proposals import LEAST, START, Example, Refused, question, read_proposal
 from wm_plugin.rewards.extract import extract
 from wm_plugin.runtime.predict import seed_of
@@ -34,7 +34,7 @@ from wm_plugin.samples.prompts import Prompts, Variant, render
 from wm_plugin.samples.scores import Reward, score, truth
 from wm_plugin.tokens.message import Message
 from wm_plugin.trajectories.draws import whole_number
-from wm_plugin.trajectories.outputs import atomic, check_derived, write_text
+from wm_plugin.trajectories.outputs import write_text
 from wm_plugin.trajectories.schema import Transition
 from wm_plugin.untrusted import encodable, loads
 
@@ -43,66 +43,6 @@ _TRANSIENT = ("timeout", "connection", "rate limit", "server error")  # failures
 _MOST_FAILED = 0.05  # share of the predictions of a round that may fail so; `ServerPredictor` allows as many
 _MOST_LOST = 0.5  # share of proposals, and of predictions with the template at the start, that may fail in any way
 _CONTEXT = 4_000  # characters of what came before an action, in a row
-_HEAD = "# Prompts of wm data search-prompts. A copy of your own may be changed, this file not: sha256 "
-
-
-class Wrong(BaseModel):
-    """One of a candidate's worst predictions: the transition's place in the search, and the text or why there is none."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    place: int = Field(ge=0)
-    predicted: str
-
-
-class Candidate(BaseModel):
-    """A template in a style, and what it scored on the transitions of the search. Refused ones have no scores.
-
-    Attributes:
-        style: its name; `START` for the template that the search starts from.
-        round: the number of the round; 0 for `START`.
-        refused, reason: why the proposer's answer was no template: the kind, and the words that it is told.
-        scores: None where there is no prediction or no score, for the reason in `failures`, which else is "".
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    style: str
-    round: int
-    system: str = ""
-    user: str = ""
-    refused: str = ""
-    reason: str = ""
-    scores: list[float | None] = Field(default_factory=list)
-    failures: list[str] = Field(default_factory=list)
-    worst: list[Wrong] = Field(default_factory=list)
-
-    @property
-    def score(self) -> float:
-        """By which templates are chosen: the mean, where a row without a score counts 0, as in training."""
-        return _mean([value or 0.0 for value in self.scores])
-
-
-@dataclass(frozen=True)
-class Held:
-    """Held-out transitions: those that choose the templates, and those of other tasks that measure what was chosen."""
-
-    search: Sequence[Transition]
-    test: Sequence[Transition]
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A template on transitions.
-
-    Attributes:
-        predictions: what was predicted of each; the whole output where it holds no prediction, "" where there is none.
-        scores, failures: its score, or why it has none.
-    """
-
-    predictions: Sequence[str]
-    scores: Sequence[float | None]
-    failures: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -399,117 +339,6 @@ class Search:
         return made
 
 
-def measured(
-    candidates: Sequence[Candidate],
-    best: Sequence[Candidate],
-    tested: Mapping[str, Trial],
-    held: Held,
-    seed: int = 0,
-) -> list[Measure]:
-    """The measures of a search.
-
-    `test` and `gain` are of all chosen templates, and by style; the gain is over the template at the start, on the same
-    transitions, where a row without a score counts 0. `search` is by style of the chosen templates, and by candidate ("prose,
-    round 3") of all. `refused` counts the answers of the proposer, by style, that were no templates.
-
-    Args:
-        candidates: of all rounds. best: the chosen ones.
-        tested: the start and the chosen ones on the test.
-    """
-    searched, tests = ([one.trajectory for one in part] for part in (held.search, held.test))
-    start = [value or 0.0 for value in tested[START].scores]
-
-    def gain(styles: Sequence[str], by: str = "", group: str = "") -> Measure:
-        differences = [
-            (value or 0.0) - before
-            for style in styles
-            for value, before in zip(tested[style].scores, start, strict=True)
-        ]
-        return _measure("gain", differences, tests * len(styles), seed, by, group)
-
-    chosen, measures = [one.style for one in best], []
-    if chosen:
-        together = [value for style in chosen for value in tested[style].scores]
-        measures = [_measure("test", together, tests * len(chosen), seed), gain(chosen)]
-    for style in [START, *chosen]:
-        measures.append(_measure("test", tested[style].scores, tests, seed, "style", style))
-    measures += [gain([style], "style", style) for style in chosen]
-    for one in [*(one for one in candidates if one.style == START), *best]:
-        measures.append(_measure("search", one.scores, searched, seed, "style", one.style))
-    for one in candidates:
-        if not one.refused:
-            group = f"{one.style}, round {one.round}"
-            measures.append(_measure("search", one.scores, searched, seed, "candidate", group))
-    for style in dict.fromkeys(one.style for one in candidates if one.style != START):
-        refused = [bool(one.refused) for one in candidates if one.style == style]
-        measures.append(Measure("refused", sum(refused), "count", len(refused), "style", style))
-    return measures
-
-
-def _measure(
-    name: str, scores: Sequence[float | None], clusters: Sequence[str], seed: int, by: str = "", group: str = ""
-) -> Measure:
-    """The mean score over the rows that have one, with its interval over trajectories."""
-    values, counts = [value or 0.0 for value in scores], [float(value is not None) for value in scores]
-    low, high = interval(values, counts, clusters, seed=seed)
-    known = int(sum(counts))
-    return Measure(
-        name,
-        sum(values) / known if known else None,
-        "score",
-        known,
-        by,
-        group,
-        low,
-        high,
-        failed=len(scores) - known,
-        with_failed=_mean(values),
-        note="" if known else "no prediction has a score",
-    )
-
-
-def family_text(prompts: Prompts, chosen: Sequence[Candidate]) -> str:
-    """A family as a file of prompts. Its first line tells whether the rest is as it was written."""
-    stages = {name: stage for stage, names in prompts.stages.items() for name in names}
-    lines = [
-        f"# {one.style}: {stages[one.style]}, of round {one.round}, {one.score:.4f} in the search" for one in chosen
-    ]
-    values = prompts.model_dump(exclude={"name"}, exclude_defaults=True)
-    values["variants"] = values.pop("variants")  # last
-    body = "\n".join(lines) + "\n" + yaml.dump(values, Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=130)
-    return f"{_HEAD}{hashlib.sha256(body.encode()).hexdigest()}\n{body}"
-
-
-def write_family(prompts: Prompts, chosen: Sequence[Candidate], path: Path) -> None:
-    """Write a family, complete or not at all, unless somebody changed the file that an earlier search wrote there."""
-    with atomic(path, check=lambda: check_family(path)) as unfinished:
-        unfinished.write_text(family_text(prompts, chosen), encoding="utf-8", newline="\n")
-
-
-def check_family(path: Path) -> None:
-    """Refuse a place where something else than the file of an earlier search is.
-
-    Raises:
-        UserError: it is one, or it cannot be written to.
-    """
-    check_derived(path, _is_ours, "the prompts that a search wrote", "move it, or name another folder")
-
-
-def _is_ours(path: Path) -> bool:
-    head, _, body = path.read_bytes().partition(b"\n")
-    return head == f"{_HEAD}{hashlib.sha256(body).hexdigest()}".encode()
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as such."""
-
-    def represent_text(self, text: str) -> yaml.ScalarNode:
-        return self.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
-
-
-_Dumper.add_representer(str, _Dumper.represent_text)
-
-
 def _check_failed(who: str, failures: Sequence[str], kinds: Collection[str], most: float) -> None:
     """Stop where a server fails too often: a search must not be led by that."""
     failed = Counter(kind for kind in failures if kind in kinds)
@@ -543,7 +372,3 @@ def _digest(value: Any) -> str:
 
 def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0

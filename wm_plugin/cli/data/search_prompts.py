@@ -85,7 +85,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """The `Evaluation` as JSON, `prompts` (the file, or None), `chosen` by style, `asked` of each model, and `ok`."""
     from wm_plugin.cli.steps import search_here
     from wm_plugin.evaluation import measures
-    from wm_plugin.evaluation.prompt_search import Search, check_family, split, write_family
+    from wm_plugin.evaluation.prompt_family import check_family, write_family
+    from wm_plugin.evaluation.prompt_search import Search, split
     from wm_plugin.evaluation.proposals import load_styles
     from wm_plugin.samples.predictions import Repeatable
     from wm_plugin.samples.prompts import load

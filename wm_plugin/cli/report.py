@@ -84,13 +84,13 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         picture.find_browser()
     targets = {f"--out {out}": out for out in outs}
     check_apart([*paths, args.tokenizer, args.config, args.chat_template], targets)
-    found = sources.collect(paths)
-    check_apart(_files(found), targets)
-    view = overview.overview(found, patterns)
+    inputs = sources.collect(paths)
+    check_apart(_files(inputs), targets)
+    view = overview.overview(inputs, patterns)
     if folder:
         folder.mkdir(exist_ok=True)
     if outs:
-        _write(args, outs, view, found)
+        _write(args, outs, view, inputs)
     columns = training.columns(view.arms)
     return {
         "arms": [
@@ -140,13 +140,13 @@ def show(result: dict[str, Any]) -> None:
         console.print("--out report.html writes the page")
 
 
-def _write(args: argparse.Namespace, outs: Sequence[Path], view: Any, found: Any) -> None:
+def _write(args: argparse.Namespace, outs: Sequence[Path], view: Any, inputs: Any) -> None:
     from wm_plugin.evaluation.report import export, overview, picture, render
     from wm_plugin.trajectories.outputs import atomic, write_text
 
     page = ""
     if any(out.suffix in (".html", ".png") for out in outs):
-        samples = _samples(args, found.rollouts)
+        samples = _samples(args, inputs.rollouts)
         contents = overview.report(
             view, title=args.title, metrics=args.metric, samples=samples, masked=bool(args.tokenizer)
         )
@@ -231,12 +231,12 @@ def _is_ours(path: Path) -> bool:
     return f'"format": "{FORMAT}"'.encode() in value
 
 
-def _files(found: Any) -> list[str]:
+def _files(inputs: Any) -> list[str]:
     """What was read."""
     return [
-        *(source for run in found.runs for source in run.sources),
-        *(one.place for one in found.evaluations),
-        *(one.place for one in found.rollouts),
+        *(source for run in inputs.runs for source in run.sources),
+        *(one.place for one in inputs.evaluations),
+        *(one.place for one in inputs.rollouts),
     ]
 
 

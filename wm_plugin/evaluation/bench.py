@@ -131,10 +131,10 @@ def ask(made: Sequence[Output], judge: Judge) -> list[Judgement]:
     scores, kinds = rubric_scores(
         judge, [made[n].prediction or "" for n in asked], **_columns([made[n].row for n in asked])
     )
-    found = {number: (scores.get(place), kinds.get(place, "")) for place, number in enumerate(asked)}
+    by_number = {number: (scores.get(place), kinds.get(place, "")) for place, number in enumerate(asked)}
     judgements = []
     for number, one in enumerate(made):
-        values, kind = found.get(number, (None, ""))
+        values, kind = by_number.get(number, (None, ""))
         judgements.append(Judgement(values, one.failure or ("" if values else kind)))
     return judgements
 

@@ -26,7 +26,7 @@ class Overview:
 
 
 def overview(sources: Sources, patterns: Mapping[str, str]) -> Overview:
-    """Name what was found by arm, and read the rollouts.
+    """Name what was view by arm, and read the rollouts.
 
     Raises:
         UserError: a pattern matches nothing, or a file of rollouts is none.
@@ -53,7 +53,7 @@ def overview(sources: Sources, patterns: Mapping[str, str]) -> Overview:
 
 
 def report(
-    found: Overview,
+    view: Overview,
     *,
     title: str = "",
     metrics: Sequence[str] = (),
@@ -68,40 +68,40 @@ def report(
         samples: rollouts as tokens.
         masked: whether they say which of their tokens count.
     """
-    groups = training.groups(found.arms, metrics)
-    steps = list(dict.fromkeys(one.evaluation.name for one in found.evaluations))
-    sections = [_training(group, found.arms) for group in groups if group.title != "All other metrics"]
+    groups = training.groups(view.arms, metrics)
+    steps = list(dict.fromkeys(one.evaluation.name for one in view.evaluations))
+    sections = [_training(group, view.arms) for group in groups if group.title != "All other metrics"]
     predictions, choosing = [], []
     for step in steps:
-        same = [one for one in found.evaluations if one.evaluation.name == step]
+        same = [one for one in view.evaluations if one.evaluation.name == step]
         sections += measured.sections(step, measured.pooled(same))
         shown, sentence = cards.comparisons(same)
         predictions += shown
         choosing += [sentence] if sentence else []
-    sections += played.sections(found.rollouts)
-    labels = dict.fromkeys([*(one.arm for one in found.evaluations), *(name for name, _ in found.rollouts)])
-    details = {arm.name: arm.detail for arm in found.arms}
-    rest = [_training(group, found.arms, folded=True) for group in groups if group.title == "All other metrics"]
+    sections += played.sections(view.rollouts)
+    labels = dict.fromkeys([*(one.arm for one in view.evaluations), *(name for name, _ in view.rollouts)])
+    details = {arm.name: arm.detail for arm in view.arms}
+    rest = [_training(group, view.arms, folded=True) for group in groups if group.title == "All other metrics"]
     return Report(
         title or "Report",
-        headline=_headline(found),
-        subtitle=_counts(found),
-        sections=[*_glance(found.arms), *sections],
+        headline=_headline(view),
+        subtitle=_counts(view),
+        sections=[*_glance(view.arms), *sections],
         comparisons=predictions,
         comparing=" ".join(dict.fromkeys(choosing)),
         samples=samples,
         masked=masked,
-        appendix=[*rest, *_runs(found)],
-        notes=_notes(found, groups),
+        appendix=[*rest, *_runs(view)],
+        notes=_notes(view, groups),
         details={**details, **{name: "" for name in labels if name not in details}},
     )
 
 
-def _headline(found: Overview) -> str:
+def _headline(view: Overview) -> str:
     """Where the runs end, in one sentence."""
-    first = training.outcome(found.arms)
+    first = training.outcome(view.arms)
     parts: dict[str, list[str]] = {}
-    for arm in found.arms[:COLOURS]:
+    for arm in view.arms[:COLOURS]:
         metric = first if first and arm.last(first) else training.outcome([arm])  # hosts have names of their own
         if metric and (last := arm.last(metric)):
             value, interval, count = last
@@ -111,14 +111,12 @@ def _headline(found: Overview) -> str:
     return f"{sentence}." if sentence else ""
 
 
-def _counts(found: Overview) -> str:
-    runs = sum(arm.seeds for arm in found.arms)
+def _counts(view: Overview) -> str:
+    runs = sum(arm.seeds for arm in view.arms)
     parts = [
-        f"{runs} training run{'s' * (runs != 1)} in {len(found.arms)} arm{'s' * (len(found.arms) != 1)}"
-        if runs
-        else "",
-        f"{len(found.evaluations)} evaluation{'s' * (len(found.evaluations) != 1)}" if found.evaluations else "",
-        f"{len(found.rollouts)} file{'s' * (len(found.rollouts) != 1)} of rollouts" if found.rollouts else "",
+        f"{runs} training run{'s' * (runs != 1)} in {len(view.arms)} arm{'s' * (len(view.arms) != 1)}" if runs else "",
+        f"{len(view.evaluations)} evaluation{'s' * (len(view.evaluations) != 1)}" if view.evaluations else "",
+        f"{len(view.rollouts)} file{'s' * (len(view.rollouts) != 1)} of rollouts" if view.rollouts else "",
     ]
     return f"{', '.join(filter(None, parts))}."
 
@@ -151,31 +149,31 @@ def _training(group: training.Group, table: Sequence[Arm], *, folded: bool = Fal
     return Section(title, text, figures=group.curves, folded=folded, detailed=True)
 
 
-def _runs(found: Overview) -> list[Section]:
+def _runs(view: Overview) -> list[Section]:
     """Which files each arm was read from."""
     rows = [
         [arm.name, run.name, f"{run.last_step:,}", f"{len(run.values)}", "\n".join(run.sources[:20])]
-        for arm in found.arms
+        for arm in view.arms
         for run in arm.runs
     ]
     tables = [Table(("arm", "run", "last step", "metrics", "read from"), rows, (4,))] if rows else []
-    if found.evaluations:
-        rows = [[one.name, one.evaluation.name, one.evaluation.data, one.place] for one in found.evaluations]
+    if view.evaluations:
+        rows = [[one.name, one.evaluation.name, one.evaluation.data, one.place] for one in view.evaluations]
         tables.append(Table(("of", "evaluation", "data", "read from"), rows, (2, 3)))
     return [Section("Where it comes from", tables=tables, folded=True)] if tables else []
 
 
-def _notes(found: Overview, groups: Sequence[training.Group]) -> list[str]:
-    notes = list(found.notes)
+def _notes(view: Overview, groups: Sequence[training.Group]) -> list[str]:
+    notes = list(view.notes)
     left = groups[-1].left_out if groups and groups[-1].title == "All other metrics" else []
     if left:
         notes.append(
             f"{len(left)} more metrics have no figure here; choose them by --metric, or take the CSV or the JSON."
         )
-    if len(found.arms) > COLOURS:
+    if len(view.arms) > COLOURS:
         notes.append(f"There are more than {COLOURS} arms, so that colours repeat.")
     remarks: dict[str, list[str]] = {}
-    for one in found.evaluations:
+    for one in view.evaluations:
         for note in one.evaluation.notes:
             remarks.setdefault(note, []).append(f"{one.evaluation.name} of {one.name}")
     return [*notes, *(f"{', '.join(of)}: {note}" for note, of in remarks.items())]

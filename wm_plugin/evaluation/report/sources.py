@@ -39,7 +39,7 @@ class Rollouts:
 
 @dataclass
 class Sources:
-    """What was found at the paths."""
+    """What is at the paths."""
 
     runs: list[Run] = field(default_factory=list)
     evaluations: list[Measured] = field(default_factory=list)

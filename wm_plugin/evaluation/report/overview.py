@@ -26,7 +26,7 @@ class Overview:
 
 
 def overview(sources: Sources, patterns: Mapping[str, str]) -> Overview:
-    """Name what was view by arm, and read the rollouts.
+    """Name everything by arm, and read the rollouts.
 
     Raises:
         UserError: a pattern matches nothing, or a file of rollouts is none.

@@ -43,7 +43,7 @@ def test_a_table_json_and_a_folder(capsys, tmp_path):
     )  # a second time, over the first
     assert code == 0
     assert "0.00%" in printed
-    assert "left out: 1 weights: zero or not finite" in printed
+    assert "left out: 1 (weights: zero or not finite)" in printed
 
 
 def test_nothing_that_counts_is_no_success(capsys, tmp_path):

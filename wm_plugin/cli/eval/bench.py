@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 
 from wm_plugin.cli.eval import model as flags
+from wm_plugin.cli.eval.lines import print_rest
 from wm_plugin.errors import UserError
 
 _DESCRIPTION = """\
@@ -177,13 +178,10 @@ def show(result: dict[str, Any]) -> None:
         for group, values in domains.items():
             table.add_row(group, *(_number(values[name], 2) for name in dimensions))
         console.print(table)
-    for reason, count in result["failures"].items():
-        console.print(f"failed: {count:,} ({reason})")
     for one in measures:
         if one["note"]:
             console.print(f"{one['name']} {one['group']}: {one['note']}")
-    for note in result["notes"]:
-        console.print(note)
+    print_rest(result)
 
 
 def _number(value: float | None, digits: int) -> str:

@@ -1,10 +1,18 @@
-"""The measures of an evaluation as lines for people."""
+"""What steps of `wm eval` print for people: measures as lines, where a step has no tables of its own, and the end of all."""
 
 from typing import Any
 
 
+def print_rest(result: dict[str, Any], indent: str = "") -> None:
+    """Print what failed and the notes, with which every step ends."""
+    for reason, count in result["failures"].items():
+        print(f"{indent}failed or left out: {count:,} ({_one_line(reason)})")
+    for note in result["notes"]:
+        print(f"{indent}{_one_line(note)}")
+
+
 def print_lines(result: dict[str, Any]) -> None:
-    """Print a line for each measure of an evaluation's JSON, with its note, then notes of all and what failed."""
+    """Print a line for each measure of an evaluation's JSON, with its note, then what failed and the notes."""
     before = f", before: {result['settings']['before']}" if result["settings"].get("before") else ""
     on = f" on {result['data']}" if result["data"] not in ("", result["subject"]) else ""
     print(f"{result['subject']}{on}{before}")
@@ -18,7 +26,11 @@ def print_lines(result: dict[str, Any]) -> None:
         note = f"; {one['note']}" if one["note"] else ""
         group = f" [{one['group']}]" if one["group"] else ""
         print(f"  {one['name']}{group}: {value or '–'}{limits} of {one['count']:,}{failed}{note}")
-    for note in result["notes"]:
-        print(f"  {note}")
-    for reason, count in result["failures"].items():
-        print(f"  failed or left out: {count:,} ({reason})")
+    print_rest(result, "  ")
+
+
+def _one_line(text: str) -> str:
+    """A text of others, which could else write a line of its own or act on the terminal."""
+    from wm_plugin.tokens.view import visible
+
+    return " ".join(visible(text).split())

@@ -7,6 +7,7 @@ from typing import Any
 
 from wm_plugin.cli.data.support import progress
 from wm_plugin.cli.eval import model as flags
+from wm_plugin.cli.eval.lines import print_rest
 from wm_plugin.errors import UserError
 
 _DESCRIPTION = """\
@@ -136,10 +137,7 @@ def show(result: dict[str, Any]) -> None:
     console.print(table)
     for by in dict.fromkeys(one["by"] for one in measures if one["by"]):
         _show_groups(console, by, [one for one in measures if one["by"] == by])
-    for kind, count in result["failures"].items():
-        console.print(f"{count:,} turns without an answer: {kind}")
-    for note in result["notes"]:
-        console.print(visible(note))
+    print_rest(result)
 
 
 def _title(result: dict[str, Any]) -> str:

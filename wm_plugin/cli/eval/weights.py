@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 
 from wm_plugin.cli.data.support import progress
+from wm_plugin.cli.eval.lines import print_rest
 from wm_plugin.errors import UserError
 
 
@@ -55,7 +56,4 @@ def show(result: dict[str, Any]) -> None:
         share = "–" if one["value"] is None else f"{one['value']:.2%}"
         table.add_row(one["by"] or "all", one["group"], share, f"{one['count']:,}")
     console.print(table)
-    for reason, count in result["failures"].items():
-        console.print(f"left out: {count:,} {reason}")
-    for note in result["notes"]:
-        console.print(note)
+    print_rest(result)

@@ -7,7 +7,8 @@ from support.benchmark import checkout, row, write
 from support.openai_server import DIMENSIONS, careful, verdict
 from wm_plugin.errors import UserError
 from wm_plugin.evaluation import bench, bench_rows, published
-from wm_plugin.evaluation.bench import Judge, Judgement, Output, agreement, macro, spearman
+from wm_plugin.evaluation.bench import Judgement, Output, agreement, macro, spearman
+from wm_plugin.evaluation.bench_judges import Judge
 from wm_plugin.evaluation.measures import Evaluation, Measure
 from wm_plugin.runtime.server import Server
 from wm_plugin.samples.answers import Answer, Answers

@@ -12,7 +12,7 @@ from wm_plugin.agents.rollout import play
 from wm_plugin.agents.scripted import call
 from wm_plugin.environments.sql import SqlEnvironment, dataset_rows
 from wm_plugin.evaluation import bench_rows, rule_cases, rules
-from wm_plugin.evaluation.bench import Judge
+from wm_plugin.evaluation.bench_judges import Judge
 from wm_plugin.runtime.server import Server
 from wm_plugin.samples.answers import Answer, Answers
 from wm_plugin.samples.prompts import load

@@ -7,7 +7,7 @@ beside ours, both of the same replies.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from statistics import correlation, fmean
@@ -15,22 +15,16 @@ from typing import Any
 
 from wm_plugin.errors import UserError
 from wm_plugin.evaluation import published as theirs
+from wm_plugin.evaluation.bench_judges import Judge, KeptTuring, call_in_parts, columns_of, of_judge, rubric_scores
 from wm_plugin.evaluation.bench_rows import GUI, TEXT, Row
 from wm_plugin.evaluation.measures import Evaluation, Measure, interval, interval_of_means
 from wm_plugin.evaluation.published_replies import Verdict
-from wm_plugin.rewards import prompts
-from wm_plugin.rewards.base import mean as mean_or_zero
-from wm_plugin.rewards.comparison import TuringReward
-from wm_plugin.rewards.judge import JudgedReward
-from wm_plugin.rewards.judge import Row as Judged
-from wm_plugin.rewards.rubric import DIMENSIONS, RubricReward, parse
+from wm_plugin.rewards.rubric import DIMENSIONS, parse
 from wm_plugin.rewards.verdict import is_forged
-from wm_plugin.runtime.server import Completion, Failure, Server
-from wm_plugin.samples.answers import Answer, Answers, ask_again
+from wm_plugin.samples.answers import Answer, ask_again
 from wm_plugin.tokens.message import Message
 
 NAME = "bench"
-_AT_ONCE = 256  # rows whose questions are in memory
 _SHOWN = 4_000  # characters of a text in `rows.jsonl`
 _FEWEST = 3  # models whose ranks say anything
 Cell = Sequence[tuple[float | None, Hashable]]  # values, None where a row failed, and their clusters
@@ -62,15 +56,6 @@ class Judgement:
     @property
     def points(self) -> float | None:
         return None if self.scores is None else theirs.points(fmean(self.scores.values()))
-
-
-@dataclass(frozen=True)
-class Judge:
-    """A model that scores, by the name that the tables have. `server` is only for its settings: `answers` asks it."""
-
-    label: str
-    server: Server
-    answers: Answers
 
 
 @dataclass
@@ -129,7 +114,7 @@ def ask(made: Sequence[Output], judge: Judge) -> list[Judgement]:
     """The rubric of this package on every output that has a prediction."""
     asked = [number for number, one in enumerate(made) if one.prediction is not None]
     scores, kinds = rubric_scores(
-        judge, [made[n].prediction or "" for n in asked], **_columns([made[n].row for n in asked])
+        judge, [made[n].prediction or "" for n in asked], **columns_of([made[n].row for n in asked])
     )
     by_number = {number: (scores.get(place), kinds.get(place, "")) for place, number in enumerate(asked)}
     judgements = []
@@ -137,21 +122,6 @@ def ask(made: Sequence[Output], judge: Judge) -> list[Judgement]:
         values, kind = by_number.get(number, (None, ""))
         judgements.append(Judgement(values, one.failure or ("" if values else kind)))
     return judgements
-
-
-def rubric_scores(
-    judge: Judge, predictions: Sequence[str], targets: Sequence[str], **columns: Sequence[Any]
-) -> tuple[dict[int, dict[str, float]], dict[int, str]]:
-    """A judge's five scores by the number of the prediction, and why the others have none.
-
-    Args:
-        columns: as `RubricReward` takes them: `action`, `context`, `domain`. A domain without guidance is a general one.
-    """
-    reward = _Rubric(judge.answers, judge.server)
-    domains = [name if name in prompts.DOMAINS else "general" for name in columns.pop("domain")]
-    _call(reward, predictions, targets, **columns, domain=domains)
-    kinds = {number: reward.kinds.get(number, "forged verdict") for number in range(len(predictions))}
-    return reward.values, {number: kind for number, kind in kinds.items() if number not in reward.values}
 
 
 def ask_published(made: Sequence[Output], judge: Judge, published: theirs.Published, seed: int = 0) -> list[Judgement]:
@@ -171,7 +141,7 @@ def ask_published(made: Sequence[Output], judge: Judge, published: theirs.Publis
         return verdict is not None
 
     asked = [number for number, one in enumerate(made) if one.text]
-    ask_again(judge.answers, asked, question, settle, tries=theirs.TRIES, seed=seed, at_once=_AT_ONCE)
+    ask_again(judge.answers, asked, question, settle, tries=theirs.TRIES, seed=seed)
     return [_both(one, replies.get(number), verdicts.get(number)) for number, one in enumerate(made)]
 
 
@@ -181,7 +151,7 @@ def _both(one: Output, reply: Answer | None, verdict: Verdict | None) -> Judgeme
     if is_forged(one.prediction, one.row.real):
         return Judgement(None, "forged verdict", verdict)
     scores = None if reply.trouble else parse(reply.text, one.row.real)
-    failure = "" if scores else _of_judge(reply.trouble or "no verdict")
+    failure = "" if scores else of_judge(reply.trouble or "no verdict")
     return Judgement(scores, failure, verdict)
 
 
@@ -266,12 +236,12 @@ def tell_apart(made: Sequence[Output], judge: Judge, *, seed: int = 0) -> list[M
 
     Also by the place of the real one, and how often it picks the first of the two: without a bias, half of the time.
     """
-    reward = _Turing(judge.answers, judge.server, seed=seed)
+    reward = KeptTuring(judge.answers, judge.server, seed=seed)
     there = [one for one in made if one.prediction is not None]
     pairs = [one for one in there if (one.prediction or "").strip() != one.row.real]
-    columns = _columns([one.row for one in pairs])
+    columns = columns_of([one.row for one in pairs])
     del columns["domain"]
-    _call(reward, [one.prediction or "" for one in pairs], **columns)
+    call_in_parts(reward, [one.prediction or "" for one in pairs], **columns)
     asked, equal = len(pairs), len(there) - len(pairs)
     picked = [(*reward.values[number], pairs[number].row.trajectory) for number in sorted(reward.values)]
     every = [(right, cluster) for right, _, cluster in picked]
@@ -338,77 +308,6 @@ def _ranks(values: Sequence[float]) -> list[float]:
     for place, value in enumerate(sorted(values)):
         places[value].append(place)
     return [fmean(places[value]) for value in values]
-
-
-class _Kept(JudgedReward):
-    """A judge whose answers are kept, and what it said of each row by the column `number`."""
-
-    def __init__(self, answers: Answers, server: Server, **settings: Any) -> None:
-        super().__init__(server, max_failure_share=1.0, **settings)
-        self.answers = answers
-        self.values: dict[int, Any] = {}
-        self.kinds: dict[int, str] = {}  # why a row that was asked has no value
-        self.round = 0
-
-    def _ask(self, questions: Iterable[list[Message]], seeds: list[int] | None) -> list[Completion | Failure]:  # noqa: ARG002
-        kept = self.answers(questions, seed=self.round)
-        self.round += 1
-        return [Failure(one.failure, "") if one.failure else Completion(one.text, one.cut) for one in kept]
-
-    def _end(self, batch: Any) -> list[float]:
-        for name, answer in batch.replies.items():
-            kind = answer.kind if isinstance(answer, Failure) else "cut" if answer.cut else "no verdict"
-            self.kinds |= {row.columns["number"]: _of_judge(kind) for _, row in batch.rows[name]}
-        return super()._end(batch)
-
-
-class _Rubric(_Kept, RubricReward):
-    uses = (*RubricReward.uses, "number")
-
-    def _read(self, row: Judged, reply: str, notes: Any) -> float | None:  # noqa: ARG002
-        scores = parse(reply, row.target)
-        if scores is None:
-            return None
-        self.values[row.columns["number"]] = scores
-        return self.reward(mean_or_zero(list(scores.values())))
-
-
-class _Turing(_Kept, TuringReward):
-    """The values are whether the real one was picked, and whether it came first."""
-
-    uses = (*TuringReward.uses, "number")
-
-    def _read(self, row: Judged, reply: str, notes: Any) -> float | None:  # noqa: ARG002
-        choice = self._chosen(row, reply)
-        if choice is None:
-            return None
-        own = self._own_chosen(row, choice)
-        self.values[row.columns["number"]] = (not own, not self._own_first(row))
-        return float(own)
-
-
-def _call(reward: _Kept, predictions: Sequence[str], targets: Sequence[str], **columns: Sequence[Any]) -> None:
-    """Ask about predictions, some at a time; their places are their numbers."""
-    for start in range(0, len(predictions), _AT_ONCE):
-        chunk = slice(start, start + _AT_ONCE)
-        reward.round = 0
-        numbers = range(len(predictions))[chunk]
-        parts = {name: values[chunk] for name, values in columns.items()}
-        reward(predictions[chunk], targets[chunk], number=list(numbers), **parts)
-
-
-def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
-    """What a judge sees of rows."""
-    return {
-        "targets": [row.real for row in rows],
-        "action": [row.action for row in rows],
-        "context": [row.conversation()[:-1] for row in rows],
-        "domain": [row.domain for row in rows],
-    }
-
-
-def _of_judge(kind: str) -> str:
-    return f"judge: {kind}"
 
 
 def _row(one: Output) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from wm_plugin.evaluation.bench import Judge, Table, macro, rubric_scores
+from wm_plugin.evaluation.bench import Table, macro
+from wm_plugin.evaluation.bench_judges import Judge, rubric_scores
 from wm_plugin.evaluation.bench_rows import Row, domain_of
 from wm_plugin.evaluation.measures import Measure
 from wm_plugin.rewards.extract import extract

@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     from dataclasses import replace
     from pathlib import Path
 
-    from wm_plugin.evaluation import bench, bench_rows, measures, published
+    from wm_plugin.evaluation import bench, bench_judges, bench_rows, measures, published
     from wm_plugin.samples.answers import Answer, Answers, ServerModel
 
     flags.check(args, {"--predictions": args.predictions})
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         return Answers(model, None if folder is None else folder / f"{name}.jsonl")
 
     judges = [
-        bench.Judge(label, server, kept(f"judge-{_file_name(label)}", ServerModel(server)))
+        bench_judges.Judge(label, server, kept(f"judge-{_file_name(label)}", ServerModel(server)))
         for label, server in _servers(args, args.judge, "--judge", evaluator is not None)
     ]
     model = None if outputs else kept("answers", flags.make(seedless if args.published else args))

@@ -165,6 +165,7 @@ def test_means_by_hand(tmp_path):
     assert macros.with_failed == pytest.approx((50 + 25 + 0) / 3)
     assert by_name(table, "text").value == 25
     assert by_name(table, "text").note == "of mcp alone"
+    assert macros.note == "of mcp, odd, web alone"
     assert by_name(table, "gui").value == 75
     web = by_name(table, "score", "web")
     assert (web.value, web.with_failed, web.low, web.high) == (75, 50, 50, 100)

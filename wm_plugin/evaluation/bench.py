@@ -164,10 +164,10 @@ def measures(
         domains[one.row.domain].append((judgement, one.row.trajectory))
     cells = {name: [(one.points, cluster) for one, cluster in rows] for name, rows in domains.items()}
     table = [macro("micro", [[[item for cell in cells.values() for item in cell]]], "judge", label, seed)]
-    for name, members in (("macro", tuple(cells)), ("text", TEXT), ("gui", GUI)):
-        there = [domain for domain in sorted(members) if domain in cells]
+    for name, members in (("macro", (*TEXT, *GUI, *cells)), ("text", TEXT), ("gui", GUI)):
+        there = [domain for domain in sorted({*members}) if domain in cells]
         if there:
-            note = "" if len(there) == len(members) else f"of {', '.join(there)} alone"
+            note = "" if cells.keys() >= {*members} else f"of {', '.join(there)} alone"
             table.append(macro(name, [[cells[domain]] for domain in there], "judge", label, seed, note))
     for domain in sorted(cells):
         group = domain if alone else f"{label}/{domain}"

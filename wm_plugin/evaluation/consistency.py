@@ -7,7 +7,8 @@ The same tasks are played three times by an agent:
 * W2R: the actions of every WM episode, won or not, in the real world, to its first end there.
 
 CR is W2R / Real, undefined where Real is 0. As a ratio of means it is of all agents' episodes together; as a mean of ratios it is
-the mean of the agents' own CRs. The paper prints the first in its table 2 and the second in its table 3.
+the mean of the agents' own CRs. The paper prints the first in its tables 2 and 10 and the second in its table 3. Its means are
+over agents; those of episodes are the same where all agents have as many without a failure.
 
 Two episodes part at the first turn after which the world model and the real world do not say the same (white space at the ends
 aside), or only one of them ends in success, or the real world has ended before.

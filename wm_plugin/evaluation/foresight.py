@@ -1,4 +1,4 @@
-"""Does an agent foresee what comes of its actions (Qwen-AgentWorld, section 5.2 and figure 10)?
+"""Does an agent foresee what comes of its actions (Qwen-AgentWorld, section 6.2 and figure 10)?
 
 Of the turns in whose thinking the agent says explicitly what the environment will answer, the accuracy is the share in which that
 agrees with what it really answered. A judge finds the prediction without seeing the answer, so that hindsight cannot help it,
@@ -26,7 +26,7 @@ from wm_plugin.trajectories.schema import Trajectory, Turn
 from wm_plugin.trajectories.turn_texts import action_text
 
 T = TypeVar("T")
-CORRECTIONS = ("factual", "epistemic", "perspective")
+CORRECTIONS = ("factual", "epistemic", "perspective")  # section 7.1, of the thoughts of a world model
 MAX_CHARS = 100_000  # ours: of each text that the judge sees
 _MOST = 10_000  # corrections of a turn; the published peak is 56
 _AFTER_WAIT = frozenset(",.!?:;…—–-")

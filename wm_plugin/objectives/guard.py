@@ -1,7 +1,7 @@
 """The guard: it lowers the coefficient when the objective begins to memorise, or when the policy's entropy collapses.
 
-"True Agents Model the World" saw both: environments that can only be memorised overfit within an epoch, and large coefficients
-ended in a collapse after hundreds of steps. The paper has no guard; this one is ours:
+"True Agents Model the World" saw runs overfit (web search, whose results can be memorised, after about one epoch) and collapse
+(after 50 to 600 steps), in their rewards and evaluations. The paper has no guard, and does not watch entropy; this one is ours:
 
     the held-out NLL of environment tokens rises in k evaluations in a row while the training NLL falls, or
     the policy's entropy falls under a share of what it was at the first step

@@ -20,8 +20,8 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
         "foresight",
         help="does an agent foresee what comes of its actions, and how good are they",
         description="Accuracy of the explicit predictions in an agent's thinking, as a judge finds and compares them, and "
-        "how often the agent corrects itself (Qwen-AgentWorld, figure 10); invalid and ineffective actions by kind (RWML, "
-        "section 4.1). Without a judge, the actions alone.",
+        "how often the agent corrects itself (Qwen-AgentWorld, sections 6.2 and 7.1); invalid and ineffective actions by kind "
+        "(RWML, section 4.1). Without a judge, the actions alone.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,6 +1,7 @@
 """Results of lm-eval in its real format, written by hand, and a stand-in for lm-eval itself."""
 
 import json
+import os
 import sys
 import tempfile
 from contextlib import suppress
@@ -284,3 +285,9 @@ def test_whatever_a_file_of_results_says_is_read_or_refused(value):
         with suppress(UserError):
             made = scores(folder)
             evaluation(made, made, subject="a", data="", settings={})
+
+
+def test_a_pipe_is_no_result(tmp_path):
+    os.mkfifo(tmp_path / "results_1.json")
+    with pytest.raises(UserError, match="no file"):
+        scores(tmp_path)

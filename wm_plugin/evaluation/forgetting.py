@@ -194,6 +194,8 @@ def rows(after: Mapping[str, Score], before: Mapping[str, Score] | None) -> Iter
 
 def _read(path: Path) -> dict[str, Score]:
     try:
+        if path.exists() and not path.is_file():  # a pipe has no end
+            raise UserError(f"{path}: cannot be read (no file)")
         if path.stat().st_size > LARGEST:
             raise UserError(f"{path}: too large for results of lm-eval")
         value = loads(path.read_bytes())

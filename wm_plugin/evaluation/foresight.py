@@ -19,6 +19,7 @@ from wm_plugin.rewards import prompts
 from wm_plugin.rewards.delimit import fenced, neutral, shortened
 from wm_plugin.rewards.extract import extract
 from wm_plugin.rewards.verdict import TAG, fields, is_forged, number
+from wm_plugin.runtime.predict import seed_of
 from wm_plugin.samples.answers import Answers
 from wm_plugin.tokens.message import Message
 from wm_plugin.trajectories.expand import identity
@@ -28,6 +29,7 @@ from wm_plugin.trajectories.turn_texts import action_text
 T = TypeVar("T")
 CORRECTIONS = ("factual", "epistemic", "perspective")
 MAX_CHARS = 100_000  # ours: of each text that the judge sees
+_AT_ONCE = 256  # questions that are in memory
 _MOST = 10_000  # corrections of a turn; the published peak is 56
 _AFTER_WAIT = frozenset(",.!?:;…—–-")
 _CLOSING = f"The data ends here. Do with it what you were told, and end with your only verdict in <{TAG}>."
@@ -131,6 +133,17 @@ def judge(turns: Sequence[Case], answers: Answers, *, seed: int = 0, max_chars: 
         texts = {"predicted": prediction, "action": case.action, "observed": case.observed}
         return _question("foresight_compare", texts, max_chars, again)
 
+    with answers:  # its file is read once, not for each chunk
+        return _judged(turns, answers, find, compare, seed)
+
+
+def _judged(
+    turns: Sequence[Case],
+    answers: Answers,
+    find: Callable[[Case, bool], list[Message]],
+    compare: Callable[[tuple[Case, str], bool], list[Message]],
+    seed: int,
+) -> list[Judged]:
     clean = [case for case in turns if not is_forged(case.thinking + case.action, "")]
     findings = dict(zip(map(id, clean), _asked(answers, clean, find, _finding, seed), strict=True))
     pairs = [
@@ -181,12 +194,15 @@ def _asked(
     results: list[T | str] = [""] * len(items)
     places = list(range(len(items)))
     for again in (False, True):
-        replies = answers([question(items[place], again) for place in places], seed=seed + again)
         unread = []
-        for place, reply in zip(places, replies, strict=True):
-            results[place] = reply.trouble or read(items[place], reply.text)
-            if isinstance(results[place], str) and not reply.failure:
-                unread.append(place)
+        for start in range(0, len(places), _AT_ONCE):  # a question may be as long as three texts of `max_chars`
+            chunk = places[start : start + _AT_ONCE]
+            seeds = [seed_of(f"{seed + again}/{number}") for number in range(start, start + len(chunk))]
+            replies = answers([question(items[place], again) for place in chunk], seeds=seeds)
+            for place, reply in zip(chunk, replies, strict=True):
+                results[place] = reply.trouble or read(items[place], reply.text)
+                if isinstance(results[place], str) and not reply.failure:
+                    unread.append(place)
         places = unread
         if not places:
             break

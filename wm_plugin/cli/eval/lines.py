@@ -9,6 +9,7 @@ def print_lines(result: dict[str, Any]) -> None:
     on = f" on {result['data']}" if result["data"] not in ("", result["subject"]) else ""
     print(f"{result['subject']}{on}{before}")
     for one in result["measures"]:
+        one = {name: _one_line(text) for name, text in one.items()}
         number = "{:.1%}".format if one["unit"] == "share" else "{:.4g}".format
         value, low, high, both = (
             "" if one[key] is None else number(one[key]) for key in ("value", "low", "high", "with_failed")
@@ -19,6 +20,11 @@ def print_lines(result: dict[str, Any]) -> None:
         group = f" [{one['group']}]" if one["group"] else ""
         print(f"  {one['name']}{group}: {value or '–'}{limits} of {one['count']:,}{failed}{note}")
     for note in result["notes"]:
-        print(f"  {note}")
+        print(f"  {_one_line(note)}")
     for reason, count in result["failures"].items():
-        print(f"  failed or left out: {count:,} ({reason})")
+        print(f"  failed or left out: {count:,} ({_one_line(reason)})")
+
+
+def _one_line(value: Any) -> Any:
+    """A name of others', which could else write a line of its own."""
+    return " ".join(value.split()) if isinstance(value, str) else value

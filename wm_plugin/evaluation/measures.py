@@ -98,7 +98,8 @@ class Evaluation:
         """JSON values; numbers that are not finite are None."""
         measures = [{name: _finite(value) for name, value in asdict(one).items()} for one in self.measures]
         own = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {"format": FORMAT, "version": VERSION, **own, "measures": measures, "notes": list(self.notes)}
+        own |= {"settings": _all_finite(own["settings"]), "measures": measures, "notes": list(self.notes)}
+        return {"format": FORMAT, "version": VERSION, **own}
 
 
 def interval(

@@ -107,8 +107,8 @@ def _answered(turn: Turn) -> Iterable[tuple[Call | None, list[Observation]]]:
 
 def _weights(judge: Filter, observations: Sequence[Observation]) -> tuple[float, float]:
     """How many actions a call has, and how many of them its answers refuse."""
-    sizes = [number(one.data.get("actions")) for one in observations]
-    sizes = [size for size in sizes if size is not None and 0 < size <= _MOST]
+    counts = (number(one.data.get("actions")) for one in observations)
+    sizes = [size for size in counts if size is not None and 0 < size <= _MOST]
     size = max(sizes, default=1.0)
     return size, size * max(map(judge.invalid_share, observations), default=0.0)
 

@@ -7,6 +7,7 @@ import pytest
 
 from support.openai_server import OpenAIServer, block
 from wm_plugin.cli import main
+from wm_plugin.cli.eval.lines import print_lines
 from wm_plugin.evaluation.measures import read_result, read_rows
 from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Trajectory, Turn
 from wm_plugin.trajectories.write import write
@@ -124,3 +125,12 @@ def test_mistakes_are_a_line(capsys, files, flags, words):
     assert code == 2
     assert words in err
     assert err.count("\n") == 1
+
+
+def test_a_name_of_others_writes_no_line_of_its_own(capsys):
+    one = {"name": "accuracy", "unit": "share", "value": 0.1, "low": None, "high": None, "with_failed": None}
+    one |= {"group": "search\n  accuracy: 100.0%", "count": 1, "failed": 0, "note": "a\nb"}
+    print_lines(
+        {"subject": "m", "data": "d", "settings": {}, "measures": [one], "notes": ["c\nd"], "failures": {"e\nf": 1}}
+    )
+    assert len(capsys.readouterr().out.splitlines()) == 4

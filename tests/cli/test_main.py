@@ -223,3 +223,12 @@ def test_an_interrupt_while_it_starts_is_one_line(start, at):
         assert done.stdout.startswith("usage: wm ")
     else:
         assert (done.returncode, done.stdout, done.stderr) == (130, "", "wm: interrupted\n")
+
+
+def test_no_name_in_a_result_acts_on_the_terminal():
+    result = {"\x1b[31mreason": ["\u202eback", 1, {"a": "half \ud800"}], "plain": "ü\n", "none": None}
+    assert main._readable(result) == {
+        "\\x1b[31mreason": ["\\u202eback", 1, {"a": "half \\ud800"}],
+        "plain": "ü\n",
+        "none": None,
+    }

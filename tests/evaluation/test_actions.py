@@ -121,3 +121,9 @@ def test_the_measures_are_ratios_of_sums():
     assert values["invalid_or_ineffective_actions", ""] == (2 / 4, 4)
     assert values["invalid_calls", "unknown tool"] == (1 / 4, 4)
     assert values["invalid_calls", "error"] == (0.0, 4)
+
+
+@pytest.mark.parametrize("size", [1e308, 10**300, 1e7, -1, "3", float("nan")])
+def test_a_count_that_no_world_has_is_none(size):
+    turn = call("act", "Moved.", {"command": "L"}, data={"actions": size, "invalid": 0})
+    assert count(turn, turn)[:2] == (2, 0)

@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+import wm_plugin.samples.answers as answers_module
 from wm_plugin.errors import UserError
 from wm_plugin.evaluation import fidelity as module
 from wm_plugin.evaluation.fidelity import Cosines, fidelity, json_keys
@@ -274,3 +275,11 @@ def test_any_text_is_measured(tmp_path, text):
     assert read_result(tmp_path) == result
     assert [row["real"] for row in read_rows(tmp_path)] == [text, "x [SUCCESS]", "y"]
     assert result.measure("exact").count + result.measure("exact").failed == 3
+
+
+def test_a_file_of_answers_is_read_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_AT_ONCE", 1)
+    reads, read = [], answers_module._read
+    monkeypatch.setattr(answers_module, "_read", lambda path: reads.append(path) or read(path))
+    assert value(run(RIGHT, folder=tmp_path), "exact") == 1
+    assert len(reads) == 1  # of two chunks

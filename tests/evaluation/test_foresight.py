@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import wm_plugin.evaluation.foresight as module
+import wm_plugin.samples.answers as answers_module
 from support.examples import examples
 from wm_plugin.evaluation.foresight import Case, Finding, add, cases, interrupts, judge
 from wm_plugin.evaluation.paired import Sums
@@ -217,3 +219,23 @@ def test_whatever_a_judge_and_an_agent_write_is_counted(thinking, reply):
     (one,) = judged([case(thinking)], Judge(lambda text: reply, lambda text: reply))
     assert (one.failure == "") is (one.finding is not None and (one.right is None) is (one.finding.prediction is None))
     add(Sums(), [one])
+
+
+def test_a_part_of_the_questions_is_in_memory_and_the_file_is_read_once(tmp_path, monkeypatch):
+    turns = [case(f"The door {number} will be locked.") for number in range(5)]
+    whole = judged(turns, Judge(lambda text: finding(text.partition("]]\n")[2].partition("\n[[end")[0])))
+    sizes, reads, read = [], [], answers_module._read
+
+    class Counts(Judge):
+        def ask(self, conversations, seeds, keep):
+            sizes.append(len(conversations))
+            super().ask(conversations, seeds, keep)
+
+    monkeypatch.setattr(answers_module, "_read", lambda path: reads.append(path) or read(path))
+    for size in (2, 3):  # whatever is asked at once, the seeds are the same
+        monkeypatch.setattr(module, "_AT_ONCE", size)
+        model = Counts(lambda text: finding(text.partition("]]\n")[2].partition("\n[[end")[0]))
+        model.settings = {"model": "judge", "temperature": 1}
+        assert judge(turns, Answers(model, tmp_path / "answers.jsonl")) == whole
+    assert sizes == [2, 2, 1, 2, 2, 1]
+    assert len(reads) == 2

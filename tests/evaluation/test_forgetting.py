@@ -1,10 +1,12 @@
 """Results of lm-eval in its real format, written by hand, and a stand-in for lm-eval itself."""
 
 import json
+import os
 import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -284,3 +286,33 @@ def test_whatever_a_file_of_results_says_is_read_or_refused(value):
         with suppress(UserError):
             made = scores(folder)
             evaluation(made, made, subject="a", data="", settings={})
+
+
+def test_a_pipe_is_no_result(tmp_path):
+    os.mkfifo(tmp_path / "results_1.json")
+    with pytest.raises(UserError, match="no file"):
+        scores(tmp_path)
+
+
+def test_a_model_that_was_trained_again_is_another_one(tmp_path, monkeypatch):
+    def fake(command, **_):
+        (Path(command[-1]) / "results_1.json").write_text("{}")
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(forgetting.subprocess, "run", fake)
+    weights = tmp_path / "m" / "model.safetensors"
+    weights.parent.mkdir()
+    weights.write_bytes(b"old")
+    for _ in range(2):
+        run(str(weights.parent), tmp_path / "out", {"tasks": ["one"]})
+    weights.write_bytes(b"trained again")
+    with pytest.raises(UserError, match="other settings"):
+        run(str(weights.parent), tmp_path / "out", {"tasks": ["one"]})
+
+
+def test_no_run_has_so_many_tasks(tmp_path):
+    groups = {f"g{n}": ["shared"] for n in range(6000)}
+    value = {"results": {name: {"acc,none": 1} for name in groups}, "group_subtasks": groups}
+    (tmp_path / "results_1.json").write_text(json.dumps(value))
+    with pytest.raises(UserError, match="more than 10,000 tasks"):
+        scores(tmp_path)

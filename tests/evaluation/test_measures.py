@@ -1,4 +1,5 @@
 import json
+import os
 
 import pytest
 import torch
@@ -130,3 +131,28 @@ def test_interval_of_a_macro_mean_has_as_much_of_each_group():
     assert high == pytest.approx(10.25, abs=0.06)
     assert interval_of_means([(0.5, many, range(400)), (0.5, [1.0], "a")]) == (None, None)
     assert interval_of_means([]) == (None, None)
+
+
+def test_a_pipe_is_no_result_and_has_no_rows(tmp_path):
+    os.mkfifo(tmp_path / "result.json")
+    os.mkfifo(tmp_path / "rows.jsonl")
+    with pytest.raises(UserError, match="no file"):
+        read_result(tmp_path)
+    assert list(read_rows(tmp_path)) == []
+
+
+def test_numbers_of_rows_that_are_not_finite_are_null(tmp_path):
+    write_rows([{"scores": {"nll": float("nan"), "exact": 1.0}, "all": [float("inf"), 2]}], tmp_path)
+    text = (tmp_path / "rows.jsonl").read_text()
+    assert json.loads(text, parse_constant=pytest.fail) == {"scores": {"nll": None, "exact": 1.0}, "all": [None, 2]}
+
+
+def test_settings_that_are_not_finite_are_null(tmp_path):
+    write_result(Evaluation("bench", "m", "d", {"a": [float("nan"), 1], "b": {"c": float("inf")}}), tmp_path)
+    assert read_result(tmp_path).settings == {"a": [None, 1], "b": {"c": None}}
+
+
+def test_a_pipe_is_no_manifest(tmp_path):
+    os.mkfifo(tmp_path / "evaluation.json")
+    with pytest.raises(UserError, match="not JSON"):
+        open_folder(tmp_path, "bench", "m", "d")

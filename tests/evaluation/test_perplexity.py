@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from wm_plugin.errors import UserError
+from wm_plugin.evaluation import perplexity
 from wm_plugin.evaluation.one_step import OneStep
 from wm_plugin.evaluation.perplexity import (
     Document,
@@ -170,3 +171,13 @@ def test_a_perfect_model_and_one_that_knows_nothing():
     counted = [[1, 2, 3, 4], [7, 8]]
     assert math.exp(score(Counter(50.0), counted).mean_nll) == pytest.approx(1.0)
     assert math.exp(score(Counter(0.0), counted).mean_nll) == pytest.approx(10.0)
+
+
+def test_of_a_long_text_the_cut_character_goes_and_of_others_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(perplexity, "_LARGEST", 5)
+    (tmp_path / "a.txt").write_bytes("abcäö".encode()[:6])
+    (tmp_path / "b.txt").write_bytes(b"\xff\xfe\x00abcdef")  # no text, however long it is
+    (tmp_path / "c.txt").write_bytes("abcd€".encode())
+    reader = perplexity.Reader()
+    assert [one.text for one in reader([tmp_path])] == ["abcä", "abcd"]
+    assert reader.failures == {"not UTF-8": 1}

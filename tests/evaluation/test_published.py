@@ -222,3 +222,13 @@ def test_no_text_makes_it_raise(text):
 def test_thoughts_go_and_the_rest_stays():
     assert without_thoughts(" no marks ", "a") == " no marks "
     assert without_thoughts("x<think>a<think>b</think>c", "a") == "x"  # the second mark takes all up to the end
+
+
+@pytest.mark.parametrize("name", ["a\\x00b", "\\ud800", "circle"])
+def test_a_prompt_that_is_no_file_is_one_line(tmp_path, name):
+    path = checkout(tmp_path) / "eval" / "lwm_eval_utils" / "task_configs.py"
+    (tmp_path / "circle").symlink_to("circle")
+    path.write_text(path.read_text().replace("prompts/web/judge_system_prompt.txt", name))
+    with pytest.raises(UserError) as caught:
+        published.read(tmp_path)
+    assert "\n" not in str(caught.value)

@@ -108,8 +108,19 @@ def _run(argv: list[str]) -> int:
         if args.json:
             print(json.dumps(result))
         elif show := getattr(args, "show", None):
-            show(result)
+            show(_readable(result))
     return int(not result.get("ok", True))
+
+
+def _readable(value: Any) -> Any:
+    """A result whose texts no terminal acts on: names in it come from models, files and servers."""
+    if isinstance(value, str) and not value.isprintable():
+        from wm_plugin.tokens.view import visible
+
+        return visible(value)
+    if isinstance(value, dict):
+        return {_readable(key): _readable(item) for key, item in value.items()}
+    return [_readable(item) for item in value] if isinstance(value, list) else value
 
 
 def _check_step(argv: Sequence[str], verbs: Mapping[str, Parser]) -> None:

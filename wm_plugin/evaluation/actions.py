@@ -28,6 +28,7 @@ from wm_plugin.trajectories.schema import Call, Observation, Trajectory, Turn
 from wm_plugin.untrusted import number
 
 KINDS = ("unknown tool", "arguments", "error", "refused")
+_MOST = 1e6  # actions of a call; no world counts more, and one line of a file must not outweigh all others
 INVALID, INEFFECTIVE, EITHER, CALLS = (
     Key("invalid_actions"),
     Key("ineffective_actions"),
@@ -106,7 +107,8 @@ def _answered(turn: Turn) -> Iterable[tuple[Call | None, list[Observation]]]:
 
 def _weights(judge: Filter, observations: Sequence[Observation]) -> tuple[float, float]:
     """How many actions a call has, and how many of them its answers refuse."""
-    sizes = [size for one in observations if (size := number(one.data.get("actions"))) is not None and size > 0]
+    counts = (number(one.data.get("actions")) for one in observations)
+    sizes = [size for size in counts if size is not None and 0 < size <= _MOST]
     size = max(sizes, default=1.0)
     return size, size * max(map(judge.invalid_share, observations), default=0.0)
 

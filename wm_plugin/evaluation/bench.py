@@ -95,15 +95,16 @@ def evaluate(
     table = Table(rows=[_row(one) for one in made])
     table.failures.update(one.failure for one in made if one.failure)
     for judge in judges:
-        judgements = ask_published(made, judge, published, seed) if published else ask(made, judge)
+        with judge.answers:  # their file is read once, not for each chunk
+            judgements = ask_published(made, judge, published, seed) if published else ask(made, judge)
+            turned = tell_apart(made, judge, seed=seed) if turing else []
         table.failures.update(
             one.failure for one, out in zip(judgements, made, strict=True) if one.failure and not out.failure
         )
         table.measures += measures(made, judgements, judge.label, alone=len(judges) == 1, seed=seed)
         if published:
             table.measures += published_measures(made, judgements, judge.label, alone=len(judges) == 1)
-        if turing:
-            table.measures += tell_apart(made, judge, seed=seed)
+        table.measures += turned
         for row, one in zip(table.rows, judgements, strict=True):
             row["failure"] = row["failure"] or one.failure
             row["scores"] |= {f"{judge.label}/{name}": value for name, value in (one.scores or {}).items()}
@@ -142,13 +143,17 @@ def ask_published(made: Sequence[Output], judge: Judge, published: theirs.Publis
 
     asked = [number for number, one in enumerate(made) if one.text]
     ask_again(judge.answers, asked, question, settle, tries=theirs.TRIES, seed=seed)
-    return [_both(one, replies.get(number), verdicts.get(number)) for number, one in enumerate(made)]
+    return [
+        _both(one, published.output(one.row, one.text), replies.get(number), verdicts.get(number))
+        for number, one in enumerate(made)
+    ]
 
 
-def _both(one: Output, reply: Answer | None, verdict: Verdict | None) -> Judgement:
+def _both(one: Output, judged: str, reply: Answer | None, verdict: Verdict | None) -> Judgement:
     if one.failure or reply is None or one.prediction is None:
         return Judgement(None, one.failure or "no prediction", verdict)
-    if is_forged(one.prediction, one.row.real):
+    # the published evaluator may have shown more of the output than our prediction
+    if is_forged(one.prediction, one.row.real) or is_forged(judged, one.row.real):
         return Judgement(None, "forged verdict", verdict)
     scores = None if reply.trouble else parse(reply.text, one.row.real)
     failure = "" if scores else of_judge(reply.trouble or "no verdict")
@@ -234,7 +239,8 @@ def macro(
 def tell_apart(made: Sequence[Output], judge: Judge, *, seed: int = 0) -> list[Measure]:
     """The judge's Turing test (section 4.2): how often it picks the real observation, of rows whose prediction is another text.
 
-    Also by the place of the real one, and how often it picks the first of the two: without a bias, half of the time.
+    A row without a prediction or without a verdict failed; with these, the prediction counts as told apart, the worst that it can
+    be. Also by the place of the real one, and how often it picks the first of the two: without a bias, half of the time.
     """
     reward = KeptTuring(judge.answers, judge.server, seed=seed)
     there = [one for one in made if one.prediction is not None]
@@ -243,14 +249,18 @@ def tell_apart(made: Sequence[Output], judge: Judge, *, seed: int = 0) -> list[M
     del columns["domain"]
     call_in_parts(reward, [one.prediction or "" for one in pairs], **columns)
     asked, equal = len(pairs), len(there) - len(pairs)
+    lost = len(made) - len(there)
     picked = [(*reward.values[number], pairs[number].row.trajectory) for number in sorted(reward.values)]
     every = [(right, cluster) for right, _, cluster in picked]
     first = [(right, cluster) for right, real_first, cluster in picked if real_first]
     second = [(right, cluster) for right, real_first, cluster in picked if not real_first]
     position = [(right == real_first, cluster) for right, real_first, cluster in picked]
-    note = f"{equal} equal pairs are left out" if equal else ""
+    failed = asked - len(every) + lost
+    note = "; ".join(
+        [f"{equal} equal pairs are left out"] * bool(equal) + ["failed rows count as told apart"] * bool(failed)
+    )
     return [
-        _share("turing", every, asked - len(every), judge.label, seed, note),
+        _share("turing", every, failed, judge.label, seed, note, worst=1.0),
         _share("turing, real first", first, 0, judge.label, seed),
         _share("turing, real second", second, 0, judge.label, seed),
         _share("turing, first picked", position, 0, judge.label, seed, "0.5 without a bias of position"),
@@ -258,13 +268,19 @@ def tell_apart(made: Sequence[Output], judge: Judge, *, seed: int = 0) -> list[M
 
 
 def _share(
-    name: str, rows: Sequence[tuple[bool, Hashable]], failed: int, label: str, seed: int, note: str = ""
+    name: str,
+    rows: Sequence[tuple[bool, Hashable]],
+    failed: int,
+    label: str,
+    seed: int,
+    note: str = "",
+    worst: float = 0.0,
 ) -> Measure:
     values = [float(value) for value, _ in rows]
     low, high = interval(values, [1.0] * len(values), [cluster for _, cluster in rows], seed=seed)
     value = fmean(values) if values else None
     every = len(values) + failed
-    lowest = sum(values) / every if every else None
+    lowest = (sum(values) + worst * failed) / every if every else None
     return Measure(name, value, "share", len(values), "judge", label, low, high, failed, lowest, note)
 
 

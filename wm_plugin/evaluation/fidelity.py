@@ -162,6 +162,18 @@ def _rows(
     seed: int,
 ) -> Iterator[dict[str, Any]]:
     """The rows of `rows.jsonl`, which are counted as they come."""
+    with answers:  # its file is read once, not for each chunk
+        yield from _answered(asked, answers, scorer, likelihood, tally, seed)
+
+
+def _answered(
+    asked: Iterable[Episode],
+    answers: Answers,
+    scorer: "_Scorer",
+    likelihood: "_Likelihood",
+    tally: "_Tally",
+    seed: int,
+) -> Iterator[dict[str, Any]]:
     for chunk in _chunks(asked, _BATCHED if answers.model.batched else _AT_ONCE):
         cases = list(chain.from_iterable(episode.cases for episode in chunk))
         replies = answers([case.messages for case in cases], seed=seed, at_once=len(cases))

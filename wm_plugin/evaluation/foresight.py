@@ -131,6 +131,17 @@ def judge(turns: Sequence[Case], answers: Answers, *, seed: int = 0, max_chars: 
         texts = {"predicted": prediction, "action": case.action, "observed": case.observed}
         return _question("foresight_compare", texts, max_chars, again)
 
+    with answers:  # its file is read once, not for each chunk
+        return _judged(turns, answers, find, compare, seed)
+
+
+def _judged(
+    turns: Sequence[Case],
+    answers: Answers,
+    find: Callable[[Case, bool], list[Message]],
+    compare: Callable[[tuple[Case, str], bool], list[Message]],
+    seed: int,
+) -> list[Judged]:
     clean = [case for case in turns if not is_forged(case.thinking + case.action, "")]
     findings = dict(zip(map(id, clean), _asked(answers, clean, find, _finding, seed), strict=True))
     pairs = [

@@ -37,10 +37,12 @@ METRICS = {
     "aime24": "exact_match,none",
     "aime25": "exact_match,none",
 }
-_SETTINGS = "lm_eval.json"
+_SETTINGS, _MODEL = "lm_eval.json", "model.json"
+_WEIGHTS = (".safetensors", ".bin", ".json")
 _NO_ANSWER = "[invalid]"  # what lm-eval's filters write where a reply has no answer
 _95, _99 = 1.959964, 2.575829  # standard errors of an interval
 _DEEPEST = 20  # of groups in groups
+_MOST = 10_000  # tasks and members of groups of a file; each task may be looked up in each group
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,7 @@ def run(
         arguments = own.get("model_args")
         own["model_args"] = {**(arguments if isinstance(arguments, dict) else {}), "pretrained": model}
         same_settings(place / _SETTINGS, own, "a benchmark")
+        same_settings(place / _MODEL, {"files of the model": _files(model)}, "a benchmark")  # it may be trained again
         if any(place.rglob("results_*.json")):
             continue
         command = [
@@ -132,6 +135,12 @@ def run(
             raise UserError(
                 f"lm-eval did not finish {task} on {model} (exit code {done.returncode}); its messages are above"
             )
+
+
+def _files(model: str) -> dict[str, list[int]]:
+    """The size and the time of each file of a local model; a name of a hub has none."""
+    inside = (path for path in sorted(Path(model).glob("*")) if path.suffix in _WEIGHTS and path.is_file())
+    return {path.name: [status.st_size, status.st_mtime_ns] for path in inside if (status := path.stat())}
 
 
 def scores(path: str | Path) -> dict[str, Score]:
@@ -194,6 +203,8 @@ def rows(after: Mapping[str, Score], before: Mapping[str, Score] | None) -> Iter
 
 def _read(path: Path) -> dict[str, Score]:
     try:
+        if path.exists() and not path.is_file():  # a pipe has no end
+            raise UserError(f"{path}: cannot be read (no file)")
         if path.stat().st_size > LARGEST:
             raise UserError(f"{path}: too large for results of lm-eval")
         value = loads(path.read_bytes())
@@ -207,6 +218,8 @@ def _read(path: Path) -> dict[str, Score]:
     if not results or not all(isinstance(one, dict) for one in results.values()):
         raise UserError(f"{path}: no results of lm-eval (it has no results by task)")
     groups = _members(_object(value, "group_subtasks"))
+    if len(results) + sum(map(len, groups.values())) > _MOST:
+        raise UserError(f"{path}: has more than {_MOST:,} tasks, which no run of lm-eval has")
     inside = {member for members in groups.values() for member in members}
     made = {name: _score(path, value, name, results[name], groups) for name in results if name not in inside}
     scored = {name: score for name, score in made.items() if score is not None}

@@ -6,6 +6,7 @@ Every step of `wm eval` writes `result.json` (the measures) and `rows.jsonl` (wh
 
 import json
 import math
+import stat
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
@@ -97,7 +98,8 @@ class Evaluation:
         """JSON values; numbers that are not finite are None."""
         measures = [{name: _finite(value) for name, value in asdict(one).items()} for one in self.measures]
         own = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {"format": FORMAT, "version": VERSION, **own, "measures": measures, "notes": list(self.notes)}
+        own |= {"settings": _all_finite(own["settings"]), "measures": measures, "notes": list(self.notes)}
+        return {"format": FORMAT, "version": VERSION, **own}
 
 
 def interval(
@@ -191,7 +193,7 @@ def write_rows(rows: Iterable[Mapping[str, Any]], folder: str | Path) -> None:
     """
     with atomic(Path(folder) / ROWS) as unfinished, unfinished.open("w", encoding="utf-8", newline="\n") as file:
         for row in rows:
-            file.write(json.dumps(dict(row), ensure_ascii=True, default=str) + "\n")
+            file.write(_line(dict(row)) + "\n")
 
 
 def read_result(path: str | Path) -> Evaluation:
@@ -203,11 +205,15 @@ def read_result(path: str | Path) -> Evaluation:
     path = Path(path)
     path = path / RESULT if path.is_dir() else path
     try:
-        if path.stat().st_size > _LARGEST:
+        if not stat.S_ISREG((status := path.stat()).st_mode):  # a pipe has no end
+            raise UserError(f"{path}: cannot be read (no file)")
+        if status.st_size > _LARGEST:
             raise UserError(f"{path}: too large for a result of wm eval")
         value = loads(path.read_bytes())
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    except UserError:
+        raise
     except ValueError:
         value = None
     if not isinstance(value, dict) or value.pop("format", None) != FORMAT:
@@ -231,7 +237,7 @@ def read_rows(folder: str | Path) -> Iterator[dict[str, Any]]:
         UserError: a line is damaged.
     """
     path = Path(folder) / ROWS
-    if not path.exists():
+    if not path.is_file():
         return
     with path.open("rb") as file:
         for place, line in enumerate(iter(partial(file.readline, LARGEST + 1), b""), 1):
@@ -265,3 +271,17 @@ def _is_sound(evaluation: Evaluation) -> bool:
 
 def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _line(row: dict[str, Any]) -> str:
+    """A row as JSON; numbers that are not finite, such as the likelihood of a broken model, are null."""
+    try:
+        return json.dumps(row, ensure_ascii=True, allow_nan=False, default=str)
+    except ValueError:
+        return json.dumps(_all_finite(row), ensure_ascii=True, allow_nan=False, default=str)
+
+
+def _all_finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _all_finite(item) for key, item in value.items()}
+    return [_all_finite(item) for item in value] if isinstance(value, list | tuple) else _finite(value)

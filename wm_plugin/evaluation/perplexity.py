@@ -7,6 +7,7 @@ count: those that follow another one. A tokenizer that begins texts with a token
 
 import math
 import random
+from codecs import getincrementaldecoder
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -65,7 +66,7 @@ class Reader:
             try:
                 data = file.read(_LARGEST)
                 # a character may be cut at the end
-                text = data.decode(errors="ignore") if len(data) == _LARGEST else data.decode()
+                text = getincrementaldecoder("utf-8")().decode(data, final=len(data) < _LARGEST)
             except UnicodeDecodeError:
                 self.failures["not UTF-8"] += 1
                 return

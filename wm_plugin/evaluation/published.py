@@ -16,7 +16,7 @@ from statistics import mean
 from string import Formatter
 from typing import Any
 
-from wm_plugin.errors import UserError
+from wm_plugin.errors import UserError, shown
 from wm_plugin.evaluation.bench_rows import Row
 from wm_plugin.evaluation.published_replies import Verdict, prediction, verdict
 from wm_plugin.rewards.rubric import DIMENSIONS
@@ -125,9 +125,13 @@ def _read_domain(root: Path, name: Any, settings: Any) -> Domain:
     defaults = ("", "", "predicted_observation", "final_evaluation")
     path, marker, tag, verdict_tag = (settings.get(key, value) for key, value in zip(keys, defaults, strict=True))
     if not all(isinstance(value, str) for value in (path, marker, tag, verdict_tag)):
-        raise _unknown(root / _CONFIG, f"{_DOMAINS} of {name} has values that are no texts")
-    if not (root / path).resolve().is_relative_to(root.resolve()):
-        raise UserError(f"{root / _CONFIG}: the judge's prompt of {name} is outside of the checkout")
+        raise _unknown(root / _CONFIG, f"{_DOMAINS} of {shown(name)} has values that are no texts")
+    try:
+        inside = (root / path).resolve().is_relative_to(root.resolve())
+    except (OSError, ValueError, RuntimeError):  # no name of a file; links in a circle
+        raise UserError(f"{root / _CONFIG}: the judge's prompt of {shown(name)} cannot be read") from None
+    if not inside:
+        raise UserError(f"{root / _CONFIG}: the judge's prompt of {shown(name)} is outside of the checkout")
     return Domain(_text(root / path), marker, tag, verdict_tag)
 
 
@@ -136,7 +140,7 @@ def _template(path: Path, text: str) -> Parts:
     try:
         for literal, name, layout, conversion in Formatter().parse(text):
             if name is not None and (name not in _PARTS or layout or conversion):
-                raise ValueError(f"{{{name}}}")
+                raise ValueError(shown(f"{{{name}}}"))
             parts.append((literal, name or ""))
     except ValueError as error:
         raise _unknown(path, f"{_TEMPLATE} cannot be filled in: {error}") from None

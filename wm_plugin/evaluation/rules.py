@@ -24,6 +24,7 @@ from wm_plugin.evaluation.bench_rows import Row, domain_of
 from wm_plugin.evaluation.measures import Measure
 from wm_plugin.rewards.extract import extract
 from wm_plugin.rewards.rules import RuleReward
+from wm_plugin.rewards.verdict import is_forged
 from wm_plugin.samples.answers import Answer
 from wm_plugin.samples.prompts import Prompts, render
 from wm_plugin.tokens.message import Message
@@ -34,6 +35,7 @@ from wm_plugin.trajectories.schema import Source, Trajectory
 AXES = ("controllability", "error handling", "consistency")
 _SHOWN = 20_000  # characters of a text in `rows.jsonl`
 _RIGHT, _WRONG = 4.0, 2.0  # mean scores of a judge from which a prediction is right, and up to which it is wrong
+_TIMES, _SLACK = 4, 2_000  # a prediction has at most so many times the characters of the right one, and so many more
 
 
 @dataclass(frozen=True)
@@ -86,9 +88,11 @@ class Case:
         return f"{self.session}/{self.turn}/{self.kind}"
 
     def holds(self, texts: Sequence[str | None]) -> list[bool]:
-        """Whether the verifier holds for each text."""
+        """Whether the verifier holds for each text. For one that is many times as long as the right ones it does not: whoever
+        writes down all that was said before has also written what was to be found."""
         reward = RuleReward(malformed="count")
-        count = len(texts)
+        count, longest = len(texts), _TIMES * max(map(len, self.right), default=0) + _SLACK
+        texts = [None if text is None or len(text) > longest else text for text in texts]
         return [bool(one) for one in reward.verdicts(texts, [self.real] * count, verifier=[self.verifier] * count)]
 
 
@@ -275,7 +279,11 @@ def _deceived(
     """The numbers of predictions that pass their rule and are wrong."""
     there = [(number, text) for number, text in enumerate(predictions) if passed[number] and text is not None]
     truths = _truths([cases[number] for number, _ in there], [text for _, text in there], label)
-    return {number for (number, _), truth in zip(there, truths, strict=True) if truth is False}
+    return {
+        number
+        for (number, text), truth in zip(there, truths, strict=True)
+        if truth is False or is_forged(text, cases[number].real)  # a judge says nothing of a forged verdict
+    }
 
 
 def _shares(

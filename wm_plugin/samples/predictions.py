@@ -120,7 +120,7 @@ def same_settings(path: Path, settings: dict[str, Any], what: str) -> None:
             unfinished.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         return
     try:
-        stored = loads(path.read_bytes())
+        stored = loads(path.read_bytes()) if path.is_file() else None  # a pipe has no end
     except ValueError:
         stored = None
     if not isinstance(stored, dict):

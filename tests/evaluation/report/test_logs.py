@@ -1,4 +1,5 @@
 import json
+import os
 import sqlite3
 from contextlib import suppress
 
@@ -56,7 +57,7 @@ def test_what_is_no_finite_number_is_left_out(tmp_path):
     path.write_text("\n".join(rows))
     (run,) = read(path)
     assert values(run) == {"a": {1: 1.0, 2: 2.0}}
-    assert len(run.notes) == 3
+    assert len(run.notes) == 1
 
 
 def test_the_last_value_of_a_step_counts_and_another_log_adds_what_is_missing(tmp_path):
@@ -172,3 +173,50 @@ def test_twice_the_log_takes_twice_the_time(tmp_path, kind):
 
 def test_each_reader_is_tried():
     assert MANY.keys() == logs.READERS.keys()
+
+
+def test_lines_that_are_no_metrics_are_one_note(tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_text('{"step":1,"data":{"a":1}}\n' + "1\n" * 50)
+    (run,) = read(path)
+    assert len(run.notes) == 1
+    assert "the first is row 1" in run.notes[0]
+
+
+def test_bounds_of_the_runs_of_a_database(tmp_path, monkeypatch):
+    monkeypatch.setattr(logs, "RUNS", 3)
+    long = "n" * 300
+    path = write_trackio(tmp_path / "x.db", {name: {"loss": {1: 0.5}} for name in ("a", long, "b", "c", "d")})
+    runs = read(path)
+    assert [run.name for run in runs] == ["a", "b", "c"]
+    assert "2 rows of other runs are left out" in runs[0].notes[0]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE VIRTUAL TABLE metrics USING rtree(id, run_name, metrics)",
+        "CREATE TABLE metrics (run_name, metrics, id AS (length(hex(zeroblob(8000000)))))",
+    ],
+)
+def test_tables_that_run_what_their_file_says_are_refused(tmp_path, statement):
+    path = tmp_path / "x.db"
+    database = sqlite3.connect(path)
+    try:
+        database.execute(statement)
+    except sqlite3.OperationalError:
+        pytest.skip("this SQLite has no such tables")
+    database.execute("INSERT INTO metrics (run_name, metrics) VALUES (0, 1)")
+    database.commit()
+    database.close()
+    with pytest.raises(UserError, match=r"x\.db: .*trackio"):
+        read(path)
+
+
+def test_a_database_whose_name_is_not_utf_8(tmp_path):
+    path = write_trackio(tmp_path / "x.db", {"a": {"loss": {1: 0.5}}})
+    try:
+        other = path.rename(tmp_path / os.fsdecode(b"\xff?#%41.db"))
+    except OSError:
+        pytest.skip("this file system has no such names")
+    assert values(read(other)[0]) == {"loss": {1: 0.5}}

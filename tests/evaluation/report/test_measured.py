@@ -1,3 +1,6 @@
+import csv
+import io
+
 import pytest
 
 pytest.importorskip("jinja2")
@@ -6,6 +9,7 @@ from support.timing import too_slow
 from wm_plugin.evaluation.measures import Evaluation, Measure
 from wm_plugin.evaluation.report import measured
 from wm_plugin.evaluation.report.chart import Curve
+from wm_plugin.evaluation.report.export import to_csv
 from wm_plugin.evaluation.report.plots import Heat, Intervals, heat
 from wm_plugin.evaluation.report.sources import Measured
 
@@ -95,3 +99,21 @@ def test_twice_the_measures_take_twice_the_time(by):
         measured.sections("step", [one])
 
     assert too_slow(work, make, largest=16_000) is None
+
+
+def test_a_file_of_others_makes_no_square_of_itself(monkeypatch):
+    cells = [Measure("changed", 0.5, "share", 1, "layer/module", f"{n}/m{n}") for n in range(500)]
+    (pairs,) = figures(of(*cells))
+    assert (len(pairs.rows), len(pairs.columns), len(pairs.values)) == (160, 160, 160)
+    tried = []
+    monkeypatch.setattr(measured, "_by", lambda *args: tried.append(args))
+    groups = [Measure("exact", 0.5, "share", 1, f"by{n}", "x") for n in range(500)]
+    empty = [Measure("exact", None, "share", 0, f"none{n}", "x") for n in range(500)]
+    assert figures(of(*empty, *groups)) == []
+    assert len(tried) == 100
+
+
+@pytest.mark.parametrize("sign", ["=", "+", "-", "@", "＝", "\n=", "\t="])
+def test_no_text_of_a_table_is_a_formula(sign):
+    (_, row) = csv.reader(io.StringIO(to_csv([], [of(Measure("a", 0.5, "share", 1, "tool", f"{sign}1"))])))
+    assert f"'{sign}1" in row

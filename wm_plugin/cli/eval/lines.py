@@ -17,6 +17,7 @@ def print_lines(result: dict[str, Any]) -> None:
     on = f" on {result['data']}" if result["data"] not in ("", result["subject"]) else ""
     print(f"{result['subject']}{on}{before}")
     for one in result["measures"]:
+        one = {name: _one_line(text) for name, text in one.items()}
         number = "{:.1%}".format if one["unit"] == "share" else "{:.4g}".format
         value, low, high, both = (
             "" if one[key] is None else number(one[key]) for key in ("value", "low", "high", "with_failed")
@@ -29,8 +30,6 @@ def print_lines(result: dict[str, Any]) -> None:
     print_rest(result, "  ")
 
 
-def _one_line(text: str) -> str:
-    """A text of others, which could else write a line of its own or act on the terminal."""
-    from wm_plugin.tokens.view import visible
-
-    return " ".join(visible(text).split())
+def _one_line(value: Any) -> Any:
+    """A name of others', which could else write a line of its own."""
+    return " ".join(value.split()) if isinstance(value, str) else value

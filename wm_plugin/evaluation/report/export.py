@@ -14,7 +14,19 @@ FORMAT, VERSION = "wm_plugin.report", 1
 COLUMNS = (
     "kind", "arm", "run", "name", "step", "by", "group", "value", "unit", "low", "high", "count", "failed", "with_failed",
 )  # fmt: skip
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # with which a spreadsheet takes a text for one
+_FORMULA = (
+    "=",
+    "+",
+    "-",
+    "@",
+    "＝",
+    "＋",
+    "－",
+    "＠",
+    "\t",
+    "\r",
+    "\n",
+)  # with which a spreadsheet takes a text for one
 
 
 def as_dict(

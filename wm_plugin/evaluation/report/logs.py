@@ -17,6 +17,7 @@ from wm_plugin.trajectories import files
 from wm_plugin.untrusted import loads, number
 
 POINTS, METRICS = 2_000_000, 5_000  # of a run that are kept
+RUNS = 1_000  # of a database
 _LONGEST = 200  # characters of a metric's name
 _ROW = 1 << 20  # bytes of what a database logs at once
 _PEEK = 1 << 16  # bytes of a file by which its kind is told
@@ -148,13 +149,16 @@ def _tensorboard(path: Path) -> list[Run]:
 def _verl(path: Path) -> list[Run]:
     """A file of `trainer.logger=file`: a step and its metrics a line."""
     run = Run(path.stem, str(path), sources=[str(path)])
+    left = ""  # one note of all such lines
     for record in files.lines(path):
         value = record.value
         if not isinstance(value, dict) or not isinstance(value.get("data"), dict):
-            run.note(f"{path.name}: lines that are no metrics are left out, such as row {record.row}")
+            left = left or f"{path.name}: lines that are no metrics are left out, the first is row {record.row}"
             continue
         for name, scalar in value["data"].items():
             run.add(name, value.get("step"), scalar)
+    if left:
+        run.note(left)
     return [run]
 
 
@@ -166,7 +170,7 @@ def _is_verl(line: bytes) -> bool:
 
 def _trackio(path: Path) -> list[Run]:
     """A trackio database, a project with its runs. Its schema has changed: runs have ids in later ones."""
-    uri = f"file:{quote(str(path.resolve()))}?mode=ro"
+    uri = f"file:{quote(bytes(path.resolve()))}?mode=ro"  # a name need not be UTF-8
     if not (path.parent / f"{path.name}-wal").exists():
         uri += "&immutable=1"  # nothing is written beside it
     try:
@@ -192,18 +196,27 @@ def _of_project(path: Path, database: sqlite3.Connection) -> dict[str, Run]:
     database.execute("PRAGMA cell_size_check = ON")
     database.text_factory = lambda data: data.decode(errors="replace")
     tables = database.execute("SELECT type FROM sqlite_master WHERE name = 'metrics'").fetchall()
-    if tables != [("table",)]:
+    kinds = {row[2] for row in database.execute("PRAGMA table_list(metrics)")}
+    if tables != [("table",)] or not kinds <= {"table"}:  # a virtual table may run what its file says
         raise UserError(f"{path}: no database of trackio: it has no table of metrics")
+    # without generated columns, each of which may take as long as its file likes
     columns = {row[1] for row in database.execute("PRAGMA table_info(metrics)")}
-    if not {"run_name", "metrics"} <= columns:
+    if not {"id", "run_name", "metrics"} <= columns:
         raise UserError(f"{path}: a database of another version of trackio (its metrics have other columns)")
     key = "run_id" if "run_id" in columns else "run_name"
     step = "step" if "step" in columns else "id"
     runs: dict[str, Run] = {}
+    left = 0
     for run_key, name, at, text in database.execute(
         f"SELECT {key}, run_name, {step}, metrics FROM metrics ORDER BY id"
     ):
-        run = runs.setdefault(str(run_key), Run(str(name), f"{path}:{name}", sources=[str(path)], titled=True))
+        known, label = str(run_key), str(name)
+        if known not in runs:
+            if len(runs) >= RUNS or max(len(known), len(label)) > _LONGEST:
+                left += 1
+                continue
+            runs[known] = Run(label, f"{path}:{label}", sources=[str(path)], titled=True)
+        run = runs[known]
         values = _object(text)
         if values is None:
             run.note("rows that are no metrics are left out")
@@ -211,6 +224,10 @@ def _of_project(path: Path, database: sqlite3.Connection) -> dict[str, Run]:
         own = values.get("train/global_step")  # transformers' callback counts by itself; trackio counts its calls
         for metric, value in values.items():
             run.add(metric, at if own is None else own, value)
+    if left and runs:
+        next(iter(runs.values())).note(
+            f"{left:,} rows of other runs are left out: beyond {RUNS:,} runs, or with names of over {_LONGEST} characters"
+        )
     _distinct(runs.values())
     return runs
 

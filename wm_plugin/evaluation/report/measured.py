@@ -8,12 +8,13 @@ from wm_plugin.evaluation.measures import Evaluation, Measure
 from wm_plugin.evaluation.report.arms import spread
 from wm_plugin.evaluation.report.chart import Curve, Interval, Series, value_label
 from wm_plugin.evaluation.report.document import Figure, Section, Table
-from wm_plugin.evaluation.report.plots import MAX_ROWS, Heat, Intervals, Value
+from wm_plugin.evaluation.report.plots import MAX_CELLS, MAX_ROWS, Heat, Intervals, Value
 from wm_plugin.evaluation.report.sources import Measured
 
 _MAX_GROUPS = 12  # rows of a figure, the largest groups
 _MAX_ROWS = 200  # of a table
 _MAX_FIGURES, _MAX_TABLES = 8, 12
+_MAX_TRIED = 100  # measures by group that are looked at for figures
 _SLASH = "/"  # between the two names of a group of pairs, such as layer/module
 _AXES = {"nats": "nats a token", "points": "points of 100", "share": "share"}
 
@@ -84,8 +85,10 @@ def _figures(evaluations: Sequence[Measured]) -> list[Figure]:
         values = [(name, row) for name, row in values if row]
         if values:
             figures.append(_intervals("Measures", values, unit))
-    pairs = dict.fromkeys((m.by, m.name) for one in evaluations for m in one.evaluation.measures if m.by)
-    for by, name in pairs:
+    pairs = dict.fromkeys(
+        (m.by, m.name) for one in evaluations for m in one.evaluation.measures if m.by and m.value is not None
+    )
+    for by, name in list(pairs)[:_MAX_TRIED]:
         if len(figures) == _MAX_FIGURES:
             break
         if _SLASH in by:
@@ -134,8 +137,10 @@ def _heat(one: Measured, by: str, name: str) -> Heat | None:
             percent = m.unit == "share"
     if not cells:
         return None
-    rows = list(dict.fromkeys(row for row, _ in cells))
-    columns = sorted(dict.fromkeys(column for _, column in cells), key=_natural)
+    rows = list(dict.fromkeys(row for row, _ in cells))[
+        :MAX_CELLS
+    ]  # the whole table may be a square of a file's length
+    columns = sorted(dict.fromkeys(column for _, column in cells), key=_natural)[:MAX_CELLS]
     across, _, down = by.partition(_SLASH)
     values = [[cells.get((row, column)) for column in columns] for row in rows]
     unit = "share" if percent else name

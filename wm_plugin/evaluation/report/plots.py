@@ -12,7 +12,7 @@ _HEAD, _LINE, _GAP = 18, 17, 8  # heights of a row's name, of an arm in it, and 
 MAX_ROWS = 16
 _HEAT_LEFT, _HEAT_RIGHT, _CELL = 132, 12, 22
 _HEAT_WIDTH = 900
-_MAX_CELLS = 160  # in a row or a column
+MAX_CELLS = 160  # in a row or a column
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,8 @@ def intervals(figure: Intervals, styles: Mapping[str, int]) -> str:
 
 def heat(figure: Heat) -> str:
     """A heat map as SVG, with the scale of its colours below it. Each cell says its number when pointed at."""
-    rows, columns = figure.rows[:_MAX_CELLS], figure.columns[:_MAX_CELLS]
-    values = [[_number(value) for value in row[:_MAX_CELLS]] for row in figure.values[:_MAX_CELLS]]
+    rows, columns = figure.rows[:MAX_CELLS], figure.columns[:MAX_CELLS]
+    values = [[_number(value) for value in row[:MAX_CELLS]] for row in figure.values[:MAX_CELLS]]
     largest = max((value for row in values for value in row if value is not None), default=0.0)
     scale = max(largest, figure.largest)
     scale = scale if scale > 0 else 1.0

@@ -28,6 +28,7 @@ from wm_plugin.trajectories.turn_texts import action_text
 T = TypeVar("T")
 CORRECTIONS = ("factual", "epistemic", "perspective")  # section 7.1, of the thoughts of a world model
 MAX_CHARS = 100_000  # ours: of each text that the judge sees
+_AT_ONCE = 256  # questions that are in memory, each as long as three texts of `max_chars`
 _MOST = 10_000  # corrections of a turn; the published peak is 56
 _AFTER_WAIT = frozenset(",.!?:;…—–-")
 _CLOSING = f"The data ends here. Do with it what you were told, and end with your only verdict in <{TAG}>."
@@ -198,7 +199,7 @@ def _asked(
     def asked(place: int, attempt: int) -> list[Message]:
         return question(items[place], attempt > 0)
 
-    ask_again(answers, range(len(items)), asked, settle, tries=2, seed=seed)
+    ask_again(answers, range(len(items)), asked, settle, tries=2, seed=seed, at_once=_AT_ONCE)
     return results
 
 

@@ -123,7 +123,7 @@ def test_the_measures_are_ratios_of_sums():
     assert values["invalid_calls", "error"] == (0.0, 4)
 
 
-@pytest.mark.parametrize("size", [1e308, 10**300, 1e7, -1, "3", float("nan")])
+@pytest.mark.parametrize("size", [1e308, 1e300, 1e7, -1, "3", float("nan")])
 def test_a_count_that_no_world_has_is_none(size):
     turn = call("act", "Moved.", {"command": "L"}, data={"actions": size, "invalid": 0})
     assert count(turn, turn)[:2] == (2, 0)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from typing import ClassVar
 
 import pytest
 
@@ -283,3 +284,22 @@ def test_a_file_of_answers_is_read_once(tmp_path, monkeypatch):
     monkeypatch.setattr(answers_module, "_read", lambda path: reads.append(path) or read(path))
     assert value(run(RIGHT, folder=tmp_path), "exact") == 1
     assert len(reads) == 1  # of two chunks
+
+
+def test_a_text_that_the_embedding_server_refuses_is_in_both_readings(tmp_path):
+    class Reward:
+        figures: ClassVar = {}
+
+        def __call__(self, predicted, real):
+            refused = [text == "a drawer" for text in predicted]
+            self.figures["failures/refused"] = sum(refused) / len(refused)
+            return [0.0 if one else 0.5 for one in refused]
+
+    for _ in range(2):  # what was refused is not kept
+        result = run(RIGHT, folder=tmp_path, embedding=Cosines(Reward(), "e"))
+        one = result.measure("embedding")
+        assert (one.value, one.count, one.failed, one.with_failed) == (0.5, 3, 1, 3 / 8)
+        assert result.notes[0].startswith("embedding: 1 texts have no cosine")
+        assert value(result, "exact") == 1
+    assert [row["scores"].get("embedding") for row in read_rows(tmp_path)] == [0.5, None, 0.5, 0.5]
+    assert len((tmp_path / "embeddings.jsonl").read_text().splitlines()) == 3

@@ -7,6 +7,7 @@ mark with a wrong text. Means are over all turns of all episodes alike, not of e
 `one_step` judges without generating, by the tokens of the real observation; a model in this process is measured so, too.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
@@ -48,10 +49,11 @@ _REASONS = "the model is trained to reason first, so that the real observation a
 
 
 class Cosines:
-    """The cosines of predicted and real texts as a `Model`, so that `Answers` keeps them, too.
+    """The cosines of predicted and real texts as a `Model`, so that `Answers` keeps them, too. A text that the server refuses has
+    none: it is a failure, not a cosine of 0.
 
     Args:
-        reward: a score for each prediction and target, such as `EmbeddingReward`.
+        reward: a score for each prediction and target, such as `EmbeddingReward`, whose `figures` say what was refused.
         name: of the model behind it.
     """
 
@@ -69,8 +71,15 @@ class Cosines:
     ) -> None:
         """Answer conversations of a real and a predicted text with their cosine."""
         real, predicted = ([messages[place]["content"] for messages in conversations] for place in (0, 1))
-        for index, value in enumerate(self._reward(predicted, real)):
-            keep(index, Answer(repr(float(value))))
+        values = self._reward(predicted, real)
+        alone = self._refused()  # some of them were refused: which ones, they say one by one
+        for index, value in enumerate(values):
+            if alone:
+                (value,) = self._reward([predicted[index]], [real[index]])
+            keep(index, Answer("", failure="refused") if alone and self._refused() else Answer(repr(float(value))))
+
+    def _refused(self) -> bool:
+        return bool(getattr(self._reward, "figures", {}).get("failures/refused"))
 
 
 def fidelity(
@@ -125,6 +134,8 @@ def fidelity(
         write_rows(rows, folder)
     failures = Counter(filter(None, tally.failures))
     notes = [f"{count:,} turns are left out: {reason}" for reason, count in left_out.items() if count]
+    if scorer.without_cosine:
+        notes.append(f"embedding: {scorer.without_cosine:,} texts have no cosine, since their server refused them")
     if likelihood.note:
         notes.append(f"nll: {likelihood.note}")
     if calls := sum(failures[kind] for kind in KINDS):
@@ -180,7 +191,9 @@ def _answered(
         tokens = chain.from_iterable(likelihood(episode) for episode in chunk)
         for case, row, of_tokens in zip(cases, scorer(cases, replies), tokens, strict=True):
             tally.add(case, row, of_tokens)
-            scores = {name: value for name, value in row["scores"].items() if value is not None}
+            scores = {
+                name: value for name, value in row["scores"].items() if value is not None and not math.isnan(value)
+            }
             if of_tokens is not None:
                 scores["nll"] = float(of_tokens.nll.mean())
             yield {
@@ -217,6 +230,7 @@ class _Scorer:
         self._prompts, self._tag, self._cosines = prompts, tag, cosines
         self._exact, self._rouge = ExactReward(), RougeReward()
         self._flagged = prompts.success or bool(prompts.completion)
+        self.without_cosine = 0
 
     def __call__(self, cases: Sequence[Case], answers: Sequence[Answer]) -> list[dict[str, Any]]:
         rows = [self._row(case, answer) for case, answer in zip(cases, answers, strict=True)]
@@ -232,7 +246,9 @@ class _Scorer:
             for row in rows:
                 row["scores"]["embedding"] = 0.0
             for place, cosine in zip(whole, self._cosines(pairs, at_once=_PAIRS), strict=True):
-                rows[place]["scores"]["embedding"] = float(cosine.text)
+                value = math.nan if cosine.failure else float(cosine.text)
+                rows[place]["scores"]["embedding"] = value
+                self.without_cosine += math.isnan(value)
         return rows
 
     def _row(self, case: Case, answer: Answer) -> dict[str, Any]:
@@ -410,7 +426,8 @@ class _Tally:
     def _mean(self, name: str, rows: Sequence[int], by: str = "", group: str = "") -> Measure:
         scores = self._scores[name]
         scored = [(row, score) for row in rows if (score := scores[row]) is not None]
-        whole = [(row, score) for row, score in scored if not self.failures[row]]
+        # of a text that the embedding server refused, NaN
+        whole = [(row, score) for row, score in scored if not self.failures[row] and not math.isnan(score)]
         values = [score for _, score in whole]
         low, high = interval(values, [1] * len(values), [self._trajectories[row] for row, _ in whole], seed=self._seed)
         return Measure(

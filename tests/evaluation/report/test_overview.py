@@ -225,3 +225,12 @@ def test_any_numbers_and_names_give_a_page(tmp_path_factory, entries, rows):
     measures = [Measure(name, value, unit, 1, by, group, low, low) for name, value, unit, by, group, low in rows]
     evaluation(folder / "e", measures=measures or None)
     Page(render(overview.report(view(folder))), "Report")
+
+
+def test_a_damaged_row_does_not_cost_the_page(tmp_path):
+    folder = evaluation(tmp_path / "one")
+    rows = (folder / "rows.jsonl").read_text().splitlines()
+    (folder / "rows.jsonl").write_text("\n".join([*rows[:8], "{broken", *rows[8:]]))
+    shown = overview.report(view(tmp_path))
+    assert len(shown.comparisons) == 7
+    assert "rows.jsonl:9: damaged: what follows is not read." in shown.comparing

@@ -5,6 +5,7 @@ from heapq import nsmallest
 from itertools import islice
 from typing import Any
 
+from wm_plugin.errors import UserError
 from wm_plugin.evaluation.measures import read_rows
 from wm_plugin.evaluation.report.document import Comparison
 from wm_plugin.evaluation.report.sources import Measured
@@ -28,15 +29,17 @@ def comparisons(evaluations: Sequence[Measured]) -> tuple[list[Comparison], str]
     sign = -1.0 if any(word in score.lower() for word in _LOWER_IS_BETTER) else 1.0
     worst_of: dict[int, tuple[float, int]] = {}  # by action: the value, and whose it is
     count = 0
+    damaged: list[str] = []
     for whose, one in enumerate(evaluations):
-        for row in _predictions(one):
+        for row in _predictions(one, damaged):
             value = number(_mapping(row.get("scores")).get(score))
             ranked = (float("-inf") if value is None else sign * value, whose)
             key = hash(_key(row))
             worst_of[key] = min(worst_of.get(key, ranked), ranked)
             count += 1
+    end = "".join(f" {place}: what follows is not read." for place in damaged)
     if not worst_of:
-        return [], ""
+        return [], end.strip()
     worst = nsmallest(WORST, worst_of, key=lambda key: worst_of[key])
     middle = sorted(worst_of.values())[len(worst_of) // 2][0]
     typical = nsmallest(WORST + TYPICAL, worst_of, key=lambda key: abs(worst_of[key][0] - middle))
@@ -57,7 +60,7 @@ def comparisons(evaluations: Sequence[Measured]) -> tuple[list[Comparison], str]
         row, title = rows[key], f"{evaluations[whose].evaluation.name}, {chosen[key]}{shown}"
         cards.append(Comparison(_text(row, "context"), _text(row, "real"), predicted[key], title, _text(row, "action")))
     by = f"by {score}, " if score else ""
-    return cards, f"Chosen {by}of {count:,} predictions: the worst first, then typical ones, around the median."
+    return cards, f"Chosen {by}of {count:,} predictions: the worst first, then typical ones, around the median.{end}"
 
 
 def _main_score(evaluations: Sequence[Measured]) -> str:
@@ -67,11 +70,15 @@ def _main_score(evaluations: Sequence[Measured]) -> str:
     return max(names, key=lambda name: len({number(row.get(name)) for row in scores}), default="")
 
 
-def _predictions(one: Measured) -> Iterator[Row]:
-    """The rows with a prediction."""
-    for row in islice(read_rows(one.place), _ROWS):
-        if isinstance(row.get("real"), str) and isinstance(row.get("predicted"), str):
-            yield row
+def _predictions(one: Measured, damaged: list[str] | None = None) -> Iterator[Row]:
+    """The rows with a prediction, up to a damaged one, whose place is added to `damaged`."""
+    try:
+        for row in islice(read_rows(one.place), _ROWS):
+            if isinstance(row.get("real"), str) and isinstance(row.get("predicted"), str):
+                yield row
+    except UserError as error:
+        if damaged is not None:
+            damaged.append(str(error))
 
 
 def _key(row: Row) -> tuple[str, str, str]:

@@ -3,6 +3,7 @@ import json
 
 import pytest
 
+import wm_plugin.samples.answers as module
 from wm_plugin.errors import UserError
 from wm_plugin.samples.answers import Answer, Answers
 
@@ -140,3 +141,33 @@ def test_seeds_of_ones_own():
     """For those whose place says nothing: an episode keeps its own when others end."""
     model = Echo(temperature=1.0)
     assert [answer.text for answer in Answers(model)(talk("a", "a"), seeds=[7, 9])] == ["a/7", "a/9"]
+
+
+@pytest.mark.parametrize("text", ["one line of mine", '{"mine": 1}', "x" * 5000])
+def test_somebody_elses_last_line_stays_too(tmp_path, text):
+    """It has no line end, as a line that a kill cut."""
+    path = tmp_path / "answers.jsonl"
+    path.write_text(text)
+    with pytest.raises(UserError, match="something else"):
+        Answers(Echo(), path)(talk("a"))
+    assert path.read_text() == text
+
+
+@pytest.mark.parametrize("end", [b"{", b'{"key": "ab', b"\0" * 9])
+def test_whatever_a_kill_left_of_a_line_is_asked_again(tmp_path, end):
+    path = tmp_path / "answers.jsonl"
+    Answers(Echo(), path)(talk("a"))
+    whole = path.read_bytes()
+    path.write_bytes(whole + end)
+    again = Echo()
+    Answers(again, path)(talk("a"))
+    assert (again.questions, path.read_bytes()) == ([], whole)
+
+
+def test_an_answer_that_is_too_long_to_keep_costs_no_other_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_LONGEST", 200)
+    path, texts = tmp_path / "answers.jsonl", ["a", "x" * 300, "b"]
+    Answers(Echo(), path)(talk(*texts))
+    again = Echo()
+    assert [answer.text for answer in Answers(again, path)(talk(*texts))] == [f"{text}/0" for text in texts]
+    assert again.questions == ["x" * 300]

@@ -19,7 +19,8 @@ from wm_plugin.tokens.message import Message
 from wm_plugin.untrusted import loads
 
 Conversation = Sequence[Message]
-_LONGEST = 1 << 25  # characters of a line
+_LONGEST = 1 << 25  # characters of a line; a longer answer is not kept
+_BEGINNING = b'{"key": "'  # of a line
 _Store = tuple[dict[str, "Answer"], Callable[[str, "Answer"], None]]  # those that are there, and what adds one
 
 
@@ -217,7 +218,7 @@ def _kept(path: Path | None) -> Iterator[_Store]:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("a+b")
     except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror})") from None
+        raise UserError(f"{path}: cannot be written ({error.strerror or error})") from None
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -229,8 +230,10 @@ def _kept(path: Path | None) -> Iterator[_Store]:
         def keep(key: str, answer: Answer) -> None:
             row = {"key": key, "text": answer.text, "cut": answer.cut}
             # ASCII: a text may hold half a surrogate pair
-            file.write(json.dumps(row).encode() + b"\n")
-            file.flush()
+            line = json.dumps(row).encode() + b"\n"
+            if len(line) <= _LONGEST:
+                file.write(line)
+                file.flush()
 
         yield known, keep
 
@@ -241,7 +244,7 @@ def _read(path: Path) -> tuple[dict[str, Answer], int]:
     end = 0
     with path.open("rb") as file:
         while line := file.readline(_LONGEST):
-            if not line.endswith(b"\n"):
+            if not line.endswith(b"\n") and len(line) < _LONGEST and _is_cut(line):
                 break
             try:
                 row = loads(line)
@@ -253,3 +256,9 @@ def _read(path: Path) -> tuple[dict[str, Answer], int]:
             known[key] = Answer(text, cut)
             end = file.tell()
     return known, end
+
+
+def _is_cut(line: bytes) -> bool:
+    """Whether the last line may be the beginning of one of ours. A crash of the machine may leave zeros behind it."""
+    beginning = line.rstrip(b"\0")[: len(_BEGINNING)]
+    return _BEGINNING.startswith(beginning)

@@ -187,6 +187,8 @@ SERVED = ["--server", "http://localhost:1/v1", "--server-model", "m"]
     [
         (SERVED, "name what to score by"),
         ([*SERVED, "--judge", "nothing"], "write NAME@URL"),
+        ([*SERVED, "--judge", "a@http://me:hunter2@h/v1"], "has a user or a password"),
+        ([*SERVED, "--judge", "http://me:hunter2@h/v1"], "write NAME@URL"),
         ([*SERVED, "--judge", "a@http://h/v1", "--judge", "a@http://h/v1"], "named twice"),
         ([*SERVED, "--judge", "a@http://h/v1", "--judge-key-env", "A", "--judge-key-env", "B"], "2 times for 1"),
         ([*SERVED, "--judge", "a@http://h/v1", "--judge-key-env", "NOT_SET_1"], "NOT_SET_1 is not set"),
@@ -205,6 +207,7 @@ def test_a_mistake_is_one_line(capsys, monkeypatch, data, args, message):
     error = capsys.readouterr().err.strip()
     assert message in error
     assert "\n" not in error
+    assert "hunter2" not in error
 
 
 def test_trajectories_are_no_rows_for_judges(capsys, tmp_path):

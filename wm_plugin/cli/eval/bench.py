@@ -1,6 +1,7 @@
 """`wm eval bench`: AgentWorldBench with judges, and checks by rules, of any model."""
 
 import argparse
+import re
 from typing import Any
 
 from wm_plugin.errors import UserError
@@ -230,9 +231,10 @@ def _servers(args: argparse.Namespace, named: list[str], flag: str, published: b
         raise UserError(f"--judge-key-env is named {len(keys)} times for {len(named)} judges; name one, or one of each")
     servers: dict[str, Any] = {}
     for one, key in zip(named, keys * len(named) if len(keys) == 1 else keys, strict=True):
-        name, at, url = one.rpartition("@")
-        if not at or not name:
-            raise UserError(f"{flag} is {one[:80]!r}; write NAME@URL, such as judge@http://localhost:8000/v1")
+        # at the first one: a name is kept and printed, and must not have the user and the password of an address
+        name, at, url = re.sub("@(?=https?://)", "\n", one, count=1).partition("\n")
+        if not at or not name or "://" in name:
+            raise UserError(f"{flag}: write NAME@URL, such as judge@http://localhost:8000/v1")
         if name in servers:
             raise UserError(f"{flag}: {name} is named twice; leave one out")
         default = TEMPERATURE if published else 0.0

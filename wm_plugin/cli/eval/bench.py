@@ -1,7 +1,6 @@
 """`wm eval bench`: AgentWorldBench with judges, and checks by rules, of any model."""
 
 import argparse
-import re
 from typing import Any
 
 from wm_plugin.errors import UserError
@@ -232,8 +231,9 @@ def _servers(args: argparse.Namespace, named: list[str], flag: str, published: b
     servers: dict[str, Any] = {}
     for one, key in zip(named, keys * len(named) if len(keys) == 1 else keys, strict=True):
         # at the first one: a name is kept and printed, and must not have the user and the password of an address
-        name, at, url = re.sub("@(?=https?://)", "\n", one, count=1).partition("\n")
-        if not at or not name or "://" in name:
+        places = [place for scheme in ("@http://", "@https://") if (place := one.find(scheme)) > 0]
+        name, url = (one[: min(places)], one[min(places) + 1 :]) if places else ("", "")
+        if not name or "://" in name:
             raise UserError(f"{flag}: write NAME@URL, such as judge@http://localhost:8000/v1")
         if name in servers:
             raise UserError(f"{flag}: {name} is named twice; leave one out")

@@ -447,8 +447,9 @@ def test_engines(name, tmp_path, monkeypatch):
     """The engine as its own world model, and a liar, on worlds with hidden state and commands of an own process."""
     monkeypatch.setenv("WM_PLUGIN_CACHE", str(tmp_path))
     world = load(name)
-    if world.missing() or (name == "scienceworld" and shutil.which("java") is None):
-        pytest.skip("not installed")
+    missing = [*world.missing(), *(["java"] if name == "scienceworld" and shutil.which("java") is None else [])]
+    if missing:
+        pytest.skip(f"needs {' and '.join(missing)}")
     rows = world.rows(2 if name == "textworld" else 1, seed=1)  # to tell the hidden state takes ScienceWorld seconds
     scripted = expert(world)
     perfect = RealWorld(world, rows)

@@ -285,7 +285,10 @@ def test_whatever_a_file_of_results_says_is_read_or_refused(value):
         (Path(folder) / "results_x.json").write_text(json.dumps(value))
         with suppress(UserError):
             made = scores(folder)
-            evaluation(made, made, subject="a", data="", settings={})
+            result = evaluation(made, made, subject="a", data="", settings={})
+            json.dumps(result.as_dict(), allow_nan=False)
+            differences = [one.value for one in result.measures if one.name == "score_difference"]
+            assert set(differences) <= {0.0}  # of a model with itself
 
 
 def test_a_pipe_is_no_result(tmp_path):

@@ -328,7 +328,6 @@ def test_what_the_published_evaluator_shows_is_not_forged_either(tmp_path):
 
 
 def test_a_file_of_answers_is_read_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(bench, "_AT_ONCE", 2)
     rows = read_rows(tmp_path / "b", [row("os", number) for number in range(6)])
     reads, read = [], answers_module._read
     monkeypatch.setattr(answers_module, "_read", lambda path: reads.append(path) or read(path))

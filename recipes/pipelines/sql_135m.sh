@@ -6,7 +6,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 # glibc gives large tensors back after each use; to get their pages again is a fourth of a step on a CPU
 export MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=100000000000
-export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$(nproc)} # `trl sft` takes one thread unless it is told
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$(getconf _NPROCESSORS_ONLN)} # `trl sft` takes one thread unless it is told
 model=runs/smollm2_135m work=runs/sql_135m demonstrations=400 held_out=16 text_tokens=4096 quick=
 if [ "${1:-}" = --quick ]; then
   shift

@@ -1,7 +1,7 @@
 """What finding the environment's tokens costs, as a share of the rollout that they come from.
 
 Two rollouts: the tiny policy on the grid, whose turns are one token each and whose completions are 95 % environment tokens (the
-worst case that we know), and a model of 5M parameters that samples 300 tokens a turn. Writes benchmarks/results/bookkeeping.json.
+worst case that we know), and a model of 3M parameters that samples 300 tokens a turn. Writes benchmarks/results/bookkeeping.json.
 """
 
 import json

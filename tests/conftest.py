@@ -80,6 +80,16 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+@pytest.fixture(autouse=True)
+def _keys_of_one_test(monkeypatch):
+    """A key that is held makes every text slower to redact, and tests hold hundreds."""
+    from wm_plugin.runtime import secrets  # not in the process that only hands out the tests
+
+    monkeypatch.setattr(secrets, "_forms", dict(secrets._forms))
+    for name in ("_pattern", "_bare"):
+        monkeypatch.setattr(secrets, name, getattr(secrets, name))
+
+
 def refuse_to_skip(report, config):
     """A test that needs a host and is not marked would run nowhere on verl."""
     if report.skipped and config.getoption("--core"):

@@ -46,6 +46,7 @@ def test_other_missing_modules_are_still_missing():
         importlib.import_module("wm_plugin.servers")
 
 
+@pytest.mark.slow
 def test_old_names_import_no_host():
     code = "import sys, importlib\n"
     code += "".join(f"importlib.import_module({name!r})\n" for name in MOVED)

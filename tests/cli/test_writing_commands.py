@@ -61,7 +61,7 @@ ROW = {
     ]
     * 3
 }
-STEPS = 12  # interrupts of a command
+STEPS = 6  # interrupts of a command
 TRANSFORMERS = ("masks", "env rollout")  # tokenizers, and the schemas of tools
 EACH = [pytest.param(name, marks=pytest.mark.host if name in TRANSFORMERS else ()) for name in COMMANDS]
 

@@ -138,6 +138,7 @@ def test_a_level_is_what_its_name_says_and_the_expert_wins_it(level: str) -> Non
         }
 
 
+@pytest.mark.slow
 def test_levels_have_the_shortest_solutions_that_a_naive_search_finds() -> None:
     pytest.importorskip("reasoning_gym")
     for board in sokoban.make_boards(6, seed=4):

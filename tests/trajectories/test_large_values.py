@@ -99,7 +99,7 @@ def write(path, rows, **options):
     pytest.importorskip("pyarrow.parquet").write_table(pyarrow.Table.from_pylist(rows), path, **options)
 
 
-@pytest.mark.parametrize("text", ["x", "x" * 9000])
+@pytest.mark.parametrize("text", ["x", pytest.param("x" * 9000, marks=pytest.mark.slow)])
 def test_a_row_of_a_parquet_file(tmp_path, text):
     """A text that is repeated is there once in the file."""
     row = {"messages": [{"role": "user", "content": text}], "flat": text, "bytes": b"x", "number": 5, "flag": True}

@@ -166,6 +166,7 @@ def test_broken_documents(tmp_path, name):
     assert min(outcomes["read"], outcomes["rejected"]) > count / 20
 
 
+@pytest.mark.slow
 def test_an_observation_of_fifty_megabytes(tmp_path):
     text = "é\\n\u2028" * 7_300_000
     messages = [{"role": "assistant", "content": "go"}, {"role": "user", "content": text}]

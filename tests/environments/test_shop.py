@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.examples import examples
 from wm_plugin.agents import play
 from wm_plugin.agents.scripted import scripted
 from wm_plugin.environments import shop
@@ -242,7 +243,7 @@ def test_a_search_without_results(environment: ShopEnvironment) -> None:
 ELEMENT = re.compile(r"\[([^]]+)]")
 
 
-@settings(max_examples=100, derandomize=True, deadline=None, database=None)
+@settings(max_examples=examples(100), derandomize=True, deadline=None, database=None)
 @given(st.integers(0, 2**31), st.integers(0, GOALS - 1))
 def test_what_stands_in_brackets_can_be_clicked_and_nothing_else(seed: int, goal: int) -> None:
     environment, rng = ShopEnvironment(), random.Random(seed)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.examples import examples
 from wm_plugin.agents import play
 from wm_plugin.agents.scripted import scripted
 from wm_plugin.environments import taxi
@@ -93,7 +94,7 @@ def cells_of(observation: str) -> list[list[str]]:
 WORDS = st.sampled_from([*taxi.ACTIONS, "best", "best", "best", "best", "honk"])
 
 
-@settings(max_examples=300, derandomize=True, deadline=None, database=None)
+@settings(max_examples=examples(300), derandomize=True, deadline=None, database=None)
 @given(st.sampled_from(taxi.start_states()), st.lists(st.lists(WORDS, min_size=1, max_size=6), min_size=6, max_size=6))
 def test_actions_agree_with_a_naive_reference(start: int, turns: list[list[str]]) -> None:
     naive, environment = naive_of(start), taxi.TaxiEnvironment()

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.examples import examples
 from wm_plugin.agents import play
 from wm_plugin.agents.scripted import scripted
 from wm_plugin.environments import wordle
@@ -45,13 +46,13 @@ def test_letters_that_occur_twice(guess: str, word: str, marks: str) -> None:
 FIVE = st.text("abc", min_size=5, max_size=5)
 
 
-@settings(max_examples=1000, derandomize=True, deadline=None, database=None)
+@settings(max_examples=examples(1000), derandomize=True, deadline=None, database=None)
 @given(FIVE, FIVE)
 def test_feedback_agrees_with_a_naive_reference(guess: str, word: str) -> None:
     assert wordle.feedback(guess, word) == naive_feedback(guess, word)
 
 
-@settings(max_examples=300, derandomize=True, deadline=None, database=None)
+@settings(max_examples=examples(300), derandomize=True, deadline=None, database=None)
 @given(FIVE, st.lists(st.lists(FIVE | st.sampled_from(["abcd", "a1bcd", "äbcde"]), min_size=1, max_size=3), max_size=5))
 def test_turns_agree_with_a_naive_reference(word: str, turns: list[list[str]]) -> None:
     environment, guesses_so_far = wordle.WordleEnvironment(), []

@@ -197,7 +197,10 @@ def test_the_group_alone_goes_on_top_of_verls_own_config():
     assert read_config(config).objective.coeff == 0.3
 
 
-@pytest.mark.parametrize("name", NAMES)
+LARGE = {"echo_forth_all", "wmact_grpo"}  # seconds for their rows; recipes like them are fast
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LARGE else n for n in NAMES])
 def test_the_script_writes_data_that_the_environment_takes_and_passes_arguments_on(name, tmp_path):
     own = ("wm.coeff=0.5", "trainer.logger=[console, file]")
     *preparations, last = calls_of(RECIPES / f"run_{name}.sh", tmp_path, *own)

@@ -18,7 +18,7 @@ pytest.importorskip("verl")
 import numpy as np
 import torch
 from hydra import compose, initialize_config_module
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tensordict import TensorDict
 from torch.nn.utils.rnn import pad_sequence
@@ -405,7 +405,6 @@ def test_text_stays_text(tmp_path):
 TEXT = st.text("ab !", max_size=4)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     rows=st.lists(st.tuples(TEXT, TEXT, st.sampled_from("tu"), st.integers(0, 12)), min_size=1, max_size=24),
     batch=st.integers(1, 9),

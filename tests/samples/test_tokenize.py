@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from support.examples import examples
 from wm_plugin.errors import UserError
 from wm_plugin.samples import tokenize
 from wm_plugin.samples.sample import Sample
@@ -119,7 +120,7 @@ def test_nothing_counts_where_nothing_is_to_count():
 WORDS = st.text(alphabet="ab\n <>|the", max_size=12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(st.tuples(WORDS, WORDS, st.booleans()), min_size=1, max_size=5), WORDS)
 def test_against_a_count_of_characters(turns, system):
     """Decoding the tokens before a token says where it begins: no offsets, no sentinels, the text written by hand."""

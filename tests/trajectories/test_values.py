@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.examples import examples
 from wm_plugin.trajectories import read
 from wm_plugin.trajectories.chat import chat
 from wm_plugin.trajectories.schema import Action, Call, Observation, Trajectory, Turn
@@ -63,7 +64,7 @@ VALUES = st.recursive(
 ).filter(lambda value: isinstance(value, dict | list))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(VALUES)
 def test_no_value_is_left_and_the_schema_is_deterministic(value):
     schema = schema_of(json.dumps(value))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.examples import examples
 from wm_plugin.environments.kit.search import Index, tokens
 from wm_plugin.errors import MissingExtraError, UserError
 
@@ -50,7 +51,7 @@ def test_the_best_come_first_and_equal_ones_in_their_order() -> None:
     assert index.search("red HAT", 3, least=0.5) == [1, 5]
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=examples(100), deadline=None, derandomize=True)
 @given(
     st.lists(st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join), min_size=1, max_size=12),
     st.lists(st.sampled_from([*WORDS, "zzz"]), max_size=4).map(" ".join),

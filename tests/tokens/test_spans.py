@@ -127,22 +127,6 @@ def test_scaffolds_of_invented_tools_are_not_kept_for_ever():
     assert len(locator._scaffolds) <= 64
 
 
-def test_what_the_last_batch_had_is_not_tokenised_again():
-    texts = []
-
-    def encode(some):
-        texts.extend(some)
-        return bytes_encode(some)
-
-    locator = ContentLocator(encode, plain)
-    for contents in ("a", "b", "a"), ("b", "c"), ("c",), ("a",):
-        blocks = [block([content]) for content in contents]
-        for one, content, ranges in zip(blocks, contents, locator.locate(blocks), strict=True):
-            assert contents_of(one, ranges) == [content]
-    assert texts == [plain(["t"], [content]) for content in "abca"]  # no more is kept than a batch has
-    assert len(locator._known) == 1
-
-
 def test_a_block_cut_in_the_middle_of_a_content():
     whole = block(["first", "second result"])
     start = bytes(whole.ids).index(b"result")

@@ -83,9 +83,6 @@ class Origin(NamedTuple):
         return cls(Span(*span), message, failed, category, Ending(how))
 
 
-_Results = tuple[tuple[str, ...], tuple[str, ...]]  # the tools' names and the contents
-
-
 class ToolBlock(NamedTuple):
     """The results of one turn's tool calls, as the host appended them."""
 
@@ -93,10 +90,6 @@ class ToolBlock(NamedTuple):
     contents: tuple[str, ...]
     ids: list[int]  # the block's tokens in the completion
     full_ids: list[int] | None = None  # the whole block, where the completion ends inside it
-
-    @property
-    def results(self) -> _Results:
-        return self.tools, self.contents
 
 
 class SpanError(RuntimeError):
@@ -119,7 +112,6 @@ class ContentLocator:
         self._encode = encode
         self._render = render
         self._scaffolds: dict[tuple[str, ...], list[str]] = {}
-        self._known: dict[_Results, tuple[list[int], list[int]]] = {}  # the last batch's, encoded
 
     def locate(self, blocks: Sequence[ToolBlock]) -> list[list[tuple[int, int]]]:
         """For each block and each of its results, the tokens [start, end) of the content, counted from the block's start.
@@ -129,16 +121,16 @@ class ContentLocator:
         Raises:
             SpanError: the tokens cannot be reproduced from the messages and the template.
         """
-        # the completions of one prompt often meet the same results, and so does the next batch: each is tokenised once
-        texts = {block.results: _interleave(self._scaffold(block.tools), block.contents) for block in blocks}
-        tokens = {key: known for key, known in self._known.items() if key in texts}
-        new = [key for key in texts if key not in tokens]
-        encoded = self._encode([texts[key][0] for key in new]) if new else []
-        tokens.update(zip(new, encoded, strict=True))
-        self._known = tokens
+        # the completions of one prompt often meet the same results: each is tokenised once
+        texts = {
+            (block.tools, block.contents): _interleave(self._scaffold(block.tools), block.contents) for block in blocks
+        }
+        encoded = self._encode([text for text, _ in texts.values()]) if texts else []
+        tokens = dict(zip(texts, encoded, strict=True))
         ranges_of_blocks = []
         for block in blocks:
-            ranges = _token_ranges(block, tokens[block.results], texts[block.results][1])
+            key = block.tools, block.contents
+            ranges = _token_ranges(block, tokens[key], texts[key][1])
             ranges_of_blocks.append(self._locate_transformed(block) if ranges is None else ranges)
         return ranges_of_blocks
 

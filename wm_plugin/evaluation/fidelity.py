@@ -174,39 +174,28 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     """The rows of `rows.jsonl`, which are counted as they come."""
     with answers:  # its file is read once, not for each chunk
-        yield from _answered(asked, answers, scorer, likelihood, tally, seed)
-
-
-def _answered(
-    asked: Iterable[Episode],
-    answers: Answers,
-    scorer: "_Scorer",
-    likelihood: "_Likelihood",
-    tally: "_Tally",
-    seed: int,
-) -> Iterator[dict[str, Any]]:
-    for chunk in _chunks(asked, _BATCHED if answers.model.batched else _AT_ONCE):
-        cases = list(chain.from_iterable(episode.cases for episode in chunk))
-        replies = answers([case.messages for case in cases], seed=seed, at_once=len(cases))
-        tokens = chain.from_iterable(likelihood(episode) for episode in chunk)
-        for case, row, of_tokens in zip(cases, scorer(cases, replies), tokens, strict=True):
-            tally.add(case, row, of_tokens)
-            scores = {
-                name: value for name, value in row["scores"].items() if value is not None and not math.isnan(value)
-            }
-            if of_tokens is not None:
-                scores["nll"] = float(of_tokens.nll.mean())
-            yield {
-                "trajectory": case.trajectory,
-                "turn": case.turn,
-                "tool": case.tool,
-                "observer": case.observer,
-                "context": case.before,
-                "action": case.action,
-                "real": case.real,
-                **row,
-                "scores": scores,
-            }
+        for chunk in _chunks(asked, _BATCHED if answers.model.batched else _AT_ONCE):
+            cases = list(chain.from_iterable(episode.cases for episode in chunk))
+            replies = answers([case.messages for case in cases], seed=seed, at_once=len(cases))
+            tokens = chain.from_iterable(likelihood(episode) for episode in chunk)
+            for case, row, of_tokens in zip(cases, scorer(cases, replies), tokens, strict=True):
+                tally.add(case, row, of_tokens)
+                scores = {
+                    name: value for name, value in row["scores"].items() if value is not None and not math.isnan(value)
+                }
+                if of_tokens is not None:
+                    scores["nll"] = float(of_tokens.nll.mean())
+                yield {
+                    "trajectory": case.trajectory,
+                    "turn": case.turn,
+                    "tool": case.tool,
+                    "observer": case.observer,
+                    "context": case.before,
+                    "action": case.action,
+                    "real": case.real,
+                    **row,
+                    "scores": scores,
+                }
 
 
 def _chunks(asked: Iterable[Episode], size: int) -> Iterator[list[Episode]]:

@@ -291,6 +291,7 @@ def test_the_pretrained_recipe_trains_both_arms_alike_and_measures_every_model(h
     assert without[-2:] == with_term[-2:] == ["--x", "a b"]
     if host == "trl":
         assert (value(without, "--echo_coeff"), "--echo_coeff" in with_term) == ("0", False)
+        assert value(without, "--bf16") == value(with_term, "--bf16") in ("true", "false")
         assert value(without, "--model_name_or_path") == value(with_term, "--model_name_or_path") == cloned
         written = [value(call, "--output_dir") for call in (without, with_term)]
         same = [[word for word in call if word not in ("--echo_coeff", "0", *written)] for call in (without, with_term)]
@@ -334,6 +335,7 @@ def test_the_pretrained_models_warm_start_clones_an_expert(host, quick, tmp_path
     assert last[-2:] == ["--x", "a b"]
     if host == "trl":
         config = yaml.safe_load((tmp_path / value(last, "--config")).read_text())
+        assert value(last, "--bf16") in ("true", "false")  # what this machine's CPU has
         assert config["datasets"][0]["data_files"] == value(built, "--out")
         assert (config["output_dir"], config["max_steps"]) == (f"{work}/trl/cloned", 10 if quick else 20)
     else:

@@ -9,7 +9,7 @@ from wm_plugin.environments.control.config import ControlConfig
 from wm_plugin.environments.control.curriculum import Curriculum, Strength
 from wm_plugin.environments.control.episode import ControlEpisode, Plan
 from wm_plugin.environments.control.perturbations import PERTURBATIONS
-from wm_plugin.environments.control.worlds import begin_turn, config_of, control_of, controlled, note_phase
+from wm_plugin.environments.control.worlds import begin_turn, config_of, control_of, controlled, phase
 
 __all__ = [
     "PERTURBATIONS",
@@ -22,5 +22,5 @@ __all__ = [
     "config_of",
     "control_of",
     "controlled",
-    "note_phase",
+    "phase",
 ]

@@ -1,7 +1,7 @@
 """What a config says of the control: the block `control` on TRL and `wm.control` on verl."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,12 @@ class ControlConfig:
         default=True, metadata={"help": "Take what is withheld out of a world model's texts, too, by rule."}
     )
     evaluation: bool = field(default=False, metadata={"help": "Perturb the episodes of evaluations, too."})
+    worlds: tuple[str, ...] | None = field(
+        default=None,
+        metadata={
+            "help": "Which of several named environments are under control, by the names of `environment`. None: all."
+        },
+    )
     curriculum: Curriculum | None = field(
         default=None, metadata={"help": "A factor of all rates that changes by step or by success; see `Curriculum`."}
     )
@@ -40,6 +46,14 @@ class ControlConfig:
         for name in ("guarded", "evaluation"):
             if not isinstance(getattr(self, name), bool):
                 raise UserError(f"{FIELD}.{name} is {shown(getattr(self, name))}; write true or false")
+        if self.worlds is not None and not all(isinstance(name, str) for name in self.worlds):
+            raise UserError(
+                f"{FIELD}.worlds is {shown(self.worlds)}; write names of the environments, or leave it out for all"
+            )
+
+    def of(self, name: str) -> bool:
+        """Whether the environment of this name is under control."""
+        return self.worlds is None or name in self.worlds
 
     @classmethod
     def from_mapping(cls, values: Any) -> "ControlConfig":
@@ -58,11 +72,17 @@ class ControlConfig:
                 raise UserError(f"{FIELD} has no field {shown(key)}{nearest(str(key), names)}")
         entries = values.get("perturbations") or ()
         if not isinstance(entries, list | tuple):
-            raise UserError(f"{FIELD}.perturbations is {shown(entries)}; write a list, e.g. [{{name: error, rate: 0.1}}]")
-        made = {
+            raise UserError(
+                f"{FIELD}.perturbations is {shown(entries)}; write a list, e.g. [{{name: error, rate: 0.1}}]"
+            )
+        worlds = values.get("worlds")
+        if worlds is not None and not isinstance(worlds, list | tuple):
+            raise UserError(f"{FIELD}.worlds is {shown(worlds)}; write a list of names, or leave it out for all")
+        made: dict[str, Any] = {
+            "worlds": None if worlds is None else tuple(worlds),
             "perturbations": tuple(
                 _perturbation(entry, f"{FIELD}.perturbations[{number}]") for number, entry in enumerate(entries)
-            )
+            ),
         }
         if values.get("curriculum") is not None:
             made["curriculum"] = Curriculum.from_mapping(values["curriculum"], f"{FIELD}.curriculum")
@@ -78,6 +98,12 @@ class ControlConfig:
         """Whether a policy that solves the world solves it under this control, if it tries again what failed."""
         return all(one.preserves and (one.of_episode or one.rate != 1) for one in self.perturbations)
 
+    def check_worlds(self, known: Iterable[str]) -> None:
+        """Raise a UserError if `worlds` names none of the run's environments."""
+        for name in self.worlds or ():
+            if name not in known:
+                raise UserError(f"{FIELD}.worlds: there is no environment {shown(name)}{nearest(name, known)}")
+
     def check_tools(self, known: list[str], world: str) -> None:
         """Raise a UserError if a perturbation names a tool that the world does not have."""
         for number, one in enumerate(self.perturbations):
@@ -85,6 +111,17 @@ class ControlConfig:
                 if tool not in known:
                     where = f"{FIELD}.perturbations[{number}].tools"
                     raise UserError(f"{where}: {world} has no tool {shown(tool)}{nearest(tool, known)}")
+
+    def check_columns(self, columns: Mapping[str, Any], world: str) -> None:
+        """Raise a UserError if a row lacks a column that a perturbation reads: nothing would be withheld, unseen."""
+        for number, one in enumerate(self.perturbations):
+            for name in ("column", "query"):
+                column = getattr(one, name, None)
+                if column is not None and column not in columns:
+                    where = f"{FIELD}.perturbations[{number}].{name}"
+                    raise UserError(
+                        f"{where}: a row of {world} has no column {shown(column)}{nearest(column, columns)}"
+                    )
 
 
 def _perturbation(values: Any, where: str) -> Perturbation:

@@ -59,7 +59,9 @@ class Curriculum:
         if isinstance(values, cls):
             return values
         if not isinstance(values, Mapping):
-            raise UserError(f"{where} is {shown(values)}; write a mapping, e.g. {{by: step, start: 0.0, end: 1.0, steps: 200}}")
+            raise UserError(
+                f"{where} is {shown(values)}; write a mapping, e.g. {{by: step, start: 0.0, end: 1.0, steps: 200}}"
+            )
         names = [one.name for one in fields(cls)]
         for key in values:
             if key not in names:

@@ -72,26 +72,37 @@ class ControlEpisode:
         self.data: dict[str, Any] = {}
         self._in_turns = False
         self._pages: dict[int, list[str]] = {}  # of results, yet to come, by the call that asks for them
-        self._force = {n: one for n, one in enumerate(config.perturbations) if self._in_force(n, one)}
-        self._known = {n: _known(one, columns or {}) for n, one in self._force.items()}
+        force = {n: one for n, one in enumerate(config.perturbations) if self._in_force(n, one)}
+        self._known = {n: _known(one, columns or {}) for n, one in force.items()}
+        self._force = {n: one for n, one in force.items() if one.has_what_it_needs(self._known[n])}
         parts = [one.for_episode(self._known[n], self._rate(one)) for n, one in self._force.items()]
         self.instruction = "\n\n".join(dict.fromkeys(parts))
         names = dict.fromkeys(one.name for one in config.perturbations)
         self.figures: dict[str, int] = {f"{KEY}/{name}": 0 for name in (CALLS, *names)}
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The perturbations that are in force in this episode."""
+        return tuple(dict.fromkeys(one.name for one in self._force.values()))
+
     def begin_turn(self) -> None:
         """A new turn of the policy begins. Without it, every call is a turn of its own."""
         self.turn, self.call, self._in_turns = self.turn + 1, 0, True
 
-    def plan(self, tool: str, arguments: Any = None) -> Plan:
-        """Draw for the next call, and count what is drawn. `arguments` are not drawn from."""
+    def plan(self, tool: str, arguments: Any = None, *, failing: bool = True) -> Plan:
+        """Draw for the next call, and count what is drawn.
+
+        Args:
+            arguments: of the call, as they come; nothing is drawn from them.
+            failing: False: the call does not fail, since it is known to have been answered.
+        """
         if not self._in_turns:
             self.turn, self.call = self.turn + 1, 0
         turn, call = max(1, self.turn), self.call
         self.call += 1
         drawn = [n for n, one in self._force.items() if self._is_drawn(n, one, tool, turn, call)]
-        failing = [n for n in drawn if self._force[n].fails("") is not None][:1]
-        drawn = failing or drawn
+        failures = [n for n in drawn if self._force[n].fails("") is not None]
+        drawn = failures[:1] if failures and failing else [n for n in drawn if n not in failures]
         told = [self._force[n].for_turn(self._draw(n, turn, call)) for n in drawn]
         names = tuple(dict.fromkeys(self._force[n].name for n in drawn))
         plan = Plan(turn, call, tool, names, "\n".join(filter(None, told)), tuple(drawn))
@@ -108,6 +119,10 @@ class ControlEpisode:
         """By rule: the next page of a result, if the call asks for one; such a call reaches no world."""
         waiting = self._pages.get(_call(plan.tool, arguments))
         return waiting.pop(0) if waiting else None
+
+    def has_pages(self, plan: Plan, arguments: Any = None) -> bool:
+        """Whether a result of this call has pages that are yet to come."""
+        return bool(self._pages.get(_call(plan.tool, arguments)))
 
     def perturbed(self, plan: Plan, text: str, arguments: Any = None, *, page: bool = False) -> str:
         """By rule: the text of a call that the world has answered, as the agent sees it. Never raises.

@@ -24,7 +24,10 @@ from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.trajectories.draws import whole_number
 
 ERRORS = {  # the text of a failure, and how a world model is told of it
-    "unavailable": ("Error 503: the service is not available. Nothing was done; try again.", "the service is not available"),
+    "unavailable": (
+        "Error 503: the service is not available. Nothing was done; try again.",
+        "the service is not available",
+    ),
     "timeout": ("Error: no answer within 30 seconds. Nothing was done; try again.", "there is no answer in time"),
     "rate_limit": ("Error 429: too many requests. Nothing was done; try again.", "there were too many requests"),
     "internal": ("Error 500: internal error. Nothing was done; try again.", "the service has an internal error"),
@@ -83,6 +86,10 @@ class Perturbation:
     def takes(self, tool: str, call: int, irreversible: Collection[str]) -> bool:
         """Whether a call of this tool may be perturbed; `call` is its place in its turn."""
         return not self.tools or tool in self.tools
+
+    def has_what_it_needs(self, episode: Episode) -> bool:
+        """Whether the episode has what this perturbation is about."""
+        return True
 
     def for_episode(self, episode: Episode, rate: float) -> str:
         """The instruction for the whole episode."""
@@ -214,7 +221,9 @@ class Paginate(Perturbation):
         if type(self.size) is not int or self.size < 1:
             raise UserError(f"size is {shown(self.size)}; write a whole number >= 1")
         if not self.tools:
-            raise UserError("tools is empty; name the lookups whose results have pages: the same call again turns the page")
+            raise UserError(
+                "tools is empty; name the lookups whose results have pages: the same call again turns the page"
+            )
 
     def takes(self, tool: str, call: int, irreversible: Collection[str]) -> bool:
         return tool in self.tools and tool not in irreversible
@@ -265,7 +274,12 @@ class Withhold(Perturbation):
 
     def _check_source(self) -> None:
         if not self.texts and self.column is None:
-            raise UserError(f"texts is empty, and so is column; write what {self.name} withholds: texts, or a row's column")
+            raise UserError(
+                f"texts is empty, and so is column; write what {self.name} withholds: texts, or a row's column"
+            )
+
+    def has_what_it_needs(self, episode: Episode) -> bool:
+        return bool(episode.withheld)
 
     def for_episode(self, episode: Episode, rate: float) -> str:
         return (
@@ -293,6 +307,9 @@ class Tease(Withhold):
 
     def _check_source(self) -> None:
         """Lines can be cut without knowing the answer."""
+
+    def has_what_it_needs(self, episode: Episode) -> bool:
+        return True
 
     def for_episode(self, episode: Episode, rate: float) -> str:
         return (
@@ -357,7 +374,9 @@ class Style(Perturbation):
     of_episode = True
     preserves = True
 
-    form: str = field(default="json", metadata={"help": "json: one object; fenced: between lines of backticks; numbered lines."})
+    form: str = field(
+        default="json", metadata={"help": "json: one object; fenced: between lines of backticks; numbered lines."}
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -375,7 +394,7 @@ class Style(Perturbation):
 
 
 _FORMS = {
-    "json": 'a JSON object whose field `result` is the whole text; what is a JSON object or list already stays as it is.',
+    "json": "a JSON object whose field `result` is the whole text; what is a JSON object or list already stays as it is.",
     "fenced": "the text between two lines of three backticks.",
     "numbered": "each line begins with its number, counted from 1, a colon and a space.",
 }

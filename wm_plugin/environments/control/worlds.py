@@ -13,7 +13,7 @@ import functools
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
@@ -24,7 +24,8 @@ from wm_plugin.environments.control.episode import ControlEpisode, Plan
 from wm_plugin.environments.kit.protocol import is_over, tool_names
 from wm_plugin.errors import UserError
 
-_CONFIG, _EPISODE, _PHASE = "_wm_control_config", "_wm_control", "_wm_control_phase"
+_CONFIG, _EPISODE = "_wm_control_config", "_wm_control"
+_phase: ContextVar[tuple[bool, float]] = ContextVar("wm_control_phase", default=(True, 1.0))
 _inside: ContextVar[bool] = ContextVar("wm_control_inside", default=False)  # a tool may call another one of its world
 
 
@@ -41,15 +42,21 @@ def control_of(environment: Any) -> ControlEpisode | None:
 
 
 def begin_turn(environment: Any) -> None:
-    """Tell an environment's control that the policy's next turn begins. Of other environments, nothing is kept."""
-    if (control := control_of(environment)) is not None:
+    """Tell a real world's control that the policy's next turn begins. A simulated one is told of its turns, and does so itself."""
+    control = control_of(environment)
+    if control is not None and not getattr(environment, "_wm_simulated", False):
         control.begin_turn()
 
 
-def note_phase(environment: Any, *, training: bool = True, strength: float = 1.0) -> None:
-    """Tell an environment's control, before `reset`, whether its next episode is one of a training, and a curriculum's factor."""
-    if config_of(environment) is not None:
-        setattr(environment, _PHASE, (training, strength))
+@contextmanager
+def phase(*, training: bool = True, strength: float = 1.0) -> Iterator[None]:
+    """What hosts say of the episodes that are reset within: whether they are of a training, and a curriculum's factor of all
+    rates. Outside, every episode is under control, with a factor of 1."""
+    token = _phase.set((training, strength))
+    try:
+        yield
+    finally:
+        _phase.reset(token)
 
 
 def controlled(environment: type, config: ControlConfig | Mapping[str, Any]) -> type:
@@ -69,10 +76,11 @@ def _controlled(environment: Any, config: ControlConfig) -> type:
     irreversible = tuple(getattr(environment, "irreversible", ()))
 
     def begin(self: Any, arguments: tuple[Any, ...], columns: Mapping[str, Any]) -> None:
-        training, strength = getattr(self, _PHASE)
+        training, strength = _phase.get()
         control = None
         if training or config.evaluation:
             row = _columns(environment, arguments, columns)
+            config.check_columns(row, environment.__name__)
             control = ControlEpisode(config, _task(row), columns=row, strength=strength, irreversible=irreversible)
         setattr(self, _EPISODE, control)
 
@@ -104,7 +112,7 @@ def _controlled(environment: Any, config: ControlConfig) -> type:
             setattr(Controlled, name, _perturbed(name, getattr(environment, name)))
     for name in ("__name__", "__qualname__", "__module__", "__doc__"):
         setattr(Controlled, name, getattr(environment, name))
-    for name, value in ((_CONFIG, config), (_EPISODE, None), (_PHASE, (True, 1.0))):
+    for name, value in ((_CONFIG, config), (_EPISODE, None)):
         setattr(Controlled, name, value)
     return Controlled
 
@@ -153,7 +161,7 @@ def _perturbed(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def _alone() -> Any:
+def _alone() -> Iterator[None]:
     token = _inside.set(True)
     try:
         yield

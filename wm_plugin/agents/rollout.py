@@ -37,8 +37,8 @@ def play(environment: Any, row: Mapping[str, Any], policy: Policy, *, max_turns:
     The calls of an action run in order; each gives an observation, of the kind that the environment's class declares for its tool
     (see `protocol.observers`). A tool that does not exist, arguments that do not fit and exceptions give observations too, with
     `error` and the text of the host. An observation's `data` has the `actions` of its call and how many of them were `invalid`,
-    where the environment counts them in `metrics`, and where the call failed. Under control (see `environments.control`) `data` also
-    says how the observation was perturbed; the context has the simulation instruction, and `metadata` the control.
+    where the environment counts them in `metrics`, and where the call failed. Under control (see `environments.control`) `data`
+    also says how the observation was perturbed; the context has the simulation instruction, and `metadata` the control.
 
     The episode ends when the policy returns None or an action without a call, when the environment is `over`, or after
     `max_turns`.

@@ -1,8 +1,8 @@
 """Controlled simulation (Qwen-AgentWorld, section 6.1.2): failures, pages, withheld answers and other conditions of an episode.
 
-The same perturbation is an instruction for a world model and a rule for a real world's texts. `controlled(World, config)` is a class
-for hosts; `ControlEpisode` is the control of one episode, for whoever runs it alone; `recorded` perturbs recorded trajectories, so
-that world models learn to obey the instructions.
+The same perturbation is an instruction for a world model and a rule for a real world's texts. `controlled(World, config)` is a
+class for hosts; `ControlEpisode` is the control of one episode, for whoever runs it alone; `recorded` perturbs recorded
+trajectories, so that world models learn to obey the instructions.
 """
 
 from wm_plugin.environments.control.config import ControlConfig

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from wm_plugin.environments.control.base import Perturbation
 from wm_plugin.environments.control.curriculum import Curriculum
-from wm_plugin.environments.control.perturbations import PERTURBATIONS, Perturbation
+from wm_plugin.environments.control.perturbations import PERTURBATIONS
 from wm_plugin.errors import UserError, nearest, shown
 
 FIELD = "control"
@@ -133,14 +134,17 @@ def _perturbation(values: Any, where: str) -> Perturbation:
         raise UserError(f"{where}.name is {shown(name)}{hint}")
     kind = PERTURBATIONS[name]
     names = [one.name for one in dataclasses.fields(kind)]
-    given = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items() if key != "name"}
+    given: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in values.items() if key != "name"
+    }
     for key, value in given.items():
         if key not in names:
             raise UserError(f"{where} ({name}) has no field {shown(key)}{nearest(str(key), ['name', *names])}")
         if (key in ("tools", "texts", "kinds") and isinstance(value, str)) or (key == "turns" and type(value) is int):
             given[key] = (value,)
     try:
-        return kind(**given)
+        made: Perturbation = kind(**given)
+        return made
     except UserError as error:
         raise UserError(f"{where}.{error}") from None
 

@@ -9,8 +9,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from wm_plugin.environments.control.answers import Withhold
+from wm_plugin.environments.control.base import Episode, Perturbation
 from wm_plugin.environments.control.config import ControlConfig
-from wm_plugin.environments.control.perturbations import Episode, Paginate, Perturbation, Withhold
+from wm_plugin.environments.control.results import Paginate
 from wm_plugin.environments.control.withheld import Withheld, texts_of
 from wm_plugin.trajectories.draws import uniform, whole_number
 
@@ -89,11 +91,10 @@ class ControlEpisode:
         """A new turn of the policy begins. Without it, every call is a turn of its own."""
         self.turn, self.call, self._in_turns = self.turn + 1, 0, True
 
-    def plan(self, tool: str, arguments: Any = None, *, failing: bool = True) -> Plan:
+    def plan(self, tool: str, *, failing: bool = True) -> Plan:
         """Draw for the next call, and count what is drawn.
 
         Args:
-            arguments: of the call, as they come; nothing is drawn from them.
             failing: False: the call does not fail, since it is known to have been answered.
         """
         if not self._in_turns:

@@ -11,11 +11,13 @@ Time and memory are linear in the text: a fixed number of searches per withheld 
 
 import base64
 import codecs
+import html
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+from urllib.parse import quote
 
 MARK = "…"  # in the place of what is withheld; it has neither letters nor digits
 MOST, LONGEST = (
@@ -133,9 +135,11 @@ def _withheld(values: tuple[str, ...]) -> Withheld:
 def _forms(value: str, letters: str) -> Iterator[str]:
     """Other ways to write a text, as letters and digits. They are at least as long as the text itself."""
     yield letters[::-1]
-    yield codecs.encode(letters, "rot13")
     for spelling in dict.fromkeys((value, value.lower(), value.upper(), value.title(), letters)):
+        for write in (lambda text: codecs.encode(text, "rot13"), html.escape):
+            yield _letters(write(spelling))[0]
         data = spelling.encode(errors="replace")
+        yield _letters(quote(data))[0]
         yield data.hex()
         yield from (prefix.join(["", *(f"{byte:02x}" for byte in data)]) for prefix in ("x", "0x"))
         codes = [ord(character) for character in spelling]

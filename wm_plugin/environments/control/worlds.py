@@ -4,9 +4,9 @@
     control: {perturbations: [{name: error, rate: 0.1}]}                                                  # a file for wm train
     'wm.control={perturbations: [{name: error, rate: 0.1}]}'                                              # verl
 
-A real world's answers are perturbed by rule. A call that fails does not reach the world, which neither moves on nor counts a turn,
-and so it can be tried again; all other calls are carried out as ever. A simulated world is told instead (`_wm_simulated`): it asks
-`control_of` for the instructions.
+A real world's answers are perturbed by rule. A call that fails does not reach the world, which neither moves on nor counts a
+turn, and so it can be tried again; all other calls are carried out as ever. A simulated world (`_wm_simulated`) is told instead:
+it asks `control_of` for the instructions.
 """
 
 import functools
@@ -42,7 +42,7 @@ def control_of(environment: Any) -> ControlEpisode | None:
 
 
 def begin_turn(environment: Any) -> None:
-    """Tell a real world's control that the policy's next turn begins. A simulated one is told of its turns, and does so itself."""
+    """Tell a real world's control that the policy's next turn begins. A simulated world does so itself."""
     control = control_of(environment)
     if control is not None and not getattr(environment, "_wm_simulated", False):
         control.begin_turn()
@@ -91,13 +91,13 @@ def _controlled(environment: Any, config: ControlConfig) -> type:
 
         @property
         def metrics(self) -> dict[str, Any]:
-            own = vars(self).get("metrics") or getattr(super(), "metrics", None) or {}
+            own = self.__dict__.get("metrics") or getattr(super(), "metrics", None) or {}
             control = control_of(self)
             return {**own, **(control.figures if control else {})}
 
         @metrics.setter
         def metrics(self, value: Mapping[str, Any]) -> None:
-            vars(self)["metrics"] = value
+            self.__dict__["metrics"] = value
 
     if inspect.iscoroutinefunction(environment.reset):
         plain: Any = Controlled.reset

@@ -9,6 +9,7 @@ STEPS = (
     "convert",
     "inspect",
     "filter",
+    "control",
     "expand",
     "easy",
     "best",

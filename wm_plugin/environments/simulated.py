@@ -12,6 +12,7 @@ from wm_plugin.rewards.extract import extract
 from wm_plugin.samples.answers import Answer
 from wm_plugin.samples.prompts import Prompts, dialogue
 from wm_plugin.tokens.message import Message
+from wm_plugin.trajectories.hidden import Shown
 from wm_plugin.trajectories.readers.word2world import SUCCESS
 from wm_plugin.trajectories.render import separated
 from wm_plugin.trajectories.schema import Action, Kind, Observation, Trajectory, Turn
@@ -26,7 +27,7 @@ class Simulation:
     Args:
         prompts: of the dialogues that the world model was trained with. They must have the success mark, which ends an episode.
         observers: what is observed after a call of each tool, as `World.observers`; "tool" after all others.
-        world_context: show the world model the hidden state, if the context has one.
+        world_context: what of the state the world model is shown (`trajectories.hidden`).
         seed: of the prompts' variants. Each task has one variant.
 
     Attributes:
@@ -44,7 +45,7 @@ class Simulation:
         prompts: Prompts,
         *,
         observers: Mapping[str, Kind] | None = None,
-        world_context: bool = True,
+        world_context: Shown = True,
         seed: int = 0,
         max_turns: int = MAX_TURNS,
     ) -> None:

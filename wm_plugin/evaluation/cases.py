@@ -18,7 +18,7 @@ from wm_plugin.tokens.message import Message
 from wm_plugin.trajectories.draws import uniform
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.expand import expand, holds_transitions, identity, read_transitions, with_success
-from wm_plugin.trajectories.hidden import PARTS, Shown, parts
+from wm_plugin.trajectories.hidden import HEADINGS, PARTS, UNSEEN, Shown, parts
 from wm_plugin.trajectories.readers import read
 from wm_plugin.trajectories.render import write_action, write_history
 from wm_plugin.trajectories.schema import Observation, Trajectory, Transition, Turn
@@ -26,13 +26,6 @@ from wm_plugin.trajectories.turn_texts import action_text
 
 Item = Trajectory | Transition
 _WHOLE = "holds transitions, but {} is made of trajectories: give what wm data convert wrote"
-# Headings of a demonstration's hidden state, by part.
-_HIDDEN = {
-    "summary": "Hidden state at the start",
-    "permissions": "Permissions",
-    "availability": "What is available",
-    "final-state": "Final state that success requires",
-}
 SEVERAL = "several"  # observations of different observers or tools in one message of a dialogue
 
 
@@ -295,8 +288,11 @@ def _written(number: int, trajectory: Trajectory, prompts: Prompts, world_contex
     context, told = trajectory.context, parts(world_context)
     texts_of = {
         "Task": context.task,
-        "Initial state": context.initial_state if "initial-state" in told else "",
-        **{_HIDDEN[name]: getattr(context, PARTS[name]) for name in PARTS if name in told and name in _HIDDEN},
+        **{
+            HEADINGS[name].removesuffix(UNSEEN): getattr(context, field)
+            for name, field in PARTS.items()
+            if name in told
+        },
         "What happened": write_history([_marked(turn, prompts) for turn in with_success(trajectory).turns]),
     }
     texts = (f"{heading}:\n{text}" for heading, text in texts_of.items() if text.strip())

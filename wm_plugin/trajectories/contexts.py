@@ -18,7 +18,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.trajectories import plain_yaml
@@ -72,8 +72,7 @@ class Contexts(Mapping[str, Mapping[str, str]]):
     def filled(self, item: Item) -> Item:
         """A trajectory or transition with its context filled: by its identity, or else by its task."""
         name = item.trajectory if isinstance(item, Transition) else identity(item)
-        filled: Item = item.model_copy(update={"context": self.fill(item.context, name, item.task_id)})
-        return filled
+        return cast(Item, item.model_copy(update={"context": self.fill(item.context, name, item.task_id)}))
 
     def fill_all(self, items: Iterable[Item]) -> Iterator[Item]:
         """`filled` of each.

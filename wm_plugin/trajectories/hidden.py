@@ -19,6 +19,15 @@ PARTS = {
     "availability": "availability",
     "final-state": "final_state",
 }
+# The headings of the parts in a prompt.
+UNSEEN = " (the agent does not see it)"
+HEADINGS = {
+    "initial-state": "Initial state",
+    "summary": f"Hidden state at the start{UNSEEN}",
+    "permissions": f"Permissions{UNSEEN}",
+    "availability": f"What is available{UNSEEN}",
+    "final-state": f"Final state that success requires{UNSEEN}",
+}
 HIDDEN = tuple(field for field in PARTS.values() if field != "initial_state")  # no agent and no judge sees them
 
 # True: all parts. False: the initial state alone, which everybody sees. Otherwise the names of the parts that are shown.

@@ -41,16 +41,16 @@ def _built(text: str, levels: int, values: int) -> Any:
     stack: list[Any] = [root]
     keys: list[str | None] = [None]  # of each mapping on the stack, the key whose value comes next
     documents = count = 0
-    event: Any
-    for event in yaml.parse(text, Loader=_LOADER):
-        if isinstance(event, yaml.DocumentStartEvent):
+    for parsed in yaml.parse(text, Loader=_LOADER):
+        event: Any = parsed
+        if isinstance(parsed, yaml.DocumentStartEvent):
             documents += 1
             if documents > 1:
                 raise ValueError(f"a second document in line {event.start_mark.line + 1}")
-        if isinstance(event, yaml.CollectionEndEvent):
+        if isinstance(parsed, yaml.CollectionEndEvent):
             stack.pop()
             keys.pop()
-        if not isinstance(event, yaml.NodeEvent):
+        if not isinstance(parsed, yaml.NodeEvent):
             continue
         line = event.start_mark.line + 1
         if event.anchor is not None:  # an alias has one, too

@@ -17,19 +17,11 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from wm_plugin.trajectories.hidden import PARTS, Shown, parts
+from wm_plugin.trajectories.hidden import HEADINGS, PARTS, Shown, parts
 from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Turn
 
 Side = Literal["actor", "world"]  # who acts, and what the agent observes
 NO_ACTION = "(no action)"
-# The heading of each part of the state.
-_STATE = {
-    "initial-state": "Initial state",
-    "summary": "Hidden state at the start (the agent does not see it)",
-    "permissions": "Permissions (the agent does not see them)",
-    "availability": "What is available (the agent does not see it)",
-    "final-state": "Final state that success requires (the agent does not see it)",
-}
 _OBSERVERS = {"user": "User", "environment": "Environment"}
 
 
@@ -125,7 +117,7 @@ def write_context(context: Context, *, world: Shown = False) -> str:
         world: what of the state to write; only a world model may read more than False gives (`hidden.Shown`).
     """
     told = parts(world)
-    state = {_STATE[name]: getattr(context, field) for name, field in PARTS.items() if name in told}
+    state = {HEADINGS[name]: getattr(context, field) for name, field in PARTS.items() if name in told}
     texts = {
         "Task description": context.task,
         "Action space": "\n".join(json.dumps(tool, ensure_ascii=False) for tool in context.action_space),

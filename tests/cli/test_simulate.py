@@ -26,6 +26,7 @@ from wm_plugin.trajectories.readers import read
 pytestmark = pytest.mark.host
 ROOT = Path(__file__).parents[2]
 GRID, WORDLE = load("grid"), load("wordle")
+ROW = ("grid", "--row", "2")  # six moves
 
 
 def served(world, **settings):
@@ -44,7 +45,7 @@ def simulate(monkeypatch, capsys, server, lines, *argv):
     return code, printed.out + printed.err, json.loads(lines[-1]) if code != 2 else None
 
 
-def expert_lines(world, row=0, seed=0):
+def expert_lines(world, row=2, seed=0):
     """The moves of the world's expert."""
     environment, choose = world.make(), world.expert()
     environment.reset(**{k: v for k, v in world.rows(row + 1, seed, False, None, None)[row].items() if k != "prompt"})
@@ -57,7 +58,7 @@ def expert_lines(world, row=0, seed=0):
 
 def test_a_perfect_world_model_agrees_to_the_end(monkeypatch, capsys):
     with served(GRID) as server:
-        code, text, result = simulate(monkeypatch, capsys, server, expert_lines(GRID), "grid", "--beside")
+        code, text, result = simulate(monkeypatch, capsys, server, expert_lines(GRID), *ROW, "--beside")
     assert code == 0
     assert (result["success"], result["over"], result["real_success"]) == (True, True, True)
     assert result["agreement"] == 1.0
@@ -73,7 +74,7 @@ def test_a_lie_is_marked_and_counted_from_its_turn(monkeypatch, capsys):
         return text.replace("#", "~") if turn == 2 else text
 
     with served(GRID, lie=lie) as server:
-        _, text, result = simulate(monkeypatch, capsys, server, expert_lines(GRID)[:3], "grid", "--beside")
+        _, text, result = simulate(monkeypatch, capsys, server, expert_lines(GRID)[:3], *ROW, "--beside")
     assert (result["turns"], result["compared"], result["parted"]) == (3, 3, 2)
     assert result["agreement"] == pytest.approx(2 / 3)
     marked = [line for line in text.splitlines() if line[:2] in ("+ ", "- ")]
@@ -85,7 +86,7 @@ def test_a_lie_is_marked_and_counted_from_its_turn(monkeypatch, capsys):
 def test_a_session_alone_compares_only_when_it_is_asked(monkeypatch, capsys):
     first, second, *_ = expert_lines(GRID)
     with served(GRID) as server:
-        _, text, result = simulate(monkeypatch, capsys, server, ["real", first, "real", second], "grid")
+        _, text, result = simulate(monkeypatch, capsys, server, ["real", first, "real", second], *ROW)
     assert "There is no turn yet" in text
     assert (result["turns"], result["compared"], result["agreement"]) == (2, 1, 1.0)
 
@@ -93,11 +94,11 @@ def test_a_session_alone_compares_only_when_it_is_asked(monkeypatch, capsys):
 def test_undo_asks_what_would_have_been_asked_without_the_turn(monkeypatch, capsys):
     first, second, *_ = expert_lines(GRID)
     with served(GRID) as server:
-        simulate(monkeypatch, capsys, server, [first, second], "grid")
+        simulate(monkeypatch, capsys, server, [first, second], *ROW)
         straight = [body["messages"] for body in server.bodies]
     with served(GRID) as server:
         lines = ["undo", first, "U", "undo", second, "real"]
-        _, text, result = simulate(monkeypatch, capsys, server, lines, "grid")
+        _, text, result = simulate(monkeypatch, capsys, server, lines, *ROW)
         detour = [body["messages"] for body in server.bodies]
     assert "There is no turn to take back." in text
     assert "Back after turn 1." in text
@@ -126,7 +127,7 @@ def test_nothing_is_written_over(monkeypatch, capsys, tmp_path):
     link.symlink_to(tmp_path / "nowhere.jsonl")
     with served(GRID) as server:
         lines = [expert_lines(GRID)[0], f"save {there}", f"save {link}", "save", "save x.txt"]
-        code, text, result = simulate(monkeypatch, capsys, server, lines, "grid")
+        code, text, result = simulate(monkeypatch, capsys, server, lines, *ROW)
     assert (code, result["saved"], there.read_text()) == (0, None, "mine")
     assert text.count("is there already; name a new file") == 2
     assert not (tmp_path / "nowhere.jsonl").exists()
@@ -137,7 +138,9 @@ def test_nothing_is_written_over(monkeypatch, capsys, tmp_path):
 HIDDEN = "The hidden word is"
 
 
-@pytest.mark.parametrize(("flags", "shown"), [((), True), (("--hidden", "none"), False), (("--no-world-context",), False)])
+@pytest.mark.parametrize(
+    ("flags", "shown"), [((), True), (("--hidden", "none"), False), (("--no-world-context",), False)]
+)
 def test_the_state_is_visible_and_what_the_model_is_shown_of_it(monkeypatch, capsys, flags, shown):
     with served(WORDLE) as server:
         lines = ["state", "context"] if flags[:1] == ("--hidden",) else ["state", "context", "crane"]
@@ -155,7 +158,7 @@ def test_an_instruction_holds_from_the_next_turn(monkeypatch, capsys):
     first, second, *_ = expert_lines(GRID)
     with served(GRID) as server:
         lines = ["instruction", first, "instruction Be brief.", second]
-        _, text, _ = simulate(monkeypatch, capsys, server, lines, "grid", "--instruction", "Every move is slow.")
+        _, text, _ = simulate(monkeypatch, capsys, server, lines, *ROW, "--instruction", "Every move is slow.")
         systems = [body["messages"][0]["content"] for body in server.bodies]
     assert "The simulation is told: Every move is slow." in text
     assert "# Simulation instruction\nEvery move is slow." in systems[0]
@@ -186,13 +189,13 @@ def test_a_dead_server_says_so_and_may_be_tried_again(monkeypatch, capsys):
     first = expert_lines(GRID)[0]
     with served(GRID) as server:
         server.faults = lambda number: "400" if number == 0 else None
-        code, text, result = simulate(monkeypatch, capsys, server, ["again", first, "again", "again"], "grid")
+        code, text, result = simulate(monkeypatch, capsys, server, ["again", first, "again", "again"], *ROW)
     assert (code, result["turns"], result["failures"]) == (0, 1, 1)
     assert "The world model did not answer (refused); nothing has happened." in text
     assert text.count("There is no action without an answer.") == 2
     with served(GRID) as server:
         server.faults = lambda number: "400"
-        code, _, result = simulate(monkeypatch, capsys, server, [first], "grid")
+        code, _, result = simulate(monkeypatch, capsys, server, [first], *ROW)
     assert (code, result["turns"], result["ok"]) == (1, 0, False)
 
 
@@ -201,7 +204,7 @@ def test_a_dead_server_says_so_and_may_be_tried_again(monkeypatch, capsys):
 )
 def test_what_a_server_says_is_shown_and_never_obeyed(monkeypatch, capsys, reply, said):
     with OpenAIServer(reply=lambda body: reply) as server:
-        _, text, result = simulate(monkeypatch, capsys, server, ["U", "real"], "grid", "--beside")
+        _, text, result = simulate(monkeypatch, capsys, server, ["U", "real"], *ROW, "--beside")
     assert result["turns"] == 1
     assert said in text
     assert "\x1b" not in text
@@ -223,11 +226,11 @@ def test_mistakes_of_the_player_are_lines(monkeypatch, capsys):
 def test_after_the_end_there_is_only_the_way_back(monkeypatch, capsys):
     lines = [*expert_lines(GRID), "U", "undo", "state"]
     with served(GRID) as server:
-        _, text, result = simulate(monkeypatch, capsys, server, lines, "grid")
+        _, text, result = simulate(monkeypatch, capsys, server, lines, *ROW)
     assert "The episode is over: undo takes its last turn back" in text
     assert (result["over"], result["success"], result["turns"]) == (False, False, len(expert_lines(GRID)) - 1)
     with served(GRID) as server:
-        _, text, result = simulate(monkeypatch, capsys, server, ["U", "U"], "grid", "--max-turns", "1")
+        _, text, result = simulate(monkeypatch, capsys, server, ["U", "U"], *ROW, "--max-turns", "1")
     assert "The turns are used up." in text
     assert (result["turns"], result["over"]) == (1, True)
 
@@ -245,7 +248,7 @@ def test_after_the_end_there_is_only_the_way_back(monkeypatch, capsys):
 )
 def test_mistakes_in_flags(monkeypatch, capsys, flags, message):
     with served(GRID) as server:
-        code, text, _ = simulate(monkeypatch, capsys, server, [], "grid", *flags)
+        code, text, _ = simulate(monkeypatch, capsys, server, [], *ROW, *flags)
     assert code == 2
     assert message in text
 

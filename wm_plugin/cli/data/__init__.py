@@ -9,6 +9,7 @@ STEPS = (
     "convert",
     "inspect",
     "filter",
+    "context",
     "expand",
     "easy",
     "best",

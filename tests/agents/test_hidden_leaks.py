@@ -25,7 +25,8 @@ from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Tr
 from wm_plugin.trajectories.write import write
 
 CANARY = "canary"  # in each hidden field, with the field's name
-TOOL = {"type": "function", "function": {"name": "look", "description": "Look.", "parameters": {}}}
+AT = {"type": "object", "properties": {"at": {"type": "string"}}}
+TOOL = {"type": "function", "function": {"name": "look", "description": "Look.", "parameters": AT}}
 CONTEXT = Context(
     task="Find the key.",
     action_space=(TOOL,),

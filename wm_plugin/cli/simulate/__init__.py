@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     one, from 1, in which they do not; `success` is predicted, and `real_success` real.
     """
     from wm_plugin.cli.simulate.session import RealWorld, Session
-    from wm_plugin.environments.simulated import Simulation
+    from wm_plugin.environments.simulated_episode import Simulation
     from wm_plugin.samples.answers import Answers
     from wm_plugin.samples.prompts import load
 

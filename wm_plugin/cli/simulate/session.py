@@ -7,7 +7,7 @@ from typing import Any
 
 import wm_plugin.agents.rollout as rollout
 from wm_plugin.agents.players import lost_by
-from wm_plugin.environments.simulated import Simulation
+from wm_plugin.environments.simulated_episode import Simulation
 from wm_plugin.environments.worlds import World
 from wm_plugin.errors import UserError
 from wm_plugin.samples.answers import Answers

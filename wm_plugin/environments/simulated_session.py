@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from wm_plugin.environments.asking import WorldModel, world_model
@@ -26,6 +27,8 @@ from wm_plugin.environments.simulation_config import SimulationConfig
 from wm_plugin.runtime import background
 from wm_plugin.samples.prompts import load
 from wm_plugin.tokens.message import Message
+from wm_plugin.trajectories.contexts import Contexts, load_contexts
+from wm_plugin.trajectories.hidden import parse_parts
 from wm_plugin.trajectories.schema import Action, Call, Trajectory
 
 logger = logging.getLogger(__name__)
@@ -36,6 +39,12 @@ ASKED_AGAIN = ("cut", "empty", "no prediction", "headings")  # troubles of an an
 
 class LostError(Exception):
     """There is no answer of the world model; the message says why."""
+
+
+@lru_cache
+def _contexts(path: str) -> Contexts:
+    """The hidden contexts of a file, which all environments of a process share."""
+    return load_contexts(path)
 
 
 @dataclass
@@ -72,7 +81,7 @@ class Session:
         self._simulation = Simulation(
             load(config.prompts),
             observers=self._kinds,
-            world_context=config.world_context,
+            world_context=parse_parts(config.hidden, "simulation.hidden"),
             seed=config.seed,
             max_turns=sys.maxsize,
         )
@@ -107,7 +116,10 @@ class Session:
         row |= {} if prompt is None else {"prompt": prompt}
         schemas = tuple(tool_schema(getattr(type(self.world), name)) for name in self._tools)
         context = context_of(prompt, first or "", schemas, world_context_of(self.world))
-        self._simulation.reset(Trajectory(turns=(), context=context, task_id=task_of(row)))
+        task = task_of(row)
+        if self.config.context_file is not None:
+            context = _contexts(self.config.context_file).fill(context, task)
+        self._simulation.reset(Trajectory(turns=(), context=context, task_id=task))
         self.counts.begin(first or "")
         self._model: WorldModel = world_model(self.config)
         limits = [

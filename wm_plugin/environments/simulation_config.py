@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self, get_args
 
 from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.trajectories.hidden import parse_parts
 
 Success = Literal["predicted", "verifier", "rule"]
 Evaluation = Literal["real", "simulated"]
@@ -32,7 +33,12 @@ class SimulationConfig:
     url: str | None = _help("An OpenAI-compatible server, such as http://localhost:8000/v1.")
     api_key_env: str | None = _help("The environment variable of the server's key.", "OPENAI_API_KEY")
     prompts: str = _help("The family or file of prompts that the world model was trained with.", "word2world")
-    world_context: bool = _help("Show the world model the hidden state, if the world gives one.", True)
+    hidden: Any = _help(
+        "What of the state the world model is shown: some of initial-state, summary, permissions, availability, final-state; or "
+        "all, or none.",
+        "all",
+    )
+    context_file: str | None = _help("Hidden contexts by hand, .yaml or .json; see wm_plugin.trajectories.contexts.")
     seed: int = _help("Of the prompts' variants, and of asking again.", 0)
     temperature: float = _help("Of the observations.", 0.0)
     max_tokens: int = _help("New tokens of an answer.", 1024)
@@ -98,15 +104,14 @@ class SimulationConfig:
                 raise UserError(
                     f"{name} is {shown(value)}; write {what}" + (f" >= {least}" if math.isfinite(least) else "")
                 )
-        for name in ("url", "api_key_env", "rule"):
+        for name in ("url", "api_key_env", "rule", "context_file"):
             if not isinstance(getattr(self, name), str | None):
                 raise UserError(f"{name} is {shown(getattr(self, name))}; write a text")
         if not isinstance(self.prompts, str):
             raise UserError(
                 f"prompts is {shown(self.prompts)}; write a family such as word2world, or the path of a file"
             )
-        if not isinstance(self.world_context, bool):
-            raise UserError(f"world_context is {shown(self.world_context)}; write true or false")
+        parse_parts(self.hidden, "hidden")
         if not isinstance(self.cache, bool | str):
             raise UserError(f"cache is {shown(self.cache)}; write true, false or a path")
         if not isinstance(self.parameters, Mapping | None):

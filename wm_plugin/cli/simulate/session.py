@@ -7,10 +7,12 @@ from typing import Any
 
 import wm_plugin.agents.rollout as rollout
 from wm_plugin.agents.players import lost_by
+from wm_plugin.environments.harmless import harmless
 from wm_plugin.environments.simulated_episode import Simulation
 from wm_plugin.environments.worlds import World
 from wm_plugin.errors import UserError
 from wm_plugin.samples.answers import Answers
+from wm_plugin.tokens.message import Message
 from wm_plugin.trajectories.hidden import HEADINGS, PARTS, parts
 from wm_plugin.trajectories.outputs import check_out
 from wm_plugin.trajectories.schema import Action, Call, Trajectory, Turn
@@ -86,7 +88,7 @@ class Session:
 
     def act(self, action: Action) -> str:
         """The next turn. Returns why there is none; "" if there is."""
-        (answer,) = self._answers([self.simulation.question(action)])
+        (answer,) = self._answers([self._question(action)])
         if answer.failure:
             self.failures += 1
             return answer.failure
@@ -94,6 +96,10 @@ class Session:
         self.simulation.step(action, answer)
         self._past.append(before)
         return ""
+
+    def _question(self, action: Action) -> list[Message]:
+        """As a host asks: without control tokens of chat templates."""
+        return [{**one, "content": harmless(one["content"])} for one in self.simulation.question(action)]
 
     def undo(self) -> bool:
         """Take the last turn back: a question depends on the turns before it alone. False if there is none."""
@@ -128,7 +134,7 @@ class Session:
     def shown(self) -> str:
         """What the world model is shown before the turns: the first message of a question."""
         name = next(iter(self.simulation.observers), "act")
-        return str(self.simulation.question(Action(calls=(Call(name=name),)))[0]["content"])
+        return str(self._question(Action(calls=(Call(name=name),)))[0]["content"])
 
     def state(self) -> list[tuple[str, str, bool]]:
         """The parts of the state that there are: heading, text, and whether the world model is shown it."""

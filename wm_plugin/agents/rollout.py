@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Literal
 
+from wm_plugin.environments.control import begin_turn, control_of
 from wm_plugin.environments.kit.protocol import (
     check_columns,
     is_over,
@@ -35,7 +36,8 @@ def play(environment: Any, row: Mapping[str, Any], policy: Policy, *, max_turns:
     The calls of an action run in order; each gives an observation, of the kind that the environment's class declares for its tool
     (see `protocol.observers`). A tool that does not exist, arguments that do not fit and exceptions give observations too, with
     `error` and the text of the host. An observation's `data` has the `actions` of its call and how many of them were `invalid`,
-    where the environment counts them in `metrics`, and where the call failed.
+    where the environment counts them in `metrics`, and where the call failed. Under control (see `environments.control`) `data` also
+    says how the observation was perturbed; the context has the simulation instruction, and `metadata` the control.
 
     The episode ends when the policy returns None or an action without a call, when the environment is `over`, or after
     `max_turns`.
@@ -90,6 +92,10 @@ def episode(
         task_id=task_of(row),
         metadata={"environment": path_of(environment), "reset": dict(row), "host": host},
     )
+    if (control := control_of(environment)) is not None:
+        context = trajectory.context.model_copy(update={"simulation_instruction": control.instruction})
+        metadata = {**trajectory.metadata, "control": control.config.as_mapping()}
+        trajectory = trajectory.model_copy(update={"context": context, "metadata": metadata})
     if profile := getattr(environment, "user_profile", None):
         metadata = {**trajectory.metadata, "user_profile": dict(profile)}
         trajectory = trajectory.model_copy(update={"metadata": metadata})
@@ -97,6 +103,7 @@ def episode(
         action = yield trajectory
         if action is None:
             break
+        begin_turn(environment)
         note_action(environment, action, [seen.text for turn in trajectory.turns[-1:] for seen in turn.observations])
         observations = tuple(
             _observe(environment, tools, kinds, call, index, host) for index, call in enumerate(action.calls)
@@ -138,13 +145,17 @@ def _observe(
     index: int,
     host: Host,
 ) -> Observation:
-    before = _counts(environment)
+    before, control = _counts(environment), control_of(environment)
+    if control is not None:
+        control.data = {}
     text, failed = _run(tools, call, host)
-    data = (
+    data: dict[str, Any] = (
         {"actions": 1, "invalid": 1}
         if failed
         else {name: count - before[name] for name, count in _counts(environment).items()}
     )
+    if control is not None and not failed:
+        data |= control.data
     # the host answers for a tool that does not exist
     kind = kinds.get(call.name, "tool")
     return Observation(kind=kind, text=text, tool=call.name, call=index, error=failed, data=data)

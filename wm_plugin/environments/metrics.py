@@ -12,6 +12,10 @@ from wm_plugin.environments.kit.protocol import report, tool_methods
 
 PREFIX = "wm/env"
 CALLS = "calls/"
+CONTROL, CONTROLLED = (
+    "control/",
+    "control/calls",
+)  # counts of what `environments.control` perturbed, and of all it might have
 SHARES = {  # a part of a whole
     "effective_share": ("effective", "actions"),
     "invalid_share": ("invalid", "actions"),
@@ -60,6 +64,7 @@ def summary(episodes: Iterable[Mapping[str, float]], prefix: str = PREFIX) -> di
       `truncated`, `policy_tokens`, `environment_tokens`, `calls/<tool>` (`calls/unknown`: calls of no tool), and whatever else
       an environment reports.
     * `effective_share` and `invalid_share`: of all actions (WMAct). `compile_error_share`: of all code that was submitted (ECHO).
+    * `control/<name>`: the share of all calls under control whose observations were perturbed so; `control/calls` is a mean.
     * `success/turns_3-4`: the success of the episodes that took 3 or 4 turns.
     * `single_turn_success`: the share of episodes that succeeded in one turn.
     * `turns_of_successes`, `actions_of_successes`: means over the successful episodes.
@@ -77,6 +82,9 @@ def summary(episodes: Iterable[Mapping[str, float]], prefix: str = PREFIX) -> di
             for name in OF_SUCCESSES & figures.keys():
                 values.setdefault(f"{name}_of_successes", []).append(figures[name])
     means = {name: math.fsum(numbers) / len(numbers) for name, numbers in sorted(values.items())}
+    if observed := math.fsum(values.get(CONTROLLED, ())):  # shares of all observations, in the place of counts
+        means |= {name: math.fsum(values[name]) / observed for name in values if name.startswith(CONTROL)}
+        means[CONTROLLED] = observed / len(values[CONTROLLED])
     for share, (part, whole) in SHARES.items():
         counts = [(figures[part], figures[whole]) for figures in episodes if part in figures and whole in figures]
         if total := math.fsum(number for _, number in counts):

@@ -23,7 +23,7 @@ def reward_columns(transition: Transition, domain: str = "") -> dict[str, Any]:
     return {
         "domain": str(observation.data.get("domain") or domain),
         "context": "\n\n".join(filter(None, [write_context(transition.context), before])),
-        "action": write_action(transition.action, observation.call),
+        "action": write_action(transition.action, observation.call, [observation]),
         "verifier": verifier if isinstance(verifier, str) else json.dumps(verifier) if verifier else "",
         "history": [one.text for turn in history if turn.actor == "agent" for one in turn.observations],
         "content_type": str(observation.data.get("content_type") or ""),

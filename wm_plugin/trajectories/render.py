@@ -33,18 +33,36 @@ def write_call(call: Call) -> str:
     return f"{call.name}({arguments})"
 
 
-def write_action(action: Action, answered: int | None = None) -> str:
+def write_action(action: Action, answered: int | None = None, told: Sequence[Observation] = ()) -> str:
     """The action's text and calls, one per line.
 
     Args:
         answered: the index of the call to be answered; if there are several calls, a last line names it.
+        told: observations of the action, for a world model: what it was told about them for this turn stands at the end.
     """
     lines = [action.text] if action.text.strip() else []
     several = answered is not None and len(action.calls) > 1
     lines += [f"{n}. {write_call(c)}" if several else write_call(c) for n, c in enumerate(action.calls, 1)]
     if several and answered is not None:
         lines.append(f"(To be answered: call {answered + 1} of {len(action.calls)}, and no other.)")
-    return "\n".join(lines) or NO_ACTION
+    return "\n".join(lines or [NO_ACTION]) + _instructions(action, told)
+
+
+def instruction_of(observation: Observation) -> str:
+    """What a world model was told about an observation alone (see `environments.control`); "" if it was told nothing."""
+    control = observation.data.get("control")
+    told = control.get("instruction") if isinstance(control, dict) else None
+    return told.strip() if isinstance(told, str) else ""
+
+
+def _instructions(action: Action, told: Sequence[Observation]) -> str:
+    lines = []
+    for observation in told:
+        if text := instruction_of(observation):
+            number = observation.call
+            several = number is not None and len(action.calls) > 1
+            lines.append(f"Call {number + 1}: {text}" if several and number is not None else text)
+    return "\n\n# Simulation instruction for this turn\n" + "\n".join(lines) if lines else ""
 
 
 def write_observer(action: Action, observation: Observation) -> str:
@@ -77,7 +95,7 @@ def sides(turns: Sequence[Turn], texts: Sequence[Sequence[str]]) -> Iterator[tup
         if turn.actor == "user":
             yield "actor", "\n\n".join(_blocks(turn, ""))
             continue
-        yield "actor", write_action(turn.action)
+        yield "actor", write_action(turn.action, told=turn.observations)
         if len(observed) == 1:
             yield "world", observed[0]
         elif observed:
@@ -130,7 +148,7 @@ def write_context(context: Context, *, world: Shown = False) -> str:
 
 def _blocks(turn: Turn, where: str) -> Iterator[str]:
     own = turn.actor == "user"
-    yield f"{'User, on its own' if own else 'Agent'}{where}:\n{write_action(turn.action)}"
+    yield f"{'User, on its own' if own else 'Agent'}{where}:\n{write_action(turn.action, told=turn.observations)}"
     for observation in turn.observations:
         heading = f"To the user, from {observation.tool or 'the tool'}" if own else _heading(observation)
         yield f"{heading}{where}:\n{observation.text}"

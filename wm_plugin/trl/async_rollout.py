@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trl.experimental.async_grpo.async_rollout_worker import _AsyncRolloutLoop
 
-from wm_plugin.environments.metrics import PREFIX, SHARES, episode, summary
+from wm_plugin.environments.control import begin_turn
+from wm_plugin.environments.metrics import CONTROL, CONTROLLED, PREFIX, SHARES, episode, summary
 from wm_plugin.environments.rewarded import note_unanswered
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.weigh import without_variance
@@ -36,6 +37,8 @@ else:
 _PROMPTS: ContextVar[list[list[int]]] = ContextVar(
     "prompts"
 )  # of each turn of a conversation, which is a task of its own
+
+_WORLD: ContextVar[Any] = ContextVar("world")  # of a conversation
 
 
 class Facts(NamedTuple):
@@ -85,12 +88,14 @@ class WorldModelRolloutMixin(_Host):
     async def _generate_one_turn(self, prompt_ids: list[int]) -> Any:
         if (prompts := _PROMPTS.get(None)) is not None:
             prompts.append(prompt_ids)
+        begin_turn(_WORLD.get(None))
         return await super()._generate_one_turn(prompt_ids)
 
     async def _generate_one(self, prompt: Any, tool_dict: Any, tools: Any, group_id: int = 0) -> Any:
         prompts: list[list[int]] = []
         _PROMPTS.set(prompts)
         calls, environment = CallRecorder(), _environment(tool_dict)
+        _WORLD.set(environment)
         (watched,) = calls.wrap([tool_dict], [environment])
         result = await super()._generate_one(prompt, watched, tools, group_id)
         completion, completion_ids, rows, *_ = result
@@ -173,7 +178,9 @@ class WorldModelRolloutMixin(_Host):
         )
         # pairs, whose sums the host divides: numbers it sums or takes the largest of, by a "total" or "max" in a tool's name
         pairs = {name: (value, 1.0) for name, value in summary([figures]).items()}
-        for share, (part, whole) in SHARES.items():  # ratios of sums over the episodes of a window
+        shares = SHARES | {name: (name, CONTROLLED) for name in figures if name.startswith(CONTROL)}
+        shares.pop(CONTROLLED, None)  # the whole, which is a mean
+        for share, (part, whole) in shares.items():  # ratios of sums over the episodes of a window
             if f"{PREFIX}/{share}" in pairs and part in figures and whole in figures:
                 pairs[f"{PREFIX}/{share}"] = (figures[part], figures[whole])
         self._push_metrics(pairs)

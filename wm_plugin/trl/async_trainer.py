@@ -73,6 +73,7 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
         rollout_worker: Any = None,
         **kwargs: Any,
     ) -> None:
+        support.check_no_curriculum(environment_factory)
         super().__init__(
             *args, tools=tools, environment_factory=environment_factory, rollout_worker=rollout_worker, **kwargs
         )

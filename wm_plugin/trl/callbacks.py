@@ -7,6 +7,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from wm_plugin.environments.annealing import TurnBudget
+from wm_plugin.environments.control import Strength
 from wm_plugin.objectives.guard import Guard
 
 logger = logging.getLogger(__name__)
@@ -14,6 +15,7 @@ logger = logging.getLogger(__name__)
 # in trainer_state.json, among the states of callbacks
 KEY = "wm_turn_budget"
 GUARD_KEY = "wm_guard"
+STRENGTH_KEY = "wm_control"
 
 
 class TurnBudgetCallback(TrainerCallback):
@@ -32,6 +34,22 @@ class TurnBudgetCallback(TrainerCallback):
 
     def on_step_end(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
         state.stateful_callbacks[KEY] = self.budget.state_dict()
+
+
+class StrengthCallback(TrainerCallback):
+    """Keeps the factor of a control's curriculum in `trainer_state.json`, and goes on from there."""
+
+    def __init__(self, strength: Strength) -> None:
+        self.strength = strength
+
+    def on_train_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
+        saved = (state.stateful_callbacks or {}).get(STRENGTH_KEY)
+        if not self.strength.load_state_dict(saved or {}) and state.global_step:
+            has = "has no curriculum of the control" if saved is None else "has another curriculum of the control"
+            logger.warning("the checkpoint %s: it starts at %g", has, self.strength.value)
+
+    def on_step_end(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
+        state.stateful_callbacks[STRENGTH_KEY] = self.strength.state_dict()
 
 
 class GuardCallback(TrainerCallback):

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from wm_plugin.environments.control import begin_turn
 from wm_plugin.environments.kit.protocol import tool_methods
 from wm_plugin.environments.rewarded import is_waiting
 from wm_plugin.objectives.echo import EchoConfig
@@ -76,6 +77,19 @@ class Outcome(Enum):
     LATE = "late"  # it raised otherwise
 
 
+class _ByTurn(list[dict[str, Callable]]):
+    """{name: tool} of each row: where a row's are taken, a turn of its environment begins."""
+
+    def __init__(self, environments: Sequence[Any]) -> None:
+        super().__init__()
+        self._environments = environments
+
+    def __getitem__(self, row: Any) -> Any:
+        if self._environments and isinstance(row, int):
+            begin_turn(self._environments[row])
+        return super().__getitem__(row)
+
+
 class CallRecorder:
     """Remembers which tool calls raised.
 
@@ -89,13 +103,15 @@ class CallRecorder:
         self.outcomes: dict[int, list[Outcome]] = {}  # of each row's calls of tools that there are, turn after turn
 
     def wrap(
-        self, dicts: Sequence[Mapping[str, Callable]], environments: Sequence[Any] = ()
+        self, dicts: Sequence[Mapping[str, Callable]], environments: Sequence[Any] = (), *, begins_turns: bool = False
     ) -> list[dict[str, Callable]]:
         """The host's {name: tool} of each row, with every tool watched, and its results as texts that can be tokenized.
 
-        `environments` are the rows', if there are any.
+        Args:
+            environments: the rows', if there are any.
+            begins_turns: the host takes a row's tools from the list once a turn, which tells its environment of the turn.
         """
-        wrapped = []
+        wrapped: list[dict[str, Callable]] = _ByTurn(environments) if begins_turns else []
         for row, tools in enumerate(dicts):
             self._known.setdefault(row, set()).update(tools)
             self.outcomes.setdefault(row, [])

@@ -98,6 +98,13 @@ class ScriptSettings:
             "format_penalty: 0.1, turn_penalty: 0.0, action_penalty: 0.0, gamma: 1.0}, or some of these; as a flag JSON."
         },
     )
+    control: dict | str | None = field(
+        default=None,
+        metadata={
+            "help": "Perturbations of what the environment's training episodes show: {perturbations: [{name: error, rate: 0.1}], "
+            "seed: 0, curriculum: {by: step, steps: 200}}; as a flag JSON. docs/control.md lists them."
+        },
+    )
     protocol: str = field(
         default="tools",
         metadata={

@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from trl import GRPOTrainer
 
 from wm_plugin.environments.annealing import TurnBudget
+from wm_plugin.environments.control import Strength, config_of
 from wm_plugin.environments.kit.protocol import missing_columns, tool_names
 from wm_plugin.environments.tags import takes_tags
 from wm_plugin.errors import UserError, nearest
@@ -354,6 +355,29 @@ def check_turn_budget(trainer: Any, argument: TurnBudget | None) -> TurnBudget |
     if not _compat.has_environments(trainer):
         raise UserError("turn_budget counts turns in an environment, and there is none; give an environment_factory")
     return budget
+
+
+def check_control(trainer: Any) -> Strength | None:
+    """The factor of the rates of a run's perturbations, if its environments have a curriculum.
+
+    Raises:
+        UserError: they have several.
+    """
+    configs = [config_of(environment) for environment in _compat.all_environments(trainer)]
+    curricula = {config.curriculum for config in configs if config is not None and config.curriculum is not None}
+    if len(curricula) > 1:
+        raise UserError("the environments' controls have different curricula; write one control for all of them")
+    return Strength(curricula.pop()) if curricula else None
+
+
+def check_no_curriculum(factories: Any) -> None:
+    """Raise a UserError if an environment of the asynchronous trainer has a curriculum."""
+    configs = map(config_of, factories.values() if isinstance(factories, dict) else [factories])
+    if any(config is not None and config.curriculum is not None for config in configs):
+        raise UserError(
+            "control.curriculum changes while the policy trains, and the rollouts of AsyncGRPOTrainer are made in a process that "
+            "is not told; leave it out, or use WorldModelGRPOTrainer"
+        )
 
 
 def check_tags(trainer: Any) -> bool:

@@ -20,6 +20,7 @@ import torch
 from trl import GRPOTrainer
 
 from wm_plugin.environments.annealing import TurnBudget
+from wm_plugin.environments.control import phase
 from wm_plugin.environments.metrics import episode, summary
 from wm_plugin.environments.rewarded import note_unanswered
 from wm_plugin.environments.tags import REMINDER, TOOL, begins_to_think
@@ -31,7 +32,7 @@ from wm_plugin.objectives.weigh import weigh, without_variance
 from wm_plugin.tokens.chat import Chat, make_locator
 from wm_plugin.tokens.spans import SPAN_FIELD, ContentLocator, Ending, SpanError, ToolBlock, token_weights
 from wm_plugin.trl import _compat, sharding, support, tags
-from wm_plugin.trl.callbacks import TurnBudgetCallback
+from wm_plugin.trl.callbacks import StrengthCallback, TurnBudgetCallback
 from wm_plugin.trl.refill import Prompts, groups_to_sample, join, move, split
 from wm_plugin.trl.rollout import Rollouts, called, parsing_within_bounds, unanswered
 from wm_plugin.trl.term import TermMixin, resolve
@@ -85,6 +86,9 @@ class WorldModelMixin(TermMixin, _Host):
         self._wm_budget = support.check_turn_budget(self, turn_budget)
         if self._wm_budget is not None:
             self.add_callback(TurnBudgetCallback(self._wm_budget))
+        self._wm_strength = support.check_control(self)
+        if self._wm_strength is not None:
+            self.add_callback(StrengthCallback(self._wm_strength))
         end_ids = self.model.generation_config.eos_token_id
         self._wm_end_ids = {
             self.processing_class.eos_token_id,
@@ -146,7 +150,11 @@ class WorldModelMixin(TermMixin, _Host):
         )
         if self._wm_budget is not None:
             self.max_tool_calling_iterations = self._wm_budget.turns if self.model.training else self._wm_budget.start
-        with parsing_within_bounds(self.processing_class):
+        strength = 1.0 if self._wm_strength is None else self._wm_strength.value
+        with (
+            parsing_within_bounds(self.processing_class),
+            phase(training=self.model.training, strength=strength),
+        ):
             output = super()._generate_and_score_completions(inputs)
         if self.environments:
             self._wm_episodes += self._episodes(output.get("tool_mask"))
@@ -159,7 +167,8 @@ class WorldModelMixin(TermMixin, _Host):
             return super()._tool_call_loop(*args, **kwargs)
         tools = self._sync_tool_dicts, self._async_tool_dicts
         calls, worlds = self._wm_rollouts.calls, self.environments or ()
-        self._sync_tool_dicts, self._async_tool_dicts = calls.wrap(tools[0], worlds), calls.wrap(tools[1], worlds)
+        self._sync_tool_dicts = calls.wrap(tools[0], worlds, begins_turns=True)
+        self._async_tool_dicts = calls.wrap(tools[1], worlds)
         try:
             return super()._tool_call_loop(*args, **kwargs)
         finally:
@@ -428,6 +437,8 @@ class WorldModelMixin(TermMixin, _Host):
         figures = summary(episodes)
         if self._wm_budget is not None and self.model.training:
             figures |= self._wm_budget.take(episodes)
+        if self._wm_strength is not None and self.model.training:
+            figures |= self._wm_strength.take(episodes)
         mode, prefix = ("train", "") if self.model.training else ("eval", self._wm_eval_set)
         for name, value in figures.items():
             self._metrics[mode][prefix + name].append(value)

@@ -18,6 +18,7 @@ from verl.experimental.agent_loop.tool_parser import FunctionCall, ToolParser
 from verl.tools.function_tool import FunctionTool, normalize_function_tool_return
 from verl.tools.schemas import OpenAIFunctionToolSchema
 
+from wm_plugin.environments.control import begin_turn, phase
 from wm_plugin.environments.kit.protocol import check_columns, tool_methods, tool_names
 from wm_plugin.environments.kit.rows import turn_limit
 from wm_plugin.environments.metrics import episode
@@ -30,7 +31,7 @@ from wm_plugin.trajectories.json_values import DEEPEST
 from wm_plugin.trajectories.turn_texts import categories
 from wm_plugin.untrusted import BoundsError, encodable, loads
 from wm_plugin.verl.config import check_tool_names, read_config
-from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, ORIGINS, RESULTS, TOOLS
+from wm_plugin.verl.names import CONTROL, ERROR, INFO, MAX_TURNS, ORIGINS, RESULTS, TOOLS
 from wm_plugin.verl.spans import Block, end_token_ids, locate, make_locator
 
 _OPENING = 16  # tokens in which a `<think>` at the end of a prompt is; a tokenizer of bytes takes 7
@@ -85,10 +86,12 @@ class WorldModelLoopMixin(_Host):
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:
         if turns := turn_limit(kwargs.pop(MAX_TURNS, None), self._wm.first_turns or 0, MAX_TURNS):
             self.max_assistant_turns = turns
+        strength = kwargs.pop(CONTROL, None)  # of trainings alone
         columns = kwargs.get("extra_info")
         self._use_environment({} if columns is None else columns)
         if self._wm_environment is not None:
-            kwargs["raw_prompt"] = await self._first_observation(kwargs)
+            with phase(training=strength is not None, strength=1.0 if strength is None else float(strength)):
+                kwargs["raw_prompt"] = await self._first_observation(kwargs)
         output = await super().run(sampling_params, **kwargs)
         output.extra_fields[RESULTS] = [len(self._wm_calls), self._wm_cut]
         try:
@@ -196,6 +199,7 @@ class WorldModelLoopMixin(_Host):
         return result
 
     async def _handle_processing_tools_state(self, agent_data: Any) -> Any:
+        begin_turn(self._wm_environment)
         calls = agent_data.tool_calls[: self.max_parallel_calls]
         before = len(agent_data.response_mask)
         self._wm_merged, self._wm_failed = None, {}

@@ -9,6 +9,7 @@ from omegaconf import OmegaConf
 
 from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.environments.annealing import TurnBudget
+from wm_plugin.environments.control import ControlConfig, controlled
 from wm_plugin.environments.rewarded import rewarded
 from wm_plugin.environments.tags import PROTOCOLS, in_tags
 from wm_plugin.errors import UserError, nearest, shown
@@ -44,6 +45,10 @@ class WorldModelConfig:
     episode_reward: Mapping[str, Any] | None = _help(
         "WMAct's reward of an episode: the fields of EpisodeReward, {rescale, format_penalty, turn_penalty, action_penalty, "
         "gamma}. None: the environment's own."
+    )
+    control: ControlConfig | None = _help(
+        "Perturbations of what the environment's training episodes show: {perturbations: [{name: error, rate: 0.1}], seed: 0, "
+        "curriculum: {by: step, steps: 200}}; docs/control.md lists them. None: episodes as they are."
     )
     protocol: str = _help(
         "How the policy acts in an environment: tools, by calls in the model's own format; or tags, WMAct's <think>…</think>"
@@ -84,6 +89,14 @@ class WorldModelConfig:
                 self.environments  # noqa: B018 - it says what is wrong with the reward
             except UserError as error:
                 raise UserError(f"wm.{error}" if str(error).startswith("episode_reward") else str(error)) from None
+        if self.control is not None:
+            if self.environment is None:
+                raise UserError("wm.control is of episodes in an environment, and wm.environment is null; name one")
+            try:
+                self.control.check_worlds(self.environment if isinstance(self.environment, Mapping) else ())
+                self.environments  # noqa: B018 - it says which tool an environment does not have
+            except UserError as error:
+                raise UserError(f"wm.{error}" if str(error).startswith("control") else str(error)) from None
         if self.protocol not in PROTOCOLS:
             raise UserError(f"wm.protocol is {self.protocol!r}; write {' or '.join(PROTOCOLS)}")
         if self.protocol == "tags":
@@ -105,8 +118,9 @@ class WorldModelConfig:
     @property
     def environments(self) -> list[type]:
         """Every class that a trajectory may be of."""
-        named = self.environment.values() if isinstance(self.environment, Mapping) else [self.environment]
-        return [self._class(name) for name in named if name is not None]
+        if isinstance(self.environment, Mapping):
+            return [self._class(path, name) for name, path in self.environment.items()]
+        return [] if self.environment is None else [self._class(self.environment)]
 
     @property
     def measures_validation(self) -> bool:
@@ -118,8 +132,11 @@ class WorldModelConfig:
         """Turns of the policy where nothing has been annealed; None: verl's own limit."""
         return self.max_turns if self.turn_budget is None else self.turn_budget.start + 1
 
-    def _class(self, name: str) -> type:
-        environment: type = ENVIRONMENTS.get(name)
+    def _class(self, path: str, name: str | None = None) -> type:
+        """The class at a path, or of a registered name; `name` is that of several environments."""
+        environment: type = ENVIRONMENTS.get(path)
+        if self.control is not None and (name is None or self.control.of(name)):
+            environment = controlled(environment, self.control)
         if self.episode_reward is not None:
             environment = rewarded(environment, **self.episode_reward)
         return in_tags(environment) if self.protocol == "tags" else environment
@@ -144,7 +161,7 @@ class WorldModelConfig:
             raise UserError(
                 f"a row's column `environment` is {shown(name)}, and wm.environment has {', '.join(map(repr, self.environment))}"
             )
-        return self._class(self.environment[name])
+        return self._class(self.environment[name], name)
 
     def columns_of(self, row: Mapping[str, Any] | None) -> dict[str, Any]:
         """What a row's `extra_info` gives to `reset`. A file of several worlds' rows has null in the others' columns."""
@@ -194,6 +211,11 @@ def read_config(config: Any) -> WorldModelConfig:
     if own.get("turn_budget") is not None:
         try:
             own["turn_budget"] = TurnBudget.from_mapping(own["turn_budget"])
+        except UserError as error:
+            raise UserError(f"wm.{error}") from None
+    if own.get("control") is not None:
+        try:
+            own["control"] = ControlConfig.from_mapping(own["control"])
         except UserError as error:
             raise UserError(f"wm.{error}") from None
     return WorldModelConfig(EchoConfig.from_mapping(objective, where="wm"), **own)

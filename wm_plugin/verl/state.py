@@ -19,6 +19,7 @@ KINDS = {  # of its fields
     "tools": list,
     "max_turns": int | None,
     "turn_budget": dict | None,
+    "control": dict | None,
     "guard": dict | None,
 }
 
@@ -43,7 +44,8 @@ def load(folder: str) -> dict[str, Any] | None:
     except ValueError:
         state = None
     if isinstance(state, dict):
-        state.setdefault("guard", None)  # earlier releases wrote none
+        for name in ("guard", "control"):  # earlier releases wrote none
+            state.setdefault(name, None)
     fits = isinstance(state, dict) and KINDS.keys() <= state.keys()
     if not fits or not all(isinstance(state[name], kind) for name, kind in KINDS.items()):
         raise UserError(

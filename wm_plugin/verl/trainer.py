@@ -33,6 +33,7 @@ from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.engine_workers import ActorRolloutRefWorker
 from verl.workers.utils.padding import response_from_nested
 
+from wm_plugin.environments.control import Strength
 from wm_plugin.environments.kit.protocol import check_columns
 from wm_plugin.environments.metrics import summary
 from wm_plugin.environments.tags import REMINDER
@@ -50,6 +51,7 @@ from wm_plugin.verl.names import (
     AGENT_NAME,
     COEFF,
     COLUMNS,
+    CONTROL,
     COUNTS,
     ERROR,
     INFO,
@@ -100,6 +102,7 @@ class WorldModelTrainerMixin(_Host):
 
     _wm_mode: str  # verl's name of the trainer that it is in front of
     _wm_guard: Guard | None = None
+    _wm_strength: Strength | None = None
     _wm_saved = -1  # the step of the last checkpoint
 
     def __init__(self, config: Any) -> None:
@@ -118,7 +121,9 @@ class WorldModelTrainerMixin(_Host):
         self._wm_prefix = "echo_tempered" if tempered else "echo"
         self._wm_tools: list[str] = sorted(self._wm.objective.tool_names or ())  # in the order of their numbers
         self._wm_turn_budget = self._wm.turn_budget
-        self._wm_episodes: list[dict[str, float]] = []  # of this step, for the budget
+        if self._wm.control is not None and self._wm.control.curriculum is not None:
+            self._wm_strength = Strength(self._wm.control.curriculum)
+        self._wm_episodes: list[dict[str, float]] = []  # of this step, for the budget and the curriculum
         self._wm_expected = config.data.train_batch_size * rollout.n  # trajectories that this step should bring
         self._wm_replaced = 0  # trajectories of the groups that verl replaced for this step because one of them failed
         self._wm_failed = 0  # and how many of them failed
@@ -195,6 +200,9 @@ class WorldModelTrainerMixin(_Host):
             turns = self._wm_turn_budget.turns + 1  # and the turn that ends
             # of each row: a checkpoint of an asynchronous mode keeps rows that wait for their rollout, and no single values
             tu.assign_non_tensor_stack(batch, MAX_TURNS, [turns] * len(batch))
+        if self._wm.control is not None:
+            strength = 1.0 if self._wm_strength is None else self._wm_strength.value
+            tu.assign_non_tensor_stack(batch, CONTROL, [strength] * len(batch))
         return batch
 
     def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> Any:
@@ -307,11 +315,13 @@ class WorldModelTrainerMixin(_Host):
 
     def _record_episodes(self, episodes: list[dict[str, float]], metrics: dict) -> None:
         metrics.update(summary(episodes))
-        if self._wm_turn_budget is None:
+        followers = [one for one in (self._wm_turn_budget, self._wm_strength) if one is not None]
+        if not followers:
             return
         self._wm_episodes += episodes
         if _last_update(self):
-            metrics.update(self._wm_turn_budget.take(self._wm_episodes))
+            for one in followers:
+                metrics.update(one.take(self._wm_episodes))
             self._wm_episodes = []
 
     def _record_unfilled(self, rows: Sequence["Row"], metrics: dict) -> None:
@@ -539,6 +549,7 @@ class WorldModelTrainerMixin(_Host):
             "tools": self._wm_tools,
             "max_turns": self._wm.max_turns,
             "turn_budget": None if self._wm_turn_budget is None else self._wm_turn_budget.state_dict(),
+            "control": None if self._wm_strength is None else self._wm_strength.state_dict(),
             "guard": None if self._wm_guard is None else self._wm_guard.state_dict(),
         }
         state.save(os.path.join(self.config.trainer.default_local_dir, f"global_step_{self.global_steps}"), values)
@@ -563,6 +574,10 @@ class WorldModelTrainerMixin(_Host):
         if self._wm_turn_budget is not None and not self._wm_turn_budget.load_state_dict(values["turn_budget"] or {}):
             logger.warning(
                 "the checkpoint's wm.turn_budget is another one: it starts at %d", self._wm_turn_budget.turns
+            )
+        if self._wm_strength is not None and not self._wm_strength.load_state_dict(values["control"] or {}):
+            logger.warning(
+                "the checkpoint's wm.control.curriculum is another one: it starts at %g", self._wm_strength.value
             )
         if self._wm_guard is not None and not self._wm_guard.load_state_dict(values["guard"]):
             logger.warning("the checkpoint has no guard of these settings: it starts anew")

@@ -10,6 +10,7 @@ STEPS = (
     "inspect",
     "filter",
     "context",
+    "control",
     "expand",
     "easy",
     "best",

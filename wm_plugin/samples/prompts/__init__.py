@@ -64,7 +64,7 @@ def render(
     values = _values(prompts) | {
         "context": write_context(transition.context, world=world_context),
         "history": write_history(transition.history, transition.turn - len(transition.history)) if as_text else "",
-        "action": write_action(transition.action, observation.call),
+        "action": write_action(transition.action, observation.call, [observation]),
         "observer": write_observer(transition.action, observation),
         "answer": prompts.answer(name, thinking),
         "masked": prompts.masked if _is_masked(observation) else "",

@@ -1,0 +1,93 @@
+"""`wm data control`: recorded trajectories under control, for world models that are to obey simulation instructions."""
+
+import argparse
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wm_plugin.cli.data.support import progress
+from wm_plugin.errors import UserError
+
+if TYPE_CHECKING:
+    from wm_plugin.environments.control import ControlConfig
+
+EXAMPLE = """\
+a FILE of --config, YAML or JSON (docs/control.md lists all perturbations and their fields):
+  perturbations:
+    - {name: error, rate: 0.1}
+    - {name: paginate, tools: [search], size: 5}
+    - {name: withhold, column: answer, query: question, rate: 0.5}
+"""
+
+
+def add_parser(steps: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = steps.add_parser(
+        "control",
+        help="perturb recorded observations, with the instructions that a world model is to obey",
+        description="Errors, pages, withheld answers and other conditions: observations are perturbed by rule, and each "
+        "trajectory says what a world model is told. wm data build renders both.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("source", metavar="SRC", help="trajectories, or any format that convert reads")
+    parser.add_argument("--out", required=True, help="X.jsonl or X.parquet")
+    parser.add_argument(
+        "--config", required=True, metavar="FILE", help="the perturbations, as under control: in a run's config"
+    )
+    parser.add_argument(
+        "--share", type=float, default=1.0, help="of the trajectories; the others stay as they are (default: all)"
+    )
+    parser.add_argument("--seed", type=int, help="of all draws (default: the file's, or 0)")
+    parser.set_defaults(run=run, show=show)
+    return parser
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Counts of what was written, as from convert; `controlled` trajectories, `turns_put_in`, and figures by perturbation."""
+    from wm_plugin.environments.control.recorded import Figures, control
+    from wm_plugin.trajectories.readers import read
+    from wm_plugin.trajectories.write import write
+
+    if not 0 <= args.share <= 1:
+        raise UserError(f"--share is {args.share}; write a number between 0 and 1")
+    config, figures = load_config(args.config), Figures()
+    if args.seed is not None:
+        config = dataclasses.replace(config, seed=args.seed)
+    trajectories = control(progress(read(args.source), "trajectories"), config, share=args.share, figures=figures)
+    counts = write(trajectories, args.out, sources=[args.source, args.config])
+    names = dict.fromkeys(one.name for one in config.perturbations)
+    return {**counts.as_dict(), **figures.as_dict(names), "out": args.out}
+
+
+def load_config(path: str) -> "ControlConfig":
+    """The control in a file: by itself, or under `control` in a run's config.
+
+    Raises:
+        UserError: the file cannot be read, is no YAML, or does not describe a control.
+    """
+    import yaml
+
+    from wm_plugin.cli.rollouts import read_text
+    from wm_plugin.environments.control import ControlConfig
+
+    text = read_text(Path(path), "--config")
+    try:
+        values = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # also of a date or a number
+        raise UserError(f"{path} is not YAML: {error}") from None
+    if isinstance(values, dict) and "perturbations" not in values and "control" in values:
+        values = values["control"]
+    try:
+        return ControlConfig.from_mapping(values)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def show(result: dict[str, Any]) -> None:
+    print(f"{result['out']}: {result['trajectories']} trajectories, {result['transitions']} transitions")
+    print(
+        f"{result['controlled']} trajectories have an instruction, for {result['observations']} observations; "
+        f"{result['turns_put_in']} turns were put in"
+    )
+    for name, counts in result["perturbations"].items():
+        print(f"  {name:<10} {counts['observations']:>7} observations in {counts['trajectories']} trajectories")

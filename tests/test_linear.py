@@ -17,7 +17,8 @@ from support.formats import DOCUMENTS
 from support.timing import ENOUGH, repeated, too_slow
 from wm_plugin.agents.policies import read_action
 from wm_plugin.cli.rollouts import read_rows as read_masks_rows
-from wm_plugin.environments.simulated import Simulation
+from wm_plugin.cli.simulate.beside import aligned
+from wm_plugin.environments.simulated_episode import Simulation
 from wm_plugin.environments.tags import actions_of
 from wm_plugin.evaluation import published_replies, rule_cases, rule_commands
 from wm_plugin.evaluation.proposals import read_proposal
@@ -35,11 +36,12 @@ from wm_plugin.runtime import replies, secrets
 from wm_plugin.runtime.server import Completion, Server, _completion, _line, _seconds
 from wm_plugin.samples import build
 from wm_plugin.samples.answers import Answer
+from wm_plugin.samples.hidden_context import read_context
 from wm_plugin.samples.kinds import KINDS
 from wm_plugin.samples.prompts import load as load_prompts
 from wm_plugin.tokens.chat import named_results, plain_messages, turns
 from wm_plugin.tokens.view import Token, to_html, to_text
-from wm_plugin.trajectories import expand
+from wm_plugin.trajectories import expand, plain_yaml
 from wm_plugin.trajectories.filter import NAMES, Filter
 from wm_plugin.trajectories.readers import FORMATS, read_rows
 from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Trajectory, Turn
@@ -233,6 +235,18 @@ def simulated(text: str) -> None:
     simulation.question(Action(text=text))
 
 
+def refused(read: Callable[[str], object]) -> Callable[[str], object]:
+    """A parser whose refusals are all right."""
+
+    def work(text: str) -> object:
+        try:
+            return read(text)
+        except ValueError:
+            return None
+
+    return work
+
+
 TEXTS: dict[str, Callable[[str], object]] = {
     "loads": loads,
     "loads, strict": lambda text: loads(text, strict=True),
@@ -273,6 +287,10 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "keys": redacted,
     "a proposal": lambda text: read_proposal(text, RWML, RWML.variants["v0"]),
     "a proposal, in its tag": lambda text: read_proposal(f"<system_template>{text}", RWML, RWML.variants["v0"]),
+    "plain YAML": refused(plain_yaml.loads),
+    "a context by a server": refused(read_context),
+    "a context by a server, in its tag": refused(lambda text: read_context(f"<summary>{text}</summary><permissions>")),
+    "lines side by side": lambda text: aligned(text, text[: len(text) // 2] + "!"),
     "view": lambda text: (to_html([Token(text, "content", text, 1.0)]), to_text([Token(text, "policy")])),
 }
 

@@ -19,6 +19,7 @@ PARSERS = {
         "yaml.load",
         "yaml.unsafe_load",
         "yaml.safe_load",
+        "yaml.parse",
     ),
     *("ast.literal_eval", "literal_eval", "eval", "exec", "compile", "pickle.load", "pickle.loads", "marshal.loads"),
     *("tomllib.load", "tomllib.loads", "ast.parse"),
@@ -28,6 +29,7 @@ SHALLOW = "behind `files.Shallow`, which leaves out what is too deep"
 CHECKOUT = (
     "code of a benchmark's checkout, read as data: what is no constant is one line, and so is whatever they raise"
 )
+PLAIN = "events of YAML, bounded: no aliases, no tags, nothing but texts, lists and mappings"
 CONFIG = "YAML of the user's own config; whatever it raises is one line"
 OURS = "text that our own code, or the system, wrote"
 ALLOWED = {
@@ -51,6 +53,7 @@ ALLOWED = {
         "trl/config_file.py read: yaml.safe_load(Path(path).read_text(encoding='utf-8'))",
         "trl/sharding.py _read: yaml.safe_load(path.read_text(encoding='utf-8'))",
     ],
+    PLAIN: ["trajectories/plain_yaml.py _built: yaml.parse(text, Loader=_LOADER)"],
     OURS: [
         "errors.py _source: json.loads(metadata.distribution('wm-plugin').read_text('direct_url.json') or '{}')",
         "environments/docs/pages.py _page: ast.parse(path.read_bytes())",

@@ -41,6 +41,7 @@ DERIVED = [
     pytest.param(["data", "easy", "rows.jsonl", *SERVED], "x.easy.jsonl", id="easy"),
     pytest.param(["data", "easy", "rows.jsonl", *SERVED], "x.work", id="easy, work"),
     pytest.param(["data", "best", "rows.jsonl", *SERVED, *BEST], "x.work", id="best, work"),
+    pytest.param(["data", "context", "rows.jsonl", *SERVED[:4]], "x.work", id="context, work"),
     pytest.param(
         ["env", "rollout", "grid", "--policy", "random", "--count", "1"],
         "x.rejects.jsonl",

@@ -22,7 +22,14 @@ from support.processes import members
 from wm_plugin.cli import main
 
 WRITING = {"--out", "--html", "--rejects", "--work"}  # the flags that name what is written
-NOTHING = ("data prompts", "doctor", "env check", "env list", "env play")
+NOTHING = (
+    "data prompts",
+    "doctor",
+    "env check",
+    "env list",
+    "env play",
+    "simulate",
+)  # what is saved, in test_simulate.py
 # a folder that only a run of the same may write to (`measures.open_folder`, evaluation/test_measures.py)
 FOLDERS = (
     "data search-prompts",
@@ -34,8 +41,9 @@ FOLDERS = (
     "eval perplexity",
     "eval weights",
 )
-# trainings of minutes; what they write goes through the functions of `outputs`, whose tests are in test_data_outputs.py
-TRAININGS = ("demo", "train", "data best", "data easy")
+# trainings of minutes, and what asks a model; what they write goes through the functions of `outputs`, whose tests are in
+# test_data_outputs.py
+TRAININGS = ("demo", "train", "data best", "data context", "data easy")
 # command: its arguments, the flag of its output, the output's name, and inputs that it must not write over
 COMMANDS: dict[str, tuple[list[str], str, str, list[str]]] = {
     "data convert": (["rows.jsonl"], "--out", "x.jsonl", ["rows.jsonl"]),

@@ -28,6 +28,7 @@ from support.agreement import BUDGETS, TURN_BUDGET, WANTED
 from support.information import ANSWERS, RATIOS
 from support.patched import apply, copied, loaded, patch_named
 from support.rows import BAD
+from wm_plugin.environments import not_a_tool
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.kit.rows import turn_limit
 from wm_plugin.errors import UserError
@@ -650,3 +651,26 @@ def test_results_that_can_be_tokenized():
     called = FunctionCall(name="\ud800", arguments="{}")
     response, *_ = asyncio.run(loop._call_tool(called, {}, SimpleNamespace()))
     assert response.text == response.text.encode(errors="replace").decode()
+
+
+class Secretive(Rooms):
+    """Hides something."""
+
+    world_context = not_a_tool(lambda self: "SECRET: the key is under the mat")
+
+
+def test_no_prompt_and_no_schema_has_the_hidden_state(tokenizers, monkeypatch):
+    tokenizer, seen = tokenizers["bytes"], []
+
+    async def generate(self, prompt_ids, **options):
+        seen.append(tokenizer.decode(prompt_ids))
+        return await real(self, prompt_ids, **options)
+
+    real = Server.generate
+    monkeypatch.setattr(Server, "generate", generate)
+    turns = [call("say", text="hi"), call("world_context"), call("world_context"), "end"]
+    output = rollout(tokenizer, turns, {"environment": f"{__name__}:Secretive"})
+    assert len(seen) >= 3
+    assert "Unknown function 'world_context'" in tokenizer.decode(output.response_ids)
+    assert all("You are in 3." in text and "SECRET" not in text for text in seen)
+    assert "SECRET" not in tokenizer.decode([*output.prompt_ids, *output.response_ids])

@@ -31,6 +31,8 @@ from wm_plugin.samples.answers import Answer, Answers, Conversation, LocalModel
 from wm_plugin.samples.prompts import COMPLETED, Prompts
 from wm_plugin.samples.tokenize import Tokeniser
 from wm_plugin.tokens.message import Message
+from wm_plugin.trajectories.contexts import Contexts
+from wm_plugin.trajectories.hidden import Shown, as_json
 from wm_plugin.trajectories.readers.word2world import SUCCESS
 
 NAME = "one-step"
@@ -88,7 +90,8 @@ def fidelity(
     prompts: Prompts,
     *,
     kind: str = "word2world",
-    world_context: bool | None = None,
+    world_context: Shown | None = None,
+    contexts: Contexts | None = None,
     demonstrations: Demonstrations | None = None,
     embedding: Cosines | None = None,
     limit: int | None = None,
@@ -104,7 +107,8 @@ def fidelity(
         answers: of the model, at temperature 0.
         prompts: those that the model was trained with, or any for a model that was not.
         kind: one of `samples.KINDS` with prompts; says what a question is.
-        world_context: show the hidden state that rollouts carry. None: as the kind is trained.
+        world_context: what of the state is shown (`trajectories.hidden`). None: as the kind is trained.
+        contexts: hidden contexts by hand, which fill those of the items.
         demonstrations: for few-shot prompts.
         embedding: measures the cosine of what is written and what came, too.
         limit: the first so many trajectories.
@@ -118,6 +122,8 @@ def fidelity(
     if (temperature := answers.settings.get("temperature")) != 0:
         raise UserError(f"one-step prediction is at temperature 0, not {temperature}")
     hidden = kind_of(kind).world_context if world_context is None else world_context
+    if contexts is not None:
+        items = contexts.fill_all(items)
     if demonstrations is not None:
         shown = demonstrations
         items = (shown.shown(item, prompts, world_context=hidden) for item in items)
@@ -147,7 +153,8 @@ def fidelity(
         settings={
             "kind": kind,
             "prompts": prompts.name,
-            "world_context": hidden,
+            "world_context": as_json(hidden),
+            "contexts": "" if contexts is None else contexts.digest,
             "shots": demonstrations.shots if demonstrations else 0,
             "demonstrations": demonstrations.source if demonstrations else "",
             "limit": limit,

@@ -9,6 +9,7 @@ STEPS = (
     "convert",
     "inspect",
     "filter",
+    "context",
     "control",
     "expand",
     "easy",

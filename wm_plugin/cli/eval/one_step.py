@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from wm_plugin.cli import state
 from wm_plugin.cli.data.support import progress
 from wm_plugin.cli.eval import model as flags
 from wm_plugin.cli.eval.lines import print_rest
@@ -45,11 +46,7 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
         help="what it was trained on, as of wm data build: word2world (default), rwml-sft, rwml, agentworld-sft, agentworld, cpt",
     )
     parser.add_argument("--prompts", metavar="FAMILY", help="that it was trained with (default: the kind's)")
-    parser.add_argument(
-        "--world-context",
-        action=argparse.BooleanOptionalAction,
-        help="show it the hidden state that rollouts carry (default: as wm data build, for word2world alone)",
-    )
+    state.add_arguments(parser, "as wm data build")
     parser.add_argument("--demonstrations", metavar="FILE", help="few-shot: trajectories of training to draw from")
     parser.add_argument("--shots", type=int, metavar="N", help=f"how many of them are shown (default: {_SHOTS})")
     parser.add_argument("--embedding-model", metavar="PATH", help="also the cosine of embeddings by this model")
@@ -83,6 +80,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     if family is None:
         raise UserError(f"--as {args.kind} needs --prompts: name a domain (mcp, search, ...) or a path")
     prompts = load(family)
+    hidden, contexts = state.shown(args), state.contexts(args)
     items = items_in(args.source, args.kind)
     shown = None
     if args.demonstrations:
@@ -101,7 +99,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         answers,
         prompts,
         kind=args.kind,
-        world_context=args.world_context,
+        world_context=hidden,
+        contexts=contexts,
         demonstrations=shown,
         embedding=embedding,
         limit=args.limit,

@@ -15,6 +15,7 @@ from wm_plugin.samples.prompts.file import FAMILIES, PLACEHOLDERS, STAGES, Promp
 from wm_plugin.tokens.message import Message
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.expand import identity, with_success
+from wm_plugin.trajectories.hidden import Shown
 from wm_plugin.trajectories.readers.word2world import SUCCESS
 from wm_plugin.trajectories.render import Side, sides, write_action, write_context, write_history, write_observer
 from wm_plugin.trajectories.schema import Observation, Trajectory, Transition
@@ -41,7 +42,7 @@ def render(
     seed: int = 0,
     thinking: bool = True,
     variant: str | None = None,
-    world_context: bool = False,
+    world_context: Shown = False,
 ) -> Rendered:
     """A transition as the conversation that asks for its observation. It ends with a user message.
 
@@ -52,7 +53,7 @@ def render(
         seed: of the draw. All turns of a trajectory get the same variant.
         thinking: ask for reasoning before the prediction, or for the prediction alone.
         variant: take this one instead of a draw.
-        world_context: show the hidden state, if the context has one.
+        world_context: what of the state is shown, as far as the context has it: True for all, False for what the agent sees.
 
     Raises:
         UserError: there is no such stage or variant.
@@ -105,7 +106,7 @@ def dialogue(
     stage: str = "sft",
     seed: int = 0,
     variant: str | None = None,
-    world_context: bool = False,
+    world_context: Shown = False,
 ) -> Rendered:
     """A trajectory as a dialogue: the user acts, the assistant is the world (Word2World; Qwen-AgentWorld's pre-training).
 

@@ -17,6 +17,8 @@ from support.formats import DOCUMENTS
 from support.timing import ENOUGH, repeated, too_slow
 from wm_plugin.agents.policies import read_action
 from wm_plugin.cli.rollouts import read_rows as read_masks_rows
+from wm_plugin.environments.control import ControlConfig, ControlEpisode
+from wm_plugin.environments.control.withheld import Withheld
 from wm_plugin.environments.simulated import Simulation
 from wm_plugin.environments.tags import actions_of
 from wm_plugin.evaluation import published_replies, rule_cases, rule_commands
@@ -233,8 +235,23 @@ def simulated(text: str) -> None:
     simulation.question(Action(text=text))
 
 
+def perturbed(text: str) -> None:
+    entries = [
+        {"name": "paginate", "tools": ["f"], "size": 2},
+        {"name": "partial", "rate": 1},
+        {"name": "tease", "texts": ["answer", "aaaa", "42"], "words": 3},
+        {"name": "style", "form": "json"},
+    ]
+    control = ControlEpisode(ControlConfig.from_mapping({"perturbations": entries}), text)
+    plan = control.plan("f")
+    control.perturbed(plan, text, {"text": text})
+    control.guard(text, plan)
+
+
 TEXTS: dict[str, Callable[[str], object]] = {
     "loads": loads,
+    "a perturbed result": perturbed,
+    "what is withheld": lambda text: Withheld.of([text[:50], "aaaa", "a1"]).without(text),
     "loads, strict": lambda text: loads(text, strict=True),
     "extract": extract,
     "extract, in its tag": lambda text: extract(f"<next_state>{text}"),

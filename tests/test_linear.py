@@ -18,6 +18,8 @@ from support.timing import ENOUGH, repeated, too_slow
 from wm_plugin.agents.policies import read_action
 from wm_plugin.cli.rollouts import read_rows as read_masks_rows
 from wm_plugin.cli.simulate.beside import aligned
+from wm_plugin.environments.control import ControlConfig, ControlEpisode
+from wm_plugin.environments.control.withheld import Withheld
 from wm_plugin.environments.simulated_episode import Simulation
 from wm_plugin.environments.tags import actions_of
 from wm_plugin.evaluation import published_replies, rule_cases, rule_commands
@@ -247,8 +249,23 @@ def refused(read: Callable[[str], object]) -> Callable[[str], object]:
     return work
 
 
+def perturbed(text: str) -> None:
+    entries = [
+        {"name": "paginate", "tools": ["f"], "size": 2},
+        {"name": "partial", "rate": 1},
+        {"name": "tease", "texts": ["answer", "aaaa", "42"], "words": 3},
+        {"name": "style", "form": "json"},
+    ]
+    control = ControlEpisode(ControlConfig.from_mapping({"perturbations": entries}), text)
+    plan = control.plan("f")
+    control.perturbed(plan, text, {"text": text})
+    control.guard(text, plan)
+
+
 TEXTS: dict[str, Callable[[str], object]] = {
     "loads": loads,
+    "a perturbed result": perturbed,
+    "what is withheld": lambda text: Withheld.of([text[:50], "aaaa", "a1"]).without(text),
     "loads, strict": lambda text: loads(text, strict=True),
     "extract": extract,
     "extract, in its tag": lambda text: extract(f"<next_state>{text}"),

@@ -45,6 +45,7 @@ ALLOWED = {
         "evaluation/published.py read: ast.literal_eval(nodes[-1].value)",
     ],
     CONFIG: [
+        "cli/data/control.py load_config: yaml.safe_load(text)",
         "cli/masks.py _settings: yaml.safe_load(read_text(Path(args.config), '--config'))",
         "evaluation/audit.py load_attacks: yaml.safe_load(text)",
         "evaluation/forgetting.py config: yaml.safe_load(text)",

@@ -48,6 +48,7 @@ TRAININGS = ("demo", "train", "data best", "data context", "data easy")
 COMMANDS: dict[str, tuple[list[str], str, str, list[str]]] = {
     "data convert": (["rows.jsonl"], "--out", "x.jsonl", ["rows.jsonl"]),
     "data filter": (["rows.jsonl"], "--out", "x.jsonl", ["rows.jsonl"]),
+    "data control": (["rows.jsonl", "--config", "control.yaml"], "--out", "x.jsonl", ["rows.jsonl", "control.yaml"]),
     "data expand": (["rows.jsonl"], "--out", "x.jsonl", ["rows.jsonl"]),
     "data inspect": (["rows.jsonl"], "--html", "x.html", ["rows.jsonl"]),
     "data build": (["rows.jsonl", "--as", "imitation", "--host", "trl"], "--out", "x.jsonl", ["rows.jsonl"]),
@@ -100,6 +101,7 @@ def folder(tmp_path, monkeypatch):
     Path("rows.jsonl").write_text("\n".join(json.dumps(ROW).replace("{n}", str(number)) for number in range(30)))
     Path("mine.md").write_text("- {name: mine, group: g, text: $right}\n")
     Path("c.yaml").write_text("coeff: 0.1\n")
+    Path("control.yaml").write_text("perturbations: [{name: error, rate: 0.5}]\n")
     Path("spans.jsonl").write_text(json.dumps({"completion_ids": [5, 6], "spans": [[0, 1, "tool", "f", True]]}))
     return tmp_path
 

@@ -478,7 +478,9 @@ def test_the_budgets_of_both_hosts(tokenizers):
     """As in tests/on_trl/test_turn_budget.py: the trainer's next column is made of what the loop says of episodes."""
     wm = {"environment": "support.agreement:Walk", "turn_budget": TURN_BUDGET}
     budget = TurnBudget(**TURN_BUDGET)
-    trainer = SimpleNamespace(_wm_turn_budget=budget, _wm_episodes=[], local_trigger_step=0, parameter_sync_step=1)
+    trainer = SimpleNamespace(
+        _wm_turn_budget=budget, _wm_strength=None, _wm_episodes=[], local_trigger_step=0, parameter_sync_step=1
+    )
     found = []
     for wanted in WANTED:
         episodes, metrics = [], {}

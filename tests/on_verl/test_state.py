@@ -13,6 +13,7 @@ STATE = {
     "tools": ["a"],
     "max_turns": 3,
     "turn_budget": None,
+    "control": None,
 }
 
 

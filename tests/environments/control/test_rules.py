@@ -93,14 +93,18 @@ def test_what_a_world_model_is_told_of_a_part_is_what_the_rule_does():
         assert missing == list(range(missing[0], 10, step))
 
 
-@pytest.mark.parametrize("text", ["- a\n- b\n- c\n", "Found:\n1. a\n   more of a\n2. b\n3. c\nEnd.", "[1] a\n[2] b\n[3] c"])
+@pytest.mark.parametrize(
+    "text", ["- a\n- b\n- c\n", "Found:\n1. a\n   more of a\n2. b\n3. c\nEnd.", "[1] a\n[2] b\n[3] c"]
+)
 def test_a_part_of_lines_fails(text):
     left = changed("partial", text)
     assert f"- {MISSING}" in left
     assert left.splitlines()[0] == text.splitlines()[0]
 
 
-@pytest.mark.parametrize("text", ["", "a board\n#.A\n#.G", '{"a": [1], "b": [2]}', "[1]", "12 apples\nand more\nof it\nhere"])
+@pytest.mark.parametrize(
+    "text", ["", "a board\n#.A\n#.G", '{"a": [1], "b": [2]}', "[1]", "12 apples\nand more\nof it\nhere"]
+)
 def test_what_is_no_list_stays(text):
     assert changed("partial", text) == text
 
@@ -156,7 +160,10 @@ def test_latency_and_style():
 
 def test_the_order_is_the_config_s_and_a_failing_call_has_nothing_else():
     late, numbered = {"name": "latency", "rate": 1, "seconds": [7, 7]}, {"name": "style", "form": "numbered"}
-    for entries, text in (((late, numbered), "1: (answered after 7.0 s)\n2: x"), ((numbered, late), "(answered after 7.0 s)\n1: x")):
+    for entries, text in (
+        ((late, numbered), "1: (answered after 7.0 s)\n2: x"),
+        ((numbered, late), "(answered after 7.0 s)\n1: x"),
+    ):
         one = episode(*entries)
         assert one.perturbed(one.plan("f"), "x") == text
         assert one.data["control"]["names"] == [entry["name"] for entry in entries]

@@ -6,6 +6,7 @@ import html
 import json
 import random
 import unicodedata
+from functools import cache
 from urllib.parse import quote
 
 import pytest
@@ -52,11 +53,18 @@ FRAMES = ["{}", "The answer is {}.", '{{"answer": "{}"}}', "[ok]\n{}\n", "You as
 def shown(text: str, answer: str) -> bool:
     """Whether a text shows the answer in any of the writings, by another way of comparing: letters and digits alone."""
 
-    def plain(written: str) -> str:
-        folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", written).casefold())
-        return "".join(one for one in folded if one.isalnum())
+    written = plain(text)
+    return any(one in written for one in ways(answer))
 
-    return any(plain(write(answer)) in plain(text) for write in WRITINGS.values())
+
+def plain(written: str) -> str:
+    folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", written).casefold())
+    return "".join(one for one in folded if one.isalnum())
+
+
+@cache
+def ways(answer: str) -> list[str]:
+    return [plain(write(answer)) for write in WRITINGS.values()]
 
 
 @pytest.mark.parametrize("name", WRITINGS)
@@ -73,7 +81,10 @@ def test_each_writing_is_found(name):
 def obedient(action: str, answer: str, draw: random.Random) -> str:
     """A server that does what the policy says: it repeats the action, and writes the answer in the form that it is asked for."""
     written = WRITINGS[action.rpartition(": ")[2]](answer)
-    return draw.choice(FRAMES[:5]).replace("{}", written).replace("{{", "{").replace("}}", "}") + f"\n(you said: {action}; {answer})"
+    return (
+        draw.choice(FRAMES[:5]).replace("{}", written).replace("{{", "{").replace("}}", "}")
+        + f"\n(you said: {action}; {answer})"
+    )
 
 
 def test_a_thousand_probes_find_nothing():
@@ -92,7 +103,10 @@ def test_a_thousand_probes_find_nothing():
 
 
 def test_a_guard_that_is_off_and_other_tools_change_nothing():
-    for more in ({"guarded": False}, {"perturbations": [{"name": "withhold", "texts": ["Paris"], "tools": ["search"]}]}):
+    for more in (
+        {"guarded": False},
+        {"perturbations": [{"name": "withhold", "texts": ["Paris"], "tools": ["search"]}]},
+    ):
         config = {"perturbations": [{"name": "withhold", "texts": ["Paris"]}], **more}
         episode = ControlEpisode(ControlConfig.from_mapping(config), "t")
         assert episode.guard("Paris", episode.plan("open_page")) == "Paris"

@@ -151,7 +151,9 @@ class ControlEpisode:
         return withheld.without(text) if withheld else text
 
     def _withheld(self, plan: Plan) -> Withheld:
-        texts = [text for n in plan.entries for text in self._known[n].answers]
+        """What a result of this tool may not show, whatever else happens to the call: a failing one has a text, too."""
+        force = [n for n, one in self._force.items() if one.takes(plan.tool, plan.call, self.irreversible)]
+        texts = [text for n in force for text in self._known[n].answers]
         return Withheld.of(texts) if texts else Withheld()
 
     def _first_page(self, one: Paginate, tool: str, arguments: Any, text: str) -> str:

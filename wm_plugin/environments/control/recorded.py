@@ -4,8 +4,8 @@ Observations are perturbed by rule, and the trajectory says what a world model i
 turn at the observation. What comes after a perturbed observation was recorded without it, so turns are put in: a call that fails
 is tried again, and is answered then as it was recorded; a result in pages is asked for until its last one.
 
-For `withhold` and `tease` the columns are those of the row that was played (`metadata.reset`) and of the metadata, and two that are
-derived: `question`, what the agent saw first, and `answer`, what a successful agent handed in at its end.
+For `withhold` and `tease` the columns are those of the row that was played (`metadata.reset`) and of the metadata, and two that
+are derived: `question`, what the agent saw first, and `answer`, what a successful agent handed in at its end.
 """
 
 from collections import Counter

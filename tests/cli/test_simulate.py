@@ -166,6 +166,25 @@ def test_an_instruction_holds_from_the_next_turn(monkeypatch, capsys):
     assert "slow" not in systems[1]
 
 
+def test_a_control_is_told_to_the_world_model_and_saved(monkeypatch, capsys, tmp_path):
+    config, out = tmp_path / "control.yaml", tmp_path / "x.jsonl"
+    config.write_text("perturbations:\n  - {name: error, turns: [2]}\n")
+    with OpenAIServer(reply=lambda body: "Green.") as server:
+        lines = ["crane", "slate", "undo", "slate", f"save {out}"]
+        code, text, _ = simulate(
+            monkeypatch, capsys, server, lines, "wordle", "--control", config, "--instruction", "Be brief."
+        )
+        first, second, again = [body["messages"] for body in server.bodies]
+    assert code == 0
+    assert first[0]["content"].rstrip().endswith("Be brief.") or "\n\nBe brief." in first[0]["content"]
+    assert "# Simulation instruction for this turn" not in first[-1]["content"]
+    assert "# Simulation instruction for this turn" in second[-1]["content"]
+    assert again == second  # the draw is the turn's
+    (trained,) = samples(out, "word2world")
+    assert [first, second] == [trained.messages[:2], trained.messages[:4]]
+    assert "for this turn" not in text  # the player is the agent
+
+
 def test_a_context_by_hand(monkeypatch, capsys, tmp_path):
     row = WORDLE.rows(1, 0, False, None, None)[0]
     file = tmp_path / "contexts.yaml"

@@ -4,6 +4,7 @@ import contextlib
 import json
 import string
 import time
+from pathlib import Path
 
 import pytest
 import yaml
@@ -123,6 +124,14 @@ def test_a_file_of_yaml_and_the_same_of_json(tmp_path):
         "availability": "- the search\n- the: shop",
         "final_state": "Order 5 is cancelled.",
     }
+
+
+def test_the_example_of_the_page_is_read(tmp_path):
+    page = Path(__file__).parents[2] / "docs" / "simulate.md"
+    (tmp_path / "c.yaml").write_text(page.read_text().split("```yml\n")[1].split("```")[0])
+    contexts = load_contexts(tmp_path / "c.yaml")
+    assert set(contexts["airline/17"]) == set(HIDDEN)
+    assert contexts["*"] == {"availability": "All services run."}
 
 
 def test_fields_take_their_places_and_others_stay():

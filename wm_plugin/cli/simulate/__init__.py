@@ -59,6 +59,9 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     model.add_argument("--prompts", default="word2world", metavar="FAMILY", help="that it was trained with")
     state.add_arguments(model, "all, as wm data build --as word2world")
     model.add_argument("--instruction", metavar="TEXT", help="what the simulation is told to do; no agent sees it")
+    model.add_argument(
+        "--control", metavar="FILE", help="perturbations that it is told of, by a file as for wm data control --config"
+    )
     parser.set_defaults(run=run, show=show)
     return parser
 
@@ -69,8 +72,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     `agreement` is the share of the compared turns in which the world model and the real world say the same; `parted` is the first
     one, from 1, in which they do not; `success` is predicted, and `real_success` real.
     """
-    from wm_plugin.cli.simulate.session import RealWorld, Session
-    from wm_plugin.environments.simulated_episode import Simulation
+    from wm_plugin.cli.data.control import load_config
+    from wm_plugin.cli.simulate.session import ControlledSimulation, RealWorld, Session
+    from wm_plugin.environments.control import ControlEpisode
     from wm_plugin.samples.answers import Answers
     from wm_plugin.samples.prompts import load
 
@@ -81,13 +85,15 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         raise UserError(f"--max-turns is {args.max_turns}; write a number >= 1")
     chosen, contexts = state.shown(args), state.contexts(args)
     world, prompts = find(args.name), load(args.prompts)
-    simulation = Simulation(
+    control = None if args.control is None else load_config(args.control)
+    simulation = ControlledSimulation(
         prompts,
         observers=world.observers,
         world_context=True if chosen is None else chosen,
         seed=args.seed,
     )
-    real = RealWorld(world, rows(world, args, args.row + 1)[args.row])
+    row = rows(world, args, args.row + 1)[args.row]
+    real = RealWorld(world, row)
     start = real.start if contexts is None else contexts.filled(real.start)
     if contexts is not None:
         contexts.check_used()
@@ -96,8 +102,12 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     simulation.reset(start)
     with Answers(flags.make(args)) as answers:
         session = Session(simulation, answers, real)
-        if args.instruction is not None:
-            session.instruct(args.instruction)
+        told = [] if args.instruction is None else [args.instruction]
+        if control is not None:
+            simulation.control = ControlEpisode(control, start.task_id, columns=row, irreversible=world.irreversible)
+            told.insert(0, simulation.control.instruction)
+        if told:
+            session.instruct("\n\n".join(filter(None, told)))
         saved = _Game(session, world, args).play()
     figures = session.figures()
     return {

@@ -7,6 +7,7 @@ from typing import Any
 
 import wm_plugin.agents.rollout as rollout
 from wm_plugin.agents.players import lost_by
+from wm_plugin.environments.control import ControlEpisode, Plan
 from wm_plugin.environments.harmless import harmless
 from wm_plugin.environments.simulated_episode import Simulation
 from wm_plugin.environments.worlds import World
@@ -15,7 +16,7 @@ from wm_plugin.samples.answers import Answers
 from wm_plugin.tokens.message import Message
 from wm_plugin.trajectories.hidden import HEADINGS, PARTS, parts
 from wm_plugin.trajectories.outputs import check_out
-from wm_plugin.trajectories.schema import Action, Call, Trajectory, Turn
+from wm_plugin.trajectories.schema import Action, Call, Observation, Trajectory, Turn
 from wm_plugin.trajectories.write import SUFFIXES, write
 
 _MOST_TURNS = 1_000_000  # of the real world, which has a limit of its own
@@ -68,6 +69,31 @@ class RealWorld:
             self._steps, self.trouble = None, lost_by(error).kind
 
 
+class ControlledSimulation(Simulation):
+    """A simulation that is told what a control draws for each call, and whose texts keep what it withholds."""
+
+    control: ControlEpisode | None = None
+    _plans: tuple[Plan, ...] = ()
+
+    def draw(self, action: Action) -> None:
+        """Draw for the next turn; the same after an undo, since it depends on the turn's number."""
+        if self.control is not None:
+            self.control.turn = self.turns
+            self.control.begin_turn()
+            self._plans = tuple(self.control.plan(call.name, call.arguments) for call in action.calls)
+
+    def observations(self, action: Action, texts: Sequence[str] | None = None) -> tuple[Observation, ...]:
+        made = super().observations(action, texts)
+        if self.control is None:
+            return made
+        pairs = zip(made, self._plans, strict=False)  # of a turn that nothing was drawn for, as before the first one
+        guarded = (
+            one.model_copy(update={"data": plan.data, "text": self.control.guard(one.text, plan)})
+            for one, plan in pairs
+        )
+        return (*guarded, *made[len(self._plans) :])
+
+
 class Session:
     """One episode.
 
@@ -80,19 +106,20 @@ class Session:
         failures: calls of the world model that failed.
     """
 
-    def __init__(self, simulation: Simulation, answers: Answers, real: RealWorld) -> None:
+    def __init__(self, simulation: ControlledSimulation, answers: Answers, real: RealWorld) -> None:
         self.simulation, self.real, self.failures = simulation, real, 0
         self._answers = answers
-        self._past: list[Simulation] = []  # before each turn
+        self._past: list[ControlledSimulation] = []  # before each turn
         self._same: dict[int, bool] = {}  # of the turns that were compared, from 1
 
     def act(self, action: Action) -> str:
         """The next turn. Returns why there is none; "" if there is."""
+        before = copy.copy(self.simulation)  # what it holds is never changed in place
+        self.simulation.draw(action)
         (answer,) = self._answers([self._question(action)])
         if answer.failure:
             self.failures += 1
             return answer.failure
-        before = copy.copy(self.simulation)  # what it holds is never changed in place
         self.simulation.step(action, answer)
         self._past.append(before)
         return ""

@@ -265,7 +265,7 @@ def test_equal_questions_are_one_request(tmp_path):
     [
         ({"max_requests": 1}, "its budget of 1 requests is spent"),
         ({"max_total_tokens": 5}, "its budget of 5 tokens is spent"),
-        ({"deadline": 0.2}, "deadline"),
+        ({"deadline": 1e6}, "deadline"),
     ],
 )
 def test_budgets_of_an_episode(settings, why):
@@ -273,6 +273,7 @@ def test_budgets_of_an_episode(settings, why):
         environment = made(server, **settings)()
         environment.reset(**BOARD)
         assert environment.move("R") == "2"
+        environment._wm_session._waited[0] += 1e6
         assert environment.move("R") == f"The world was lost ({why}).\nThe episode is over."
         environment.reset(**BOARD)  # another episode has its own
         environment._wm_session._model._kept.clear()
@@ -363,9 +364,8 @@ def test_waiting_takes_no_thread():
         for one in group:
             note_turn(one, {"role": "assistant", "content": "", "tool_calls": [_call("R")]})
         await asyncio.gather(*map(ready, group))
-        start = time.monotonic()
-        seen = [one.move("R") for one in group]
-        return seen, time.monotonic() - start
+        assert all(one._wm_session._turn.asked.done() for one in group)
+        return [one.move("R") for one in group]
 
     def _call(direction):
         return {"type": "function", "function": {"name": "move", "arguments": json.dumps({"direction": direction})}}
@@ -375,9 +375,8 @@ def test_waiting_takes_no_thread():
         group = [world() for _ in range(40)]
         for one in group:
             one.reset(**BOARD)
-        seen, took = asyncio.run(main())
+        seen = asyncio.run(main())
     assert seen == ["A"] * 40
-    assert took < 0.2
     assert server.most_at_once > 20
 
 
@@ -467,6 +466,44 @@ def test_it_goes_with_other_wrappers():
         assert environment.get_reward() == real.get_reward()
         assert {name: environment.metrics[name] for name in real.metrics} == real.metrics
     assert server.bodies[0]["messages"][-1]["content"] == 'move({"direction": "R"})'
+
+
+def test_an_episode_under_control():
+    """The world model is instructed, the agent is not; what must not be seen is taken out."""
+
+    class Plan:
+        data = {"control": {"names": ["withhold"], "instruction": "Say nothing of G."}}  # noqa: RUF012
+
+    class Control:
+        instruction = "Be brief."
+        turns = 0
+
+        def begin_turn(self):
+            self.turns += 1
+
+        def plan(self, tool, arguments):
+            assert (tool, arguments) == ("move", {"direction": "R"})
+            return Plan()
+
+        def guard(self, text, plan):
+            return text.replace("G", "?")
+
+    with OpenAIServer(lambda body: "A.G") as server:
+
+        class Controlled(made(server)):
+            def reset(self, **columns):
+                self._wm_control = Control()
+                return super().reset(**columns)
+
+        environment = Controlled()
+        environment.reset(**BOARD)
+        assert [environment.move("R"), environment.move("R")] == ["A.?", "A.?"]
+    assert environment._wm_control.turns == 2
+    first, second = (body["messages"] for body in server.bodies)
+    assert "Be brief." in first[0]["content"]
+    assert second[2]["content"] == "A.?"
+    (turn, _) = environment._wm_session.trajectory.turns
+    assert turn.observations[0].data == Plan.data
 
 
 def test_worlds_that_are_awaited_are_refused():

@@ -147,7 +147,9 @@ def _simulated(environment: Any, config: SimulationConfig) -> type:
             prompt, self._wm_prompt = columns.get("prompt", self._wm_prompt), None
             first = self._wm_session.world.reset(*args, **columns)
             if not self._wm_is_real:
-                self._wm_session.begin(prompt, _named(signature.bind(None, *args, **columns)), first)
+                # a subclass that is under control has made the episode's
+                control = getattr(self, "_wm_control", None)
+                self._wm_session.begin(prompt, _named(signature.bind(None, *args, **columns)), first, control)
             return first
 
         @property

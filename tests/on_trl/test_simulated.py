@@ -1,11 +1,13 @@
 """Training in a simulated environment on TRL: with a perfect world model it is the training in the real world, bit by bit."""
 
+import json
+
 import pytest
 import torch
 import yaml
 
-from support.openai_server import OpenAIServer
 from support.on_trl import Batches, config, make_model, make_tokenizer
+from support.openai_server import OpenAIServer
 from support.world_models import RealWorld
 from wm_plugin import EchoConfig
 from wm_plugin.environments.kit.protocol import tool_methods
@@ -27,14 +29,14 @@ class Wandering(Batches, WorldModelGRPOTrainer):
         said = []
         for _ in prompt_ids:
             draw = int(torch.randint(12, ()))
-            calls = [("move", '{"direction": "%s"}' % "UDLR"[draw % 4])]
+            calls = [{"name": "move", "arguments": {"direction": "UDLR"[draw % 4]}}]
             if draw == 8:
-                calls = [("move", '{"direction": "X"}')]
+                calls = [{"name": "move", "arguments": {"direction": "X"}}]
             elif draw == 9:
                 calls *= 2
             elif draw == 10:
-                calls = [("fly", '{"to": "G"}'), ("move", '{"way": "U"}')]
-            tagged = "".join('<tool_call>{"name": "%s", "arguments": %s}</tool_call>' % call for call in calls)
+                calls = [{"name": "fly", "arguments": {"to": "G"}}, {"name": "move", "arguments": {"way": "U"}}]
+            tagged = "".join(f"<tool_call>{json.dumps(call)}</tool_call>" for call in calls)
             said.append("I stop.<|im_end|>" if draw == 11 else f"{tagged}<|im_end|>")
         return [self.processing_class(text).input_ids for text in said], None
 
@@ -126,7 +128,7 @@ def test_a_config_file_says_which_worlds_are_simulated():
     [
         (None, SERVER, "simulation is of an environment, and there is no environment"),
         ("grid", {**SERVER, "worlds": ["grid"]}, "simulation.worlds is of several environments"),
-        ({"grid": "grid"}, {**SERVER, "worlds": ["gird"]}, "simulation.worlds: there is no environment 'gird'; did you mean 'grid'"),
+        ({"grid": "grid"}, {**SERVER, "worlds": ["gird"]}, "simulation.worlds: there is no environment 'gird'"),
         ("grid", {**SERVER, "modle": "w"}, "simulation has no field 'modle'; did you mean 'model'"),
         ("grid", "url", "simulation is not JSON"),
     ],

@@ -202,14 +202,17 @@ class Session:
         except Exception as error:  # hosts would make a result of it
             self.problem = error
             return self._lose("refused")
-        self.turns += 1
         text = reading.texts[number]
         if turn.plans:
             text = self._control.guard(text, turn.plans[number])
         turn.given[number] = text
+        refused = text in (str({"error": OVER}), f"Error executing tool '{name}': {OVER}")  # as hosts write it
+        self.turns += not refused
         if turn.done:
             self._won = reading.success
             self._ended = reading.success or text.rstrip().endswith(self.config.closings)
+        if refused:  # a call of the same message has ended the episode, and the host writes this
+            raise ValueError(OVER)
         self.counts.add(turn.action.calls[number], text)
         return text
 

@@ -246,7 +246,8 @@ class Session:
         """Which call of the turn this is; None if it is of none."""
         if self._turn is None:
             return None
-        open_calls = {n: self._turn.action.calls[n] for n in sorted(self._turn.reached - self._turn.given)}
+        turn = self._turn
+        open_calls = {n: turn.action.calls[n] for n in sorted(turn.reached) if n not in turn.given}
         same = [n for n, call in open_calls.items() if call.name == name]
         return next((n for n in same if (open_calls[n].arguments or {}) == arguments), same[0] if same else None)
 

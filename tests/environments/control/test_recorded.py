@@ -122,14 +122,14 @@ MANY = config(
 
 
 def test_a_simulated_episode_is_asked_in_the_words_of_the_training():
-    """The control of a simulated episode, a plan a call, makes each question of the recorded trajectory's dialogue, byte by byte."""
+    """The control of a simulated episode, a plan a call, makes the questions of the recorded dialogue, byte by byte."""
     prompts, asked = load("word2world"), 0
     for number in range(30):
         made = perturbed(recorded(number), MANY)
         start = made.model_copy(update={"turns": ()})
         simulation = Simulation(prompts)
         simulation.reset(start)
-        for place, each in enumerate(made.turns):
+        for place in range(len(made.turns)):
             upto = made.model_copy(update={"turns": made.turns[: place + 1], "success": False})
             row = dialogue(upto, prompts, variant=simulation._variant, world_context=True).messages
             told = made.turns[place]

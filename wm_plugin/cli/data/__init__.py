@@ -15,6 +15,7 @@ STEPS = (
     "prompts",
     "search-prompts",
     "build",
+    "fictional",
 )  # in the order of use
 
 

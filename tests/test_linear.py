@@ -8,6 +8,7 @@ import copy
 import json
 import random
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ from support.formats import DOCUMENTS
 from support.timing import ENOUGH, repeated, too_slow
 from wm_plugin.agents.policies import read_action
 from wm_plugin.cli.rollouts import read_rows as read_masks_rows
+from wm_plugin.environments.fictional.score import Column, NoTableError
+from wm_plugin.environments.fictional.score import read as read_table
+from wm_plugin.environments.scenario_replies import PROMPTS, Refused, read_reply
 from wm_plugin.environments.simulated import Simulation
 from wm_plugin.environments.tags import actions_of
 from wm_plugin.evaluation import published_replies, rule_cases, rule_commands
@@ -233,7 +237,20 @@ def simulated(text: str) -> None:
     simulation.question(Action(text=text))
 
 
+def scenario(text: str) -> None:
+    for kind in PROMPTS:
+        with suppress(Refused):
+            read_reply(kind, f"<scenario>{text}</scenario>")
+
+
+def answer_table(text: str) -> None:
+    with suppress(NoTableError):
+        read_table(f"| kite | mass |\n| {text[:19_000]} |", [Column("kite"), Column("mass", "mg", is_number=True)])
+
+
 TEXTS: dict[str, Callable[[str], object]] = {
+    "a scenario": scenario,
+    "an answer's table": answer_table,
     "loads": loads,
     "loads, strict": lambda text: loads(text, strict=True),
     "extract": extract,

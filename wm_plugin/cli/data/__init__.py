@@ -16,6 +16,7 @@ STEPS = (
     "search-prompts",
     "build",
     "fictional",
+    "scenarios",
 )  # in the order of use
 
 

@@ -92,8 +92,9 @@ class FictionalEnvironment(CountedEnvironment):
             return self._refuse(f"query {problem}")
         if not query.strip():
             return self._refuse("query is empty")
-        self._found |= {page.id for _, page in self._results.find(query)}
-        return self._observe(self._results.text(query), new=self._results.text(query) != "Nothing was found.")
+        found = self._results.find(query)
+        self._found |= {page.id for _, page in found}
+        return self._observe(self._results.text(query, found), new=bool(found))
 
     def open_page(self, page: str) -> str:
         """Show a page.

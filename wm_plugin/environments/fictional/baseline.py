@@ -1,7 +1,7 @@
 """Does a model know the answers without looking? The closed-book baseline: the questions alone, no search, no pages.
 
-Names and facts are invented, so an agent without tools can only guess: it scores about 0. More than `MOST` says that the questions
-have leaked, into training data for example.
+Names and facts are invented, so an agent without tools can only guess: it scores about 0. More than `MOST` says that the
+questions have leaked, into training data for example.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,8 +24,8 @@ def closed_book(answers: Answers, rows: Sequence[Mapping[str, Any]], *, seed: in
     """What a model scores on rows of `dataset_rows` without tools.
 
     Returns:
-        `questions`, `answered` (those with a table that could be read), the means `item_f1`, `row_f1` and `reward`, and `known`:
-        whether the mean reward is above `MOST`.
+        `questions`, `answered` (those with a table that could be read), `failed` (the server gave no answer), the means
+        `item_f1`, `row_f1` and `reward`, and `known`: whether the mean reward is above `MOST`.
     """
     questions = []
     for row in rows:
@@ -35,8 +35,9 @@ def closed_book(answers: Answers, rows: Sequence[Mapping[str, Any]], *, seed: in
     conversations: list[list[Message]] = [
         [{"role": "user", "content": TOLD.replace("{question}", text)}] for text, _ in questions
     ]
-    scores, answered = [], 0
+    scores, answered, failed = [], 0, 0
     for answer, (_, table) in zip(answers(conversations, seed=seed), questions, strict=True):
+        failed += bool(answer.failure)
         try:
             scores.append(score(read(extract(answer.text, "").prediction or "", table.columns), table))
             answered += 1
@@ -44,4 +45,4 @@ def closed_book(answers: Answers, rows: Sequence[Mapping[str, Any]], *, seed: in
             scores.append(Score(0.0, 0.0))
     count = max(len(scores), 1)
     means = {name: sum(getattr(one, name) for one in scores) / count for name in ("item_f1", "row_f1", "reward")}
-    return {"questions": len(scores), "answered": answered, **means, "known": means["reward"] > MOST}
+    return {"questions": len(scores), "answered": answered, "failed": failed, **means, "known": means["reward"] > MOST}

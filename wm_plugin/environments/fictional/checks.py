@@ -52,15 +52,18 @@ def contradictions(tables: Tables, pages: Mapping[str, Page]) -> Iterator[str]:
 def unreal(tables: Tables) -> Iterator[str]:
     """Values that the specification does not allow."""
     for name, entity in tables.spec.entities.items():
-        rows = tables.rows[name]
+        rows, wrong = tables.rows[name], False
         for column, attribute in entity.attributes.items():
             for row in rows:
-                if problem := _value_problem(row[column], attribute):
+                problem = _value_problem(row[column], attribute)
+                if not problem and attribute.not_before is not None:
+                    problem = _order_problem(tables, name, row, column)
+                if problem:
+                    wrong = True
                     yield f"{name}.{column}: {row[column]!r} {problem}"
-                elif attribute.not_before is not None and (problem := _order_problem(tables, name, row, column)):
-                    yield f"{name}.{column}: {problem}"
+        for column, attribute in entity.attributes.items():
             free = attribute.follows is not None and attribute.not_before is None and len(rows) >= _ENOUGH
-            if free and not _rises(rows, str(attribute.follows), column):
+            if free and not wrong and not _rises(rows, str(attribute.follows), column):
                 yield f"{name}.{column}: does not rise with {attribute.follows}"
 
 
@@ -102,7 +105,7 @@ def _order_problem(tables: Tables, name: str, row: Row, column: str) -> str:
     possible = tables.spec.entities[other].attributes[bound].high
     if ordinal(attribute.high) < ordinal(possible):  # the ranges do not allow it
         return ""
-    return "" if row[column] >= least else f"{row[column]} is less than {least}, its {attribute.not_before}"  # type: ignore[operator]
+    return "" if row[column] >= least else f"is less than {least}, its {attribute.not_before}"  # type: ignore[operator]
 
 
 def _rises(rows: Sequence[Row], first: str, second: str) -> bool:

@@ -41,7 +41,8 @@ def write(
         levels, questions: so many questions of each level and world.
 
     Raises:
-        UserError: a number is out of range, the folder is not empty, or the specification has a mistake or no question of a level.
+        UserError: a number is out of range, the folder is not empty, or the specification has a mistake, or no question of a
+            level.
     """
     levels = list(levels)
     for level in levels:

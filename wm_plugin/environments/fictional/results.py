@@ -6,11 +6,12 @@ mixed. How many there are of each grade is ours.
 """
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from wm_plugin.environments.fictional.pages import Page
 from wm_plugin.environments.kit.search import MAX_QUERY, Index, tokens
 
+NOTHING = "Nothing was found."
 HIGH, MODERATE, BACKGROUND = 4, 2, 2  # pages of a result
 _MODERATE_FROM = 12  # ranks that moderately relevant pages come from, after the first
 
@@ -41,11 +42,10 @@ class Search:
         rng.shuffle(found)
         return found
 
-    def text(self, query: str) -> str:
-        """The results as the agent sees them. Nothing of the query is repeated."""
-        found = self.find(query)
+    def text(self, query: str, found: Sequence[tuple[str, Page]]) -> str:
+        """What `find` has found, as the agent sees it. Nothing of the query is repeated."""
         if not found:
-            return "Nothing was found."
+            return NOTHING
         words = set(tokens(query[:MAX_QUERY]))
         return "\n".join(f"[{page.id}] {page.title}\n    {teaser(page, words)}" for _, page in found)
 

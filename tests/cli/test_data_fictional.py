@@ -127,7 +127,7 @@ def test_mistakes_in_a_specification_are_one_line(capsys, folder, old, new, mess
     code, _, err = wm(capsys, *COMMAND)
     assert code == 2
     assert message in err
-    assert err.startswith("wm: mine.yaml: ") or err.startswith("wm: ./mine.yaml: ")
+    assert err.startswith(("wm: mine.yaml: ", "wm: ./mine.yaml: "))
     assert len(err.strip().splitlines()) == 1
     assert not (folder / "worlds").exists()
 

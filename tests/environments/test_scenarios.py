@@ -1,4 +1,4 @@
-"""Scenarios: replies that can be used and those that cannot, the two axes, files, rows, and worlds that begin in a scenario's state."""
+"""Scenarios: replies, the two axes, files, rows, and worlds that begin in the state of a scenario."""
 
 import contextlib
 import json

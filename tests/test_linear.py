@@ -8,6 +8,7 @@ import copy
 import json
 import random
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,12 @@ from wm_plugin.cli.simulate.beside import aligned
 from wm_plugin.environments.control import ControlConfig, ControlEpisode
 from wm_plugin.environments.control.withheld import Withheld
 from wm_plugin.environments.counting import Counts
+from wm_plugin.environments.fictional.score import Column, NoTableError
+from wm_plugin.environments.fictional.score import read as read_table
 from wm_plugin.environments.grid import GridEnvironment
 from wm_plugin.environments.harmless import harmless
 from wm_plugin.environments.kit.commands import CommandEnvironment
+from wm_plugin.environments.scenario_replies import PROMPTS, Refused, read_reply
 from wm_plugin.environments.simulated_episode import Simulation
 from wm_plugin.environments.tags import actions_of
 from wm_plugin.evaluation import published_replies, rule_cases, rule_commands
@@ -273,7 +277,20 @@ def counted(text: str) -> None:
         counts.add(Call(name="other", arguments=text), text)
 
 
+def scenario(text: str) -> None:
+    for kind in PROMPTS:
+        with suppress(Refused):
+            read_reply(kind, f"<scenario>{text}</scenario>")
+
+
+def answer_table(text: str) -> None:
+    with suppress(NoTableError):
+        read_table(f"| kite | mass |\n| {text[:19_000]} |", [Column("kite"), Column("mass", "mg", is_number=True)])
+
+
 TEXTS: dict[str, Callable[[str], object]] = {
+    "a scenario": scenario,
+    "an answer's table": answer_table,
     "loads": loads,
     "a perturbed result": perturbed,
     "what is withheld": lambda text: Withheld.of([text[:50], "aaaa", "a1"]).without(text),

@@ -47,6 +47,7 @@ ALLOWED = {
     CONFIG: [
         "cli/data/control.py load_config: yaml.safe_load(text)",
         "cli/masks.py _settings: yaml.safe_load(read_text(Path(args.config), '--config'))",
+        "environments/fictional/spec.py _of_yaml: yaml.safe_load(text)",
         "evaluation/audit.py load_attacks: yaml.safe_load(text)",
         "evaluation/forgetting.py config: yaml.safe_load(text)",
         "evaluation/proposals.py load_styles: yaml.safe_load(source.read_text(encoding='utf-8'))",

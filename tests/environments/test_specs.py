@@ -29,6 +29,8 @@ SHARED = {
     "metrics",
     "mixture",
     "rewarded",
+    "scenario_replies",
+    "scenarios",
     "simulated",
     "specs",
     "tags",

@@ -17,6 +17,8 @@ STEPS = (
     "prompts",
     "search-prompts",
     "build",
+    "fictional",
+    "scenarios",
 )  # in the order of use
 
 

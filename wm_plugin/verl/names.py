@@ -21,8 +21,9 @@ TOOLS = "wm_tools"  # the names of the tools that the policy may call
 RESULTS = "wm_results"  # [how many results its calls had, how many of them verl cut at max_tool_response_length]
 INFO = "wm_info"  # the environment's figures; a reward worker overwrites verl's own `reward_extra_info`
 
-# A column of the prompts: written by the trainer, read by the agent loop.
+# Columns of the prompts: written by the trainer, read by the agent loop.
 MAX_TURNS = "wm_max_turns"  # this step's turn budget
+TRAINING = "wm_training"  # of training batches alone: validations are in the real world
 
 # Columns of the actor's batch: written by the trainer, read by the workers.
 WEIGHTS = "wm_weights"  # (rows, response) float32, 0 = the token does not count

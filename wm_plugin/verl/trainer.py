@@ -35,6 +35,7 @@ from verl.workers.utils.padding import response_from_nested
 
 from wm_plugin.environments.kit.protocol import check_columns
 from wm_plugin.environments.metrics import summary
+from wm_plugin.environments.simulated import REQUESTS
 from wm_plugin.environments.tags import REMINDER
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives import EchoConfig, Span, count_tokens
@@ -61,6 +62,7 @@ from wm_plugin.verl.names import (
     TOOL_IDS,
     TOOLS,
     TRAINER_MODES,
+    TRAINING,
     WEIGHTS,
 )
 from wm_plugin.verl.spans import end_token_ids
@@ -195,6 +197,8 @@ class WorldModelTrainerMixin(_Host):
             turns = self._wm_turn_budget.turns + 1  # and the turn that ends
             # of each row: a checkpoint of an asynchronous mode keeps rows that wait for their rollout, and no single values
             tu.assign_non_tensor_stack(batch, MAX_TURNS, [turns] * len(batch))
+        if self._wm.simulation is not None:
+            tu.assign_non_tensor_stack(batch, TRAINING, [True] * len(batch))
         return batch
 
     def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> Any:
@@ -307,12 +311,31 @@ class WorldModelTrainerMixin(_Host):
 
     def _record_episodes(self, episodes: list[dict[str, float]], metrics: dict) -> None:
         metrics.update(summary(episodes))
+        if self._wm.simulates_all and any(REQUESTS not in episode for episode in episodes):
+            raise RuntimeError(
+                f"wm: episodes of a step were not in the world model, though wm.simulation says so: the column {TRAINING} did not "
+                "reach the agent loop; report it with your verl version"
+            )
+        self._check_worlds(episodes)
         if self._wm_turn_budget is None:
             return
         self._wm_episodes += episodes
         if _last_update(self):
             metrics.update(self._wm_turn_budget.take(self._wm_episodes))
             self._wm_episodes = []
+
+    def _check_worlds(self, episodes: Sequence[Mapping[str, float]]) -> None:
+        """Worlds that are lost are no failures of the agent loop; too many of them end the run by the same rule.
+
+        Raises:
+            RuntimeError: they are more than the run allows.
+        """
+        lost = sum(bool(episode.get("lost")) for episode in episodes)
+        if lost > self._wm.max_lost * len(episodes):
+            raise RuntimeError(
+                f"wm: {lost} of {len(episodes)} episodes lost their world (the log says why); mend it, or the world model's server, "
+                "or allow more with wm.max_lost"
+            )
 
     def _record_unfilled(self, rows: Sequence["Row"], metrics: dict) -> None:
         """Log how many groups of the batch have no advantage, and warn of it."""

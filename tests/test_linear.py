@@ -17,7 +17,7 @@ from support.formats import DOCUMENTS
 from support.timing import ENOUGH, repeated, too_slow
 from wm_plugin.agents.policies import read_action
 from wm_plugin.cli.rollouts import read_rows as read_masks_rows
-from wm_plugin.environments.simulated import Simulation
+from wm_plugin.environments.simulated_episode import Simulation
 from wm_plugin.environments.tags import actions_of
 from wm_plugin.evaluation import published_replies, rule_cases, rule_commands
 from wm_plugin.evaluation.proposals import read_proposal

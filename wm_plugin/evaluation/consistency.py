@@ -27,7 +27,8 @@ from typing import Any, Literal
 import wm_plugin.agents.rollout as rollout
 from wm_plugin.agents.acting import Agent
 from wm_plugin.agents.players import Row, Task, lost_by
-from wm_plugin.environments.simulated import MAX_TURNS, Simulation
+from wm_plugin.environments.kit.start import task_of
+from wm_plugin.environments.simulated_episode import MAX_TURNS, Simulation
 from wm_plugin.environments.worlds import World
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.runtime.workers import Lost
@@ -169,7 +170,7 @@ def consistency(
                     agent.name,
                     numbered[number][0],
                     number,
-                    rollout.task_of(row),
+                    task_of(row),
                     real if isinstance(real, Trajectory) else None,
                     simulated.trajectory,
                     replayed if isinstance(replayed, Trajectory) else None,

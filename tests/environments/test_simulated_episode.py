@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.examples import examples
-from wm_plugin.environments.simulated import Simulation
+from wm_plugin.environments.simulated_episode import Simulation
 from wm_plugin.errors import UserError
 from wm_plugin.samples.answers import Answer
 from wm_plugin.samples.kinds import samples

@@ -11,6 +11,7 @@
 # world model is the tiny policy, which has learnt to predict the grid, trained further on dialogues of an expert's and a wanderer's
 # episodes, half of them under control. Ours, as is every number here.
 set -euo pipefail
+arguments=("$@")
 host=$1
 shift
 seeds=3 steps=15 work=runs/sim_table_tiny/$host episodes=1500 world_steps=300 boards=512 rest=()
@@ -63,27 +64,70 @@ measured() {
     --boards "$boards" --out "$work/evaluations/$1"
 }
 
-simulation() { # [WORLDS]: the fields of SimulationConfig, which both hosts read as JSON
-  # a T, a V or a ! is no start of a row: an observation that ends so is the last one of the grid, won or not
-  printf '{"url": "%s", "model": "world", "prompts": "%s", "max_tokens": 128, "closings": ["!"]%s}' \
+# what both hosts read as JSON: the fields of SimulationConfig, for one of several worlds; those of ControlConfig; rows of two worlds
+simulation() {
+  printf '{"url": "%s", "api_key_env": null, "model": "world", "prompts": "%s", "max_tokens": 128, "closings": ["!"]%s}' \
     "$WM_TINY_SERVER" "$prompts" "${1:+, \"worlds\": [\"$1\"]}"
 }
+perturbations() { python -c 'import json, sys, yaml; print(json.dumps(yaml.safe_load(open(sys.argv[1]))))' "$control"; }
+of_hydra() { sed -E 's/"([a-z_]+)": /\1: /g'; } # whose keys have no quotes
+both_worlds='{"environments": {"grid": {"count": 480}, "sim": {"world": "grid", "count": 480}}, "seed": '
 
-grid='"count": 960'
-rows_of_both() { printf '{"environments": {"grid": {"count": 480}, "sim": {"world": "grid", "count": 480}}, "seed": %s}' "$1"; }
-
-arm_on_trl() { # NAME SEED FOLDER
-  local rows=(--train_rows wm_plugin.environments.grid:dataset_rows --train_rows_kwargs "{$grid, \"seed\": $2}")
-  local world=(--environment grid)
-  case $1 in
+trained_by_trl() { # NAME ARM SEED
+  local rows=(--train_rows wm_plugin.environments.grid:dataset_rows --train_rows_kwargs "{\"count\": 960, \"seed\": $3}")
+  local world=(--environment grid) folder=$work/arms/$1
+  case $2 in
     sim) world+=(--simulation "$(simulation)") ;;
-    controlled) world+=(--simulation "$(simulation)" --control "$(as_json "$control")") ;;
+    controlled) world+=(--simulation "$(simulation)" --control "$(perturbations)") ;;
     mixed)
       world=(--environment '{"grid": "grid", "sim": "grid"}' --simulation "$(simulation sim)")
-      rows=(--train_rows wm_plugin.environments.mixture:dataset_rows --train_rows_kwargs "$(rows_of_both "$2")")
+      rows=(--train_rows wm_plugin.environments.mixture:dataset_rows --train_rows_kwargs "$both_worlds$3}")
       ;;
   esac
-  made "$3/model/config.json" python -m wm_plugin.trl.train --config "$recipes/trl/sim_table_tiny.yaml" \
-    --model_name_or_path "$policy" --output_dir "$3" --seed "$2" --max_steps "$steps" --save_steps "$steps" \
-    "${world[@]}" "${rows[@]}" "${rest[@]}"
+  made "$folder/training_args.bin" python -m wm_plugin.trl.train --config "$recipes/trl/sim_table_tiny.yaml" \
+    --model_name_or_path "$policy" --output_dir "$folder" --seed "$3" --max_steps "$steps" --save_steps "$steps" \
+    --disable_tqdm true "${world[@]}" "${rows[@]}" "${rest[@]}"
+  measured "$1" "$folder" "$steps"
 }
+
+trained_by_verl() { # NAME ARM SEED
+  local rows=$work/rows/grid_s$3.parquet world=(wm.environment=grid) folder=$work/arms/$1
+  local model=$folder/global_step_$steps/actor/huggingface
+  case $2 in
+    sim) world+=("wm.simulation=$(simulation | of_hydra)") ;;
+    controlled) world+=("wm.simulation=$(simulation | of_hydra)" "wm.control=$(perturbations | of_hydra)") ;;
+    mixed)
+      world=("wm.environment={grid: grid, sim: grid}" "wm.simulation=$(simulation sim | of_hydra)")
+      rows=$work/rows/mixed_s$3.parquet
+      worlds "$rows" grid "$both_worlds$3}"
+      ;;
+  esac
+  made "$rows" python -m wm_plugin.verl.data --rows wm_plugin.environments.grid:dataset_rows --data-source grid \
+    --kwargs "{\"count\": 960, \"seed\": $3}" --out "$rows"
+  if [ ! -e "$model/config.json" ]; then
+    rm -f "$work/logs/$1.jsonl" # of a training that did not end
+    mkdir -p "$work/logs"
+    VERL_FILE_LOGGER_PATH=$work/logs/$1.jsonl python -m verl.trainer.main_ppo --config-path pkg://wm_plugin.recipes.verl \
+      --config-name sim_table_tiny "actor_rollout_ref.model.path=$policy" "data.train_files=$rows" "data.val_files=$rows" \
+      "data.seed=$3" "actor_rollout_ref.rollout.seed=$3" "trainer.total_training_steps=$steps" "trainer.save_freq=$steps" \
+      "trainer.default_local_dir=$folder" "trainer.experiment_name=$1" "${world[@]}" "${rest[@]}"
+  fi
+  measured "$1" "$model" "$steps"
+}
+
+# while the world model is served, by a process whose command this script is once more
+if [ -z "${WM_TINY_SERVER:-}" ]; then
+  measured start "$policy" 0
+  python -m wm_plugin.tiny.serve --model "$world" bash "${BASH_SOURCE[0]}" "${arguments[@]}"
+  exit
+fi
+patterns=() runs=$work/arms
+if [ "$host" = verl ]; then runs=$work/logs; fi
+for arm in real sim controlled mixed; do
+  for ((seed = 0; seed < seeds; seed++)); do
+    "trained_by_$host" "${arm}_s$seed" $arm "$seed"
+  done
+  patterns+=(--arm "$arm=${arm}_s*")
+done
+wm report "$runs" "$work/evaluations" "${patterns[@]}" --out "$work/report.html" > /dev/null
+python -m wm_plugin.tiny.sim_table --table "$work/evaluations" --out "$work/table.json"

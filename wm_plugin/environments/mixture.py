@@ -22,8 +22,8 @@ def dataset_rows(
 
     Args:
         environments: how many rows of each, by its registered name or its class's dotted path; or the arguments of its
-            `dataset_rows`, such as {"count": 64, "max_turns": 10}. With "world", the name or path stands there and the key is a name
-            of your own, such as that of a world that is simulated beside itself: {"sim": {"world": "grid", "count": 64}}.
+            `dataset_rows`, such as {"count": 64, "max_turns": 10}. With "world" among them the key is a name of your own, such as
+            that of a world that is simulated beside itself: {"sim": {"world": "grid", "count": 64}}.
 
     Raises:
         UserError: there is no such environment, it has fewer rows, or it has no `dataset_rows` and needs more than a seed.

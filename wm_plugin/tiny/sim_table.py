@@ -1,10 +1,11 @@
-"""Policies that were trained in the real world, in a world model, under control and in both: each in the real world, and the table.
+"""Policies that were trained in the real world, in a world model, under control and in both: the table of how they do.
 
-    python -m wm_plugin.tiny.sim_table --model DIR --name real_s0 --step 20 --out DIR/real_s0    # held-out boards, a folder as of wm eval
-    python -m wm_plugin.tiny.sim_table --table DIR --out table.json                       # of all such folders; table.md beside it
+    python -m wm_plugin.tiny.sim_table --model DIR --name real_s0 --step 20 --out EVALUATIONS/real_s0
+    python -m wm_plugin.tiny.sim_table --table EVALUATIONS --out table.json
 
-A name is that of an arm and a seed. The intervals are over seeds, by Student's t; what is compared with the arm `real` is paired by
-seed. Nothing stands in the table that no folder has.
+The first measures a policy on held-out boards of the real world, into a folder as of `wm eval`; a name is that of an arm and a
+seed. The second makes the table of all such folders, and table.md beside it. Intervals are over seeds, by Student's t; what is
+compared with the arm `real` is paired by seed. Nothing stands in the table that no folder has.
 """
 
 import argparse

@@ -23,7 +23,7 @@ from wm_plugin.environments.kit.protocol import check_columns, tool_methods, too
 from wm_plugin.environments.kit.rows import turn_limit
 from wm_plugin.environments.metrics import episode
 from wm_plugin.environments.rewarded import is_waiting, note_unanswered
-from wm_plugin.environments.simulated import evaluation, note_prompt, note_turn, ready, settle
+from wm_plugin.environments.simulated import evaluation, is_simulated, note_prompt, note_turn, ready, settle
 from wm_plugin.environments.tags import PARAMETER, REMINDER, TOOL, actions_of, begins_to_think, takes_tags
 from wm_plugin.errors import UserError
 from wm_plugin.tokens.chat import users

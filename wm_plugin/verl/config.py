@@ -115,9 +115,8 @@ class WorldModelConfig:
         if self.environment is None:
             raise UserError("wm.simulation is of an environment, and wm.environment is null; name one")
         names = list(self.environment) if isinstance(self.environment, Mapping) else [self.environment]
-        for name in simulation.worlds or ():
-            if name not in names:
-                raise UserError(f"wm.simulation.worlds: wm.environment has no {name!r}{nearest(name, names)}")
+        simulation.check_names(dict.fromkeys(names), "wm.simulation")
+        self.environments  # noqa: B018 - it says which of them cannot be simulated
 
     @property
     def environments(self) -> list[type]:

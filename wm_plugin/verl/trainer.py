@@ -35,7 +35,6 @@ from verl.workers.utils.padding import response_from_nested
 
 from wm_plugin.environments.kit.protocol import check_columns
 from wm_plugin.environments.metrics import summary
-from wm_plugin.environments.simulated import REQUESTS
 from wm_plugin.environments.tags import REMINDER
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives import EchoConfig, Span, count_tokens
@@ -311,7 +310,7 @@ class WorldModelTrainerMixin(_Host):
 
     def _record_episodes(self, episodes: list[dict[str, float]], metrics: dict) -> None:
         metrics.update(summary(episodes))
-        if self._wm.simulates_all and any(REQUESTS not in episode for episode in episodes):
+        if self._wm.simulates_all and any("simulation/requests" not in episode for episode in episodes):
             raise RuntimeError(
                 f"wm: episodes of a step were not in the world model, though wm.simulation says so: the column {TRAINING} did not "
                 "reach the agent loop; report it with your verl version"

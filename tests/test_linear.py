@@ -17,6 +17,10 @@ from support.formats import DOCUMENTS
 from support.timing import ENOUGH, repeated, too_slow
 from wm_plugin.agents.policies import read_action
 from wm_plugin.cli.rollouts import read_rows as read_masks_rows
+from wm_plugin.environments.counting import Counts
+from wm_plugin.environments.grid import GridEnvironment
+from wm_plugin.environments.harmless import harmless
+from wm_plugin.environments.kit.commands import CommandEnvironment
 from wm_plugin.environments.simulated_episode import Simulation
 from wm_plugin.environments.tags import actions_of
 from wm_plugin.evaluation import published_replies, rule_cases, rule_commands
@@ -233,6 +237,13 @@ def simulated(text: str) -> None:
     simulation.question(Action(text=text))
 
 
+def counted(text: str) -> None:
+    for environment in (GridEnvironment, CommandEnvironment):
+        counts = Counts(environment, {"move": "environment"})
+        counts.add(Call(name="move", arguments={"direction": text}), f"Invalid: 1 of 2\n{text}")
+        counts.add(Call(name="other", arguments=text), text)
+
+
 TEXTS: dict[str, Callable[[str], object]] = {
     "loads": loads,
     "loads, strict": lambda text: loads(text, strict=True),
@@ -268,6 +279,9 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "a server's completion": lambda text: _completion({"choices": [{"message": {"content": text}}]}),
     "a server's seconds": _seconds,
     "a world model's answer": simulated,
+    "counts of what is observed": counted,
+    "harmless": lambda text: harmless(text, ("@@END@@",)),
+    "harmless, in a token": lambda text: harmless(f"<|{text}|>"),
     "actions in tags": actions_of,
     "actions in tags, inside": lambda text: actions_of(f"<action>{text}"),
     "keys": redacted,

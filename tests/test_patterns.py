@@ -19,6 +19,7 @@ MOST = 100_000 if os.environ.get("WM_ALL_EXAMPLES") else 50  # texts for a patte
 # Patterns that see what a policy, a dataset, a server or a file says.
 UNTRUSTED = {
     "cli/env/play.py _say",
+    "environments/counting.py _INVALID",
     "environments/dialogue/user.py ASKS",
     "environments/dialogue/user.py REFUSES",
     "environments/dialogue/user.py IDIOMS",
@@ -44,6 +45,8 @@ UNTRUSTED = {
     "environments/dialogue/user.py _is_done",
     "environments/docs/__init__.py DocsEnvironment.open_lines",
     "environments/forth/machine.py execute",
+    "environments/harmless.py _TOKEN",
+    "environments/harmless.py _of",
     "environments/kit/customer.py _PLAIN",
     "environments/kit/search.py TOKEN",
     "environments/kit/sqlite_guard.py CONVERSION",
@@ -157,6 +160,7 @@ DYNAMIC = {
     "environments/dialogue/user.py ScriptedUser._facts": [*user.FACTS.values()],
     "environments/dialogue/user.py _is_done": [*user.VERBS.values()],
     "environments/dialogue/user.py Heard.hear": [rf"\b{status}\b" for status in user.STATUSES],
+    "environments/harmless.py _of": [r"@(?=@END@@)|\](?=\~b\])"],
     "evaluation/blind_spots.py _short_form": [rf"\b{form}\b" for pair in blind_spots._SHORT_FORMS for form in pair],
     "evaluation/published_replies.py _last_block": [re.compile("<final_evaluation>", re.IGNORECASE)],
     "evaluation/published_replies.py _last_block 2": [re.compile("</final_evaluation>", re.IGNORECASE)],

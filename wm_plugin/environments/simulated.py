@@ -22,7 +22,7 @@ from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
 
-from wm_plugin.environments.kit.protocol import fits, not_a_tool, tool_names, world_context_of
+from wm_plugin.environments.kit.protocol import not_a_tool, tool_names, world_context_of
 from wm_plugin.environments.simulated_session import Session
 from wm_plugin.environments.simulated_success import judge
 from wm_plugin.environments.simulation_config import SimulationConfig
@@ -81,7 +81,7 @@ def note_action(environment: Any, action: Action, results: Sequence[str] = (), *
 
     Args:
         action: a text, calls, or both. Without a call, it is the agent's answer.
-        results: what the agent observed after the calls of the turn before. Those to calls that the host answered itself are used.
+        results: what the agent observed after the calls of the turn before. Those that the host answered itself are used.
         executed: how many of the calls the host runs; None: all.
     """
     if not is_simulated(environment) or environment._wm_is_real:
@@ -147,7 +147,9 @@ def _simulated(environment: Any, config: SimulationConfig) -> type:
             prompt, self._wm_prompt = columns.get("prompt", self._wm_prompt), None
             first = self._wm_session.world.reset(*args, **columns)
             if not self._wm_is_real:
-                self._wm_session.begin(prompt, _named(signature.bind(None, *args, **columns)), first)
+                # a subclass that is under control has made the episode's
+                control = getattr(self, "_wm_control", None)
+                self._wm_session.begin(prompt, _named(signature.bind(None, *args, **columns)), first, control)
             return first
 
         @property
@@ -217,9 +219,13 @@ def _tool(method: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(method)
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._wm_is_real or not fits(functools.partial(method, self, *args), kwargs):
-            return method(self._wm_world, *args, **kwargs)  # the second raises what the world would
-        return self._wm_session.call(method.__name__, _named(signature.bind(self, *args, **kwargs)))
+        if self._wm_is_real:
+            return method(self._wm_world, *args, **kwargs)
+        try:
+            bound = signature.bind(self, *args, **kwargs)
+        except TypeError:
+            return method(self._wm_world, *args, **kwargs)  # which raises what the world would
+        return self._wm_session.call(method.__name__, _named(bound))
 
     return functools.wraps(method)(call)
 

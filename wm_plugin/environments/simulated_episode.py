@@ -7,6 +7,7 @@ many episodes can ask for all of them at once.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from wm_plugin.errors import UserError
 from wm_plugin.rewards.extract import extract
@@ -90,9 +91,13 @@ class Simulation:
     def over(self) -> bool:
         return self._ended or self.turns >= self.max_turns
 
-    def question(self, action: Action) -> list[Message]:
-        """The conversation to whose last message, the action, the world model answers with the observation."""
-        turn = Turn(action=action, observations=self.observations(action))
+    def question(self, action: Action, data: Sequence[Mapping[str, Any]] = ()) -> list[Message]:
+        """The conversation to whose last message, the action, the world model answers with the observation.
+
+        Args:
+            data: of the observations, such as instructions for this turn.
+        """
+        turn = Turn(action=action, observations=self.observations(action, data=data))
         asked = self.trajectory.model_copy(update={"turns": (*self.trajectory.turns, turn)})
         made = dialogue(asked, self.prompts, variant=self._variant, world_context=self.world_context)
         return made.messages[:-1]
@@ -136,11 +141,17 @@ class Simulation:
         """End the episode, since there is no action or no observation."""
         self.trouble, self._ended = self.trouble or trouble, True
 
-    def observations(self, action: Action, texts: Sequence[str] | None = None) -> tuple[Observation, ...]:
-        """The observations of an action's calls, with these texts."""
+    def observations(
+        self, action: Action, texts: Sequence[str] | None = None, data: Sequence[Mapping[str, Any]] = ()
+    ) -> tuple[Observation, ...]:
+        """The observations of an action's calls, with these texts and data."""
         return tuple(
             Observation(
-                kind=self.observers.get(call.name, "tool"), text=texts[n] if texts else "", tool=call.name, call=n
+                kind=self.observers.get(call.name, "tool"),
+                text=texts[n] if texts else "",
+                tool=call.name,
+                call=n,
+                data=dict(data[n]) if data else {},
             )
             for n, call in enumerate(action.calls)
         )

@@ -40,16 +40,23 @@ class LostError(Exception):
 
 @dataclass
 class _Turn:
-    """A turn. `reached` has the numbers of the calls that come to the environment; `given` of those that have come."""
+    """A turn. `reached` has the numbers of the calls that come to the environment; `given` the observations of those that came;
+    `plans`, under control, what is planned for each call."""
 
     action: Action
     reached: frozenset[int]
+    plans: tuple[Any, ...] = ()
     asked: "Future[Reading] | None" = None
-    given: set[int] = field(default_factory=set)
+    given: dict[int, str] = field(default_factory=dict)
 
     @property
     def done(self) -> bool:
-        return self.given >= self.reached
+        return self.given.keys() >= self.reached
+
+    @property
+    def data(self) -> list[Mapping[str, Any]]:
+        """Of the observations."""
+        return [plan.data for plan in self.plans]
 
 
 class Session:
@@ -91,8 +98,11 @@ class Session:
         self._waited = [0.0]
         self._turn: _Turn | None = None
 
-    def begin(self, prompt: Any, columns: Mapping[str, Any], first: Any) -> None:
+    def begin(self, prompt: Any, columns: Mapping[str, Any], first: Any, control: Any = None) -> None:
         """Begin the episode of a row, whose first observation is the real world's.
+
+        Args:
+            control: of the episode: `instruction`, and `begin_turn`, `plan` and `guard` for its turns and calls; None: none.
 
         Raises:
             UserError: the world model cannot be asked, or the prompt does not fit.
@@ -107,6 +117,9 @@ class Session:
         row |= {} if prompt is None else {"prompt": prompt}
         schemas = tuple(tool_schema(getattr(type(self.world), name)) for name in self._tools)
         context = context_of(prompt, first or "", schemas, world_context_of(self.world))
+        self._control = control
+        if control is not None:
+            context = context.model_copy(update={"simulation_instruction": control.instruction})
         self._simulation.reset(Trajectory(turns=(), context=context, task_id=task_of(row)))
         self.counts.begin(first or "")
         self._model: WorldModel = world_model(self.config)
@@ -160,9 +173,14 @@ class Session:
         if self.over or self.problem is not None:
             return
         reached = frozenset(n for n, call in enumerate(action.calls) if self._reaches(call))
-        self._turn = turn = _Turn(action, reached)
+        plans: tuple[Any, ...] = ()
+        if self._control is not None and action.calls:
+            self._control.begin_turn()
+            plans = tuple(self._control.plan(call.name, call.arguments) for call in action.calls)
+        self._turn = turn = _Turn(action, reached, plans)
         if reached:
-            turn.asked = background.start(self._predict(action, self._question(action), self.figures, self._waited))
+            question = self._question(turn)
+            turn.asked = background.start(self._predict(action, question, self.figures, self._waited))
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         """The observation after a call.
@@ -184,12 +202,17 @@ class Session:
         except Exception as error:  # hosts would make a result of it
             self.problem = error
             return self._lose("refused")
-        turn.given.add(number)
-        self.turns += 1
         text = reading.texts[number]
+        if turn.plans:
+            text = self._control.guard(text, turn.plans[number])
+        turn.given[number] = text
+        refused = text in (str({"error": OVER}), f"Error executing tool '{name}': {OVER}")  # as hosts write it
+        self.turns += not refused
         if turn.done:
             self._won = reading.success
             self._ended = reading.success or text.rstrip().endswith(self.config.closings)
+        if refused:  # a call of the same message has ended the episode, and the host writes this
+            raise ValueError(OVER)
         self.counts.add(turn.action.calls[number], text)
         return text
 
@@ -208,11 +231,11 @@ class Session:
         success = False
         if turn.asked is not None and turn.given:
             reading = turn.asked.result()
-            told = [text if n in turn.given else told[n] for n, text in enumerate(reading.texts)]
+            told = [turn.given.get(n, text) for n, text in enumerate(told[: len(turn.action.calls)])]
             success = turn.done and reading.success
         elif turn.asked is not None:
             turn.asked.cancel()  # its calls have not come
-        observations = self._simulation.observations(turn.action, told)
+        observations = self._simulation.observations(turn.action, told, turn.data)
         self._simulation.take(turn.action, observations, success)
 
     def _reaches(self, call: Call) -> bool:
@@ -223,15 +246,16 @@ class Session:
         """Which call of the turn this is; None if it is of none."""
         if self._turn is None:
             return None
-        open_calls = {n: self._turn.action.calls[n] for n in sorted(self._turn.reached - self._turn.given)}
+        turn = self._turn
+        open_calls = {n: turn.action.calls[n] for n in sorted(turn.reached) if n not in turn.given}
         same = [n for n, call in open_calls.items() if call.name == name]
         return next((n for n in same if (open_calls[n].arguments or {}) == arguments), same[0] if same else None)
 
     # -- the world model, in the background loop ----------------------------------------------------------------------------
 
-    def _question(self, action: Action) -> list[Message]:
+    def _question(self, turn: _Turn) -> list[Message]:
         """The dialogue of the training, without control tokens in it."""
-        question = self._simulation.question(action)
+        question = self._simulation.question(turn.action, turn.data)
         tokens = self._model.control_tokens
         made = [{**message, "content": harmless(message["content"], tokens)} for message in question]
         self.figures["harmless"] += made[-1] != question[-1]

@@ -10,12 +10,14 @@ from collections import Counter, deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
+from itertools import takewhile
 from typing import Any
 
 import torch
 
 from wm_plugin.environments.kit.protocol import tool_methods
 from wm_plugin.environments.rewarded import is_waiting
+from wm_plugin.environments.simulated import is_simulated, note_turn
 from wm_plugin.objectives.echo import EchoConfig
 from wm_plugin.objectives.weigh import origins_of_tokens
 from wm_plugin.tokens.message import Message
@@ -81,9 +83,13 @@ class CallRecorder:
 
     TRL turns an exception into the text {"error": …}; a tool may return such a text too, and only the first is the host's
     failure. The recorder tells them apart at the call.
+
+    Args:
+        before: called before each call of a tool.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, before: Callable[[], None] = lambda: None) -> None:
+        self.before = before
         self._raised: Counter[tuple[int, str, str]] = Counter()  # (row, tool, text) -> times
         self._known: dict[int, set[str]] = {}
         self.outcomes: dict[int, list[Outcome]] = {}  # of each row's calls of tools that there are, turn after turn
@@ -129,6 +135,7 @@ class CallRecorder:
             return awaited
 
         def call(*args: Any, **kwargs: Any) -> Any:
+            self.before()
             waited = is_waiting(environment)
             try:
                 result = tool(*args, **kwargs)
@@ -149,6 +156,39 @@ class CallRecorder:
             return await call(*args, **kwargs)
 
         return call_and_wait
+
+
+class Turns:
+    """Tells simulated environments of a batch of the turns of their completions, each once and before its calls run, so that the
+    world model is asked about all completions of an iteration together.
+
+    Args:
+        environments: of the rows.
+        completions: messages of each row, as the host adds to them.
+    """
+
+    def __init__(self, environments: Sequence[Any], completions: Sequence[Any]) -> None:
+        self._rows = [row for row, one in enumerate(environments) if is_simulated(one)]
+        self._environments, self._completions = environments, completions
+        self._noted = dict.fromkeys(self._rows, 0)  # messages
+
+    def note(self, *, last: bool = False) -> None:
+        """Note what is new. `last`: calls that have not run will not run any more."""
+        for row in self._rows:
+            messages, start = self._completions[row], self._noted[row]
+            self._noted[row] = max(start, len(messages)) if isinstance(messages, list) else start
+            for place in range(start, self._noted[row]):
+                message = messages[place]
+                if message["role"] == "assistant":
+                    answered = place + 1 < len(messages)
+                    executed = 0 if last and not answered else None
+                    note_turn(self._environments[row], message, results=_results(messages[:place]), executed=executed)
+
+
+def _results(messages: Sequence[Message]) -> list[str]:
+    """The texts of the tool messages at the end."""
+    texts = [str(message["content"]) for message in takewhile(lambda one: one["role"] == "tool", reversed(messages))]
+    return texts[::-1]
 
 
 def called(completion: Any) -> list[str]:
@@ -197,6 +237,7 @@ class Rollouts:
     def __init__(self, group_size: int, *, end_ids: Container[int] = (), limit: int | None = None) -> None:
         self.group_size = group_size
         self.calls = CallRecorder()
+        self.turns = Turns((), ())
         self.completions: list[Any] = []  # messages of each completion, tool messages included
         self.completion_ids: list[list[int]] = []
         self.without_variance: list[bool] = []  # whether the rewards of the completion's group are all equal

@@ -98,6 +98,14 @@ class ScriptSettings:
             "format_penalty: 0.1, turn_penalty: 0.0, action_penalty: 0.0, gamma: 1.0}, or some of these; as a flag JSON."
         },
     )
+    simulation: dict | str | None = field(
+        default=None,
+        metadata={
+            "help": "A world model in the place of the environment: {url: http://localhost:8000/v1, model: NAME}, "
+            "or other fields of SimulationConfig (docs/simulation.md); as a flag JSON. Evaluations play in the real world "
+            "unless it has evaluation: simulated."
+        },
+    )
     protocol: str = field(
         default="tools",
         metadata={

@@ -27,6 +27,8 @@ from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser, g
 import wm_plugin.trl
 from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.environments.rewarded import rewarded
+from wm_plugin.environments.simulated import simulated
+from wm_plugin.environments.simulation_config import SimulationConfig
 from wm_plugin.environments.tags import PROTOCOLS, in_tags
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.registry import import_object
@@ -98,7 +100,7 @@ def build(arguments: list[str]) -> tuple[Any, Any]:
     of_file = gguf.is_gguf(model.model_name_or_path)
     if not of_file and is_missing_folder(model.model_name_or_path):
         raise UserError(f"model_name_or_path is {model.model_name_or_path!r}: there is no such folder")
-    environment = _environment(script.environment, script.episode_reward, script.protocol)
+    environment = _environment(script.environment, script.episode_reward, script.protocol, script.simulation)
     reward_funcs = [import_object(path, field="reward_funcs") for path in script.reward_funcs or []]
     reward_funcs += reward_functions(_blocks(script.rewards or []))
     settings = {
@@ -284,7 +286,7 @@ def _raise_user_error(message: str) -> Any:
     raise UserError(message)
 
 
-def _environment(value: Any, reward: Any = None, protocol: str = PROTOCOLS[0]) -> Any:
+def _environment(value: Any, reward: Any = None, protocol: str = PROTOCOLS[0], simulation: Any = None) -> Any:
     if protocol not in PROTOCOLS:
         raise UserError(f"protocol is {protocol!r}; write {' or '.join(PROTOCOLS)}")
     if value is None:
@@ -292,16 +294,23 @@ def _environment(value: Any, reward: Any = None, protocol: str = PROTOCOLS[0]) -
             raise UserError("protocol is of actions in an environment, and there is no environment; name one")
         if reward is not None:
             raise UserError("episode_reward is of episodes in an environment, and there is no environment; name one")
+        if simulation is not None:
+            raise UserError("simulation is of an environment, and there is no environment; name one")
         return None
+    model = None if simulation is None else SimulationConfig.from_mapping(_mapping(simulation, "simulation"))
     settings = None if reward is None else _mapping(reward, "episode_reward")
 
-    def load(path: str) -> type:
+    def load(path: str, name: str | None = None) -> type:
         environment: type = ENVIRONMENTS.get(path)
+        if model is not None and (name is None or model.of(name)):
+            environment = simulated(environment, model)
         if settings is not None:
             environment = rewarded(environment, **settings)
         return in_tags(environment) if protocol == "tags" else environment
 
     if isinstance(value, str) and not value.startswith("{"):
+        if model is not None and model.worlds is not None:
+            raise UserError("simulation.worlds is of several environments, and there is one; leave it out")
         return load(value)
     if not isinstance(value, str | dict):
         raise UserError(f"environment is {shown(value)}; {_ENVIRONMENT}")
@@ -309,7 +318,9 @@ def _environment(value: Any, reward: Any = None, protocol: str = PROTOCOLS[0]) -
     for name, path in mapping.items():
         if not isinstance(path, str):
             raise UserError(f"environment.{name} is {shown(path)}; write a name (wm env list), or package.module:Class")
-    return {name: load(path) for name, path in mapping.items()}
+    if model is not None:
+        model.check_names(mapping)
+    return {name: load(path, name) for name, path in mapping.items()}
 
 
 def _mapping(value: Any, name: str) -> dict[str, Any]:

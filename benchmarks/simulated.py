@@ -6,9 +6,8 @@
 
 Each adds its part to benchmarks/results/simulated.json and writes the tables of all parts, simulated.md. Two servers, each in a
 process of its own: one that takes 250 ms for an answer and gives 32 at once, and with --world DIR a tiny world model, such as
-recipes/trl/run_sim_table_tiny.sh leaves in runs/sim_table_tiny/trl/world. A repeat measures the server alone, by bare requests with
-the bodies that episodes send, and then the episodes; their ratio is of the same minute. Nothing is cached: every question is a
-request.
+recipes/trl/run_sim_table_tiny.sh leaves in runs/sim_table_tiny/trl/world. A repeat measures the server alone, by bare requests of
+the bodies that episodes send, and then the episodes; their ratio is of the same minute. Nothing is cached.
 """
 
 import argparse
@@ -204,7 +203,7 @@ def on_verl(base_url: str, episodes: int, repeats: int) -> dict[str, Any]:
 
 
 def on_trl(base_url: str, episodes: int, repeats: int) -> dict[str, Any]:
-    """Steps of TRL's trainer without learning: all questions of a turn are asked at once, and the policy generates between them."""
+    """Steps of TRL's trainer without learning: all questions of a turn are asked at once, and then the policy generates."""
     import torch
 
     from wm_plugin.tiny.policy import make_model, make_tokenizer
@@ -363,8 +362,8 @@ def save(part: str, found: dict[str, Any]) -> None:
 
 def tables(whole: dict[str, Any]) -> str:
     lines = [
-        "Episodes in a world model against the bare server, by `python benchmarks/simulated.py`. The ratio is the median of the repeats, "
-        "with their quartiles; a repeat measures both. Above as many cores in the load average, the machine was shared.",
+        "Episodes in a world model against the bare server, by `python benchmarks/simulated.py`. The ratio is the median of the "
+        "repeats, with their quartiles; a repeat measures both. Above as many cores in the load average, the machine was shared.",
         "",
         "| host | server | its own answers/s | in episodes | ratio | quartiles | repeats | load average / cores |",
         "|---|---|---:|---:|---:|---|---:|---|",
@@ -381,9 +380,9 @@ def tables(whole: dict[str, Any]) -> str:
         one = whole["prefix"]
         lines += [
             "",
-            f"A prompt only ever grows: {one['share_of_a_prompt_that_was_the_one_before']:.1%} of a question's tokens are those of the "
-            f"question before it ({one['questions']} questions, by {one['by']}). {one['engine']}: {one['ms_whole']} ms for a prompt of "
-            f"{one['prompt_tokens']} tokens, {one['ms_with_prefix']} ms with what was read before.",
+            f"A prompt only ever grows: {one['share_of_a_prompt_that_was_the_one_before']:.1%} of a question's tokens are those of "
+            f"the question before it ({one['questions']} questions, by {one['by']}). {one['engine']}: {one['ms_whole']} ms for a "
+            f"prompt of {one['prompt_tokens']} tokens, {one['ms_with_prefix']} ms with what was read before.",
         ]
         if "vllm" in one:
             lines += ["", f"vLLM's own counts: {json.dumps(one['vllm'])}"]

@@ -356,3 +356,53 @@ def test_the_pretrained_recipe_goes_on_where_it_was(tmp_path):
     assert names == ["grpo", "echo"]
     assert sum("wm_plugin.trl.train" in call for call in calls) == 1
     assert not [call for call in calls if call[0] == "trl"]
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_the_table_of_worlds_is_made_in_order(tmp_path, host):
+    """What is made from nothing, up to the server, beside which the script runs once more."""
+    work = tmp_path / "mine"
+    work.mkdir()
+    for name in ("train", "held_out"):  # what programs that only note their calls do not write
+        (work / f"{name}.both.jsonl").write_text("")
+    script = RECIPES / host / "run_sim_table_tiny.sh"
+    arguments = ("--seeds", "2", "--out", str(work), "--x", "a b")
+    calls = [call[2:] for call in calls_of(script, tmp_path, *arguments, WM_TINY_SERVER="")]
+    modules = [call[0].removeprefix("wm_plugin.") for call in calls]
+    data = ["tiny.rollouts", "cli.main", "cli.main"]
+    assert modules == ["tiny", *data, *data, "tiny.world_model", "tiny.sim_table", "tiny.serve"]
+    assert [call[1:3] for call in calls if call[0] == "wm_plugin.cli.main"] == [
+        ["data", "control"],
+        ["data", "build"],
+    ] * 2
+    last = calls[-1]
+    assert last[last.index("bash") + 2 :] == [host, *arguments]
+    assert value(calls[-2], "--name") == "start"
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_the_arms_differ_in_their_worlds_alone(tmp_path, host):
+    work, script = tmp_path / "mine", RECIPES / host / "run_sim_table_tiny.sh"
+    (work / "world").mkdir(parents=True)
+    (work / "world" / "config.json").write_text("{}")
+    arguments = ("--seeds", "2", "--steps", "3", "--out", str(work), "--x", "a b")
+    calls = [call[2:] for call in calls_of(script, tmp_path, *arguments, WM_TINY_SERVER="http://127.0.0.1:1/v1")]
+    trainer = {"trl": "wm_plugin.trl.train", "verl": "verl.trainer.main_ppo"}[host]
+    arms = [" ".join(call) for call in calls if call[0] == trainer]
+    measured = [value(call, "--name") for call in calls if call[0] == "wm_plugin.tiny.sim_table" and "--name" in call]
+    assert measured == [f"{arm}_s{seed}" for arm in ("real", "sim", "controlled", "mixed") for seed in (0, 1)]
+    assert len(arms) == 8
+    assert ["127.0.0.1:1" in arm for arm in arms] == [False] * 2 + [True] * 6
+    assert ["control" in arm.replace("controlled", "") for arm in arms] == [False] * 4 + [True] * 2 + [False] * 2
+    assert ['"worlds": ["sim"]' in arm or 'worlds: ["sim"]' in arm for arm in arms] == [False] * 6 + [True] * 2
+    assert all(arm.endswith("--x a b") for arm in arms)
+    assert calls[-2][1] == "report"
+    assert calls[-1][:3] == ["wm_plugin.tiny.sim_table", "--table", str(work / "evaluations")]
+
+
+def test_the_table_of_worlds_takes_whole_numbers(tmp_path):
+    done = subprocess.run(
+        [RECIPES / "trl" / "run_sim_table_tiny.sh", "--seeds", "many"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "--seeds and --steps are whole numbers >= 1, not many" in done.stderr

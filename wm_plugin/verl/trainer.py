@@ -63,6 +63,7 @@ from wm_plugin.verl.names import (
     TOOL_IDS,
     TOOLS,
     TRAINER_MODES,
+    TRAINING,
     WEIGHTS,
 )
 from wm_plugin.verl.spans import end_token_ids
@@ -203,6 +204,8 @@ class WorldModelTrainerMixin(_Host):
         if self._wm.control is not None:
             strength = 1.0 if self._wm_strength is None else self._wm_strength.value
             tu.assign_non_tensor_stack(batch, CONTROL, [strength] * len(batch))
+        if self._wm.simulation is not None:
+            tu.assign_non_tensor_stack(batch, TRAINING, [True] * len(batch))
         return batch
 
     def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> Any:
@@ -315,6 +318,12 @@ class WorldModelTrainerMixin(_Host):
 
     def _record_episodes(self, episodes: list[dict[str, float]], metrics: dict) -> None:
         metrics.update(summary(episodes))
+        if self._wm.simulates_all and any("simulation/requests" not in episode for episode in episodes):
+            raise RuntimeError(
+                f"wm: episodes of a step were not in the world model, though wm.simulation says so: the column {TRAINING} did not "
+                "reach the agent loop; report it with your verl version"
+            )
+        self._check_worlds(episodes)
         followers = [one for one in (self._wm_turn_budget, self._wm_strength) if one is not None]
         if not followers:
             return
@@ -323,6 +332,19 @@ class WorldModelTrainerMixin(_Host):
             for one in followers:
                 metrics.update(one.take(self._wm_episodes))
             self._wm_episodes = []
+
+    def _check_worlds(self, episodes: Sequence[Mapping[str, float]]) -> None:
+        """Worlds that are lost are no failures of the agent loop; too many of them end the run by the same rule.
+
+        Raises:
+            RuntimeError: they are more than the run allows.
+        """
+        lost = sum(bool(episode.get("lost")) for episode in episodes)
+        if lost > self._wm.max_lost * len(episodes):
+            raise RuntimeError(
+                f"wm: {lost} of {len(episodes)} episodes lost their world (the log says why); mend it, or the world model's server, "
+                "or allow more with wm.max_lost"
+            )
 
     def _record_unfilled(self, rows: Sequence["Row"], metrics: dict) -> None:
         """Log how many groups of the batch have no advantage, and warn of it."""

@@ -18,7 +18,7 @@ from wm_plugin.trajectories.expand import identity, with_success
 from wm_plugin.trajectories.hidden import Shown
 from wm_plugin.trajectories.readers.word2world import SUCCESS
 from wm_plugin.trajectories.render import Side, sides, write_action, write_context, write_history, write_observer
-from wm_plugin.trajectories.schema import Observation, Trajectory, Transition
+from wm_plugin.trajectories.schema import Context, Observation, Trajectory, Transition
 
 __all__ = ["FAMILIES", "STAGES", "Prompts", "Rendered", "Variant", "dialogue", "load", "observed", "render", "target"]
 
@@ -62,7 +62,7 @@ def render(
     chosen, observation = prompts.variants[name], transition.observation
     as_text = prompts.history == "text"
     values = _values(prompts) | {
-        "context": write_context(transition.context, world=world_context),
+        **_context(transition.context, world_context),
         "history": write_history(transition.history, transition.turn - len(transition.history)) if as_text else "",
         "action": write_action(transition.action, observation.call, [observation]),
         "observer": write_observer(transition.action, observation),
@@ -116,11 +116,7 @@ def dialogue(
     spoken of. A trajectory without observations is its system message alone. Arguments and errors are those of `render`.
     """
     name = _named(prompts, variant) if variant is not None else prompts.choose(identity(trajectory), stage, seed)
-    values = (
-        dict.fromkeys(PLACEHOLDERS, "")
-        | _values(prompts)
-        | {"context": write_context(trajectory.context, world=world_context)}
-    )
+    values = dict.fromkeys(PLACEHOLDERS, "") | _values(prompts) | _context(trajectory.context, world_context)
     observations = [observation for _, _, observation in trajectory.observed()]
     if any(map(_is_masked, observations)):
         values["masked"] = prompts.masked
@@ -132,6 +128,14 @@ def dialogue(
         blocks.pop()
     system = _fill(prompts.variants[name].system, values)
     return Rendered(_messages(_joined(system, prompts.dialogue), blocks), name)
+
+
+def _context(context: Context, world: bool) -> dict[str, str]:
+    return {
+        "context": write_context(context, world=world),
+        "initial_state": context.initial_state,
+        "instruction": context.simulation_instruction,
+    }
 
 
 def _is_masked(observation: Observation) -> bool:

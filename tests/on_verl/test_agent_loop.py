@@ -577,8 +577,8 @@ def test_no_prompt_and_no_schema_has_the_hidden_state(tokenizers, monkeypatch):
         seen.append(tokenizer.decode(prompt_ids))
         return await real(self, prompt_ids, **options)
 
-    real = Server.generate
-    monkeypatch.setattr(Server, "generate", generate)
+    real = agent_loop_support.Server.generate
+    monkeypatch.setattr(agent_loop_support.Server, "generate", generate)
     turns = [call("say", text="hi"), call("world_context"), call("world_context"), "end"]
     output = rollout(tokenizer, turns, {"environment": f"{__name__}:Secretive"})
     assert len(seen) >= 3

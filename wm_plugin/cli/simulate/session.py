@@ -1,7 +1,7 @@
 """An episode in a world model that a person plays, with the real one beside it: what happens, without what is printed."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +80,12 @@ class ControlledSimulation(Simulation):
         if self.control is not None:
             self.control.turn = self.turns
             self.control.begin_turn()
-            self._plans = tuple(self.control.plan(call.name, call.arguments) for call in action.calls)
+            self._plans = tuple(self.control.plan(call.name) for call in action.calls)
 
-    def observations(self, action: Action, texts: Sequence[str] | None = None) -> tuple[Observation, ...]:
-        made = super().observations(action, texts)
+    def observations(
+        self, action: Action, texts: Sequence[str] | None = None, data: Sequence[Mapping[str, Any]] = ()
+    ) -> tuple[Observation, ...]:
+        made = super().observations(action, texts, data)
         if self.control is None:
             return made
         pairs = zip(made, self._plans, strict=False)  # of a turn that nothing was drawn for, as before the first one

@@ -15,7 +15,7 @@ from wm_plugin.samples.prompts.file import FAMILIES, PLACEHOLDERS, STAGES, Promp
 from wm_plugin.tokens.message import Message
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.expand import identity, with_success
-from wm_plugin.trajectories.hidden import Shown
+from wm_plugin.trajectories.hidden import Shown, parts
 from wm_plugin.trajectories.readers.word2world import SUCCESS
 from wm_plugin.trajectories.render import Side, sides, write_action, write_context, write_history, write_observer
 from wm_plugin.trajectories.schema import Context, Observation, Trajectory, Transition
@@ -130,10 +130,10 @@ def dialogue(
     return Rendered(_messages(_joined(system, prompts.dialogue), blocks), name)
 
 
-def _context(context: Context, world: bool) -> dict[str, str]:
+def _context(context: Context, shown: Shown) -> dict[str, str]:
     return {
-        "context": write_context(context, world=world),
-        "initial_state": context.initial_state,
+        "context": write_context(context, world=shown),
+        "initial_state": context.initial_state if "initial-state" in parts(shown) else "",
         "instruction": context.simulation_instruction,
     }
 

@@ -129,10 +129,9 @@ def test_a_simulated_episode_is_asked_in_the_words_of_the_training():
         start = made.model_copy(update={"turns": ()})
         simulation = Simulation(prompts)
         simulation.reset(start)
-        for place, each in enumerate(made.turns):
+        for place, told in enumerate(made.turns):
             upto = made.model_copy(update={"turns": made.turns[: place + 1], "success": False})
             row = dialogue(upto, prompts, variant=simulation._variant, world_context=True).messages
-            told = made.turns[place]
             simulation.take(told.action, told.observations, False)
             simulated = dialogue(
                 simulation.trajectory, prompts, variant=simulation._variant, world_context=True

@@ -1,4 +1,4 @@
-"""`wm.control` on verl: from the config to what the policy reads, in trainings and validations, and the column of a step's factor."""
+"""`wm.control` on verl: from the config to what the policy reads, in trainings and validations; the column of a step's factor."""
 
 import pickle
 

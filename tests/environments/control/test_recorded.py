@@ -101,10 +101,10 @@ def test_the_answer_is_withheld_and_the_world_model_knows_it(column):
 def test_a_share_of_the_trajectories():
     rows = [recorded(number) for number in range(400)]
     style = config({"name": "style"}, seed=4)
-    chosen = [
-        [one is not row for one, row in zip(control(rows, style, share=share), rows, strict=True)]
-        for share in (0.2, 0.6)
-    ]
+    chosen = []
+    for share in (0.2, 0.6):
+        pairs = zip(control(rows, style, share=share), rows, strict=True)
+        chosen.append([one is not row for one, row in pairs])
     assert 40 < sum(chosen[0]) < 120 < sum(chosen[1]) < 300
     assert all(one <= other for one, other in zip(*chosen, strict=True))  # a larger share has the smaller one's
     backwards = list(control(reversed(rows), style, share=0.2))[::-1]
@@ -122,7 +122,7 @@ MANY = config(
 
 
 def test_a_simulated_episode_is_asked_in_the_words_of_the_training():
-    """The control of a simulated episode, a plan a call, makes each question of the recorded trajectory's dialogue, byte by byte."""
+    """The instructions of a simulated episode make each question of the recorded trajectory's dialogue, byte by byte."""
     prompts, asked = load("word2world"), 0
     for number in range(30):
         made = perturbed(recorded(number), MANY)

@@ -101,10 +101,10 @@ def test_the_answer_is_withheld_and_the_world_model_knows_it(column):
 def test_a_share_of_the_trajectories():
     rows = [recorded(number) for number in range(400)]
     style = config({"name": "style"}, seed=4)
-    chosen = [
-        [one is not row for one, row in zip(control(rows, style, share=share), rows, strict=True)]
-        for share in (0.2, 0.6)
-    ]
+    chosen = []
+    for share in (0.2, 0.6):
+        pairs = zip(control(rows, style, share=share), rows, strict=True)
+        chosen.append([one is not row for one, row in pairs])
     assert 40 < sum(chosen[0]) < 120 < sum(chosen[1]) < 300
     assert all(one <= other for one, other in zip(*chosen, strict=True))  # a larger share has the smaller one's
     backwards = list(control(reversed(rows), style, share=0.2))[::-1]
@@ -122,17 +122,16 @@ MANY = config(
 
 
 def test_a_simulated_episode_is_asked_in_the_words_of_the_training():
-    """The control of a simulated episode, a plan a call, makes the questions of the recorded dialogue, byte by byte."""
+    """The instructions of a simulated episode make each question of the recorded trajectory's dialogue, byte by byte."""
     prompts, asked = load("word2world"), 0
     for number in range(30):
         made = perturbed(recorded(number), MANY)
         start = made.model_copy(update={"turns": ()})
         simulation = Simulation(prompts)
         simulation.reset(start)
-        for place in range(len(made.turns)):
+        for place, told in enumerate(made.turns):
             upto = made.model_copy(update={"turns": made.turns[: place + 1], "success": False})
             row = dialogue(upto, prompts, variant=simulation._variant, world_context=True).messages
-            told = made.turns[place]
             simulation.take(told.action, told.observations, False)
             simulated = dialogue(
                 simulation.trajectory, prompts, variant=simulation._variant, world_context=True

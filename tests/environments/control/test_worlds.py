@@ -15,7 +15,7 @@ from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.environments.control import begin_turn, config_of, control_of, controlled, phase
 from wm_plugin.environments.control.failures import ERRORS
 from wm_plugin.environments.grid import GridEnvironment
-from wm_plugin.environments.kit.protocol import missing_columns, tool_methods, tool_schema
+from wm_plugin.environments.kit.protocol import missing_columns, report, tool_methods, tool_schema
 from wm_plugin.environments.maze import MazeEnvironment
 from wm_plugin.environments.rewarded import rewarded
 from wm_plugin.environments.specs import SPECS
@@ -117,7 +117,16 @@ def test_a_call_that_fails_reaches_no_world():
     assert first == GridEnvironment().reset(board=BOARD)
     assert environment.move("R") == ERRORS["timeout"][0]
     assert (environment.turns, environment.over, environment._agent) == (0, False, 1)
-    assert environment.metrics == {"actions": 0, "effective": 0, "invalid": 0, "control/calls": 1, "control/error": 1}
+    assert report(environment) == {
+        "success": 0,
+        "turns": 0,
+        "actions": 0,
+        "effective": 0,
+        "invalid": 0,
+        "control/calls": 1,
+        "control/error": 1,
+    }
+    assert "control/calls" not in environment.metrics  # which the world's own methods may write into
 
 
 def test_what_the_world_refuses_is_refused():
@@ -126,7 +135,7 @@ def test_what_the_world_refuses_is_refused():
     assert environment.move("nowhere").startswith("```\nInvalid: 1 of 1")
     with pytest.raises(ValueError, match="The episode is over"):
         environment.move("R")
-    assert environment.metrics["control/calls"] == 1
+    assert report(environment)["control/calls"] == 1
 
 
 def test_evaluations_are_left_alone_unless_asked():
@@ -136,7 +145,7 @@ def test_evaluations_are_left_alone_unless_asked():
             environment.reset(board=BOARD)
         assert (control_of(environment) is not None) is perturbed
         assert (environment.move("R") in TEXTS) is perturbed
-        assert ("control/calls" in environment.metrics) is perturbed
+        assert ("control/calls" in report(environment)) is perturbed
         environment.reset(board=BOARD)  # outside of a host
         assert environment.move("R") in TEXTS
 
@@ -157,7 +166,7 @@ def test_with_a_reward_and_in_tags():
     begin_turn(environment)
     assert environment.act("R; R") not in TEXTS
     assert environment.get_reward() == 1.0
-    assert environment.metrics["control/error"] == 1
+    assert report(environment)["control/error"] == 1
 
 
 def test_rollouts_of_one_row_are_perturbed_alike_and_those_of_others_not():
@@ -234,14 +243,14 @@ def test_tools_that_are_awaited():
     assert second == "- d\n- e\nnoted x\npage: 2 of 2"
     assert other == "\nnoted …"
     assert environment.asked == 1  # the second page reached no world
-    assert environment.metrics == {"looked": 1, "control/calls": 3, "control/withhold": 2, "control/paginate": 2}
+    assert report(environment) == {"looked": 1, "control/calls": 3, "control/withhold": 2, "control/paginate": 2}
 
 
 def test_a_tool_that_calls_another_is_one_call():
     environment = controlled(Lookup, {"perturbations": [{"name": "latency", "rate": 1, "seconds": [7, 7]}]})()
     (text,) = run(environment, ("search", "x"))
     assert text.count("answered after") == 1
-    assert environment.metrics["control/calls"] == 1
+    assert report(environment)["control/calls"] == 1
 
 
 @pytest.mark.parametrize(
@@ -282,14 +291,17 @@ class Own:
 
     def act(self, text: str) -> str:
         """Act."""
+        self.metrics["mine"] += 1
         return text
 
 
 def test_metrics_of_an_instance():
     environment = controlled(Own, PRESERVING)()
     environment.reset()
-    assert environment.metrics["mine"] == 3
-    assert environment.metrics["control/calls"] == 0
+    environment.act("x")
+    assert environment.metrics == {"mine": 4}
+    assert report(environment)["mine"] == 4
+    assert report(environment)["control/calls"] == 1
 
 
 class Simulated(Own):
@@ -316,7 +328,7 @@ def test_a_simulated_world_is_told_and_its_tools_are_its_own():
     environment = controlled(Simulated, {"perturbations": entries[1:]})()
     environment.reset()
     assert environment.act("It is Paris") == "It is …"
-    assert environment.metrics["control/withhold"] == 1
+    assert report(environment)["control/withhold"] == 1
 
 
 def test_a_wanderer_meets_nothing_that_breaks():

@@ -61,7 +61,7 @@ def phase(*, training: bool = True, strength: float = 1.0) -> Iterator[None]:
 
 def controlled(environment: type, config: ControlConfig | Mapping[str, Any]) -> type:
     """A subclass of `environment` whose episodes are perturbed as `config` says. Everything else, its name included, is the
-    environment's; its `metrics` have the counts `control/calls` and `control/<name>`, too.
+    environment's. The figures of an episode (`protocol.report`) have the counts `control/calls` and `control/<name>`, too.
 
     Raises:
         UserError: the config does not fit, or names a tool that the environment does not have.
@@ -88,16 +88,6 @@ def _controlled(environment: Any, config: ControlConfig) -> type:
         def reset(self, *args: Any, **columns: Any) -> Any:
             begin(self, args, columns)
             return super().reset(*args, **columns)  # awaited by the host where it is a coroutine
-
-        @property
-        def metrics(self) -> dict[str, Any]:
-            own = self.__dict__.get("metrics") or getattr(super(), "metrics", None) or {}
-            control = control_of(self)
-            return {**own, **(control.figures if control else {})}
-
-        @metrics.setter
-        def metrics(self, value: Mapping[str, Any]) -> None:
-            self.__dict__["metrics"] = value
 
     if inspect.iscoroutinefunction(environment.reset):
         plain: Any = Controlled.reset

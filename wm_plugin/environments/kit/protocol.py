@@ -178,6 +178,10 @@ def is_over(environment: Any) -> bool:
 
 
 def report(environment: Any) -> dict[str, float]:
-    """The figures of an episode: `success`, `turns` and all of the mapping `metrics`, as far as the environment has them."""
+    """The figures of an episode: `success`, `turns` and all of the mapping `metrics`, as far as the environment has them; and
+    what its control counted, if it has one (`environments.control`)."""
     figures = {name: float(getattr(environment, name)) for name in ("success", "turns") if hasattr(environment, name)}
-    return figures | {name: float(value) for name, value in (getattr(environment, "metrics", None) or {}).items()}
+    counts = dict(getattr(environment, "metrics", None) or {}) | getattr(
+        getattr(environment, "_wm_control", None), "figures", {}
+    )
+    return figures | {name: float(value) for name, value in counts.items()}

@@ -1,0 +1,121 @@
+"""`wm.control` on verl: from the config to what the policy reads, in trainings and validations; the column of a step's factor."""
+
+import pickle
+
+import pytest
+
+pytest.importorskip("verl")
+
+from tensordict.tensorclass import NonTensorData
+from verl.trainer.ppo.v1 import trainer_base
+from verl.utils import tensordict_utils as tu
+
+from on_verl.test_agent_loop import call, make_tokenizer, rollout
+from wm_plugin.environments.control import ControlConfig, Curriculum, Strength, config_of
+from wm_plugin.environments.control.failures import ERRORS
+from wm_plugin.environments.grid import GridEnvironment
+from wm_plugin.errors import UserError
+from wm_plugin.verl.config import read_config
+from wm_plugin.verl.names import CONTROL, INFO
+from wm_plugin.verl.trainer import WorldModelTrainer
+
+ROOMS = "on_verl.test_agent_loop:Rooms"
+FAILS = {"perturbations": [{"name": "error", "turns": [2], "kinds": ["timeout"]}]}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return make_tokenizer()
+
+
+@pytest.mark.parametrize(
+    ("control", "row", "failing"),
+    [
+        (FAILS, {CONTROL: 1.0}, True),
+        (FAILS, {CONTROL: 0.0}, False),  # the first factor of a curriculum
+        (FAILS, {}, False),  # a validation
+        (FAILS | {"evaluation": True}, {}, True),
+        (None, {}, False),
+    ],
+)
+def test_what_the_policy_reads(tokenizer, control, row, failing):
+    said = [*[call("say", text=f"hi {number}") for number in range(3)], "end"]
+    output = rollout(tokenizer, said, {"environment": ROOMS, "control": control}, row=row, response_length=2000)
+    text = tokenizer.decode(output.response_ids)
+    assert ("hi 0\n</tool_response>" in text) is True
+    assert ("hi 1\n</tool_response>" in text) is not failing
+    assert (ERRORS["timeout"][0] in text) is failing
+    info = output.extra_fields[INFO]
+    assert info["calls"] == 2 + (not failing)  # what failed did not reach the world
+    assert info.get("control/error") == (
+        1.0 if failing else None if not row.get(CONTROL) and control != FAILS else info.get("control/error")
+    )
+
+
+def test_calls_of_one_turn(tokenizer):
+    control = {"perturbations": [{"name": "partial", "of": "calls", "rate": 0.999}]}
+    said = [call("say", text="one") + call("say", text="two"), call("say", text="three"), "end"]
+    output = rollout(
+        tokenizer, said, {"environment": ROOMS, "control": control}, row={CONTROL: 1.0}, response_length=2000
+    )
+    assert output.extra_fields[INFO]["calls"] == 2
+    assert output.extra_fields[INFO]["control/partial"] == 1
+
+
+def wm(**fields):
+    return {"wm": {"coeff": 0.1, "environment": "grid", **fields}}
+
+
+def test_the_classes():
+    control = {"perturbations": [{"name": "error", "rate": 0.1}]}
+    (kind,) = read_config(wm(control=control, episode_reward={"rescale": True})).environments
+    assert issubclass(kind, GridEnvironment)
+    assert config_of(kind) == ControlConfig.from_mapping(control)
+    several = read_config(wm(environment={"a": "grid", "b": "wordle"}, control={**control, "worlds": ["b"]}))
+    assert [config_of(kind) is not None for kind in several.environments] == [False, True]
+    assert config_of(several.environment_of({"environment": "b"})) is not None
+    assert config_of(several.environment_of({"environment": "a"})) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"control": 3}, "wm.control is 3; write a mapping"),
+        (
+            {"control": {"perturbations": [{"name": "eror"}]}},
+            "wm.control.perturbations[0].name is 'eror'; did you mean 'error'?",
+        ),
+        (
+            {"control": {"perturbations": [{"name": "error", "rate": 0.1, "tools": ["mov"]}]}},
+            "wm.control.perturbations[0].tools: GridEnvironment has no tool 'mov'; did you mean 'move'?",
+        ),
+        ({"control": FAILS, "environment": None}, "wm.control is of episodes in an environment"),
+        (
+            {"control": FAILS | {"worlds": ["grit"]}, "environment": {"grid": "grid"}},
+            "wm.control.worlds: there is no environment 'grit'",
+        ),
+    ],
+)
+def test_what_does_not_fit(fields, message):
+    with pytest.raises(UserError) as error:
+        read_config(wm(**fields))
+    assert str(error.value).startswith(message)
+
+
+def test_a_step_s_factor_is_in_the_rows_and_follows_the_episodes(monkeypatch):
+    ours = object.__new__(WorldModelTrainer)  # making one starts Ray
+    ours._wm_turn_budget, ours._wm_episodes, ours.local_trigger_step, ours.parameter_sync_step = None, [], 0, 1
+    ours._wm_control = ControlConfig.from_mapping(FAILS | {"curriculum": {"steps": 2}})
+    ours._wm_strength = Strength(Curriculum(steps=2))
+    logged, columns = [], []
+    for _ in range(3):
+        rows = tu.get_tensordict({"uid": ["a", "b"]})
+        monkeypatch.setattr(trainer_base.PPOTrainer, "_next_train_batch", lambda self, count, rows=rows: rows)
+        batch = ours._next_train_batch(2)
+        kept = batch.select(*[key for key in batch.keys() if not isinstance(batch.get(key), NonTensorData)])  # noqa: SIM118
+        columns.append([dict(part.items())[CONTROL][0].data for part in pickle.loads(pickle.dumps(kept)).chunk(2)])
+        metrics: dict[str, float] = {}
+        ours._record_episodes([{"success": 1.0, "control/calls": 4.0, "control/error": 1.0}], metrics)
+        logged.append((metrics["wm/control_strength"], metrics["wm/env/control/error"]))
+    assert columns == [[0.0, 0.0], [0.5, 0.5], [1.0, 1.0]]
+    assert logged == [(0.0, 0.25), (0.5, 0.25), (1.0, 0.25)]

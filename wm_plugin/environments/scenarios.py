@@ -324,7 +324,7 @@ def staged(environment: type) -> type:
     `initial_state` begins as the world does.
     """
 
-    class Staged(environment):  # type: ignore[misc,valid-type]
+    class Staged(environment):  # type: ignore[misc]
         def reset(self, *args: Any, initial_state: str = "", world_context: str = "", **columns: Any) -> str:
             self._wm_hidden = world_context if isinstance(world_context, str) else ""
             first = str(super().reset(*args, **columns))

@@ -19,7 +19,6 @@ MOST = 100_000 if os.environ.get("WM_ALL_EXAMPLES") else 50  # texts for a patte
 # Patterns that see what a policy, a dataset, a server or a file says.
 UNTRUSTED = {
     "cli/terminal.py harmless",
-    "cli/env/play.py _say",
     "environments/control/items.py _ITEM",
     "environments/counting.py _INVALID",
     "environments/dialogue/user.py ASKS",

@@ -32,6 +32,7 @@ NOTHING = (
 )  # what is saved, in test_simulate.py
 # a folder that only a run of the same may write to (`measures.open_folder`, evaluation/test_measures.py)
 FOLDERS = (
+    "data fictional",
     "data search-prompts",
     "eval bench",
     "eval consistency",
@@ -43,7 +44,7 @@ FOLDERS = (
 )
 # trainings of minutes, and what asks a model; what they write goes through the functions of `outputs`, whose tests are in
 # test_data_outputs.py
-TRAININGS = ("demo", "train", "data best", "data context", "data easy")
+TRAININGS = ("demo", "train", "data best", "data context", "data easy", "data scenarios")
 # command: its arguments, the flag of its output, the output's name, and inputs that it must not write over
 COMMANDS: dict[str, tuple[list[str], str, str, list[str]]] = {
     "data convert": (["rows.jsonl"], "--out", "x.jsonl", ["rows.jsonl"]),

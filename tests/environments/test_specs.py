@@ -23,7 +23,11 @@ FOLDER = ROOT / "wm_plugin" / "environments"
 # Modules of the room that hold no environment of their own.
 SHARED = {
     "annealing",
+    "asking",
     "check",
+    "control",
+    "counting",
+    "harmless",
     "kit",
     "memory",
     "metrics",
@@ -32,6 +36,10 @@ SHARED = {
     "scenario_replies",
     "scenarios",
     "simulated",
+    "simulated_episode",
+    "simulated_session",
+    "simulated_success",
+    "simulation_config",
     "specs",
     "tags",
     "worlds",

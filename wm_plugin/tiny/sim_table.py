@@ -91,8 +91,8 @@ def markdown(found: Mapping[str, Any]) -> str:
         cells += [_cell(row[figure]) for figure in SHOWN] + [_cell(against, signed=True)]
         lines.append(f"| {' | '.join(map(str, cells))} |")
     note = (
-        f"Of {', '.join(found['evaluation'])}, in the real world. Brackets: over three seeds or more the 95% interval of the mean by "
-        "Student's t, over two both seeds; of one seed there is none. Differences are paired by seed."
+        f"Of {', '.join(found['evaluation'])}, in the real world. Brackets: over three seeds or more the 95% interval of the "
+        "mean by Student's t, over two both seeds; of one seed there is none. Differences are paired by seed."
     )
     return "\n".join([*lines, "", note]) + "\n"
 

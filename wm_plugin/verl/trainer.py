@@ -312,8 +312,8 @@ class WorldModelTrainerMixin(_Host):
         metrics.update(summary(episodes))
         if self._wm.simulates_all and any("simulation/requests" not in episode for episode in episodes):
             raise RuntimeError(
-                f"wm: episodes of a step were not in the world model, though wm.simulation says so: the column {TRAINING} did not "
-                "reach the agent loop; report it with your verl version"
+                f"wm: episodes of a step were not in the world model, though wm.simulation says so: the column {TRAINING} did "
+                "not reach the agent loop; report it with your verl version"
             )
         self._check_worlds(episodes)
         if self._wm_turn_budget is None:
@@ -332,8 +332,8 @@ class WorldModelTrainerMixin(_Host):
         lost = sum(bool(episode.get("lost")) for episode in episodes)
         if lost > self._wm.max_lost * len(episodes):
             raise RuntimeError(
-                f"wm: {lost} of {len(episodes)} episodes lost their world (the log says why); mend it, or the world model's server, "
-                "or allow more with wm.max_lost"
+                f"wm: {lost} of {len(episodes)} episodes lost their world (the log says why); mend it, or the world model's "
+                "server, or allow more with wm.max_lost"
             )
 
     def _record_unfilled(self, rows: Sequence["Row"], metrics: dict) -> None:

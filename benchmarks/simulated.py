@@ -381,8 +381,8 @@ def tables(whole: dict[str, Any]) -> str:
         lines += [
             "",
             f"A prompt only ever grows: {one['share_of_a_prompt_that_was_the_one_before']:.1%} of a question's tokens are those "
-            f"of the question before it ({one['questions']} questions, by {one['by']}). {one['engine']}: {one['ms_whole']} ms for "
-            f"a prompt of {one['prompt_tokens']} tokens, {one['ms_with_prefix']} ms with what was read before.",
+            f"of the question before it ({one['questions']} questions, by {one['by']}). {one['engine']}: {one['ms_whole']} ms "
+            f"for a prompt of {one['prompt_tokens']} tokens, {one['ms_with_prefix']} ms with what was read before.",
         ]
         if "vllm" in one:
             lines += ["", f"vLLM's own counts: {json.dumps(one['vllm'])}"]

@@ -1,4 +1,4 @@
-"""The table of the real world, a world model, control and both: from nothing, by the recipe's script and a real server process."""
+"""The table of the real world, a world model, control and both: from nothing, by the recipe's script and a real server."""
 
 import json
 import os

@@ -157,9 +157,9 @@ def main(arguments: list[str] | None = None) -> int:
     if options.model is None or not options.name:
         raise UserError("--model and --name are missing: whose figures, and the arm with the seed, such as real_s0")
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    found = measure(options.model, options.name, options.step, options.boards, options.out)
+    measured = measure(options.model, options.name, options.step, options.boards, options.out)
     with output():
-        print(json.dumps({"name": options.name} | {one.name: one.value for one in found.measures}))
+        print(json.dumps({"name": options.name} | {one.name: one.value for one in measured.measures}))
     return 0
 
 

@@ -114,23 +114,27 @@ class WorldModelConfig:
     def _check_simulation(self, simulation: SimulationConfig) -> None:
         if self.environment is None:
             raise UserError("wm.simulation is of an environment, and wm.environment is null; name one")
-        names = list(self.environment) if isinstance(self.environment, Mapping) else [self.environment]
-        simulation.check_names(dict.fromkeys(names), "wm.simulation")
+        simulation.check_names(self._named, "wm.simulation")
         self.environments  # noqa: B018 - it says which of them cannot be simulated
 
     @property
     def environments(self) -> list[type]:
         """Every class that a trajectory may be of."""
-        named = self.environment if isinstance(self.environment, Mapping) else {self.environment: self.environment}
-        return [self._class(name, path) for name, path in named.items() if path is not None]
+        return [self._class(name, path) for name, path in self._named.items()]
 
     @property
     def simulates_all(self) -> bool:
         """Whether no training episode is in a real world."""
         if self.simulation is None:
             return False
-        names = self.environment if isinstance(self.environment, Mapping) else [self.environment]
-        return all(self.simulation.of(name) for name in names)
+        return all(map(self.simulation.of, self._named))
+
+    @property
+    def _named(self) -> Mapping[str, str]:
+        """The path of each environment by the name that rows have for it; a single one has its own."""
+        if self.environment is None:
+            return {}
+        return {self.environment: self.environment} if isinstance(self.environment, str) else self.environment
 
     @property
     def measures_validation(self) -> bool:

@@ -295,7 +295,9 @@ class WorldModelTrainerMixin(_Host):
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
         batch = super()._compute_advantage(batch, metrics)
         rows = _read_rows(data, batch.tags, [float(score.sum()) for score in data["rm_scores"].unbind()])
-        self._record_episodes([row.extra[INFO] for row in rows if row.extra.get(INFO)], metrics)
+        episodes = [row.extra[INFO] for row in rows if row.extra.get(INFO)]
+        self._check_worlds(episodes)
+        self._record_episodes(episodes, metrics)
         self._record_cuts([row.extra[RESULTS] for row in rows if row.extra.get(RESULTS)], metrics)
         if self._wm.objective.refills:
             self._record_unfilled(rows, metrics)
@@ -310,12 +312,6 @@ class WorldModelTrainerMixin(_Host):
 
     def _record_episodes(self, episodes: list[dict[str, float]], metrics: dict) -> None:
         metrics.update(summary(episodes))
-        if self._wm.simulates_all and any("simulation/requests" not in episode for episode in episodes):
-            raise RuntimeError(
-                f"wm: episodes of a step were not in the world model, though wm.simulation says so: the column {TRAINING} did "
-                "not reach the agent loop; report it with your verl version"
-            )
-        self._check_worlds(episodes)
         if self._wm_turn_budget is None:
             return
         self._wm_episodes += episodes
@@ -327,8 +323,13 @@ class WorldModelTrainerMixin(_Host):
         """Worlds that are lost are no failures of the agent loop; too many of them end the run by the same rule.
 
         Raises:
-            RuntimeError: they are more than the run allows.
+            RuntimeError: they are more than the run allows; or episodes were in the real world that should be simulated.
         """
+        if self._wm.simulates_all and any("simulation/requests" not in episode for episode in episodes):
+            raise RuntimeError(
+                f"wm: episodes of a step were not in the world model, though wm.simulation says so: the column {TRAINING} did "
+                "not reach the agent loop; report it with your verl version"
+            )
         lost = sum(bool(episode.get("lost")) for episode in episodes)
         if lost > self._wm.max_lost * len(episodes):
             raise RuntimeError(

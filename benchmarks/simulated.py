@@ -380,9 +380,9 @@ def tables(whole: dict[str, Any]) -> str:
         one = whole["prefix"]
         lines += [
             "",
-            f"A prompt only ever grows: {one['share_of_a_prompt_that_was_the_one_before']:.1%} of a question's tokens are those of "
-            f"the question before it ({one['questions']} questions, by {one['by']}). {one['engine']}: {one['ms_whole']} ms for a "
-            f"prompt of {one['prompt_tokens']} tokens, {one['ms_with_prefix']} ms with what was read before.",
+            f"A prompt only ever grows: {one['share_of_a_prompt_that_was_the_one_before']:.1%} of a question's tokens are those "
+            f"of the question before it ({one['questions']} questions, by {one['by']}). {one['engine']}: {one['ms_whole']} ms "
+            f"for a prompt of {one['prompt_tokens']} tokens, {one['ms_with_prefix']} ms with what was read before.",
         ]
         if "vllm" in one:
             lines += ["", f"vLLM's own counts: {json.dumps(one['vllm'])}"]
@@ -402,7 +402,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.serve:
         port, latency, at_most = options.serve
-        return serve(int(port), float(latency), int(at_most))
+        serve(int(port), float(latency), int(at_most))
+        return
     if not (options.host or options.prefix):
         parser.error("name the --host whose environment this is, or --prefix")
     measure = {"verl": on_verl, "trl": on_trl}.get(options.host)

@@ -396,7 +396,6 @@ def test_the_arms_differ_in_their_worlds_alone(tmp_path, host):
     assert ["control" in arm.replace("controlled", "") for arm in arms] == [False] * 4 + [True] * 2 + [False] * 2
     assert ['"worlds": ["sim"]' in arm or 'worlds: ["sim"]' in arm for arm in arms] == [False] * 6 + [True] * 2
     assert all(arm.endswith("--x a b") for arm in arms)
-    assert calls[-2][1] == "report"
     assert calls[-1][:3] == ["wm_plugin.tiny.sim_table", "--table", str(work / "evaluations")]
 
 

@@ -5,7 +5,7 @@
 #   --seeds N     of each arm (3)
 #   --steps N     of a training (15)
 #   --out DIR     of everything that is made (runs/sim_table_tiny/HOST)
-#   --quick       less of the data and of the world model's training, and held-out boards: that it runs, no figures to quote
+#   --quick       a policy that has learnt nothing, and less of everything else: that it runs, no figures to quote
 #
 # Further arguments override the host's recipe in all arms. A step whose result is there is not done again. The world: the grid. The
 # world model is the tiny policy, which has learnt to predict the grid, trained further on dialogues of an expert's and a wanderer's
@@ -14,13 +14,13 @@ set -euo pipefail
 arguments=("$@")
 host=$1
 shift
-seeds=3 steps=15 work=runs/sim_table_tiny/$host episodes=1500 world_steps=300 boards=512 rest=()
+seeds=3 steps=15 work=runs/sim_table_tiny/$host episodes=1500 world_steps=300 boards=512 untrained=() rest=()
 while [ $# -gt 0 ]; do
   case $1 in
     --seeds) seeds=$2 && shift 2 ;;
     --steps) steps=$2 && shift 2 ;;
     --out) work=$2 && shift 2 ;;
-    --quick) episodes=64 world_steps=4 boards=32 && shift ;;
+    --quick) episodes=64 world_steps=4 boards=32 untrained=(--random) && shift ;;
     *) rest+=("$1") && shift ;;
   esac
 done
@@ -50,7 +50,7 @@ both() {
 }
 
 policy=$work/policy world=$work/world
-made "$policy/config.json" python -m wm_plugin.tiny --out "$policy" --seed 0
+made "$policy/config.json" python -m wm_plugin.tiny --out "$policy" --seed 0 "${untrained[@]}"
 if [ ! -e "$world/config.json" ]; then
   dialogues train 0 "$episodes"
   dialogues held_out 1 32 --held-out
@@ -69,7 +69,7 @@ simulation() {
   printf '{"url": "%s", "api_key_env": null, "model": "world", "prompts": "%s", "max_tokens": 128, "closings": ["!"]%s}' \
     "$WM_TINY_SERVER" "$prompts" "${1:+, \"worlds\": [\"$1\"]}"
 }
-perturbations() { python -c 'import json, sys, yaml; print(json.dumps(yaml.safe_load(open(sys.argv[1]))))' "$control"; }
+perturbations() { grep -v '^#' "$control"; }
 of_hydra() { sed -E 's/"([a-z_]+)": /\1: /g'; } # whose keys have no quotes
 both_worlds='{"environments": {"grid": {"count": 480}, "sim": {"world": "grid", "count": 480}}, "seed": '
 

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -141,12 +142,18 @@ def test_a_world_model_that_is_gone_costs_the_episode_and_is_counted(tokenizer):
 
 @pytest.mark.parametrize(("lost", "stops"), [(2, False), (3, True)])
 def test_too_many_lost_worlds_stop_the_run(lost, stops):
-    trainer = SimpleNamespace(_wm=SimpleNamespace(max_lost=0.5))
+    trainer = SimpleNamespace(_wm=SimpleNamespace(max_lost=0.5, simulates_all=False))
     episodes = [{"lost": 1.0}] * lost + [{"lost": 0.0}] * (4 - lost)
-    if not stops:
-        return WorldModelTrainerMixin._check_worlds(trainer, episodes)
-    with pytest.raises(RuntimeError, match="3 of 4 episodes lost their world .*wm.max_lost"):
+    refusal = pytest.raises(RuntimeError, match="3 of 4 episodes lost their world .*wm.max_lost")
+    with refusal if stops else nullcontext():
         WorldModelTrainerMixin._check_worlds(trainer, episodes)
+
+
+def test_episodes_in_the_real_world_by_mistake_stop_the_run():
+    trainer = SimpleNamespace(_wm=SimpleNamespace(max_lost=0.5, simulates_all=True))
+    WorldModelTrainerMixin._check_worlds(trainer, [{"simulation/requests": 0.0, "lost": 0.0}])
+    with pytest.raises(RuntimeError, match="not in the world model, though wm.simulation says so"):
+        WorldModelTrainerMixin._check_worlds(trainer, [{"success": 1.0}])
 
 
 @pytest.mark.parametrize(

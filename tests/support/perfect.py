@@ -1,4 +1,4 @@
-"""A world model without a fault, behind a real server: the rules of the world itself, which answer the questions of a simulation."""
+"""A world model without a fault behind a real server: the rules of the world itself, which answer a simulation's questions."""
 
 from contextlib import contextmanager
 

@@ -12,10 +12,12 @@ from wm_plugin.trajectories.schema import Action, Call
 
 
 def action_of(text):
-    """The action that a message of a dialogue was made of; a call a line."""
+    """The action that a message of a dialogue was made of; a call a line. Other lines are the agent's words."""
     calls = []
     for line in text.splitlines():
-        name, _, arguments = line.partition("(")
+        name, bracket, arguments = line.partition("(")
+        if not bracket:
+            continue
         calls.append(Call(name=name, arguments=json.loads(arguments[:-1] or "null")))
     return Action(calls=tuple(calls))
 

@@ -4,13 +4,12 @@ import json
 
 import pytest
 
-pytestmark = pytest.mark.host
-
 from wm_plugin.errors import UserError
 from wm_plugin.evaluation.measures import Evaluation, Measure, open_folder, read_result, write_result
 from wm_plugin.tiny import sim_table
 from wm_plugin.tiny.policy import make_model, make_tokenizer
 
+pytestmark = pytest.mark.host
 FIGURES = {"turns": 5.0, "env_nll": 0.1, "exact": 0.5}
 
 

@@ -7,8 +7,6 @@ import threading
 
 import pytest
 
-pytestmark = pytest.mark.host
-
 from wm_plugin.errors import UserError
 from wm_plugin.runtime.server import Completion, Server
 from wm_plugin.samples.kinds import samples
@@ -19,6 +17,7 @@ from wm_plugin.tiny.rollouts import rollouts
 from wm_plugin.tiny.serving import serving
 from wm_plugin.trajectories.write import write
 
+pytestmark = pytest.mark.host
 PROMPTS = os.path.join(os.path.dirname(__file__), "..", "..", "recipes", "pipelines", "sim_tiny_prompts.yaml")
 
 
@@ -106,6 +105,7 @@ def test_what_is_no_question_is_refused(served, body):
     assert found.kind == "refused"
 
 
+@pytest.mark.slow
 def test_it_serves_as_long_as_a_command_runs(served, tmp_path):
     _, folder = served
     code = "import os, urllib.request, sys; print(os.environ['WM_TINY_SERVER']); raise SystemExit(7)"

@@ -91,8 +91,8 @@ def markdown(found: Mapping[str, Any]) -> str:
         cells += [_cell(row[figure]) for figure in SHOWN] + [_cell(against, signed=True)]
         lines.append(f"| {' | '.join(map(str, cells))} |")
     note = (
-        f"Of {', '.join(found['evaluation'])}, in the real world. Brackets: over three seeds or more the 95% interval of the mean by "
-        "Student's t, over two both seeds; of one seed there is none. Differences are paired by seed."
+        f"Of {', '.join(found['evaluation'])}, in the real world. Brackets: over three seeds or more the 95% interval of the "
+        "mean by Student's t, over two both seeds; of one seed there is none. Differences are paired by seed."
     )
     return "\n".join([*lines, "", note]) + "\n"
 
@@ -157,9 +157,9 @@ def main(arguments: list[str] | None = None) -> int:
     if options.model is None or not options.name:
         raise UserError("--model and --name are missing: whose figures, and the arm with the seed, such as real_s0")
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    evaluation = measure(options.model, options.name, options.step, options.boards, options.out)
+    measured = measure(options.model, options.name, options.step, options.boards, options.out)
     with output():
-        print(json.dumps({"name": options.name} | {one.name: one.value for one in evaluation.measures}))
+        print(json.dumps({"name": options.name} | {one.name: one.value for one in measured.measures}))
     return 0
 
 

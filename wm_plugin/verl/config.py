@@ -136,18 +136,18 @@ class WorldModelConfig:
         return [self._class(name, path) for name, path in self._named.items()]
 
     @property
-    def _named(self) -> Mapping[str, str]:
-        """The environments by the names that rows and blocks of the config call them."""
-        if isinstance(self.environment, Mapping):
-            return self.environment
-        return {} if self.environment is None else {self.environment: self.environment}
-
-    @property
     def simulates_all(self) -> bool:
         """Whether no training episode is in a real world."""
         if self.simulation is None:
             return False
-        return all(self.simulation.of(name) for name in self._named)
+        return all(map(self.simulation.of, self._named))
+
+    @property
+    def _named(self) -> Mapping[str, str]:
+        """The path of each environment by the name that rows have for it; a single one has its own."""
+        if self.environment is None:
+            return {}
+        return {self.environment: self.environment} if isinstance(self.environment, str) else self.environment
 
     @property
     def measures_validation(self) -> bool:

@@ -305,7 +305,9 @@ class WorldModelTrainerMixin(_Host):
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
         batch = super()._compute_advantage(batch, metrics)
         rows = _read_rows(data, batch.tags, [float(score.sum()) for score in data["rm_scores"].unbind()])
-        self._record_episodes([row.extra[INFO] for row in rows if row.extra.get(INFO)], metrics)
+        episodes = [row.extra[INFO] for row in rows if row.extra.get(INFO)]
+        self._check_worlds(episodes)
+        self._record_episodes(episodes, metrics)
         self._record_cuts([row.extra[RESULTS] for row in rows if row.extra.get(RESULTS)], metrics)
         if self._wm.objective.refills:
             self._record_unfilled(rows, metrics)
@@ -320,12 +322,6 @@ class WorldModelTrainerMixin(_Host):
 
     def _record_episodes(self, episodes: list[dict[str, float]], metrics: dict) -> None:
         metrics.update(summary(episodes))
-        if self._wm.simulates_all and any("simulation/requests" not in episode for episode in episodes):
-            raise RuntimeError(
-                f"wm: episodes of a step were not in the world model, though wm.simulation says so: the column {TRAINING} did not "
-                "reach the agent loop; report it with your verl version"
-            )
-        self._check_worlds(episodes)
         followers = [one for one in (self._wm_turn_budget, self._wm_strength) if one is not None]
         if not followers:
             return
@@ -339,13 +335,18 @@ class WorldModelTrainerMixin(_Host):
         """Worlds that are lost are no failures of the agent loop; too many of them end the run by the same rule.
 
         Raises:
-            RuntimeError: they are more than the run allows.
+            RuntimeError: they are more than the run allows; or episodes were in the real world that should be simulated.
         """
+        if self._wm.simulates_all and any("simulation/requests" not in episode for episode in episodes):
+            raise RuntimeError(
+                f"wm: episodes of a step were not in the world model, though wm.simulation says so: the column {TRAINING} did "
+                "not reach the agent loop; report it with your verl version"
+            )
         lost = sum(bool(episode.get("lost")) for episode in episodes)
         if lost > self._wm.max_lost * len(episodes):
             raise RuntimeError(
-                f"wm: {lost} of {len(episodes)} episodes lost their world (the log says why); mend it, or the world model's server, "
-                "or allow more with wm.max_lost"
+                f"wm: {lost} of {len(episodes)} episodes lost their world (the log says why); mend it, or the world model's "
+                "server, or allow more with wm.max_lost"
             )
 
     def _record_unfilled(self, rows: Sequence["Row"], metrics: dict) -> None:

@@ -304,6 +304,23 @@ def test_metrics_of_an_instance():
     assert report(environment)["control/calls"] == 1
 
 
+class Raising(Own):
+    def act(self, text: str) -> str:
+        """Act."""
+        raise KeyError(text)
+
+
+def test_what_a_tool_raises_is_an_observation_too():
+    entries = [{"name": "withhold", "texts": ["Paris"]}, {"name": "latency", "rate": 1}]
+    environment = controlled(Raising, {"perturbations": entries})()
+    environment.reset()
+    with pytest.raises(ValueError, match="'not …'"):
+        environment.act("not Paris")
+    with pytest.raises(KeyError, match="Rome"):
+        environment.act("Rome")
+    assert report(environment) == {"mine": 3, "control/calls": 2, "control/withhold": 0, "control/latency": 0}
+
+
 class Simulated(Own):
     """As `simulated` makes them: it asks for the instructions itself."""
 

@@ -145,6 +145,12 @@ class ControlEpisode:
         self._settle(plan, tuple(dict.fromkeys(done)))
         return withheld.without(text) if withheld else text
 
+    def raised(self, plan: Plan, error: Exception) -> Exception:
+        """By rule: what a tool raised, which hosts show to the agent, without what is withheld; it is perturbed no further."""
+        self._settle(plan, ())
+        withheld, text = self._withheld(plan), str(error)
+        return ValueError(withheld.without(text)) if withheld.first(text) >= 0 else error
+
     def guard(self, text: str, plan: Plan) -> str:
         """A world model's text without what is withheld, if the config is `guarded`; else as it is. Never raises."""
         withheld = self._withheld(plan) if self.config.guarded else Withheld()

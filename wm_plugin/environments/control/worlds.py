@@ -130,8 +130,11 @@ def _perturbed(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
                 return await method(self, *args, **kwargs)
             if answer is not None:
                 return answer
-            with _alone():
-                answer = await method(self, *args, **kwargs)
+            try:
+                with _alone():
+                    answer = await method(self, *args, **kwargs)
+            except Exception as error:
+                raise control.raised(plan, error) from None
             return control.perturbed(plan, str(answer), [args, kwargs])
 
         return awaited
@@ -143,8 +146,11 @@ def _perturbed(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
             return method(self, *args, **kwargs)
         if answer is not None:
             return answer
-        with _alone():
-            answer = method(self, *args, **kwargs)
+        try:
+            with _alone():
+                answer = method(self, *args, **kwargs)
+        except Exception as error:
+            raise control.raised(plan, error) from None
         return control.perturbed(plan, str(answer), [args, kwargs])
 
     return tool

@@ -8,7 +8,7 @@ from wm_plugin import EchoConfig
 from wm_plugin.environments.wordle import WordleEnvironment
 from wm_plugin.trl import WorldModelGRPOTrainer
 
-WORD = "crane"
+WORD = "plumb"  # which is in no description
 
 
 def test_the_hidden_state_is_no_tool():

@@ -1,7 +1,7 @@
-"""Tables of consistency (Real, WM, W2R, CR) of the tiny world models, before and after their training, from the runs that are there.
+"""Tables of consistency (Real, WM, W2R, CR) of small world models, before and after their training, from the runs that are there.
 
-Collects what recipes/trl/run_consistency_tiny.sh left in runs/consistency_tiny, and writes benchmarks/results/consistency_tiny.json
-and, from that file, consistency_tiny.md. Runs that are in the file and not in the folder stay in it.
+Collects what recipes/trl/run_consistency_tiny.sh left in runs/consistency_tiny, and writes
+benchmarks/results/consistency_tiny.json and, from it, consistency_tiny.md. Runs that are in the file and not in the folder stay.
 
     recipes/trl/run_consistency_tiny.sh textworld tiny && recipes/trl/run_consistency_tiny.sh scienceworld 135m
     python benchmarks/consistency_tiny.py
@@ -25,17 +25,18 @@ KEY = ("world", "size", "seed", "when")
 KEPT = ("prompts", "world_context", "max_turns", "seed")  # of an evaluation's settings
 INTRODUCTION = """\
 Consistency (Word2World) of small world models on TextWorld and ScienceWorld, before and after a short SFT on a CPU, by
-`recipes/trl/run_consistency_tiny.sh`; `python benchmarks/consistency_tiny.py` writes this. *tiny* has 1M parameters and starts from
-random weights, *135m* is SmolLM2-135M-Instruct. They are trained for some minutes on rollouts of an expert and a wanderer, which
-then are the agents here: both look into their environment, so that in the world model they take the actions of their real episodes.
-W2R of an expert who takes the real episode's actions is then Real, unless the world model ends the episode too early. So look at
-*together*, too: the share of episodes in which the world model and the real world say the same to the end.
+`recipes/trl/run_consistency_tiny.sh`; `python benchmarks/consistency_tiny.py` writes this. *tiny* has 1M parameters and starts
+from random weights, *135m* is SmolLM2-135M-Instruct. They are trained for some minutes on rollouts of an expert and a wanderer,
+which then are the agents here. Both look into their environment, so that in the world model they take the actions of their real
+episodes: CR then says only whether the world model ends episodes too early. *together* says more: the share of episodes in which
+the world model and the real world say the same to the end.
 
-Shares of tasks without a failure in any arm; brackets are 95% intervals over tasks. *failed*: an answer was cut or empty; *WM, all*
-counts these as not won. *parts at* is the median turn at which the two worlds first say different things. *–*: undefined, since Real
-is 0 or no episode is without a failure. Chosen for the time that they take, not for their figures: every size and number is ours.
+Shares are of tasks without a failure in any arm; brackets are 95% intervals over tasks. *failed*: an answer was cut or empty;
+*WM, all* counts these as not won. *parts at* is the median turn at which the two worlds first say different things. *–*:
+undefined, since Real is 0 or no episode is without a failure. Every size is ours, and chosen for the time that it takes.
 
-| world | model | seed | training | agent | split | episodes | failed | Real | WM | WM, all | W2R | CR | CR, mean of ratios | together | parts at |
+| world | model | seed | training | agent | split | episodes | failed | Real | WM | WM, all | W2R | CR | CR, mean of ratios | together \
+| parts at |
 |---|---|---:|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|
 """
 SETTINGS = """
@@ -122,8 +123,7 @@ def _training(work: Path) -> dict[str, Any]:
 
 
 def _order(record: dict[str, Any]) -> tuple[Any, ...]:
-    places = WORLDS.index(record["world"]), SIZES.index(record["size"]), record["seed"], WHEN.index(record["when"])
-    return places
+    return WORLDS.index(record["world"]), SIZES.index(record["size"]), record["seed"], WHEN.index(record["when"])
 
 
 def table(records: list[dict[str, Any]]) -> str:

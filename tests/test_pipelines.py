@@ -389,7 +389,11 @@ def test_consistency_is_measured_alike_before_and_after_training(world, size, tm
     assert [word for word, flag in zip(before[1:], before, strict=False) if flag == "--agent"] == ["expert", "random"]
     assert "--split" not in before  # seen and unseen
     # what is trained on shows the hidden state where the evaluation does
-    assert ("--no-world-context" in rows) is ("--no-world-context" in before) is ((world, size) == ("scienceworld", "135m"))
+    assert (
+        ("--no-world-context" in rows)
+        is ("--no-world-context" in before)
+        is ((world, size) == ("scienceworld", "135m"))
+    )
     assert [call[0] for call in calls[-2:]] == ["trl", "python"]  # the model before is measured before there is another
 
 

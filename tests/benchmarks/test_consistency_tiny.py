@@ -7,7 +7,15 @@ import pytest
 import consistency_tiny
 from wm_plugin.evaluation.measures import Evaluation, Measure, write_result
 
-MEASURES = {"real": 0.5, "wm": 0.25, "w2r": 0.4, "cr": 0.8, "cr_mean_of_ratios": None, "together": 0.1, "parting_turn": 3.0}
+MEASURES = {
+    "real": 0.5,
+    "wm": 0.25,
+    "w2r": 0.4,
+    "cr": 0.8,
+    "cr_mean_of_ratios": None,
+    "together": 0.1,
+    "parting_turn": 3.0,
+}
 
 
 def evaluation(seed=0, **changes):
@@ -62,7 +70,10 @@ def test_what_is_in_the_file_stays_and_is_replaced_by_the_same_run(tmp_path):
     for name in ("a", "b", "nothing"):
         consistency_tiny.main(["--runs", str(tmp_path / name), "--out", str(out)])
     records = json.loads(out.read_text())
-    assert [(record["size"], record["groups"][0]["real"]["value"]) for record in records] == [("tiny", 1.0), ("135m", 0.5)]
+    assert [(record["size"], record["groups"][0]["real"]["value"]) for record in records] == [
+        ("tiny", 1.0),
+        ("135m", 0.5),
+    ]
 
 
 def test_the_committed_table_is_of_the_committed_figures():

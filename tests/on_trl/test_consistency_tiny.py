@@ -26,7 +26,16 @@ def test_stock_trl_reads_the_recipe():
     assert (dataset.data_files, config.output_dir) == (f"{work}/rows.parquet", f"{work}/trained")
     assert (model.model_name_or_path, model.dtype) == (f"{work}/start", "float32")
     assert (config.max_length, config.max_steps, config.use_cpu, config.bf16) == (4096, 350, True, False)
-    larger = ["--per_device_train_batch_size", "1", "--learning_rate", "2.0e-4", "--adam_beta2", "0.999", "--max_steps", "14"]
+    larger = [
+        "--per_device_train_batch_size",
+        "1",
+        "--learning_rate",
+        "2.0e-4",
+        "--adam_beta2",
+        "0.999",
+        "--max_steps",
+        "14",
+    ]
     _, config, _, _ = parsed(*larger, "--gradient_accumulation_steps", "4", "--warmup_steps", "2", "--seed", "3")
     assert (config.per_device_train_batch_size, config.learning_rate, config.max_steps, config.seed) == (1, 2e-4, 14, 3)
 

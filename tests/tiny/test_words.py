@@ -50,7 +50,9 @@ def test_of_a_dialogue_the_worlds_turns_count_to_their_ends(files):
     train = [message["role"] == "assistant" for message in DIALOGUE]
     ids, mask = Tokeniser(tokenizer)(Sample(DIALOGUE, train))
     counted = tokenizer.decode([token for token, counts in zip(ids, mask, strict=True) if counts])
-    assert counted == "".join(f"{message['content']}<|im_end|>" for message in DIALOGUE if message["role"] == "assistant")
+    assert counted == "".join(
+        f"{message['content']}<|im_end|>" for message in DIALOGUE if message["role"] == "assistant"
+    )
     prompt = tokenizer.apply_chat_template(DIALOGUE[:2], tokenize=False, add_generation_prompt=True)
     assert tokenizer(prompt).input_ids == ids[: len(tokenizer(prompt).input_ids)]
     assert prompt.endswith(words.HEADER)

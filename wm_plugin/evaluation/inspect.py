@@ -191,7 +191,9 @@ class Inspector:
         how = ending(ids, sampled, end_ids=self._end_ids, limit=None)
         decode = partial(self._tokenizer.decode, skip_special_tokens=True)
         origins = origins_of_tokens(checked, ids, sampled, decode, self._config, how)
-        return self._inspection(before, ids, [(span, value, False, None) for span, value in weigh(origins, self._config)])
+        return self._inspection(
+            before, ids, [(span, value, False, None) for span, value in weigh(origins, self._config)]
+        )
 
     def _encode(self, text: str) -> list[int]:
         return self._chat.encode([text])[0][0]

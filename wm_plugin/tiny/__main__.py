@@ -34,8 +34,8 @@ def main(arguments: list[str] | None = None) -> int:
         nargs="+",
         type=Path,
         metavar="FILE",
-        help="an untrained world model of other worlds: a tokenizer of the words in these files (texts, or .jsonl such as wm data build "
-        f"writes), and a model of {WORDY['layers']} layers; implies --random and --texts",
+        help="an untrained world model of other worlds, whose tokenizer has the words of these files: texts, or .jsonl such as "
+        f"wm data build writes; {WORDY['layers']} layers; implies --random and --texts",
     )
     parser.add_argument(
         "--vocabulary", type=int, metavar="N", help=f"tokens of --words at most (default: {words.SIZE})"
@@ -45,7 +45,9 @@ def main(arguments: list[str] | None = None) -> int:
         raise UserError("--vocabulary is of --words; name the files with it")
     check_out(options.out, MARK, "a tiny policy")
     torch.set_num_threads(1)  # threads only get in each other's way in a model of this size
-    tokenizer = words.make_tokenizer(options.words, options.vocabulary or words.SIZE) if options.words else make_tokenizer()
+    tokenizer = (
+        words.make_tokenizer(options.words, options.vocabulary or words.SIZE) if options.words else make_tokenizer()
+    )
     if options.words:
         model = make_model(tokenizer, options.seed, **WORDY)
     elif options.random:

@@ -45,7 +45,9 @@ def make_tokenizer(files: Iterable[str | Path], size: int = SIZE) -> Qwen2Tokeni
 
     special = [PAD, EOS, HEADER]
     if size < _BYTES + len(special):
-        raise UserError(f"a tokenizer of {size} tokens has no room for all bytes; write {_BYTES + len(special)} or more")
+        raise UserError(
+            f"a tokenizer of {size} tokens has no room for all bytes; write {_BYTES + len(special)} or more"
+        )
     found = False
 
     def texts() -> Iterator[str]:

@@ -23,7 +23,7 @@ examples:
   wm eval one-step held_out.jsonl --model runs/wm_sft_word2world --out evaluations/fine-tuned
   wm eval one-step held_out.jsonl --server http://localhost:8000/v1 --server-model m                              (zero-shot)
   wm eval one-step held_out.jsonl --server http://localhost:8000/v1 --server-model m --demonstrations train.jsonl  (few-shot)
-  wm eval one-step demo/held_out.jsonl --model demo/policies/coeff_1 --as policy                  (a policy as its own world model)
+  wm eval one-step demo/held_out.jsonl --model demo/policies/coeff_1 --as policy                 (a policy as its own world model)
 """
 POLICY = "policy"  # of --as
 _ANSWERS = "answers.jsonl"
@@ -48,8 +48,8 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
         default="word2world",
         dest="kind",
         metavar="KIND",
-        help="what it was trained on, as of wm data build: word2world (default), rwml-sft, rwml, agentworld-sft, agentworld, cpt; "
-        "or policy: an agent's model, which goes on with the results of its calls as in its own rollouts",
+        help="what it was trained on, as of wm data build: word2world (default), rwml-sft, rwml, agentworld-sft, agentworld, "
+        "cpt; or policy: an agent's model, which goes on with the results of its calls as in its own rollouts",
     )
     parser.add_argument("--prompts", metavar="FAMILY", help="that it was trained with (default: the kind's)")
     parser.add_argument(

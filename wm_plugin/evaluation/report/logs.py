@@ -1,5 +1,5 @@
-"""What trainers log: `trainer_state.json` of TRL, TensorBoard's event files, trackio's databases, verl's file logger; and the arms
-of `wm demo`.
+"""What trainers log: `trainer_state.json` of TRL, TensorBoard's event files, trackio's databases, verl's file logger; and what
+`wm demo` wrote.
 
 All of it is read as data that others wrote: in linear time, within bounds, and what is no finite number is left out.
 """
@@ -167,7 +167,7 @@ def _verl(path: Path) -> list[Run]:
 
 
 def _demo(path: Path) -> list[Run]:
-    """The `result.json` of `wm demo`: a run for each of its arms, with what was logged and what was measured on held-out boards."""
+    """The `result.json` of `wm demo`: a run for each arm, with what was logged and what was measured on held-out boards."""
     record = files.whole(path)
     arms = record.value.get("arms") if isinstance(record.value, dict) else None
     if not isinstance(arms, list):

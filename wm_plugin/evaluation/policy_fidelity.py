@@ -96,7 +96,7 @@ def policy_fidelity(
         embedding, limit, seed, subject, data, folder: as of `fidelity`.
 
     Raises:
-        UserError: the model is no `PolicyModel`, an item is a transition, or the chat template gives no exact tokens for a rollout.
+        UserError: the model is no `PolicyModel`, an item is a transition, or the template gives no exact tokens for a rollout.
     """
     policy = answers.model
     if not isinstance(policy, PolicyModel):

@@ -75,8 +75,8 @@ def run_demo(
 ) -> dict[str, Any]:
     """Run the demo on one CPU thread and write `report.html` and `result.json` into `out`.
 
-    Beside them are, for `wm eval`, the policies (`policies/start`, `policies/coeff_0` and `policies/coeff_1`, as `from_pretrained`
-    loads them) and the episodes on which `env_nll` and `exact` are measured (`held_out.jsonl`).
+    Beside them are, for `wm eval`, the policies (`policies/start`, `policies/coeff_0`, `policies/coeff_1`, which `from_pretrained`
+    loads) and the episodes on which `env_nll` and `exact` are measured (`held_out.jsonl`).
 
     Args:
         steps: GRPO steps of each arm, of 128 episodes each.

@@ -31,12 +31,12 @@ which then are the agents here. Both look into their environment, so that in the
 episodes: CR then says only whether the world model ends episodes too early. *together* says more: the share of episodes in which
 the world model and the real world say the same to the end.
 
-Shares are of tasks without a failure in any arm; brackets are 95% intervals over tasks. *CR* is the ratio of means, *CR, mean*
-the mean of the agents' ratios. *failed*: an answer was cut or empty; *WM, all* counts these as not won. *parts at* is the median
+Shares are of tasks without a failure in any arm; brackets are 95% intervals over tasks. *CR* is the ratio of means, *mean CR*
+the mean of the agents' ratios. *failed*: an answer was cut or empty; *WM, all* counts these as not won. *parts* is the median
 turn at which the two worlds first say different things. *–*: undefined, since Real is 0 or no episode is without a failure. Every
 size is ours, and chosen for the time that it takes.
 
-| world | model | seed | training | agent | split | episodes | failed | Real | WM | WM, all | W2R | CR | CR, mean | together | parts at |
+| world | model | seed | training | agent | split | episodes | failed | Real | WM | WM, all | W2R | CR | mean CR | together | parts |
 |---|---|---:|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|
 """
 SETTINGS = """

@@ -75,7 +75,7 @@ def run_demo(
 ) -> dict[str, Any]:
     """Run the demo on one CPU thread and write `report.html` and `result.json` into `out`.
 
-    Beside them are, for `wm eval`, the policies (`policies/start`, `policies/coeff_0`, `policies/coeff_1`, which `from_pretrained`
+    Beside them are, for `wm eval`, policies (`policies/start`, `policies/coeff_0`, `policies/coeff_1`, which `from_pretrained`
     loads) and the episodes on which `env_nll` and `exact` are measured (`held_out.jsonl`).
 
     Args:

@@ -28,7 +28,7 @@ Consistency (Word2World) of small world models on TextWorld and ScienceWorld, be
 `recipes/trl/run_consistency_tiny.sh`; `python benchmarks/consistency_tiny.py` writes this. *tiny* has 1M parameters and starts
 from random weights, *135m* is SmolLM2-135M-Instruct. They are trained for some minutes on rollouts of an expert and a wanderer,
 which then are the agents here. Both look into their environment, so that in the world model they take the actions of their real
-episodes: CR then says only whether the world model ends episodes too early. *together* says more: the share of episodes in which
+episodes: CR then says only whether the world model ends episodes too early. *same* says more: the share of episodes in which
 the world model and the real world say the same to the end.
 
 Shares are of tasks without a failure in any arm; brackets are 95% intervals over tasks. *CR* is the ratio of means, *mean CR*
@@ -36,7 +36,7 @@ the mean of the agents' ratios. *failed*: an answer was cut or empty; *WM, all* 
 turn at which the two worlds first say different things. *–*: undefined, since Real is 0 or no episode is without a failure. Every
 size is ours, and chosen for the time that it takes.
 
-| world | model | seed | training | agent | split | episodes | failed | Real | WM | WM, all | W2R | CR | mean CR | together | parts |
+| world | model | seed | trained | agent | split | episodes | failed | Real | WM | WM, all | W2R | CR | mean CR | same | parts |
 |---|---|---:|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|
 """
 SETTINGS = """

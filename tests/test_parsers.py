@@ -2,11 +2,11 @@
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "wm_plugin"
+from support.patterns import PACKAGE, trees
+
 HOME = "untrusted.py"
 # Whatever of these is called: parsers, and what runs text.
 PARSERS = {
@@ -65,7 +65,7 @@ ALLOWED = {
 }
 
 
-def calls(source: str) -> Iterator[tuple[str, str]]:
+def calls(tree: ast.Module) -> Iterator[tuple[str, str]]:
     """(place, text) of each call that parses: the classes and functions around it, and the call itself."""
 
     def walk(node: ast.AST, place: tuple[str, ...]) -> Iterator[tuple[str, str]]:
@@ -77,20 +77,23 @@ def calls(source: str) -> Iterator[tuple[str, str]]:
                 yield ".".join(inner) or "(module)", ast.unparse(child)
             yield from walk(child, inner)
 
-    return walk(ast.parse(source), ())
+    return walk(tree, ())
 
 
 def parses(call: ast.Call) -> bool:
-    return ast.unparse(call.func) in PARSERS
+    function = call.func
+    while isinstance(function, ast.Attribute):
+        function = function.value
+    return isinstance(function, ast.Name) and ast.unparse(call.func) in PARSERS
 
 
 def places() -> dict[str, str]:
     """{file, function and call: the file}."""
     table = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for path, tree in trees().items():
         name = path.relative_to(PACKAGE).as_posix()
         if name != HOME:
-            table |= {f"{name} {place}: {text}": name for place, text in calls(path.read_text())}
+            table |= {f"{name} {place}: {text}": name for place, text in calls(tree)}
     return table
 
 
@@ -115,19 +118,19 @@ def test_every_place_that_parses_is_known() -> None:
 )
 def test_a_new_place_is_seen(source: str) -> None:
     body = f"class Reader:\n    async def read(self):\n        return [{source}]\n"
-    assert list(calls(body)) == [("Reader.read", source)]
+    assert list(calls(ast.parse(body))) == [("Reader.read", source)]
 
 
 @pytest.mark.parametrize("source", ["json.dumps(x)", "loads(text)", "text.eval()"])
 def test_what_parses_nothing_is_not(source: str) -> None:
-    assert not list(calls(source))
+    assert not list(calls(ast.parse(source)))
 
 
 def test_no_parser_is_imported_under_another_name() -> None:
     """Calls are found by their names."""
     modules, functions = ({name.split(".")[side] for name in PARSERS if "." in name} for side in (0, -1))
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, tree in trees().items():
+        for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module in modules and path.name != HOME:
                 names = functions.intersection(alias.name for alias in node.names)
                 assert not names, f"{path.relative_to(PACKAGE)} imports {names} from {node.module}; import the module"

@@ -405,3 +405,62 @@ def test_the_table_of_worlds_takes_whole_numbers(tmp_path):
     )
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "--seeds and --steps are whole numbers >= 1, not many" in done.stderr
+
+
+@pytest.mark.parametrize("world", ["textworld", "scienceworld"])
+@pytest.mark.parametrize("size", ["tiny", "135m"])
+def test_consistency_is_measured_alike_before_and_after_training(world, size, tmp_path):
+    calls = calls_of(RECIPES / "trl" / "run_consistency_tiny.sh", tmp_path, world, size, "--x", "a b")
+    work = f"runs/consistency_tiny/{world}/{size}"
+    expert, wanderer, *built, before, after = steps(calls)
+    for call, policy in ((expert, "expert"), (wanderer, "random")):
+        assert call[:3] == ["env", "rollout", world]
+        assert (value(call, "--policy"), value(call, "--count"), value(call, "--seed")) == (policy, "60", "0")
+        assert ("--split" in call) is (world == "scienceworld")  # training rows are the default elsewhere
+        assert "--held-out" not in call
+    rows = built[-1]
+    assert (rows[2], value(rows, "--as")) == (f"runs/consistency_tiny/{world}/rollouts.jsonl", "word2world")
+    assert value(rows, "--tokenizer") == f"{work}/start"
+    made = next(call for call in calls if call[:2] == ["python", "-m"] and call[2].startswith("wm_plugin.tiny"))
+    if size == "tiny":
+        assert value(made, "--words") == value(built[0], "--out")
+        assert value(made, "--out") == f"{work}/start"
+    else:
+        assert made == ["python", "-m", "wm_plugin.tiny.pretrained", "--out", "runs/smollm2_135m"]
+        assert (tmp_path / work / "start").is_symlink()
+    (trained,) = [call for call in calls if call[0] == "trl"]
+    assert trained[-2:] == ["--x", "a b"]
+    config = yaml.safe_load((tmp_path / value(trained, "--config")).read_text())
+    assert config["datasets"][0]["data_files"] == value(rows, "--out") == f"{work}/rows.parquet"
+    assert (config["model_name_or_path"], config["output_dir"]) == (f"{work}/start", f"{work}/trained")
+    assert [value(call, "--model") for call in (before, after)] == [f"{work}/start", f"{work}/trained"]
+    assert [value(call, "--out") for call in (before, after)] == [f"{work}/before", f"{work}/after"]
+    same = [[w for w in call if w not in (value(call, "--out"), value(call, "--model"))] for call in (before, after)]
+    assert same[0] == same[1]
+    assert [word for word, flag in zip(before[1:], before, strict=False) if flag == "--agent"] == ["expert", "random"]
+    assert "--split" not in before  # seen and unseen
+    # what is trained on shows the hidden state where the evaluation does
+    assert (
+        ("--no-world-context" in rows)
+        is ("--no-world-context" in before)
+        is ((world, size) == ("scienceworld", "135m"))
+    )
+    assert [call[0] for call in calls[-2:]] == ["trl", "python"]  # the model before is measured before there is another
+
+
+def test_a_seed_has_a_folder_of_its_own_and_quick_does_less(tmp_path):
+    script = RECIPES / "trl" / "run_consistency_tiny.sh"
+    calls = calls_of(script, tmp_path, "--quick", SEED="3")
+    work = "runs/consistency_tiny_quick/seed3/textworld"
+    assert {value(call, "--seed") for call in calls if "--seed" in call} == {"3"}
+    expert, *_ = steps(calls)
+    assert (value(expert, "--out"), value(expert, "--count")) == (f"{work}/expert.jsonl", "3")
+    (trained,) = [call for call in calls if call[0] == "trl"]
+    assert trained[trained.index("--max_steps") + 1 :].count("--max_steps") == 0
+    assert value(trained, "--max_steps") == "2"
+
+
+def test_consistency_that_could_not_be_measured_ends_the_script(tmp_path):
+    code, calls, _ = run("trl/run_consistency_tiny.sh", tmp_path, failing="eval consistency")
+    assert code != 0
+    assert not [call for call in calls if call[0] == "trl"]

@@ -14,6 +14,8 @@ from string import Template
 import pytest
 import yaml
 
+from support.patterns import trees
+
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 DOCS = sorted((ROOT / "docs").glob("*.md"))
@@ -120,7 +122,7 @@ SLOW = ("trl.md", "verl.md")  # their examples import and build the most
     [pytest.param(page, marks=pytest.mark.slow if page.name in SLOW else ()) for page in DOCS],
     ids=lambda page: page.name,
 )
-def test_the_examples_of_the_docs_run(page, tmp_path):
+def test_the_examples_of_the_docs_run(page, tmp_path, monkeypatch):
     pytest.importorskip("transformers")
     examples = []
     for code in blocks(page, "python"):
@@ -128,8 +130,13 @@ def test_the_examples_of_the_docs_run(page, tmp_path):
         # those that train are in the slow tests above
         if "trainer.train()" not in code and all(find_spec(host) for host in hosts):
             examples.append(code)
-    if examples:  # one after the other in one process, which takes seconds to start, with names of their own
+    # one after the other, with names of their own, and where a process of their own would take seconds to start, in this one
+    if page.name in SLOW:
         run(f"for code in {examples!r}: exec(code, {{'__name__': '__main__'}})", tmp_path)
+    else:
+        monkeypatch.chdir(tmp_path)
+        for code in examples:
+            exec(code, {"__name__": "__main__"})
 
 
 def yaml_examples():
@@ -273,8 +280,8 @@ def test_links_lead_somewhere(page):
 def test_troubleshooting_quotes_messages_that_exist():
     """But for those that it calls verl's."""
     ours = set()
-    for source in (ROOT / "wm_plugin").rglob("*.py"):
-        for node in ast.walk(ast.parse(source.read_text())):
+    for tree in trees().values():
+        for node in ast.walk(tree):
             if isinstance(node, ast.JoinedStr):
                 ours.add("".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values))
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):

@@ -16,6 +16,7 @@ from wm_plugin.cli import demo as command
 from wm_plugin.cli.main import main
 from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.evaluation.compare import Ratio
+from wm_plugin.evaluation.report.sources import collect
 from wm_plugin.tiny.held_out import Ahead, HeldOut, Measured
 from wm_plugin.tiny.policy import make_tokenizer
 from wm_plugin.trl.demo import run_demo
@@ -244,7 +245,6 @@ def test_the_policies_get_a_full_report(smoke, tmp_path, capsys) -> None:
     """By the commands that the documentation names: both trainings, an evaluation of each policy, and predictions."""
     out, result, _ = smoke
     evaluations = tmp_path / "evals"
-    evaluations.mkdir()
     for name, folder in result["policies"].items():
         flags = ["--as", "policy", "--model", folder, "--out", str(evaluations / name), "--limit", "8", "--json"]
         assert main(["eval", "one-step", result["held_out"], *flags]) == 0
@@ -262,13 +262,11 @@ def test_the_policies_get_a_full_report(smoke, tmp_path, capsys) -> None:
         "calibration_error",
     ):
         assert text in document
-    capsys.readouterr()
-    assert main(["report", str(out), str(evaluations), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert [arm["arm"] for arm in found["arms"]] == [f"{out.name} coeff_0", f"{out.name} coeff_1"]
-    last = {arm["arm"][-1]: arm["last"]["eval/env_nll"]["value"] for arm in found["arms"]}
-    assert last == {f"{arm['coeff']:g}": arm["env_nll_end"] for arm in result["arms"]}
-    assert sorted(one["of"] for one in found["evaluations"]) == ["coeff_0", "coeff_1", "start"]
+    without, with_objective = collect([str(out)]).runs
+    assert (without.name, with_objective.name) == (f"{out.name} coeff_0", f"{out.name} coeff_1")
+    for run, arm in zip((without, with_objective), result["arms"], strict=True):
+        assert run.values["eval/env_nll"][2] == arm["env_nll_end"]
+        assert run.values["echo/nll"] == {step["step"]: step["echo/nll"] for step in arm["training"]}
 
 
 @pytest.mark.slow

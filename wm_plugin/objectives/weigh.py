@@ -4,14 +4,12 @@ Hosts ship facts (`tokens.spans.Origin`). What an `EchoConfig` makes of them is 
 """
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
-
-import torch
+from collections.abc import Hashable, Iterable, Sequence
 
 from wm_plugin.objectives.echo import EchoConfig
 from wm_plugin.objectives.information import category
 from wm_plugin.objectives.silence import Tally
-from wm_plugin.tokens.spans import Ending, Origin, Span, texts_of
+from wm_plugin.tokens.spans import Decode, Ending, Mask, Origin, Span, texts_of
 
 
 def weigh(
@@ -78,8 +76,8 @@ def _ratio(origin: Origin, config: EchoConfig) -> float:
 def origins_of_tokens(
     spans: Sequence[Span],
     ids: Sequence[int],
-    sampled: torch.Tensor,
-    decode: Callable[[list[int]], str],
+    sampled: Mask,
+    decode: Decode,
     config: EchoConfig,
     ending: Ending,
 ) -> list[Origin]:

@@ -2,8 +2,8 @@
 
 A host appends the results of one turn's tool calls as one block of tokens: chat-template scaffold, content, scaffold, content, …,
 scaffold. The contents are known (they are the tool messages) and so is the template, so nothing is searched for: the block's
-text is put together again, tokenised with character offsets, and must give the host's tokens, id by id. Searching the decoded
-text instead breaks on a result that looks like scaffold, on repeated results, and on tokenizers that normalise.
+text is put together again, and must be what the host's tokens spell, or give them, id by id, when it is tokenised with character
+offsets. Searching the decoded text instead breaks on a result that looks like scaffold, on repeated results, and on tokenizers that normalise.
 """
 
 import itertools
@@ -28,6 +28,10 @@ OTHER = -1  # in a column of tool numbers: a tool without figures of its own, su
 SPAN_FIELD = "env_spans"  # what a user's own rollouts call their spans, on either host
 
 
+Mask = torch.Tensor | np.ndarray  # of a completion's tokens
+Decode = Callable[[list[int]], str]
+
+
 class Span(NamedTuple):
     """Tokens [start, end) of a completion that the policy did not sample."""
 
@@ -46,7 +50,7 @@ class Ending(StrEnum):
 
 
 def ending(
-    ids: Sequence[int], sampled: Sequence[int] | torch.Tensor | None, *, end_ids: Container[int], limit: int | None
+    ids: Sequence[int], sampled: Sequence[int] | Mask | None, *, end_ids: Container[int], limit: int | None
 ) -> Ending:
     """Whether a completion came to its end or was cut; the same rule on both hosts.
 
@@ -101,8 +105,6 @@ class SpanError(RuntimeError):
 _PROBES = ["\n ", "a b", "\n a"]
 _UNKNOWN = "\ufffd"  # of a token that spells nothing: no text that is compared has it
 
-Mask = torch.Tensor | np.ndarray  # (T,), 1 = sampled by the policy
-Decode = Callable[[list[int]], str]
 Encode = Callable[[list[str]], list[tuple[list[int], list[int]]]]
 Render = Callable[[Sequence[str], Sequence[str]], str]
 
@@ -134,7 +136,7 @@ class ContentLocator:
             SpanError: the tokens cannot be reproduced from the messages and the template.
         """
         # the completions of one prompt often meet the same results: each is looked at once
-        keys = [(b.tools, b.contents, tuple(b.ids), b.full_ids and tuple(b.full_ids)) for b in blocks]
+        keys = [(b.tools, b.contents, tuple(b.ids), None if b.full_ids is None else tuple(b.full_ids)) for b in blocks]
         distinct = dict(zip(keys, blocks, strict=True))
         found: dict[Hashable, list[tuple[int, int]]] = {}
         texts: dict[Hashable, tuple[str, list[tuple[int, int]]]] = {}  # to be tokenised, and where the contents are
@@ -231,7 +233,7 @@ def block_spans(block: ToolBlock, contents: Sequence[tuple[int, int]], offset: i
     return spans
 
 
-def read_spans(values: Iterable[Any], sampled: torch.Tensor) -> list[Span]:
+def read_spans(values: Iterable[Any], sampled: Mask) -> list[Span]:
     """`env_spans` of a user's own rollouts: (start, end, role, tool, content) each, clipped where the completion was.
 
     Args:
@@ -272,8 +274,9 @@ def read_spans(values: Iterable[Any], sampled: torch.Tensor) -> list[Span]:
 
 def zero_runs(mask: Mask) -> list[tuple[int, int]]:
     """Maximal runs [start, end) of 0 in a mask (T,), 1 = sampled by the policy."""
-    values = mask.cpu().numpy() if isinstance(mask, torch.Tensor) else mask
-    values = (values != 0).tobytes()  # bytes are searched fifty times faster than a tensor is scanned
+    sampled = mask != 0
+    # bytes are searched fifty times faster than a tensor is scanned
+    values = (sampled.cpu().numpy() if isinstance(sampled, torch.Tensor) else sampled).tobytes()
     runs: list[tuple[int, int]] = []
     end = 0
     while (start := values.find(0, end)) >= 0:
@@ -284,9 +287,7 @@ def zero_runs(mask: Mask) -> list[tuple[int, int]]:
     return runs
 
 
-def texts_of(
-    spans: Sequence[Span], ids: Sequence[int], sampled: torch.Tensor, decode: Callable[[list[int]], str]
-) -> list[tuple[str, str]]:
+def texts_of(spans: Sequence[Span], ids: Sequence[int], sampled: Mask, decode: Decode) -> list[tuple[str, str]]:
     """For each span whose messages are not known, the texts of its turn, from the tokens: (action, observation).
 
     The action is what the policy sampled right before the environment's tokens; where several results follow each other it is

@@ -13,8 +13,6 @@ from enum import Enum
 from itertools import takewhile
 from typing import Any
 
-import torch
-
 from wm_plugin.environments.control import begin_turn
 from wm_plugin.environments.kit.protocol import tool_methods
 from wm_plugin.environments.rewarded import is_waiting
@@ -25,7 +23,9 @@ from wm_plugin.tokens.message import Message
 from wm_plugin.tokens.spans import (
     SPAN_FIELD,
     ContentLocator,
+    Decode,
     Ending,
+    Mask,
     Origin,
     Span,
     SpanError,
@@ -39,8 +39,6 @@ from wm_plugin.trajectories.json_values import DEEPEST, too_deep
 from wm_plugin.trajectories.turn_texts import categories
 from wm_plugin.trl import _compat
 from wm_plugin.untrusted import encodable
-
-Decode = Callable[[list[int]], str]
 
 
 @contextmanager
@@ -260,13 +258,13 @@ class Rollouts:
         self.silent_groups: list[bool] = []  # the same of each group, over all ranks
         self._end_ids, self._limit = end_ids, limit
 
-    def ending(self, row: int, sampled: torch.Tensor | None) -> Ending:
+    def ending(self, row: int, sampled: Mask | None) -> Ending:
         """How a completion ends; `sampled` is (T,), 1 = sampled by the policy, None: all of it."""
         return ending(self.completion_ids[row], sampled, end_ids=self._end_ids, limit=self._limit)
 
     def origins(
         self,
-        tool_masks: Mapping[int, torch.Tensor],
+        tool_masks: Mapping[int, Mask],
         columns: Sequence[Mapping[str, Any]],
         locator: ContentLocator,
         full_block: Callable[[list[Message]], list[int]],
@@ -326,8 +324,10 @@ class Rollouts:
             if config.turn_information:
                 kinds = categories(turn or {}, results)
             how, mine = endings[row], origins[row]
-            for span, index in block_spans(block, ranges, start):
-                mine.append(Origin(span, results[index], failed[index], kinds[index], how))
+            mine += [
+                Origin(span, results[index], failed[index], kinds[index], how)
+                for span, index in block_spans(block, ranges, start)
+            ]
         return origins
 
 

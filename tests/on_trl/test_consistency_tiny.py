@@ -25,7 +25,7 @@ def test_stock_trl_reads_the_recipe():
     work = "runs/consistency_tiny/textworld/tiny"
     assert (dataset.data_files, config.output_dir) == (f"{work}/rows.parquet", f"{work}/trained")
     assert (model.model_name_or_path, model.dtype) == (f"{work}/start", "float32")
-    assert (config.max_length, config.max_steps, config.use_cpu, config.bf16) == (4096, 350, True, False)
+    assert (config.max_length, config.max_steps, config.use_cpu, config.bf16) == (4096, 300, True, False)
     larger = [
         "--per_device_train_batch_size",
         "1",

@@ -3,13 +3,14 @@
 A host appends the results of one turn's tool calls as one block of tokens: chat-template scaffold, content, scaffold, content, …,
 scaffold. The contents are known (they are the tool messages) and so is the template, so nothing is searched for: the block's
 text is put together again, and must be what the host's tokens spell, or give them, id by id, when it is tokenised with character
-offsets. Searching the decoded text instead breaks on a result that looks like scaffold, on repeated results, and on tokenizers that normalise.
+offsets. Searching the decoded text instead breaks on a result that looks like scaffold, on repeated results, and on tokenizers
+that normalise.
 """
 
 import itertools
 import operator
 from bisect import bisect_left
-from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -105,6 +106,7 @@ class SpanError(RuntimeError):
 _PROBES = ["\n ", "a b", "\n a"]
 _UNKNOWN = "\ufffd"  # of a token that spells nothing: no text that is compared has it
 
+_Key = tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...], tuple[int, ...] | None]  # a ToolBlock as a dict's key
 Encode = Callable[[list[str]], list[tuple[list[int], list[int]]]]
 Render = Callable[[Sequence[str], Sequence[str]], str]
 
@@ -138,8 +140,8 @@ class ContentLocator:
         # the completions of one prompt often meet the same results: each is looked at once
         keys = [(b.tools, b.contents, tuple(b.ids), None if b.full_ids is None else tuple(b.full_ids)) for b in blocks]
         distinct = dict(zip(keys, blocks, strict=True))
-        found: dict[Hashable, list[tuple[int, int]]] = {}
-        texts: dict[Hashable, tuple[str, list[tuple[int, int]]]] = {}  # to be tokenised, and where the contents are
+        found: dict[_Key, list[tuple[int, int]]] = {}
+        texts: dict[_Key, tuple[str, list[tuple[int, int]]]] = {}  # to be tokenised, and where the contents are
         for key, block in distinct.items():
             text, chars = _interleave(self._scaffold(block.tools), block.contents)
             ranges = self._spelt_ranges(block, text, chars)

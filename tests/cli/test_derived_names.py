@@ -23,7 +23,6 @@ PLACES = {
     "wm_plugin/agents/collect.py _read_shard": "the rejects of a shard, in the folder X.work",
     "wm_plugin/cli/data/expand.py run": "X.validation.jsonl",
     "wm_plugin/cli/data/inspect.py _scores": "X.easy.jsonl, which is read",
-    "wm_plugin/cli/data/scenarios.py run": "X.answers.jsonl",
     "wm_plugin/cli/data/support.py work_folder": "X.work",
     "wm_plugin/environments/forth/__init__.py problems": "a file of this package, which is read",
     "wm_plugin/samples/easy.py scores_path": "X.easy.jsonl",
@@ -43,7 +42,7 @@ DERIVED = [
     pytest.param(["data", "easy", "rows.jsonl", *SERVED], "x.easy.jsonl", id="easy"),
     pytest.param(["data", "easy", "rows.jsonl", *SERVED], "x.work", id="easy, work"),
     pytest.param(["data", "best", "rows.jsonl", *SERVED, *BEST], "x.work", id="best, work"),
-    pytest.param(["data", "scenarios", "grid", *SERVED[:4]], "x.answers.jsonl", id="scenarios"),
+    pytest.param(["data", "scenarios", "grid", *SERVED[:4]], "x.work", id="scenarios, work"),
     pytest.param(["data", "context", "rows.jsonl", *SERVED[:4]], "x.work", id="context, work"),
     pytest.param(
         ["env", "rollout", "grid", "--policy", "random", "--count", "1"],

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from wm_plugin.cli.data.support import work_folder
 from wm_plugin.errors import UserError, nearest
 
 _VERIFY = ("rubric", "rule")
@@ -20,8 +21,9 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "source", metavar="SEEDS", help="a .jsonl file of scenarios, or the name of a world: sql, shop, ..."
     )
+    parser.add_argument("--out", required=True, metavar="X.jsonl", help="the scenarios")
     parser.add_argument(
-        "--out", required=True, metavar="X.jsonl", help="the scenarios; answers are kept in X.answers.jsonl"
+        "--work", metavar="DIR", help="keeps answers, to go on from (default: X.work beside X); remove it afterwards"
     )
     parser.add_argument("--count", type=int, default=10, metavar="N", help="seeds of a world (default: 10)")
     parser.add_argument("--states", type=int, default=3, metavar="N", help="variants of a seed's state (default: 3)")
@@ -63,9 +65,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         if not least <= value <= 10**6:
             raise UserError(f"{flag} is {value}; write a number from {least} to 1,000,000")
     out = Path(args.out)
-    kept = out.with_name(f"{out.stem}.answers.jsonl")
+    kept = work_folder(out, args.work) / "answers.jsonl"
     check_out(out, (".jsonl",))
-    check_apart([args.source], {"--out": out, "the answers": kept})
+    check_apart([args.source], {"--out": out, "--work": kept})
     seeds = _seeds(args)
     most = len(seeds) * (args.states + 1) * (args.queries + 1)
     if most > scenarios.MOST:

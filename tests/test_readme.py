@@ -15,6 +15,8 @@ import pytest
 import yaml
 
 from support.patterns import trees
+from wm_plugin.environments.control import ControlConfig
+from wm_plugin.environments.fictional import spec
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -156,6 +158,11 @@ def test_the_settings_in_yaml_are_read_and_fit_together(text, tmp_path):
         from wm_plugin.verl.config import read_config
 
         read_config(values)
+    elif "perturbations" in values:
+        ControlConfig.from_mapping(values)
+    elif "strategy" in values:
+        (tmp_path / "mine.yaml").write_text(text)
+        spec.load(str(tmp_path / "mine.yaml"))
     elif "max_parallel_calls" in values:
         group = yaml.safe_load((ROOT / "recipes" / "verl" / "wm" / "echo.yaml").read_text())
         assert values.items() <= group["actor_rollout_ref"]["rollout"]["multi_turn"].items()
@@ -176,7 +183,9 @@ def check_settings_of_trl(text, folder):
     script, config, *_ = train.parse(["--config", str(path), *flags])
     for reward in script.rewards or ():
         check_spec(reward, reward["path"])
-    environment = train._environment(script.environment, script.episode_reward, script.protocol)
+    environment = train._environment(
+        script.environment, script.episode_reward, script.protocol, simulation=script.simulation, control=script.control
+    )
     worlds = environment.values() if isinstance(environment, dict) else filter(None, [environment])
     tools = {name for world in worlds for name in tool_names(world)}
     assert {*(config.echo_config().tool_names or ())} <= tools

@@ -119,7 +119,9 @@ SERVER = {"url": "http://localhost:1/v1", "model": "w"}
 
 def test_a_config_file_says_which_worlds_are_simulated():
     assert is_simulated(_environment("grid", simulation=yaml.safe_load("{url: 'http://localhost:1/v1', model: w}")))
-    worlds = _environment({"real": "grid", "model": "grid"}, {"rescale": True}, "tags", {**SERVER, "worlds": ["model"]})
+    worlds = _environment(
+        {"real": "grid", "model": "grid"}, {"rescale": True}, "tags", simulation={**SERVER, "worlds": ["model"]}
+    )
     assert {name: is_simulated(one) for name, one in worlds.items()} == {"real": False, "model": True}
 
 

@@ -31,7 +31,7 @@ class _Question(NamedTuple):
 
     @property
     def group(self) -> tuple[float, int, int]:
-        """What the questions of a batch have in common: a batch is sampled with one seed."""
+        """What the questions of a batch have in common."""
         return self.temperature, self.seed if self.temperature else 0, self.max_tokens
 
 
@@ -75,7 +75,9 @@ class Batches:
             while not self._waiting.empty():
                 left.append(self._waiting.get())
             group = left[0].group
-            chosen = [one for one in left if one.group == group][: self._batch]
+            # what is sampled is asked alone: in a batch a seed's draws would depend on what else is asked
+            at_once = 1 if group[0] else self._batch
+            chosen = [one for one in left if one.group == group][:at_once]
             left = [one for one in left if one not in chosen]
             try:
                 for question, said in zip(chosen, self._answer(chosen), strict=True):

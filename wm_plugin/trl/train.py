@@ -102,7 +102,11 @@ def build(arguments: list[str]) -> tuple[Any, Any]:
     if not of_file and is_missing_folder(model.model_name_or_path):
         raise UserError(f"model_name_or_path is {model.model_name_or_path!r}: there is no such folder")
     environment = _environment(
-        script.environment, script.episode_reward, script.protocol, script.simulation, script.control
+        script.environment,
+        script.episode_reward,
+        script.protocol,
+        simulation=script.simulation,
+        control=script.control,
     )
     reward_funcs = [import_object(path, field="reward_funcs") for path in script.reward_funcs or []]
     reward_funcs += reward_functions(_blocks(script.rewards or []))
@@ -293,6 +297,7 @@ def _environment(
     value: Any,
     reward: Any = None,
     protocol: str = PROTOCOLS[0],
+    *,
     simulation: Any = None,
     control: Any = None,
 ) -> Any:

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from support.examples import examples
 from support.openai_server import OpenAIServer, block
 from wm_plugin.environments import scenarios
-from wm_plugin.environments.kit.protocol import tool_names, world_context_of
+from wm_plugin.environments.kit.protocol import missing_columns, tool_names, world_context_of
 from wm_plugin.environments.scenario_replies import PROMPTS, Refused, conversation, read_reply
 from wm_plugin.environments.scenarios import Report, Scenario, dataset_rows, expanded, staged, verified
+from wm_plugin.environments.simulated import note_turn, settle, simulated
 from wm_plugin.environments.worlds import load
 from wm_plugin.errors import UserError
 from wm_plugin.runtime.server import Server
@@ -224,3 +225,29 @@ def test_a_world_begins_in_the_state_of_a_scenario() -> None:
     assert environment.reset(**plain) == seeds[0].initial_state
     assert world_context_of(environment) == seeds[0].world_context
     assert staged(load("wordle").environment) is world
+    assert missing_columns(staged(load("sql").environment), ["initial_state"]) == missing_columns(
+        load("sql").environment, ["initial_state"]
+    )
+
+
+@pytest.mark.host
+def test_a_scenario_is_played_in_a_world_model_and_decided_by_its_own_rule() -> None:
+    """From a row to the request, which has the row's state, and to the reward, by the row's rule."""
+    (seed,) = scenarios.of_world(load("wordle"), load("wordle").rows(1))
+    values = {"initial_state": "A new state.", "world_context": "Hidden.", "verifier": {"regex": "it is crane"}}
+    row = scenarios.row_of(Scenario(**{**vars(seed), **values}))
+    with OpenAIServer(lambda body: "Green all over.") as server:
+        config = {"url": server.base_url, "model": "m", "api_key_env": None, "scenarios": True}
+        config |= {"success": "rule", "rule": "wm_plugin.environments.scenarios:verified"}
+        world = simulated(load("wordle").environment, config)
+        for answer, reward in (("it is crane", 1.0), ("I give up", 0.0)):
+            environment = world()
+            assert environment.reset(**row) == "A new state."
+            assert environment.act("crane") == "Green all over."
+            note_turn(environment, {"role": "assistant", "content": answer})
+            settle([environment])
+            assert environment.get_reward() == reward
+        system = server.bodies[0]["messages"][0]["content"]
+    assert "A new state." in system
+    assert "Hidden." in system
+    assert seed.world_context not in system

@@ -417,14 +417,17 @@ def test_a_verifier_reads_the_trajectory_between_markers():
         }
         world = made(server, success="verifier", verifier=verifier)
         group = [world() for _ in range(3)]
-        for one, words in zip(group, ("I walked there.", "I did not.", "I walked there!"), strict=True):
-            one.reset(**BOARD)
+        for n, words in enumerate(("I walked there.", "I did not.", "I walked there!")):
+            one = group[n]
+            one.reset(**BOARD, context=f"Rubric {n}")
             one.move("R")
             note_turn(one, {"role": "assistant", "content": words})
         assert not group[0].success
         settle(group)
         assert [(one.success, one.get_reward()) for one in group] == [(True, 0.9), (False, 0.1), (True, 0.9)]
         assert len(judge.bodies) == 3
+        shown = [body["messages"][-1]["content"] for body in judge.bodies]
+        assert sorted(text.count(f"Rubric {n}") for n in range(3) for text in shown) == [0] * 6 + [1] * 3
         text = judge.bodies[0]["messages"][-1]["content"]
         assert "I walked there." in text
         assert BOARD["board"] in text

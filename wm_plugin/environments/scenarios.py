@@ -14,6 +14,7 @@ A file has one scenario a line, an object with these keys; `query` alone is need
 takes, and `seed` is the scenario that this one was made of.
 """
 
+import inspect
 import json
 import random
 import zlib
@@ -320,8 +321,8 @@ def _rules() -> RuleReward:
 def staged(environment: type) -> type:
     """The class with the initial state and the hidden state of a row's scenario in the place of its own.
 
-    It is for `simulated`: the world model goes on from that state, which the world itself does not have. A row without
-    `initial_state` begins as the world does.
+    `simulated` makes it where its config says `scenarios`: the world model goes on from that state, which the world itself does
+    not have. A row without `initial_state` begins as the world does.
     """
 
     class Staged(environment):  # type: ignore[misc]
@@ -336,6 +337,14 @@ def staged(environment: type) -> type:
             inner = getattr(super(), "world_context", None)
             return self._wm_hidden or (inner() if inner is not None else "")
 
+    signature = inspect.signature(environment.reset)  # type: ignore[attr-defined]  # the world's columns, of which a row may lack one
+    taken = [one for one in signature.parameters.values() if one.name not in ("initial_state", "world_context")]
+    rest = [taken.pop()] if taken and taken[-1].kind is inspect.Parameter.VAR_KEYWORD else []
+    own = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default="")
+        for name in ("initial_state", "world_context")
+    ]
+    Staged.reset.__signature__ = signature.replace(parameters=[*taken, *own, *rest])  # type: ignore[attr-defined]
     Staged.__name__, Staged.__qualname__ = environment.__name__, environment.__qualname__
     Staged.__doc__, Staged.__module__ = environment.__doc__, environment.__module__
     return Staged

@@ -23,6 +23,7 @@ from functools import lru_cache
 from typing import Any
 
 from wm_plugin.environments.kit.protocol import not_a_tool, tool_names, world_context_of
+from wm_plugin.environments.scenarios import staged
 from wm_plugin.environments.simulated_session import Session
 from wm_plugin.environments.simulated_success import judge
 from wm_plugin.environments.simulation_config import SimulationConfig
@@ -51,7 +52,7 @@ def simulated(environment: type, config: SimulationConfig | Mapping[str, Any]) -
     for name in ("reset", "get_reward", *tool_names(environment)):
         if inspect.iscoroutinefunction(getattr(environment, name, None)):
             raise UserError(f"simulation: {environment.__name__}.{name} is asynchronous; write a plain method")
-    return _simulated(environment, config)
+    return _simulated(staged(environment) if config.scenarios else environment, config)
 
 
 def is_simulated(environment: Any) -> bool:

@@ -1,9 +1,10 @@
 """What decides an episode in a world model: its mark of success, a judge of the whole trajectory, or a rule on the answer.
 
 * `predicted`: the reward is 1 where the world model has marked a success.
-* `verifier`: a reward of `wm_plugin.rewards` is given the trajectory as text in the place of a prediction, and the task in the
-  place of what was observed. Judges put texts between markers that these cannot forge (`rewards.delimit`). The
-  prompt `verifier` of the judges asks whether the task was done.
+* `verifier`: a reward of `wm_plugin.rewards` is given the trajectory as text in the place of a prediction, the task in the place
+  of what was observed, and the row's columns by their names, as in a trainer: a judge reads `context`, which may hold a rubric.
+  Judges put texts between markers that these cannot forge (`rewards.delimit`). The prompt `verifier` of the judges asks
+  whether the task was done.
 * `rule`: a function of the agent's answer and the row's columns. One that fails on an answer gives 0.
 
 An episode that was lost has the reward 0, and nobody is asked.
@@ -23,6 +24,8 @@ from wm_plugin.rewards.make import make
 from wm_plugin.trajectories.render import write_context, write_history
 
 logger = logging.getLogger(__name__)
+
+_ARGUMENTS = {"self", "predictions", "targets"}  # of a reward, which no column may take the place of
 
 
 def judge(sessions: Sequence[Session]) -> None:
@@ -67,7 +70,9 @@ def _verified(config: SimulationConfig, sessions: Sequence[Session]) -> list[flo
         told = [write_history(trajectory.turns), f"Agent (at the end):\n{one.answer}" if one.answer.strip() else ""]
         texts.append("\n\n".join(filter(None, told)) or "Nothing was done.")
         tasks.append(write_context(trajectory.context))
-    return [float(score) for score in _verifier(config)(texts, tasks)]
+    names = dict.fromkeys(name for one in sessions for name in one.columns if name not in _ARGUMENTS)
+    columns = {name: [one.columns.get(name) for one in sessions] for name in names}
+    return [float(score) for score in _verifier(config)(texts, tasks, **columns)]
 
 
 @lru_cache(maxsize=8)

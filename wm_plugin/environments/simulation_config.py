@@ -67,6 +67,7 @@ class SimulationConfig:
     control_tokens: tuple[str, ...] = _help(
         "Control tokens of the model's tokenizer that are written in no usual way.", ()
     )
+    scenarios: bool = _help("Whether rows are those of wm data scenarios, which bring their own initial state.", False)
     worlds: tuple[str, ...] | None = _help("Which of several environments are simulated, by their names; null: all.")
     evaluation: Evaluation = _help("Where evaluations play: real, in the real world, or simulated.", "real")
 
@@ -112,6 +113,8 @@ class SimulationConfig:
                 f"prompts is {shown(self.prompts)}; write a family such as word2world, or the path of a file"
             )
         parse_parts(self.hidden, "hidden")
+        if not isinstance(self.scenarios, bool):
+            raise UserError(f"scenarios is {shown(self.scenarios)}; write true or false")
         if not isinstance(self.cache, bool | str):
             raise UserError(f"cache is {shown(self.cache)}; write true, false or a path")
         if not isinstance(self.parameters, Mapping | None):

@@ -13,16 +13,16 @@ STATE = {
     "tools": ["a"],
     "max_turns": 3,
     "turn_budget": None,
-    "control": None,
 }
 
 
 def test_what_was_saved_is_loaded(tmp_path):
     assert state.load(str(tmp_path)) is None
     state.save(str(tmp_path), STATE)
-    assert state.load(str(tmp_path)) == STATE | {"guard": None}  # as of a release that had none
-    state.save(str(tmp_path), STATE | {"guard": {"config": {}}})
-    assert state.load(str(tmp_path)) == STATE | {"guard": {"config": {}}}
+    assert state.load(str(tmp_path)) == STATE | {"control": None, "guard": None}  # as of a release that had neither
+    later = {"control": {"value": 0.5}, "guard": {"config": {}}}
+    state.save(str(tmp_path), STATE | later)
+    assert state.load(str(tmp_path)) == STATE | later
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_what_was_saved_is_loaded(tmp_path):
         b'{"max_turns": ' + b"9" * 9999 + b"}",
         json.dumps(STATE).encode()[:-9],
         *(json.dumps({key: value for key, value in STATE.items() if key != name}).encode() for name in STATE),
-        *(json.dumps(STATE | {name: "x"}).encode() for name in [*STATE, "guard"]),
+        *(json.dumps(STATE | {name: "x"}).encode() for name in [*STATE, "control", "guard"]),
     ],
 )
 def test_a_damaged_file_is_one_line(tmp_path, text):

@@ -8,6 +8,7 @@ import copy
 import json
 import random
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,17 @@ from support.formats import DOCUMENTS
 from support.timing import ENOUGH, repeated, too_slow
 from wm_plugin.agents.policies import read_action
 from wm_plugin.cli.rollouts import read_rows as read_masks_rows
+from wm_plugin.cli.simulate.beside import aligned
 from wm_plugin.environments.control import ControlConfig, ControlEpisode
 from wm_plugin.environments.control.withheld import Withheld
-from wm_plugin.environments.simulated import Simulation
+from wm_plugin.environments.counting import Counts
+from wm_plugin.environments.fictional.score import Column, NoTableError
+from wm_plugin.environments.fictional.score import read as read_table
+from wm_plugin.environments.grid import GridEnvironment
+from wm_plugin.environments.harmless import harmless
+from wm_plugin.environments.kit.commands import CommandEnvironment
+from wm_plugin.environments.scenario_replies import PROMPTS, Refused, read_reply
+from wm_plugin.environments.simulated_episode import Simulation
 from wm_plugin.environments.tags import actions_of
 from wm_plugin.evaluation import published_replies, rule_cases, rule_commands
 from wm_plugin.evaluation.proposals import read_proposal
@@ -37,11 +46,12 @@ from wm_plugin.runtime import replies, secrets
 from wm_plugin.runtime.server import Completion, Server, _completion, _line, _seconds
 from wm_plugin.samples import build
 from wm_plugin.samples.answers import Answer
+from wm_plugin.samples.hidden_context import read_context
 from wm_plugin.samples.kinds import KINDS
 from wm_plugin.samples.prompts import load as load_prompts
 from wm_plugin.tokens.chat import named_results, plain_messages, turns
 from wm_plugin.tokens.view import Token, to_html, to_text
-from wm_plugin.trajectories import expand
+from wm_plugin.trajectories import expand, plain_yaml
 from wm_plugin.trajectories.filter import NAMES, Filter
 from wm_plugin.trajectories.readers import FORMATS, read_rows
 from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Trajectory, Turn
@@ -235,6 +245,18 @@ def simulated(text: str) -> None:
     simulation.question(Action(text=text))
 
 
+def refused(read: Callable[[str], object]) -> Callable[[str], object]:
+    """A parser whose refusals are all right."""
+
+    def work(text: str) -> object:
+        try:
+            return read(text)
+        except ValueError:
+            return None
+
+    return work
+
+
 def perturbed(text: str) -> None:
     entries = [
         {"name": "paginate", "tools": ["f"], "size": 2},
@@ -248,7 +270,27 @@ def perturbed(text: str) -> None:
     control.guard(text, plan)
 
 
+def counted(text: str) -> None:
+    for environment in (GridEnvironment, CommandEnvironment):
+        counts = Counts(environment, {"move": "environment"})
+        counts.add(Call(name="move", arguments={"direction": text}), f"Invalid: 1 of 2\n{text}")
+        counts.add(Call(name="other", arguments=text), text)
+
+
+def scenario(text: str) -> None:
+    for kind in PROMPTS:
+        with suppress(Refused):
+            read_reply(kind, f"<scenario>{text}</scenario>")
+
+
+def answer_table(text: str) -> None:
+    with suppress(NoTableError):
+        read_table(f"| kite | mass |\n| {text[:19_000]} |", [Column("kite"), Column("mass", "mg", is_number=True)])
+
+
 TEXTS: dict[str, Callable[[str], object]] = {
+    "a scenario": scenario,
+    "an answer's table": answer_table,
     "loads": loads,
     "a perturbed result": perturbed,
     "what is withheld": lambda text: Withheld.of([text[:50], "aaaa", "a1"]).without(text),
@@ -285,11 +327,18 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "a server's completion": lambda text: _completion({"choices": [{"message": {"content": text}}]}),
     "a server's seconds": _seconds,
     "a world model's answer": simulated,
+    "counts of what is observed": counted,
+    "harmless": lambda text: harmless(text, ("@@END@@",)),
+    "harmless, in a token": lambda text: harmless(f"<|{text}|>"),
     "actions in tags": actions_of,
     "actions in tags, inside": lambda text: actions_of(f"<action>{text}"),
     "keys": redacted,
     "a proposal": lambda text: read_proposal(text, RWML, RWML.variants["v0"]),
     "a proposal, in its tag": lambda text: read_proposal(f"<system_template>{text}", RWML, RWML.variants["v0"]),
+    "plain YAML": refused(plain_yaml.loads),
+    "a context by a server": refused(read_context),
+    "a context by a server, in its tag": refused(lambda text: read_context(f"<summary>{text}</summary><permissions>")),
+    "lines side by side": lambda text: aligned(text, text[: len(text) // 2] + "!"),
     "view": lambda text: (to_html([Token(text, "content", text, 1.0)]), to_text([Token(text, "policy")])),
 }
 

@@ -2,11 +2,11 @@
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "wm_plugin"
+from support.patterns import PACKAGE, trees
+
 HOME = "untrusted.py"
 # Whatever of these is called: parsers, and what runs text.
 PARSERS = {
@@ -19,6 +19,7 @@ PARSERS = {
         "yaml.load",
         "yaml.unsafe_load",
         "yaml.safe_load",
+        "yaml.parse",
     ),
     *("ast.literal_eval", "literal_eval", "eval", "exec", "compile", "pickle.load", "pickle.loads", "marshal.loads"),
     *("tomllib.load", "tomllib.loads", "ast.parse"),
@@ -28,6 +29,7 @@ SHALLOW = "behind `files.Shallow`, which leaves out what is too deep"
 CHECKOUT = (
     "code of a benchmark's checkout, read as data: what is no constant is one line, and so is whatever they raise"
 )
+PLAIN = "events of YAML, bounded: no aliases, no tags, nothing but texts, lists and mappings"
 CONFIG = "YAML of the user's own config; whatever it raises is one line"
 OURS = "text that our own code, or the system, wrote"
 ALLOWED = {
@@ -45,6 +47,7 @@ ALLOWED = {
     CONFIG: [
         "cli/data/control.py load_config: yaml.safe_load(text)",
         "cli/masks.py _settings: yaml.safe_load(read_text(Path(args.config), '--config'))",
+        "environments/fictional/spec.py _of_yaml: yaml.safe_load(text)",
         "evaluation/audit.py load_attacks: yaml.safe_load(text)",
         "evaluation/forgetting.py config: yaml.safe_load(text)",
         "evaluation/proposals.py load_styles: yaml.safe_load(source.read_text(encoding='utf-8'))",
@@ -52,6 +55,7 @@ ALLOWED = {
         "trl/config_file.py read: yaml.safe_load(Path(path).read_text(encoding='utf-8'))",
         "trl/sharding.py _read: yaml.safe_load(path.read_text(encoding='utf-8'))",
     ],
+    PLAIN: ["trajectories/plain_yaml.py _built: yaml.parse(text, Loader=_LOADER)"],
     OURS: [
         "errors.py _source: json.loads(metadata.distribution('wm-plugin').read_text('direct_url.json') or '{}')",
         "environments/docs/pages.py _page: ast.parse(path.read_bytes())",
@@ -61,7 +65,7 @@ ALLOWED = {
 }
 
 
-def calls(source: str) -> Iterator[tuple[str, str]]:
+def calls(tree: ast.Module) -> Iterator[tuple[str, str]]:
     """(place, text) of each call that parses: the classes and functions around it, and the call itself."""
 
     def walk(node: ast.AST, place: tuple[str, ...]) -> Iterator[tuple[str, str]]:
@@ -73,20 +77,23 @@ def calls(source: str) -> Iterator[tuple[str, str]]:
                 yield ".".join(inner) or "(module)", ast.unparse(child)
             yield from walk(child, inner)
 
-    return walk(ast.parse(source), ())
+    return walk(tree, ())
 
 
 def parses(call: ast.Call) -> bool:
-    return ast.unparse(call.func) in PARSERS
+    function = call.func
+    while isinstance(function, ast.Attribute):
+        function = function.value
+    return isinstance(function, ast.Name) and ast.unparse(call.func) in PARSERS
 
 
 def places() -> dict[str, str]:
     """{file, function and call: the file}."""
     table = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for path, tree in trees().items():
         name = path.relative_to(PACKAGE).as_posix()
         if name != HOME:
-            table |= {f"{name} {place}: {text}": name for place, text in calls(path.read_text())}
+            table |= {f"{name} {place}: {text}": name for place, text in calls(tree)}
     return table
 
 
@@ -111,19 +118,19 @@ def test_every_place_that_parses_is_known() -> None:
 )
 def test_a_new_place_is_seen(source: str) -> None:
     body = f"class Reader:\n    async def read(self):\n        return [{source}]\n"
-    assert list(calls(body)) == [("Reader.read", source)]
+    assert list(calls(ast.parse(body))) == [("Reader.read", source)]
 
 
 @pytest.mark.parametrize("source", ["json.dumps(x)", "loads(text)", "text.eval()"])
 def test_what_parses_nothing_is_not(source: str) -> None:
-    assert not list(calls(source))
+    assert not list(calls(ast.parse(source)))
 
 
 def test_no_parser_is_imported_under_another_name() -> None:
     """Calls are found by their names."""
     modules, functions = ({name.split(".")[side] for name in PARSERS if "." in name} for side in (0, -1))
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, tree in trees().items():
+        for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module in modules and path.name != HOME:
                 names = functions.intersection(alias.name for alias in node.names)
                 assert not names, f"{path.relative_to(PACKAGE)} imports {names} from {node.module}; import the module"

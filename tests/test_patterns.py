@@ -4,6 +4,7 @@ import ast
 import os
 import random
 import re
+from functools import cache
 
 import pytest
 
@@ -13,13 +14,15 @@ from wm_plugin.environments.dialogue import user
 from wm_plugin.evaluation import blind_spots
 from wm_plugin.trajectories import filter as filters
 
-USES = uses()
-MOST = 100_000 if os.environ.get("WM_ALL_EXAMPLES") else 50  # texts for a pattern
+MOST = 100_000 if os.environ.get("WM_ALL_EXAMPLES") else 30  # texts for a pattern
+
+found = cache(uses)  # by the process that runs these tests, not by each that collects them
 
 # Patterns that see what a policy, a dataset, a server or a file says.
 UNTRUSTED = {
-    "cli/env/play.py _say",
+    "cli/terminal.py harmless",
     "environments/control/items.py _ITEM",
+    "environments/counting.py _INVALID",
     "environments/dialogue/user.py ASKS",
     "environments/dialogue/user.py REFUSES",
     "environments/dialogue/user.py IDIOMS",
@@ -45,6 +48,8 @@ UNTRUSTED = {
     "environments/dialogue/user.py _is_done",
     "environments/docs/__init__.py DocsEnvironment.open_lines",
     "environments/forth/machine.py execute",
+    "environments/harmless.py _TOKEN",
+    "environments/harmless.py _of",
     "environments/kit/customer.py _PLAIN",
     "environments/kit/search.py TOKEN",
     "environments/kit/sqlite_guard.py CONVERSION",
@@ -158,6 +163,7 @@ DYNAMIC = {
     "environments/dialogue/user.py ScriptedUser._facts": [*user.FACTS.values()],
     "environments/dialogue/user.py _is_done": [*user.VERBS.values()],
     "environments/dialogue/user.py Heard.hear": [rf"\b{status}\b" for status in user.STATUSES],
+    "environments/harmless.py _of": [r"@(?=@END@@)|\](?=\~b\])"],
     "evaluation/blind_spots.py _short_form": [rf"\b{form}\b" for pair in blind_spots._SHORT_FORMS for form in pair],
     "evaluation/published_replies.py _last_block": [re.compile("<final_evaluation>", re.IGNORECASE)],
     "evaluation/published_replies.py _last_block 2": [re.compile("</final_evaluation>", re.IGNORECASE)],
@@ -180,22 +186,23 @@ def patterns(use: Use) -> list[re.Pattern[str] | re.Pattern[bytes]]:
 
 def test_each_pattern_is_in_one_table():
     assert not UNTRUSTED & OURS.keys()
-    new = sorted(USES.keys() - UNTRUSTED - OURS.keys())
+    new = sorted(found().keys() - UNTRUSTED - OURS.keys())
     assert not new, (
         f"regular expressions in no table of tests/test_patterns.py: {new}. Does it see what a policy, a dataset, a server or "
         "a file says? Then add it to UNTRUSTED, where hostile texts are tried; otherwise to OURS, with whose text it sees"
     )
-    gone = sorted((UNTRUSTED | OURS.keys() | DYNAMIC.keys()) - USES.keys())
+    gone = sorted((UNTRUSTED | OURS.keys() | DYNAMIC.keys()) - found().keys())
     assert not gone, f"in a table of tests/test_patterns.py, but no regular expression of the package: {gone}"
 
 
 @pytest.mark.parametrize("name", sorted(UNTRUSTED))
 def test_time_is_linear(name):
-    for pattern in patterns(USES[name]):
+    use = found()[name]
+    for pattern in patterns(use):
         shapes = hostile(pattern)
         if len(shapes) > MOST:
             shapes = random.Random(str(pattern.pattern)).sample(shapes, MOST)
-        for function in sorted(USES[name].functions):
+        for function in sorted(use.functions):
             for before, unit, after in shapes:
                 slow = too_slow(run(pattern, function), repeated(unit, before, after), largest=8000)
                 assert slow is None, (

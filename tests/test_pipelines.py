@@ -291,6 +291,7 @@ def test_the_pretrained_recipe_trains_both_arms_alike_and_measures_every_model(h
     assert without[-2:] == with_term[-2:] == ["--x", "a b"]
     if host == "trl":
         assert (value(without, "--echo_coeff"), "--echo_coeff" in with_term) == ("0", False)
+        assert value(without, "--bf16") == value(with_term, "--bf16") in ("true", "false")
         assert value(without, "--model_name_or_path") == value(with_term, "--model_name_or_path") == cloned
         written = [value(call, "--output_dir") for call in (without, with_term)]
         same = [[word for word in call if word not in ("--echo_coeff", "0", *written)] for call in (without, with_term)]
@@ -334,6 +335,7 @@ def test_the_pretrained_models_warm_start_clones_an_expert(host, quick, tmp_path
     assert last[-2:] == ["--x", "a b"]
     if host == "trl":
         config = yaml.safe_load((tmp_path / value(last, "--config")).read_text())
+        assert value(last, "--bf16") in ("true", "false")  # what this machine's CPU has
         assert config["datasets"][0]["data_files"] == value(built, "--out")
         assert (config["output_dir"], config["max_steps"]) == (f"{work}/trl/cloned", 10 if quick else 20)
     else:
@@ -353,4 +355,112 @@ def test_the_pretrained_recipe_goes_on_where_it_was(tmp_path):
     names = [value(call, "--name") for call in calls if "wm_plugin.tiny.figures" in call and "--name" in call]
     assert names == ["grpo", "echo"]
     assert sum("wm_plugin.trl.train" in call for call in calls) == 1
+    assert not [call for call in calls if call[0] == "trl"]
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_the_table_of_worlds_is_made_in_order(tmp_path, host):
+    """What is made from nothing, up to the server, beside which the script runs once more."""
+    work = tmp_path / "mine"
+    work.mkdir()
+    for name in ("train", "held_out"):  # what programs that only note their calls do not write
+        (work / f"{name}.both.jsonl").write_text("")
+    script = RECIPES / host / "run_sim_table_tiny.sh"
+    arguments = ("--seeds", "2", "--out", str(work), "--x", "a b")
+    calls = [call[2:] for call in calls_of(script, tmp_path, *arguments, WM_TINY_SERVER="")]
+    modules = [call[0].removeprefix("wm_plugin.") for call in calls]
+    data = ["tiny.rollouts", "cli.main", "cli.main"]
+    assert modules == ["tiny", *data, *data, "tiny.world_model", "tiny.sim_table", "tiny.serve"]
+    assert [call[1:3] for call in calls if call[0] == "wm_plugin.cli.main"] == [
+        ["data", "control"],
+        ["data", "build"],
+    ] * 2
+    last = calls[-1]
+    assert last[last.index("bash") + 2 :] == [host, *arguments]
+    assert value(calls[-2], "--name") == "start"
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_the_arms_differ_in_their_worlds_alone(tmp_path, host):
+    work, script = tmp_path / "mine", RECIPES / host / "run_sim_table_tiny.sh"
+    (work / "world").mkdir(parents=True)
+    (work / "world" / "config.json").write_text("{}")
+    arguments = ("--seeds", "2", "--steps", "3", "--out", str(work), "--x", "a b")
+    calls = [call[2:] for call in calls_of(script, tmp_path, *arguments, WM_TINY_SERVER="http://127.0.0.1:1/v1")]
+    trainer = {"trl": "wm_plugin.trl.train", "verl": "verl.trainer.main_ppo"}[host]
+    arms = [" ".join(call) for call in calls if call[0] == trainer]
+    measured = [value(call, "--name") for call in calls if call[0] == "wm_plugin.tiny.sim_table" and "--name" in call]
+    assert measured == [f"{arm}_s{seed}" for arm in ("real", "sim", "controlled", "mixed") for seed in (0, 1)]
+    assert len(arms) == 8
+    assert ["127.0.0.1:1" in arm for arm in arms] == [False] * 2 + [True] * 6
+    assert ["control" in arm.replace("controlled", "") for arm in arms] == [False] * 4 + [True] * 2 + [False] * 2
+    assert ['"worlds": ["sim"]' in arm or 'worlds: ["sim"]' in arm for arm in arms] == [False] * 6 + [True] * 2
+    assert all(arm.endswith("--x a b") for arm in arms)
+    assert calls[-1][:3] == ["wm_plugin.tiny.sim_table", "--table", str(work / "evaluations")]
+
+
+def test_the_table_of_worlds_takes_whole_numbers(tmp_path):
+    done = subprocess.run(
+        [RECIPES / "trl" / "run_sim_table_tiny.sh", "--seeds", "many"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "--seeds and --steps are whole numbers >= 1, not many" in done.stderr
+
+
+@pytest.mark.parametrize("world", ["textworld", "scienceworld"])
+@pytest.mark.parametrize("size", ["tiny", "135m"])
+def test_consistency_is_measured_alike_before_and_after_training(world, size, tmp_path):
+    calls = calls_of(RECIPES / "trl" / "run_consistency_tiny.sh", tmp_path, world, size, "--x", "a b")
+    work = f"runs/consistency_tiny/{world}/{size}"
+    expert, wanderer, *built, before, after = steps(calls)
+    for call, policy in ((expert, "expert"), (wanderer, "random")):
+        assert call[:3] == ["env", "rollout", world]
+        assert (value(call, "--policy"), value(call, "--count"), value(call, "--seed")) == (policy, "60", "0")
+        assert ("--split" in call) is (world == "scienceworld")  # training rows are the default elsewhere
+        assert "--held-out" not in call
+    rows = built[-1]
+    assert (rows[2], value(rows, "--as")) == (f"runs/consistency_tiny/{world}/rollouts.jsonl", "word2world")
+    assert value(rows, "--tokenizer") == f"{work}/start"
+    made = next(call for call in calls if call[:2] == ["python", "-m"] and call[2].startswith("wm_plugin.tiny"))
+    if size == "tiny":
+        assert value(made, "--words") == value(built[0], "--out")
+        assert value(made, "--out") == f"{work}/start"
+    else:
+        assert made == ["python", "-m", "wm_plugin.tiny.pretrained", "--out", "runs/smollm2_135m"]
+        assert (tmp_path / work / "start").is_symlink()
+    (trained,) = [call for call in calls if call[0] == "trl"]
+    assert trained[-2:] == ["--x", "a b"]
+    config = yaml.safe_load((tmp_path / value(trained, "--config")).read_text())
+    assert config["datasets"][0]["data_files"] == value(rows, "--out") == f"{work}/rows.parquet"
+    assert (config["model_name_or_path"], config["output_dir"]) == (f"{work}/start", f"{work}/trained")
+    assert [value(call, "--model") for call in (before, after)] == [f"{work}/start", f"{work}/trained"]
+    assert [value(call, "--out") for call in (before, after)] == [f"{work}/before", f"{work}/after"]
+    same = [[w for w in call if w not in (value(call, "--out"), value(call, "--model"))] for call in (before, after)]
+    assert same[0] == same[1]
+    assert [word for word, flag in zip(before[1:], before, strict=False) if flag == "--agent"] == ["expert", "random"]
+    assert "--split" not in before  # seen and unseen
+    # what is trained on shows the hidden state where the evaluation does
+    assert (
+        ("--no-world-context" in rows)
+        is ("--no-world-context" in before)
+        is ((world, size) == ("scienceworld", "135m"))
+    )
+    assert [call[0] for call in calls[-2:]] == ["trl", "python"]  # the model before is measured before there is another
+
+
+def test_a_seed_has_a_folder_of_its_own_and_quick_does_less(tmp_path):
+    script = RECIPES / "trl" / "run_consistency_tiny.sh"
+    calls = calls_of(script, tmp_path, "--quick", SEED="3")
+    work = "runs/consistency_tiny_quick/seed3/textworld"
+    assert {value(call, "--seed") for call in calls if "--seed" in call} == {"3"}
+    expert, *_ = steps(calls)
+    assert (value(expert, "--out"), value(expert, "--count")) == (f"{work}/expert.jsonl", "3")
+    (trained,) = [call for call in calls if call[0] == "trl"]
+    assert trained[trained.index("--max_steps") + 1 :].count("--max_steps") == 0
+    assert value(trained, "--max_steps") == "2"
+
+
+def test_consistency_that_could_not_be_measured_ends_the_script(tmp_path):
+    code, calls, _ = run("trl/run_consistency_tiny.sh", tmp_path, failing="eval consistency")
+    assert code != 0
     assert not [call for call in calls if call[0] == "trl"]

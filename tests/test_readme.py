@@ -14,6 +14,10 @@ from string import Template
 import pytest
 import yaml
 
+from support.patterns import trees
+from wm_plugin.environments.control import ControlConfig
+from wm_plugin.environments.fictional import spec
+
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 DOCS = sorted((ROOT / "docs").glob("*.md"))
@@ -120,7 +124,7 @@ SLOW = ("trl.md", "verl.md")  # their examples import and build the most
     [pytest.param(page, marks=pytest.mark.slow if page.name in SLOW else ()) for page in DOCS],
     ids=lambda page: page.name,
 )
-def test_the_examples_of_the_docs_run(page, tmp_path):
+def test_the_examples_of_the_docs_run(page, tmp_path, monkeypatch):
     pytest.importorskip("transformers")
     examples = []
     for code in blocks(page, "python"):
@@ -128,8 +132,13 @@ def test_the_examples_of_the_docs_run(page, tmp_path):
         # those that train are in the slow tests above
         if "trainer.train()" not in code and all(find_spec(host) for host in hosts):
             examples.append(code)
-    if examples:  # one after the other in one process, which takes seconds to start, with names of their own
+    # one after the other, with names of their own, and where a process of their own would take seconds to start, in this one
+    if page.name in SLOW:
         run(f"for code in {examples!r}: exec(code, {{'__name__': '__main__'}})", tmp_path)
+    else:
+        monkeypatch.chdir(tmp_path)
+        for code in examples:
+            exec(code, {"__name__": "__main__"})
 
 
 def yaml_examples():
@@ -149,6 +158,11 @@ def test_the_settings_in_yaml_are_read_and_fit_together(text, tmp_path):
         from wm_plugin.verl.config import read_config
 
         read_config(values)
+    elif "perturbations" in values:
+        ControlConfig.from_mapping(values)
+    elif "strategy" in values:
+        (tmp_path / "mine.yaml").write_text(text)
+        spec.load(str(tmp_path / "mine.yaml"))
     elif "max_parallel_calls" in values:
         group = yaml.safe_load((ROOT / "recipes" / "verl" / "wm" / "echo.yaml").read_text())
         assert values.items() <= group["actor_rollout_ref"]["rollout"]["multi_turn"].items()
@@ -169,7 +183,9 @@ def check_settings_of_trl(text, folder):
     script, config, *_ = train.parse(["--config", str(path), *flags])
     for reward in script.rewards or ():
         check_spec(reward, reward["path"])
-    environment = train._environment(script.environment, script.episode_reward, script.protocol)
+    environment = train._environment(
+        script.environment, script.episode_reward, script.protocol, simulation=script.simulation, control=script.control
+    )
     worlds = environment.values() if isinstance(environment, dict) else filter(None, [environment])
     tools = {name for world in worlds for name in tool_names(world)}
     assert {*(config.echo_config().tool_names or ())} <= tools
@@ -273,8 +289,8 @@ def test_links_lead_somewhere(page):
 def test_troubleshooting_quotes_messages_that_exist():
     """But for those that it calls verl's."""
     ours = set()
-    for source in (ROOT / "wm_plugin").rglob("*.py"):
-        for node in ast.walk(ast.parse(source.read_text())):
+    for tree in trees().values():
+        for node in ast.walk(tree):
             if isinstance(node, ast.JoinedStr):
                 ours.add("".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values))
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from support.patterns import trees
 from support.rooms import ROOMS
 
 ROOT = Path(__file__).parents[1]
@@ -27,7 +28,7 @@ def room_of(module: str) -> str:
 def imports(path: Path) -> set[str]:
     """The modules of ours that a file imports, anywhere in it."""
     modules: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(trees()[path]):
         if isinstance(node, ast.Import):
             modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0:

@@ -15,6 +15,9 @@ fi
 rest=("$@")
 mkdir -p "$work/$host"
 
+# Whether TRL is to calculate in bfloat16: a CPU without it emulates it, many times slower than 32 bits.
+bfloat16() { if grep -qswE 'avx512_bf16|amx_bf16|bf16' /proc/cpuinfo; then echo true; else echo false; fi; }
+
 # the model, and its rows for cloning
 cloning_rows() {
   made $model/config.json python -m wm_plugin.tiny.pretrained --out $model ${WEIGHTS:+--weights "$WEIGHTS"}

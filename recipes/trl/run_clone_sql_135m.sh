@@ -11,4 +11,4 @@ if [ -n "$quick" ]; then
   sed "s#runs/sql_135m#$work#; s#max_steps: .*#max_steps: 10#" "$config" > "$work/trl/clone.yaml"
   config=$work/trl/clone.yaml
 fi
-exec trl sft --config "$config" "${rest[@]}"
+exec trl sft --config "$config" --bf16 "$(bfloat16)" "${rest[@]}"

@@ -12,7 +12,7 @@ if [ -n "$quick" ]; then sizes=(--max_steps 1 --gradient_accumulation_steps 4); 
 
 arm() { # NAME FLAG...
   made "$work/trl/$1/training_args.bin" python -m wm_plugin.trl.train --config "$recipes/trl/echo_sql_135m.yaml" \
-    --model_name_or_path "$work/trl/cloned" --output_dir "$work/trl/$1" "${sizes[@]}" "${@:2}" "${rest[@]}"
+    --model_name_or_path "$work/trl/cloned" --output_dir "$work/trl/$1" --bf16 "$(bfloat16)" "${sizes[@]}" "${@:2}" "${rest[@]}"
 }
 
 figures start $model

@@ -45,11 +45,10 @@ STEPS = (
 )
 
 
-@pytest.mark.parametrize("row", ROWS)
-def test_odd_rows_go_through_every_step(capsys, tmp_path, row):
+@pytest.mark.parametrize("step", STEPS, ids=" ".join)
+def test_odd_rows_go_through_every_step(capsys, tmp_path, step):
     source = tmp_path / "x.jsonl"
-    rows = (Trajectory(success=True, **ROWS[row]), Trajectory(success=True, turns=(GOOD, GOOD)))
+    rows = (*(Trajectory(success=True, **row) for row in ROWS.values()), Trajectory(success=True, turns=(GOOD, GOOD)))
     source.write_bytes(b"".join(trajectory.to_bytes() + b"\n" for trajectory in rows))
-    for step in STEPS:
-        out = [] if step == ["inspect"] else ["--out", str(tmp_path / "out.jsonl")]
-        assert main.main(["data", step[0], str(source), *step[1:], *out]) == 0, capsys.readouterr().err
+    out = [] if step == ["inspect"] else ["--out", str(tmp_path / "out.jsonl")]
+    assert main.main(["data", step[0], str(source), *step[1:], *out]) == 0, capsys.readouterr().err

@@ -26,6 +26,7 @@ PLACES = {
     "wm_plugin/cli/data/support.py work_folder": "X.work",
     "wm_plugin/environments/forth/__init__.py problems": "a file of this package, which is read",
     "wm_plugin/samples/easy.py scores_path": "X.easy.jsonl",
+    "wm_plugin/tiny/sim_table.py main": "the same table, as text",
     "wm_plugin/trajectories/parallel.py _convert": "the rejects of a part, in an unfinished folder",
     "wm_plugin/trajectories/write.py path_of_rejects": "X.rejects.jsonl",
 }
@@ -41,6 +42,8 @@ DERIVED = [
     pytest.param(["data", "easy", "rows.jsonl", *SERVED], "x.easy.jsonl", id="easy"),
     pytest.param(["data", "easy", "rows.jsonl", *SERVED], "x.work", id="easy, work"),
     pytest.param(["data", "best", "rows.jsonl", *SERVED, *BEST], "x.work", id="best, work"),
+    pytest.param(["data", "scenarios", "grid", *SERVED[:4]], "x.work", id="scenarios, work"),
+    pytest.param(["data", "context", "rows.jsonl", *SERVED[:4]], "x.work", id="context, work"),
     pytest.param(
         ["env", "rollout", "grid", "--policy", "random", "--count", "1"],
         "x.rejects.jsonl",

@@ -179,3 +179,47 @@ def test_a_model_in_this_process(held_out, capsys, tmp_path):
     assert (mean(results[0])["count"], mean(results[0])["failed"], results[0]["failures"]) == (0, 4, {"cut": 4})
     assert mean(results[0], "nll")["value"] > 0
     assert 0 <= mean(results[0], "calibration_error")["value"] <= 1
+
+
+@pytest.mark.host
+def test_a_policy_is_asked_about_the_results_of_its_calls(tmp_path, capsys):
+    from wm_plugin.tiny.__main__ import main as make_policy
+    from wm_plugin.tiny.rollouts import main as make_rollouts
+
+    make_policy(["--out", str(tmp_path / "policy"), "--random"])
+    make_rollouts(["--out", str(tmp_path / "grid.jsonl"), "--count", "4", "--held-out"])
+    flags = ("--as", "policy", "--model", tmp_path / "policy", "--out", tmp_path / "out", "--limit", 2)
+    capsys.readouterr()
+    code, result = wm(capsys, None, tmp_path / "grid.jsonl", *flags)
+    assert (code, result["settings"]["kind"], mean(result)["value"], result["failures"]) == (0, "policy", 0.0, {})
+    assert 3 < mean(result, "nll")["value"] < 7  # of 100 characters
+    rows = list(read_rows(tmp_path / "out"))
+    assert len(rows) == mean(result)["count"]
+    assert all(len(row["predicted"]) <= 20 == len(row["real"]) for row in rows)
+    kept = (tmp_path / "out" / "answers.jsonl").read_bytes()
+    assert wm(capsys, None, tmp_path / "grid.jsonl", *flags)[1]["measures"] == result["measures"]
+    assert (tmp_path / "out" / "answers.jsonl").read_bytes() == kept
+    write_transitions(expand(EPISODES), tmp_path / "transitions.jsonl")
+    assert main(["eval", "one-step", str(tmp_path / "transitions.jsonl"), *map(str, flags[:4])]) == 2
+    assert "asked about whole trajectories" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (
+            ["--as", "policy", "--server", "http://localhost:1/v1", "--server-model", "m"],
+            "has no way to go on with a tool's",
+        ),
+        (["--as", "policy", "--model", "p", "--prompts", "rwml"], "--prompts: not with --as policy"),
+        (["--as", "policy", "--model", "p", "--no-world-context"], "--world-context: not with --as policy"),
+        (["--as", "policy", "--model", "p", "--demonstrations", "x"], "--demonstrations: not with --as policy"),
+        (["--as", "policy"], "--model"),
+        (["--model", "p", "--chat-template", "x"], "--chat-template is for --as policy"),
+    ],
+)
+def test_what_a_policy_is_not_asked_with(held_out, capsys, flags, message):
+    assert main(["eval", "one-step", str(held_out), *flags]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1

@@ -22,9 +22,17 @@ from support.processes import members
 from wm_plugin.cli import main
 
 WRITING = {"--out", "--html", "--rejects", "--work"}  # the flags that name what is written
-NOTHING = ("data prompts", "doctor", "env check", "env list", "env play")
+NOTHING = (
+    "data prompts",
+    "doctor",
+    "env check",
+    "env list",
+    "env play",
+    "simulate",
+)  # what is saved, in test_simulate.py
 # a folder that only a run of the same may write to (`measures.open_folder`, evaluation/test_measures.py)
 FOLDERS = (
+    "data fictional",
     "data search-prompts",
     "eval bench",
     "eval consistency",
@@ -34,8 +42,9 @@ FOLDERS = (
     "eval perplexity",
     "eval weights",
 )
-# trainings of minutes; what they write goes through the functions of `outputs`, whose tests are in test_data_outputs.py
-TRAININGS = ("demo", "train", "data best", "data easy")
+# trainings of minutes, and what asks a model; what they write goes through the functions of `outputs`, whose tests are in
+# test_data_outputs.py
+TRAININGS = ("demo", "train", "data best", "data context", "data easy", "data scenarios")
 # command: its arguments, the flag of its output, the output's name, and inputs that it must not write over
 COMMANDS: dict[str, tuple[list[str], str, str, list[str]]] = {
     "data convert": (["rows.jsonl"], "--out", "x.jsonl", ["rows.jsonl"]),
@@ -90,7 +99,7 @@ def test_the_table_has_every_command_that_writes():
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("rows.jsonl").write_text("\n".join(json.dumps(ROW).replace("{n}", str(number)) for number in range(30)))
+    Path("rows.jsonl").write_text("\n".join(json.dumps(ROW).replace("{n}", str(number)) for number in range(10)))
     Path("mine.md").write_text("- {name: mine, group: g, text: $right}\n")
     Path("c.yaml").write_text("coeff: 0.1\n")
     Path("control.yaml").write_text("perturbations: [{name: error, rate: 0.5}]\n")
@@ -246,12 +255,15 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize(("workers", "seconds"), [(1, 0), (1, 0.3), (2, 0), (2, 0.3), (2, 1)])
+@pytest.mark.parametrize(
+    ("workers", "seconds"),
+    [(1, 0.3), (2, 0), (2, 0.3), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((1, 0), (2, 1)))],
+)
 def test_an_interrupt_of_a_terminal(folder, workers, seconds):
     """It goes to all processes of the group, while they start and while they write."""
     text = Path("rows.jsonl").read_text() + "\n"
     with open("rows.jsonl", "w") as file:
-        for _ in range(4000):  # far more than can be done in these seconds
+        for _ in range(12000):  # far more than can be done in these seconds
             file.write(text)
     Path("x.jsonl").write_text("of an earlier run")
     before = sorted(os.listdir())
@@ -275,10 +287,23 @@ def test_an_interrupt_of_a_terminal(folder, workers, seconds):
     assert not members(process.pid)
 
 
+TAKEN_AWAY = {
+    "--version": ("closed",),
+    "--help": ("left",),
+    "env list": ("full",),
+    "data convert rows.jsonl --out x.jsonl": ("full", "left"),
+    "env play grid": ("closed",),
+}  # in the fast tests; what is printed goes the same way in all
+
+
 @pytest.mark.parametrize(
-    "step", ["--version", "--help", "env list", "data convert rows.jsonl --out x.jsonl", "env play grid"]
+    ("stdout", "step"),
+    [
+        pytest.param(stdout, step, marks=() if stdout in fast else pytest.mark.slow)
+        for stdout in ("closed", "full", "left")
+        for step, fast in TAKEN_AWAY.items()
+    ],
 )
-@pytest.mark.parametrize("stdout", ["closed", "full", "left"])
 def test_standard_output_that_takes_nothing(folder, step, stdout):
     redirection = {"closed": ">&-", "full": ">/dev/full", "left": "| true"}[stdout]
     line = f'set -o pipefail; sleep 0.1; "$PYTHON" -c "$PROGRAM" {step} </dev/null {redirection}'

@@ -178,7 +178,9 @@ def test_an_expert_gives_up_behind_walls() -> None:
     assert maze.expert()(environment) is None
 
 
-@pytest.mark.parametrize("level", list(maze.LEVELS))
+@pytest.mark.parametrize(
+    "level", [pytest.param(level, marks=[pytest.mark.slow] if "hard" in level else []) for level in maze.LEVELS]
+)
 def test_256_levels_are_held_out(level: str) -> None:
     pytest.importorskip("mazelib")
     train, held_out = (

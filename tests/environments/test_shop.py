@@ -5,6 +5,7 @@ import random
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from wm_plugin.environments.shop import ShopEnvironment, dataset_rows, expert, w
 from wm_plugin.environments.shop.goods import DEPARTMENT, FAMILY, GOALS, SIZE, Goal, Product, catalogue, match
 from wm_plugin.errors import UserError
 
-pytest.importorskip("bm25s")
+pytestmark = pytest.mark.skipif(find_spec("bm25s") is None, reason="needs bm25s")
 
 TENT = Product(
     title="Selby waterproof padded tent",

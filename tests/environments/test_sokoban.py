@@ -184,7 +184,7 @@ def test_levels_are_pinned_to_their_seed() -> None:
 def test_the_split_follows_the_walls_alone() -> None:
     pytest.importorskip("reasoning_gym")
     train, held_out = (
-        {sokoban.read_board(board)[0] for board in sokoban.make_boards(25, 0, held_out=part)} for part in (False, True)
+        {sokoban.read_board(board)[0] for board in sokoban.make_boards(14, 0, held_out=part)} for part in (False, True)
     )
     assert len(held_out) > 10
     assert not train & held_out

@@ -557,18 +557,27 @@ def test_every_harder_task_is_asked() -> None:
         tasks = {text for one in OTHERS.values() for text, _ in getattr(one, kind)}
         patterns = {text: re.sub(r"\\{\w+\\}", ".+", re.escape(text)) for text in tasks}
         questions = [
-            row["prompt"][0]["content"].split("\n\n")[1].split(": ", 1)[1] for row in dataset_rows(300, level=level)
+            row["prompt"][0]["content"].split("\n\n")[1].split(": ", 1)[1] for row in dataset_rows(80, level=level)
         ]
         assert all(any(re.fullmatch(pattern, one) for one in questions) for pattern in patterns.values())
 
 
+JOINS = (
+    "Which author's books",
+    "Which film brought in",
+    "How many customers have more money in savings",
+    "How much money was transferred from customers in",
+)
+
+
 def test_answers_of_joins_against_plain_loops() -> None:
     checked = 0
-    for row in dataset_rows(400, seed=2, level="hard-1"):
-        question, there = (
-            row["prompt"][0]["content"].split("Question: ")[1].strip(),
-            content(row["database_seed"], row["database"]),
-        )
+    for row in dataset_rows(200, seed=2, level="hard-1"):
+        question = row["prompt"][0]["content"].split("Question: ")[1].strip()
+        if not question.startswith(JOINS):
+            continue
+        checked += 1
+        there = content(row["database_seed"], row["database"])
         if question.startswith("Which author's books"):
             author = {book: name for book, _, name, _ in there["books"]}
             counts = Counter(author[book] for _, book, *_ in there["loans"])
@@ -585,16 +594,13 @@ def test_answers_of_joins_against_plain_loops() -> None:
             for _, customer, kind, balance in there["accounts"]:
                 held[customer] += balance if kind == "savings" else -balance
             assert sum(value > 0 for value in held.values()) == int(row["answer"])
-        elif question.startswith("How much money was transferred from customers in"):
+        else:
             city = question.split(" in ")[1].split(" to ")[0]
             homes = {number: home for number, _, home in there["customers"]}
             of = {number: homes[customer] for number, customer, *_ in there["accounts"]}
             assert int(row["answer"]) == sum(
                 amount for _, giver, taker, amount, _ in there["transfers"] if of[giver] == city != of[taker]
             )
-        else:
-            continue
-        checked += 1
     assert checked > 20
 
 

@@ -5,6 +5,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,10 @@ from wm_plugin.environments import textworld
 from wm_plugin.environments.textworld import TextworldEnvironment
 from wm_plugin.errors import UserError
 
-pytest.importorskip("textworld")
-
-pytestmark = pytest.mark.slow  # seconds an episode
+pytestmark = [
+    pytest.mark.slow,  # seconds an episode
+    pytest.mark.skipif(find_spec("textworld") is None, reason="needs textworld"),  # whose import takes seconds
+]
 
 
 @pytest.fixture(scope="module")

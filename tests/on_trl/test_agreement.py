@@ -5,8 +5,10 @@ import pytest
 pytest.importorskip("trl", minversion="1.5")  # before it TRL has another chat template
 
 from support import agreement_on_trl, selection, selection_on_trl
-from support.agreement import TURNS, assert_agree, read_fixture, read_tokenizer
+from support.agreement import OBJECTIVES, TURNS, assert_agree, read_fixture, read_tokenizer
 
+# the others differ in what test_gradient.py checks of each
+FAST = ("multipliers", "scaffold", "bounds", "turn information by tool")
 MEND = "if this is meant, write it anew: cd tests && python -m support.agreement_on_trl"
 
 
@@ -17,7 +19,7 @@ def fixture():
 
 @pytest.fixture(scope="module")
 def measured():
-    return agreement_on_trl.measure()
+    return agreement_on_trl.measure(FAST)
 
 
 def test_the_rollouts_are_the_stored_ones(measured, fixture):
@@ -28,9 +30,17 @@ def test_the_rollouts_are_the_stored_ones(measured, fixture):
 
 
 def test_the_figures_are_the_stored_ones(measured, fixture):
-    assert measured["figures"].keys() == fixture["figures"].keys()
-    for name, stored in fixture["figures"].items():
-        assert_agree(measured["figures"][name], stored)
+    assert measured["figures"].keys() == {"policy", *FAST}
+    for name, found in measured["figures"].items():
+        assert_agree(found, fixture["figures"][name])
+
+
+@pytest.mark.slow
+def test_so_are_those_of_the_other_objectives(fixture):
+    figures = agreement_on_trl.measure([name for name in OBJECTIVES if name not in FAST])["figures"]
+    assert {*figures, *FAST} == fixture["figures"].keys()
+    for name, found in figures.items():
+        assert_agree(found, fixture["figures"][name])
 
 
 def test_the_stored_tokenizer_is_the_one_that_made_the_tokens(fixture):

@@ -177,8 +177,14 @@ class Awaited(ToolEnvironment):
         return super().run_code(code)
 
 
-@pytest.mark.parametrize("environment", [ToolEnvironment, Awaited])
-@pytest.mark.parametrize("fork_threshold_tokens", [0, 1024])
+@pytest.mark.parametrize(
+    ("fork_threshold_tokens", "environment"),
+    [
+        (0, ToolEnvironment),
+        (1024, Awaited),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in ((0, Awaited), (1024, ToolEnvironment))),
+    ],
+)
 def test_every_result_is_in_one_row_whatever_the_template_writes_anew(fork_threshold_tokens, environment):
     tokenizer = tokenizer_of_tools()
     local = worker(

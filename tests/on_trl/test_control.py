@@ -122,10 +122,10 @@ def test_a_resume_goes_on_exactly(tmp_path):
 
 def test_the_class_of_a_config():
     values = {"perturbations": [{"name": "error", "rate": 0.1}]}
-    kind = train._environment("grid", {"rescale": True}, "tools", json.dumps(values))
+    kind = train._environment("grid", {"rescale": True}, "tools", control=json.dumps(values))
     assert issubclass(kind, GridEnvironment)
     assert config_of(kind).as_mapping() == values
-    several = train._environment({"a": "grid", "b": "wordle"}, None, "tools", {**values, "worlds": ["b"]})
+    several = train._environment({"a": "grid", "b": "wordle"}, None, "tools", control={**values, "worlds": ["b"]})
     assert [config_of(kind) is not None for kind in several.values()] == [False, True]
 
 
@@ -149,7 +149,7 @@ def test_the_class_of_a_config():
 )
 def test_what_does_not_fit(environment, control, message):
     with pytest.raises(UserError) as error:
-        train._environment(environment, None, "tools", control)
+        train._environment(environment, None, "tools", control=control)
     assert str(error.value).startswith(message)
 
 

@@ -10,9 +10,13 @@ import torch
 pytest.importorskip("trl", minversion="1.10")
 pytest.importorskip("jinja2")
 
+from transformers import AutoModelForCausalLM
+
 from wm_plugin.cli import demo as command
+from wm_plugin.cli.main import main
 from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.evaluation.compare import Ratio
+from wm_plugin.evaluation.report.sources import collect
 from wm_plugin.tiny.held_out import Ahead, HeldOut, Measured
 from wm_plugin.tiny.policy import make_tokenizer
 from wm_plugin.trl.demo import run_demo
@@ -198,12 +202,83 @@ def test_what_cannot_run_is_refused_at_once(tmp_path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="name a directory"):
         run_demo(1, out=tmp_path / "file")
-    for name in ("report.html", "result.json"):
+    for name in ("report.html", "result.json", "held_out.jsonl"):
         (tmp_path / name).write_text('["mine"]')
         with pytest.raises(UserError, match=f"{name}: holds something else than what a demo writes"):
             run_demo(1, out=tmp_path)
         assert (tmp_path / name).read_text() == '["mine"]'
         (tmp_path / name).unlink()
+
+
+def test_policies_of_somebody_else_are_left_alone(tmp_path) -> None:
+    mine = tmp_path / "policies" / "coeff_1" / "config.json"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    with pytest.raises(UserError, match="coeff_1 holds something else than a policy of the demo"):
+        run_demo(1, out=tmp_path)
+    assert mine.read_text() == "mine"
+    mine.unlink()
+    mine.parent.rmdir()
+    for there in (tmp_path / "policies" / "start", tmp_path / "policies"):
+        there.rmdir() if there.is_dir() else None
+        there.touch()
+        with pytest.raises(UserError, match=f"{there.name}: is a link or a file; name another folder"):
+            run_demo(1, out=tmp_path)
+        there.unlink()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_the_policies_are_kept_as_they_were_measured(smoke) -> None:
+    out, result, _ = smoke
+    assert result["policies"] == {name: str(out / "policies" / name) for name in ("start", "coeff_0", "coeff_1")}
+    held_out = HeldOut(make_tokenizer(), 40)
+    ends = {"start": "start", "coeff_0": "end", "coeff_1": "end"}
+    for (name, when), arm in zip(ends.items(), [result["arms"][0], *result["arms"]], strict=True):
+        model = AutoModelForCausalLM.from_pretrained(result["policies"][name])
+        assert held_out.measure(model).means()["env_nll"] == pytest.approx(arm[f"env_nll_{when}"], rel=1e-5)
+        assert sum(parameter.numel() for parameter in model.parameters()) < 200_000
+
+
+@pytest.mark.slow
+def test_the_policies_get_a_full_report(smoke, tmp_path, capsys) -> None:
+    """By the commands that the documentation names: both trainings, an evaluation of each policy, and predictions."""
+    out, result, _ = smoke
+    evaluations = tmp_path / "evals"
+    for name, folder in result["policies"].items():
+        flags = ["--as", "policy", "--model", folder, "--out", str(evaluations / name), "--limit", "8", "--json"]
+        assert main(["eval", "one-step", result["held_out"], *flags]) == 0
+        measured = json.loads(capsys.readouterr().out.splitlines()[-1])
+        assert (measured["failures"], measured["settings"]["kind"]) == ({}, "policy")
+    report = tmp_path / "report.html"
+    assert main(["report", str(out), str(evaluations), "--out", str(report)]) == 0
+    document = html.unescape(report.read_text())
+    for text in (
+        f"{out.name} coeff_0",
+        f"{out.name} coeff_1",
+        "echo/nll",
+        "eval/env_nll",
+        "one-step",
+        "calibration_error",
+    ):
+        assert text in document
+    without, with_objective = collect([str(out)]).runs
+    assert (without.name, with_objective.name) == (f"{out.name} coeff_0", f"{out.name} coeff_1")
+    for run, arm in zip((without, with_objective), result["arms"], strict=True):
+        assert run.values["eval/env_nll"][2] == arm["env_nll_end"]
+        assert run.values["echo/nll"] == {step["step"]: step["echo/nll"] for step in arm["training"]}
+
+
+@pytest.mark.slow
+def test_one_step_of_all_episodes_is_what_the_demo_measured(smoke, capsys) -> None:
+    _, result, _ = smoke
+    for name, arm in zip(("coeff_0", "coeff_1"), result["arms"], strict=True):
+        flags = ["--as", "policy", "--model", result["policies"][name], "--json"]
+        assert main(["eval", "one-step", result["held_out"], *flags]) == 0
+        measures = json.loads(capsys.readouterr().out.splitlines()[-1])["measures"]
+        whole = {one["name"]: one["value"] for one in measures if not one["by"]}
+        assert whole["nll"] == pytest.approx(arm["env_nll_end"], rel=1e-5)
+        assert whole["exact"] == pytest.approx(arm["exact_end"])
 
 
 @pytest.mark.slow

@@ -41,7 +41,9 @@ class Ours(Batches, WorldModelGRPOTrainer):
         return [self.processing_class(f"{text}<|im_end|>").input_ids for text in spoken], None
 
 
-@pytest.mark.parametrize("tools", [None, ("submit_code", "run_code")], ids=["all", "code"])
+@pytest.mark.parametrize(
+    "tools", [pytest.param(None, marks=pytest.mark.slow), ("submit_code", "run_code")], ids=["all", "code"]
+)
 def test_what_the_trainer_learns_of_forth(tools):
     pytest.importorskip("bm25s")
     rows = dataset_rows(1, level="0", max_turns=10) * 4

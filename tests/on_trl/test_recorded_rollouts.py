@@ -43,7 +43,7 @@ def no_reward(completions, **columns):
     return [0.0] * len(completions)
 
 
-@pytest.mark.parametrize("information", [False, True])
+@pytest.mark.parametrize("information", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_recorded_trajectories_train_a_world_model(tmp_path, information):
     tokenizer = make_tokenizer()
     tokenizer.save_pretrained(tmp_path / "policy")

@@ -225,7 +225,7 @@ def deep(brackets, closing=""):
     return f'<tool_call>\n{{"name": "run_code", "arguments": {{"code": {brackets}{closing}}}}}\n</tool_call>'
 
 
-@pytest.mark.parametrize("coeff", [0.0, 0.5])
+@pytest.mark.parametrize("coeff", [pytest.param(0.0, marks=pytest.mark.slow), 0.5])
 def test_turns_that_the_hosts_parser_fails_on_are_plain_text(coeff):
     texts = [deep("[" * 1000), deep("[" * 300, "]" * 300), deep("[" * 220, "]" * 220)]
     unknown = '<tool_call>\n{"name": "\\ud800", "arguments": {"a": "\\ud800"}}\n</tool_call>'

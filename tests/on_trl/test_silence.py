@@ -76,7 +76,9 @@ def test_a_run_is_stopped_after_so_many_batches_if_asked(caplog):
     assert len(warnings(caplog)) == 1  # after the first
 
 
-@pytest.mark.parametrize("fields", [{"tools": []}, {"tools": {"run_code": 0}}, {"roles": []}], ids=str)
+@pytest.mark.parametrize(
+    "fields", [pytest.param({"tools": []}, marks=pytest.mark.slow), {"tools": {"run_code": 0}}, {"roles": []}], ids=str
+)
 def test_a_config_that_can_select_nothing_is_said_before_the_first_batch(caplog, fields):
     trained(Ours, EchoConfig(0.5, **fields))
     (warning,) = warnings(caplog)
@@ -132,7 +134,7 @@ def test_a_batch_in_two_micro_batches_is_counted_as_one(caplog):
     assert len(warnings(caplog)) == 1
 
 
-@pytest.mark.parametrize("fields", [{"roles": ["user"]}, {"tools": []}], ids=str)
+@pytest.mark.parametrize("fields", [{"roles": ["user"]}, pytest.param({"tools": []}, marks=pytest.mark.slow)], ids=str)
 def test_coefficient_0_and_an_objective_with_tokens_are_quiet(caplog, fields):
     trained(Ours, EchoConfig(0.0, **fields, on_silence="stop", silent_batches=1))
     trained(Ours, EchoConfig(0.5, on_silence="stop", silent_batches=1))

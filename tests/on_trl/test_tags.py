@@ -56,6 +56,11 @@ class Speaker(WorldModelGRPOTrainer):
         self.first = getattr(self, "first", self.prompts[0])
         return [self.processing_class(f"{turn}<|im_end|>").input_ids for turn in turns], None
 
+    def _calculate_rewards(self, *args, **kwargs):
+        found = super()._calculate_rewards(*args, **kwargs)
+        self.rewards = found.nansum(dim=1).tolist()  # of each completion
+        return found
+
     def _generate_and_score_completions(self, inputs):
         self.kept = super()._generate_and_score_completions(inputs)
         return self.kept
@@ -66,7 +71,14 @@ def speaker(script, environment, echo=None, **fields):
     rows = [{"prompt": [{"role": "user", "content": "Go."}], "board": BOARD, "max_turns": 4}] * 8
     trainer = Speaker(
         model=make_model(tokenizer),
-        args=config(gradient_accumulation_steps=1, max_steps=1, max_completion_length=900, **fields),
+        args=config(
+            gradient_accumulation_steps=1,
+            max_steps=1,
+            max_completion_length=900,
+            num_generations=len(script),
+            per_device_train_batch_size=len(script),
+            **fields,
+        ),
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
         environment_factory=environment,
@@ -110,24 +122,30 @@ def test_answers_act_and_observations_are_the_users():
 
 
 @pytest.mark.parametrize(
-    ("turns", "limit", "reward"),
+    ("limit", "expected"),
     [
-        ([says("fly"), says("move right; move right"), "done"], None, 2 / 3 - 0.1),
-        (["I give up"], None, -0.1),
-        ([says("fly"), "I give up"], None, -0.1),
-        ([says("move right; move right"), "done"], None, 1.0),
-        ([says("move right"), "done"], 1, 0.0),
-        ([says("move right"), "done"], 2, -0.1),
+        (
+            None,
+            [
+                ([says("fly"), says("move right; move right"), "done"], 2 / 3 - 0.1),
+                (["I give up"], -0.1),
+                ([says("fly"), "I give up"], -0.1),
+                ([says("move right; move right"), "done"], 1.0),
+            ],
+        ),
+        (1, [([says("move right"), "done"], 0.0)] * 2),
+        (2, [([says("move right"), "done"], -0.1)] * 2),
     ],
 )
-def test_an_answer_without_an_action_costs_an_invalid_action(turns, limit, reward):
-    trainer = speaker([turns] * 4, in_tags(REWARDED), max_tool_calling_iterations=limit)
-    assert rewards(trainer) == pytest.approx(reward)
+def test_an_answer_without_an_action_costs_an_invalid_action(limit, expected):
+    """Each completion of one step; the host logs their mean."""
+    trainer = speaker([turns for turns, _ in expected], in_tags(REWARDED), max_tool_calling_iterations=limit)
+    assert trainer.rewards == pytest.approx([reward for _, reward in expected])
+    assert rewards(trainer) == pytest.approx(sum(reward for _, reward in expected) / len(expected))
 
 
-@pytest.mark.parametrize(
-    ("turns", "reward"),
-    [
+def test_so_it_does_with_tool_calls():
+    expected = [
         (["no call"], -0.1),
         ([called(wrong=1), "x"], -0.1),
         ([called(wrong=1), called(direction="R; R"), "x"], 2 / 3 - 0.1),
@@ -137,10 +155,10 @@ def test_an_answer_without_an_action_costs_an_invalid_action(turns, limit, rewar
         ([BAD + GOOD, "x"], 1.0),  # one of its calls is an action
         ([GOOD, BAD, "x"], 1.0),  # after the end
         ([FLY, GOOD, FLY, "x"], 2 / 3 - 0.1),
-    ],
-)
-def test_so_it_does_with_tool_calls(turns, reward):
-    assert rewards(speaker([turns] * 4, REWARDED)) == pytest.approx(reward)
+    ]
+    trainer = speaker([turns for turns, _ in expected], REWARDED)
+    assert trainer.rewards == pytest.approx([reward for _, reward in expected])
+    assert rewards(trainer) == pytest.approx(sum(reward for _, reward in expected) / len(expected))
 
 
 def test_the_config_names_the_protocol():

@@ -101,6 +101,7 @@ def test_a_schedule_goes_on_where_it_was_after_a_resume(tmp_path):
         "save_steps": 2,
         "max_steps": 4,
         "learning_rate": 1e-3,
+        "gradient_accumulation_steps": 1,
     }
     whole, _ = run(Ours, args=config(**fields), world_model=echo)
     assert logged(whole, "echo/coeff") == pytest.approx([1.0, 0.8, 0.6, 0.4])

@@ -1,9 +1,14 @@
-"""TRL offers every public method of an environment to the policy as a tool, but not the one that tells the hidden state."""
+"""The hidden state of a world reaches no policy that TRL trains: neither as a tool nor in a prompt."""
 
+from datasets import Dataset
 from trl import GRPOTrainer
 
-from support.on_trl import config, dataset, make_model, make_tokenizer, reward
+from support.on_trl import Batches, config, dataset, make_model, make_tokenizer, reward
+from wm_plugin import EchoConfig
 from wm_plugin.environments.wordle import WordleEnvironment
+from wm_plugin.trl import WorldModelGRPOTrainer
+
+WORD = "plumb"  # which is in no description
 
 
 def test_the_hidden_state_is_no_tool():
@@ -17,3 +22,30 @@ def test_the_hidden_state_is_no_tool():
         environment_factory=WordleEnvironment,
     )
     assert [tool.__name__ for tool in trainer.tools] == ["act"]
+
+
+class Asks(Batches, WorldModelGRPOTrainer):
+    """A policy that asks for the hidden state, and keeps what it sees."""
+
+    def _generate_single_turn(self, prompt_ids, *args, **kwargs):
+        self.prompts = [*getattr(self, "prompts", []), *map(self.processing_class.decode, prompt_ids)]
+        call = '<tool_call>\n{"name": "world_context", "arguments": {}}\n</tool_call>'
+        said = ["end" if text.count("not found") else call for text in map(self.processing_class.decode, prompt_ids)]
+        return [self.processing_class(f"{turn}<|im_end|>").input_ids for turn in said], None
+
+
+def test_a_policy_that_asks_for_the_hidden_state_does_not_get_it():
+    tokenizer = make_tokenizer([WordleEnvironment().act])
+    rows = Dataset.from_list([{"prompt": [{"role": "user", "content": "Play."}], "word": WORD}] * 2)
+    trainer = Asks(
+        model=make_model(tokenizer),
+        args=config(max_steps=1, num_generations=2, gradient_accumulation_steps=1, max_completion_length=1500),
+        train_dataset=rows,
+        processing_class=tokenizer,
+        environment_factory=WordleEnvironment,
+        world_model=EchoConfig(0.5),
+    )
+    trainer.train()
+    assert any("Tool world_context not found" in text for text in trainer.prompts)
+    assert all(environment.world_context() == f"The hidden word is {WORD}." for environment in trainer.environments)
+    assert all(WORD not in text for text in trainer.prompts)

@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import json
 import logging
 from types import SimpleNamespace
 
@@ -10,83 +9,31 @@ import pytest
 
 pytest.importorskip("verl")
 
-from omegaconf import OmegaConf
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
+from tokenizers import normalizers
 from transformers.utils import get_json_schema
 from verl.experimental.agent_loop import agent_loop
-from verl.experimental.agent_loop.agent_loop import DictConfigWrap, ToolListWrap
 from verl.experimental.agent_loop.tool_parser import FunctionCall
 from verl.tools.function_tool import FunctionTool
 from verl.tools.schemas import OpenAIFunctionToolSchema
-from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
-from verl.workers.rollout.replica import TokenOutput
 
+from support import agent_loop as agent_loop_support
 from support import information
+from support.agent_loop import TEMPLATE, call, make_tokenizer
 from support.agreement import BUDGETS, TURN_BUDGET, WANTED
 from support.information import ANSWERS, RATIOS
 from support.patched import apply, copied, loaded, patch_named
 from support.rows import BAD
+from wm_plugin.environments import not_a_tool
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.kit.rows import turn_limit
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.weigh import weigh
 from wm_plugin.tokens.spans import Origin, SpanError
 from wm_plugin.verl.agent_loop import WorldModelLoopMixin, WorldModelToolAgentLoop, _bounded
-from wm_plugin.verl.config import read_config
 from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, ORIGINS, RESULTS, TOOLS
 from wm_plugin.verl.spans import Block, locate, make_locator, probe
 from wm_plugin.verl.trainer import WorldModelTrainer
-
-TEMPLATE = (
-    "{%- for tool in tools or [] %}{{- tool | tojson }}{%- endfor %}"
-    "{%- for m in messages %}"
-    "{%- if m.role == 'tool' %}"
-    "{%- if loop.first or messages[loop.index0 - 1].role != 'tool' %}{{- '<|im_start|>user' }}{%- endif %}"
-    "{{- '\\n<tool_response>\\n' + m.content + '\\n</tool_response>' }}"
-    "{%- if loop.last or messages[loop.index0 + 1].role != 'tool' %}{{- '<|im_end|>\\n' }}{%- endif %}"
-    "{%- else %}{{- '<|im_start|>' + m.role + '\\n' + (m.content or '') }}"
-    "{%- for call in m.tool_calls or [] %}{{- '<tool_call>' + (call.function | tojson) + '</tool_call>' }}{%- endfor %}"
-    "{{- '<|im_end|>\\n' }}{%- endif %}{%- endfor %}"
-    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"
-)
-CORPUS = [
-    "<tool_response>\nmoved to 1 ✓ 日本語\n</tool_response>\n",
-    "user\n🚪🚪 é1: red door, rooms visited so far include 3",
-]
-
-
-def make_tokenizer(merges=True, normalizer=None):
-    """A byte-level BPE, whose `<tool_response>` is plain text unless it has no merges."""
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    if normalizer:
-        tokenizer.normalizer = normalizer
-    size = 600 if merges else 256
-    tokenizer.train_from_iterator(CORPUS * 50, trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet))
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>")
-    special = [AddedToken(text, special=True, normalized=False) for text in ("<|im_start|>", "<|im_end|>")]
-    fast.add_tokens([*special, *(AddedToken(text, normalized=False) for text in ("<tool_call>", "</tool_call>"))])
-    fast.chat_template = TEMPLATE
-    return fast
-
-
-class Server:
-    """Says one turn after the other."""
-
-    def __init__(self, tokenizer, turns):
-        self.tokenizer, self.turns = tokenizer, list(turns)
-
-    async def generate(self, prompt_ids, **_):
-        ids = self.tokenizer.encode(self.turns.pop(0) + "<|im_end|>", add_special_tokens=False)
-        return TokenOutput(token_ids=ids, log_probs=[-1.0] * len(ids), stop_reason="completed", extra_fields={})
-
-
-def call(name, **arguments):
-    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
 class Rooms:
@@ -124,45 +71,8 @@ class Rooms:
 ROOMS = f"{__name__}:Rooms"
 
 
-def config(wm, response_length=900, **multi_turn):
-    multi_turn = {
-        "format": "hermes",
-        "max_user_turns": None,
-        "max_assistant_turns": None,
-        "max_parallel_calls": 4,
-        "max_tool_response_length": 400,
-        "tool_response_truncate_side": "middle",
-    } | multi_turn
-    rollout = {
-        "prompt_length": 1024,
-        "response_length": response_length,
-        "full_determinism": False,
-        "multi_turn": multi_turn,
-    }
-    return OmegaConf.create({"wm": {"coeff": 1.0} | wm, "data": {}, "actor_rollout_ref": {"rollout": rollout}})
-
-
-def rollout(tokenizer, turns, wm=None, tools=(), row=None, cls=WorldModelToolAgentLoop, **settings):
-    wm = {"environment": ROOMS} if wm is None else wm
-
-    async def run():
-        settings_ = config(wm, **settings)
-        loop = cls(
-            trainer_config=DictConfigWrap(settings_),
-            server_manager=Server(tokenizer, turns),
-            tokenizer=tokenizer,
-            processor=None,
-            dataset_cls=RLHFDataset,
-            data_config=DictConfigWrap(settings_.data),
-            hf_model_type="qwen2",
-            tools=ToolListWrap(list(tools)),
-        )
-        prompt = [{"role": "user", "content": "Go."}]
-        output = await loop.run({}, **({"raw_prompt": prompt, "extra_info": {"start": 3}} | (row or {})))
-        output.extra_fields["objective"] = read_config(settings_).objective  # for `weighed`
-        return output
-
-    return asyncio.run(run())
+def rollout(tokenizer, turns, wm=None, **rest):
+    return agent_loop_support.rollout(tokenizer, turns, {"environment": ROOMS} if wm is None else wm, **rest)
 
 
 def weighed(output):
@@ -652,3 +562,26 @@ def test_results_that_can_be_tokenized():
     called = FunctionCall(name="\ud800", arguments="{}")
     response, *_ = asyncio.run(loop._call_tool(called, {}, SimpleNamespace()))
     assert response.text == response.text.encode(errors="replace").decode()
+
+
+class Secretive(Rooms):
+    """Hides something."""
+
+    world_context = not_a_tool(lambda self: "SECRET: the key is under the mat")
+
+
+def test_no_prompt_and_no_schema_has_the_hidden_state(tokenizers, monkeypatch):
+    tokenizer, seen = tokenizers["bytes"], []
+
+    async def generate(self, prompt_ids, **options):
+        seen.append(tokenizer.decode(prompt_ids))
+        return await real(self, prompt_ids, **options)
+
+    real = agent_loop_support.Server.generate
+    monkeypatch.setattr(agent_loop_support.Server, "generate", generate)
+    turns = [call("say", text="hi"), call("world_context"), call("world_context"), "end"]
+    output = rollout(tokenizer, turns, {"environment": f"{__name__}:Secretive"})
+    assert len(seen) >= 3
+    assert "Unknown function 'world_context'" in tokenizer.decode(output.response_ids)
+    assert all("You are in 3." in text and "SECRET" not in text for text in seen)
+    assert "SECRET" not in tokenizer.decode([*output.prompt_ids, *output.response_ids])

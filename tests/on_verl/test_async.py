@@ -232,7 +232,7 @@ def test_the_workers_of_separate_async_are_ours(monkeypatch):
 def test_the_budget_of_turns_is_in_the_rows_that_a_checkpoint_keeps(kind, monkeypatch):
     """verl puts every field but single values into TransferQueue, and starts prompts again from there after a resume."""
     ours = object.__new__(kind)
-    ours._wm_turn_budget = TurnBudget(5, 2)
+    ours._wm, ours._wm_turn_budget = WorldModelConfig(EchoConfig(0)), TurnBudget(5, 2)
     rows = tu.get_tensordict({"uid": ["a", "b"]})
     monkeypatch.setattr(trainer_base.PPOTrainer, "_next_train_batch", lambda self, count: rows)
     batch = ours._next_train_batch(2)

@@ -15,7 +15,8 @@ from wm_plugin.environments.control import ControlConfig, Curriculum, Strength, 
 from wm_plugin.environments.control.failures import ERRORS
 from wm_plugin.environments.grid import GridEnvironment
 from wm_plugin.errors import UserError
-from wm_plugin.verl.config import read_config
+from wm_plugin.objectives import EchoConfig
+from wm_plugin.verl.config import WorldModelConfig, read_config
 from wm_plugin.verl.names import CONTROL, INFO
 from wm_plugin.verl.trainer import WorldModelTrainer
 
@@ -104,6 +105,7 @@ def test_what_does_not_fit(fields, message):
 
 def test_a_step_s_factor_is_in_the_rows_and_follows_the_episodes(monkeypatch):
     ours = object.__new__(WorldModelTrainer)  # making one starts Ray
+    ours._wm = WorldModelConfig(EchoConfig(0))
     ours._wm_turn_budget, ours._wm_episodes, ours.local_trigger_step, ours.parameter_sync_step = None, [], 0, 1
     ours._wm_control = ControlConfig.from_mapping(FAILS | {"curriculum": {"steps": 2}})
     ours._wm_strength = Strength(Curriculum(steps=2))

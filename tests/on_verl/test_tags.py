@@ -8,9 +8,10 @@ import pytest
 
 pytest.importorskip("verl")
 
-from on_verl.test_agent_loop import TEMPLATE, Server, content, make_tokenizer, rollout
+from on_verl.test_agent_loop import TEMPLATE, content, make_tokenizer, rollout
 from on_verl.test_environments import PROMPT, RESPONSE, make_policy
 from on_verl.test_environments import make_tokenizer as make_bpe
+from support.agent_loop import Server
 from support.run_on_verl import run_recipe
 from support.verl_cpu.script import ENVIRONMENT_VARIABLE
 from support.wmact import GIVES_UP, plans, says
@@ -118,7 +119,7 @@ class Limits(Server):
 @pytest.mark.parametrize("cap", [150, 600])
 def test_a_turn_that_was_cut_has_no_action(monkeypatch, turn, wm, cap):
     """Not even where one stands in it before the cut: the results would follow a turn without an end."""
-    monkeypatch.setattr("on_verl.test_agent_loop.Server", Limits)
+    monkeypatch.setattr("support.agent_loop.Server", Limits)
     Limits.asked = []
     tokenizer = make_tokenizer(merges=False)
     output = rollout(tokenizer, [turn, "x"], wm | {"max_turn_tokens": cap}, row=ROW, response_length=2000)
@@ -152,7 +153,7 @@ def test_a_template_that_begins_to_think(tokenizer):
 def test_a_cap_on_the_tokens_of_a_turn(monkeypatch, cap):
     """A turn that it cuts has no action and ends the episode; the last one has what the response has left."""
     tokenizer = make_tokenizer(merges=False)
-    monkeypatch.setattr("on_verl.test_agent_loop.Server", Limits)
+    monkeypatch.setattr("support.agent_loop.Server", Limits)
     Limits.asked = []
     turns = [says("move left"), says("move right"), "d" * 400]
     length = 200 + 2 * len(REMINDER)  # a token a character

@@ -98,6 +98,7 @@ def trainer(coeff=1.0, **attributes):
         _wm_selected=60,
         _wm_tools=[],
         _wm_warned=set(),
+        _wm_strength=None,
         train_dataset=None,
         config=SimpleNamespace(
             actor_rollout_ref=SimpleNamespace(
@@ -518,6 +519,7 @@ def test_state_is_written_whole(tmp_path):
         "tools": ["a"],
         "max_turns": 3,
         "turn_budget": TurnBudget(6, 2).state_dict(),
+        "control": None,
         "guard": None,
     }
     state.save(str(folder), values)

@@ -15,7 +15,7 @@ from wm_plugin.environments.worlds import World, load
 from wm_plugin.trajectories import Trajectory
 
 OWN = [name for name in ENVIRONMENTS if name != "tau2"]  # which the user installs
-QUICK = {"grid", "sokoban"}  # others have long prompts, or engines that take seconds to start
+QUICK = {"grid"}  # others have long prompts, or engines and packages that take seconds to start
 NAMES = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in OWN]
 TURNS, SEED = 3, 5
 END = "That is all."  # said after the wanderer's last call

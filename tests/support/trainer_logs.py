@@ -104,3 +104,20 @@ def write_trackio(path: Path, runs: dict[str, Points], *, form: int = 0) -> Path
     database.commit()
     database.close()
     return path
+
+
+def write_demo(folder: Path, points: Points, coeffs: tuple[float, ...] = (0.0, 1.0)) -> Path:
+    """The `result.json` of `wm demo`, with the same points in each arm; names with eval_ are of its evaluations."""
+    folder.mkdir(parents=True, exist_ok=True)
+    steps = sorted({step for values in points.values() for step in values})
+    parts = {"training": {}, "evaluations": {}}
+    for name, values in points.items():
+        parts["evaluations" if name.startswith("eval_") else "training"][name.removeprefix("eval_")] = values
+    arm = {
+        part: [{"step": step} | {n: v[step] for n, v in metrics.items() if step in v} for step in steps]
+        for part, metrics in parts.items()
+    }
+    path = folder / "result.json"
+    arms = [{"coeff": coeff, "success_start": 0.0, **arm} for coeff in coeffs]
+    path.write_text(json.dumps({"arms": arms, "look_ahead": {}, "claims": [], "warm_start": {}}, indent=1) + "\n")
+    return path

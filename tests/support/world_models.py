@@ -7,14 +7,17 @@ from wm_plugin.agents.acting import ModelAgent, ScriptedAgent
 from wm_plugin.agents.scripted import scripted
 from wm_plugin.samples.answers import Answer
 from wm_plugin.trajectories.readers.word2world import SUCCESS
+from wm_plugin.trajectories.render import sides
 from wm_plugin.trajectories.schema import Action, Call
 
 
 def action_of(text):
-    """The action that a message of a dialogue was made of; a call a line."""
+    """The action that a message of a dialogue was made of; a call a line. Other lines are the agent's words."""
     calls = []
     for line in text.splitlines():
-        name, _, arguments = line.partition("(")
+        name, bracket, arguments = line.partition("(")
+        if not bracket:
+            continue
         calls.append(Call(name=name, arguments=json.loads(arguments[:-1] or "null")))
     return Action(calls=tuple(calls))
 
@@ -48,7 +51,10 @@ class RealWorld:
         start = max((one for one in self._rows if one in messages[0]["content"]), key=len)
         actions = [action_of(message["content"]) for message in messages if message["role"] == "user"]
         played = rollout.replay(self._environment, self._rows[start], actions)
-        text = played.turns[len(actions) - 1].observations[-1].text if len(played.turns) == len(actions) else "Nothing."
+        text = "Nothing."
+        if len(played.turns) == len(actions):
+            last = played.turns[-1]
+            _, (_, text) = sides([last], [[seen.text for seen in last.observations]])
         won = played.success and len(played.turns) == len(actions)
         told = self.lie(text + SUCCESS if won else text, len(actions), self._rows[start])
         return told if isinstance(told, Answer) else Answer(told)

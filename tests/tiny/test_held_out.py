@@ -63,3 +63,14 @@ def test_predictions_are_second_observations() -> None:
         assert len(prediction.context) == 44  # two boards, two headers and two moves
         assert len(prediction.real) == 20
         assert prediction.real[-1] in ">!"
+
+
+def test_the_episodes_are_the_walks_that_are_measured() -> None:
+    held_out = HeldOut(TOKENIZER, 24)
+    texts = []
+    for trajectory in held_out.episodes():
+        text = trajectory.context.initial_state
+        for turn in trajectory.turns:
+            text += f":{turn.action.calls[0].arguments['direction']}{turn.observations[0].text}"
+        texts.append(text)
+    assert texts == [TOKENIZER.decode(ids) for ids in held_out.walks[0]]

@@ -2,12 +2,13 @@
 
 import itertools
 import json
+from functools import partial
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from support.rows import BAD
 from wm_plugin.errors import UserError
@@ -231,6 +232,63 @@ def test_a_merging_and_normalising_tokenizer(merging, contents):
         position += len(content)
     decoded = tokenizer.decode(one.ids[ranges[0][0] : ranges[0][1]])
     assert decoded.strip() in text.replace("e\u0301", "é")
+
+
+def spelling(tokenizer, encode):
+    """A locator that compares what tokens spell, and the texts that it had tokenised."""
+    tokenised = []
+
+    def noted(texts):
+        tokenised.extend(texts)
+        return encode(texts)
+
+    locator = ContentLocator(noted, plain, partial(tokenizer.decode, skip_special_tokens=False))
+    tokenised.clear()
+    return locator, tokenised
+
+
+TEXTS = st.text(st.sampled_from(" \n\tthecallr<>/1{é漢\u0301"), max_size=20) | st.sampled_from(
+    [HEAD, "the result", "<r>"]
+)
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=3), st.data())
+@settings(max_examples=100, deadline=None)
+def test_tokens_that_spell_the_text_say_the_same_as_tokenising_it_again(merging, contents, data):
+    tokenizer, encode = merging
+    one = block(contents, encode=encode)
+    cut = data.draw(st.none() | st.integers(0, len(one.ids)))
+    if cut is not None:
+        one = one._replace(ids=one.ids[:cut], full_ids=one.ids)
+    locator, tokenised = spelling(tokenizer, encode)
+    twice = [one, one._replace(ids=list(one.ids))]
+    assert locator.locate(twice) == ContentLocator(encode, plain).locate(twice)
+    assert bool(tokenised) == (not "".join(contents).isascii())
+
+
+def test_a_trimming_tokenizer_is_asked_where_its_tokens_begin(merging):
+    """GPT-2's and Llama 3's do not count the white space at a token's start."""
+    tokenizer = Tokenizer.from_str(merging[0].to_str())
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
+
+    def encode(texts):
+        return [
+            (e.ids, [start for start, _ in e.offsets]) for e in tokenizer.encode_batch(texts, add_special_tokens=False)
+        ]
+
+    blocks = [block([text], encode=encode) for text in ("\n", "the call", "\n\n the", " ")]
+    locator, tokenised = spelling(tokenizer, encode)
+    assert locator.locate(blocks) == ContentLocator(encode, plain).locate(blocks)
+    assert len(tokenised) == len(blocks)
+
+
+def test_tokens_that_spell_another_text_are_refused(merging):
+    tokenizer, encode = merging
+    one = block(["the call"], encode=encode)
+    locator, _ = spelling(tokenizer, encode)
+    for ids in ([*one.ids[:-1], 7], one.ids[:-1], [*one.ids, one.ids[-1]], [*one.ids, 10**6]):
+        with pytest.raises(SpanError, match="cannot tell which tokens are the content of tool0"):
+            locator.locate([one, one._replace(ids=ids)])
 
 
 def test_the_texts_of_a_turn_from_its_tokens_alone():

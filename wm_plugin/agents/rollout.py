@@ -4,14 +4,11 @@ A policy takes the trajectory so far and the environment (which only scripted po
 to end the episode.
 """
 
-import hashlib
 import inspect
-import json
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Literal
 
 from wm_plugin.environments.control import begin_turn, control_of
-from wm_plugin.environments.kit.customer import COLUMNS as CUSTOMER
 from wm_plugin.environments.kit.protocol import (
     check_columns,
     is_over,
@@ -22,8 +19,10 @@ from wm_plugin.environments.kit.protocol import (
     tool_schema,
     world_context_of,
 )
-from wm_plugin.errors import UserError, shown
-from wm_plugin.trajectories.schema import Action, Call, Context, Kind, Observation, Trajectory, Turn
+from wm_plugin.environments.kit.start import context_of, task_of
+from wm_plugin.environments.simulated import note_action, note_prompt, settle
+from wm_plugin.errors import UserError
+from wm_plugin.trajectories.schema import Action, Call, Kind, Observation, Trajectory, Turn
 from wm_plugin.untrusted import loads
 
 Policy = Callable[[Trajectory, Any], Action | None]
@@ -85,10 +84,11 @@ def episode(
     schemas = tuple(tool_schema(getattr(type(environment), name)) for name in tools)
     columns = {name: value for name, value in row.items() if name != "prompt"}
     check_columns(type(environment), columns)
+    note_prompt(environment, row.get("prompt"))
     first = environment.reset(**columns)
     trajectory = Trajectory(
         turns=(),
-        context=_context(row.get("prompt"), first or "", schemas, world_context_of(environment)),
+        context=context_of(row.get("prompt"), first or "", schemas, world_context_of(environment)),
         task_id=task_of(row),
         metadata={"environment": path_of(environment), "reset": dict(row), "host": host},
     )
@@ -104,6 +104,7 @@ def episode(
         if action is None:
             break
         begin_turn(environment)
+        note_action(environment, action, [seen.text for turn in trajectory.turns[-1:] for seen in turn.observations])
         observations = tuple(
             _observe(environment, tools, kinds, call, index, host) for index, call in enumerate(action.calls)
         )
@@ -111,6 +112,7 @@ def episode(
         trajectory = trajectory.model_copy(update={"turns": (*trajectory.turns, turn)})
         if not action.calls:
             break
+    settle([environment])
     success = getattr(environment, "success", None)
     return trajectory.model_copy(
         update={
@@ -183,30 +185,3 @@ def _run(tools: Mapping[str, Callable[..., Any]], call: Call, host: Host) -> tup
         if host == "verl":
             return f"Error executing tool '{call.name}': {error}", True
         return str({"error": str(error)}), True
-
-
-def _context(prompt: Any, first: str, tools: tuple[dict[str, Any], ...], world: str) -> Context:
-    if prompt is None or isinstance(prompt, str):
-        return Context(action_space=tools, initial_state=(prompt or "") + first, world_context=world)
-    texts: dict[str, list[str]] = {"system": [], "user": []}
-    for message in prompt if isinstance(prompt, Iterable) else [prompt]:
-        fields = message if isinstance(message, Mapping) else {}
-        role, content = fields.get("role"), fields.get("content") or ""
-        if not isinstance(role, str) or not isinstance(content, str):
-            raise UserError(f"the prompt has {shown(message)}; write a text, or messages with a role and a content")
-        if role not in texts:
-            raise UserError(f"the prompt has a message of the role {shown(role)}; play takes system and user")
-        texts[role].append(content)
-    state = "\n\n".join(texts["user"]) + first
-    return Context(task="\n\n".join(texts["system"]), action_space=tools, initial_state=state, world_context=world)
-
-
-def task_of(row: Mapping[str, Any]) -> str:
-    """The id of a row's task: its column `task_id`, in the `domain` that it may name, or else a digest of its columns.
-
-    Which model plays the customer is no part of a task.
-    """
-    if row.get("task_id") is not None:
-        return f"{row['domain']}/{row['task_id']}" if row.get("domain") else str(row["task_id"])
-    columns = {name: value for name, value in row.items() if name not in CUSTOMER}
-    return hashlib.sha256(json.dumps(columns, sort_keys=True, default=str).encode()).hexdigest()[:16]

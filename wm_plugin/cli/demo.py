@@ -1,6 +1,7 @@
 """`wm demo`: two short GRPO runs on TRL, without and with the world-model objective, and a report."""
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -18,7 +19,11 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--seed", type=int, default=0, help="of the start, the training boards and both arms (default: 0)"
     )
-    parser.add_argument("--out", default="demo", help="directory for report.html and result.json (default: demo)")
+    parser.add_argument(
+        "--out",
+        default="demo",
+        help="directory for report.html, result.json, the policies and held-out episodes (default: demo)",
+    )
     parser.set_defaults(run=run, show=show)
     return parser
 
@@ -47,7 +52,14 @@ def show(result: dict[str, Any]) -> None:
     console.print(_table(result))
     for claim in look_ahead["claims"] + result["claims"]:
         console.print(claim["sentence"], highlight=False, markup=False, soft_wrap=True)
-    console.print(f"Report: {result['report']}", highlight=False, markup=False, soft_wrap=True)
+    folder = Path(result["held_out"]).parent
+    last = list(result["policies"].values())[-1]
+    for line in (
+        f"Policies: {folder / 'policies'}; for a full report: wm eval one-step {result['held_out']} --as policy "
+        f"--model {last} --out evals/{Path(last).name}; wm report {folder} evals --out report.html",
+        f"Report: {result['report']}",
+    ):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _run_demo() -> Any:

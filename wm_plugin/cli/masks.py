@@ -3,13 +3,12 @@
 import argparse
 import dataclasses
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from wm_plugin.cli.rollouts import Row, example, example_tokenizer, first, inspect_row, read_rows, read_text
-from wm_plugin.cli.templates import load_with_template, tokenizer_checks
-from wm_plugin.errors import UserError, install, nearest, shown
+from wm_plugin.cli.templates import load_with_template, tokenizer_checks, training_template
+from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.tokens.tokenizer import turn_ends
 from wm_plugin.trajectories.outputs import check_apart, check_out, write_text
 
@@ -110,7 +109,7 @@ def _inspect(
 ) -> list[tuple[str, Any]]:
     from wm_plugin.evaluation.inspect import Inspector
 
-    template = _template(tokenizer) if rendered else None
+    template = training_template(tokenizer) if rendered else None
     inspector = Inspector(tokenizer, config, chat_template=template, chat_template_kwargs=kwargs, end_ids=end_ids)
     inspections = []
     for where, row in rows:
@@ -224,30 +223,6 @@ def _notes(tool_names: Any, tools: Mapping[str, Any], guessed: int, limit: int) 
         )
     if limit:
         yield f"the first {limit} rollouts; --limit 0 takes all"
-
-
-def _template(tokenizer: Any) -> str | None:
-    """The template that training would use: the tokenizer's own (None), or the one that TRL takes in its place.
-
-    Raises:
-        UserError: no results of tools can be located with it.
-    """
-    from wm_plugin.tokens.chat import Chat
-    from wm_plugin.tokens.spans import SpanError
-
-    template, mend = None, "pass --chat-template NAME, one that TRL ships, or FILE"
-    try:
-        from wm_plugin.trl.templates import rollout_template
-    except Exception:  # TRL is not installed, or not in working order
-        mend = f"pass --chat-template FILE, or install TRL, which knows such templates: {install('trl')}"
-    else:
-        with suppress(UserError):  # a refusal is a note
-            template = rollout_template(tokenizer)
-    try:
-        Chat(tokenizer, template).result_ids(["tool"], ["result"])
-    except (SpanError, UserError) as unusable:
-        raise UserError(f"{unusable}; {mend}") from None
-    return template
 
 
 def _refusals(tokenizer: Any, name: str) -> Iterator[str]:

@@ -15,7 +15,8 @@ _DESCRIPTION = """\
 Makes one self-contained page of what lies at PATH..., in any number and mixed:
 
   training runs        folders or files: TRL's trainer_state.json, TensorBoard's event files, trackio's databases
-                       (~/.cache/huggingface/trackio/PROJECT.db), verl's file logger (PROJECT/EXPERIMENT.jsonl)
+                       (~/.cache/huggingface/trackio/PROJECT.db), verl's file logger (PROJECT/EXPERIMENT.jsonl); and the
+                       folder of wm demo
   evaluations          folders that wm eval STEP --out DIR wrote
   rollouts             files of wm env rollout, or of any format that wm data convert reads
 

@@ -1,24 +1,24 @@
 """A tokenizer with the chat template that a command names, and what the installed hosts say of it."""
 
 import sys
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from wm_plugin.cli.rollouts import read_text
-from wm_plugin.errors import MissingExtraError
+from wm_plugin.errors import MissingExtraError, UserError, install
 from wm_plugin.runtime.checks import Check
 from wm_plugin.tokens.tokenizer import load_tokenizer, model_type
 
 
-def load_with_template(name: str, template: str | None) -> Any:
-    """The tokenizer of `--tokenizer`, with the chat template of `--chat-template` if there is one.
+def load_with_template(name: str, template: str | None, *, field: str = "--tokenizer") -> Any:
+    """The tokenizer of the flag `field`, with the chat template of `--chat-template` if there is one.
 
     Raises:
         UserError: one of them cannot be loaded.
     """
-    tokenizer = load_tokenizer(name, field="--tokenizer")
+    tokenizer = load_tokenizer(name, field=field)
     if template is not None:
         try:
             from wm_plugin.trl.templates import put_template, read_template
@@ -27,6 +27,30 @@ def load_with_template(name: str, template: str | None) -> Any:
         else:
             put_template(tokenizer, read_template(template, "--chat-template"))
     return tokenizer
+
+
+def training_template(tokenizer: Any) -> str | None:
+    """The template that training would use: the tokenizer's own (None), or the one that TRL takes in its place.
+
+    Raises:
+        UserError: no results of tools can be located with it.
+    """
+    from wm_plugin.tokens.chat import Chat
+    from wm_plugin.tokens.spans import SpanError
+
+    template, mend = None, "pass --chat-template NAME, one that TRL ships, or FILE"
+    try:
+        from wm_plugin.trl.templates import rollout_template
+    except Exception:  # TRL is not installed, or not in working order
+        mend = f"pass --chat-template FILE, or install TRL, which knows such templates: {install('trl')}"
+    else:
+        with suppress(UserError):  # a refusal is a note
+            template = rollout_template(tokenizer)
+    try:
+        Chat(tokenizer, template).result_ids(["tool"], ["result"])
+    except (SpanError, UserError) as unusable:
+        raise UserError(f"{unusable}; {mend}") from None
+    return template
 
 
 def tokenizer_checks(tokenizer: Any, name: str) -> list[Check]:

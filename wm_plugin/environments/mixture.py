@@ -22,7 +22,8 @@ def dataset_rows(
 
     Args:
         environments: how many rows of each, by its registered name or its class's dotted path; or the arguments of its
-            `dataset_rows`, such as {"count": 64, "max_turns": 10}.
+            `dataset_rows`, such as {"count": 64, "max_turns": 10}. With "world" among them the key is a name of your own, such as
+            that of a world that is simulated beside itself: {"sim": {"world": "grid", "count": 64}}.
 
     Raises:
         UserError: there is no such environment, it has fewer rows, or it has no `dataset_rows` and needs more than a seed.
@@ -38,14 +39,15 @@ def dataset_rows(
 
 
 def _rows(name: str, arguments: int | Mapping[str, Any], seed: int, held_out: bool) -> list[dict[str, Any]]:
-    world = load(name)
     if not isinstance(arguments, Mapping):
-        return world.rows(arguments, seed, held_out)
+        return load(name).rows(arguments, seed, held_out)
+    arguments = dict(arguments)
+    world = load(arguments.pop("world", name))
     if world.spec.dataset_rows is None:
         raise UserError(f"{name} has no dataset_rows that could take arguments; write a number of rows")
     function = import_object(world.spec.dataset_rows, field="environments")
     try:
-        rows: list[dict[str, Any]] = function(**{"seed": seed, "held_out": held_out} | dict(arguments))
+        rows: list[dict[str, Any]] = function(**{"seed": seed, "held_out": held_out} | arguments)
     except TypeError as error:
         raise UserError(f"environments.{name} does not fit {world.spec.dataset_rows}: {error}") from None
     return rows

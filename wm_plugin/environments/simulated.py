@@ -1,118 +1,239 @@
-"""A world model in a world's place: an episode in which the observations are predicted (Word2World).
+"""A world model in the place of a world: the same class to a host, with observations that are predicted.
 
-The world model is asked as it was trained: with the dialogue of `samples.prompts.dialogue`, which ends with the action. A
-`Simulation` asks nobody itself. `question` is the conversation for an action and `step` takes its answer, so that whoever runs
-many episodes can ask for all of them at once.
+Both hosts take the class, so one serves both (Sim RL of Qwen-AgentWorld; Word2World's world models as simulators):
+
+    environment_factory=simulated(GridEnvironment, {"url": "http://localhost:8000/v1", "model": "world"}) # TRL
+    simulation: {url: http://localhost:8000/v1, model: world}                                             # a file for wm train
+    wm.environment=grid 'wm.simulation={url: http://localhost:8000/v1, model: world}'                         # verl
+
+The real world gives the first observation and, to the world model alone, the hidden state. After that the world model answers
+every call: the world's own check of actions does not run. What a world model says in the training, a request says here, byte for
+byte (`Simulation`), except that control tokens of chat templates are made harmless (`harmless`).
+
+An episode without an answer is lost, like one of a world whose process died: it is over, without success, and `metrics["lost"]`
+is 1. What decides all other episodes is `success` of the config (`simulated_success`).
 """
 
-from collections.abc import Mapping, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import Any
 
+from wm_plugin.environments.kit.protocol import not_a_tool, tool_names, world_context_of
+from wm_plugin.environments.simulated_session import Session
+from wm_plugin.environments.simulated_success import judge
+from wm_plugin.environments.simulation_config import SimulationConfig
+from wm_plugin.environments.tags import takes_tags
 from wm_plugin.errors import UserError
-from wm_plugin.rewards.extract import extract
-from wm_plugin.samples.answers import Answer
-from wm_plugin.samples.prompts import Prompts, dialogue
-from wm_plugin.tokens.message import Message
-from wm_plugin.trajectories.readers.word2world import SUCCESS
-from wm_plugin.trajectories.render import separated
-from wm_plugin.trajectories.schema import Action, Kind, Observation, Trajectory, Turn
+from wm_plugin.trajectories.errors import RowError
+from wm_plugin.trajectories.messages import action_of
+from wm_plugin.trajectories.schema import Action, Call
+from wm_plugin.untrusted import encodable
 
-MAX_TURNS = 50  # the paper's
-_MARK = SUCCESS.strip()
+_EVALUATES: ContextVar[bool] = ContextVar("wm_evaluates", default=False)
+_FIGURES = ("requests", "cached", "repairs", "tokens", "harmless")  # as `simulation/<name>`
 
 
-class Simulation:
-    """One episode at a time; `reset` starts it anew. It is over at the success mark, after `max_turns`, or when it fails.
+def simulated(environment: type, config: SimulationConfig | Mapping[str, Any]) -> type:
+    """A subclass of `environment` of the same name, tools and columns, whose observations are a world model's.
 
-    Args:
-        prompts: of the dialogues that the world model was trained with. They must have the success mark, which ends an episode.
-        observers: what is observed after a call of each tool, as `World.observers`; "tool" after all others.
-        world_context: show the world model the hidden state, if the context has one.
-        seed: of the prompts' variants. Each task has one variant.
-
-    Attributes:
-        trajectory: the episode so far, as an agent sees it.
-        success: the world model has marked a success.
-        trouble: why the episode is not to be trusted: the first answer that failed, was cut or empty, or had no prediction; "" if
-            there is none.
+    Its tools are plain methods, whatever the world's are. `metrics` has `actions`, `effective` and `invalid` by what is observed
+    (see `counting`), `lost`, and under `simulation/` what was asked.
 
     Raises:
-        UserError: the prompts have no success mark.
+        UserError: the config does not fit, or a method of the world is asynchronous.
     """
+    if not isinstance(config, SimulationConfig):
+        config = SimulationConfig.from_mapping(config)
+    for name in ("reset", "get_reward", *tool_names(environment)):
+        if inspect.iscoroutinefunction(getattr(environment, name, None)):
+            raise UserError(f"simulation: {environment.__name__}.{name} is asynchronous; write a plain method")
+    return _simulated(environment, config)
 
-    def __init__(
-        self,
-        prompts: Prompts,
-        *,
-        observers: Mapping[str, Kind] | None = None,
-        world_context: bool = True,
-        seed: int = 0,
-        max_turns: int = MAX_TURNS,
-    ) -> None:
-        if not prompts.success:
-            raise UserError(
-                f"--prompts: {prompts.name} has no success mark, which ends an episode in a world model; write success: true "
-                "there, or take word2world"
-            )
-        self.prompts, self.observers, self.world_context = prompts, observers or {}, world_context
-        self.seed, self.max_turns = seed, max_turns
-        self.reset(Trajectory(turns=()))
 
-    def reset(self, start: Trajectory) -> str:
-        """Begin the episode of a real one's context and task. Returns what the agent sees first."""
-        # A success of None would leave the mark out of the prompts: see `dialogue`.
-        self.trajectory = start.model_copy(update={"turns": (), "success": False, "reward": None})
-        self._variant = self.prompts.choose(start.task_id, "sft", self.seed)
-        self._ended, self.success, self.trouble = False, False, ""
-        return start.context.initial_state
+def is_simulated(environment: Any) -> bool:
+    """Whether an environment, or its class, is one of `simulated`."""
+    kind = environment if isinstance(environment, type) else type(environment)
+    return bool(getattr(kind, "_wm_simulated", False))
 
-    @property
-    def turns(self) -> int:
-        return len(self.trajectory.turns)
 
-    @property
-    def over(self) -> bool:
-        return self._ended or self.turns >= self.max_turns
+@contextmanager
+def evaluation() -> Iterator[None]:
+    """Around `reset`: an episode of an evaluation, which is the real world's if the config says so."""
+    token = _EVALUATES.set(True)
+    try:
+        yield
+    finally:
+        _EVALUATES.reset(token)
 
-    def question(self, action: Action) -> list[Message]:
-        """The conversation to whose last message, the action, the world model answers with the observation."""
-        turn = Turn(action=action, observations=self._observations(action))
-        asked = self.trajectory.model_copy(update={"turns": (*self.trajectory.turns, turn)})
-        made = dialogue(asked, self.prompts, variant=self._variant, world_context=self.world_context)
-        return made.messages[:-1]
 
-    def step(self, action: Action, answer: Answer) -> None:
-        """Go on with what the world model answered. A cut or empty answer is an observation, and a `trouble`."""
-        prediction = "" if answer.failure else extract(answer.text, self.prompts.tag).prediction
-        self.trouble = self.trouble or answer.trouble or ("no prediction" if prediction is None else "")
-        # White space at the ends stays: real observations have it, and so had the dialogues of the training.
-        text = answer.text if prediction == answer.text.strip() else prediction or ""
-        won = text.rstrip().endswith(_MARK)
-        text = text.rstrip().removesuffix(SUCCESS).removesuffix(_MARK) if won else text
-        observations = self._observations(action, separated(text, self._observations(action)))
-        self.take(action, observations, won, over=bool(answer.failure))
+def note_prompt(environment: Any, prompt: Any) -> None:
+    """Tell a simulated environment the prompt of its next episode, before a `reset` that has it not among its columns."""
+    if is_simulated(environment):
+        environment._wm_prompt = prompt
 
-    def take(self, action: Action, observations: Sequence[Observation], success: bool, *, over: bool = False) -> None:
-        """Go on with observations, such as real ones."""
-        turn = Turn(action=action, observations=tuple(observations))
-        self.success, self._ended = success, success or over
-        self.trajectory = self.trajectory.model_copy(
-            update={"turns": (*self.trajectory.turns, turn), "success": success}
-        )
 
-    def leave(self, action: Action | None = None) -> None:
-        """The agent ends the episode, perhaps with words that call no tool."""
-        if action is not None:
-            self.take(action, (), False)
-        self._ended = True
+def note_action(environment: Any, action: Action, results: Sequence[str] = (), *, executed: int | None = None) -> None:
+    """Tell a simulated environment of a turn before its calls run. It asks about it at once, and does not wait.
 
-    def fail(self, trouble: str) -> None:
-        """End the episode, since there is no action or no observation."""
-        self.trouble, self._ended = self.trouble or trouble, True
+    Args:
+        action: a text, calls, or both. Without a call, it is the agent's answer.
+        results: what the agent observed after the calls of the turn before. Those that the host answered itself are used.
+        executed: how many of the calls the host runs; None: all.
+    """
+    if not is_simulated(environment) or environment._wm_is_real:
+        return
+    calls = action.calls if executed is None else action.calls[:executed]
+    text = action.text
+    if takes_tags(environment):  # in the answer's text, which no world model of tools was shown
+        name, parameter = environment._wm_only_tool
+        calls = tuple(Call(name=name, arguments={parameter: _only(call.arguments)}) for call in calls)
+        text = "" if calls else text
+    calls = tuple(call.model_copy(update={"id": None}) for call in calls)
+    environment._wm_session.note(action.model_copy(update={"text": text, "calls": calls}), results)
 
-    def _observations(self, action: Action, texts: Sequence[str] | None = None) -> tuple[Observation, ...]:
-        return tuple(
-            Observation(
-                kind=self.observers.get(call.name, "tool"), text=texts[n] if texts else "", tool=call.name, call=n
-            )
-            for n, call in enumerate(action.calls)
-        )
+
+def note_turn(
+    environment: Any, message: Mapping[str, Any], *, results: Sequence[str] = (), executed: int | None = None
+) -> None:
+    """`note_action` of an assistant's message in OpenAI's form. It never raises."""
+    if not is_simulated(environment):
+        return
+    try:
+        action = action_of(encodable(dict(message)))
+    except (RowError, ValueError):  # calls that are none
+        action = Action(text=str(encodable(str(message.get("content") or ""))))
+    note_action(environment, action, results, executed=executed)
+
+
+async def ready(environment: Any) -> None:
+    """Wait, without a thread, until the calls of the turn that was noted return at once. It never raises."""
+    if is_simulated(environment):
+        await environment._wm_session.ready()
+
+
+def settle(environments: Sequence[Any]) -> None:
+    """Decide the episodes of environments that are over for their hosts, where a verifier or a rule does: in one call of each
+    verifier. To be called before figures and rewards are read; it waits."""
+    judge([one._wm_session for one in environments if is_simulated(one) and not one._wm_is_real])
+
+
+def _only(arguments: Any) -> Any:
+    return next(iter(arguments.values()), "") if isinstance(arguments, Mapping) else arguments
+
+
+@lru_cache  # the same class each time a config is read
+def _simulated(environment: Any, config: SimulationConfig) -> type:
+    names = tool_names(environment)
+
+    class Simulated(environment):  # type: ignore[misc]
+        _wm_simulated = True
+
+        def __init__(self) -> None:  # the world's own is called by the session, for an instance of the world itself
+            self._wm_session = Session(environment, config)
+            self._wm_prompt: Any = None
+            self._wm_is_real = False
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_wm_"):
+                raise AttributeError(name)
+            return getattr(self._wm_session.world, name)
+
+        def reset(self, *args: Any, **columns: Any) -> Any:
+            self._wm_is_real = config.evaluation == "real" and _EVALUATES.get()
+            prompt, self._wm_prompt = columns.get("prompt", self._wm_prompt), None
+            first = self._wm_session.world.reset(*args, **columns)
+            if not self._wm_is_real:
+                # a subclass that is under control has made the episode's
+                control = getattr(self, "_wm_control", None)
+                self._wm_session.begin(prompt, _named(signature.bind(None, *args, **columns)), first, control)
+            return first
+
+        @property
+        def over(self) -> bool:
+            return bool(getattr(self._wm_world, "over", False)) if self._wm_is_real else self._wm_session.over
+
+        @property
+        def success(self) -> bool:
+            return bool(getattr(self._wm_world, "success", False)) if self._wm_is_real else self._wm_session.success
+
+        @property
+        def turns(self) -> int:
+            return int(getattr(self._wm_world, "turns", 0)) if self._wm_is_real else self._wm_session.turns
+
+        @property
+        def max_turns(self) -> int | None:
+            return getattr(self._wm_world, "max_turns", None) if self._wm_is_real else self._wm_session.max_turns
+
+        @property
+        def metrics(self) -> dict[str, float]:
+            session = self._wm_session
+            if self._wm_is_real:
+                return dict(getattr(session.world, "metrics", None) or {})
+            counts = session.counts
+            return {
+                "actions": counts.actions,
+                "effective": counts.effective,
+                "invalid": counts.invalid,
+                "lost": session.lost,
+                **{f"simulation/{name}": session.figures[name] for name in _FIGURES},
+            }
+
+        @property
+        def _wm_world(self) -> Any:
+            return self._wm_session.world
+
+        @property
+        def _wm_only_tool(self) -> tuple[str, str]:
+            """The tool of a world in the protocol of tags, and its parameter."""
+            return names[0], list(inspect.signature(getattr(environment, names[0])).parameters)[1]
+
+    def get_reward(self: Any) -> Any:
+        if self._wm_is_real:
+            return self._wm_world.get_reward()
+        settle([self])
+        return self._wm_session.reward
+
+    def world_context(self: Any) -> str:
+        return world_context_of(self._wm_world)
+
+    signature = inspect.signature(environment.reset)
+    Simulated.reset.__signature__ = signature  # type: ignore[attr-defined]  # its columns
+    # A class without a reward leaves it to the trainer's, unless the config asks for a verifier or a rule.
+    if hasattr(environment, "get_reward") or config.success != "predicted":
+        Simulated.get_reward = get_reward
+    if hasattr(environment, "world_context"):
+        Simulated.world_context = not_a_tool(world_context)
+    for name in names:
+        setattr(Simulated, name, _tool(getattr(environment, name)))
+    for name in ("__name__", "__qualname__", "__module__", "__doc__"):
+        setattr(Simulated, name, getattr(environment, name))
+    return Simulated
+
+
+def _tool(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A tool as the world has it, which asks the session."""
+    signature = inspect.signature(method)
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._wm_is_real:
+            return method(self._wm_world, *args, **kwargs)
+        try:
+            bound = signature.bind(self, *args, **kwargs)
+        except TypeError:
+            return method(self._wm_world, *args, **kwargs)  # which raises what the world would
+        return self._wm_session.call(method.__name__, _named(bound))
+
+    return functools.wraps(method)(call)
+
+
+def _named(bound: inspect.BoundArguments) -> dict[str, Any]:
+    """The arguments of a call by name, as a policy writes them."""
+    found: dict[str, Any] = {}
+    for name, value in list(bound.arguments.items())[1:]:
+        kind = bound.signature.parameters[name].kind
+        found |= value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
+    return found

@@ -156,6 +156,15 @@ SPECS = by_name(
             splits=SEEN_AND_UNSEEN,
         ),
         _ours(
+            "fictional",
+            "FictionalEnvironment",
+            "Questions about invented worlds (Qwen-AgentWorld): search, open pages, and answer with a table; no model knows them",
+            levels=("standard", "hard-1", "hard-2"),
+            tools=("answer", "open_page", "search"),
+            irreversible=("answer",),
+            needs=Needs("search", ("bm25s",)),
+        ),
+        _ours(
             "forth",
             "ForthEnvironment",
             "forth-lang: define a word of Forth that passes hidden tests (ECHO: predictable but complex tools)",

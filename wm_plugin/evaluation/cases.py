@@ -18,9 +18,10 @@ from wm_plugin.tokens.message import Message
 from wm_plugin.trajectories.draws import uniform
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.expand import expand, holds_transitions, identity, read_transitions, with_success
+from wm_plugin.trajectories.hidden import HEADINGS, PARTS, UNSEEN, Shown, parts
 from wm_plugin.trajectories.readers import read
 from wm_plugin.trajectories.render import write_action, write_history
-from wm_plugin.trajectories.schema import Context, Observation, Trajectory, Transition, Turn
+from wm_plugin.trajectories.schema import Observation, Trajectory, Transition, Turn
 from wm_plugin.trajectories.turn_texts import action_text
 
 Item = Trajectory | Transition
@@ -102,7 +103,7 @@ def episodes(
     kind: str,
     prompts: Prompts,
     *,
-    world_context: bool,
+    world_context: Shown,
     seed: int = 0,
     limit: int | None = None,
     left_out: Counter[str] | None = None,
@@ -141,7 +142,7 @@ def episodes(
 
 
 def _of_dialogue(
-    trajectory: Trajectory, prompts: Prompts, stage: str, world_context: bool, seed: int, left_out: Counter[str]
+    trajectory: Trajectory, prompts: Prompts, stage: str, world_context: Shown, seed: int, left_out: Counter[str]
 ) -> Iterator[Episode]:
     messages = dialogue(trajectory, prompts, stage=stage, seed=seed, world_context=world_context).messages
     places = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
@@ -182,7 +183,7 @@ def _of_transition(
     transition: Transition,
     prompts: Prompts,
     stage: str,
-    world_context: bool,
+    world_context: Shown,
     seed: int,
     known: bool,
     left_out: Counter[str],
@@ -258,7 +259,7 @@ class Demonstrations:
         if len(self._drawn) < shots:
             raise UserError(f"{source}: has {len(self._drawn)} tasks to demonstrate, fewer than {shots}")
 
-    def shown(self, item: Item, prompts: Prompts, *, world_context: bool) -> Item:
+    def shown(self, item: Item, prompts: Prompts, *, world_context: Shown) -> Item:
         """A trajectory or transition with the demonstrations in its context.
 
         Raises:
@@ -282,16 +283,19 @@ def _same(one: Trajectory, item: Item) -> bool:
     return isinstance(item, Trajectory) and one.turns == item.turns
 
 
-def _written(number: int, trajectory: Trajectory, prompts: Prompts, world_context: bool) -> str:
+def _written(number: int, trajectory: Trajectory, prompts: Prompts, world_context: Shown) -> str:
     """A demonstration as text: what was to be done, and every turn with what was observed, marks of success included."""
-    context: Context = trajectory.context
-    parts = {
+    context, told = trajectory.context, parts(world_context)
+    texts_of = {
         "Task": context.task,
-        "Initial state": context.initial_state,
-        "Hidden state at the start": context.world_context if world_context else "",
+        **{
+            HEADINGS[name].removesuffix(UNSEEN): getattr(context, field)
+            for name, field in PARTS.items()
+            if name in told
+        },
         "What happened": write_history([_marked(turn, prompts) for turn in with_success(trajectory).turns]),
     }
-    texts = (f"{heading}:\n{text}" for heading, text in parts.items() if text.strip())
+    texts = (f"{heading}:\n{text}" for heading, text in texts_of.items() if text.strip())
     return "\n\n".join([f"## Demonstration {number}", *texts])
 
 

@@ -27,12 +27,15 @@ from typing import Any, Literal
 import wm_plugin.agents.rollout as rollout
 from wm_plugin.agents.acting import Agent
 from wm_plugin.agents.players import Row, Task, lost_by
-from wm_plugin.environments.simulated import MAX_TURNS, Simulation
+from wm_plugin.environments.kit.start import task_of
+from wm_plugin.environments.simulated_episode import MAX_TURNS, Simulation
 from wm_plugin.environments.worlds import World
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.runtime.workers import Lost
 from wm_plugin.samples.answers import Answers
 from wm_plugin.samples.prompts import Prompts
+from wm_plugin.trajectories.contexts import Contexts
+from wm_plugin.trajectories.hidden import Shown
 from wm_plugin.trajectories.schema import Action, Trajectory, Turn
 
 Arm = Literal["real", "wm", "w2r"]
@@ -127,7 +130,8 @@ def consistency(
     *,
     anchor: Anchor = Anchor(),
     max_turns: int = MAX_TURNS,
-    world_context: bool = True,
+    world_context: Shown = True,
+    contexts: Contexts | None = None,
     seed: int = 0,
     host: rollout.Host = "trl",
     at_once: int = 32,
@@ -139,6 +143,8 @@ def consistency(
         model: the world model, at temperature 0.
         prompts: those that it was trained with.
         max_turns: of an episode in the world model; less where the world itself ends earlier. The agent has its own for Real.
+        world_context: what of the state the world model is shown.
+        contexts: hidden contexts by hand, which fill those of the world.
         seed: of the prompts' variants.
         at_once: episodes that play together. With an anchor each has a real environment beside it.
 
@@ -153,7 +159,7 @@ def consistency(
         )
 
     numbered = [(split, row) for split, rows in tasks.items() for row in rows]
-    arms = _Arms(world, agent, model, simulation, anchor, max_turns, host)
+    arms = _Arms(world, agent, model, simulation, anchor, max_turns, host, contexts)
     with agent, model:
         for start in range(0, len(numbered), at_once):
             group = [(number, row) for number, (_, row) in enumerate(numbered[start : start + at_once], start)]
@@ -169,7 +175,7 @@ def consistency(
                     agent.name,
                     numbered[number][0],
                     number,
-                    rollout.task_of(row),
+                    task_of(row),
                     real if isinstance(real, Trajectory) else None,
                     simulated.trajectory,
                     replayed if isinstance(replayed, Trajectory) else None,
@@ -209,6 +215,7 @@ class _Arms:
     anchor: Anchor
     max_turns: int
     host: rollout.Host
+    contexts: Contexts | None
 
     def __post_init__(self) -> None:
         self._environment = self.world.make()
@@ -219,7 +226,9 @@ class _Arms:
         live: dict[int, _Anchored] = {}
         for number, row in group:
             environment = self.world.make() if self.anchor else self._environment
-            anchored = _Anchored(environment, row, simulations[number], self.anchor, self.max_turns, self.host)
+            anchored = _Anchored(
+                environment, row, simulations[number], self.anchor, self.max_turns, self.host, self.contexts
+            )
             if not simulations[number].over:
                 live[number] = anchored
         while live:
@@ -253,14 +262,21 @@ class _Anchored:
     """A real episode beside a simulated one: it gives the start, and the observations of the turns that the anchor holds."""
 
     def __init__(
-        self, environment: Any, row: Row, simulation: Simulation, anchor: Anchor, max_turns: int, host: rollout.Host
+        self,
+        environment: Any,
+        row: Row,
+        simulation: Simulation,
+        anchor: Anchor,
+        max_turns: int,
+        host: rollout.Host,
+        contexts: Contexts | None = None,
     ) -> None:
         self._simulation, self._anchor = simulation, anchor
         self._steps: Any = rollout.episode(environment, row, max_turns=max_turns, host=host)
         start = self._send(None)
         if start is None:
             return
-        simulation.reset(start)
+        simulation.reset(start if contexts is None else contexts.filled(start))
         own = getattr(environment, "max_turns", None)
         simulation.max_turns = min(max_turns, own) if isinstance(own, int) and own > 0 else max_turns
         if reason := _reason(start):

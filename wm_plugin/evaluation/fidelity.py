@@ -9,10 +9,10 @@ mark with a wrong text. Means are over all turns of all episodes alike, not of e
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -31,6 +31,8 @@ from wm_plugin.samples.answers import Answer, Answers, Conversation, LocalModel
 from wm_plugin.samples.prompts import COMPLETED, Prompts
 from wm_plugin.samples.tokenize import Tokeniser
 from wm_plugin.tokens.message import Message
+from wm_plugin.trajectories.contexts import Contexts
+from wm_plugin.trajectories.hidden import Shown, as_json
 from wm_plugin.trajectories.readers.word2world import SUCCESS
 
 NAME = "one-step"
@@ -88,7 +90,8 @@ def fidelity(
     prompts: Prompts,
     *,
     kind: str = "word2world",
-    world_context: bool | None = None,
+    world_context: Shown | None = None,
+    contexts: Contexts | None = None,
     demonstrations: Demonstrations | None = None,
     embedding: Cosines | None = None,
     limit: int | None = None,
@@ -104,7 +107,8 @@ def fidelity(
         answers: of the model, at temperature 0.
         prompts: those that the model was trained with, or any for a model that was not.
         kind: one of `samples.KINDS` with prompts; says what a question is.
-        world_context: show the hidden state that rollouts carry. None: as the kind is trained.
+        world_context: what of the state is shown (`trajectories.hidden`). None: as the kind is trained.
+        contexts: hidden contexts by hand, which fill those of the items.
         demonstrations: for few-shot prompts.
         embedding: measures the cosine of what is written and what came, too.
         limit: the first so many trajectories.
@@ -118,14 +122,78 @@ def fidelity(
     if (temperature := answers.settings.get("temperature")) != 0:
         raise UserError(f"one-step prediction is at temperature 0, not {temperature}")
     hidden = kind_of(kind).world_context if world_context is None else world_context
+    if contexts is not None:
+        items = contexts.fill_all(items)
     if demonstrations is not None:
         shown = demonstrations
         items = (shown.shown(item, prompts, world_context=hidden) for item in items)
     left_out: Counter[str] = Counter()
     asked = episodes(items, kind, prompts, world_context=hidden, seed=seed, limit=limit, left_out=left_out)
-    tally, likelihood = _Tally(seed), _Likelihood(answers)
+    tag = "" if kind_of(kind).of == "dialogues" else prompts.tag
+    return measure(
+        asked,
+        answers,
+        _Likelihood(answers),
+        prompts,
+        tag,
+        embedding=embedding,
+        settings={
+            "kind": kind,
+            "prompts": prompts.name,
+            "world_context": as_json(hidden),
+            "contexts": "" if contexts is None else contexts.digest,
+            "shots": demonstrations.shots if demonstrations else 0,
+            "demonstrations": demonstrations.source if demonstrations else "",
+            "limit": limit,
+        },
+        left_out=left_out,
+        seed=seed,
+        subject=subject,
+        data=data,
+        folder=folder,
+    )
+
+
+class Likelihood(Protocol):
+    """The probabilities of the real observations' tokens."""
+
+    def __call__(self, episode: Episode) -> list[TokenScores | None]:
+        """The scores of each case."""
+        ...
+
+    @property
+    def note(self) -> str:
+        """Why some or all turns have none; "" if all have."""
+        ...
+
+
+def measure(
+    asked: Iterable[Episode],
+    answers: Answers,
+    likelihood: Likelihood,
+    prompts: Prompts | None = None,
+    tag: str = "",
+    *,
+    embedding: Cosines | None = None,
+    settings: Mapping[str, Any],
+    left_out: Mapping[str, int],
+    seed: int = 0,
+    subject: str = "",
+    data: str = "",
+    folder: Path | None = None,
+) -> Evaluation:
+    """Ask about every case, compare, and count: the part of `fidelity` that does not depend on what a question is.
+
+    Args:
+        asked: episodes; they are read once.
+        prompts: those of the questions; None: an answer is the observation and nothing else.
+        tag: in which the prediction stands in an answer.
+        settings: what the questions depend on, beside the seed and the models.
+        left_out: turns without a case, by reason; looked at when all episodes are read.
+    """
+    tally = _Tally(seed)
     cosines = Answers(embedding, folder and folder / "embeddings.jsonl") if embedding else None
-    scorer = _Scorer(prompts, "" if kind_of(kind).of == "dialogues" else prompts.tag, cosines)
+    scorer = _Scorer(prompts, tag, cosines)
     rows = _rows(asked, answers, scorer, likelihood, tally, seed)
     if folder is None:
         for _ in rows:
@@ -145,12 +213,7 @@ def fidelity(
         subject=subject,
         data=data,
         settings={
-            "kind": kind,
-            "prompts": prompts.name,
-            "world_context": hidden,
-            "shots": demonstrations.shots if demonstrations else 0,
-            "demonstrations": demonstrations.source if demonstrations else "",
-            "limit": limit,
+            **settings,
             "seed": seed,
             "model": answers.settings,
             "embedding": embedding.settings["embedding"] if embedding else "",
@@ -168,7 +231,7 @@ def _rows(
     asked: Iterable[Episode],
     answers: Answers,
     scorer: "_Scorer",
-    likelihood: "_Likelihood",
+    likelihood: Likelihood,
     tally: "_Tally",
     seed: int,
 ) -> Iterator[dict[str, Any]]:
@@ -215,10 +278,10 @@ def _chunks(asked: Iterable[Episode], size: int) -> Iterator[list[Episode]]:
 class _Scorer:
     """Compares answers with what came: `predicted`, `scores` and `failure` of each row."""
 
-    def __init__(self, prompts: Prompts, tag: str, cosines: Answers | None) -> None:
+    def __init__(self, prompts: Prompts | None, tag: str, cosines: Answers | None) -> None:
         self._prompts, self._tag, self._cosines = prompts, tag, cosines
         self._exact, self._rouge = ExactReward(), RougeReward()
-        self._flagged = prompts.success or bool(prompts.completion)
+        self._flagged = prompts is not None and (prompts.success or bool(prompts.completion))
         self.without_cosine = 0
 
     def __call__(self, cases: Sequence[Case], answers: Sequence[Answer]) -> list[dict[str, Any]]:
@@ -241,7 +304,7 @@ class _Scorer:
         return rows
 
     def _row(self, case: Case, answer: Answer) -> dict[str, Any]:
-        prediction = extract(answer.text, self._tag).prediction
+        prediction = answer.text if self._prompts is None else extract(answer.text, self._tag).prediction
         failure = answer.trouble or ("no prediction" if prediction is None else "")
         if failure == "empty" and not case.real.strip():
             failure = ""  # it foresees that nothing is observed
@@ -262,6 +325,8 @@ class _Scorer:
     def _parts(self, text: str) -> tuple[str, bool | None]:
         """A text without what it says of success, and that."""
         text = text.strip()
+        if self._prompts is None:
+            return text, None
         if not self._prompts.completion:
             return text.removesuffix(MARK).rstrip(), text.endswith(MARK)
         for flag, line in COMPLETED.items():

@@ -52,6 +52,7 @@ class Piece:
     tool: str | None = None
     weight: float = 0.0
     failed: bool = False  # the host wrote this result, because the call failed
+    result: int | None = None  # which of the completion's tool messages these tokens belong to, from 0
 
     @property
     def source(self) -> str:
@@ -163,14 +164,15 @@ class Inspector:
             raise UserError(str(error)) from error
         # all taken for sampled: TRL samples after every result, unless the completion was cut in front of that
         how = ending(ids, None, end_ids=self._end_ids, limit=None)
-        spans: list[tuple[Span, float, bool]] = []
-        guessed = 0
+        spans: list[tuple[Span, float, bool, int | None]] = []
+        guessed = results = 0
         for (start, block, group, kinds), ranges in zip(blocks, located, strict=True):
             failed = [_failed(message, known) for message in group]
             guessed += sum(flag and "failed" not in message for flag, message in zip(failed, group, strict=True))
             for span, index in block_spans(block, ranges, start):
                 origin = Origin(span, group[index], failed[index], kinds[index], how)
-                spans.append((span, weight_of(origin, self._config), failed[index]))
+                spans.append((span, weight_of(origin, self._config), failed[index], results + index))
+            results += len(group)
         return self._inspection(prompt_ids, ids, spans, guessed)
 
     def spans(
@@ -189,7 +191,9 @@ class Inspector:
         how = ending(ids, sampled, end_ids=self._end_ids, limit=None)
         decode = partial(self._tokenizer.decode, skip_special_tokens=True)
         origins = origins_of_tokens(checked, ids, sampled, decode, self._config, how)
-        return self._inspection(before, ids, [(span, value, False) for span, value in weigh(origins, self._config)])
+        return self._inspection(
+            before, ids, [(span, value, False, None) for span, value in weigh(origins, self._config)]
+        )
 
     def _encode(self, text: str) -> list[int]:
         return self._chat.encode([text])[0][0]
@@ -238,7 +242,11 @@ class Inspector:
         return ids[: ends[-1] + 1] if ends else ids
 
     def _inspection(
-        self, prompt_ids: list[int], ids: list[int], spans: Sequence[tuple[Span, float, bool]], guessed: int = 0
+        self,
+        prompt_ids: list[int],
+        ids: list[int],
+        spans: Sequence[tuple[Span, float, bool, int | None]],
+        guessed: int = 0,
     ) -> Inspection:
         shift, everything = len(prompt_ids), [*prompt_ids, *ids]
         tokens: list[Token] = []
@@ -252,11 +260,12 @@ class Inspector:
 
         add(0, shift, "prompt", "prompt")
         position = shift
-        for span, weight, failed in spans:
+        for span, weight, failed, result in spans:
             add(position, shift + span.start, "policy", "assistant")
             kind: Kind = "content" if span.content else "scaffold"
             position = shift + span.end
-            add(shift + span.start, position, kind, span.role, tool=span.tool, weight=weight, failed=failed)
+            origin = {"tool": span.tool, "weight": weight, "failed": failed, "result": result}
+            add(shift + span.start, position, kind, span.role, **origin)
         add(position, len(everything), "policy", "assistant")
         return Inspection(tokens, shift, everything, pieces, guessed)
 

@@ -162,7 +162,7 @@ def predict(
         for row, counts in zip(ids, mask, strict=True):
             for start, end in list(_runs(counts))[observation : observation + 1]:
                 context = torch.tensor([row[:start]], device=device)
-                tokens = _greedy(model, context, end - start)
+                tokens = greedy(model, context, end - start)
                 texts = (decode(list(part)) for part in (row[:start], row[start:end], tokens))
                 predictions.append(Prediction(*texts))
     return predictions
@@ -184,7 +184,8 @@ def _score(logits: Tensor, targets: Tensor, counts: Tensor) -> tuple[Tensor, Ten
     return nll.sum(1), counts.sum(1), observations - failed.sum(1), observations
 
 
-def _greedy(model: torch.nn.Module, context: Tensor, count: int) -> list[int]:
+def greedy(model: torch.nn.Module, context: Tensor, count: int) -> list[int]:
+    """The `count` tokens that follow `context` (1, length) by greedy decoding, whatever they are: none of them ends it."""
     tokens: list[int] = []
     step: Any = context
     cache = None

@@ -4,14 +4,12 @@ Hosts ship facts (`tokens.spans.Origin`). What an `EchoConfig` makes of them is 
 """
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-
-import torch
+from collections.abc import Hashable, Iterable, Sequence
 
 from wm_plugin.objectives.echo import EchoConfig
 from wm_plugin.objectives.information import category
 from wm_plugin.objectives.silence import Tally
-from wm_plugin.tokens.spans import Ending, Origin, Span, texts_of
+from wm_plugin.tokens.spans import Decode, Ending, Mask, Origin, Span, texts_of
 
 
 def weigh(
@@ -32,8 +30,9 @@ def weigh(
     """
     weighed = []
     for origin in origins:
-        cause = _left_out_by(origin, config, dropped)
-        weighed.append((origin.span, 0.0 if cause else _weight(origin, config)))
+        multiplier = config.tool_multiplier(origin.span.tool)
+        cause = _left_out_by(origin, config, multiplier, dropped)
+        weighed.append((origin.span, 0.0 if cause else multiplier * _ratio(origin, config)))
         if tally is not None:
             tally.add(origin, cause)
     return weighed
@@ -45,12 +44,12 @@ def weight_of(origin: Origin, config: EchoConfig) -> float:
     return weight
 
 
-def _left_out_by(origin: Origin, config: EchoConfig, dropped: bool) -> str | None:
+def _left_out_by(origin: Origin, config: EchoConfig, multiplier: float, dropped: bool) -> str | None:
     """The field of the config that takes a span out; None if it is selected."""
     span = origin.span
     if config.roles is not None and span.role not in config.roles:
         return "roles"
-    if config.tool_multiplier(span.tool) == 0.0:
+    if multiplier == 0.0:
         return "tools"
     if origin.failed and not config.include_errors:
         return "include_errors"
@@ -65,20 +64,20 @@ def _left_out_by(origin: Origin, config: EchoConfig, dropped: bool) -> str | Non
     return None
 
 
-def _weight(origin: Origin, config: EchoConfig) -> float:
-    multiplier = config.tool_multiplier(origin.span.tool)
-    if not isinstance(config.turn_information, Mapping):
-        return multiplier
+def _ratio(origin: Origin, config: EchoConfig) -> float:
+    ratios = config.turn_information
+    if isinstance(ratios, bool):  # off: True became the ratio of every category
+        return 1.0
     if origin.category is None:
         raise ValueError(f"turn_information weighs by the category of a turn, and {origin.span} has none")
-    return multiplier * config.turn_information[origin.category]
+    return ratios[origin.category]
 
 
 def origins_of_tokens(
     spans: Sequence[Span],
     ids: Sequence[int],
-    sampled: torch.Tensor,
-    decode: Callable[[list[int]], str],
+    sampled: Mask,
+    decode: Decode,
     config: EchoConfig,
     ending: Ending,
 ) -> list[Origin]:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -32,9 +33,14 @@ class _Thread:
 _thread = _Thread()
 
 
+def start(work: Coroutine[Any, Any, T]) -> "Future[T]":
+    """Start `work` in the background loop, and do not wait for it."""
+    return asyncio.run_coroutine_threadsafe(work, _thread.loop())
+
+
 def wait_for(work: Coroutine[Any, Any, T]) -> T:
     """Run `work` in the background loop and wait for its result. The caller may itself be inside a running event loop."""
-    future = asyncio.run_coroutine_threadsafe(work, _thread.loop())
+    future = start(work)
     try:
         return future.result()
     except BaseException:  # an interrupt must not leave the work running
@@ -44,7 +50,7 @@ def wait_for(work: Coroutine[Any, Any, T]) -> T:
 
 async def run(work: Coroutine[Any, Any, T]) -> T:
     """Await `work` in the background loop without blocking the caller's loop."""
-    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, _thread.loop()))
+    return await asyncio.wrap_future(start(work))
 
 
 def finish(work: Coroutine[Any, Any, Any]) -> None:

@@ -20,7 +20,7 @@ import urllib.request
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal, TypeVar
 
@@ -61,10 +61,11 @@ class Failure:
 
 @dataclass(frozen=True)
 class Completion:
-    """An answer's text. `cut` tells that it ended at `max_tokens`."""
+    """An answer's text. `cut` tells that it ended at `max_tokens`; `tokens` are those of prompt and answer, 0 if unknown."""
 
     text: str
     cut: bool = False
+    tokens: int = field(default=0, compare=False)
 
 
 class Server:
@@ -275,7 +276,7 @@ class Server:
                     break
                 self.retries += 1
                 # The slot stays occupied, so that an overloaded server gets fewer calls.
-                wait = self.backoff * 2**attempt * self._jitter.uniform(0.5, 1)
+                wait = self.backoff * 2 ** min(attempt, 60) * self._jitter.uniform(0.5, 1)
                 await asyncio.sleep(min(max(wait, at_least), self.longest_wait))
             self.failures += 1
             return found
@@ -430,7 +431,10 @@ def _completion(value: Any) -> Completion:
         text = ""
     if not isinstance(text, str):
         raise TypeError("the content is no text")
-    return Completion(text, cut=choice.get("finish_reason") == "length")
+    usage = value.get("usage")
+    counts = usage if isinstance(usage, dict) else {}
+    tokens = replies.count(counts.get("prompt_tokens")) + replies.count(counts.get("completion_tokens"))
+    return Completion(text, cut=choice.get("finish_reason") == "length", tokens=tokens)
 
 
 def _seconds(retry_after: str | None) -> float:

@@ -12,6 +12,8 @@ from wm_plugin.samples.rows import HOSTS, Row, check_rows_out, rl_row, sft_row, 
 from wm_plugin.samples.sample import Sample
 from wm_plugin.samples.tokenize import Tokeniser, Tokens
 from wm_plugin.tokens.tokenizer import load_tokenizer
+from wm_plugin.trajectories.contexts import load_contexts
+from wm_plugin.trajectories.hidden import Shown
 from wm_plugin.trajectories.outputs import check_apart
 
 TOO_LONG = ("drop", "truncate")
@@ -60,7 +62,8 @@ def build(
     max_tokens: int | None = None,
     too_long: str = "drop",
     turn_information: bool = False,
-    world_context: bool | None = None,
+    world_context: Shown | None = None,
+    context_file: str | Path | None = None,
     history: int | None = None,
     corpora: Sequence[str | Path] = (),
     threshold: float | None = None,
@@ -82,6 +85,7 @@ def build(
         too_long: what happens to longer ones. `drop` leaves them out. `truncate`, for dialogues, keeps their first `max_tokens`
             tokens, as Word2World's released configuration does: later turns are lost, earlier ones still count. Where no token
             that counts is left, the sample is left out. Both are counted.
+        context_file: hidden contexts by hand, see `trajectories.contexts`; one that no task of the source is in is refused.
         split: the name in verl's `extra_info`.
         watch: passes every sample through, for a progress bar.
 
@@ -106,7 +110,8 @@ def build(
         )
     check_rows_out(Path(out), host, KINDS[kind].form)
     tokenizer_path = tokenizer if isinstance(tokenizer, str | Path) else None
-    check_apart([source, *corpora, prompts, tokenizer_path], {"--out": Path(out)})
+    contexts = None if context_file is None else load_contexts(context_file)
+    check_apart([source, *corpora, prompts, tokenizer_path, context_file], {"--out": Path(out)})
     dialogues = KINDS[kind].form == "sft" and not KINDS[kind].single
     report = Report(assistant_only_loss=host == "trl" and dialogues and tokenizer is None)
     made = samples(
@@ -117,6 +122,7 @@ def build(
         history=history,
         turn_information=turn_information,
         world_context=world_context,
+        contexts=contexts,
         corpora=corpora,
         threshold=threshold,
         per_task=per_task,

@@ -29,8 +29,10 @@ from wm_plugin.samples.columns import reward_columns
 from wm_plugin.samples.constructions import documents, imitation, rft
 from wm_plugin.samples.prompts import Prompts, dialogue, load, observed, render, target
 from wm_plugin.samples.sample import Sample
+from wm_plugin.trajectories.contexts import Contexts
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.expand import expand, holds_transitions, identity, read_transitions
+from wm_plugin.trajectories.hidden import Shown
 from wm_plugin.trajectories.readers import read
 from wm_plugin.trajectories.schema import Trajectory, Transition
 from wm_plugin.trajectories.turn_texts import action_text
@@ -87,7 +89,8 @@ def samples(
     domain: str | None = None,
     history: int | None = None,
     turn_information: bool = False,
-    world_context: bool | None = None,
+    world_context: Shown | None = None,
+    contexts: Contexts | None = None,
     corpora: Sequence[str | Path] = (),
     threshold: float | None = None,
     per_task: int | None = None,
@@ -103,9 +106,10 @@ def samples(
         domain: for `agentworld`, what the judge's guidance is chosen by, where prompts of a file do not say it.
         history: how many turns before the action a transition keeps; None keeps all.
         turn_information: draw by category whether an observation counts. Always on for `cpt`.
-        world_context: show the world model the hidden state that rollouts carry (`context.world_context`). None: only
-            `word2world` does, as the paper for ALFWorld and ScienceWorld. For RWML the policy itself predicts, and must not
-            see it.
+        world_context: what of the state the world model is shown (`trajectories.hidden`): True for all that rollouts carry,
+            False for what the agent sees. None: only `word2world` shows all, as the paper for ALFWorld and ScienceWorld. For
+            RWML the policy itself predicts, and must not see it.
+        contexts: hidden contexts by hand, which fill those of the source.
         corpora: for `cpt`, files of the user's own texts, which follow the trajectories (see `constructions.documents`).
         threshold, per_task: for `rft`, see `constructions.rft`.
         seed: of all draws. Each depends only on the seed, the trajectory's identity and the turn.
@@ -128,7 +132,7 @@ def samples(
         if history is not None or (turn_information and not chosen.prompted):
             name = "history" if history is not None else "turn information"
             raise UserError(f"{kind} has no {name}: leave it out")
-    if world_context is not None and not chosen.prompted:
+    if (world_context is not None or contexts is not None) and not chosen.prompted:
         raise UserError(f"{kind} is what the agent saw, which has no world context: leave it out")
     if turn_information and chosen.form == "rl":
         raise UserError(f"{kind} has a reward and no loss on tokens: leave turn information out")
@@ -145,13 +149,16 @@ def samples(
     hidden = chosen.world_context if world_context is None else world_context
     if not chosen.single:
         informed = turn_information or kind == "cpt"
-        dialogues = _dialogue_samples(read(source), family, kind, seed, informed, hidden, exclusions)
+        trajectories = read(source) if contexts is None else contexts.fill_all(read(source))
+        dialogues = _dialogue_samples(trajectories, family, kind, seed, informed, hidden, exclusions)
         return chain(dialogues, documents(corpora))
     transitions = (
         read_transitions(source)
         if has_transitions
         else expand(read(source), turns=chosen.turns, history=history, seed=seed)
     )
+    if contexts is not None:
+        transitions = contexts.fill_all(transitions)
     judged_as = family.domain if domain is None else domain
     return _transition_samples(transitions, family, chosen, seed, turn_information, hidden, exclusions, judged_as)
 
@@ -173,7 +180,7 @@ def _transition_samples(
     kind: Kind,
     seed: int,
     informed: bool,
-    hidden: bool,
+    hidden: Shown,
     exclusions: Exclusions,
     domain: str,
 ) -> Iterator[Sample]:
@@ -220,7 +227,7 @@ def _dialogue_samples(
     kind: str,
     seed: int,
     informed: bool,
-    hidden: bool,
+    hidden: Shown,
     exclusions: Exclusions,
 ) -> Iterator[Sample]:
     """A sample per trajectory: a dialogue in which the assistant is the world."""

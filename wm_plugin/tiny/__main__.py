@@ -3,18 +3,22 @@
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
 from rich.progress import Progress
 from transformers.utils import logging as transformers_logging
 
+from wm_plugin.errors import UserError
 from wm_plugin.runtime.command import exit_code, output
+from wm_plugin.tiny import words
 from wm_plugin.tiny.folder import check_out, writing
 from wm_plugin.tiny.policy import make_model, make_tokenizer
 from wm_plugin.tiny.warm_start import HEADS, STOP_AT, behaviour_cloning, world_model_sft
 
 MARK = "tiny.json"  # in a folder that this wrote
+WORDY: dict[str, Any] = {"heads": 4, "layers": 4, "width": 128, "positions": 4096, "theta": 10_000.0}  # 1.2M parameters
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -25,11 +29,28 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--texts", action="store_true", help="it writes texts up to the end token, and no calls: to be a world model"
     )
+    parser.add_argument(
+        "--words",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="an untrained world model of other worlds, whose tokenizer has the words of these files: texts, or .jsonl such as "
+        f"wm data build writes; {WORDY['layers']} layers; implies --random and --texts",
+    )
+    parser.add_argument(
+        "--vocabulary", type=int, metavar="N", help=f"tokens of --words at most (default: {words.SIZE})"
+    )
     options = parser.parse_args(arguments)
+    if options.vocabulary is not None and not options.words:
+        raise UserError("--vocabulary is of --words; name the files with it")
     check_out(options.out, MARK, "a tiny policy")
     torch.set_num_threads(1)  # threads only get in each other's way in a model of this size
-    tokenizer = make_tokenizer()
-    if options.random:
+    tokenizer = (
+        words.make_tokenizer(options.words, options.vocabulary or words.SIZE) if options.words else make_tokenizer()
+    )
+    if options.words:
+        model = make_model(tokenizer, options.seed, **WORDY)
+    elif options.random:
         model = make_model(tokenizer, options.seed)
     else:
         model = make_model(tokenizer, options.seed, HEADS)
@@ -47,12 +68,12 @@ def main(arguments: list[str] | None = None) -> int:
             console.print(
                 f"The world model reached an exact match of {exact:.2f} of {STOP_AT}: a weak start; try another seed."
             )
-    if options.texts:
+    if options.texts or options.words:
         model.generation_config.eos_token_id = tokenizer.eos_token_id
         for name in ("response_template", "response_schema"):  # would take letters for moves
             setattr(tokenizer, name, None)
     transformers_logging.disable_progress_bar()  # of writing 0.6 MB
-    with writing(options.out, MARK, {"seed": options.seed, "random": options.random}) as folder:
+    with writing(options.out, MARK, {"seed": options.seed, "random": options.random or bool(options.words)}) as folder:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     with output():

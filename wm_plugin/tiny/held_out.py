@@ -1,19 +1,23 @@
 """Measures the tiny policy on held-out wall layouts."""
 
+import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from transformers import PreTrainedModel
 
-from wm_plugin.environments.grid import make_boards
+from wm_plugin.agents import rollout
+from wm_plugin.agents.scripted import scripted
+from wm_plugin.environments.grid import GridEnvironment, make_boards, wanderer
 from wm_plugin.evaluation.compare import Ratio
 from wm_plugin.evaluation.one_step import Prediction, evaluate, predict
 from wm_plugin.tiny.look_ahead import play_ahead
 from wm_plugin.tiny.policy import Played, Tokenizer, play
-from wm_plugin.tiny.warm_start import OBSERVATION_TOKENS, walks
+from wm_plugin.tiny.warm_start import OBSERVATION_TOKENS, WALK_TURNS, walks
+from wm_plugin.trajectories.schema import Source, Trajectory
 
 _SEED = 52_000_003  # of boards that are used only here
 _TASKS = 4  # boards of one layout
@@ -78,6 +82,14 @@ class HeldOut:
             measure, self.walked
         )
         return [_layout(board) for board in boards]
+
+    def episodes(self) -> Iterator[Trajectory]:
+        """The walks on which `measure` predicts, as trajectories."""
+        rng = random.Random(_SEED)
+        for number, board in enumerate(self.walked):
+            row = {"prompt": [{"role": "user", "content": ""}], "board": board}
+            walked = rollout.play(GridEnvironment(), row, scripted(wanderer(rng)), max_turns=WALK_TURNS)
+            yield walked.model_copy(update={"source": Source(format="wm", file="grid", row=number)})
 
     def predict(self, model: PreTrainedModel, count: int = 32) -> list[Prediction]:
         """The second next-observation of walks of two moves or more, for display: `count` of them, one a wall layout."""

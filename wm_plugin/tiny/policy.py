@@ -108,23 +108,35 @@ def make_tokenizer() -> Qwen2Tokenizer:
     return tokenizer
 
 
-def make_model(tokenizer: Tokenizer, seed: int, heads: int = 2) -> Qwen2ForCausalLM:
+def make_model(
+    tokenizer: Tokenizer,
+    seed: int,
+    heads: int = 2,
+    *,
+    layers: int = 3,
+    width: int = 64,
+    positions: int = 512,
+    theta: float = 1000.0,
+) -> Qwen2ForCausalLM:
     """An untrained Qwen2: 3 layers, width 64. A seed gives the same weights; the global generator keeps its state.
 
     Its generation config ends a turn after one token, whichever it is.
+
+    Args:
+        positions: the longest text that it is made for. theta: the base of its rotary positions.
     """
-    layers, vocabulary = 3, len(tokenizer) + -len(tokenizer) % 8
+    vocabulary = len(tokenizer) + -len(tokenizer) % 8
     config = Qwen2Config(
         vocab_size=vocabulary,
-        hidden_size=64,
-        intermediate_size=160,
+        hidden_size=width,
+        intermediate_size=width * 5 // 2,
         num_hidden_layers=layers,
         num_attention_heads=heads,
         num_key_value_heads=heads,
-        max_position_embeddings=512,
-        rope_parameters={"rope_type": "default", "rope_theta": 1000.0},
+        max_position_embeddings=positions,
+        rope_parameters={"rope_type": "default", "rope_theta": theta},
         tie_word_embeddings=False,
-        initializer_range=0.1,
+        initializer_range=0.8 / width**0.5,  # 0.1 at width 64
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,

@@ -6,6 +6,7 @@ calls, the results), so that the tokens do not depend on what stood before. The 
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -118,7 +119,9 @@ def make_locator(
 ) -> ContentLocator:
     """Finds the content of tool results among the tokens that `tokenizer` and its chat template make of them."""
     chat = Chat(tokenizer, chat_template, chat_template_kwargs, reminder)
-    return ContentLocator(chat.encode, chat.render_results)
+    return ContentLocator(
+        chat.encode, chat.render_results, partial(tokenizer.decode, clean_up_tokenization_spaces=False)
+    )
 
 
 def users(contents: Sequence[str], reminder: str) -> list[Message]:

@@ -2,8 +2,9 @@
 
 A host appends the results of one turn's tool calls as one block of tokens: chat-template scaffold, content, scaffold, content, …,
 scaffold. The contents are known (they are the tool messages) and so is the template, so nothing is searched for: the block's
-text is put together again, tokenised with character offsets, and must give the host's tokens, id by id. Searching the decoded
-text instead breaks on a result that looks like scaffold, on repeated results, and on tokenizers that normalise.
+text is put together again, and must be what the host's tokens spell, or give them, id by id, when it is tokenised with character
+offsets. Searching the decoded text instead breaks on a result that looks like scaffold, on repeated results, and on tokenizers
+that normalise.
 """
 
 import itertools
@@ -13,6 +14,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from wm_plugin.errors import UserError, shown
@@ -25,6 +27,10 @@ _SCAFFOLDS = 64  # that a locator keeps; a policy may invent the names of tools
 ROLES = ("tool", "user", "environment", "system")  # that a span may have; environment: unknown, or of no message
 OTHER = -1  # in a column of tool numbers: a tool without figures of its own, such as a name that a policy invented
 SPAN_FIELD = "env_spans"  # what a user's own rollouts call their spans, on either host
+
+
+Mask = torch.Tensor | np.ndarray  # of a completion's tokens
+Decode = Callable[[list[int]], str]
 
 
 class Span(NamedTuple):
@@ -45,7 +51,7 @@ class Ending(StrEnum):
 
 
 def ending(
-    ids: Sequence[int], sampled: Sequence[int] | torch.Tensor | None, *, end_ids: Container[int], limit: int | None
+    ids: Sequence[int], sampled: Sequence[int] | Mask | None, *, end_ids: Container[int], limit: int | None
 ) -> Ending:
     """Whether a completion came to its end or was cut; the same rule on both hosts.
 
@@ -96,6 +102,11 @@ class SpanError(RuntimeError):
     """Tokens whose origin cannot be told exactly. Training on a guess would be silent, so this stops the run."""
 
 
+# Texts in which white space begins a token: some tokenizers drop it, write it differently, or do not count it as the token's.
+_PROBES = ["\n ", "a b", "\n a"]
+_UNKNOWN = "\ufffd"  # of a token that spells nothing: no text that is compared has it
+
+_Key = tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...], tuple[int, ...] | None]  # a ToolBlock as a dict's key
 Encode = Callable[[list[str]], list[tuple[list[int], list[int]]]]
 Render = Callable[[Sequence[str], Sequence[str]], str]
 
@@ -106,12 +117,17 @@ class ContentLocator:
     Args:
         encode: texts -> for each, its token ids and the index of the first character of each token.
         render: (tool names, contents) -> the text in which a block ends, whatever conversation stands before it.
+        decode: token ids -> text. If given, a block whose tokens one by one spell the text is not tokenised again. It pays for a
+            locator of many blocks.
     """
 
-    def __init__(self, encode: Encode, render: Render) -> None:
+    def __init__(self, encode: Encode, render: Render, decode: Decode | None = None) -> None:
         self._encode = encode
         self._render = render
         self._scaffolds: dict[tuple[str, ...], list[str]] = {}
+        self._spellings = None if decode is None else _Spellings(decode)
+        if self._spellings is not None and not self._spellings.agree(_PROBES, encode(_PROBES)):
+            self._spellings = None
 
     def locate(self, blocks: Sequence[ToolBlock]) -> list[list[tuple[int, int]]]:
         """For each block and each of its results, the tokens [start, end) of the content, counted from the block's start.
@@ -121,18 +137,31 @@ class ContentLocator:
         Raises:
             SpanError: the tokens cannot be reproduced from the messages and the template.
         """
-        # the completions of one prompt often meet the same results: each is tokenised once
-        texts = {
-            (block.tools, block.contents): _interleave(self._scaffold(block.tools), block.contents) for block in blocks
-        }
+        # the completions of one prompt often meet the same results: each is looked at once
+        keys = [(b.tools, b.contents, tuple(b.ids), None if b.full_ids is None else tuple(b.full_ids)) for b in blocks]
+        distinct = dict(zip(keys, blocks, strict=True))
+        found: dict[_Key, list[tuple[int, int]]] = {}
+        texts: dict[_Key, tuple[str, list[tuple[int, int]]]] = {}  # to be tokenised, and where the contents are
+        for key, block in distinct.items():
+            text, chars = _interleave(self._scaffold(block.tools), block.contents)
+            ranges = self._spelt_ranges(block, text, chars)
+            if ranges is None:
+                texts[key] = text, chars
+            else:
+                found[key] = ranges
         encoded = self._encode([text for text, _ in texts.values()]) if texts else []
-        tokens = dict(zip(texts, encoded, strict=True))
-        ranges_of_blocks = []
-        for block in blocks:
-            key = block.tools, block.contents
-            ranges = _token_ranges(block, tokens[key], texts[key][1])
-            ranges_of_blocks.append(self._locate_transformed(block) if ranges is None else ranges)
-        return ranges_of_blocks
+        for (key, (_, chars)), tokens in zip(texts.items(), encoded, strict=True):
+            ranges = _token_ranges(distinct[key], tokens, chars)
+            found[key] = self._locate_transformed(distinct[key]) if ranges is None else ranges
+        return [found[key] for key in keys]
+
+    def _spelt_ranges(
+        self, block: ToolBlock, text: str, chars: Sequence[tuple[int, int]]
+    ) -> list[tuple[int, int]] | None:
+        """Token ranges of the character ranges from the tokens alone, or None where they do not spell the text."""
+        ids = block.ids if block.full_ids is None else block.full_ids
+        starts = None if self._spellings is None else self._spellings.starts(text, ids)
+        return None if starts is None else _token_ranges(block, (ids, starts), chars)
 
     def _scaffold(self, tools: tuple[str, ...]) -> list[str]:
         """The literal text around the contents: one piece more than there are results."""
@@ -159,6 +188,34 @@ class ContentLocator:
         return ranges
 
 
+class _Spellings(dict[int, str]):
+    """What each token spells on its own: the characters that it was made of, for most tokenizers of today."""
+
+    def __init__(self, decode: Decode) -> None:
+        self._decode = decode
+
+    def __missing__(self, token: int) -> str:
+        spelling = self[token] = self._decode([token]) or _UNKNOWN
+        return spelling
+
+    def agree(self, texts: list[str], encoded: list[tuple[list[int], list[int]]]) -> bool:
+        """Whether the tokens of some of these texts spell them, and begin where the tokenizer says."""
+        pairs = [(self.starts(text, ids), starts) for text, (ids, starts) in zip(texts, encoded, strict=True) if ids]
+        spelt = [(ours, theirs) for ours, theirs in pairs if ours is not None]
+        return bool(spelt) and all(ours == theirs for ours, theirs in spelt)
+
+    def starts(self, text: str, ids: Sequence[int]) -> list[int] | None:
+        """The index of the first character of each token, if the tokens spell the end of `text`.
+
+        None: they do not, or the text has characters that normalisers change, or that are of several tokens.
+        """
+        spellings = [self[token] for token in ids]
+        spelt = "".join(spellings)
+        if not text.isascii() or not text.endswith(spelt):
+            return None
+        return list(itertools.accumulate(map(len, spellings), initial=len(text) - len(spelt)))[:-1]
+
+
 def block_spans(block: ToolBlock, contents: Sequence[tuple[int, int]], offset: int) -> list[tuple[Span, int]]:
     """The spans of a block that starts at token `offset`, each with the index of the result that it belongs to.
 
@@ -178,7 +235,7 @@ def block_spans(block: ToolBlock, contents: Sequence[tuple[int, int]], offset: i
     return spans
 
 
-def read_spans(values: Iterable[Any], sampled: torch.Tensor) -> list[Span]:
+def read_spans(values: Iterable[Any], sampled: Mask) -> list[Span]:
     """`env_spans` of a user's own rollouts: (start, end, role, tool, content) each, clipped where the completion was.
 
     Args:
@@ -217,9 +274,11 @@ def read_spans(values: Iterable[Any], sampled: torch.Tensor) -> list[Span]:
     return [span for span in spans if span.end > span.start]
 
 
-def zero_runs(mask: torch.Tensor) -> list[tuple[int, int]]:
+def zero_runs(mask: Mask) -> list[tuple[int, int]]:
     """Maximal runs [start, end) of 0 in a mask (T,), 1 = sampled by the policy."""
-    values = (mask != 0).cpu().numpy().tobytes()  # bytes are searched fifty times faster than a tensor is scanned
+    sampled = mask != 0
+    # bytes are searched fifty times faster than a tensor is scanned
+    values = (sampled.cpu().numpy() if isinstance(sampled, torch.Tensor) else sampled).tobytes()
     runs: list[tuple[int, int]] = []
     end = 0
     while (start := values.find(0, end)) >= 0:
@@ -230,9 +289,7 @@ def zero_runs(mask: torch.Tensor) -> list[tuple[int, int]]:
     return runs
 
 
-def texts_of(
-    spans: Sequence[Span], ids: Sequence[int], sampled: torch.Tensor, decode: Callable[[list[int]], str]
-) -> list[tuple[str, str]]:
+def texts_of(spans: Sequence[Span], ids: Sequence[int], sampled: Mask, decode: Decode) -> list[tuple[str, str]]:
     """For each span whose messages are not known, the texts of its turn, from the tokens: (action, observation).
 
     The action is what the policy sampled right before the environment's tokens; where several results follow each other it is
@@ -270,24 +327,15 @@ def token_weights(
         weights: (B, T) float32; 0 = the token does not count.
         tool_ids: (B, T) int16; 0 = not selected or of no tool, k = `tools[k - 1]`, `OTHER` = any other tool.
     """
-    number = {tool: index + 1 for index, tool in enumerate(tools)}
-    weights = torch.zeros(len(rows), length, dtype=torch.float32)
-    tool_ids = torch.zeros(len(rows), length, dtype=torch.int16)
-    selected = [
-        (row, span.start, span.end - span.start, weight, 0 if span.tool is None else number.get(span.tool, OTHER))
-        for row, spans in enumerate(rows)
-        for span, weight in spans
-        if weight != 0
-    ]
-    if selected:  # all spans in one write: a loop over them costs more than finding them
-        of_row, starts, counts, values, numbers = map(torch.tensor, zip(*selected, strict=True))
-        # token k of a span lies k after its start: counted over all spans, less what came before the span
-        before = counts.cumsum(0) - counts
-        columns = torch.arange(int(counts.sum())) + (starts - before).repeat_interleave(counts)
-        index = of_row.repeat_interleave(counts), columns
-        weights[index] = values.float().repeat_interleave(counts)
-        tool_ids[index] = numbers.to(torch.int16).repeat_interleave(counts)
-    return weights, tool_ids
+    number: dict[str | None, int] = {None: 0, **{tool: index + 1 for index, tool in enumerate(tools)}}
+    weights = np.zeros((len(rows), length), dtype=np.float32)
+    tool_ids = np.zeros((len(rows), length), dtype=np.int16)
+    for spans, row, of_tool in zip(rows, weights, tool_ids, strict=True):
+        for (start, end, _, tool, _), weight in spans:
+            if weight != 0:
+                row[start:end] = weight
+                of_tool[start:end] = number.get(tool, OTHER)
+    return torch.from_numpy(weights), torch.from_numpy(tool_ids)
 
 
 def _interleave(pieces: Sequence[str], contents: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:

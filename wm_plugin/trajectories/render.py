@@ -17,6 +17,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
+from wm_plugin.trajectories.hidden import HEADINGS, PARTS, Shown, parts
 from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Turn
 
 Side = Literal["actor", "world"]  # who acts, and what the agent observes
@@ -127,21 +128,22 @@ def separated(text: str, observations: Sequence[Observation]) -> list[str]:
     return [*texts, text[start:]]
 
 
-def write_context(context: Context, *, world: bool = False) -> str:
-    """The five parts of a context, each under its heading; empty ones are left out.
+def write_context(context: Context, *, world: Shown = False) -> str:
+    """The parts of a context, each under its heading; empty ones are left out.
 
     Args:
-        world: write `world_context` too, which only a world model may read.
+        world: what of the state to write; only a world model may read more than False gives (`hidden.Shown`).
     """
-    parts = {
+    told = parts(world)
+    state = {HEADINGS[name]: getattr(context, field) for name, field in PARTS.items() if name in told}
+    texts = {
         "Task description": context.task,
         "Action space": "\n".join(json.dumps(tool, ensure_ascii=False) for tool in context.action_space),
-        "Initial state": context.initial_state,
-        "Hidden state at the start (the agent does not see it)": context.world_context if world else "",
+        **state,
         "Demonstrations": "\n\n".join(text for text in context.demonstrations if text.strip()),
         "Simulation instruction": context.simulation_instruction,
     }
-    return "\n\n".join(f"# {heading}\n{text}" for heading, text in parts.items() if text.strip())
+    return "\n\n".join(f"# {heading}\n{text}" for heading, text in texts.items() if text.strip())
 
 
 def _blocks(turn: Turn, where: str) -> Iterator[str]:

@@ -114,9 +114,11 @@ class Context(Record):
     initial_state: str = ""  # the first observation, or the user's first message
     demonstrations: tuple[str, ...] = ()
     simulation_instruction: str = ""
-    world_context: str = (
-        ""  # the hidden state before the first turn, for the world model alone: no agent and no judge sees it
-    )
+    # For the world model alone: no agent and no judge sees these (`trajectories.hidden`).
+    world_context: str = ""  # the hidden state before the first turn: the data
+    permissions: str = ""  # who may do what
+    availability: str = ""  # which services, tools and goods are there, and which are not
+    final_state: str = ""  # the state at the end that success requires
 
 
 class Source(Record):

@@ -9,16 +9,19 @@ Samples go from the process of the rollouts over a queue and a planner to the co
 metrics are the one thing that all of these pass on as it is: the facts are on it.
 """
 
+import asyncio
 import sys
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from trl.experimental.async_grpo.async_rollout_worker import _AsyncRolloutLoop
+from trl.experimental.async_grpo.async_rollout_worker import _AsyncRolloutLoop, parse_response
 
 from wm_plugin.environments.control import begin_turn
 from wm_plugin.environments.metrics import CONTROL, CONTROLLED, PREFIX, SHARES, episode, summary
 from wm_plugin.environments.rewarded import note_unanswered
+from wm_plugin.environments.simulated import is_simulated, note_turn, settle
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.weigh import without_variance
 from wm_plugin.tokens.chat import Chat, make_locator
@@ -39,6 +42,19 @@ _PROMPTS: ContextVar[list[list[int]]] = ContextVar(
 )  # of each turn of a conversation, which is a task of its own
 
 _WORLD: ContextVar[Any] = ContextVar("world")  # of a conversation
+
+
+@dataclass
+class _Simulated:
+    """A conversation in a simulated environment: its tools, the ids of its last turn, and what was observed last."""
+
+    environment: Any
+    tools: Any
+    turn: tuple[list[int], list[int]] = field(default_factory=lambda: ([], []))
+    results: list[str] = field(default_factory=list)
+
+
+_SIMULATED: ContextVar[_Simulated | None] = ContextVar("simulated")
 
 
 class Facts(NamedTuple):
@@ -89,16 +105,36 @@ class WorldModelRolloutMixin(_Host):
         if (prompts := _PROMPTS.get(None)) is not None:
             prompts.append(prompt_ids)
         begin_turn(_WORLD.get(None))
-        return await super()._generate_one_turn(prompt_ids)
+        result = await super()._generate_one_turn(prompt_ids)
+        if (conversation := _SIMULATED.get(None)) is not None:
+            conversation.turn = prompt_ids, result[0]
+        return result
+
+    async def _execute_tool_calls(self, tool_calls: Any, tool_dict: Any) -> Any:
+        conversation = _SIMULATED.get(None)
+        if conversation is None:
+            return await super()._execute_tool_calls(tool_calls, tool_dict)
+        prompt_ids, ids = conversation.turn
+        message = parse_response(self.tokenizer, ids, prefix=prompt_ids, tools=conversation.tools)  # the host's, again
+        note_turn(conversation.environment, message, results=conversation.results)
+        found = await super()._execute_tool_calls(tool_calls, tool_dict)
+        conversation.results = [str(one["content"]) for one in found[0]]
+        return found
 
     async def _generate_one(self, prompt: Any, tool_dict: Any, tools: Any, group_id: int = 0) -> Any:
         prompts: list[list[int]] = []
         _PROMPTS.set(prompts)
         calls, environment = CallRecorder(), _environment(tool_dict)
         _WORLD.set(environment)
+        conversation = _Simulated(environment, tools) if is_simulated(environment) else None
+        _SIMULATED.set(conversation)
         (watched,) = calls.wrap([tool_dict], [environment])
         result = await super()._generate_one(prompt, watched, tools, group_id)
         completion, completion_ids, rows, *_ = result
+        if conversation is not None:
+            if completion and completion[-1]["role"] == "assistant":
+                note_turn(environment, completion[-1], results=conversation.results, executed=0)
+            await asyncio.to_thread(settle, [environment])
         how = ending(completion_ids, None, end_ids=self._wm_end_ids, limit=None)
         origins: list[list[Origin]] = [[] for _ in rows]
         problem = None

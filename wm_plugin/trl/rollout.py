@@ -10,20 +10,22 @@ from collections import Counter, deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
+from itertools import takewhile
 from typing import Any
-
-import torch
 
 from wm_plugin.environments.control import begin_turn
 from wm_plugin.environments.kit.protocol import tool_methods
 from wm_plugin.environments.rewarded import is_waiting
+from wm_plugin.environments.simulated import is_simulated, note_turn
 from wm_plugin.objectives.echo import EchoConfig
 from wm_plugin.objectives.weigh import origins_of_tokens
 from wm_plugin.tokens.message import Message
 from wm_plugin.tokens.spans import (
     SPAN_FIELD,
     ContentLocator,
+    Decode,
     Ending,
+    Mask,
     Origin,
     Span,
     SpanError,
@@ -37,8 +39,6 @@ from wm_plugin.trajectories.json_values import DEEPEST, too_deep
 from wm_plugin.trajectories.turn_texts import categories
 from wm_plugin.trl import _compat
 from wm_plugin.untrusted import encodable
-
-Decode = Callable[[list[int]], str]
 
 
 @contextmanager
@@ -95,9 +95,13 @@ class CallRecorder:
 
     TRL turns an exception into the text {"error": …}; a tool may return such a text too, and only the first is the host's
     failure. The recorder tells them apart at the call.
+
+    Args:
+        before: called before each call of a tool.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, before: Callable[[], None] = lambda: None) -> None:
+        self.before = before
         self._raised: Counter[tuple[int, str, str]] = Counter()  # (row, tool, text) -> times
         self._known: dict[int, set[str]] = {}
         self.outcomes: dict[int, list[Outcome]] = {}  # of each row's calls of tools that there are, turn after turn
@@ -145,6 +149,7 @@ class CallRecorder:
             return awaited
 
         def call(*args: Any, **kwargs: Any) -> Any:
+            self.before()
             waited = is_waiting(environment)
             try:
                 result = tool(*args, **kwargs)
@@ -165,6 +170,39 @@ class CallRecorder:
             return await call(*args, **kwargs)
 
         return call_and_wait
+
+
+class Turns:
+    """Tells simulated environments of a batch of the turns of their completions, each once and before its calls run, so that the
+    world model is asked about all completions of an iteration together.
+
+    Args:
+        environments: of the rows.
+        completions: messages of each row, as the host adds to them.
+    """
+
+    def __init__(self, environments: Sequence[Any], completions: Sequence[Any]) -> None:
+        self._rows = [row for row, one in enumerate(environments) if is_simulated(one)]
+        self._environments, self._completions = environments, completions
+        self._noted = dict.fromkeys(self._rows, 0)  # messages
+
+    def note(self, *, last: bool = False) -> None:
+        """Note what is new. `last`: calls that have not run will not run any more."""
+        for row in self._rows:
+            messages, start = self._completions[row], self._noted[row]
+            self._noted[row] = max(start, len(messages)) if isinstance(messages, list) else start
+            for place in range(start, self._noted[row]):
+                message = messages[place]
+                if message["role"] == "assistant":
+                    answered = place + 1 < len(messages)
+                    executed = 0 if last and not answered else None
+                    note_turn(self._environments[row], message, results=_results(messages[:place]), executed=executed)
+
+
+def _results(messages: Sequence[Message]) -> list[str]:
+    """The texts of the tool messages at the end."""
+    texts = [str(message["content"]) for message in takewhile(lambda one: one["role"] == "tool", reversed(messages))]
+    return texts[::-1]
 
 
 def called(completion: Any) -> list[str]:
@@ -213,19 +251,20 @@ class Rollouts:
     def __init__(self, group_size: int, *, end_ids: Container[int] = (), limit: int | None = None) -> None:
         self.group_size = group_size
         self.calls = CallRecorder()
+        self.turns = Turns((), ())
         self.completions: list[Any] = []  # messages of each completion, tool messages included
         self.completion_ids: list[list[int]] = []
         self.without_variance: list[bool] = []  # whether the rewards of the completion's group are all equal
         self.silent_groups: list[bool] = []  # the same of each group, over all ranks
         self._end_ids, self._limit = end_ids, limit
 
-    def ending(self, row: int, sampled: torch.Tensor | None) -> Ending:
+    def ending(self, row: int, sampled: Mask | None) -> Ending:
         """How a completion ends; `sampled` is (T,), 1 = sampled by the policy, None: all of it."""
         return ending(self.completion_ids[row], sampled, end_ids=self._end_ids, limit=self._limit)
 
     def origins(
         self,
-        tool_masks: Mapping[int, torch.Tensor],
+        tool_masks: Mapping[int, Mask],
         columns: Sequence[Mapping[str, Any]],
         locator: ContentLocator,
         full_block: Callable[[list[Message]], list[int]],
@@ -285,8 +324,10 @@ class Rollouts:
             if config.turn_information:
                 kinds = categories(turn or {}, results)
             how, mine = endings[row], origins[row]
-            for span, index in block_spans(block, ranges, start):
-                mine.append(Origin(span, results[index], failed[index], kinds[index], how))
+            mine += [
+                Origin(span, results[index], failed[index], kinds[index], how)
+                for span, index in block_spans(block, ranges, start)
+            ]
         return origins
 
 

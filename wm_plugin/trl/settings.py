@@ -105,6 +105,14 @@ class ScriptSettings:
             "seed: 0, curriculum: {by: step, steps: 200}}; as a flag JSON. docs/control.md lists them."
         },
     )
+    simulation: dict | str | None = field(
+        default=None,
+        metadata={
+            "help": "A world model in the place of the environment: {url: http://localhost:8000/v1, model: NAME}, "
+            "or other fields of SimulationConfig (docs/simulation.md); as a flag JSON. Evaluations play in the real world "
+            "unless it has evaluation: simulated."
+        },
+    )
     protocol: str = field(
         default="tools",
         metadata={

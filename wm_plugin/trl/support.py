@@ -35,7 +35,7 @@ HOOKS = (
     Hook("trl", f"{_TRAINER}._calculate_rewards", ("inputs", "prompts", "completions", "completion_ids_list")),
     Hook("trl", f"{_TRAINER}._get_per_token_logps_and_entropies"),
     Hook("trl", f"{_TRAINER}._prepare_inputs", ("generation_batch",)),
-    Hook("trl", f"{_TRAINER}._tool_call_loop"),
+    Hook("trl", f"{_TRAINER}._tool_call_loop", ("completions",)),
     Hook("trl", f"{_TRAINER}._get_tool_suffix_ids", ("tool_messages",)),
     Hook("trl", f"{_TRAINER}.log", ("logs",)),
     Hook("trl", f"{_TRAINER}.get_batch_samples"),
@@ -99,6 +99,8 @@ ASYNC_HOOKS = (
         ("prompt", "tool_dict", "tools", "group_id"),
     ),
     Hook(f"{_ASYNC}.async_rollout_worker", "_AsyncRolloutLoop._generate_one_turn", ("prompt_ids",)),
+    Hook(f"{_ASYNC}.async_rollout_worker", "_AsyncRolloutLoop._execute_tool_calls", ("tool_calls", "tool_dict")),
+    Hook(f"{_ASYNC}.async_rollout_worker", "parse_response", ("tokenizer", "ids", "prefix", "tools")),
     Hook(f"{_ASYNC}.async_rollout_worker", "_AsyncRolloutLoop._score_group", ("group",)),
     Hook(f"{_ASYNC}.async_rollout_worker", "_AsyncRolloutLoop._push_metrics", ("values",)),
     *(

@@ -28,6 +28,8 @@ import wm_plugin.trl
 from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.environments.control import ControlConfig, controlled
 from wm_plugin.environments.rewarded import rewarded
+from wm_plugin.environments.simulated import simulated
+from wm_plugin.environments.simulation_config import SimulationConfig
 from wm_plugin.environments.tags import PROTOCOLS, in_tags
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.registry import import_object
@@ -99,7 +101,13 @@ def build(arguments: list[str]) -> tuple[Any, Any]:
     of_file = gguf.is_gguf(model.model_name_or_path)
     if not of_file and is_missing_folder(model.model_name_or_path):
         raise UserError(f"model_name_or_path is {model.model_name_or_path!r}: there is no such folder")
-    environment = _environment(script.environment, script.episode_reward, script.protocol, script.control)
+    environment = _environment(
+        script.environment,
+        script.episode_reward,
+        script.protocol,
+        simulation=script.simulation,
+        control=script.control,
+    )
     reward_funcs = [import_object(path, field="reward_funcs") for path in script.reward_funcs or []]
     reward_funcs += reward_functions(_blocks(script.rewards or []))
     settings = {
@@ -285,7 +293,14 @@ def _raise_user_error(message: str) -> Any:
     raise UserError(message)
 
 
-def _environment(value: Any, reward: Any = None, protocol: str = PROTOCOLS[0], control: Any = None) -> Any:
+def _environment(
+    value: Any,
+    reward: Any = None,
+    protocol: str = PROTOCOLS[0],
+    *,
+    simulation: Any = None,
+    control: Any = None,
+) -> Any:
     if protocol not in PROTOCOLS:
         raise UserError(f"protocol is {protocol!r}; write {' or '.join(PROTOCOLS)}")
     if value is None:
@@ -295,12 +310,17 @@ def _environment(value: Any, reward: Any = None, protocol: str = PROTOCOLS[0], c
             raise UserError("episode_reward is of episodes in an environment, and there is no environment; name one")
         if control is not None:
             raise UserError("control is of episodes in an environment, and there is no environment; name one")
+        if simulation is not None:
+            raise UserError("simulation is of an environment, and there is no environment; name one")
         return None
+    model = None if simulation is None else SimulationConfig.from_mapping(_mapping(simulation, "simulation"))
     settings = None if reward is None else _mapping(reward, "episode_reward")
     perturbations = None if control is None else ControlConfig.from_mapping(_mapping(control, "control"))
 
     def load(path: str, name: str | None = None) -> type:
         environment: type = ENVIRONMENTS.get(path)
+        if model is not None and (name is None or model.of(name)):
+            environment = simulated(environment, model)
         if perturbations is not None and (name is None or perturbations.of(name)):
             environment = controlled(environment, perturbations)
         if settings is not None:
@@ -308,6 +328,8 @@ def _environment(value: Any, reward: Any = None, protocol: str = PROTOCOLS[0], c
         return in_tags(environment) if protocol == "tags" else environment
 
     if isinstance(value, str) and not value.startswith("{"):
+        if model is not None and model.worlds is not None:
+            raise UserError("simulation.worlds is of several environments, and there is one; leave it out")
         return load(value)
     if not isinstance(value, str | dict):
         raise UserError(f"environment is {shown(value)}; {_ENVIRONMENT}")
@@ -317,6 +339,8 @@ def _environment(value: Any, reward: Any = None, protocol: str = PROTOCOLS[0], c
             raise UserError(f"environment.{name} is {shown(path)}; write a name (wm env list), or package.module:Class")
     if perturbations is not None:
         perturbations.check_worlds(mapping)
+    if model is not None:
+        model.check_names(mapping)
     return {name: load(path, name) for name, path in mapping.items()}
 
 

@@ -13,6 +13,7 @@ Where exactness needs care:
 
 import logging
 import sys
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.control import phase
 from wm_plugin.environments.metrics import episode, summary
 from wm_plugin.environments.rewarded import note_unanswered
+from wm_plugin.environments.simulated import evaluation, settle
 from wm_plugin.environments.tags import REMINDER, TOOL, begins_to_think
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.echo import EchoConfig, count_tokens
@@ -34,7 +36,7 @@ from wm_plugin.tokens.spans import SPAN_FIELD, ContentLocator, Ending, SpanError
 from wm_plugin.trl import _compat, sharding, support, tags
 from wm_plugin.trl.callbacks import StrengthCallback, TurnBudgetCallback
 from wm_plugin.trl.refill import Prompts, groups_to_sample, join, move, split
-from wm_plugin.trl.rollout import Rollouts, called, parsing_within_bounds, unanswered
+from wm_plugin.trl.rollout import Rollouts, Turns, called, parsing_within_bounds, unanswered
 from wm_plugin.trl.term import TermMixin, resolve
 
 logger = logging.getLogger(__name__)
@@ -150,10 +152,12 @@ class WorldModelMixin(TermMixin, _Host):
         )
         if self._wm_budget is not None:
             self.max_tool_calling_iterations = self._wm_budget.turns if self.model.training else self._wm_budget.start
+        training = self.model.training
         strength = 1.0 if self._wm_strength is None else self._wm_strength.value
         with (
             parsing_within_bounds(self.processing_class),
-            phase(training=self.model.training, strength=strength),
+            phase(training=training, strength=strength),
+            nullcontext() if training else evaluation(),
         ):
             output = super()._generate_and_score_completions(inputs)
         if self.environments:
@@ -167,6 +171,9 @@ class WorldModelMixin(TermMixin, _Host):
             return super()._tool_call_loop(*args, **kwargs)
         tools = self._sync_tool_dicts, self._async_tool_dicts
         calls, worlds = self._wm_rollouts.calls, self.environments or ()
+        completions = kwargs["completions"] if "completions" in kwargs else args[3]
+        self._wm_rollouts.turns = Turns(worlds, completions)
+        calls.before = self._wm_rollouts.turns.note
         self._sync_tool_dicts = calls.wrap(tools[0], worlds, begins_turns=True)
         self._async_tool_dicts = calls.wrap(tools[1], worlds)
         try:
@@ -189,6 +196,8 @@ class WorldModelMixin(TermMixin, _Host):
             outcomes, limit = self._wm_rollouts.calls.outcomes, self.max_tool_calling_iterations
             for row, (environment, completion) in enumerate(zip(self.environments or (), completions, strict=False)):
                 note_unanswered(environment, unanswered(completion, environment, outcomes.get(row, ()), limit))
+            self._wm_rollouts.turns.note(last=True)
+            settle(self.environments or ())
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         if not self._wm_hooked:
             return rewards
@@ -298,7 +307,7 @@ class WorldModelMixin(TermMixin, _Host):
         rows: list[list] = [[] for _ in inputs]
         if tool_mask is None:
             return rows
-        tool_mask = tool_mask.cpu()
+        tool_mask = tool_mask.cpu().numpy()  # whose rows are taken fifty times faster
         tool_masks = {
             row: tool_mask[row, : len(ids)] for row, ids in enumerate(rollouts.completion_ids) if present[row]
         }

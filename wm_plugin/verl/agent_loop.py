@@ -8,6 +8,7 @@ import asyncio
 import inspect
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from contextvars import ContextVar
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from wm_plugin.environments.kit.protocol import check_columns, tool_methods, too
 from wm_plugin.environments.kit.rows import turn_limit
 from wm_plugin.environments.metrics import episode
 from wm_plugin.environments.rewarded import is_waiting, note_unanswered
+from wm_plugin.environments.simulated import evaluation, is_simulated, note_prompt, note_turn, ready, settle
 from wm_plugin.environments.tags import PARAMETER, REMINDER, TOOL, actions_of, begins_to_think, takes_tags
 from wm_plugin.errors import UserError
 from wm_plugin.tokens.chat import users
@@ -31,7 +33,7 @@ from wm_plugin.trajectories.json_values import DEEPEST
 from wm_plugin.trajectories.turn_texts import categories
 from wm_plugin.untrusted import BoundsError, encodable, loads
 from wm_plugin.verl.config import check_tool_names, read_config
-from wm_plugin.verl.names import CONTROL, ERROR, INFO, MAX_TURNS, ORIGINS, RESULTS, TOOLS
+from wm_plugin.verl.names import CONTROL, ERROR, INFO, MAX_TURNS, ORIGINS, RESULTS, TOOLS, TRAINING
 from wm_plugin.verl.spans import Block, end_token_ids, locate, make_locator
 
 _OPENING = 16  # tokens in which a `<think>` at the end of a prompt is; a tokenizer of bytes takes 7
@@ -58,6 +60,8 @@ class WorldModelLoopMixin(_Host):
         super().__init__(*args, **kwargs)
         self._wm = read_config(self.config)
         self._wm_environment: Any = None
+        self._wm_training = False  # else it is a validation's
+        self._wm_heard: list[str] = []  # what the policy read of its last turn's calls
         self._wm_blocks: list[Block] = []
         self._wm_calls: list[str] = []  # names of the tools that were called
         self._wm_cut = 0  # results that verl cut
@@ -87,6 +91,7 @@ class WorldModelLoopMixin(_Host):
         if turns := turn_limit(kwargs.pop(MAX_TURNS, None), self._wm.first_turns or 0, MAX_TURNS):
             self.max_assistant_turns = turns
         strength = kwargs.pop(CONTROL, None)  # of trainings alone
+        self._wm_training = bool(kwargs.pop(TRAINING, False))
         columns = kwargs.get("extra_info")
         self._use_environment({} if columns is None else columns)
         if self._wm_environment is not None:
@@ -102,6 +107,7 @@ class WorldModelLoopMixin(_Host):
         except (SpanError, UserError) as error:
             output.extra_fields[ERROR] = str(error)
         if self._wm_environment is not None:
+            await asyncio.to_thread(settle, [self._wm_environment])
             length, sampled = len(output.response_ids), sum(output.response_mask)
             info = episode(
                 self._wm_environment,
@@ -128,7 +134,9 @@ class WorldModelLoopMixin(_Host):
             )
         columns = self._wm.columns_of(row.get("extra_info"))
         check_columns(type(self._wm_environment), columns)
-        observation = await _call(self._wm_environment.reset, **columns)
+        note_prompt(self._wm_environment, messages)
+        with nullcontext() if self._wm_training else evaluation():
+            observation = await _call(self._wm_environment.reset, **columns)
         if observation is not None:
             messages[-1]["content"] += observation
         return messages
@@ -166,11 +174,26 @@ class WorldModelLoopMixin(_Host):
             end = await asyncio.to_thread(self.tokenizer.decode, agent_data.prompt_ids[-_OPENING:])
             self.tool_parser.thinking = begins_to_think(end)
         waiting = is_waiting(self._wm_environment) and not self._is_last(agent_data)
+        before = len(agent_data.messages)
         state = await super()._handle_generating_state(agent_data, sampling_params, *args, **kwargs)
         if state == AgentState.PROCESSING_TOOLS and most is not None and self._is_cut(agent_data.response_ids, most):
             state = AgentState.TERMINATED  # a turn without its end, after which verl would write the results
         self._wm_unanswered += waiting and state == AgentState.TERMINATED
+        await self._tell_world_model(agent_data, agent_data.messages[before:], state)
         return state
+
+    async def _tell_world_model(self, agent_data: Any, said: Sequence[Mapping[str, Any]], state: Any) -> None:
+        """A simulated world is asked for the results of a turn's calls at once, as soon as there are any."""
+        if not is_simulated(self._wm_environment):
+            return
+        if said:
+            message = self._plain(said[-1])
+        else:  # at a limit verl does not parse the answer
+            text = await asyncio.to_thread(self.tokenizer.decode, agent_data.response_ids, skip_special_tokens=True)
+            message = {"role": "assistant", "content": text}
+        executed = len(message.get("tool_calls") or ()) if state == AgentState.PROCESSING_TOOLS else 0
+        note_turn(self._wm_environment, message, results=self._wm_heard, executed=executed)
+        self._wm_heard = []
 
     def _is_cut(self, ids: Sequence[int], limit: int) -> bool:
         return len(ids) >= limit and ids[-1] not in {*end_token_ids(self.tokenizer), *self.tool_parser.stop_token_ids}
@@ -203,11 +226,13 @@ class WorldModelLoopMixin(_Host):
         calls = agent_data.tool_calls[: self.max_parallel_calls]
         before = len(agent_data.response_mask)
         self._wm_merged, self._wm_failed = None, {}
+        await ready(self._wm_environment)
         waiting = is_waiting(self._wm_environment)
         state = await super()._handle_processing_tools_state(agent_data)
         self._wm_unanswered += waiting and all(self._wm_failed.values())
         if self._wm_merged is not None and len(agent_data.response_mask) > before:  # else it was too long, and dropped
             turn, messages, merged, mask = self._wm_merged
+            self._wm_heard = [message["content"] for message in messages]
             messages = [{**message, "name": call.name} for message, call in zip(messages, calls, strict=True)]
             count = merged.appended_token_count
             self._wm_blocks.append(

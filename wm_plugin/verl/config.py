@@ -11,6 +11,8 @@ from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.control import ControlConfig, controlled
 from wm_plugin.environments.rewarded import rewarded
+from wm_plugin.environments.simulated import simulated
+from wm_plugin.environments.simulation_config import SimulationConfig
 from wm_plugin.environments.tags import PROTOCOLS, in_tags
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.objectives import EchoConfig
@@ -55,6 +57,10 @@ class WorldModelConfig:
         "<action>a; b</action>, with no tools in the prompt and observations as the user's.",
         "tools",
     )
+    simulation: SimulationConfig | None = _help(
+        "A world model in the environment's place: the fields of SimulationConfig, {url: http://host:8000/v1, model: NAME}. "
+        "Validations are in the real world, unless its field evaluation says simulated."
+    )
     max_turn_tokens: int | None = _help(
         "Tokens that the policy may sample in a turn. None: as many as the response has left."
     )
@@ -64,7 +70,8 @@ class WorldModelConfig:
         False,
     )
     max_lost: float = _help(
-        "The share of a step's trajectories that may fail in the agent loop before the run stops.", 0.5
+        "The share of a step's trajectories that may fail in the agent loop, or whose world may be lost, before the run stops.",
+        0.5,
     )
 
     def __post_init__(self) -> None:
@@ -89,6 +96,8 @@ class WorldModelConfig:
                 self.environments  # noqa: B018 - it says what is wrong with the reward
             except UserError as error:
                 raise UserError(f"wm.{error}" if str(error).startswith("episode_reward") else str(error)) from None
+        if self.simulation is not None:
+            self._check_simulation(self.simulation)
         if self.control is not None:
             if self.environment is None:
                 raise UserError("wm.control is of episodes in an environment, and wm.environment is null; name one")
@@ -115,12 +124,30 @@ class WorldModelConfig:
         if type(self.max_lost) not in (int, float) or not 0 <= self.max_lost <= 1:
             raise UserError(f"wm.max_lost is {self.max_lost!r}; write a share between 0 and 1")
 
+    def _check_simulation(self, simulation: SimulationConfig) -> None:
+        if self.environment is None:
+            raise UserError("wm.simulation is of an environment, and wm.environment is null; name one")
+        simulation.check_names(self._named, "wm.simulation")
+        self.environments  # noqa: B018 - it says which of them cannot be simulated
+
     @property
     def environments(self) -> list[type]:
         """Every class that a trajectory may be of."""
-        if isinstance(self.environment, Mapping):
-            return [self._class(path, name) for name, path in self.environment.items()]
-        return [] if self.environment is None else [self._class(self.environment)]
+        return [self._class(name, path) for name, path in self._named.items()]
+
+    @property
+    def simulates_all(self) -> bool:
+        """Whether no training episode is in a real world."""
+        if self.simulation is None:
+            return False
+        return all(map(self.simulation.of, self._named))
+
+    @property
+    def _named(self) -> Mapping[str, str]:
+        """The path of each environment by the name that rows have for it; a single one has its own."""
+        if self.environment is None:
+            return {}
+        return {self.environment: self.environment} if isinstance(self.environment, str) else self.environment
 
     @property
     def measures_validation(self) -> bool:
@@ -132,10 +159,12 @@ class WorldModelConfig:
         """Turns of the policy where nothing has been annealed; None: verl's own limit."""
         return self.max_turns if self.turn_budget is None else self.turn_budget.start + 1
 
-    def _class(self, path: str, name: str | None = None) -> type:
-        """The class at a path, or of a registered name; `name` is that of several environments."""
+    def _class(self, name: str, path: str) -> type:
+        """The class at a path, for rows of this name."""
         environment: type = ENVIRONMENTS.get(path)
-        if self.control is not None and (name is None or self.control.of(name)):
+        if self.simulation is not None and self.simulation.of(name):
+            environment = simulated(environment, self.simulation)
+        if self.control is not None and self.control.of(name):
             environment = controlled(environment, self.control)
         if self.episode_reward is not None:
             environment = rewarded(environment, **self.episode_reward)
@@ -155,13 +184,13 @@ class WorldModelConfig:
         if not isinstance(row, Mapping):
             raise UserError(f"a row's `extra_info` is {shown(row)}; write a mapping of columns")
         if isinstance(self.environment, str):
-            return self._class(self.environment)
+            return self._class(self.environment, self.environment)
         name = row.get("environment")
         if not isinstance(name, str) or name not in self.environment:
             raise UserError(
                 f"a row's column `environment` is {shown(name)}, and wm.environment has {', '.join(map(repr, self.environment))}"
             )
-        return self._class(self.environment[name], name)
+        return self._class(name, self.environment[name])
 
     def columns_of(self, row: Mapping[str, Any] | None) -> dict[str, Any]:
         """What a row's `extra_info` gives to `reset`. A file of several worlds' rows has null in the others' columns."""
@@ -218,4 +247,6 @@ def read_config(config: Any) -> WorldModelConfig:
             own["control"] = ControlConfig.from_mapping(own["control"])
         except UserError as error:
             raise UserError(f"wm.{error}") from None
+    if own.get("simulation") is not None:
+        own["simulation"] = SimulationConfig.from_mapping(own["simulation"], where="wm.simulation")
     return WorldModelConfig(EchoConfig.from_mapping(objective, where="wm"), **own)

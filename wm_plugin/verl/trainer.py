@@ -63,6 +63,7 @@ from wm_plugin.verl.names import (
     TOOL_IDS,
     TOOLS,
     TRAINER_MODES,
+    TRAINING,
     WEIGHTS,
 )
 from wm_plugin.verl.spans import end_token_ids
@@ -205,6 +206,8 @@ class WorldModelTrainerMixin(_Host):
         if self._wm_control is not None:
             strength = 1.0 if self._wm_strength is None else self._wm_strength.value
             tu.assign_non_tensor_stack(batch, CONTROL, [strength] * len(batch))
+        if self._wm.simulation is not None:
+            tu.assign_non_tensor_stack(batch, TRAINING, [True] * len(batch))
         return batch
 
     def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> Any:
@@ -302,7 +305,9 @@ class WorldModelTrainerMixin(_Host):
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
         batch = super()._compute_advantage(batch, metrics)
         rows = _read_rows(data, batch.tags, [float(score.sum()) for score in data["rm_scores"].unbind()])
-        self._record_episodes([row.extra[INFO] for row in rows if row.extra.get(INFO)], metrics)
+        episodes = [row.extra[INFO] for row in rows if row.extra.get(INFO)]
+        self._check_worlds(episodes)
+        self._record_episodes(episodes, metrics)
         self._record_cuts([row.extra[RESULTS] for row in rows if row.extra.get(RESULTS)], metrics)
         if self._wm.objective.refills:
             self._record_unfilled(rows, metrics)
@@ -325,6 +330,24 @@ class WorldModelTrainerMixin(_Host):
             for one in followers:
                 metrics.update(one.take(self._wm_episodes))
             self._wm_episodes = []
+
+    def _check_worlds(self, episodes: Sequence[Mapping[str, float]]) -> None:
+        """Worlds that are lost are no failures of the agent loop; too many of them end the run by the same rule.
+
+        Raises:
+            RuntimeError: they are more than the run allows; or episodes were in the real world that should be simulated.
+        """
+        if self._wm.simulates_all and any("simulation/requests" not in episode for episode in episodes):
+            raise RuntimeError(
+                f"wm: episodes of a step were not in the world model, though wm.simulation says so: the column {TRAINING} did "
+                "not reach the agent loop; report it with your verl version"
+            )
+        lost = sum(bool(episode.get("lost")) for episode in episodes)
+        if lost > self._wm.max_lost * len(episodes):
+            raise RuntimeError(
+                f"wm: {lost} of {len(episodes)} episodes lost their world (the log says why); mend it, or the world model's "
+                "server, or allow more with wm.max_lost"
+            )
 
     def _record_unfilled(self, rows: Sequence["Row"], metrics: dict) -> None:
         """Log how many groups of the batch have no advantage, and warn of it."""

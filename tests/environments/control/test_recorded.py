@@ -8,7 +8,7 @@ import pytest
 from wm_plugin.environments.control import ControlConfig, ControlEpisode
 from wm_plugin.environments.control.failures import ERRORS
 from wm_plugin.environments.control.recorded import Figures, control, perturbed
-from wm_plugin.environments.simulated import Simulation
+from wm_plugin.environments.simulated_episode import Simulation
 from wm_plugin.errors import UserError
 from wm_plugin.samples.answers import Answer
 from wm_plugin.samples.prompts import dialogue, load, render

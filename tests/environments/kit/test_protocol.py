@@ -147,10 +147,11 @@ def test_every_call_counts_as_a_turn_and_the_end_is_final(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_follow_from_the_seed_and_the_splits_share_no_task(name: str) -> None:
-    train, held_out = rows_of(name, 40, seed=1), load(name).some_rows(40, seed=1, held_out=True)
-    assert train == rows_of(name, 40, seed=1)
-    assert train != rows_of(name, 40, seed=2)
-    assert len(train) == 40
+    count = 8 if name in SLOW else 40  # its own tests make 256
+    train, held_out = rows_of(name, count, seed=1), load(name).some_rows(count, seed=1, held_out=True)
+    assert train == rows_of(name, count, seed=1)
+    assert train != rows_of(name, count, seed=2)
+    assert len(train) == count
     assert len(held_out) >= 5
     assert not {task(row) for row in train} & {task(row) for row in held_out}
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from support.timing import too_slow
-from support.trainer_logs import REAL, write_events, write_state, write_trackio, write_verl
+from support.trainer_logs import REAL, write_demo, write_events, write_state, write_trackio, write_verl
 from wm_plugin.errors import UserError
 from wm_plugin.evaluation.report import logs
 from wm_plugin.evaluation.report.logs import read, rows_of
@@ -154,6 +154,7 @@ def test_files_of_others_are_one_line(tmp_path, name, text):
 
 
 MANY = {
+    "demo": lambda path, count: write_demo(path, {"loss": dict.fromkeys(range(count), 0.5)}),
     "trl": lambda path, count: write_state(path, {"loss": dict.fromkeys(range(count), 0.5)}),
     "tensorboard": lambda path, count: write_events(path, {"loss": dict.fromkeys(range(count), 0.5)}),
     "trackio": lambda path, count: write_trackio(path / "x.db", {f"r{n}": {"loss": {1: 0.5}} for n in range(count)}),
@@ -169,6 +170,41 @@ def test_twice_the_log_takes_twice_the_time(tmp_path, kind):
         assert values
 
     assert too_slow(work, lambda size: MANY[kind](tmp_path / str(size), size // 8), largest=16_000) is None
+
+
+def test_the_arms_of_the_demo_are_runs(tmp_path):
+    path = write_demo(tmp_path / "demo_seed1", {"loss": POINTS["loss"], "eval_reward": POINTS["eval/reward"]})
+    runs = read(path)
+    assert [run.name for run in runs] == ["demo_seed1 coeff_0", "demo_seed1 coeff_1"]
+    assert len({run.place for run in runs}) == 2
+    for run in runs:
+        assert values(run) == {"eval/reward": {2: 1.0}, "loss": {1: 0.5, 2: 0.25}}
+        assert (run.last_step, run.titled) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"arms": [{"coeff": "x"}]}',
+        '{"arms": [{"coeff": 1}, 2]}',
+        '{"arms": [{"coeff": 1}',
+        '{"arms": [{"coeff": null}]}',
+    ],
+)
+def test_what_only_begins_like_a_demo_is_one_line(tmp_path, text):
+    (tmp_path / "result.json").write_text(text)
+    with pytest.raises(UserError, match="result.json"):
+        read(tmp_path / "result.json")
+
+
+def test_an_arm_of_the_demo_without_a_history_has_no_values(tmp_path):
+    (tmp_path / "result.json").write_text(
+        '{"arms": [{"coeff": 1, "training": 1, "evaluations": [1, {"step": 2, "a": 3}]}]}'
+    )
+    (run,) = read(tmp_path / "result.json")
+    assert values(run) == {"eval/a": {2: 3.0}}
+    (tmp_path / "other.json").write_text('{"arms": [{"coeff": 1}]}')
+    assert logs.kind_of(tmp_path / "other.json") == ""
 
 
 def test_each_reader_is_tried():

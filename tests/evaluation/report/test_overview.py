@@ -12,7 +12,7 @@ pytest.importorskip("jinja2")
 from support.examples import examples
 from support.pages import Page
 from support.predictions import grid_trajectories
-from support.trainer_logs import write_events, write_state, write_trackio, write_verl
+from support.trainer_logs import write_demo, write_events, write_state, write_trackio, write_verl
 from wm_plugin.errors import UserError
 from wm_plugin.evaluation.measures import Evaluation, Measure, write_result, write_rows
 from wm_plugin.evaluation.report import overview, played, render, sources
@@ -234,3 +234,10 @@ def test_a_damaged_row_does_not_cost_the_page(tmp_path):
     shown = overview.report(view(tmp_path))
     assert len(shown.comparisons) == 7
     assert "rows.jsonl:9: damaged: what follows is not read." in shown.comparing
+
+
+def test_demos_of_two_seeds_are_an_arm_for_each_coefficient(tmp_path):
+    for seed in (0, 1):
+        write_demo(tmp_path / f"demo_seed{seed}", points(seed))
+    shown = view(tmp_path)
+    assert [(arm.name, arm.seeds) for arm in shown.arms] == [("demo coeff_0", 2), ("demo coeff_1", 2)]

@@ -9,6 +9,7 @@ STEPS = (
     "convert",
     "inspect",
     "filter",
+    "context",
     "control",
     "expand",
     "easy",
@@ -16,6 +17,8 @@ STEPS = (
     "prompts",
     "search-prompts",
     "build",
+    "fictional",
+    "scenarios",
 )  # in the order of use
 
 

@@ -3,6 +3,7 @@
 import argparse
 from typing import Any
 
+from wm_plugin.cli import state
 from wm_plugin.cli.data.support import progress
 
 KINDS = "rwml-sft, rwml, word2world, agentworld-sft, agentworld, cpt, imitation or rft"
@@ -41,11 +42,7 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--turn-information", action="store_true", help="observations count with the probability of their category"
     )
-    parser.add_argument(
-        "--world-context",
-        action=argparse.BooleanOptionalAction,
-        help="show the world model the hidden state that rollouts carry (default: word2world alone does)",
-    )
+    state.add_arguments(parser, "all for word2world, initial-state for every other kind")
     parser.add_argument(
         "--history", type=int, metavar="TURNS", help="turns before the action that are kept (default: all)"
     )
@@ -81,7 +78,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         max_tokens=args.max_tokens,
         too_long=args.too_long,
         turn_information=args.turn_information,
-        world_context=args.world_context,
+        world_context=state.shown(args),
+        context_file=args.context_file,
         history=args.history,
         corpora=args.corpus,
         threshold=args.success_reward,

@@ -2,17 +2,15 @@
 
 import argparse
 import inspect
-import io
 import json
 import re
 import shlex
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from wm_plugin.cli.env.support import MOST_ROWS, NAME, add_row_arguments, find, rows
+from wm_plugin.cli.terminal import read_line, replace_bad_input, say
 from wm_plugin.errors import UserError
-from wm_plugin.runtime.command import output
 from wm_plugin.untrusted import loads
 
 _ERROR = "Error: "
@@ -43,35 +41,34 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     row = rows(world, args, args.row + 1)[args.row]
     environment, expert = world.make(), world.expert()
     tools = tool_methods(environment)
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="replace")  # of a file that is not UTF-8
-    _say(f"{world.summary}\n{_overview(tools)}\n{HELP}\n")
+    replace_bad_input()
+    say(f"{world.summary}\n{overview(tools)}\n{HELP}\n")
     prompt = "".join(message["content"] for message in row.get("prompt", ()))
-    _say(prompt + (environment.reset(**row) or ""))
+    say(prompt + (environment.reset(**row) or ""))
     while not is_over(environment):
-        line = _read()
+        line = read_line()
         if line is None or line == "quit":
             break
         if line == "help":
-            _say(_help(tools))
+            say(explained(tools))
         elif line == "expert":
             call = expert(environment) if expert else None
             if call is None:
-                _say("The expert gives up." if expert else "This world has no expert.")
+                say("The expert gives up." if expert else "This world has no expert.")
             else:
-                _say(f"(expert) {call[0]} {json.dumps(call[1], ensure_ascii=False)}")
-                _say(_call(tools, *call))
+                say(f"(expert) {call[0]} {json.dumps(call[1], ensure_ascii=False)}")
+                say(_call(tools, *call))
         else:
             try:
                 name, arguments = parse(line, tools)
             except UserError as error:
-                _say(f"{error}. {HELP}")
+                say(f"{error}. {HELP}")
                 continue
             before = _invalid(environment)
-            _say(answer := _call(tools, name, arguments))
+            say(answer := _call(tools, name, arguments))
             refused = _invalid(environment) > before or answer.startswith(_ERROR)
             if refused and (described := _arguments(tools[name])):
-                _say(f"({name} takes {described})")
+                say(f"({name} takes {described})")
     figures = report(environment)
     success, turns = figures.pop("success", None), figures.pop("turns", None)
     return {
@@ -153,7 +150,7 @@ def _arguments(tool: Callable[..., Any]) -> str:
     return " ".join(re.split(r"\n(?=\S)", section, maxsplit=1)[0].split())
 
 
-def _overview(tools: Mapping[str, Callable[..., Any]]) -> str:
+def overview(tools: Mapping[str, Callable[..., Any]]) -> str:
     """The tools with their arguments, a line each."""
     lines = []
     for name, tool in tools.items():
@@ -172,31 +169,13 @@ def _how(tools: Mapping[str, Callable[..., Any]]) -> str:
     return 'Arguments with spaces stand in quotes; or all of them as JSON: tool {"argument": "value"}.'
 
 
-def _help(tools: Mapping[str, Callable[..., Any]]) -> str:
-    lines = [HELP]
+def explained(tools: Mapping[str, Callable[..., Any]], first: str = HELP) -> str:
+    """The tools with their arguments and what their docstrings say.
+
+    Args:
+        first: a line before them.
+    """
+    lines = [first]
     for name, tool in tools.items():
         lines += ["", f"{name} {' '.join(inspect.signature(tool).parameters)}".strip(), inspect.getdoc(tool) or ""]
     return "\n".join(lines)
-
-
-def _read() -> str | None:
-    """The next line that is not empty; None at the end. Lines of a file are echoed, so that the transcript is complete."""
-    while True:
-        if sys.stdin.isatty():
-            with output():
-                sys.stdout.write("> ")
-        line = sys.stdin.readline()
-        if not line:
-            return None
-        if stripped := line.strip():
-            if not sys.stdin.isatty():
-                _say(f"> {stripped}")
-            return stripped
-
-
-def _say(text: str) -> None:
-    """Print text without control characters; characters that the terminal cannot encode are escaped."""
-    text = re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda match: ascii(match.group())[1:-1], text)
-    encoding = sys.stdout.encoding or "utf-8"
-    with output():
-        print(text.encode(encoding, errors="backslashreplace").decode(encoding))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wm_plugin.cli import state
 from wm_plugin.cli.data.support import progress
 from wm_plugin.cli.env.support import MOST_ROWS, NAME, find
 from wm_plugin.cli.eval import model as flags
@@ -39,12 +40,7 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
     parser.add_argument("name", metavar="WORLD", help=NAME)
     model = flags.add_arguments(parser, at_once="requests and episodes at once")
     model.add_argument("--prompts", default="word2world", metavar="FAMILY", help="that it was trained with")
-    model.add_argument(
-        "--world-context",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="show it the hidden state of worlds that have one (default), as wm data build --as word2world does",
-    )
+    state.add_arguments(model, "all, as wm data build --as word2world")
     tasks = parser.add_argument_group("tasks")
     tasks.add_argument("--level", metavar="NAME", help="of the world (wm env list says which; default: the first)")
     tasks.add_argument(
@@ -104,6 +100,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     from wm_plugin.samples.answers import Answers
     from wm_plugin.samples.predictions import same_settings
     from wm_plugin.samples.prompts import load
+    from wm_plugin.trajectories.hidden import as_json
 
     flags.check(args)
     for flag, value, least in (
@@ -114,6 +111,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     ):
         if value < least:
             raise UserError(f"{flag} is {value}; write a number >= {least}")
+    chosen, contexts = state.shown(args), state.contexts(args)
+    hidden = True if chosen is None else chosen
     prompts = load(args.prompts)
     world = find(args.name)
     tasks = _tasks(world, args)
@@ -129,7 +128,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "model": answers.settings,
         "agents": {agent.name: agent.settings for agent in agents},
         "prompts": args.prompts,
-        "world_context": args.world_context,
+        "world_context": as_json(hidden),
+        **({} if contexts is None else {"contexts": contexts.digest}),
         "max_turns": args.max_turns,
         "anchor_turns": anchor.turns,
         "anchor_tools": list(anchor.tools),
@@ -149,7 +149,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             prompts,
             anchor=anchor,
             max_turns=args.max_turns,
-            world_context=args.world_context,
+            world_context=hidden,
+            contexts=contexts,
             seed=args.seed,
             host=args.host,
             at_once=args.concurrency,

@@ -1,14 +1,18 @@
 """`wm eval one-step`: how well a world model writes the next observation."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from wm_plugin.cli import state
 from wm_plugin.cli.data.support import progress
 from wm_plugin.cli.eval import model as flags
 from wm_plugin.cli.eval.lines import print_rest
 from wm_plugin.errors import UserError
+
+if TYPE_CHECKING:
+    from wm_plugin.evaluation.measures import Evaluation
 
 _DESCRIPTION = """\
 A world model writes, at temperature 0, what follows each action of real episodes: exact match with the success mark, word F1,
@@ -20,7 +24,10 @@ examples:
   wm eval one-step held_out.jsonl --model runs/wm_sft_word2world --out evaluations/fine-tuned
   wm eval one-step held_out.jsonl --server http://localhost:8000/v1 --server-model m                              (zero-shot)
   wm eval one-step held_out.jsonl --server http://localhost:8000/v1 --server-model m --demonstrations train.jsonl  (few-shot)
+  wm eval one-step demo/held_out.jsonl --model demo/policies/coeff_1 --as policy                 (a policy as its own world model)
 """
+POLICY = "policy"  # of --as
+_ANSWERS = "answers.jsonl"
 _SHOTS = 3  # Word2World, table 1
 _SHOWN = {"turn": 30}  # groups in the terminal; --json has all
 _MOST = 12
@@ -42,13 +49,15 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
         default="word2world",
         dest="kind",
         metavar="KIND",
-        help="what it was trained on, as of wm data build: word2world (default), rwml-sft, rwml, agentworld-sft, agentworld, cpt",
+        help="what it was trained on, as of wm data build: word2world (default), rwml-sft, rwml, agentworld-sft, agentworld, "
+        "cpt; or policy: an agent's model, which goes on with the results of its calls as in its own rollouts",
     )
     parser.add_argument("--prompts", metavar="FAMILY", help="that it was trained with (default: the kind's)")
+    state.add_arguments(parser, "as wm data build")
     parser.add_argument(
-        "--world-context",
-        action=argparse.BooleanOptionalAction,
-        help="show it the hidden state that rollouts carry (default: as wm data build, for word2world alone)",
+        "--chat-template",
+        metavar="FILE",
+        help="of --as policy, instead of the tokenizer's: a file, or the name of one that TRL ships",
     )
     parser.add_argument("--demonstrations", metavar="FILE", help="few-shot: trajectories of training to draw from")
     parser.add_argument("--shots", type=int, metavar="N", help=f"how many of them are shown (default: {_SHOTS})")
@@ -65,54 +74,116 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """The evaluation as JSON (`evaluation.measures.Evaluation`), and `ok`: whether there was a turn with an answer."""
-    from wm_plugin.evaluation.cases import Demonstrations, items_in, kind_of
-    from wm_plugin.evaluation.fidelity import NAME, Cosines, fidelity
+    from wm_plugin.evaluation.fidelity import NAME, Cosines
     from wm_plugin.evaluation.measures import open_folder
     from wm_plugin.rewards import EmbeddingReward
     from wm_plugin.runtime.server import KINDS
-    from wm_plugin.samples.answers import Answers
-    from wm_plugin.samples.prompts import load
-    from wm_plugin.trajectories.readers import read
 
+    if args.kind == POLICY:
+        _check_policy(args)
     flags.check(args)
+    if args.chat_template and args.kind != POLICY:
+        raise UserError(f"--chat-template is for --as {POLICY}; a world model is asked by its tokenizer's own")
     if args.shots is not None and not args.demonstrations:
         raise UserError("--shots says how many demonstrations are shown; name their file with --demonstrations")
     if args.embedding_server and not args.embedding_model:
         raise UserError("--embedding-server needs --embedding-model: the name under which it has the model")
-    family = args.prompts or kind_of(args.kind).prompts
-    if family is None:
-        raise UserError(f"--as {args.kind} needs --prompts: name a domain (mcp, search, ...) or a path")
-    prompts = load(family)
-    items = items_in(args.source, args.kind)
-    shown = None
-    if args.demonstrations:
-        shots = _SHOTS if args.shots is None else args.shots
-        drawn_from = progress(read(args.demonstrations), "trajectories to draw from")
-        shown = Demonstrations(drawn_from, shots, seed=args.seed, source=args.demonstrations)
+    measure = _of_policy(args) if args.kind == POLICY else _of_world_model(args)
     subject = args.model or args.server_model
     folder = open_folder(args.out, NAME, subject, args.source) if args.out else None
     embedding = None
     if args.embedding_model:
         reward = EmbeddingReward(args.embedding_model, base_url=args.embedding_server)
         embedding = Cosines(reward, args.embedding_model)
-    answers = Answers(flags.make(args), folder / "answers.jsonl" if folder else None)
-    result = fidelity(
-        progress(items, "episodes"),
-        answers,
-        prompts,
-        kind=args.kind,
-        world_context=args.world_context,
-        demonstrations=shown,
-        embedding=embedding,
-        limit=args.limit,
-        seed=args.seed,
-        subject=subject,
-        data=args.source,
-        folder=folder,
+    result = measure(
+        embedding=embedding, limit=args.limit, seed=args.seed, subject=subject, data=args.source, folder=folder
     )
     exact = result.measure("exact")
     lost = sum(result.failures.get(kind, 0) for kind in KINDS)
     return {**result.as_dict(), "ok": exact.count + exact.failed > lost}
+
+
+def _of_world_model(args: argparse.Namespace) -> Callable[..., "Evaluation"]:
+    """`fidelity` of the flags; what is left are its arguments from `embedding` on."""
+    from wm_plugin.evaluation.cases import Demonstrations, items_in, kind_of
+    from wm_plugin.evaluation.fidelity import fidelity
+    from wm_plugin.samples.answers import Answers
+    from wm_plugin.samples.prompts import load
+    from wm_plugin.trajectories.readers import read
+
+    family = args.prompts or kind_of(args.kind).prompts
+    if family is None:
+        raise UserError(f"--as {args.kind} needs --prompts: name a domain (mcp, search, ...) or a path")
+    prompts = load(family)
+    hidden, contexts = state.shown(args), state.contexts(args)
+    items = items_in(args.source, args.kind)
+    shown = None
+    if args.demonstrations:
+        shots = _SHOTS if args.shots is None else args.shots
+        drawn_from = progress(read(args.demonstrations), "trajectories to draw from")
+        shown = Demonstrations(drawn_from, shots, seed=args.seed, source=args.demonstrations)
+
+    def measure(folder: Path | None, **more: Any) -> "Evaluation":
+        return fidelity(
+            progress(items, "episodes"),
+            Answers(flags.make(args), folder and folder / _ANSWERS),
+            prompts,
+            kind=args.kind,
+            world_context=hidden,
+            contexts=contexts,
+            demonstrations=shown,
+            folder=folder,
+            **more,
+        )
+
+    return measure
+
+
+def _check_policy(args: argparse.Namespace) -> None:
+    """Refuse what a policy is not asked with.
+
+    Raises:
+        UserError: a server, or a flag of world models.
+    """
+    from wm_plugin.evaluation.policy_fidelity import NO_SERVER
+
+    if args.server or args.server_model:
+        raise UserError(f"--server: not with --as {POLICY}: {NO_SERVER}")
+    others = {
+        "--prompts": args.prompts,
+        "--hidden": args.hidden,
+        "--world-context": args.world_context,
+        "--context-file": args.context_file,
+        "--demonstrations": args.demonstrations,
+    }
+    for flag, value in others.items():
+        if value is not None:
+            raise UserError(f"{flag}: not with --as {POLICY}, whose prompt is the agent's own; leave it out")
+
+
+def _of_policy(args: argparse.Namespace) -> Callable[..., "Evaluation"]:
+    """`policy_fidelity` of the flags; what is left are its arguments from `embedding` on."""
+    from wm_plugin.cli.data.predictor import quiet
+    from wm_plugin.cli.templates import load_with_template, training_template
+    from wm_plugin.evaluation.policy_fidelity import PolicyModel, policy_fidelity
+    from wm_plugin.runtime.predict import LocalPredictor
+    from wm_plugin.samples.answers import Answers
+    from wm_plugin.trajectories.expand import holds_transitions
+    from wm_plugin.trajectories.readers import read
+
+    if holds_transitions(args.source):
+        raise UserError(f"{args.source}: holds transitions, and --as {POLICY} is asked about whole trajectories")
+    quiet()
+    tokenizer = load_with_template(args.model, args.chat_template, field="--model")
+    predictor = LocalPredictor(args.model, tokenizer, temperature=0)
+    template = training_template(predictor.tokenizer)
+
+    def measure(folder: Path | None, **more: Any) -> "Evaluation":
+        answers = Answers(PolicyModel(predictor), folder and folder / _ANSWERS)
+        items = progress(read(args.source), "episodes")
+        return policy_fidelity(items, answers, chat_template=template, folder=folder, **more)
+
+    return measure
 
 
 def show(result: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ from wm_plugin.environments.kit.counted import CountedEnvironment
 from wm_plugin.environments.kit.protocol import Chooser, ToolCall
 from wm_plugin.environments.kit.rows import SPLITS as SPLITS
 from wm_plugin.environments.kit.rows import check_level, draws, row_text, split_of, turn_limit
+from wm_plugin.environments.kit.texts import unfit
 from wm_plugin.errors import UserError, shown
 
 MAX_TURNS = 12
@@ -81,7 +82,7 @@ class DocsEnvironment(CountedEnvironment):
             The entries that fit each query best: page, line, name and summary.
         """
         self._take_turn()
-        if problem := _unfit(queries):
+        if problem := unfit(queries, MAX_ARGUMENT):
             return self._refuse(f"queries {problem}")
         searches = [query for query in (" ".join(line.split()) for line in queries.splitlines()) if query]
         if not 0 < len(searches) <= MAX_QUERIES:
@@ -104,7 +105,7 @@ class DocsEnvironment(CountedEnvironment):
             The size of the page and the numbered lines.
         """
         self._take_turn()
-        if problem := _unfit(words):
+        if problem := unfit(words, MAX_ARGUMENT):
             return self._refuse(f"words {problem}")
         lines = self._lines(page)
         if isinstance(lines, str):
@@ -133,7 +134,7 @@ class DocsEnvironment(CountedEnvironment):
             The numbered lines.
         """
         self._take_turn()
-        if problem := _unfit(lines):
+        if problem := unfit(lines, MAX_ARGUMENT):
             return self._refuse(f"lines {problem}")
         page_lines = self._lines(page)
         if isinstance(page_lines, str):
@@ -158,7 +159,7 @@ class DocsEnvironment(CountedEnvironment):
             Whether the answer is right.
         """
         self._take_turn()
-        if problem := _unfit(answer):
+        if problem := unfit(answer, MAX_ARGUMENT):
             return self._refuse(f"answer {problem}")
         self._ended, self.success = True, is_right(answer, self._answer, self._page)
         self._effective += 1
@@ -169,7 +170,7 @@ class DocsEnvironment(CountedEnvironment):
 
     def _lines(self, page: Any) -> list[str] | str:
         """A page's lines, or a message that there is no such page."""
-        if problem := _unfit(page):
+        if problem := unfit(page, MAX_ARGUMENT):
             return f"page {problem}"
         if known_page := docs_pages.pages().get(page.strip()):
             return known_page.lines
@@ -186,16 +187,6 @@ class DocsEnvironment(CountedEnvironment):
     def _note(self, good: bool, *call: str) -> None:
         self._effective += good and call not in self._calls
         self._calls.append(call)
-
-
-def _unfit(text: Any) -> str | None:
-    if not isinstance(text, str):
-        return "must be text"
-    if len(text) > MAX_ARGUMENT:
-        return f"has {len(text)} characters; {MAX_ARGUMENT} are the most"
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        return "is not Unicode"
-    return None
 
 
 def _cut(line: str) -> str:

@@ -19,6 +19,7 @@ from wm_plugin.environments.forth.machine import LostError
 from wm_plugin.environments.kit.counted import CountedEnvironment
 from wm_plugin.environments.kit.protocol import Chooser, ToolCall
 from wm_plugin.environments.kit.rows import check_level, prompt_and_budget, turn_limit
+from wm_plugin.environments.kit.texts import unfit
 from wm_plugin.errors import UserError, nearest, shown
 
 MAX_TURNS = 12
@@ -96,7 +97,7 @@ class ForthEnvironment(CountedEnvironment):
             What the compiler says.
         """
         self._take_turn()
-        if problem := _unfit(code, MAX_CODE):
+        if problem := unfit(code, MAX_CODE):
             return self._refuse(f"code {problem}")
         self._effective += code != self._code
         self._code = code
@@ -113,7 +114,7 @@ class ForthEnvironment(CountedEnvironment):
             What is printed, errors included.
         """
         self._take_turn()
-        if problem := _unfit(line, MAX_CODE):
+        if problem := unfit(line, MAX_CODE):
             return self._refuse(f"line {problem}")
         if self._code is None:
             return self._refuse("no code is submitted yet")
@@ -129,7 +130,7 @@ class ForthEnvironment(CountedEnvironment):
             The entry of that name, or else the entries that fit best.
         """
         self._take_turn()
-        if problem := _unfit(query, MAX_QUERY):
+        if problem := unfit(query, MAX_QUERY):
             return self._refuse(f"query {problem}")
         if not query.strip():
             return self._refuse("query is empty")
@@ -184,16 +185,6 @@ class ForthEnvironment(CountedEnvironment):
         """Count a call that changes nothing: effective if it is `good` and new."""
         self._effective += good and call not in self._calls
         self._calls.add(call)
-
-
-def _unfit(text: Any, most: int) -> str | None:
-    if not isinstance(text, str):
-        return "must be text"
-    if len(text) > most:
-        return f"has {len(text)} characters; {most} are the most"
-    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-        return "is not Unicode"
-    return None
 
 
 @cache

@@ -137,6 +137,15 @@ def check_columns(environment: type, columns: Mapping[str, Any]) -> None:
         ) from None
 
 
+def fits(tool: Callable[..., Any], arguments: Any) -> bool:
+    """Whether a tool can be called with the arguments of a call; None stands for no arguments."""
+    try:
+        inspect.signature(tool).bind(**({} if arguments is None else arguments))
+    except TypeError:
+        return False
+    return True
+
+
 def reward_of(environment: Any) -> float | None:
     """The outcome of an episode; None where the class leaves it to the trainer's rewards."""
     reward = environment.get_reward() if hasattr(environment, "get_reward") else None

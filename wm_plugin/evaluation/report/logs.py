@@ -1,4 +1,5 @@
-"""What trainers log: `trainer_state.json` of TRL, TensorBoard's event files, trackio's databases, verl's file logger.
+"""What trainers log: `trainer_state.json` of TRL, TensorBoard's event files, trackio's databases, verl's file logger; and what
+`wm demo` wrote.
 
 All of it is read as data that others wrote: in linear time, within bounds, and what is no finite number is left out.
 """
@@ -25,6 +26,7 @@ _OPERATIONS = 1_000_000  # of SQLite between two looks at what a query has cost
 _LOOKS = 500
 _LAST_STEP = 1 << 53
 _STEPS = ("step", "global_step", "epoch")  # no metrics
+_DEMO = "result.json"
 SQLITE = b"SQLite format 3\0"
 
 
@@ -90,7 +92,7 @@ class Run:
 
 
 def kind_of(path: Path) -> str:
-    """`trl`, `tensorboard`, `trackio` or `verl`, by a file's name and its beginning; "" of any other file."""
+    """`trl`, `tensorboard`, `trackio`, `verl` or `demo`, by a file's name and its beginning; "" of any other file."""
     if not path.is_file():  # a pipe has no end
         return ""
     if "tfevents" in path.name:
@@ -104,6 +106,8 @@ def kind_of(path: Path) -> str:
         return ""
     if start.startswith(SQLITE):
         return "trackio"
+    if path.name == _DEMO and start.replace(b" ", b"").replace(b"\n", b"").startswith(b'{"arms":[{"coeff":'):
+        return "demo"
     if path.suffix == ".json":
         return "trl" if path.name == "trainer_state.json" or b'"log_history"' in start else ""
     line = start.lstrip().partition(b"\n")[0]
@@ -160,6 +164,28 @@ def _verl(path: Path) -> list[Run]:
     if left:
         run.note(left)
     return [run]
+
+
+def _demo(path: Path) -> list[Run]:
+    """The `result.json` of `wm demo`: a run for each arm, with what was logged and what was measured on held-out boards."""
+    record = files.whole(path)
+    arms = record.value.get("arms") if isinstance(record.value, dict) else None
+    if not isinstance(arms, list):
+        raise UserError(f"{path}: {record.error or 'no arms in it'}")
+    runs = []
+    for arm in arms[:RUNS]:
+        coeff = number(arm.get("coeff")) if isinstance(arm, dict) else None
+        if coeff is None:
+            raise UserError(f"{path}: an arm without a coefficient")
+        name = f"{path.resolve().parent.name} coeff_{coeff:g}"
+        run = Run(name, f"{path}:coeff_{coeff:g}", sources=[str(path)], titled=True)
+        for prefix, part in (("", "training"), ("eval_", "evaluations")):
+            for entry in arm[part] if isinstance(arm.get(part), list) else ():
+                for metric, value in entry.items() if isinstance(entry, dict) else ():
+                    run.add(metric if metric in _STEPS else f"{prefix}{metric}", entry.get("step"), value)
+        runs.append(run)
+    _distinct(runs)
+    return runs
 
 
 def _is_verl(line: bytes) -> bool:
@@ -260,6 +286,7 @@ def _plain(name: str) -> str:
 
 
 READERS: dict[str, Callable[[Path], list[Run]]] = {
+    "demo": _demo,
     "tensorboard": _tensorboard,
     "trackio": _trackio,
     "trl": _trl,

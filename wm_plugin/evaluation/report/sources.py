@@ -70,7 +70,7 @@ def collect(paths: Sequence[str]) -> Sources:
                 raise UserError(sources.notes[-1])
             raise UserError(
                 f"{path}: holds no log of a trainer (TensorBoard, trackio, verl's file logger, trainer_state.json), no result "
-                "of wm eval and no rollouts of wm env rollout"
+                "of wm eval or wm demo and no rollouts of wm env rollout"
             )
     return sources
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from wm_plugin.errors import UserError, nearest, shown
 
-PROMPTS = ("judge_binary", "judge_real", "reference", "rubric", "turing")
+PROMPTS = ("judge_binary", "judge_real", "reference", "rubric", "turing", "verifier")
 DOMAINS = ("android", "general", "mcp", "os", "search", "swe", "terminal", "web")  # with guidance for the rubric
 
 

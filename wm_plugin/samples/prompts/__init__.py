@@ -15,9 +15,10 @@ from wm_plugin.samples.prompts.file import FAMILIES, PLACEHOLDERS, STAGES, Promp
 from wm_plugin.tokens.message import Message
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.expand import identity, with_success
+from wm_plugin.trajectories.hidden import Shown, parts
 from wm_plugin.trajectories.readers.word2world import SUCCESS
 from wm_plugin.trajectories.render import Side, sides, write_action, write_context, write_history, write_observer
-from wm_plugin.trajectories.schema import Observation, Trajectory, Transition
+from wm_plugin.trajectories.schema import Context, Observation, Trajectory, Transition
 
 __all__ = ["FAMILIES", "STAGES", "Prompts", "Rendered", "Variant", "dialogue", "load", "observed", "render", "target"]
 
@@ -41,7 +42,7 @@ def render(
     seed: int = 0,
     thinking: bool = True,
     variant: str | None = None,
-    world_context: bool = False,
+    world_context: Shown = False,
 ) -> Rendered:
     """A transition as the conversation that asks for its observation. It ends with a user message.
 
@@ -52,7 +53,7 @@ def render(
         seed: of the draw. All turns of a trajectory get the same variant.
         thinking: ask for reasoning before the prediction, or for the prediction alone.
         variant: take this one instead of a draw.
-        world_context: show the hidden state, if the context has one.
+        world_context: what of the state is shown, as far as the context has it: True for all, False for what the agent sees.
 
     Raises:
         UserError: there is no such stage or variant.
@@ -61,7 +62,7 @@ def render(
     chosen, observation = prompts.variants[name], transition.observation
     as_text = prompts.history == "text"
     values = _values(prompts) | {
-        "context": write_context(transition.context, world=world_context),
+        **_context(transition.context, world_context),
         "history": write_history(transition.history, transition.turn - len(transition.history)) if as_text else "",
         "action": write_action(transition.action, observation.call, [observation]),
         "observer": write_observer(transition.action, observation),
@@ -105,7 +106,7 @@ def dialogue(
     stage: str = "sft",
     seed: int = 0,
     variant: str | None = None,
-    world_context: bool = False,
+    world_context: Shown = False,
 ) -> Rendered:
     """A trajectory as a dialogue: the user acts, the assistant is the world (Word2World; Qwen-AgentWorld's pre-training).
 
@@ -115,11 +116,7 @@ def dialogue(
     spoken of. A trajectory without observations is its system message alone. Arguments and errors are those of `render`.
     """
     name = _named(prompts, variant) if variant is not None else prompts.choose(identity(trajectory), stage, seed)
-    values = (
-        dict.fromkeys(PLACEHOLDERS, "")
-        | _values(prompts)
-        | {"context": write_context(trajectory.context, world=world_context)}
-    )
+    values = dict.fromkeys(PLACEHOLDERS, "") | _values(prompts) | _context(trajectory.context, world_context)
     observations = [observation for _, _, observation in trajectory.observed()]
     if any(map(_is_masked, observations)):
         values["masked"] = prompts.masked
@@ -131,6 +128,14 @@ def dialogue(
         blocks.pop()
     system = _fill(prompts.variants[name].system, values)
     return Rendered(_messages(_joined(system, prompts.dialogue), blocks), name)
+
+
+def _context(context: Context, shown: Shown) -> dict[str, str]:
+    return {
+        "context": write_context(context, world=shown),
+        "initial_state": context.initial_state if "initial-state" in parts(shown) else "",
+        "instruction": context.simulation_instruction,
+    }
 
 
 def _is_masked(observation: Observation) -> bool:

@@ -16,6 +16,7 @@
       v0: {system: ..., user: ..., think: ..., direct: ...}   # the last two only if they differ from the file's
 
 `system` and `user` are templates of `string.Template`, where `$$` is a dollar sign: `$context` (the five parts, with headings),
+`$initial_state` and `$instruction` (two of them alone, without headings, for models with little room),
 `$history`, `$action`, `$observer` ("the result of search"), `$answer`, `$masked`, `$completion`, `$success` (the mark; empty for
 dialogues of which nobody knows whether the task was done, and without `success: true`) and the file's fields.
 Placeholders are filled once: text of a trajectory is never read as a template. A paragraph with an empty placeholder is left out
@@ -39,7 +40,8 @@ from wm_plugin.trajectories.failures import DOMAINS
 FAMILIES = ("rwml", "word2world", *DOMAINS)
 OPTIONS = ("rwml-completion",)  # a family with an option that it has
 STAGES = ("rl", "sft", "cpt")
-PLACEHOLDERS = ("context", "history", "action", "observer", "answer", "masked", "completion", "success")
+PARTS = ("initial_state", "instruction")  # of the context, for models with little room
+PLACEHOLDERS = ("context", *PARTS, "history", "action", "observer", "answer", "masked", "completion", "success")
 _DIALOGUE = """
 Each message of the user's is what the agent does next. Each of your replies is what the agent then observes, and nothing else.
 """

@@ -2,7 +2,7 @@
 
 A tiny policy learns to predict a grid world and to walk in it. From this start GRPO runs twice on TRL's trainer, with
 coefficient 0 (the stock trainer) and 1. Both are measured on wall layouts that were never trained on, also when they look ahead
-with themselves: what a kept world model is good for.
+with themselves: what a kept world model is good for. The policies and the episodes on which they predict are kept, for `wm eval`.
 """
 
 import copy
@@ -26,10 +26,13 @@ from wm_plugin.errors import UserError
 from wm_plugin.evaluation.report import write
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.runtime.page import check_extra
+from wm_plugin.tiny.folder import check_out, writing
 from wm_plugin.tiny.held_out import HeldOut
 from wm_plugin.tiny.policy import make_model, make_tokenizer
 from wm_plugin.tiny.warm_start import HEADS, STOP_AT, TURN_TOKENS, behaviour_cloning, world_model_sft
 from wm_plugin.trajectories.outputs import check_derived, write_text
+from wm_plugin.trajectories.write import check_outputs
+from wm_plugin.trajectories.write import write as write_trajectories
 from wm_plugin.trl.demo.page import make_report
 from wm_plugin.trl.demo.report import Arm, make_claims, tell_look_ahead
 from wm_plugin.trl.trainer import WorldModelGRPOTrainer
@@ -38,7 +41,9 @@ from wm_plugin.untrusted import loads
 COEFFS = (0.0, 1.0)
 GROUPS, GENERATIONS = 16, 8
 EPISODES = GROUPS * GENERATIONS  # a step
-FILES = ("result.json", "report.html")
+FILES = ("result.json", "report.html", "held_out.jsonl")
+POLICIES, MARK = "policies", "policy.json"  # folders of models, and the file by which one is known
+START = "start"
 _TRAINING_SEED = 1_000_003  # GRPO walks on other boards than the warm start
 
 Progress = Callable[[str, int, int], None]  # what runs, steps done, steps planned
@@ -70,6 +75,9 @@ def run_demo(
 ) -> dict[str, Any]:
     """Run the demo on one CPU thread and write `report.html` and `result.json` into `out`.
 
+    Beside them are, for `wm eval`, policies (`policies/start`, `policies/coeff_0`, `policies/coeff_1`, which `from_pretrained`
+    loads) and the episodes on which `env_nll` and `exact` are measured (`held_out.jsonl`).
+
     Args:
         steps: GRPO steps of each arm, of 128 episodes each.
         seed: Of the start, both arms and their boards. The boards of the evaluation are always the same.
@@ -81,11 +89,11 @@ def run_demo(
 
     Returns:
         What `result.json` holds: `arms` (all measures held out; `env_nll` in nats a token), `look_ahead` (what the policies make
-        of their world models), `claims`, `warm_start`, `report`, ...
+        of their world models), `claims`, `warm_start`, `report`, `policies` (the folder of each), `held_out`, ...
 
     Raises:
         MissingExtraError: jinja2 is not installed.
-        UserError: `steps` is less than 1, or `out` is a file or has files of these names that no demo wrote.
+        UserError: `steps` is less than 1, or `out` is a file or has files or folders of these names that no demo wrote.
     """
     check_extra("the demo", "demo")  # before minutes of training
     if steps < 1:
@@ -97,6 +105,13 @@ def run_demo(
     out.mkdir(parents=True, exist_ok=True)
     for name in FILES:
         check_derived(out / name, lambda _: _is_ours(out), "what a demo writes", "name another folder with --out")
+    check_outputs(out / "held_out.jsonl")
+    policies = {name: out / POLICIES / name for name in (START, *map(_folder_of, COEFFS))}
+    for folder in (out / POLICIES, *policies.values()):
+        if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+            raise UserError(f"{folder}: is a link or a file; name another folder with --out")
+    for folder in policies.values():
+        check_out(folder, MARK, "a policy of the demo")
     began = time.process_time()
     with _quiet():
         tokenizer = make_tokenizer()
@@ -106,8 +121,10 @@ def run_demo(
         start = held_out.measure(model)
         ahead = held_out.look_ahead(model)
         arms = [Arm(coeff, start, [ahead]) for coeff in COEFFS]
+        models = {START: model}
         for arm in arms:
-            _train(arm, copy.deepcopy(model), tokenizer, steps, seed, held_out, progress)
+            models[_folder_of(arm.coeff)] = trained = copy.deepcopy(model)
+            _train(arm, trained, tokenizer, steps, seed, held_out, progress)
         before = held_out.predict(model)
     claims = make_claims(arms, held_out, steps)
     result = {
@@ -119,12 +136,27 @@ def run_demo(
         "seed": seed,
         "boards": boards,
         "report": str(out / "report.html"),
+        "policies": {name: str(folder) for name, folder in policies.items()},
+        "held_out": str(out / "held_out.jsonl"),
     }
     result["cpu_seconds"] = time.process_time() - began
     page = make_report(result, arms, before, held_out)
     write_text(out / "result.json", json.dumps(result, indent=1) + "\n")  # first: by it the next demo tells its folder
+    write_trajectories(held_out.episodes(), out / "held_out.jsonl")
+    for name, folder in policies.items():
+        _keep(models[name], tokenizer, folder, {"policy": name, "steps": steps, "seed": seed})
     write(page, out / "report.html")
     return result
+
+
+def _folder_of(coeff: float) -> str:
+    return f"coeff_{coeff:g}"
+
+
+def _keep(model: Any, tokenizer: Any, folder: Path, note: dict[str, Any]) -> None:
+    with _quiet(), writing(folder, MARK, note) as unfinished:
+        model.save_pretrained(unfinished)
+        tokenizer.save_pretrained(unfinished)
 
 
 def _is_ours(folder: Path) -> bool:
@@ -213,8 +245,10 @@ def _train(arm: Arm, model: Any, tokenizer: Any, steps: int, seed: int, held_out
 def _quiet() -> Any:
     """One thread (more only get in each other's way at this size), and no host warnings that say nothing about the demo."""
     threads, verbosity = torch.get_num_threads(), transformers_logging.get_verbosity()
+    bars = transformers_logging.is_progress_bar_enabled()
     torch.set_num_threads(1)
     transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()  # of writing 0.6 MB
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -222,3 +256,5 @@ def _quiet() -> Any:
     finally:
         torch.set_num_threads(threads)
         transformers_logging.set_verbosity(verbosity)
+        if bars:
+            transformers_logging.enable_progress_bar()

@@ -1,0 +1,209 @@
+"""`wm data fictional` and `wm data scenarios` from flags to files."""
+
+import json
+import sqlite3
+
+import pytest
+
+from support.openai_server import OpenAIServer
+from wm_plugin.cli import main
+from wm_plugin.environments import scenarios
+from wm_plugin.environments.fictional import FictionalEnvironment
+from wm_plugin.environments.fictional.score import written
+
+SPEC = """
+strategy: long-tail
+setting: kites of a village
+entities:
+  maker:
+    singular: maker
+    plural: makers
+    names: person
+    count: 12
+    attributes:
+      born: {label: birth year, type: integer, from: 1801, to: 1899}
+  select:
+    singular: kite
+    plural: kites
+    names: code
+    count: 48
+    relations: {maker: maker}
+    attributes:
+      sail: {label: sail area, type: integer, from: 205, to: 998, unit: dm}
+      line: {label: line length, type: integer, from: 1005, to: 9995, step: 10, unit: cm}
+      built: {label: day of the first flight, type: date, from: 1850-01-01, to: 1899-12-31, page: record}
+      mass: {label: mass, type: integer, from: 10010, to: 99910, unit: mg, page: record}
+      knot: {label: knot, type: category, values: [bowline, half hitch], page: record}
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(SPEC)
+    return tmp_path
+
+
+def wm(capsys, *arguments):
+    code = main.main(["data", *map(str, arguments)])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+COMMAND = (
+    "fictional",
+    "--spec",
+    "./mine.yaml",
+    "--count",
+    2,
+    "--out",
+    "worlds",
+    "--levels",
+    "standard,hard-1",
+    "--questions",
+    2,
+)
+
+
+def test_worlds_of_ones_own(capsys, folder):
+    """A table may be called `select`: names are quoted wherever they reach SQL."""
+    code, out, err = wm(capsys, *COMMAND, "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out) == {"out": "worlds", "worlds": 2, "questions": 8, "ok": True}
+    rows = [json.loads(line) for line in (folder / "worlds/rows.jsonl").read_text().splitlines()]
+    assert len(rows) == 8
+    listed = json.loads((folder / "worlds/worlds.json").read_text())["worlds"]
+    for entry in listed:
+        place = folder / f"worlds/world-{entry['seed']:09}"
+        connection = sqlite3.connect(place / "world.sqlite")
+        assert connection.execute('SELECT count(*) FROM "select"').fetchone() == (48,)
+        for line in (place / "questions.jsonl").read_text().splitlines():
+            question = json.loads(line)
+            found = connection.execute(question["sql"], question["parameters"]).fetchall()
+            assert [row[0] for row in question["rows"]] == [row[0] for row in found]
+        connection.close()
+        assert len((place / "pages.jsonl").read_text().splitlines()) == entry["pages"]
+    pytest.importorskip("bm25s")
+    environment = FictionalEnvironment()
+    environment.reset(**rows[0])  # a row needs no file
+    environment.answer(written(environment._table))
+    assert environment.success
+
+
+def test_nothing_of_others_is_written_over(capsys, folder):
+    (folder / "worlds").mkdir()
+    (folder / "worlds/mine.txt").write_text("mine")
+    code, _, err = wm(capsys, *COMMAND)
+    assert code == 2
+    assert "worlds is not empty ('mine.txt' is there); name a new folder" in err
+    assert [path.name for path in (folder / "worlds").iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("strategy: long-tail", "strategy: longtail", "strategy: Input should be"),
+        ("setting: kites", "settings: kites", "settings: there is no such setting"),
+        ("  select:", '  "kite; DROP TABLE x":', "is no name; write lower-case letters"),
+        ("      sail:", '      "sail\\"":', "is no name; write lower-case letters"),
+        ("      sail:", "      id:", "a column's name is taken"),
+        ("count: 48", "count: 20000", "less than or equal to 1000"),
+        ("count: 48", "count: 20", "make 32 rows; write 50 to 1000"),
+        ("label: sail area", "label: sail | area", "write one line of 1 to 60 characters"),
+        ("from: 205, to: 998", "from: 998, to: 205", "from must be less than to"),
+        ("from: 205, to: 998", "from: 1850-01-01, to: 998", "write from and to, each a whole number"),
+        ("[bowline, half hitch]", "[bowline]", "a category needs 2 to 40 values"),
+        ("relations: {maker: maker}", "relations: {makr: maker}", "makr is no entity above it; did you mean 'maker'"),
+        ("strategy: long-tail", "strategy: time-shifted", "every date lies after"),
+        ("strategy: long-tail", "strategy: grounded", "the document of 'birth year' does not state 1801 and 1899"),
+        ("unit: mg", "unit: mg, follows: sai", "follows sai, no number or date above it; did you mean 'sail'"),
+        ("setting: kites of a village", "setting: &a kites", "without anchors and aliases"),
+        ("entities:", "entities: {", "not YAML"),
+    ],
+)
+def test_mistakes_in_a_specification_are_one_line(capsys, folder, old, new, message):
+    assert old in SPEC
+    (folder / "mine.yaml").write_text(SPEC.replace(old, new, 1))
+    code, _, err = wm(capsys, *COMMAND)
+    assert code == 2
+    assert message in err
+    assert err.startswith(("wm: mine.yaml: ", "wm: ./mine.yaml: "))
+    assert len(err.strip().splitlines()) == 1
+    assert not (folder / "worlds").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--count", 0), "--count is 0; write a number from 1"),
+        (("--levels", "hard"), "there is no level 'hard'"),
+        (("--levels", ","), "--levels is empty"),
+        (("--levels", "hard-2"), "no question of level hard-2: it needs an entity"),
+        (("--spec", "bel"), "there is no specification 'bel'"),
+        (("--spec", "./none.yaml"), "none.yaml: cannot be read"),
+        (("--closed-book", "http://127.0.0.1:9/v1"), "go together"),
+    ],
+)
+def test_mistakes_in_flags(capsys, folder, flags, message):
+    code, _, err = wm(capsys, *COMMAND, *flags)
+    assert code == 2
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_a_model_without_tools_is_asked(capsys, folder):
+    with OpenAIServer(lambda body: "| kite |\n| Nobody |") as server:
+        flags = ("--closed-book", server.base_url, "--closed-book-model", "x")
+        code, out, _ = wm(capsys, *COMMAND, *flags)
+    assert code == 0
+    assert "without tools: item F1 0.000, row F1 0.000; " in out
+    with OpenAIServer(faults=lambda number: "400") as server:
+        flags = ("--closed-book", server.base_url, "--closed-book-model", "x")
+        code, out, _ = wm(capsys, *COMMAND, "--out", "others", *flags)
+    assert code == 1
+    assert "the server failed for 8 questions" in out
+
+
+def reply(body):
+    told = body["messages"][0]["content"]
+    number = len(body["messages"][1]["content"])
+    key = next(key for key in ("initial_state", "query", "rubric") if f'{{"{key}"' in told)
+    value = ["It is done."] if key == "rubric" else f"{key} {number} {body['seed']}"
+    return f"<scenario>{json.dumps({key: value})}</scenario>"
+
+
+def test_scenarios_of_a_world_and_of_a_file(capsys, folder):
+    with OpenAIServer(reply) as server:
+        flags = ("--server", server.base_url, "--server-model", "x", "--states", 1, "--queries", 1)
+        code, out, err = wm(capsys, "scenarios", "wordle", "--count", 2, "--out", "x.jsonl", *flags, "--json")
+        assert (code, err) == (0, "")
+        result = json.loads(out)
+        assert result == {"seeds": 2, "scenarios": 8, "dropped": {}, "asked": 2 + 4 + 8, "out": "x.jsonl"}
+        made = (folder / "x.jsonl").read_bytes()
+        code, out, _ = wm(capsys, "scenarios", "wordle", "--count", 2, "--out", "x.jsonl", *flags)
+        assert (code, len(server.bodies)) == (0, 14)  # once more asks nobody
+        assert (folder / "x.jsonl").read_bytes() == made
+        assert "8 scenarios of 2 seeds; dropped: none" in out
+        (folder / "seeds.jsonl").write_text('{"query": "Sort the list.", "rubric": ["It is sorted."]}\n')
+        assert wm(capsys, "scenarios", "seeds.jsonl", "--out", "y.jsonl", *flags)[0] == 0
+    assert [one.seed for one in scenarios.read(folder / "y.jsonl")] == ["", "s1", "s1", "s1"]
+    assert scenarios.read(folder / "y.jsonl")[0].rubric == ("It is sorted.",)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("wordl", "--out", "x.jsonl"), "did you mean 'wordle'"),
+        (("wordle", "--out", "x.json"), "write a name that ends in .jsonl"),
+        (("wordle", "--out", "x.jsonl", "--states", -1), "--states is -1"),
+        (("wordle", "--out", "x.jsonl", "--verify", "rules"), "there is no 'rules'; did you mean 'rule'"),
+        (("mine.jsonl", "--out", "mine.jsonl"), "is the source mine.jsonl; name another file"),
+        (("mine.jsonl", "--out", "x.jsonl"), "no JSON"),
+    ],
+)
+def test_mistakes_in_scenarios(capsys, folder, flags, message):
+    (folder / "mine.jsonl").write_text("strategy\n")
+    code, _, err = wm(capsys, "scenarios", *flags, "--server", "http://127.0.0.1:9/v1", "--server-model", "x")
+    assert code == 2
+    assert message in err
+    assert (folder / "mine.jsonl").read_text() == "strategy\n"

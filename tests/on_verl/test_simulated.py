@@ -1,0 +1,214 @@
+"""Simulated worlds on verl: the world model is asked for all episodes at once, and a perfect one is the real world."""
+
+import asyncio
+import random
+import time
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("verl")
+
+from support.agent_loop import call, config, episode, make_tokenizer
+from support.openai_server import OpenAIServer
+from support.perfect import perfect, settings
+from support.run_on_verl import run_recipe
+from wm_plugin.environments import grid
+from wm_plugin.errors import UserError
+from wm_plugin.tiny.policy import make_model
+from wm_plugin.tiny.policy import make_tokenizer as make_tiny_tokenizer
+from wm_plugin.tiny.warm_start import behaviour_cloning
+from wm_plugin.verl.config import read_config
+from wm_plugin.verl.names import INFO, ORIGINS, TRAINING
+from wm_plugin.verl.trainer import WorldModelTrainerMixin
+
+ROWS = grid.dataset_rows(6, seed=3)
+BOARD = {"raw_prompt": ROWS[0]["prompt"], "extra_info": {"board": ROWS[0]["board"]}}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return make_tokenizer(merges=False)
+
+
+@pytest.fixture(scope="module")
+def server():
+    with perfect("grid", ROWS) as server:
+        yield server
+
+
+def turns(seed, moves=7):
+    """A wanderer's, with calls of no tool, of wrong arguments, two at once, and words."""
+    rng = random.Random(seed)
+    odd = [call("fly"), call("move", way="U"), call("move", direction="X"), "Hm. " + call("move", direction="L")]
+    said = [call("move", direction=rng.choice("UDLR")) for _ in range(moves)]
+    said[rng.randrange(2)] = odd[seed % len(odd)]
+    return [*said, "Done."]
+
+
+def rows(**columns):
+    return [{"raw_prompt": row["prompt"], "extra_info": {"board": row["board"]}, **columns} for row in ROWS]
+
+
+def play(tokenizer, wm, some, said=turns):
+    """Episodes that run at the same time, as in a worker of verl's."""
+    made = config(wm, response_length=2000)
+
+    async def run():
+        return await asyncio.gather(*(episode(tokenizer, said(number), made, row) for number, row in enumerate(some)))
+
+    return asyncio.run(run())
+
+
+def test_a_perfect_world_model_is_the_real_world_token_by_token(tokenizer, server):
+    real = play(tokenizer, {"environment": "grid"}, rows())
+    simulated = play(tokenizer, {"environment": "grid", "simulation": settings(server)}, rows(**{TRAINING: True}))
+    for one, other in zip(real, simulated, strict=True):
+        assert tokenizer.decode(one.response_ids) == tokenizer.decode(other.response_ids)
+        assert one.prompt_ids == other.prompt_ids
+        assert one.response_mask == other.response_mask
+        assert one.reward_score == other.reward_score
+        assert one.extra_fields[ORIGINS] == other.extra_fields[ORIGINS]
+        same = {name: other.extra_fields[INFO].get(name) for name in one.extra_fields[INFO]}
+        assert same == one.extra_fields[INFO]
+        assert other.extra_fields[INFO]["simulation/requests"] + other.extra_fields[INFO]["simulation/cached"] > 0
+    assert {output.reward_score for output in real} == {0.0, 1.0}
+
+
+def test_validations_are_in_the_real_world_unless_the_config_says_otherwise(tokenizer, server):
+    before = len(server.bodies)
+    (real,) = play(tokenizer, {"environment": "grid", "simulation": settings(server)}, rows()[:1])
+    assert len(server.bodies) == before
+    assert "simulation/requests" not in real.extra_fields[INFO]
+    wm = {"environment": "grid", "simulation": settings(server, evaluation="simulated", cache=False)}
+    (simulated,) = play(tokenizer, wm, rows()[:1])
+    assert len(server.bodies) - before == simulated.extra_fields[INFO]["simulation/requests"] > 0
+
+
+def test_of_several_worlds_some_are_simulated(tokenizer, server):
+    wm = {"environment": {"real": "grid", "sim": "grid"}, "simulation": settings(server, worlds=["sim"], cache=False)}
+    some = [{**row, TRAINING: True} for row in rows()[:2]]
+    for row, name in zip(some, ("real", "sim"), strict=True):
+        row["extra_info"] = {**row["extra_info"], "environment": name}
+    real, simulated = play(tokenizer, wm, some)
+    assert "simulation/requests" not in real.extra_fields[INFO]
+    assert simulated.extra_fields[INFO]["simulation/requests"] > 0
+    assert not read_config(config(wm)).simulates_all
+
+
+def test_episodes_ask_at_the_same_time_and_nobody_waits_for_another(tokenizer):
+    """Forty episodes, more than the default pool has threads, on a server that takes a while."""
+    latency, count = 0.25, 40
+    beats = []
+
+    async def heart():
+        while True:
+            beats.append(time.monotonic())
+            await asyncio.sleep(0.01)
+
+    async def run(made):
+        heartbeat = asyncio.create_task(heart())
+        row = BOARD | {TRAINING: True}
+        said = [call("move", direction="U"), call("move", direction="D"), "Done."]
+        await asyncio.gather(*(episode(tokenizer, list(said), made, row) for _ in range(count)))
+        heartbeat.cancel()
+
+    with OpenAIServer(lambda body: "....\n....\n....\n...A>", latency=latency) as server:
+        asyncio.run(run(config({"environment": "grid", "simulation": settings(server, cache=False)}, 2000)))
+    assert server.most_at_once >= count * 0.8
+    assert len(server.bodies) == 2 * count
+    assert len(beats) > 5  # the loop was free while the server took its time
+
+
+def test_the_policy_hears_what_verl_itself_answered_and_so_does_the_world_model(tokenizer):
+    said = [call("fly"), call("move", direction="U") + call("move", direction="D"), "Done."]
+    with OpenAIServer(lambda body: "....\n....\n....\n...A>") as server:
+        wm = {"environment": "grid", "simulation": settings(server, cache=False)}
+        (output,) = play(tokenizer, wm, [BOARD | {TRAINING: True}], lambda _: list(said))
+    texts = [message["content"] for message in server.bodies[-1]["messages"]]
+    assert any("Unknown function 'fly'" in text for text in texts)
+    assert "Unknown function 'fly'" in tokenizer.decode(output.response_ids)
+
+
+def test_a_world_model_that_is_gone_costs_the_episode_and_is_counted(tokenizer):
+    with OpenAIServer() as server:
+        pass
+    wm = {"environment": "grid", "simulation": settings(server, patience=0.3)}
+    (output,) = play(tokenizer, wm, [BOARD | {TRAINING: True}])
+    assert (output.extra_fields[INFO]["lost"], output.reward_score) == (1.0, 0.0)
+    assert "The world was lost" in tokenizer.decode(output.response_ids)
+
+
+@pytest.mark.parametrize(("lost", "stops"), [(2, False), (3, True)])
+def test_too_many_lost_worlds_stop_the_run(lost, stops):
+    trainer = SimpleNamespace(_wm=SimpleNamespace(max_lost=0.5, simulates_all=False))
+    episodes = [{"lost": 1.0}] * lost + [{"lost": 0.0}] * (4 - lost)
+    refusal = pytest.raises(RuntimeError, match="3 of 4 episodes lost their world .*wm.max_lost")
+    with refusal if stops else nullcontext():
+        WorldModelTrainerMixin._check_worlds(trainer, episodes)
+
+
+def test_episodes_in_the_real_world_by_mistake_stop_the_run():
+    trainer = SimpleNamespace(_wm=SimpleNamespace(max_lost=0.5, simulates_all=True))
+    WorldModelTrainerMixin._check_worlds(trainer, [{"simulation/requests": 0.0, "lost": 0.0}])
+    with pytest.raises(RuntimeError, match="not in the world model, though wm.simulation says so"):
+        WorldModelTrainerMixin._check_worlds(trainer, [{"success": 1.0}])
+
+
+@pytest.mark.parametrize(
+    ("wm", "message"),
+    [
+        ({"environment": "grid", "simulation": {"modell": "x"}}, "wm.simulation has no field 'modell'.*'model'"),
+        ({"environment": "grid", "simulation": {"url": "http://h/v1"}}, "wm.simulation.model is missing"),
+        ({"environment": "grid", "simulation": "x"}, "wm.simulation is 'x'; write fields"),
+        ({"simulation": {"model": "x"}}, "wm.simulation is of an environment, and wm.environment is null"),
+        (
+            {"environment": {"a": "grid"}, "simulation": {"model": "x", "worlds": ["b"]}},
+            "wm.simulation.worlds: there is no environment 'b'",
+        ),
+    ],
+)
+def test_mistakes_in_the_config_are_one_line(wm, message):
+    with pytest.raises(UserError, match=message) as error:
+        read_config(config(wm))
+    assert "\n" not in str(error.value)
+
+
+SAME = ("critic/", "actor/", "echo/", "wm/env/", "response_length/", "prompt_length/", "num_turns/", "val-")
+
+
+@pytest.mark.nightly
+def test_sim_rl_is_real_rl_step_for_step(tmp_path):
+    """Two runs of main_ppo of one seed, in the grid and in a perfect world model: the metrics of each step are the same."""
+    tokenizer = make_tiny_tokenizer()
+    model = make_model(tokenizer, seed=0)
+    behaviour_cloning(model, tokenizer, 0, steps=40, demonstrations=300, environment_weight=0.0)
+    model.save_pretrained(tmp_path / "runs" / "tiny_random")
+    tokenizer.save_pretrained(tmp_path / "runs" / "tiny_random")
+    overrides = ("trainer.total_training_steps=2", "trainer.test_freq=2", "data.val_max_samples=8")
+    real = run_recipe("echo_grpo_tiny", tmp_path, *overrides)
+    with perfect("grid", grid.dataset_rows(960, seed=0)) as server:
+        simulation = f'wm.simulation={{url: "{server.base_url}", model: world, api_key_env: null}}'
+        simulated = run_recipe("echo_grpo_tiny", tmp_path, *overrides, simulation)
+        asked = len(server.bodies)
+    assert (real.code, simulated.code) == (0, 0), real.output[-2000:] + simulated.output[-3000:]
+    assert asked > 0
+    assert len(real.steps) == len(simulated.steps) == 2
+    for one, other in zip(real.steps, simulated.steps, strict=True):
+        names = [name for name in one if name.startswith(SAME)]
+        assert len(names) > 20
+        for name in names:
+            assert other[name] == pytest.approx(one[name], rel=1e-4, abs=1e-6), name
+    assert sum(simulated.series("wm/env/simulation/requests")) > 0
+    assert simulated.series("wm/env/lost") == [0, 0]
+
+
+@pytest.mark.nightly
+def test_the_table_comes_from_one_command(tmp_path):
+    done = run_recipe("sim_table_tiny", tmp_path, "--seeds", "1", "--steps", "1", "--quick", timeout=1800)
+    assert done.code == 0, done.output[-3000:]
+    folder = tmp_path / "runs" / "sim_table_tiny" / "verl"
+    assert (folder / "report.html").exists()
+    for arm in ("start", "real", "sim", "controlled", "mixed"):
+        assert f"| {arm} |" in (folder / "table.md").read_text()

@@ -1,0 +1,331 @@
+"""The specification that a fictional world follows: entities, their attributes and relations, and how many there are.
+
+A specification is YAML, written by hand and read as data: names of tables and columns are words of a strict form, so that no text
+of it reaches SQL but between quotes or as a parameter, and every number in it is bounded.
+
+    strategy: long-tail            # time-shifted, long-tail, private, grounded: see `STRATEGIES`
+    setting: bell foundries of a small archipelago
+    entities:
+      town:
+        singular: town
+        plural: towns
+        names: place               # place, company, person, model, code: see `names`
+        count: 20
+        attributes:
+          harbour_depth: {label: harbour depth, type: integer, from: 3, to: 24, unit: m}
+      foundry:
+        ...
+        relations: {town: home town}        # of each foundry one town, and how the town is called then
+
+The four strategies are the paper's (Qwen-AgentWorld, section 6.1.2), which explains only the first by an example; what the others
+mean here, and the rule by which each is checked, are ours.
+"""
+
+import datetime
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.untrusted import loads
+
+# By strategy, what its rule is.
+STRATEGIES = {
+    "time-shifted": "every date lies after `known_until`, the day until which models may know the world",
+    "long-tail": "one entity has at least 60% of the rows, and at least 5 attributes",
+    "private": "an organisation, whose name is generated, has the records; every page says that it is internal",
+    "grounded": "every range of numbers or dates is stated by one of the documents",
+}
+NAMES = ("place", "company", "person", "model", "code")  # how entities are named
+PAGES = ("profile", "record")  # which of an entity's two pages states an attribute
+RESERVED = ("id", "name")  # columns of every table
+LARGEST = 1 << 16  # bytes of a specification
+ROWS = (50, 1000)  # of a world; the paper's have 300 to 500
+_MOST_ENTITIES, _MOST_ATTRIBUTES, _MOST_DOCUMENTS = 8, 12, 40
+_LONGEST = {"label": 60, "setting": 200, "document": 4000}  # characters
+_MARKS = ("|", "<", ">", "{", "}", "[", "]", "`")  # of tables, tags and templates
+SHIPPED = ("bells", "handsets", "observatories", "workshops")
+
+
+def _word(text: str) -> str:
+    if not (text.isascii() and text.isidentifier() and text.islower() and text[0] != "_" and len(text) <= 31):
+        raise ValueError(f"{shown(text)} is no name; write lower-case letters, digits and _, at most 31")
+    return text
+
+
+def _line(text: str, most: int = _LONGEST["label"]) -> str:
+    text = " ".join(text.split())
+    if not text or len(text) > most or not text.isprintable() or any(mark in text for mark in _MARKS):
+        raise ValueError(f"{shown(text)}: write one line of 1 to {most} characters, without {' '.join(_MARKS)}")
+    return text
+
+
+def _label(text: str) -> str:
+    text = _line(text)
+    if " is " in f" {text} " or ":" in text:
+        raise ValueError(f"{shown(text)}: leave out `is` and colons, which begin a value on the pages")
+    return text
+
+
+Word = Annotated[str, AfterValidator(_word)]
+Label = Annotated[str, AfterValidator(_label)]
+Title = Annotated[str, AfterValidator(_line)]
+Setting = Annotated[str, AfterValidator(lambda text: _line(text, _LONGEST["setting"]))]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class Attribute(_Strict):
+    """A column beside the name: a whole number, a date, or one of a list of words.
+
+    Attributes:
+        low, high: `from` and `to` in the file: the range of a number or a date.
+        step: between two values of a number.
+        unit: after a number, such as `m`.
+        values: of a category.
+        page: which of the entity's two pages states it.
+        follows: a number or date of the same entity that this one rises with.
+        not_before: `relation.attribute`: a number or date that is not larger than this one.
+        document: the title of the document that states the range.
+    """
+
+    label: Label
+    type: Literal["integer", "date", "category"]
+    low: int | datetime.date | None = Field(None, alias="from")
+    high: int | datetime.date | None = Field(None, alias="to")
+    step: Annotated[int, Field(ge=1)] = 1
+    unit: Label | None = None
+    values: tuple[Label, ...] = ()
+    page: Literal["profile", "record"] = "profile"
+    follows: Word | None = None
+    not_before: str | None = None
+    document: Title | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> "Attribute":
+        if self.type == "category":
+            if not 2 <= len(set(self.values)) == len(self.values) <= 40:
+                raise ValueError(f"{self.label}: a category needs 2 to 40 values, each once")
+            if self.low is not None or self.high is not None or self.follows or self.not_before or self.document:
+                raise ValueError(f"{self.label}: a category has values, and no range")
+            return self
+        kind = int if self.type == "integer" else datetime.date
+        for bound in (self.low, self.high):
+            if type(bound) is not kind:
+                raise ValueError(
+                    f"{self.label}: write from and to, each {'a whole number' if kind is int else 'a day'}"
+                )
+        assert self.low is not None
+        assert self.high is not None
+        if not self.low < self.high:  # type: ignore[operator]
+            raise ValueError(f"{self.label}: from must be less than to")
+        if isinstance(self.low, int) and max(abs(self.low), abs(int(self.high))) > 10**12:  # type: ignore[arg-type]
+            raise ValueError(f"{self.label}: write numbers of at most 12 digits")
+        if self.values:
+            raise ValueError(f"{self.label}: only a category has values")
+        return self
+
+
+class Entity(_Strict):
+    """A table. `relations` maps another entity, of which each row has one, to how that one is called then.
+
+    Attributes:
+        record: the title of the page that states the attributes of the page `record`.
+    """
+
+    singular: Label
+    plural: Label
+    names: Literal["place", "company", "person", "model", "code"]
+    count: Annotated[int, Field(ge=1, le=ROWS[1])]
+    record: Label = "data sheet"
+    relations: dict[Word, Label] = Field(default_factory=dict)
+    attributes: dict[Word, Attribute] = Field(default_factory=dict)
+
+
+class Document(_Strict):
+    """A page about the subject as such, which all worlds of the specification have: written by hand, about no entity."""
+
+    title: Title
+    text: Annotated[str, Field(min_length=1, max_length=_LONGEST["document"])]
+
+
+class Spec(_Strict):
+    """A specification. `vary` lets each world leave some attributes out and have other counts, by its seed."""
+
+    strategy: Literal["time-shifted", "long-tail", "private", "grounded"]
+    setting: Setting
+    known_until: datetime.date = datetime.date(2027, 12, 31)
+    vary: bool = False
+    entities: dict[Word, Entity]
+    documents: tuple[Document, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """Of all tables."""
+        return sum(entity.count for entity in self.entities.values())
+
+    @model_validator(mode="after")
+    def _whole(self) -> "Spec":
+        if not 1 <= len(self.entities) <= _MOST_ENTITIES or len(self.documents) > _MOST_DOCUMENTS:
+            raise ValueError(f"write 1 to {_MOST_ENTITIES} entities and at most {_MOST_DOCUMENTS} documents")
+        if not ROWS[0] <= self.rows <= ROWS[1]:
+            raise ValueError(f"the counts of the entities make {self.rows} rows; write {ROWS[0]} to {ROWS[1]}")
+        earlier: set[str] = set()
+        for name, entity in self.entities.items():
+            self._check(name, entity, earlier)
+            earlier.add(name)
+        for words in ("singular", "plural"):
+            said = [getattr(entity, words) for entity in self.entities.values()]
+            if len(set(said)) < len(said):
+                raise ValueError(f"two entities have the same {words}")
+        if problem := broken_rule(self):
+            raise ValueError(problem)
+        return self
+
+    def _check(self, name: str, entity: Entity, earlier: set[str]) -> None:
+        columns = [*RESERVED, *entity.relations, *entity.attributes]
+        if len(set(columns)) < len(columns):
+            raise ValueError(f"{name}: a column's name is taken: {', '.join(RESERVED)}, a relation's or an attribute's")
+        if len(entity.attributes) > _MOST_ATTRIBUTES:
+            raise ValueError(f"{name}: write at most {_MOST_ATTRIBUTES} attributes")
+        labels = [*entity.relations.values(), *(attribute.label for attribute in entity.attributes.values())]
+        if len(set(labels)) < len(labels):
+            raise ValueError(f"{name}: two labels are the same")
+        for other in entity.relations:
+            if other not in earlier:
+                raise ValueError(f"{name}: relations: {other} is no entity above it{nearest(other, earlier)}")
+        numbers: list[str] = []
+        titles = {document.title for document in self.documents}
+        for column, attribute in entity.attributes.items():
+            if attribute.follows is not None and attribute.follows not in numbers:
+                hint = nearest(attribute.follows, numbers)
+                raise ValueError(f"{name}.{column}: follows {attribute.follows}, no number or date above it{hint}")
+            if attribute.not_before is not None:
+                self._check_bound(f"{name}.{column}", entity, attribute)
+            if attribute.document is not None and attribute.document not in titles:
+                hint = nearest(attribute.document, titles)
+                raise ValueError(f"{name}.{column}: there is no document {attribute.document!r}{hint}")
+            if attribute.type != "category":
+                numbers.append(column)
+
+    def _check_bound(self, where: str, entity: Entity, attribute: Attribute) -> None:
+        other, _, column = (attribute.not_before or "").partition(".")
+        if other not in entity.relations or column not in self.entities[other].attributes:
+            raise ValueError(f"{where}: not_before is {attribute.not_before}; write RELATION.ATTRIBUTE")
+        if self.entities[other].attributes[column].type != attribute.type:
+            raise ValueError(f"{where}: not_before {attribute.not_before}, which has another type")
+
+
+def broken_rule(spec: Spec) -> str:
+    """What the specification lacks by the rule of its strategy (see `STRATEGIES`); "" if nothing."""
+    rule = f"{spec.strategy}: {STRATEGIES[spec.strategy]}"
+    ranged = [one for entity in spec.entities.values() for one in entity.attributes.values() if one.type != "category"]
+    if spec.strategy == "time-shifted":
+        days = [one.low for one in ranged if isinstance(one.low, datetime.date)]
+        return "" if days and min(days) > spec.known_until else f"{rule}; write dates from a later day on"
+    if spec.strategy == "long-tail":
+        largest = max(spec.entities.values(), key=lambda entity: entity.count)
+        fits = largest.count >= 0.6 * spec.rows and len(largest.attributes) >= 5
+        return "" if fits else f"{rule}; {largest.plural} have {largest.count} of {spec.rows} rows"
+    if spec.strategy == "grounded":
+        texts = {document.title: f" {_numbers(document.text)} " for document in spec.documents}
+        for one in ranged:
+            text = texts.get(one.document or "", "")
+            if any(f" {bound} " not in text for bound in (one.low, one.high)):
+                return f"{rule}; the document of {one.label!r} does not state {one.low} and {one.high}"
+    return ""
+
+
+def _numbers(text: str) -> str:
+    """The words of a text without the signs around them and without commas in numbers."""
+    return " ".join(word.strip(".,;:()").replace(",", "") for word in text.split())
+
+
+def load(name_or_path: str) -> Spec:
+    """One of `SHIPPED` by name, or the user's own file by path (with a `/`, or ending in .yaml or .yml).
+
+    Raises:
+        UserError: there is none, or a mistake in it: one line that names the file and the place.
+    """
+    if name_or_path in SHIPPED:
+        return shipped(name_or_path)
+    if not ("/" in name_or_path or name_or_path.endswith((".yaml", ".yml"))):
+        raise UserError(
+            f"there is no specification {shown(name_or_path)}{nearest(name_or_path, SHIPPED)}; "
+            "your own go by path: ./mine.yaml"
+        )
+    path = Path(name_or_path)
+    try:
+        if path.stat().st_size > LARGEST:
+            raise UserError(f"{path}: a specification has at most {LARGEST:,} bytes")
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    return _of_yaml(text, str(path))
+
+
+@lru_cache
+def shipped(name: str) -> Spec:
+    """A specification of this package."""
+    source = resources.files(__package__) / f"{name}.yaml"
+    return _of_yaml(source.read_text(encoding="utf-8"), name)
+
+
+@lru_cache(64)
+def of_column(text: str) -> Spec:
+    """The specification in a row's column `spec`: one of `SHIPPED`, or JSON as `column_of` writes it.
+
+    Raises:
+        UserError: it is neither.
+    """
+    if text in SHIPPED:
+        return shipped(text)
+    try:
+        value = loads(text, strict=True, largest=LARGEST, levels=12, values=10_000)
+    except ValueError:
+        name = shown(text)
+        raise UserError(f"fictional: a row's column `spec` is {name}{nearest(text[:40], SHIPPED)}") from None
+    return made_of(value, "fictional: a row's column `spec`")
+
+
+def column_of(spec: Spec, name: str) -> str:
+    """What a row's column `spec` has: the name of a shipped one, else all of it as JSON, so that a row needs no file."""
+    return name if name in SHIPPED else spec.model_dump_json(by_alias=True, exclude_defaults=True)
+
+
+def made_of(values: Any, where: str) -> Spec:
+    """A specification of parsed values.
+
+    Raises:
+        UserError: a mistake in it; names the place.
+    """
+    if not isinstance(values, Mapping):
+        raise UserError(f"{where}: no mapping; write strategy, setting and entities at its top level")
+    try:
+        return Spec.model_validate(dict(values))
+    except ValidationError as error:
+        first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+        place = ".".join(str(part) for part in first["loc"] if part != "[key]")
+        message = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "extra_forbidden":
+            message = "there is no such setting"
+        raise UserError(
+            f"{where}: {' '.join(f'{place[:100]}: {message}'.split())[:400]}".replace(": : ", ": ")
+        ) from None
+
+
+def _of_yaml(text: str, where: str) -> Spec:
+    if "&" in text and any(word.startswith(("&", "*")) for word in text.split()):
+        raise UserError(f"{where}: write a specification without anchors and aliases (& and *)")
+    try:
+        values = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # also of a date or a number
+        raise UserError(f"{where}: not YAML: {' '.join(str(error).split())[:200]}") from None
+    return made_of(values, where)

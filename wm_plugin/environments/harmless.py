@@ -1,0 +1,52 @@
+"""Makes the control tokens of chat templates in a text harmless, and leaves every other character as it is.
+
+A policy's actions and a world model's answers become messages of the next question. A tokenizer takes `<|im_end|>` in a message
+for the end of that message, so a policy that writes it could write its own observation, or another role's turn. A space after the
+first character of such a token makes plain text of it, which every tokenizer reads letter by letter. It neither joins what stood
+apart nor takes anything away, so that no other token can come of it.
+
+This is ours: no paper says what it does about it.
+"""
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+# What stands before the bar and what after it is looked at, not taken: tokens that overlap are all found.
+_TOKEN = re.compile(
+    r"<(?=[|｜][^<>\n]{1,80}[|｜]>"  # <|im_end|>, <|start_header_id|>, <｜User｜>
+    r"|/?(?:s|bos|eos|pad|unk|mask|cls|sep|sop|eop|gmask)>"  # </s>
+    r"|/?(?:start|end)_of_(?:turn|image|text|role)>"  # <end_of_turn>
+    r"|/?(?:turn|reserved|extra)[_|][^<>\n]{0,40}>|turn\|>|\|turn>"  # <turn|>, <|turn>
+    r"|<(?:/?SYS)>>)"  # <<SYS>>
+    r"|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|THINK|gMASK|sMASK|CLS|SEP|PAD|BOS|EOS)\])",
+    re.IGNORECASE,
+)
+
+
+def harmless(text: str, further: tuple[str, ...] = ()) -> str:
+    """The text with a space after the first character of every control token in it. Takes time in proportion to the text.
+
+    Args:
+        further: control tokens of a tokenizer that are written in no usual way.
+    """
+    text = _TOKEN.sub(lambda match: f"{match[0]} ", text)
+    return _of(further).sub(lambda match: f"{match[0]} ", text) if further else text
+
+
+def control_tokens(tokenizer: object) -> tuple[str, ...]:
+    """The control tokens of a tokenizer that `harmless` would not know by their form."""
+    return tuple(sorted(token for token in _special(tokenizer) if len(token) > 1 and harmless(token) == token))
+
+
+def _special(tokenizer: object) -> Iterable[str]:
+    added = getattr(tokenizer, "added_tokens_decoder", {})
+    return {
+        *getattr(tokenizer, "all_special_tokens", ()),
+        *(token.content for token in added.values() if token.special),
+    }
+
+
+@lru_cache
+def _of(tokens: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(f"{re.escape(token[0])}(?={re.escape(token[1:])})" for token in tokens))

@@ -1,0 +1,75 @@
+"""What decides an episode in a world model: its mark of success, a judge of the whole trajectory, or a rule on the answer.
+
+* `predicted`: the reward is 1 where the world model has marked a success.
+* `verifier`: a reward of `wm_plugin.rewards` is given the trajectory as text in the place of a prediction, and the task in the
+  place of what was observed. Judges put texts between markers that these cannot forge (`rewards.delimit`). The
+  prompt `verifier` of the judges asks whether the task was done.
+* `rule`: a function of the agent's answer and the row's columns. One that fails on an answer gives 0.
+
+An episode that was lost has the reward 0, and nobody is asked.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from wm_plugin.environments.simulated_session import Session
+from wm_plugin.environments.simulation_config import SimulationConfig
+from wm_plugin.errors import UserError
+from wm_plugin.registry import import_object
+from wm_plugin.rewards.make import make
+from wm_plugin.trajectories.render import write_context, write_history
+
+logger = logging.getLogger(__name__)
+
+
+def judge(sessions: Sequence[Session]) -> None:
+    """Score the episodes that a verifier or a rule decides and that have no score yet.
+
+    Raises:
+        UserError: there is no such verifier or rule, or the verifier's server failed too often.
+    """
+    waiting = [one for one in sessions if one.config.success != "predicted" and one.score is None and not one.lost]
+    for config in {one.config for one in waiting}:
+        own = [one for one in waiting if one.config == config]
+        scores = [_ruled(config, one) for one in own] if config.success == "rule" else _verified(config, own)
+        for one, score in zip(own, scores, strict=True):
+            if math.isfinite(score):
+                one.score = score
+            else:  # the judge's server failed
+                one.lost, one.score = 1, 0.0
+
+
+def _ruled(config: SimulationConfig, session: Session) -> float:
+    try:
+        return float(_rule(str(config.rule))(session.answer, dict(session.columns)))
+    except UserError:
+        raise
+    except Exception as error:  # the answer is a policy's
+        logger.warning("%s failed on an answer, which gets 0 (%s: %.200s)", config.rule, type(error).__name__, error)
+        return 0.0
+
+
+@lru_cache
+def _rule(path: str) -> Callable[..., Any]:
+    rule: Callable[..., Any] = import_object(path, field="simulation.rule")
+    if not callable(rule):
+        raise UserError(f"simulation.rule: {path} is no function")
+    return rule
+
+
+def _verified(config: SimulationConfig, sessions: Sequence[Session]) -> list[float]:
+    texts, tasks = [], []
+    for one in sessions:
+        trajectory = one.trajectory
+        told = [write_history(trajectory.turns), f"Agent (at the end):\n{one.answer}" if one.answer.strip() else ""]
+        texts.append("\n\n".join(filter(None, told)) or "Nothing was done.")
+        tasks.append(write_context(trajectory.context))
+    return [float(score) for score in _verifier(config)(texts, tasks)]
+
+
+@lru_cache(maxsize=8)
+def _verifier(config: SimulationConfig) -> Callable[..., Sequence[float]]:
+    return make(config.verifier, field="simulation.verifier")

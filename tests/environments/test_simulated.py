@@ -18,6 +18,7 @@ import wm_plugin.agents.rollout as rollout
 from support.openai_server import OpenAIServer, every
 from support.world_models import RealWorld
 from wm_plugin.agents.scripted import scripted
+from wm_plugin.environments.control import controlled
 from wm_plugin.environments.kit.protocol import observers, tool_names, tool_schema
 from wm_plugin.environments.rewarded import rewarded
 from wm_plugin.environments.simulated import (
@@ -473,40 +474,33 @@ def test_it_goes_with_other_wrappers():
 
 def test_an_episode_under_control():
     """The world model is instructed, the agent is not; what must not be seen is taken out."""
-
-    class Plan:
-        data = {"control": {"names": ["withhold"], "instruction": "Say nothing of G."}}  # noqa: RUF012
-
-    class Control:
-        instruction = "Be brief."
-        turns = 0
-
-        def begin_turn(self):
-            self.turns += 1
-
-        def plan(self, tool, arguments):
-            assert (tool, arguments) == ("move", {"direction": "R"})
-            return Plan()
-
-        def guard(self, text, plan):
-            return text.replace("G", "?")
-
+    config = {"perturbations": [{"name": "error", "turns": [2]}, {"name": "withhold", "texts": ["G"]}]}
     with OpenAIServer(lambda body: "A.G") as server:
-
-        class Controlled(made(server)):
-            def reset(self, **columns):
-                self._wm_control = Control()
-                return super().reset(**columns)
-
-        environment = Controlled()
-        environment.reset(**BOARD)
-        assert [environment.move("R"), environment.move("R")] == ["A.?", "A.?"]
-    assert environment._wm_control.turns == 2
+        environment = controlled(made(server), config)()
+        actions = [moved("R"), moved("R")]
+        played = rollout.replay(environment, BOARD, actions)
+    assert [turn.observations[0].text for turn in played.turns] == [
+        "A.…",
+        "A.…",
+    ]  # a failing call's text shows nothing either
     first, second = (body["messages"] for body in server.bodies)
-    assert "Be brief." in first[0]["content"]
-    assert second[2]["content"] == "A.?"
-    (turn, _) = environment._wm_session.trajectory.turns
-    assert turn.observations[0].data == Plan.data
+    assert "Some calls fail, in turn 2" in first[0]["content"]
+    assert "The answer, for you alone: G" in first[0]["content"]
+    assert first[0] == second[0]
+    assert [message["content"] for message in second[1:3]] == ['move({"direction": "R"})', "A.…"]
+    told = played.turns[1].observations[0].data["control"]
+    assert told["names"] == ["error"]
+    assert (
+        second[3]["content"]
+        == f'move({{"direction": "R"}})\n\n# Simulation instruction for this turn\n{told["instruction"]}'
+    )
+    assert played.context.simulation_instruction in first[0]["content"]
+    asked = dialogue(
+        played.model_copy(update={"success": False}), load_prompts("word2world"), variant="v0", world_context=True
+    ).messages
+    assert [message["content"] for message in second[1:]] == [message["content"] for message in asked[1:4]]
+    figures = played.metadata["figures"]
+    assert (figures["control/calls"], figures["control/error"], figures["control/withhold"]) == (2, 1, 1)
 
 
 def test_worlds_that_are_awaited_are_refused():

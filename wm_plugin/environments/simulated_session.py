@@ -188,7 +188,7 @@ class Session:
         plans: tuple[Any, ...] = ()
         if self._control is not None and action.calls:
             self._control.begin_turn()
-            plans = tuple(self._control.plan(call.name, call.arguments) for call in action.calls)
+            plans = tuple(self._control.plan(call.name) for call in action.calls)
         self._turn = turn = _Turn(action, reached, plans)
         if reached:
             question = self._question(turn)
@@ -217,6 +217,7 @@ class Session:
         text = reading.texts[number]
         if turn.plans:
             text = self._control.guard(text, turn.plans[number])
+            self._control.data = turn.plans[number].data  # of this call, for who records it
         turn.given[number] = text
         refused = text in (str({"error": OVER}), f"Error executing tool '{name}': {OVER}")  # as hosts write it
         self.turns += not refused

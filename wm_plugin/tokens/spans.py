@@ -14,7 +14,6 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from wm_plugin.errors import UserError, shown
@@ -29,7 +28,7 @@ OTHER = -1  # in a column of tool numbers: a tool without figures of its own, su
 SPAN_FIELD = "env_spans"  # what a user's own rollouts call their spans, on either host
 
 
-Mask = torch.Tensor | np.ndarray  # of a completion's tokens
+Mask = Any  # of a completion's tokens: a tensor, or an array of numpy's, whose rows are taken faster
 Decode = Callable[[list[int]], str]
 
 
@@ -327,15 +326,24 @@ def token_weights(
         weights: (B, T) float32; 0 = the token does not count.
         tool_ids: (B, T) int16; 0 = not selected or of no tool, k = `tools[k - 1]`, `OTHER` = any other tool.
     """
-    number: dict[str | None, int] = {None: 0, **{tool: index + 1 for index, tool in enumerate(tools)}}
-    weights = np.zeros((len(rows), length), dtype=np.float32)
-    tool_ids = np.zeros((len(rows), length), dtype=np.int16)
-    for spans, row, of_tool in zip(rows, weights, tool_ids, strict=True):
-        for (start, end, _, tool, _), weight in spans:
-            if weight != 0:
-                row[start:end] = weight
-                of_tool[start:end] = number.get(tool, OTHER)
-    return torch.from_numpy(weights), torch.from_numpy(tool_ids)
+    number = {tool: index + 1 for index, tool in enumerate(tools)}
+    weights = torch.zeros(len(rows), length, dtype=torch.float32)
+    tool_ids = torch.zeros(len(rows), length, dtype=torch.int16)
+    selected = [
+        (row, span.start, span.end - span.start, weight, 0 if span.tool is None else number.get(span.tool, OTHER))
+        for row, spans in enumerate(rows)
+        for span, weight in spans
+        if weight != 0
+    ]
+    if selected:  # all spans in one write: a loop over them costs more than finding them
+        of_row, starts, counts, values, numbers = map(torch.tensor, zip(*selected, strict=True))
+        # token k of a span lies k after its start: counted over all spans, less what came before the span
+        before = counts.cumsum(0) - counts
+        columns = torch.arange(int(counts.sum())) + (starts - before).repeat_interleave(counts)
+        index = of_row.repeat_interleave(counts), columns
+        weights[index] = values.float().repeat_interleave(counts)
+        tool_ids[index] = numbers.to(torch.int16).repeat_interleave(counts)
+    return weights, tool_ids
 
 
 def _interleave(pieces: Sequence[str], contents: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:

@@ -510,3 +510,12 @@ def test_worlds_that_are_awaited_are_refused():
 
     with pytest.raises(UserError, match="Slow.reset is asynchronous"):
         simulated(Slow, {"url": "http://localhost:1/v1", "model": "w"})
+
+
+def test_control_of_evaluations_that_play_in_the_real_world_is_refused():
+    perturbed = {"perturbations": [{"name": "error", "rate": 0.5}], "evaluation": True}
+    server = {"url": "http://localhost:1/v1", "model": "m"}
+    with pytest.raises(UserError, match="write simulation.evaluation: simulated"):
+        controlled(simulated(GRID.environment, server), perturbed)
+    kind = controlled(simulated(GRID.environment, {**server, "evaluation": "simulated"}), perturbed)
+    assert is_simulated(kind)

@@ -132,6 +132,7 @@ def _simulated(environment: Any, config: SimulationConfig) -> type:
 
     class Simulated(environment):  # type: ignore[misc]
         _wm_simulated = True
+        _wm_evaluates_for_real = config.evaluation == "real"
 
         def __init__(self) -> None:  # the world's own is called by the session, for an instance of the world itself
             self._wm_session = Session(environment, config)

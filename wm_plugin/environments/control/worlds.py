@@ -64,10 +64,16 @@ def controlled(environment: type, config: ControlConfig | Mapping[str, Any]) -> 
     environment's. The figures of an episode (`protocol.report`) have the counts `control/calls` and `control/<name>`, too.
 
     Raises:
-        UserError: the config does not fit, or names a tool that the environment does not have.
+        UserError: the config does not fit, or names a tool that the environment does not have; or evaluations are to be
+            perturbed that a simulated world leaves to the real one.
     """
     made = ControlConfig.from_mapping(config)
     made.check_tools(tool_names(environment), environment.__name__)
+    if made.evaluation and getattr(environment, "_wm_evaluates_for_real", False):
+        raise UserError(
+            "control.evaluation is true, and evaluations play in the real world beside this simulation, which is not perturbed; "
+            "write simulation.evaluation: simulated, or leave control.evaluation out"
+        )
     return _controlled(environment, made)
 
 

@@ -49,7 +49,7 @@ class FictionalEnvironment(CountedEnvironment):
         self._shown: set[str] = set()  # what was observed
         self._found: set[str] = set()  # pages by number that a search has shown
         self._opened: set[str] = set()
-        self._asked: set[str] = set()  # titles that the expert has searched for
+        self._asked: set[str] = set()  # what was searched for
 
     def reset(
         self, spec: str, world_seed: int, question: int, level: str = "standard", max_turns: int | None = None, **_: Any
@@ -92,6 +92,7 @@ class FictionalEnvironment(CountedEnvironment):
             return self._refuse(f"query {problem}")
         if not query.strip():
             return self._refuse("query is empty")
+        self._asked.add(query)
         found = self._results.find(query)
         self._found |= {page.id for _, page in found}
         return self._observe(self._results.text(query, found), new=bool(found))
@@ -235,7 +236,6 @@ def expert() -> Chooser:
                 return "open_page", {"page": number}
             if title in environment._asked:
                 return None  # the search does not show it
-            environment._asked.add(title)
             return "search", {"query": title}
         return "answer", {"table": written(environment._table)}
 

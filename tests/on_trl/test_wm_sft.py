@@ -23,8 +23,8 @@ FULL = {
     "wm_sft_rwml": ("2e-06", 32, 2),
     "wm_sft_word2world": ("1e-05", 128, 5),
 }
-SLOW = ("wm_sft_word2world_tiny", "wm_sft_agentworld_tiny")  # the second one has its data from a judge
-# two of them with each change: the scripts differ in the data that they build, which faster tests look at
+SLOW = ("wm_sft_word2world_tiny",)
+# one of them with each change: the scripts differ in the data that they build, which faster tests look at
 TINY = [
     pytest.param(name, marks=pytest.mark.slow if name in SLOW else pytest.mark.nightly)
     for name in NAMES

@@ -76,7 +76,7 @@ def test_replies_that_cannot_be_used(kind: str, reply: str, reason: str) -> None
 @given(st.sampled_from(sorted(PROMPTS)), st.one_of(TEXTS, TEXTS.map(lambda text: f"<scenario>{text}</scenario>")))
 def test_any_reply_is_read_or_refused(kind: str, reply: str) -> None:
     with contextlib.suppress(Refused):
-        read_reply(kind, reply)
+        assert read_reply(kind, reply)  # nothing empty is read
 
 
 def test_a_scenario_is_data_and_no_instruction() -> None:

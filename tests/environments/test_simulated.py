@@ -36,6 +36,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.samples.kinds import samples
 from wm_plugin.samples.prompts import dialogue
 from wm_plugin.samples.prompts import load as load_prompts
+from wm_plugin.tiny.policy import make_model, make_tokenizer
 from wm_plugin.trajectories.readers.word2world import SUCCESS
 from wm_plugin.trajectories.schema import Action, Call
 from wm_plugin.trajectories.write import write
@@ -510,6 +511,20 @@ def test_worlds_that_are_awaited_are_refused():
 
     with pytest.raises(UserError, match="Slow.reset is asynchronous"):
         simulated(Slow, {"url": "http://localhost:1/v1", "model": "w"})
+
+
+def test_a_model_in_this_process_is_asked_once_for_equal_questions(tmp_path):
+    tokenizer = make_tokenizer()
+    make_model(tokenizer, 0).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    world = simulated(GRID.environment, {"model": str(tmp_path), "max_tokens": 4, "repair": 0})
+    group, shown = [world(), world()], []
+    for one in group:
+        one.reset(**BOARD)
+        shown.append(one.move("R"))
+    assert shown[0] == shown[1]
+    assert [one.metrics["simulation/requests"] for one in group] == [1, 0]
+    assert [one.metrics["simulation/cached"] for one in group] == [0, 1]
 
 
 def test_control_of_evaluations_that_play_in_the_real_world_is_refused():

@@ -8,6 +8,7 @@ pytest.importorskip("jinja2")
 from support.pages import Page
 from wm_plugin.evaluation.report import Comparison, Report, Sample, difference, render, write
 from wm_plugin.evaluation.report.chart import Change, Changes, Curve, Series
+from wm_plugin.evaluation.report.document import Section
 from wm_plugin.tokens.view import LEGEND, Token
 
 ATTACK = "\"'><script>alert(1)</script><img src=http://evil.example/x>"
@@ -113,6 +114,14 @@ def test_an_arm_has_one_colour_everywhere_and_the_start_none_of_its_own() -> Non
         ["1"],
         ["1", "2"],
     ]
+
+
+def test_the_key_of_a_section_has_the_arms_of_its_figures() -> None:
+    one = Curve("1", [Series("a", [0], [1])])
+    sections = [Section("first", figures=[one]), Section("second", figures=[Curve("2", [Series("b", [0], [1])]), one])]
+    document = render(Report("t", sections=sections))
+    keys = re.findall(r'<p class="legend">.*?</p>', document, flags=re.DOTALL)
+    assert [re.findall(r"</svg>(\w+)", key) for key in keys] == [["a"], ["a", "b"]]
 
 
 def test_parts_without_content_are_left_out_and_rendering_is_reproducible() -> None:

@@ -192,28 +192,30 @@ def _is_prose(pair: Comparison) -> bool:
     return any(len(line) > _BOARD for text in texts for line in text[:_LONGEST].split("\n"))
 
 
-def _on_page(section: Section, styles: Mapping[str, int]) -> tuple[Section, list[tuple[Figure, object]]]:
-    return section, [(figure, page.markup(_figure(figure, styles))) for figure in section.figures]
+def _on_page(section: Section, styles: Mapping[str, int]) -> tuple[Section, list[tuple[Figure, object]], set[str]]:
+    """A section, its figures, and the arms that its key explains."""
+    figures = [(figure, page.markup(_figure(figure, styles))) for figure in section.figures]
+    return section, figures, {arm for figure in section.figures for arm in _arms(figure)}
 
 
 def _styles(report: Report) -> dict[str, int]:
     """The number of each arm's colour. What is in no curve, such as the start, has none of its own."""
     inner = [figure for section in (*report.sections, *report.appendix) for figure in section.figures]
-    curves = [figure for figure in (*report.picture, *report.curves, *inner) if isinstance(figure, Curve)]
-    ranges = [figure for figure in (*report.picture, *inner) if isinstance(figure, Intervals)]
-    arms = list(
-        dict.fromkeys(
-            [
-                *report.details,
-                *(series.arm for curve in curves for series in curve.series),
-                *(value.arm for figure in ranges for _, values in figure.rows for value in values),
-            ]
-        )
-    )
+    figures = sorted((*report.picture, *report.curves, *inner), key=lambda figure: isinstance(figure, Intervals))
+    arms = list(dict.fromkeys([*report.details, *(arm for figure in figures for arm in _arms(figure))]))
     others = [one.arm for figure in report.picture if isinstance(figure, Changes) for one in figure.changes]
     return {arm: 0 for arm in others if arm not in arms} | {
         arm: 1 + index % chart.COLOURS for index, arm in enumerate(arms)
     }
+
+
+def _arms(figure: Figure) -> list[str]:
+    """The arms that are drawn in their colours."""
+    if isinstance(figure, Curve):
+        return [series.arm for series in figure.series]
+    if isinstance(figure, Intervals):
+        return [value.arm for _, values in figure.rows for value in values]
+    return []
 
 
 def _figure(figure: Figure, styles: Mapping[str, int]) -> str:

@@ -26,7 +26,7 @@ data=$base/$world work=$base/$world/$size
 tasks=60 wandered=3 hidden=() vocabulary=1536
 case $world-$size in
   textworld-tiny) turns=8 longest=192 limit=24 batch=48 training=() ;;
-  scienceworld-tiny) turns=10 longest=384 limit=16 batch=32 training=(--per_device_train_batch_size 2 --max_steps 200) ;;
+  scienceworld-tiny) turns=8 longest=192 limit=6 batch=32 training=(--per_device_train_batch_size 2 --max_steps 200) ;;
   textworld-135m) turns=6 longest=128 limit=5 batch=10 training=(--max_steps 14 --gradient_accumulation_steps 4) ;;
   # without the hidden state, which is two thirds of the prompt: a CPU reads some hundred tokens a second
   scienceworld-135m) turns=6 longest=256 limit=4 batch=8 training=(--max_steps 12 --gradient_accumulation_steps 4) hidden=(--no-world-context) ;;

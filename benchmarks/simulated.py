@@ -181,7 +181,7 @@ def on_verl(base_url: str, episodes: int, repeats: int) -> dict[str, Any]:
                     tokenizer,
                     [call("move", direction=rng.choice("UDLR")) for _ in range(MOVES)] + ["Done."],
                     made,
-                    {"raw_prompt": row["prompt"], "extra_info": {"board": row["board"]}, TRAINING: True},
+                    {"raw_prompt": row["prompt"], "extra_info": {"board": row["board"]}, TRAINING: 1.0},
                 )
                 for row in rows
             )

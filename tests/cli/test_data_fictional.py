@@ -8,8 +8,9 @@ import pytest
 from support.openai_server import OpenAIServer
 from wm_plugin.cli import main
 from wm_plugin.environments import scenarios
-from wm_plugin.environments.fictional import FictionalEnvironment
+from wm_plugin.environments.fictional import FictionalEnvironment, files
 from wm_plugin.environments.fictional.score import written
+from wm_plugin.environments.fictional.spec import load
 
 SPEC = """
 strategy: long-tail
@@ -207,3 +208,15 @@ def test_mistakes_in_scenarios(capsys, folder, flags, message):
     assert code == 2
     assert message in err
     assert (folder / "mine.jsonl").read_text() == "strategy\n"
+
+
+def test_signs_of_anchors_in_texts_are_signs(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(SPEC.replace("setting: kites of a village", "setting: kites & lines of a village * and more"))
+    assert load(str(path)).setting == "kites & lines of a village * and more"
+
+
+def test_each_world_of_a_folder_is_another_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_SEEDS", 3)  # of which a draw soon comes up again
+    files.write("bells", 3, tmp_path / "worlds", held_out=True, questions=1, levels=["standard"])
+    assert len(list((tmp_path / "worlds").glob("world-*"))) == 3

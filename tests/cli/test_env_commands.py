@@ -18,6 +18,8 @@ from wm_plugin.trajectories import read
 pytest.importorskip("transformers")
 
 pytestmark = pytest.mark.host
+ROLLOUT = ("rollout", "--policy", "random", "--count", "1", "--out", "x.jsonl")
+CONTROLS = Path(__file__).parents[1] / "support" / "controls"
 AGENTS = Path(__file__).parents[1] / "agents"  # where own_world is
 
 
@@ -164,6 +166,36 @@ def test_rollouts_and_their_summary(tmp_path, capsys):
         "(100.0% effective, 0.0% invalid)\n"
     )
     assert (tmp_path / "kept" / "manifest.json").exists()
+
+
+def test_rollouts_under_control_say_what_was_done(tmp_path, capsys):
+    config = tmp_path / "control.yaml"
+    config.write_text("perturbations: [{name: error, rate: 0.4}, {name: style, form: fenced, rate: 0.5}]\nseed: 1\n")
+    out = tmp_path / "x.jsonl"
+    arguments = ("--policy", "expert", "--count", 6, "--out", out, "--control", config)
+    code, text, result = run(capsys, "rollout", "grid", *arguments, "--json")
+    assert code == 0
+    assert result["success"] == 1.0  # the expert tries again what failed
+    controlled = list(read(out))
+    counts = result["control"]
+    assert counts["calls"] == sum(len(one.turns) for one in controlled)
+    for name in ("error", "style"):
+        data = [seen.data.get("control", {}) for one in controlled for turn in one.turns for seen in turn.observations]
+        assert counts[name] == sum(name in each.get("names", ()) for each in data) > 0
+    assert all(
+        one.context.simulation_instruction.startswith("Some calls fail, about 40% of them") for one in controlled
+    )
+    assert controlled[0].metadata["control"]["seed"] == 1
+    before = out.read_bytes()
+    code, text, _ = run(capsys, "rollout", "grid", *arguments, "--workers", 2, "--work", tmp_path / "kept")
+    assert out.read_bytes() == before  # whoever plays it
+    assert f"under control: {counts['calls']} calls, of which {counts['error']} error, {counts['style']} style" in text
+    config.write_text("perturbations: [{name: error, rate: 0.1}]\n")
+    code, text, _ = run(capsys, "rollout", "grid", *arguments, "--work", tmp_path / "kept")
+    assert code == 2  # half of the episodes would be of another control
+    code, _, plain = run(capsys, "rollout", "grid", *arguments[:-2], "--json")
+    assert "control" not in plain
+    assert {one.source.id for one in read(out)}.isdisjoint(one.source.id for one in controlled)
 
 
 def test_several_rollouts_of_a_task_have_its_id_and_draws_of_their_own(tmp_path, capsys):
@@ -337,6 +369,10 @@ def test_a_class_that_does_not_fails_with_a_line_for_each_reason(capsys):
             "dialogue takes no column 'user_modl'; did you mean 'user_model'?",
         ),
         (("rollout", "grid", "--policy", "random", "--count", "1", "--out", "no/x.jsonl"), "there is no such folder"),
+        ((*ROLLOUT, "grid", "--control", "no.yaml"), "--control: 'no.yaml' cannot be read"),
+        ((*ROLLOUT, "sql", "--control", f"{CONTROLS}/tools.yaml"), "has no tool 'run_qury'; did you mean 'run_query'?"),
+        ((*ROLLOUT, "grid", "--control", f"{CONTROLS}/worlds.yaml"), "control.worlds leaves out grid; add its name"),
+        ((*ROLLOUT, "grid", "--control", f"{CONTROLS}/column.yaml"), "a row of grid has no column 'answr'"),
         (("rollout", "grid", "--policy", "random", "--count", "9" * 20, "--out", "x.jsonl"), "up to 1,000,000"),
         (
             ("rollout", "grid", "--policy", "random", "--count", "1", "--out", "x.jsonl", "--timeout", "1e308"),

@@ -139,6 +139,11 @@ SERVED = ["--server", "http://localhost:1/v1", "--server-model", "m"]
         ([*SERVED, "--as", "agentworld-sft"], "--as agentworld-sft needs --prompts"),
         ([*SERVED, "--as", "rwml-sft", "--demonstrations", "/no/such.jsonl"], "/no/such.jsonl"),
         ([*SERVED, "--as", "rft"], "no kind 'rft'"),
+        (
+            [*SERVED, "--as", "polcy", "--prompts", "mcp"],
+            "no kind 'polcy' of a world model's data; did you mean 'policy'?",
+        ),
+        ([*SERVED, "--as", "wrod2world"], "did you mean 'word2world'?"),
         ([*SERVED, "--demonstrations", "{folder}/held_out.jsonl"], "has 2 tasks to demonstrate, fewer than 3"),
         ([*SERVED, "--out", "{folder}"], "name another folder"),
         ([*SERVED, "--as", "rwml-sft", "--prompts", "no.yaml"], "no.yaml: No such file or directory"),

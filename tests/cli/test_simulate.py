@@ -20,11 +20,14 @@ from support.world_models import RealWorld
 from wm_plugin.agents import rollout
 from wm_plugin.cli.main import main
 from wm_plugin.cli.simulate.beside import aligned
+from wm_plugin.cli.simulate.session import RealWorld as RealEpisode
 from wm_plugin.environments.worlds import load
+from wm_plugin.errors import UserError
 from wm_plugin.samples import samples
 from wm_plugin.samples.prompts import dialogue
 from wm_plugin.samples.prompts import load as load_prompts
 from wm_plugin.trajectories.readers import read
+from wm_plugin.trajectories.schema import Action, Call
 
 pytestmark = pytest.mark.host
 ROOT = Path(__file__).parents[2]
@@ -254,6 +257,35 @@ def test_mistakes_of_the_player_are_lines(monkeypatch, capsys):
     assert "write run_query QUERY" in text
     assert "undo              take the last turn back" in text
     assert "(expert) " in text
+
+
+class Fragile(type(GRID.make())):
+    """A grid without what its second move needs."""
+
+    def move(self, direction: str) -> str:
+        """Move.
+
+        Args:
+            direction: U, D, L or R.
+        """
+        return super().move(direction)
+
+    @property
+    def over(self):
+        if self.turns > 1:
+            raise UserError("the second move needs a package")
+        return super().over
+
+
+def test_a_real_world_that_cannot_go_on_is_a_line_each_time(monkeypatch):
+    monkeypatch.setattr(type(GRID), "environment", Fragile)
+    real = RealEpisode(GRID, GRID.rows(3, 0, False, None, None)[2])
+    moves = [Action(calls=(Call(name="move", arguments={"direction": "U"}),))] * 3
+    with pytest.raises(UserError, match="needs a package"):
+        real.after(moves)
+    assert real.over
+    assert real.trouble == "the second move needs a package"
+    assert len(real.after(moves).turns) == 1
 
 
 def test_after_the_end_there_is_only_the_way_back(monkeypatch, capsys):

@@ -1,6 +1,7 @@
 """Simulated environments: the class that a host sees, the requests, and what becomes of every kind of answer."""
 
 import asyncio
+import gc
 import inspect
 import json
 import logging
@@ -18,7 +19,8 @@ import wm_plugin.agents.rollout as rollout
 from support.openai_server import OpenAIServer, every
 from support.world_models import RealWorld
 from wm_plugin.agents.scripted import scripted
-from wm_plugin.environments.control import controlled
+from wm_plugin.environments import asking
+from wm_plugin.environments.control import ControlConfig, ControlEpisode, controlled
 from wm_plugin.environments.kit.protocol import observers, tool_names, tool_schema
 from wm_plugin.environments.rewarded import rewarded
 from wm_plugin.environments.simulated import (
@@ -30,6 +32,7 @@ from wm_plugin.environments.simulated import (
     settle,
     simulated,
 )
+from wm_plugin.environments.simulation_config import SimulationConfig
 from wm_plugin.environments.tags import in_tags
 from wm_plugin.environments.worlds import load
 from wm_plugin.errors import UserError
@@ -390,17 +393,24 @@ def failing(answer, columns):
     raise RuntimeError(answer)
 
 
+def endless(answer, columns):
+    return float("nan")
+
+
 def test_a_rule_on_the_answer(caplog):
     with OpenAIServer(lambda body: "A") as server:
         for rule, answer, reward in (
             ("scored", "The board has 19 signs.", 1.0),
             ("scored", "", 0.0),
             ("failing", "x", 0.0),
+            ("endless", "y", 0.0),
         ):
             environment = made(server, success="rule", rule=f"{__name__}:{rule}")()
             sys.modules.setdefault(__name__, sys.modules[scored.__module__])
             real = rollout.replay(environment, BOARD, [moved("R"), Action(text=answer)])
             assert (real.reward, real.success) == (reward, reward > 0)
+            assert real.metadata["figures"]["lost"] == 0
+    assert "endless failed on an answer, which gets 0 (ValueError: it gives nan)" in caplog.text
     assert "failing failed on an answer, which gets 0 (RuntimeError: x)" in caplog.text
 
 
@@ -534,3 +544,86 @@ def test_control_of_evaluations_that_play_in_the_real_world_is_refused():
         controlled(simulated(GRID.environment, server), perturbed)
     kind = controlled(simulated(GRID.environment, {**server, "evaluation": "simulated"}), perturbed)
     assert is_simulated(kind)
+
+
+@pytest.mark.parametrize("form", ["json", "fenced", "numbered"])
+def test_a_closing_ends_the_episode_in_whatever_form_it_is_written(form):
+    config = {"perturbations": [{"name": "style", "form": form}]}
+    rule = ControlEpisode(ControlConfig.from_mapping(config), "t")
+    said = rule.perturbed(rule.plan("move"), "....\nThe episode is over.")
+    with OpenAIServer(lambda body: said) as server:
+        environment = controlled(made(server), config)()
+        environment.reset(**BOARD)
+        assert environment.move("R") == said
+        assert environment.over
+
+
+def test_draws_are_of_the_calls_that_reach_a_world():
+    """As in a real one: a call that the host answers itself changes nothing for those after it."""
+    config = {"perturbations": [{"name": "error", "rate": 0.5}], "seed": 3}
+    unknown = Call(name="fly", arguments={})
+    actions = [Action(calls=(unknown, *moved("R", "D").calls)), *[moved("R", "L")] * 3]
+    real = rollout.replay(controlled(GRID.environment, config)(), BOARD, actions)
+    with OpenAIServer(lambda body: "A") as server:
+        environment = controlled(made(server, cache=False, prompts="word2world", repair=0), config)()
+        environment.reset(**BOARD)
+        drawn = []
+        for action in actions:
+            note_action(environment, action)
+            turn = environment._wm_session._turn
+            drawn.append([one.get("control", {}).get("names", []) for one in turn.data])
+    told = [[one.data.get("control", {}).get("names", []) for one in turn.observations] for turn in real.turns]
+    assert drawn == told
+    assert any(["error"] in turn for turn in told)
+    assert drawn[0][0] == []
+
+
+def test_a_judge_reads_nothing_that_only_the_world_model_is_told():
+    config = {"perturbations": [{"name": "latency", "turns": [1]}, {"name": "withhold", "texts": ["Paris"]}]}
+    verdict = '<final_evaluation>\n{"score": 1}\n</final_evaluation>'
+    with OpenAIServer(lambda body: "A") as server, OpenAIServer(lambda body: verdict) as judge:
+        kwargs = {"server": {"base_url": judge.base_url, "model": "j"}, "prompt": "verifier"}
+        simulation = made(server, success="verifier", verifier={"path": "judge", "kwargs": kwargs})
+        played = rollout.replay(controlled(simulation, config)(), BOARD, [moved("R"), Action(text="Done.")])
+    assert played.success
+    (asked,) = ("".join(message["content"] for message in body["messages"]) for body in judge.bodies)
+    assert "Done." in asked
+    assert "Paris" not in asked
+    assert "answered late" not in asked
+    assert "Paris" in server.bodies[0]["messages"][0]["content"]
+
+
+def test_a_lost_answer_that_a_host_waits_for_is_no_complaint_of_the_loop(caplog):
+    with OpenAIServer(lambda body: "") as server:
+        environment = made(server, repair=0)()
+        environment.reset(**BOARD)
+
+        async def wait(one):
+            note_action(one, moved("R"))
+            await ready(one)
+
+        asyncio.run(wait(environment))
+        asked = environment._wm_session._turn.asked
+        assert str(asked.exception()) == "empty"
+        del asked, environment
+        gc.collect()
+    assert "never retrieved" not in caplog.text
+
+
+def test_threads_that_begin_at_once_have_one_world_model(monkeypatch):
+    made_of = []
+
+    class Slow(asking.WorldModel):
+        def __init__(self, config):
+            time.sleep(0.05)
+            made_of.append(config)
+            super().__init__(config)
+
+    monkeypatch.setattr(asking, "WorldModel", Slow)
+    config = SimulationConfig(url="http://localhost:1/v1", model="of many threads")
+    threads = [threading.Thread(target=asking.world_model, args=(config,)) for _ in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert len(made_of) == 1

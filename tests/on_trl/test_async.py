@@ -3,6 +3,7 @@
 import inspect
 import json
 import pickle
+import random
 import threading
 from collections import defaultdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -31,10 +32,12 @@ from support.async_on_trl import (  # noqa: E402
     tokenizer_of_tools,
     worker,
 )
-from support.on_trl import Gradients, ToolEnvironment, call, dataset, make_model, reward  # noqa: E402
+from support.on_trl import Gradients, ToolEnvironment, call, dataset, make_model, make_tokenizer, reward  # noqa: E402
+from support.perfect import perfect, settings  # noqa: E402
 from support.upstream import taken_from_host  # noqa: E402
 from wm_plugin import EchoConfig  # noqa: E402
 from wm_plugin.environments.grid import GridEnvironment, dataset_rows  # noqa: E402
+from wm_plugin.environments.simulated import simulated  # noqa: E402
 from wm_plugin.environments.tags import in_tags  # noqa: E402
 from wm_plugin.errors import UserError  # noqa: E402
 from wm_plugin.runtime.hooks import Hook  # noqa: E402
@@ -350,6 +353,60 @@ def rows_of_grid():
     from datasets import Dataset
 
     return Dataset.from_list(dataset_rows(64))
+
+
+class Moves:
+    """Moves on a board, two of them at once, a wrong one, a call of no tool, and the end."""
+
+    def __init__(self, tokenizer):
+        self.tokenizer, self.draws = tokenizer, random.Random(0)
+
+    def __call__(self, prompt_ids):
+        draw = self.draws.randrange(12)
+        calls = [call("move", direction="UDLRX"[min(draw, 4)])]
+        if draw == 10:
+            calls = [call("move", direction="R"), call("fly", to="G"), call("move", direction="D")]
+        ids = self.tokenizer(("I stop." if draw == 11 else "\n".join(calls)) + "<|im_end|>").input_ids
+        return ids, [-2.0] * len(ids)
+
+
+def test_rollouts_in_a_perfect_world_model_are_those_of_the_real_world():
+    from accelerate import PartialState
+    from datasets import Dataset
+
+    PartialState()  # the trainer makes it, and the host's loop logs by it
+    rows, found = dataset_rows(6, seed=2), []
+    tokenizer = make_tokenizer([GridEnvironment().move])
+    with perfect("grid", rows) as server:
+        for kind in (GridEnvironment, simulated(GridEnvironment, settings(server, cache=False))):
+            dataset_of_rows = Dataset.from_list(rows)
+            made = worker(
+                tokenizer,
+                ours=True,
+                ready=20,
+                turn=Moves(tokenizer),
+                environment=kind,
+                train_dataset=dataset_of_rows,
+                reward_funcs=[flat],
+            )
+            made.start()
+            found.append(made)
+        assert len(server.bodies) > 20
+    real, played = (
+        [
+            (one.input_ids.tolist(), one.completion_mask.tolist(), one.metrics.facts, one.metrics["reward"])
+            for one in made.samples[:20]
+        ]
+        for made in found
+    )
+    assert played == real
+    assert all(facts.origins and facts.problem is None for _, _, facts, _ in real if facts.calls)
+    texts = "".join(tokenizer.decode(ids) for ids, *_ in played)
+    assert "Invalid: " in texts
+    assert "unknown tool fly" in texts
+    logged = [{name: value for one in list(made.metrics_queue.queue) for name, value in one.items()} for made in found]
+    assert "wm/env/simulation/requests" in logged[1]
+    assert "wm/env/simulation/requests" not in logged[0]
 
 
 class Server(ThreadingHTTPServer):

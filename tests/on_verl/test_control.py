@@ -14,10 +14,11 @@ from on_verl.test_agent_loop import call, make_tokenizer, rollout
 from wm_plugin.environments.control import ControlConfig, Curriculum, Strength, config_of
 from wm_plugin.environments.control.failures import ERRORS
 from wm_plugin.environments.grid import GridEnvironment
+from wm_plugin.environments.simulation_config import SimulationConfig
 from wm_plugin.errors import UserError
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.verl.config import WorldModelConfig, read_config
-from wm_plugin.verl.names import CONTROL, INFO
+from wm_plugin.verl.names import INFO, TRAINING
 from wm_plugin.verl.trainer import WorldModelTrainer
 
 ROOMS = "on_verl.test_agent_loop:Rooms"
@@ -32,8 +33,8 @@ def tokenizer():
 @pytest.mark.parametrize(
     ("control", "row", "failing"),
     [
-        (FAILS, {CONTROL: 1.0}, True),
-        (FAILS, {CONTROL: 0.0}, False),  # the first factor of a curriculum
+        (FAILS, {TRAINING: 1.0}, True),
+        (FAILS, {TRAINING: 0.0}, False),  # the first factor of a curriculum
         (FAILS, {}, False),  # a validation
         (FAILS | {"evaluation": True}, {}, True),
         (None, {}, False),
@@ -49,7 +50,7 @@ def test_what_the_policy_reads(tokenizer, control, row, failing):
     info = output.extra_fields[INFO]
     assert info["calls"] == 2 + (not failing)  # what failed did not reach the world
     assert info.get("control/error") == (
-        1.0 if failing else None if not row.get(CONTROL) and control != FAILS else info.get("control/error")
+        1.0 if failing else None if not row.get(TRAINING) and control != FAILS else info.get("control/error")
     )
 
 
@@ -57,7 +58,7 @@ def test_calls_of_one_turn(tokenizer):
     control = {"perturbations": [{"name": "partial", "of": "calls", "rate": 0.999}]}
     said = [call("say", text="one") + call("say", text="two"), call("say", text="three"), "end"]
     output = rollout(
-        tokenizer, said, {"environment": ROOMS, "control": control}, row={CONTROL: 1.0}, response_length=2000
+        tokenizer, said, {"environment": ROOMS, "control": control}, row={TRAINING: 1.0}, response_length=2000
     )
     assert output.extra_fields[INFO]["calls"] == 2
     assert output.extra_fields[INFO]["control/partial"] == 1
@@ -105,9 +106,9 @@ def test_what_does_not_fit(fields, message):
 
 def test_a_step_s_factor_is_in_the_rows_and_follows_the_episodes(monkeypatch):
     ours = object.__new__(WorldModelTrainer)  # making one starts Ray
-    ours._wm = WorldModelConfig(EchoConfig(0))
+    control = ControlConfig.from_mapping(FAILS | {"curriculum": {"steps": 2}})
+    ours._wm = WorldModelConfig(EchoConfig(0), "grid", control=control)
     ours._wm_turn_budget, ours._wm_episodes, ours.local_trigger_step, ours.parameter_sync_step = None, [], 0, 1
-    ours._wm_control = ControlConfig.from_mapping(FAILS | {"curriculum": {"steps": 2}})
     ours._wm_strength = Strength(Curriculum(steps=2))
     logged, columns = [], []
     for _ in range(3):
@@ -115,9 +116,16 @@ def test_a_step_s_factor_is_in_the_rows_and_follows_the_episodes(monkeypatch):
         monkeypatch.setattr(trainer_base.PPOTrainer, "_next_train_batch", lambda self, count, rows=rows: rows)
         batch = ours._next_train_batch(2)
         kept = batch.select(*[key for key in batch.keys() if not isinstance(batch.get(key), NonTensorData)])  # noqa: SIM118
-        columns.append([dict(part.items())[CONTROL][0].data for part in pickle.loads(pickle.dumps(kept)).chunk(2)])
+        columns.append([dict(part.items())[TRAINING][0].data for part in pickle.loads(pickle.dumps(kept)).chunk(2)])
         metrics: dict[str, float] = {}
         ours._record_episodes([{"success": 1.0, "control/calls": 4.0, "control/error": 1.0}], metrics)
         logged.append((metrics["wm/control_strength"], metrics["wm/env/control/error"]))
     assert columns == [[0.0, 0.0], [0.5, 0.5], [1.0, 1.0]]
+    simulation = SimulationConfig(url="http://localhost:1/v1", model="w")
+    for given, column in (({"simulation": simulation}, [1.0, 1.0]), ({}, None)):  # the mark of a training, and no mark
+        ours._wm, ours._wm_strength = WorldModelConfig(EchoConfig(0), "grid", **given), None
+        rows = tu.get_tensordict({"uid": ["a", "b"]})
+        monkeypatch.setattr(trainer_base.PPOTrainer, "_next_train_batch", lambda self, count, rows=rows: rows)
+        batch = ours._next_train_batch(2)
+        assert (list(batch[TRAINING]) if TRAINING in batch.keys() else None) == column  # noqa: SIM118
     assert logged == [(0.0, 0.25), (0.5, 0.25), (1.0, 0.25)]

@@ -63,7 +63,7 @@ def play(tokenizer, wm, some, said=turns):
 
 def test_a_perfect_world_model_is_the_real_world_token_by_token(tokenizer, server):
     real = play(tokenizer, {"environment": "grid"}, rows())
-    simulated = play(tokenizer, {"environment": "grid", "simulation": settings(server)}, rows(**{TRAINING: True}))
+    simulated = play(tokenizer, {"environment": "grid", "simulation": settings(server)}, rows(**{TRAINING: 1.0}))
     for one, other in zip(real, simulated, strict=True):
         assert tokenizer.decode(one.response_ids) == tokenizer.decode(other.response_ids)
         assert one.prompt_ids == other.prompt_ids
@@ -88,7 +88,7 @@ def test_validations_are_in_the_real_world_unless_the_config_says_otherwise(toke
 
 def test_of_several_worlds_some_are_simulated(tokenizer, server):
     wm = {"environment": {"real": "grid", "sim": "grid"}, "simulation": settings(server, worlds=["sim"], cache=False)}
-    some = [{**row, TRAINING: True} for row in rows()[:2]]
+    some = [{**row, TRAINING: 1.0} for row in rows()[:2]]
     for row, name in zip(some, ("real", "sim"), strict=True):
         row["extra_info"] = {**row["extra_info"], "environment": name}
     real, simulated = play(tokenizer, wm, some)
@@ -109,7 +109,7 @@ def test_episodes_ask_at_the_same_time_and_nobody_waits_for_another(tokenizer):
 
     async def run(made):
         heartbeat = asyncio.create_task(heart())
-        row = BOARD | {TRAINING: True}
+        row = BOARD | {TRAINING: 1.0}
         said = [call("move", direction="U"), call("move", direction="D"), "Done."]
         await asyncio.gather(*(episode(tokenizer, list(said), made, row) for _ in range(count)))
         heartbeat.cancel()
@@ -125,7 +125,7 @@ def test_the_policy_hears_what_verl_itself_answered_and_so_does_the_world_model(
     said = [call("fly"), call("move", direction="U") + call("move", direction="D"), "Done."]
     with OpenAIServer(lambda body: "....\n....\n....\n...A>") as server:
         wm = {"environment": "grid", "simulation": settings(server, cache=False)}
-        (output,) = play(tokenizer, wm, [BOARD | {TRAINING: True}], lambda _: list(said))
+        (output,) = play(tokenizer, wm, [BOARD | {TRAINING: 1.0}], lambda _: list(said))
     texts = [message["content"] for message in server.bodies[-1]["messages"]]
     assert any("Unknown function 'fly'" in text for text in texts)
     assert "Unknown function 'fly'" in tokenizer.decode(output.response_ids)
@@ -135,7 +135,7 @@ def test_a_world_model_that_is_gone_costs_the_episode_and_is_counted(tokenizer):
     with OpenAIServer() as server:
         pass
     wm = {"environment": "grid", "simulation": settings(server, patience=0.3)}
-    (output,) = play(tokenizer, wm, [BOARD | {TRAINING: True}])
+    (output,) = play(tokenizer, wm, [BOARD | {TRAINING: 1.0}])
     assert (output.extra_fields[INFO]["lost"], output.reward_score) == (1.0, 0.0)
     assert "The world was lost" in tokenizer.decode(output.response_ids)
 

@@ -105,6 +105,16 @@ def test_what_is_no_question_is_refused(served, body):
     assert found.kind == "refused"
 
 
+@pytest.mark.parametrize("count", [-1, 0, 1])
+def test_there_is_always_an_answer(served, count):
+    url, _ = served
+    body = {"messages": [{"role": "user", "content": "a"}], "temperature": 0, "n": count}
+    (found,) = Server(url, "world", api_key_env=None, max_retries=0).post(
+        "/chat/completions", [body], lambda value: value
+    )
+    assert len(found["choices"]) == 1
+
+
 @pytest.mark.slow
 def test_it_serves_as_long_as_a_command_runs(served, tmp_path):
     _, folder = served

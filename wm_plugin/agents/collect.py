@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from wm_plugin.agents.players import Player, Row, Task
+from wm_plugin.environments.control.episode import KEY as CONTROL
 from wm_plugin.environments.kit.protocol import check_columns
 from wm_plugin.environments.worlds import World
 from wm_plugin.errors import UserError
@@ -41,6 +42,7 @@ class Summary:
     rewards: list[float] = field(default_factory=list)
     turns: int = 0
     figures: Counter[str] = field(default_factory=Counter)  # sums of `actions`, `effective`, `invalid`, `lost`
+    control: Counter[str] = field(default_factory=Counter)  # of `calls` under control, and of those that were perturbed
     calls: Counter[str] = field(default_factory=Counter)  # by tool
     failed: Counter[str] = field(default_factory=Counter)  # episodes without a trajectory, by reason
 
@@ -59,11 +61,15 @@ class Summary:
         figures = result.metadata.get("figures", {})
         for name in figures.keys() & {"actions", "effective", "invalid", "lost"}:
             self.figures[name] += int(figures[name])
+        for name in figures:
+            if name.startswith(f"{CONTROL}/"):
+                self.control[name.removeprefix(f"{CONTROL}/")] += int(figures[name])
 
     def as_dict(self) -> dict[str, Any]:
         """Means and shares as JSON values. `lost` counts the episodes whose process died or hung: ours or the environment's.
 
-        None: no episode has it. A class may leave rewards to the trainer, and need not count its actions.
+        None: no episode has it. A class may leave rewards to the trainer, and need not count its actions. `control` is there for
+        worlds under control alone.
         """
         actions = self.figures["actions"]
         shares = {
@@ -81,6 +87,7 @@ class Summary:
             "failed": self.failed.total(),
             "failed_by_reason": dict(self.failed.most_common()),
             "calls": dict(sorted(self.calls.items())),
+            **({"control": dict(self.control)} if self.control else {}),
         }
 
 
@@ -122,8 +129,9 @@ def collect(
     folder, summary = Path(folder), Summary()
     digest = hashlib.sha256(json.dumps(list(rows), sort_keys=True, default=str).encode()).hexdigest()
     settings = {"version": VERSION, "environment": world.name, "rows": digest, "shard_size": shard_size}
+    about = player.settings | ({} if world.control is None else {CONTROL: world.control.as_mapping()})
     _check_ours(folder)
-    same_settings(folder / MANIFEST, settings | player.settings, "episodes")
+    same_settings(folder / MANIFEST, settings | about, "episodes")
 
     def shards() -> Iterator[Path]:
         for start in range(0, len(rows), shard_size):
@@ -131,7 +139,6 @@ def collect(
             if not path.exists():
                 tasks = list(enumerate(rows[start : start + shard_size], start))
                 results = player(tasks)
-                about = player.settings
                 write((_result(world, about, *pair) for pair in zip(tasks, results, strict=True)), path)
             yield path
 

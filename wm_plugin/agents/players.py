@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import wm_plugin.agents.rollout as rollout
 from wm_plugin.agents.policies import LocalPolicy, NoAnswer, ServerPolicy
 from wm_plugin.agents.scripted import scripted
+from wm_plugin.environments.control import ControlConfig
 from wm_plugin.environments.kit.protocol import READY_SCHEMAS, path_of_tool, tool_names, tool_schema
 from wm_plugin.environments.worlds import World, load
 from wm_plugin.errors import UserError
@@ -63,7 +64,7 @@ class ScriptedPlayer:
         # Schemas are made here, once: loading transformers in every process would take seconds.
         tools = [getattr(world.environment, name) for name in tool_names(world.environment)]
         schemas = {path_of_tool(tool): tool_schema(tool) for tool in tools}
-        arguments = (world.name, policy, seed, max_turns, host, schemas)
+        arguments = (world.name, world.control, policy, seed, max_turns, host, schemas)
         self._workers = Processes(_scripted_function, arguments, workers=workers, timeout=timeout)
 
     def __call__(self, tasks: Sequence[Task]) -> list[Trajectory | Lost]:
@@ -182,10 +183,16 @@ def lost_by(error: Exception) -> Lost:
 
 
 def _scripted_function(
-    name: str, policy: str, seed: int, max_turns: int, host: rollout.Host, schemas: dict[str, dict[str, Any]]
+    name: str,
+    control: ControlConfig | None,
+    policy: str,
+    seed: int,
+    max_turns: int,
+    host: rollout.Host,
+    schemas: dict[str, dict[str, Any]],
 ) -> Function:
     READY_SCHEMAS.update(schemas)
-    world = load(name)
+    world = load(name) if control is None else load(name).under(control)
     environment = world.make()
 
     def play_task(task: Task) -> bytes:

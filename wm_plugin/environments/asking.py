@@ -9,6 +9,7 @@ import hashlib
 import json
 import logging
 import os
+import threading
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from wm_plugin.tokens.message import Message
 
 logger = logging.getLogger(__name__)
 
+_MAKING = threading.Lock()  # two threads would each load the model
 _KEPT = 20_000  # answers in memory
 _RETRIES = 100_000  # `patience` ends them
 _LONGEST_WAIT = 5.0  # seconds between two attempts, so that a server that is back is soon found
@@ -104,8 +106,9 @@ class WorldModel:
 
 
 def world_model(config: SimulationConfig) -> WorldModel:
-    """The world model of a config in this process."""
-    return _world_model(config, os.getpid())
+    """The world model of a config in this process. Episodes in several threads have the same."""
+    with _MAKING:
+        return _world_model(config, os.getpid())
 
 
 @lru_cache(maxsize=8)

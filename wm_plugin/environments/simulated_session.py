@@ -50,11 +50,11 @@ def _contexts(path: str) -> Contexts:
 @dataclass
 class _Turn:
     """A turn. `reached` has the numbers of the calls that come to the environment; `given` the observations of those that came;
-    `plans`, under control, what is planned for each call."""
+    `plans`, under control, what is planned for each that comes to the environment."""
 
     action: Action
     reached: frozenset[int]
-    plans: tuple[Any, ...] = ()
+    plans: Mapping[int, Any] = field(default_factory=dict)
     asked: "Future[Reading] | None" = None
     given: dict[int, str] = field(default_factory=dict)
 
@@ -65,7 +65,7 @@ class _Turn:
     @property
     def data(self) -> list[Mapping[str, Any]]:
         """Of the observations."""
-        return [plan.data for plan in self.plans]
+        return [self.plans[n].data if n in self.plans else {} for n in range(len(self.action.calls))]
 
 
 class Session:
@@ -185,10 +185,11 @@ class Session:
         if self.over or self.problem is not None:
             return
         reached = frozenset(n for n, call in enumerate(action.calls) if self._reaches(call))
-        plans: tuple[Any, ...] = ()
+        plans: dict[int, Any] = {}
         if self._control is not None and action.calls:
             self._control.begin_turn()
-            plans = tuple(self._control.plan(call.name) for call in action.calls)
+            # of those alone that come to a world, as in a real one: else the draws of the others would differ
+            plans = {n: self._control.plan(action.calls[n].name) for n in sorted(reached)}
         self._turn = turn = _Turn(action, reached, plans)
         if reached:
             question = self._question(turn)
@@ -223,17 +224,25 @@ class Session:
         self.turns += not refused
         if turn.done:
             self._won = reading.success
-            self._ended = reading.success or text.rstrip().endswith(self.config.closings)
+            self._ended = reading.success or self._closes(text)
         if refused:  # a call of the same message has ended the episode, and the host writes this
             raise ValueError(OVER)
         self.counts.add(turn.action.calls[number], text)
         return text
 
+    def _closes(self, text: str) -> bool:
+        """Whether an observation ends the episode. A control may have had it written as JSON, or between lines of backticks."""
+        end = text.rstrip()
+        styled = end if self._control is None else end.rstrip('`"} \n')
+        return end.endswith(self.config.closings) or styled.endswith(self.config.closings)
+
     async def ready(self) -> None:
         """Wait for the answer about the turn that was noted. It may be a failure."""
         turn = self._turn
         if turn is not None and turn.asked is not None:
-            await asyncio.wait([asyncio.wrap_future(turn.asked)])
+            (asked,), _ = await asyncio.wait([asyncio.wrap_future(turn.asked)])
+            if not asked.cancelled():
+                asked.exception()  # `call` deals with it; a failure that nobody looks at would be logged
 
     def _close(self, results: Sequence[str]) -> None:
         """Put the turn into the history: predictions where calls took them, and what the host said to the other calls."""

@@ -22,6 +22,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.registry import import_object
 from wm_plugin.rewards.make import make
 from wm_plugin.trajectories.render import write_context, write_history
+from wm_plugin.trajectories.schema import Turn
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +48,10 @@ def judge(sessions: Sequence[Session]) -> None:
 
 def _ruled(config: SimulationConfig, session: Session) -> float:
     try:
-        return float(_rule(str(config.rule))(session.answer, dict(session.columns)))
+        score = float(_rule(str(config.rule))(session.answer, dict(session.columns)))
+        if not math.isfinite(score):
+            raise ValueError(f"it gives {score}")
+        return score
     except UserError:
         raise
     except Exception as error:  # the answer is a policy's
@@ -67,12 +71,21 @@ def _verified(config: SimulationConfig, sessions: Sequence[Session]) -> list[flo
     texts, tasks = [], []
     for one in sessions:
         trajectory = one.trajectory
-        told = [write_history(trajectory.turns), f"Agent (at the end):\n{one.answer}" if one.answer.strip() else ""]
+        told = [
+            write_history([_seen(turn) for turn in trajectory.turns]),
+            f"Agent (at the end):\n{one.answer}" if one.answer.strip() else "",
+        ]
         texts.append("\n\n".join(filter(None, told)) or "Nothing was done.")
-        tasks.append(write_context(trajectory.context))
+        tasks.append(write_context(trajectory.context.model_copy(update={"simulation_instruction": ""})))
     names = dict.fromkeys(name for one in sessions for name in one.columns if name not in _ARGUMENTS)
     columns = {name: [one.columns.get(name) for one in sessions] for name in names}
     return [float(score) for score in _verifier(config)(texts, tasks, **columns)]
+
+
+def _seen(turn: Turn) -> Turn:
+    """A turn as the agent saw it: without what the world model was told of its calls."""
+    plain = (one.model_copy(update={"data": {}}) for one in turn.observations)
+    return turn.model_copy(update={"observations": tuple(plain)})
 
 
 @lru_cache(maxsize=8)

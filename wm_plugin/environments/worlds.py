@@ -8,12 +8,13 @@ import inspect
 import random
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
 from wm_plugin.environments import ENVIRONMENTS
+from wm_plugin.environments.control import ControlConfig, controlled
 from wm_plugin.environments.kit.protocol import (
     Chooser,
     ToolCall,
@@ -34,9 +35,10 @@ WORDS = ("", "1", "yes", "look", "north", "the door")  # a wanderer's arguments 
 
 @dataclass(frozen=True)
 class World:
-    """An environment by its spec. What the spec names is imported when it is first used."""
+    """An environment by its spec, perhaps under control. What the spec names is imported when it is first used."""
 
     spec: EnvironmentSpec
+    control: ControlConfig | None = None
 
     @property
     def name(self) -> str:
@@ -59,9 +61,23 @@ class World:
 
     @property
     def environment(self) -> type:
-        """The class."""
+        """The class.
+
+        Raises:
+            UserError: the control names a tool that it does not have.
+        """
         environment: type = self._object(self.spec.path)
-        return environment
+        return environment if self.control is None else controlled(environment, self.control)
+
+    def under(self, control: ControlConfig) -> "World":
+        """The same world, whose episodes are under control by rule.
+
+        Raises:
+            UserError: the control is of other worlds.
+        """
+        if not control.of(self.name):
+            raise UserError(f"control.worlds leaves out {self.name}; add its name, or leave control.worlds out")
+        return replace(self, control=control)
 
     @property
     def module(self) -> ModuleType:

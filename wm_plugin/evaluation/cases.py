@@ -73,15 +73,18 @@ class Episode:
     sample: Sample | None
 
 
-def kind_of(name: str) -> Kind:
+def kind_of(name: str, others: Sequence[str] = ()) -> Kind:
     """A kind of training data that has prompts.
+
+    Args:
+        others: names that the caller takes, too, for the hint.
 
     Raises:
         UserError: there is none of this name, or it has no prompts.
     """
     prompted = [one for one, kind in KINDS.items() if kind.prompted]
     if name not in prompted:
-        raise UserError(f"there is no kind {name!r} of a world model's data{nearest(name, prompted)}")
+        raise UserError(f"there is no kind {name!r} of a world model's data{nearest(name, [*prompted, *others])}")
     return KINDS[name]
 
 

@@ -78,7 +78,7 @@ class _Handler(BaseHTTPRequestHandler):
             body = loads(self.rfile.read(length))
             said = [
                 self.reply({**body, "seed": [body.get("seed"), number]})
-                for number in range(min(int(body.get("n") or 1), _MOST))
+                for number in range(max(1, min(int(body.get("n") or 1), _MOST)))
             ]
         except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
             self.close_connection = True  # the rest of the request may still come

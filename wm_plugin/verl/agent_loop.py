@@ -33,7 +33,7 @@ from wm_plugin.trajectories.json_values import DEEPEST
 from wm_plugin.trajectories.turn_texts import categories
 from wm_plugin.untrusted import BoundsError, encodable, loads
 from wm_plugin.verl.config import check_tool_names, read_config
-from wm_plugin.verl.names import CONTROL, ERROR, INFO, MAX_TURNS, ORIGINS, RESULTS, TOOLS, TRAINING
+from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, ORIGINS, RESULTS, TOOLS, TRAINING
 from wm_plugin.verl.spans import Block, end_token_ids, locate, make_locator
 
 _OPENING = 16  # tokens in which a `<think>` at the end of a prompt is; a tokenizer of bytes takes 7
@@ -90,12 +90,12 @@ class WorldModelLoopMixin(_Host):
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:
         if turns := turn_limit(kwargs.pop(MAX_TURNS, None), self._wm.first_turns or 0, MAX_TURNS):
             self.max_assistant_turns = turns
-        strength = kwargs.pop(CONTROL, None)  # of trainings alone
-        self._wm_training = bool(kwargs.pop(TRAINING, False))
+        strength = kwargs.pop(TRAINING, None)  # of trainings alone
+        self._wm_training = strength is not None
         columns = kwargs.get("extra_info")
         self._use_environment({} if columns is None else columns)
         if self._wm_environment is not None:
-            with phase(training=strength is not None, strength=1.0 if strength is None else float(strength)):
+            with phase(training=self._wm_training, strength=1.0 if strength is None else float(strength)):
                 kwargs["raw_prompt"] = await self._first_observation(kwargs)
         output = await super().run(sampling_params, **kwargs)
         output.extra_fields[RESULTS] = [len(self._wm_calls), self._wm_cut]

@@ -23,8 +23,7 @@ INFO = "wm_info"  # the environment's figures; a reward worker overwrites verl's
 
 # Columns of the prompts: written by the trainer, read by the agent loop.
 MAX_TURNS = "wm_max_turns"  # this step's turn budget
-CONTROL = "wm_control"  # this step's factor of the rates of perturbations; validations have none
-TRAINING = "wm_training"  # of training batches alone: validations are in the real world
+TRAINING = "wm_training"  # this step's factor of a control's rates, 1.0 without a curriculum; validations have none
 
 # Columns of the actor's batch: written by the trainer, read by the workers.
 WEIGHTS = "wm_weights"  # (rows, response) float32, 0 = the token does not count

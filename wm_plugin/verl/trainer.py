@@ -33,7 +33,7 @@ from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.engine_workers import ActorRolloutRefWorker
 from verl.workers.utils.padding import response_from_nested
 
-from wm_plugin.environments.control import ControlConfig, Strength, config_of
+from wm_plugin.environments.control import Strength, config_of
 from wm_plugin.environments.kit.protocol import check_columns
 from wm_plugin.environments.metrics import summary
 from wm_plugin.environments.tags import REMINDER
@@ -51,7 +51,6 @@ from wm_plugin.verl.names import (
     AGENT_NAME,
     COEFF,
     COLUMNS,
-    CONTROL,
     COUNTS,
     ERROR,
     INFO,
@@ -103,7 +102,6 @@ class WorldModelTrainerMixin(_Host):
 
     _wm_mode: str  # verl's name of the trainer that it is in front of
     _wm_guard: Guard | None = None
-    _wm_control: ControlConfig | None = None
     _wm_strength: Strength | None = None  # of the control's curriculum
     _wm_saved = -1  # the step of the last checkpoint
 
@@ -123,9 +121,8 @@ class WorldModelTrainerMixin(_Host):
         self._wm_prefix = "echo_tempered" if tempered else "echo"
         self._wm_tools: list[str] = sorted(self._wm.objective.tool_names or ())  # in the order of their numbers
         self._wm_turn_budget = self._wm.turn_budget
-        self._wm_control = self._wm.control
-        if self._wm_control is not None and self._wm_control.curriculum is not None:
-            self._wm_strength = Strength(self._wm_control.curriculum)
+        if self._wm.control is not None and self._wm.control.curriculum is not None:
+            self._wm_strength = Strength(self._wm.control.curriculum)
         self._wm_episodes: list[dict[str, float]] = []  # of this step, for the budget and the curriculum
         self._wm_expected = config.data.train_batch_size * rollout.n  # trajectories that this step should bring
         self._wm_replaced = 0  # trajectories of the groups that verl replaced for this step because one of them failed
@@ -203,11 +200,9 @@ class WorldModelTrainerMixin(_Host):
             turns = self._wm_turn_budget.turns + 1  # and the turn that ends
             # of each row: a checkpoint of an asynchronous mode keeps rows that wait for their rollout, and no single values
             tu.assign_non_tensor_stack(batch, MAX_TURNS, [turns] * len(batch))
-        if self._wm_control is not None:
+        if self._wm.control is not None or self._wm.simulation is not None:
             strength = 1.0 if self._wm_strength is None else self._wm_strength.value
-            tu.assign_non_tensor_stack(batch, CONTROL, [strength] * len(batch))
-        if self._wm.simulation is not None:
-            tu.assign_non_tensor_stack(batch, TRAINING, [True] * len(batch))
+            tu.assign_non_tensor_stack(batch, TRAINING, [strength] * len(batch))
         return batch
 
     def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> Any:

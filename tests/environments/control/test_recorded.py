@@ -202,3 +202,20 @@ def test_a_world_model_s_answer_is_read_with_an_instruction_there():
     simulation.reset(made)
     simulation.step(made.turns[0].action, Answer("hello"))
     assert simulation.trajectory.turns[0].observations[0].text == "hello"
+
+
+def test_a_call_that_is_made_again_has_its_pages_too():
+    before = recorded(0, turn(("open", {"n": 1}), ("search", {"q": "x"}), texts=["It.", FIVE]))
+    entries = {"name": "partial", "of": "calls", "rate": 0.999}, {"name": "paginate", "tools": ["search"], "size": 2}
+    after = perturbed(before, config(*entries))
+    assert [[call.name for call in one.action.calls] for one in after.turns] == [["open", "search"], *[["search"]] * 3]
+    pages = [json.loads(one.observations[0].text) for one in after.turns[1:]]
+    assert [item for page in pages for item in page["items"]] == json.loads(FIVE)
+
+
+def test_of_several_observations_those_of_no_call_do_not_fail():
+    """They could not be asked for again: the turn would be an action of nothing."""
+    seen = tuple(Observation(kind="environment", text=text) for text in ("A door opens.", "It is dark."))
+    before = recorded(0, Turn(action=Action(text="open the door"), observations=seen))
+    after = perturbed(before, config({"name": "error", "rate": 0.999}))
+    assert after.turns == before.turns

@@ -1,6 +1,7 @@
 """The rules on real texts: by hand, and on whatever a world may say."""
 
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -204,3 +205,22 @@ def test_a_list_of_the_same_items_is_the_same(text):
         same = items.write(items.items, {})
         assert same == text or json.dumps(json.loads(same)) == json.dumps(json.loads(text))
     assert map_texts(text, lambda one: one) == text or "NaN" in text
+
+
+def test_half_a_surrogate_is_no_part_of_a_text_that_is_written_anew():
+    text = json.dumps(["a", "\ud800", "c", "d"])  # escaped, and no tokenizer takes the character itself
+    for written in (changed("partial", text), changed("paginate", text)):
+        assert written != text
+        written.encode()
+
+
+def test_pages_are_written_one_by_one():
+    """What stands around a list is on each of its pages: all of them together would be gigabytes."""
+    text = json.dumps({"about": "x" * 500_000, "items": list(range(900))})
+    one = episode({"name": "paginate", "tools": ["search"], "size": 1})
+    tracemalloc.start()
+    first = one.perturbed(one.plan("search"), text, {})
+    assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    tracemalloc.stop()
+    second = one.next_page(one.plan("search"), {})
+    assert [json.loads(page)["items"] for page in (first, second)] == [[0], [1]]

@@ -5,6 +5,7 @@ import codecs
 import html
 import json
 import random
+import time
 import unicodedata
 from functools import cache
 from urllib.parse import quote
@@ -15,6 +16,8 @@ from hypothesis import strategies as st
 
 from support.examples import examples
 from wm_plugin.environments.control import ControlConfig, ControlEpisode
+from wm_plugin.environments.control.answers import Tease
+from wm_plugin.environments.control.base import Episode
 from wm_plugin.environments.control.withheld import LONGEST, MARK, MOST, Withheld, texts_of
 
 ANSWERS = ["Paris", "Nova Lumen X9", "São Tomé", "Żółw-17", "391,482", "Люмен", "東京タワー"]
@@ -148,3 +151,14 @@ def test_bounds():
     assert len(texts_of(values)) == MOST
     assert Withheld.of(["x" * (LONGEST + 9)]).first("x" * LONGEST) == 0
     assert texts_of({"a": [1, 2.5, True, None, "x", ["y"]], "b": "z", "c": 10**5000}) == ["z", "1", "2.5", "x", "y"]
+
+
+def test_short_lines_are_not_searched_for_long_texts():
+    """Each line of a text is looked at alone, and a text of 64,000 lines took 20 seconds."""
+    answers = [f"The answer number {number} of Paris" for number in range(8)]
+    withheld = Withheld.of(answers)
+    assert [len(needle) for needle in withheld.needles] == sorted(len(needle) for needle in withheld.needles)
+    tease = Tease(texts=tuple(answers))
+    start = time.process_time()
+    assert tease.change("\n" * 60_000, "draw", Episode(tuple(answers), "", withheld)) == "\n" * 60_000
+    assert time.process_time() - start < 4

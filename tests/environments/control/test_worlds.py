@@ -37,25 +37,29 @@ BOARD = "#A..\n....\n....\n...G"
 # worlds that start no other process and need seconds for an episode
 PLAYED = ("dialogue", "docs", "fictional", "grid", "maze", "shop", "sokoban", "sql", "taxi", "wordle")
 QUICK = ("grid", "maze", "sql", "taxi", "wordle")  # the others have an index to make, or long plans
-SLOW = ("alfworld", "forth", "scienceworld", "textworld", "tau2")
+# worlds with a process of their own
+SLOW = ("alfworld", "forth", "scienceworld", "textworld")
+SYSTEM = ("forth", "scienceworld")  # need packages of the system
 
 
 def test_each_world_is_listed():
-    assert sorted([*PLAYED, *SLOW]) == sorted(ENVIRONMENTS)
+    assert sorted([*PLAYED, *SLOW, "tau2"]) == sorted(ENVIRONMENTS)  # tau2: see `tests/environments/test_tau2.py`
+
+
+def marks(name):
+    return [pytest.mark.slow] * (name not in QUICK) + [pytest.mark.system] * (name in SYSTEM)
 
 
 @pytest.mark.host
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in PLAYED]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in (*PLAYED, *SLOW)])
 def test_an_expert_wins_as_without(name):
     """With a third of its calls failing, and the rest perturbed in all ways that keep what the world shows."""
     of = world(name)
-    lookups = [tool for tool in SPECS[name].tools if tool.startswith(("search", "scan", "find"))]
+    lookups = [tool for tool in SPECS[name].tools if tool.startswith(("search", "scan", "find", "lookup"))]
     pages = [{"name": "paginate", "tools": lookups, "size": 2}] if lookups else []
     kind = controlled(of.environment, {"perturbations": [*PRESERVING["perturbations"], *pages]})
     perturbed = set()
-    for number, row in enumerate(of.some_rows(4, seed=1)):
+    for number, row in enumerate(of.some_rows(1 if name == "scienceworld" else 4, seed=1)):
         plain = play(of.make(), row, scripted(of.expert()), max_turns=200)
         made = play(kind(), row, scripted(of.expert()), max_turns=600)
         assert made.success is plain.success, number
@@ -357,3 +361,37 @@ def test_a_wanderer_meets_nothing_that_breaks():
         environment.reset(board=BOARD)
         while not environment.over:
             assert isinstance(environment.move(rng.choice("UDLRx")), str)
+
+
+def test_a_call_that_does_not_fit_its_tool_is_the_host_s():
+    """Nothing is drawn for it, as in a simulated world: else the draws of all others would differ."""
+    environment = failing()()
+    environment.reset(board=BOARD)
+    with pytest.raises(TypeError, match="way"):
+        environment.move(way="R")
+    assert control_of(environment).figures["control/calls"] == 0
+
+
+class Looking:
+    """A world of one lookup."""
+
+    def reset(self) -> None:
+        self.asked = 0
+
+    def search(self, query: str, limit: int = 9) -> str:
+        """Search.
+
+        Args:
+            query: What for.
+            limit: How many.
+        """
+        self.asked += 1
+        return json.dumps(list(range(limit)))
+
+
+def test_the_same_call_is_the_same_however_its_arguments_are_written():
+    environment = controlled(Looking, {"perturbations": [{"name": "paginate", "tools": ["search"], "size": 3}]})()
+    environment.reset()
+    pages = [environment.search(query="x", limit=9), environment.search(limit=9, query="x"), environment.search("x", 9)]
+    assert [json.loads(page)["items"] for page in pages] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+    assert environment.asked == 1

@@ -59,8 +59,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     return {**counts.as_dict(), **figures.as_dict(names), "out": args.out}
 
 
-def load_config(path: str) -> "ControlConfig":
-    """The control in a file: by itself, or under `control` in a run's config.
+def load_config(path: str, flag: str = "--config") -> "ControlConfig":
+    """The control in a file that `flag` names: by itself, or under `control` in a run's config.
 
     Raises:
         UserError: the file cannot be read, is no YAML, or does not describe a control.
@@ -70,7 +70,7 @@ def load_config(path: str) -> "ControlConfig":
     from wm_plugin.cli.rollouts import read_text
     from wm_plugin.environments.control import ControlConfig
 
-    text = read_text(Path(path), "--config")
+    text = read_text(Path(path), flag)
     try:
         values = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # also of a date or a number

@@ -44,6 +44,11 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
         help="a column that every row gets, such as user_model=NAME, which plays the customer of tau2 and dialogue (repeatable)",
     )
     parser.add_argument(
+        "--control",
+        metavar="FILE",
+        help="perturbations of what the agent observes, by a file as for wm data control --config (a curriculum's factor is 1)",
+    )
+    parser.add_argument(
         "--sampling-seed",
         type=int,
         metavar="N",
@@ -86,9 +91,11 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`tasks`, `episodes`, `success`, `turns`, `effective_share`, `invalid_share`, `lost`, `failed` by reason, `calls` by tool.
 
-    What the environment's class does not say is null.
+    What the environment's class does not say is null. With `--control`, `control` has how many calls there were under it, and how
+    many of them each perturbation changed.
     """
     from wm_plugin.agents.collect import collect, remove_shards
+    from wm_plugin.cli.data.control import load_config
     from wm_plugin.trajectories.write import check_outputs, path_of_rejects
 
     for flag, value in (
@@ -109,14 +116,19 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     if args.timeout is not None and not 0 < args.timeout <= LONGEST:
         raise UserError(f"--timeout is {args.timeout:g}; write seconds > 0, up to {LONGEST:,}")
     out = Path(args.out)
-    check_outputs(out, sources=[args.policy])
+    check_outputs(out, sources=[args.policy, *([args.control] if args.control else [])])
     folder = work_folder(out, args.work)
     world = find(args.name)
+    if args.control is not None:
+        world = world.under(load_config(args.control, "--control"))
     player, server = _player(args, world)
     columns = _columns(args.column, world)
+    tasks = [{**row, **columns} for row in rows(world, args, args.count)]
+    if world.control is not None:
+        world.control.check_columns(tasks[0], world.name)  # all rows of a world have the same
     summary = collect(
         world,
-        [{**row, **columns} for row in rows(world, args, args.count) for _ in range(args.per_task)],
+        [row for row in tasks for _ in range(args.per_task)],
         player,
         out,
         folder=folder,
@@ -176,6 +188,9 @@ def show(result: dict[str, Any]) -> None:
     if result["failed"]:
         reasons = ", ".join(f"{count} {reason}" for reason, count in result["failed_by_reason"].items())
         print(f"{result['failed']} episodes have no trajectory ({reasons}): see {result['rejects']}")
+    if control := result.get("control"):
+        counts = ", ".join(f"{count} {name}" for name, count in control.items() if name != "calls")
+        print(f"under control: {control['calls']} calls, of which {counts}")
     if result["lost"]:
         print(f"{result['lost']} episodes were lost with their process")
 

@@ -74,6 +74,7 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """The evaluation as JSON (`evaluation.measures.Evaluation`), and `ok`: whether there was a turn with an answer."""
+    from wm_plugin.evaluation.cases import kind_of
     from wm_plugin.evaluation.fidelity import NAME, Cosines
     from wm_plugin.evaluation.measures import open_folder
     from wm_plugin.rewards import EmbeddingReward
@@ -81,6 +82,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
     if args.kind == POLICY:
         _check_policy(args)
+    else:
+        kind_of(args.kind, [POLICY])
     flags.check(args)
     if args.chat_template and args.kind != POLICY:
         raise UserError(f"--chat-template is for --as {POLICY}; a world model is asked by its tokenizer's own")

@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         raise UserError(f"--max-turns is {args.max_turns}; write a number >= 1")
     chosen, contexts = state.shown(args), state.contexts(args)
     world, prompts = find(args.name), load(args.prompts)
-    control = None if args.control is None else load_config(args.control)
+    control = None if args.control is None else load_config(args.control, "--control")
     simulation = ControlledSimulation(
         prompts,
         observers=world.observers,

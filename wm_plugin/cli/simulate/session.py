@@ -61,7 +61,9 @@ class RealWorld:
             self._trajectory: Trajectory = self._steps.send(action)
         except StopIteration as end:
             self._steps, self._trajectory = None, end.value
-        except UserError:
+        except UserError as error:
+            if action is not None:  # an episode that raised cannot be sent anything more
+                self._steps, self.trouble = None, str(error)
             raise
         except Exception as error:
             if action is None:

@@ -12,7 +12,7 @@ from typing import Any
 from wm_plugin.environments.control.answers import Withhold
 from wm_plugin.environments.control.base import Episode, Perturbation
 from wm_plugin.environments.control.config import ControlConfig
-from wm_plugin.environments.control.results import Paginate
+from wm_plugin.environments.control.results import Page, Paginate
 from wm_plugin.environments.control.withheld import Withheld, texts_of
 from wm_plugin.trajectories.draws import uniform, whole_number
 
@@ -73,7 +73,7 @@ class ControlEpisode:
         self.turn = self.call = 0
         self.data: dict[str, Any] = {}
         self._in_turns = False
-        self._pages: dict[int, list[str]] = {}  # of results, yet to come, by the call that asks for them
+        self._pages: dict[int, list[Page]] = {}  # of results, yet to come, by the call that asks for them
         force = {n: one for n, one in enumerate(config.perturbations) if self._in_force(n, one)}
         self._known = {n: _known(one, columns or {}) for n, one in force.items()}
         self._force = {n: one for n, one in force.items() if one.has_what_it_needs(self._known[n])}
@@ -119,7 +119,7 @@ class ControlEpisode:
     def next_page(self, plan: Plan, arguments: Any = None) -> str | None:
         """By rule: the next page of a result, if the call asks for one; such a call reaches no world."""
         waiting = self._pages.get(_call(plan.tool, arguments))
-        return waiting.pop(0) if waiting else None
+        return waiting.pop(0)() if waiting else None
 
     def has_pages(self, plan: Plan, arguments: Any = None) -> bool:
         """Whether a result of this call has pages that are yet to come."""
@@ -167,7 +167,7 @@ class ControlEpisode:
         if not others or sum(map(len, self._pages.values())) + len(others) > MOST_PAGES:
             return text
         self._pages[_call(tool, arguments)] = others
-        return first
+        return first()
 
     def _settle(self, plan: Plan, names: tuple[str, ...]) -> None:
         """Count what was changed indeed, in the place of what was drawn."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from wm_plugin.untrusted import loads
+from wm_plugin.untrusted import encodable, loads
 
 LARGEST = 1 << 20  # characters of JSON that are parsed; a larger text has lines alone
 _ITEM = re.compile(r"\s{0,8}(?:[-*•]|\[?\d{1,4}[.):\]])\s")
@@ -109,5 +109,6 @@ def _grouped(rows: list[str], starts: list[int]) -> list[str]:
 
 
 def dumps(value: Any) -> str:
-    """JSON as results are written."""
-    return json.dumps(value, ensure_ascii=False)
+    """JSON as results are written. Half a surrogate, which JSON may escape, is replaced: no tokenizer takes it."""
+    written: str = encodable(json.dumps(value, ensure_ascii=False))
+    return written

@@ -127,7 +127,8 @@ def _turns(turn: Turn, episode: ControlEpisode) -> Iterator[Turn]:
             shown.append(observation)
             continue
         call = _call(turn.action, observation)
-        plan = episode.plan(_tool(call, observation))
+        # of several observations one without a call could not be asked for again alone
+        plan = episode.plan(_tool(call, observation), failing=call is not None or len(turn.observations) == 1)
         if (error := episode.failure(plan)) is not None:
             failed.append(observation)
             shown.append(_with(observation, error, plan.data, error=True))
@@ -138,9 +139,10 @@ def _turns(turn: Turn, episode: ControlEpisode) -> Iterator[Turn]:
     if failed and len(turn.observations) == 1:  # the call is made again as it was
         yield from _again(turn.action, failed, episode, paged)
     elif failed:
-        yield from _again(
-            _only(turn.action, failed), [_renumbered(one, n) for n, one in enumerate(failed)], episode, []
-        )
+        action, later = _only(turn.action, failed), list[Observation]()
+        yield from _again(action, [_renumbered(one, n) for n, one in enumerate(failed)], episode, later)
+        for observation in later:
+            yield from _pages(action, observation, episode)
     for observation in paged:
         yield from _pages(turn.action, observation, episode)
 

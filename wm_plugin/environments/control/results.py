@@ -1,15 +1,17 @@
 # ruff: noqa: ARG002 - a method has the arguments of all perturbations
 """Perturbations of how a result is shown: in pages, late, in another form."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 
 from wm_plugin.environments.control.base import OTHERS, Episode, Perturbation, check_one_of, pick
-from wm_plugin.environments.control.items import dumps, read_items, read_json
+from wm_plugin.environments.control.items import Items, dumps, read_items, read_json
 from wm_plugin.errors import UserError, shown
 
 AGAIN = "the same call again shows the next page"
 FORMS = ("json", "fenced", "numbered")
+Page = Callable[[], str]
 
 
 @dataclass(frozen=True)
@@ -40,17 +42,21 @@ class Paginate(Perturbation):
             f"with its number and how many there are, as in `page: 1 of 3 ({AGAIN})`: {AGAIN}."
         )
 
-    def pages(self, text: str) -> list[str]:
-        """The text in pages; one, as it is, if it is short."""
+    def pages(self, text: str) -> list[Page]:
+        """The text in pages; one, as it is, if it is short.
+
+        A page is written when it is asked for: what stands around a list is on each, and all pages together may be as long as
+        the square of the text.
+        """
         found = read_items(text, lines=True)
         count = 0 if found is None else -(-len(found.items) // self.size)
         if found is None or count < 2:
-            return [text]
-        pages = []
-        for number in range(count):
-            note = f"{number + 1} of {count}" + (f" ({AGAIN})" if number + 1 < count else "")
-            pages.append(found.write(found.items[number * self.size : (number + 1) * self.size], {"page": note}))
-        return pages
+            return [lambda: text]
+        return [partial(self._page, found, number, count) for number in range(count)]
+
+    def _page(self, found: Items, number: int, count: int) -> str:
+        note = f"{number + 1} of {count}" + (f" ({AGAIN})" if number + 1 < count else "")
+        return found.write(found.items[number * self.size : (number + 1) * self.size], {"page": note})
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ class Withheld:
     """Texts to withhold: `Withheld.of(values)`. Empty if there are none.
 
     Attributes:
-        needles: what to look for, as letters and digits.
+        needles: what to look for, as letters and digits, the shortest first.
         alone: of them those that must stand alone.
         signs: texts without a letter or digit, which are looked for as they are.
     """
@@ -79,6 +79,8 @@ class Withheld:
         if self.needles or self.alone:
             letters, places = _letters(text)
             for needle in self.needles:
+                if len(needle) > len(letters):  # and so are all others: short lines are many
+                    break
                 for start in _places(letters, needle):
                     found.append((places[start], places[start + len(needle) - 1] + 1))
             for needle in self.alone:
@@ -129,7 +131,7 @@ def _withheld(values: tuple[str, ...]) -> Withheld:
             needles[letters] = None
             if len(letters) <= LONG:
                 needles |= dict.fromkeys(_forms(value, letters))
-    return Withheld(tuple(needles), tuple(alone), tuple(signs))
+    return Withheld(tuple(sorted(needles, key=len)), tuple(alone), tuple(signs))
 
 
 def _forms(value: str, letters: str) -> Iterator[str]:

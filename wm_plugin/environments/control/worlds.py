@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from wm_plugin.environments.control.config import ControlConfig
 from wm_plugin.environments.control.episode import ControlEpisode, Plan
@@ -113,51 +113,65 @@ def _controlled(environment: Any, config: ControlConfig) -> type:
     return Controlled
 
 
+class _Begun(NamedTuple):
+    """A call under control. `answer` is there if it does not reach the world."""
+
+    control: ControlEpisode
+    plan: Plan
+    arguments: dict[str, Any]
+    answer: str | None
+
+
 def _perturbed(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     """A tool whose answers are perturbed by rule."""
+    signature = inspect.signature(method)
 
-    def before(self: Any, args: Any, kwargs: Any) -> tuple[ControlEpisode | None, Plan | None, str | None]:
-        """The control of the call, what is drawn for it, and its answer if it does not reach the world."""
+    def before(self: Any, args: Any, kwargs: Any) -> _Begun | None:
+        """The call under control; None if it is not: a call that does not fit the tool is the host's to answer."""
         control = control_of(self)
         if control is None or _inside.get() or is_over(self):
-            return None, None, None
+            return None
+        try:
+            arguments = dict(list(signature.bind(self, *args, **kwargs).arguments.items())[1:])
+        except TypeError:
+            return None
         plan = control.plan(name)
-        if (text := control.failure(plan)) is not None:
-            return control, plan, text
-        page = control.next_page(plan, [args, kwargs])
-        return control, plan, None if page is None else control.perturbed(plan, page, page=True)
+        text = control.failure(plan)
+        if text is None and (page := control.next_page(plan, arguments)) is not None:
+            text = control.perturbed(plan, page, page=True)
+        return _Begun(control, plan, arguments, text)
 
     if inspect.iscoroutinefunction(method):
 
         @functools.wraps(method)
         async def awaited(self: Any, *args: Any, **kwargs: Any) -> Any:
-            control, plan, answer = before(self, args, kwargs)
-            if control is None or plan is None:
+            begun = before(self, args, kwargs)
+            if begun is None:
                 return await method(self, *args, **kwargs)
-            if answer is not None:
-                return answer
+            if begun.answer is not None:
+                return begun.answer
             try:
                 with _alone():
                     answer = await method(self, *args, **kwargs)
             except Exception as error:
-                raise control.raised(plan, error) from None
-            return control.perturbed(plan, str(answer), [args, kwargs])
+                raise begun.control.raised(begun.plan, error) from None
+            return begun.control.perturbed(begun.plan, str(answer), begun.arguments)
 
         return awaited
 
     @functools.wraps(method)
     def tool(self: Any, *args: Any, **kwargs: Any) -> Any:
-        control, plan, answer = before(self, args, kwargs)
-        if control is None or plan is None:
+        begun = before(self, args, kwargs)
+        if begun is None:
             return method(self, *args, **kwargs)
-        if answer is not None:
-            return answer
+        if begun.answer is not None:
+            return begun.answer
         try:
             with _alone():
                 answer = method(self, *args, **kwargs)
         except Exception as error:
-            raise control.raised(plan, error) from None
-        return control.perturbed(plan, str(answer), [args, kwargs])
+            raise begun.control.raised(begun.plan, error) from None
+        return begun.control.perturbed(begun.plan, str(answer), begun.arguments)
 
     return tool
 

@@ -10,7 +10,7 @@ A line of pages.jsonl has `id`, `kind`, `title` and `text`; a line of questions.
 
 import json
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from wm_plugin.errors import UserError, nearest
 from wm_plugin.trajectories.outputs import atomic_folder, check_new_folder
 
 MOST = 100_000  # worlds of a run
+_SEEDS = 10**8  # to draw from, as `dataset_rows` does
 
 
 def write(
@@ -60,8 +61,7 @@ def write(
     rows: list[dict[str, Any]] = []
     listed = []
     with atomic_folder(out) as folder:
-        for _ in range(count):
-            world_seed = rng.randrange(10**8) * 10 + (0 if held_out else rng.randint(1, 9))
+        for world_seed in _seeds(rng, count, held_out):
             world = world_of(column, world_seed)
             made = [row_of(world, column, level, number) for level in levels for number in range(questions)]
             _write_world(world, made, folder / f"world-{world_seed:09}")
@@ -72,6 +72,16 @@ def write(
         text = json.dumps({"spec": spec, "strategy": own.strategy, "held_out": held_out, "worlds": listed}, indent=1)
         (folder / "worlds.json").write_text(text + "\n", encoding="utf-8")
     return rows
+
+
+def _seeds(rng: random.Random, count: int, held_out: bool) -> Iterator[int]:
+    """Seeds of so many worlds, each once: in many worlds a draw comes up again."""
+    seen: set[int] = set()
+    while len(seen) < count:
+        seed = rng.randrange(_SEEDS) * 10 + (0 if held_out else rng.randint(1, 9))
+        if seed not in seen:
+            seen.add(seed)
+            yield seed
 
 
 def _write_world(world: World, rows: Iterable[dict[str, Any]], folder: Path) -> None:

@@ -321,11 +321,18 @@ def made_of(values: Any, where: str) -> Spec:
         ) from None
 
 
+class _AnchorError(Exception):
+    """A specification in which something stands for something else."""
+
+
 def _of_yaml(text: str, where: str) -> Spec:
-    if "&" in text and any(word.startswith(("&", "*")) for word in text.split()):
-        raise UserError(f"{where}: write a specification without anchors and aliases (& and *)")
     try:
+        # an alias needs an anchor; without one the texts may have these signs
+        if "&" in text and any(isinstance(token, yaml.AnchorToken) for token in yaml.scan(text)):
+            raise _AnchorError
         values = yaml.safe_load(text)
+    except _AnchorError:
+        raise UserError(f"{where}: write a specification without anchors and aliases (&name and *name)") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # also of a date or a number
         raise UserError(f"{where}: not YAML: {' '.join(str(error).split())[:200]}") from None
     return made_of(values, where)

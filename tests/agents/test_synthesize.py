@@ -14,10 +14,10 @@ import pytest
 from support.openai_server import OpenAIServer
 from support.world_models import RealWorld
 from wm_plugin.agents.collect import collect
-from wm_plugin.agents.players import LocalPlayer, ScriptedPlayer, ServerPlayer
+from wm_plugin.agents.players import LocalPlayer, ScriptedPlayer, ServerPlayer, rounds
 from wm_plugin.agents.proposing import RandomProposals, prepared
 from wm_plugin.agents.rollout import path_of, play
-from wm_plugin.agents.scripted import scripted
+from wm_plugin.agents.scripted import call, scripted
 from wm_plugin.agents.synthesize import is_synthetic, provenance, synthesize, wandering
 from wm_plugin.environments.grid import GridEnvironment, expert
 from wm_plugin.environments.simulated_world import SimulatedWorld
@@ -228,18 +228,43 @@ def test_a_wanderer_walks_without_looking_and_there_is_no_expert(tmp_path):
     assert next(read(tmp_path / "1.jsonl")).metadata["policy"] == "random"
 
 
-def test_a_model_in_this_process_plays_in_many_environments_at_once(tmp_path):
+def test_episodes_that_move_together_ask_together():
+    """As those of a model in this process, which waits for all of its environments before its next turn."""
+
+    def act(states):
+        moves = {"turns": len(next(iter(states.values())).turns)}
+        return dict.fromkeys(states, call("move", direction="RDLU"[moves["turns"] % 4]))
+
+    played = []
+    for at_once in (1, 8):
+        with OpenAIServer(real, latency=0.05) as server:
+            world = world_of(server, cache=False)
+            played.append(rounds(world, list(enumerate(ROWS[:8])), act, max_turns=3, host="trl", at_once=at_once))
+            assert (server.most_at_once > 1) is (at_once > 1)
+    turns = [[one.turns for one in episodes] for episodes in played]
+    assert turns[0] == turns[1]
+    assert all(one.metadata["figures"]["lost"] == 0 for one in played[1])
+
+
+def test_a_model_in_this_process_is_named_by_its_weights(tmp_path):
     from wm_plugin.tiny.policy import make_model, make_tokenizer
 
     tokenizer = make_tokenizer()
-    with Servers(latency=0.05) as servers:
-        for name, at_once in (("one", 1), ("many", 8)):
-            world = world_of(servers.world, cache=False)
-            predictor = LocalPredictor(make_model(tokenizer, 0), tokenizer, max_new_tokens=1, batch_size=8)
-            player = LocalPlayer(world, predictor, seed=4, at_once=at_once, max_turns=6)
-            synthesize(world, ROWS[:8], player, tmp_path / f"{name}.jsonl", count=4, keep="all", folder=tmp_path / name)
-            assert (servers.world.most_at_once > 1) is (name == "many")
-    assert (tmp_path / "one.jsonl").read_bytes() == (tmp_path / "many.jsonl").read_bytes()
+    for seed, name in enumerate(("one", "two")):
+        make_model(tokenizer, seed).save_pretrained(tmp_path / name)
+        tokenizer.save_pretrained(tmp_path / name)
+    models = [provenance(SimulationConfig(model=str(tmp_path / name)))["world_model"] for name in ("one", "two")]
+    assert [one["model"] for one in models] == [str(tmp_path / name) for name in ("one", "two")]
+    assert models[0]["weights"] != models[1]["weights"]
+    with OpenAIServer(agent) as server:
+        world = SimulatedWorld(GRID.spec, SimulationConfig(model=str(tmp_path / "one"), max_tokens=8))
+        predictor = LocalPredictor(make_model(tokenizer, 0), tokenizer, max_new_tokens=1, batch_size=8)
+        player = LocalPlayer(world, predictor, max_turns=6, at_once=4)
+        report = synthesize(
+            world, ROWS[:3], player, tmp_path / "x.jsonl", count=3, keep="all", folder=tmp_path / "work"
+        )
+        assert report.attempts == 3
+        assert not server.bodies
 
 
 def test_bad_settings_are_one_line(tmp_path):

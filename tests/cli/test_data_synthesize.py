@@ -6,11 +6,12 @@ import random
 import pytest
 
 from support.openai_server import OpenAIServer
+from support.templates import make_tokenizer
 from support.world_models import RealWorld
 from wm_plugin.cli import main
 from wm_plugin.environments.grid import GridEnvironment, expert
 from wm_plugin.environments.worlds import load
-from wm_plugin.trajectories import read
+from wm_plugin.trajectories import parquet, read
 from wm_plugin.trajectories.expand import read_transitions
 
 pytest.importorskip("transformers")
@@ -132,7 +133,12 @@ def test_mistakes_are_one_line(capsys, folder, flags, yaml, message):
 
 def test_scenarios_are_played_where_there_is_no_world_of_theirs(capsys, folder):
     lines = [
-        {"id": f"s{n}", "query": "Go.", "initial_state": f"A room with {n} doors.", "columns": {"board": "A..G"}}
+        {
+            "id": f"s{n}",
+            "query": "Go.",
+            "initial_state": f"A room with {n} doors.",
+            "columns": {"board": "A...\n....\n....\n...G"},
+        }
         for n in range(9)
     ]
     (folder / "scenarios.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
@@ -210,9 +216,7 @@ def test_alternatives_of_a_model_are_asked_for_once(capsys, folder):
 
 def test_reflections_are_rows_of_either_host(capsys, folder):
     experts(capsys)
-    from wm_plugin.tiny.__main__ import main as make_policy
-
-    make_policy(["--out", "policy", "--random"])
+    make_tokenizer("qwen2_5").save_pretrained("qwen")
 
     def answer(body):
         chosen = json.loads(body["messages"][1]["content"])["chosen"]["action"]["calls"][0]["arguments"]["direction"]
@@ -229,12 +233,16 @@ def test_reflections_are_rows_of_either_host(capsys, folder):
         rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
         assert all(row["completion"][0]["reasoning_content"].startswith("Going ") for row in rows)
         assert {row["construction"] for row in rows} == {"reflection"}
-        tokens = (*made, "--tokenizer", "policy", "--inline", "--work", "rows.work")
+        tokens = (*made, "--tokenizer", "qwen", "--inline", "--work", "rows.work")
         code, result = wm(capsys, *tokens, "--host", "verl", "--out", "rows.parquet")
         assert (code, result["rows"]) == (0, len(rows))
         assert len(server.bodies) == asked  # the same questions
-        code, result = wm(capsys, *tokens, "--max-tokens", 1, "--out", "none.jsonl")
-        assert code == 2
+        assert {"input_ids", "loss_mask"} == next(parquet.rows(folder / "rows.parquet")).keys()
+        code, text = wm(capsys, *tokens, "--max-tokens", 1, "--out", "none.jsonl")
+        assert (code, "no sample is left to write" in text) == (2, True)
+        # Qwen2.5's template leaves reasoning out: nobody trains without it unasked
+        code, text = wm(capsys, *(flag for flag in tokens if flag != "--inline"), "--out", "none.jsonl")
+        assert (code, "the chat template changes message" in text) == (2, True)
 
 
 @pytest.mark.parametrize(

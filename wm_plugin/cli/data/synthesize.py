@@ -56,7 +56,6 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     from wm_plugin.agents.collect import remove_shards
     from wm_plugin.agents.synthesize import synthesize
     from wm_plugin.environments.simulated_world import SimulatedWorld
-    from wm_plugin.trajectories.outputs import check_apart
     from wm_plugin.trajectories.write import check_outputs, path_of_rejects
 
     if args.keep not in _KEEP:
@@ -71,7 +70,6 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     policy.check(args)
     out = Path(args.out)
     rejects = check_outputs(out, sources=[args.policy, args.simulation, args.scenarios])
-    check_apart([args.simulation, args.scenarios], {"--out": out})
     folder = work_folder(out, args.work)
     world = SimulatedWorld(find(args.name).spec, load_simulation(args.simulation, args.name))
     chosen = _rows(args, world, min(tasks, most))

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The rows of a recipe of WM-SFT or CPT for a host (trl or verl), in runs/<recipe>/<host>.parquet. The recipe's script calls it,
+# The rows of a recipe of WM-SFT, CPT or agent-SFT for a host (trl or verl), in runs/<recipe>/<host>.parquet. The recipe's script calls it,
 # and says which variables there are.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
@@ -24,6 +24,11 @@ wm_sft_rwml() {
 
 wm_sft_word2world() {
   build "${TRAJECTORIES:?a file of rollouts}" --as word2world --tokenizer Qwen/Qwen2.5-7B --max-tokens 12288 --too-long truncate
+}
+
+agent_sft() {
+  build "${TRAJECTORIES:?a file of successful trajectories}" --as imitation --tokenizer Qwen/Qwen2.5-7B-Instruct --max-tokens 12288 \
+    --too-long truncate
 }
 
 wm_cpt_agentworld() {

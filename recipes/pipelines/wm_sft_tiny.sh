@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Rollouts of the grid, and the rows of a tiny recipe of WM-SFT or CPT for a host (trl or verl), in runs/<recipe>/<host>.parquet.
+# Rollouts of the grid, and the rows of a tiny recipe of WM-SFT, CPT or agent-SFT for a host (trl or verl), in runs/<recipe>/<host>.parquet.
 # The recipe's script calls it.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
@@ -13,6 +13,8 @@ build() { wm data build $policy/rollouts.jsonl --host "$host" --out "$out" --tok
 wm_sft_rwml_tiny() { build --as rwml-sft; }
 
 wm_sft_word2world_tiny() { build --as word2world; }
+
+agent_sft_tiny() { build --as rft; }
 
 wm_cpt_agentworld_tiny() {
   [ -e "$work/corpus.jsonl" ] || for way in up down left right; do

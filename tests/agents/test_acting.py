@@ -2,7 +2,7 @@
 
 import pytest
 
-from wm_plugin.agents.acting import Situation, _action, _answer
+from wm_plugin.agents.acting import Situation, _answer, action_of_answer
 from wm_plugin.runtime.workers import Lost
 from wm_plugin.samples.answers import Answer
 from wm_plugin.trajectories.schema import Action, Call, Context, Trajectory
@@ -18,19 +18,19 @@ from wm_plugin.trajectories.schema import Action, Call, Context, Trajectory
 )
 def test_an_action_is_kept_as_it_was(action):
     answer = _answer(action)
-    assert _action(answer) == action
+    assert action_of_answer(answer) == action
     assert answer.trouble == ""
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"text": 1}', '{"more": ""}', "[" * 9999])
 def test_an_action_out_of_bounds_is_lost(text):
-    lost = _action(Answer(text))
+    lost = action_of_answer(Answer(text))
     assert isinstance(lost, Lost)
     assert lost.kind == "malformed"
 
 
 def test_an_action_that_did_not_come_is_lost():
-    assert _action(Answer("", failure="timeout")).kind == "timeout"
+    assert action_of_answer(Answer("", failure="timeout")).kind == "timeout"
 
 
 def test_other_tools_are_another_question_and_the_hidden_state_is_none_of_it():

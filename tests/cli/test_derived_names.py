@@ -31,6 +31,8 @@ PLACES = {
     "wm_plugin/trajectories/write.py path_of_rejects": "X.rejects.jsonl",
 }
 SERVED = ["--server", "http://localhost:1/v1", "--server-model", "m", "--prompts", "no.yaml"]
+PROPOSED = ["--world", "grid", "--propose", "random"]
+SYNTHESIZE = ["data", "synthesize", "grid", "--policy", "random", "--simulation", "sim.yaml", "--count", "1"]
 BEST = ["--judge", "exact", "--threshold", "1"]
 CONVERT, EXPAND = ["data", "convert", "rows.jsonl"], ["data", "expand", "good.jsonl", "--validation-share", "0.5"]
 # A command and a name that it derives of x.jsonl.
@@ -44,6 +46,10 @@ DERIVED = [
     pytest.param(["data", "best", "rows.jsonl", *SERVED, *BEST], "x.work", id="best, work"),
     pytest.param(["data", "scenarios", "grid", *SERVED[:4]], "x.work", id="scenarios, work"),
     pytest.param(["data", "context", "rows.jsonl", *SERVED[:4]], "x.work", id="context, work"),
+    pytest.param(["data", "alternatives", "rows.jsonl", *PROPOSED], "x.work", id="alternatives, work"),
+    pytest.param(["data", "reflect", "rows.jsonl", *PROPOSED, *SERVED[:4]], "x.work", id="reflect, work"),
+    pytest.param(SYNTHESIZE, "x.rejects.jsonl", id="synthesize"),
+    pytest.param(SYNTHESIZE, "x.work", id="synthesize, work"),
     pytest.param(
         ["env", "rollout", "grid", "--policy", "random", "--count", "1"],
         "x.rejects.jsonl",

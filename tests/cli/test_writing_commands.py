@@ -44,7 +44,17 @@ FOLDERS = (
 )
 # trainings of minutes, and what asks a model; what they write goes through the functions of `outputs`, whose tests are in
 # test_data_outputs.py
-TRAININGS = ("demo", "train", "data best", "data context", "data easy", "data scenarios")
+TRAININGS = (
+    "demo",
+    "train",
+    "data alternatives",
+    "data best",
+    "data context",
+    "data easy",
+    "data reflect",
+    "data scenarios",
+    "data synthesize",
+)
 # command: its arguments, the flag of its output, the output's name, and inputs that it must not write over
 COMMANDS: dict[str, tuple[list[str], str, str, list[str]]] = {
     "data convert": (["rows.jsonl"], "--out", "x.jsonl", ["rows.jsonl"]),
@@ -53,6 +63,7 @@ COMMANDS: dict[str, tuple[list[str], str, str, list[str]]] = {
     "data expand": (["rows.jsonl"], "--out", "x.jsonl", ["rows.jsonl"]),
     "data inspect": (["rows.jsonl"], "--html", "x.html", ["rows.jsonl"]),
     "data build": (["rows.jsonl", "--as", "imitation", "--host", "trl"], "--out", "x.jsonl", ["rows.jsonl"]),
+    "data mix": (["rows.jsonl", "--count", "all"], "--out", "x.jsonl", ["rows.jsonl"]),
     "env rollout": (["grid", "--policy", "random", "--count", "3"], "--out", "x.jsonl", []),
     "eval audit": (["--reward", "exact", "--data", "rows.jsonl", "--attacks", "mine.md"], "--out", "x.md", ["mine.md"]),
     "masks": (

@@ -16,8 +16,10 @@ from wm_plugin.samples.build import build
 from wm_plugin.tiny.rollouts import main as make_rollouts
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "trl"
-NAMES = sorted(path.stem for stage in ("cpt", "sft") for path in RECIPES.glob(f"wm_{stage}_*.yaml"))
+STAGES = ("agent_sft", "wm_cpt_", "wm_sft_")
+NAMES = sorted(path.stem for stage in STAGES for path in RECIPES.glob(f"{stage}*.yaml"))
 FULL = {
+    "agent_sft": ("1e-05", 128, 5),
     "wm_cpt_agentworld": ("1e-05", 128, 1),
     "wm_sft_agentworld": ("1e-05", 128, 2),
     "wm_sft_rwml": ("2e-06", 32, 2),
@@ -57,9 +59,15 @@ def test_stock_trl_reads_the_recipe(name):
 
 
 def test_the_constants_of_word2world():
-    _, config, _, _ = parsed("wm_sft_word2world")
-    assert (config.warmup_steps, config.max_grad_norm, config.lr_scheduler_type) == (10, 100, "constant_with_warmup")
-    assert (config.max_length, config.eos_token) == (12288, "<|im_end|>")
+    """The agent's are the world model's (A.3), but for the model that is trained."""
+    for name, ends in (("wm_sft_word2world", "<|im_end|>"), ("agent_sft", None)):
+        _, config, _, _ = parsed(name)
+        assert (config.warmup_steps, config.max_grad_norm, config.lr_scheduler_type) == (
+            10,
+            100,
+            "constant_with_warmup",
+        )
+        assert (config.max_length, config.eos_token) == (12288, ends)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -125,7 +133,6 @@ def test_every_tiny_recipe_learns_by_its_script(name, tmp_path):
     with judges_port():
         done = subprocess.run([script], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr[-3000:]
-    (folder,) = (tmp_path / "runs").glob("wm_*")
-    assert (folder / "model.safetensors").exists()
+    assert (tmp_path / "runs" / name / "model.safetensors").exists()
     losses = [float(part.split("'")[3]) for part in done.stdout.split("{")[1:] if part.startswith("'loss'")]
     assert sum(losses[-5:]) / 5 < losses[0] - 1

@@ -26,8 +26,10 @@ from wm_plugin.trajectories import parquet
 from wm_plugin.verl.sft import TokenisedSFTDataset
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "verl"
-NAMES = sorted(path.stem for stage in ("cpt", "sft") for path in RECIPES.glob(f"wm_{stage}_*.yaml"))
+STAGES = ("agent_sft", "wm_cpt_", "wm_sft_")
+NAMES = sorted(path.stem for stage in STAGES for path in RECIPES.glob(f"{stage}*.yaml"))
 FULL = {
+    "agent_sft": (1e-5, 128, 5),
     "wm_cpt_agentworld": (1e-5, 128, 1),
     "wm_sft_agentworld": (1e-5, 128, 2),
     "wm_sft_rwml": (2e-6, 32, 2),
@@ -70,10 +72,11 @@ def test_the_steps_of_a_tiny_recipe_do_not_depend_on_its_rows(name):
     assert trainer.total_epochs >= trainer.total_training_steps  # verl ends with the epochs if these are fewer
 
 
-def test_the_constants_of_word2world():
-    optim = composed("wm_sft_word2world").optim
+@pytest.mark.parametrize("name", ["wm_sft_word2world", "agent_sft"])
+def test_the_constants_of_word2world(name):
+    optim = composed(name).optim
     assert (optim.lr_warmup_steps, optim.clip_grad, optim.lr_scheduler_type) == (10, 100, "constant")
-    data = composed("wm_sft_word2world").data
+    data = composed(name).data
     assert data.max_length == 12288 <= data.max_token_len_per_gpu
 
 

@@ -50,7 +50,9 @@ def check_samples(calls: list[list[str]], name: str, host: str, file: str, limit
         (filtered,) = [call for call in calls if "filter" in call]
         assert filtered[filtered.index("--for") + 1] == "agentworld"  # how worlds refuse is learnt
         assert filtered[filtered.index("--domain") + 1] == VARIABLES["DOMAIN"]
-    if name == "wm_sft_word2world":
+    if "agent_sft" in name:
+        assert built[built.index("--as") + 1] == ("imitation" if large else "rft")
+    if name in ("wm_sft_word2world", "agent_sft"):
         assert built[built.index("--too-long") + 1] == "truncate"
         assert not [call for call in calls if "filter" in call]  # failed actions are targets
 

@@ -124,7 +124,7 @@ class ModelAgent:
     def act(self, states: Mapping[int, Trajectory]) -> Mapping[int, Action | Lost | None]:
         seeds = [seed_of(f"{self._seed}/{number}/{len(trajectory.turns)}") for number, trajectory in states.items()]
         answers = self.answers([Situation(trajectory) for trajectory in states.values()], seeds=seeds)
-        return dict(zip(states, map(_action, answers), strict=True))
+        return dict(zip(states, map(action_of_answer, answers), strict=True))
 
     def __enter__(self) -> "ModelAgent":
         self.answers.__enter__()
@@ -212,7 +212,8 @@ def _answer(action: Action) -> Answer:
     return Answer(action.to_bytes().decode())
 
 
-def _action(answer: Answer) -> Action | Lost:
+def action_of_answer(answer: Answer) -> Action | Lost:
+    """The action that a `ServerActor` or `LocalActor` answered, or why there is none."""
     if answer.failure:
         return Lost(answer.failure, "the agent's server gave no answer")
     try:

@@ -54,9 +54,12 @@ def branch(
 ) -> list[list[Turn]] | None:
     """The turns of other actions in each state of a trajectory: one list for each of its turns.
 
-    None if the trajectory is of another environment, or if replaying its actions gives other observations: then an alternative
-    would not follow from the history beside it. `counts` receives the reason.
+    None if the trajectory is of another environment or of a world model, or if replaying its actions gives other observations:
+    then an alternative would not follow from the history beside it. `counts` receives the reason.
     """
+    if trajectory.metadata.get("synthetic"):
+        counts["synthetic"] += 1
+        return None
     row, host = trajectory.metadata.get("reset"), trajectory.metadata.get("host", "trl")
     if trajectory.metadata.get("environment") != path_of(environment) or not isinstance(row, dict):
         counts["of another environment"] += 1

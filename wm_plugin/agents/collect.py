@@ -122,11 +122,37 @@ def collect(
         UserError: the folder is not one of ours or has shards of other settings or rows, a shard is damaged, `out` cannot be
             written, or a row has not the columns that the world's `reset` takes.
     """
+    summary = Summary()
+
+    def counted(results: Iterator[Trajectory | Reject]) -> Iterator[Trajectory | Reject]:
+        for result in results:
+            summary.add(result)
+            yield result
+
+    with closing(player):
+        write(counted(episodes(world, rows, player, folder, shard_size=shard_size, watch=watch)), out, rejects)
+    return summary
+
+
+def episodes(
+    world: World,
+    rows: Sequence[Row],
+    player: Player,
+    folder: str | Path,
+    *,
+    shard_size: int = 64,
+    watch: Any = iter,
+) -> Iterator[Trajectory | Reject]:
+    """What `collect` writes, one by one. A shard is played when its first episode is asked for, unless it is in the folder.
+
+    Raises:
+        UserError: as `collect`; all but a damaged shard at once.
+    """
     if shard_size < 1:
         raise UserError(f"shard_size is {shard_size}; write a number >= 1")
     for row in rows:
         check_columns(world.environment, {name: value for name, value in row.items() if name != "prompt"})
-    folder, summary = Path(folder), Summary()
+    folder = Path(folder)
     digest = hashlib.sha256(json.dumps(list(rows), sort_keys=True, default=str).encode()).hexdigest()
     settings = {"version": VERSION, "environment": world.name, "rows": digest, "shard_size": shard_size}
     about = player.settings | ({} if world.control is None else {CONTROL: world.control.as_mapping()})
@@ -148,13 +174,9 @@ def collect(
             start = int(path.stem.removeprefix("episodes-")) * shard_size
             if len(shard) != len(rows[start : start + shard_size]):
                 raise UserError(f"{path}: damaged; remove it, and it is played again")
-            for result in shard:
-                summary.add(result)
-                yield result
+            yield from shard
 
-    with closing(player):
-        write(everything(), out, rejects)
-    return summary
+    return everything()
 
 
 def remove_shards(folder: Path, rows: int, shard_size: int) -> None:

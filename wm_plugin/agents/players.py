@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 import wm_plugin.agents.rollout as rollout
@@ -75,7 +76,53 @@ class ScriptedPlayer:
         self._workers.close()
 
 
-class ServerPlayer:
+class ThreadPlayer:
+    """A policy that mostly waits, in several threads, each with an environment of its own.
+
+    A turn for which it raises `NoAnswer` ends its episode as lost.
+
+    Args:
+        policy: the number of an episode -> its policy.
+        settings: what the policy depends on, as JSON values.
+        workers: episodes at once.
+        timeout: seconds for an episode; one that takes longer is lost. None: no limit.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        policy: Callable[[int], rollout.Policy],
+        settings: Mapping[str, Any],
+        *,
+        max_turns: int = MAX_TURNS,
+        host: rollout.Host = "trl",
+        workers: int = 1,
+        timeout: float | None = None,
+    ) -> None:
+        self.settings = {"max_turns": max_turns, "host": host, **settings}
+
+        def start() -> Function:
+            environment = world.make()
+
+            def play_task(task: Task) -> Trajectory | Lost:
+                number, row = task
+                try:
+                    return rollout.play(environment, row, policy(number), max_turns=max_turns, host=host)
+                except NoAnswer as failure:
+                    return Lost(failure.kind, f"the server: {failure}")
+
+            return play_task
+
+        self._workers = Threads(start, workers=workers, timeout=timeout)
+
+    def __call__(self, tasks: Sequence[Task]) -> list[Trajectory | Lost]:
+        return self._workers.map(tasks)
+
+    def close(self) -> None:
+        self._workers.close()
+
+
+class ServerPlayer(ThreadPlayer):
     """A model behind a chat server: as many episodes at once as the server takes calls.
 
     A turn without an answer, after the server's retries, ends its episode as lost.
@@ -91,34 +138,25 @@ class ServerPlayer:
         host: rollout.Host = "trl",
         timeout: float | None = None,
     ) -> None:
-        parameters = {name: value for name, value in server.parameters.items() if name != "seed"}
-        self.settings = {"policy": server.model, "seed": seed, "max_turns": max_turns, "host": host, **parameters}
         self.server = server
-
-        def start() -> Function:
-            environment = world.make()
-
-            def play_task(task: Task) -> Trajectory | Lost:
-                number, row = task
-                try:
-                    policy = ServerPolicy(server, f"{seed}/{number}")
-                    return rollout.play(environment, row, policy, max_turns=max_turns, host=host)
-                except NoAnswer as failure:
-                    return Lost(failure.kind, f"the server: {failure}")
-
-            return play_task
-
-        self._workers = Threads(start, workers=server.concurrency, timeout=timeout)
-
-    def __call__(self, tasks: Sequence[Task]) -> list[Trajectory | Lost]:
-        return self._workers.map(tasks)
-
-    def close(self) -> None:
-        self._workers.close()
+        parameters = {name: value for name, value in server.parameters.items() if name != "seed"}
+        super().__init__(
+            world,
+            lambda number: ServerPolicy(server, f"{seed}/{number}"),
+            {"policy": server.model, "seed": seed, **parameters},
+            max_turns=max_turns,
+            host=host,
+            workers=server.concurrency,
+            timeout=timeout,
+        )
 
 
 class LocalPlayer:
-    """A model in this process: all episodes of a shard take their turns together."""
+    """A model in this process: all episodes of a shard take their turns together.
+
+    Args:
+        at_once: environments that move at once, each in a thread, for those that wait for a world model.
+    """
 
     def __init__(
         self,
@@ -128,9 +166,10 @@ class LocalPlayer:
         seed: int = 0,
         max_turns: int = MAX_TURNS,
         host: rollout.Host = "trl",
+        at_once: int = 1,
     ) -> None:
         self._world, self._policy = world, LocalPolicy(predictor)
-        self._seed, self._max_turns, self._host = seed, max_turns, host
+        self._seed, self._max_turns, self._host, self._at_once = seed, max_turns, host, at_once
         self.settings = {
             "policy": "model",
             "seed": seed,
@@ -146,34 +185,45 @@ class LocalPlayer:
             seed = seed_of(f"{self._seed}/{tasks[0][0]}/{turn}")
             return dict(zip(states, self._policy(list(states.values()), seed), strict=True))
 
-        return rounds(self._world, tasks, act, max_turns=self._max_turns, host=self._host)
+        return rounds(self._world, tasks, act, max_turns=self._max_turns, host=self._host, at_once=self._at_once)
 
     def close(self) -> None:
         """Nothing to close."""
 
 
 def rounds(
-    world: World, tasks: Sequence[Task], act: Act, *, max_turns: int, host: rollout.Host
+    world: World, tasks: Sequence[Task], act: Act, *, max_turns: int, host: rollout.Host, at_once: int = 1
 ) -> list[Trajectory | Lost]:
-    """Episodes that take their turns together, each in an environment of its own. A `Lost` action ends its episode as lost."""
+    """Episodes that take their turns together, each in an environment of its own. A `Lost` action ends its episode as lost.
+
+    Args:
+        at_once: environments that move at once, each in a thread of its own for the time of a turn.
+    """
     episodes = {number: rollout.episode(world.make(), row, max_turns=max_turns, host=host) for number, row in tasks}
     results: dict[int, Trajectory | Lost] = {}
     actions: Mapping[int, Action | Lost | None] = dict.fromkeys(episodes)
-    while actions:
-        states: dict[int, Trajectory] = {}
-        for number, action in actions.items():
-            if isinstance(action, Lost):
-                results[number] = action
-                continue
-            try:
-                states[number] = episodes[number].send(action)
-            except StopIteration as end:
-                results[number] = end.value
-            except UserError:
-                raise
-            except Exception as error:  # from `reset` or `get_reward`: what tools raise is an observation
-                results[number] = lost_by(error)
-        actions = act(states) if states else {}
+
+    def move(number: int) -> Trajectory | None:
+        """The trajectory after the episode's action; None at its end."""
+        action = actions[number]
+        if isinstance(action, Lost):
+            results[number] = action
+            return None
+        try:
+            return episodes[number].send(action)
+        except StopIteration as end:
+            results[number] = end.value
+        except UserError:
+            raise
+        except Exception as error:  # from `reset` or `get_reward`: what tools raise is an observation
+            results[number] = lost_by(error)
+        return None
+
+    with ThreadPoolExecutor(at_once) as pool:
+        while actions:
+            moved = list((map if at_once == 1 else pool.map)(move, actions))
+            states = {number: state for number, state in zip(actions, moved, strict=True) if state is not None}
+            actions = act(states) if states else {}
     return [results[number] for number, _ in tasks]
 
 

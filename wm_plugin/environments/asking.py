@@ -44,6 +44,9 @@ class Reply:
 class _Backend(Protocol):
     control_tokens: tuple[str, ...]
 
+    @property
+    def origin(self) -> dict[str, str]: ...
+
     def key(self, question: Conversation, seed: int) -> str: ...
 
     async def answer(self, question: Conversation, temperature: float, seed: int) -> Reply: ...
@@ -64,6 +67,11 @@ class WorldModel:
         self._disk = ReplyCache(config.cache) if isinstance(config.cache, str) else None
         self._kept: OrderedDict[str, Answer] = OrderedDict()
         self._asked: dict[str, asyncio.Task[Reply]] = {}  # questions without an answer yet
+
+    @property
+    def origin(self) -> dict[str, str]:
+        """Which model it is: `model` and `server` behind a server, else `model` and a digest of its `weights`."""
+        return self._backend.origin
 
     async def ask(self, question: Conversation, attempt: int = 0) -> Reply:
         """An answer to a question. It never raises but for a server that refuses the key, the address or the model.
@@ -134,6 +142,10 @@ class _Served:
             parameters=config.parameters,
         )
 
+    @property
+    def origin(self) -> dict[str, str]:
+        return {"model": self._server.model, "server": self._server.base_url}
+
     def key(self, question: Conversation, seed: int) -> str:
         body = self._server.body(question, seed)
         return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
@@ -175,6 +187,10 @@ class _Local:
             max_new_tokens=config.max_tokens,
             batch_size=config.concurrency,
         )
+
+    @property
+    def origin(self) -> dict[str, str]:
+        return {"model": self._config.model, "weights": str(self._first.settings["weights"])}
 
     def key(self, question: Conversation, seed: int) -> str:
         text = json.dumps([self._first.settings, [dict(one) for one in question], seed])

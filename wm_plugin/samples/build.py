@@ -1,6 +1,7 @@
 """A file of trajectories or transitions to a file that a stock trainer reads: `kinds` makes the samples, `rows` the rows."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -173,6 +174,31 @@ def _rows(
         else:
             yield rl_row(sample, host, index=index, split=split, data_source=f"wm_{kind}")
         index += 1
+
+
+def last_message_rows(
+    samples: Iterable[Sample],
+    host: str,
+    tokeniser: Tokeniser | None = None,
+    max_tokens: int | None = None,
+    left_out: Counter[str] | None = None,
+) -> Iterator[Row]:
+    """Rows for fine-tuning of samples whose last message alone counts: tokens and a mask with a tokenizer, else messages and the
+    samples' columns.
+
+    Args:
+        left_out: receives the numbers of samples that cannot be encoded or are longer than `max_tokens`.
+    """
+    left_out = Counter() if left_out is None else left_out
+    for sample in samples:
+        if not is_unicode(sample):
+            left_out["half a surrogate pair"] += 1
+        elif tokeniser is None:
+            yield sft_row(sample, host, single=True) | sample.columns
+        elif len((tokens := tokeniser(sample)).ids) > (max_tokens or len(tokens.ids)):
+            left_out["too long"] += 1
+        else:
+            yield token_row(tokens, host)
 
 
 def is_unicode(sample: Sample) -> bool:

@@ -87,15 +87,19 @@ def _distinct(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
     """Each trajectory once. Trajectories that differ only in ids of calls, source or reward are the same."""
     digests: set[bytes] = set()
     for trajectory in trajectories:
-        turns = [
-            (acts(turn.action), turn.action.text, turn.action.thought, [o.text for o in turn.observations])
-            for turn in trajectory.turns
-            if turn.actor == "agent"
-        ]
-        digest = _digest([trajectory.context.model_dump(), turns])
-        if digest not in digests:
+        if (digest := content_digest(trajectory)) not in digests:
             digests.add(digest)
             yield trajectory
+
+
+def content_digest(trajectory: Trajectory) -> bytes:
+    """The same for trajectories that differ only in ids of calls, source, reward and metadata."""
+    turns = [
+        (acts(turn.action), turn.action.text, turn.action.thought, [o.text for o in turn.observations])
+        for turn in trajectory.turns
+        if turn.actor == "agent"
+    ]
+    return _digest([trajectory.context.model_dump(), turns])
 
 
 def _capped(trajectories: Iterable[Trajectory], per_task: int, seed: int) -> Iterator[Trajectory]:

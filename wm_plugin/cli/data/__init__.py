@@ -17,6 +17,10 @@ STEPS = (
     "prompts",
     "search-prompts",
     "build",
+    "synthesize",
+    "mix",
+    "alternatives",
+    "reflect",
     "fictional",
     "scenarios",
 )  # in the order of use

@@ -1,16 +1,12 @@
 """`wm data best`: the best of n outputs for each transition, to fine-tune on (Qwen-AgentWorld)."""
 
 import argparse
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from wm_plugin.cli.data import predictor
 from wm_plugin.cli.data.support import progress, reward_arguments, work_folder
 from wm_plugin.errors import UserError, nearest
-
-if TYPE_CHECKING:
-    from wm_plugin.samples.sample import Sample
 
 
 def add_parser(steps: Any) -> argparse.ArgumentParser:
@@ -61,6 +57,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     `retain_rate` of the candidates."""
     from wm_plugin.rewards.make import make
     from wm_plugin.samples import best, rows
+    from wm_plugin.samples.build import last_message_rows
     from wm_plugin.samples.kinds import Exclusions, informative
     from wm_plugin.samples.predictions import Repeatable, predictions
     from wm_plugin.samples.prompts import load
@@ -112,20 +109,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         seed=args.seed,
         report=report,
     )
-    written = rows.write_rows(_rows(samples, args.host, tokeniser, args.max_tokens), out)
+    written = rows.write_rows(last_message_rows(samples, args.host, tokeniser, args.max_tokens), out)
     return {**report.as_dict(), "rows": written, "out": str(out)}
-
-
-def _rows(samples: "Iterable[Sample]", host: str, tokeniser: Any, max_tokens: int | None) -> Iterator[dict[str, Any]]:
-    """The rows of samples that can be written and are not too long."""
-    from wm_plugin.samples import rows
-    from wm_plugin.samples.build import is_unicode
-
-    for sample in filter(is_unicode, samples):
-        if tokeniser is None:
-            yield rows.sft_row(sample, host, single=True) | sample.columns
-        elif (tokens := tokeniser(sample)) and (max_tokens is None or len(tokens.ids) <= max_tokens):
-            yield rows.token_row(tokens, host)
 
 
 def show(result: dict[str, Any]) -> None:

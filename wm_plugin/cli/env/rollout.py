@@ -1,20 +1,13 @@
 """`wm env rollout NAME`: episodes as trajectories, by an expert, a wanderer, a model or a server."""
 
 import argparse
-import inspect
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from wm_plugin.cli.data.support import progress, work_folder
+from wm_plugin.cli.env import policy
 from wm_plugin.cli.env.support import MOST_ROWS, NAME, add_row_arguments, find, rows
-from wm_plugin.errors import UserError, nearest, shown
-
-if TYPE_CHECKING:
-    from wm_plugin.agents.players import Player
-    from wm_plugin.environments.worlds import World
-
-LONGEST = 10_000_000  # seconds
+from wm_plugin.errors import UserError
 
 
 def add_parser(steps: Any) -> argparse.ArgumentParser:
@@ -25,11 +18,7 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
         "goes on where it was.",
     )
     parser.add_argument("name", metavar="NAME", help=NAME)
-    parser.add_argument(
-        "--policy",
-        required=True,
-        help="random, expert, a folder with a model, or the URL of an OpenAI-compatible server like http://localhost:8000/v1",
-    )
+    parser.add_argument("--policy", required=True, help=policy.HELP)
     parser.add_argument("--count", type=int, required=True, metavar="N", help="tasks, a row each")
     parser.add_argument(
         "--per-task", type=int, default=1, metavar="N", help="episodes of each task, under its one id (default: 1)"
@@ -37,53 +26,11 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
     parser.add_argument("--out", required=True, help="X.jsonl or X.parquet")
     add_row_arguments(parser)
     parser.add_argument(
-        "--column",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a column that every row gets, such as user_model=NAME, which plays the customer of tau2 and dialogue (repeatable)",
-    )
-    parser.add_argument(
         "--control",
         metavar="FILE",
         help="perturbations of what the agent observes, by a file as for wm data control --config (a curriculum's factor is 1)",
     )
-    parser.add_argument(
-        "--sampling-seed",
-        type=int,
-        metavar="N",
-        help="of what the policy draws (default: that of --seed): another one plays the same tasks anew",
-    )
-    parser.add_argument("--max-turns", type=int, metavar="N", help="of an episode; worlds end on their own, too")
-    parser.add_argument(
-        "--host", choices=("trl", "verl"), default="trl", help="whose words the agent hears of failed calls"
-    )
-    parser.add_argument(
-        "--workers", type=int, default=1, metavar="N", help="processes, for random and expert (default: 1)"
-    )
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        metavar="SECONDS",
-        help="that an episode may take before it is lost (default: 600 for random and expert, no limit otherwise)",
-    )
-    models = parser.add_argument_group("models")
-    models.add_argument("--model", metavar="NAME", help="the name under which the server has the model")
-    models.add_argument("--temperature", type=float, default=1.0)
-    models.add_argument("--max-new-tokens", type=int, default=1024, metavar="N", help="of a turn (default: 1024)")
-    models.add_argument("--batch-size", type=int, default=64, metavar="N", help="episodes at once, without a server")
-    models.add_argument("--concurrency", type=int, default=32, metavar="N", help="episodes at once, with a server")
-    models.add_argument(
-        "--request-timeout", type=float, default=600.0, metavar="SECONDS", help="of an attempt (default: 600)"
-    )
-    models.add_argument(
-        "--no-seed", action="store_true", help="send a server no seeds, of which vLLM on a CPU dies; runs then differ"
-    )
-    models.add_argument("--retries", type=int, default=4, metavar="N", help="after a failed attempt (default: 4)")
-    parser.add_argument(
-        "--work", metavar="DIR", help="folder of finished shards, to go on from (default: X.work, removed at the end)"
-    )
-    parser.add_argument("--shard-size", type=int, default=64, metavar="N", help="episodes that a kill loses, at most")
+    policy.add_arguments(parser)
     parser.set_defaults(run=run, show=show)
     return parser
 
@@ -98,14 +45,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     from wm_plugin.cli.data.control import load_config
     from wm_plugin.trajectories.write import check_outputs, path_of_rejects
 
-    for flag, value in (
-        ("--count", args.count),
-        ("--per-task", args.per_task),
-        ("--workers", args.workers),
-        ("--max-turns", args.max_turns or 1),
-    ):
+    for flag, value in (("--count", args.count), ("--per-task", args.per_task)):
         if value < 1:
             raise UserError(f"{flag} is {value}; write a number >= 1")
+    policy.check(args)
     if args.count * args.per_task > MOST_ROWS:
         flags = (
             f"--count is {args.count}"
@@ -113,16 +56,14 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             else f"--count times --per-task is {args.count * args.per_task}"
         )
         raise UserError(f"{flags}; write a number up to {MOST_ROWS:,}, and the rest with another --seed")
-    if args.timeout is not None and not 0 < args.timeout <= LONGEST:
-        raise UserError(f"--timeout is {args.timeout:g}; write seconds > 0, up to {LONGEST:,}")
     out = Path(args.out)
     check_outputs(out, sources=[args.policy, *([args.control] if args.control else [])])
     folder = work_folder(out, args.work)
     world = find(args.name)
     if args.control is not None:
         world = world.under(load_config(args.control, "--control"))
-    player, server = _player(args, world)
-    columns = _columns(args.column, world)
+    player, server = policy.player(args, world)
+    columns = policy.columns(args.column, world)
     tasks = [{**row, **columns} for row in rows(world, args, args.count)]
     if world.control is not None:
         world.control.check_columns(tasks[0], world.name)  # all rows of a world have the same
@@ -151,25 +92,6 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _columns(pairs: list[str], world: "World") -> dict[str, str | int]:
-    """The values of `--column` by name; digits are a whole number.
-
-    Raises:
-        UserError: one is not NAME=VALUE, or the world's `reset` takes no such column.
-    """
-    parameters = list(inspect.signature(world.environment.reset).parameters.values())[1:]  # type: ignore[attr-defined]
-    known = [one.name for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
-    columns: dict[str, str | int] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise UserError(f"--column is {shown(pair)}; write NAME=VALUE")
-        if name not in known:
-            raise UserError(f"--column: {world.name} takes no column {shown(name)}{nearest(name, known)}")
-        columns[name] = int(value) if value.isascii() and value.isdigit() and len(value) < 19 else value
-    return columns
-
-
 def show(result: dict[str, Any]) -> None:
     shares = [
         f"{result[f'{name}_share']:.1%} {name}"
@@ -193,42 +115,3 @@ def show(result: dict[str, Any]) -> None:
         print(f"under control: {control['calls']} calls, of which {counts}")
     if result["lost"]:
         print(f"{result['lost']} episodes were lost with their process")
-
-
-def _player(args: argparse.Namespace, world: "World") -> "tuple[Player, Any]":
-    """The player of `--policy`, and its server if it is one."""
-    from wm_plugin.agents.players import MAX_TURNS, SCRIPTED, LocalPlayer, ScriptedPlayer, ServerPlayer
-
-    seed = args.seed if args.sampling_seed is None else args.sampling_seed
-    common: dict[str, Any] = {"seed": seed, "max_turns": args.max_turns or MAX_TURNS, "host": args.host}
-    if args.policy in SCRIPTED:
-        timeout = 600.0 if args.timeout is None else args.timeout
-        return ScriptedPlayer(world, args.policy, workers=args.workers, timeout=timeout, **common), None
-    if args.policy.startswith(("http://", "https://")):
-        from wm_plugin.runtime.server import Server
-
-        if args.model is None:
-            raise UserError("--policy is a server; name its model with --model")
-        server = Server(
-            args.policy,
-            args.model,
-            concurrency=args.concurrency,
-            timeout=args.request_timeout,
-            max_retries=args.retries,
-            temperature=args.temperature,
-            max_tokens=args.max_new_tokens,
-            seed=None if args.no_seed else "auto",
-        )
-        return ServerPlayer(world, server, timeout=args.timeout, **common), server
-    if "/" not in args.policy and not os.path.exists(args.policy):
-        raise UserError(
-            f"--policy {args.policy!r} is no folder with a model, and no URL{nearest(args.policy, SCRIPTED)}"
-        )
-    from wm_plugin.cli.data.predictor import quiet
-    from wm_plugin.runtime.predict import LocalPredictor
-
-    quiet()
-    predictor = LocalPredictor(
-        args.policy, temperature=args.temperature, max_new_tokens=args.max_new_tokens, batch_size=args.batch_size
-    )
-    return LocalPlayer(world, predictor, **common), None

@@ -1,0 +1,33 @@
+"""A world as an agent finds it in a world model: rows, levels and tools of its spec, observations that are predicted."""
+
+import random
+from dataclasses import dataclass
+
+from wm_plugin.environments.kit.protocol import Chooser
+from wm_plugin.environments.simulated import simulated
+from wm_plugin.environments.simulation_config import SimulationConfig
+from wm_plugin.environments.worlds import World, wander
+
+
+@dataclass(frozen=True)
+class SimulatedWorld(World):
+    """A world whose class is `simulated`. It has no expert: an expert looks into its environment, and there is none to look into.
+
+    Args:
+        config: who plays the world, and what decides an episode.
+    """
+
+    config: SimulationConfig
+
+    @property
+    def environment(self) -> type:
+        """The class, whose observations are a world model's."""
+        return simulated(super().environment, self.config)
+
+    def expert(self) -> Chooser | None:
+        """None."""
+        return None
+
+    def wanderer(self, rng: random.Random) -> Chooser:
+        """Fills in arguments by their types: the world's own wanderer may look into it."""
+        return wander(rng)

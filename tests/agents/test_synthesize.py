@@ -62,7 +62,9 @@ def real(body):
 
 
 def world_of(server, **settings):
-    return SimulatedWorld(GRID.spec, SimulationConfig(model="world", url=server.base_url, patience=20, **settings))
+    return SimulatedWorld(
+        GRID.spec, config=SimulationConfig(model="world", url=server.base_url, patience=20, **settings)
+    )
 
 
 class Servers:
@@ -257,7 +259,7 @@ def test_a_model_in_this_process_is_named_by_its_weights(tmp_path):
     assert [one["model"] for one in models] == [str(tmp_path / name) for name in ("one", "two")]
     assert models[0]["weights"] != models[1]["weights"]
     with OpenAIServer(agent) as server:
-        world = SimulatedWorld(GRID.spec, SimulationConfig(model=str(tmp_path / "one"), max_tokens=8))
+        world = SimulatedWorld(GRID.spec, config=SimulationConfig(model=str(tmp_path / "one"), max_tokens=8))
         predictor = LocalPredictor(make_model(tokenizer, 0), tokenizer, max_new_tokens=1, batch_size=8)
         player = LocalPlayer(world, predictor, max_turns=6, at_once=4)
         report = synthesize(

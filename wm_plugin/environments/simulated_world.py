@@ -1,8 +1,9 @@
 """A world as an agent finds it in a world model: rows, levels and tools of its spec, observations that are predicted."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from wm_plugin.environments.control import controlled
 from wm_plugin.environments.kit.protocol import Chooser
 from wm_plugin.environments.simulated import simulated
 from wm_plugin.environments.simulation_config import SimulationConfig
@@ -17,12 +18,13 @@ class SimulatedWorld(World):
         config: who plays the world, and what decides an episode.
     """
 
-    config: SimulationConfig
+    config: SimulationConfig = field(kw_only=True)
 
     @property
     def environment(self) -> type:
-        """The class, whose observations are a world model's."""
-        return simulated(super().environment, self.config)
+        """The class, whose observations are a world model's; under control, by instruction."""
+        environment = simulated(self._object(self.spec.path), self.config)
+        return environment if self.control is None else controlled(environment, self.control)
 
     def expert(self) -> Chooser | None:
         """None."""

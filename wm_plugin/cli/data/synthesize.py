@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     out = Path(args.out)
     rejects = check_outputs(out, sources=[args.policy, args.simulation, args.scenarios])
     folder = work_folder(out, args.work)
-    world = SimulatedWorld(find(args.name).spec, load_simulation(args.simulation, args.name))
+    world = SimulatedWorld(find(args.name).spec, config=load_simulation(args.simulation, args.name))
     chosen = _rows(args, world, min(tasks, most))
     player, server = policy.player(args, world)
     attempts = [chosen[number % len(chosen)] for number in range(most)]

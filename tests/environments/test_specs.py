@@ -36,6 +36,7 @@ SHARED = {
     "scenario_replies",
     "scenarios",
     "simulated",
+    "simulated_dialogue",
     "simulated_episode",
     "simulated_session",
     "simulated_success",

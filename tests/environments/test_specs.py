@@ -40,6 +40,7 @@ SHARED = {
     "simulated_episode",
     "simulated_session",
     "simulated_success",
+    "simulated_world",
     "simulation_config",
     "specs",
     "tags",

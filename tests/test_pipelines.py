@@ -464,3 +464,34 @@ def test_consistency_that_could_not_be_measured_ends_the_script(tmp_path):
     code, calls, _ = run("trl/run_consistency_tiny.sh", tmp_path, failing="eval consistency")
     assert code != 0
     assert not [call for call in calls if call[0] == "trl"]
+
+
+def test_a_careless_shopper_is_checked_with_every_budget(tmp_path):
+    calls = calls_of(RECIPES / "trl" / "run_verify_shop_tiny.sh", tmp_path, "--x", "a b")
+    work = "runs/verify_shop_tiny"
+    expert, wanderer, _, built = steps(calls)
+    assert [value(call, "--policy") for call in (expert, wanderer)] == ["expert", "random"]
+    (careless,) = [call for call in calls if call[2] == "wm_plugin.tiny.rollouts"]
+    assert (value(careless, "--environment"), value(careless, "--out")) == ("shop", f"{work}/careless.jsonl")
+    assert not any("--held-out" in call for call in (expert, wanderer, careless))
+    (trained,) = [call for call in calls if call[0] == "trl"]
+    config = yaml.safe_load((tmp_path / value(trained, "--config")).read_text())
+    assert config["datasets"][0]["data_files"] == value(built, "--out") == f"{work}/rows.parquet"
+    assert (config["model_name_or_path"], config["output_dir"]) == (value(built, "--tokenizer"), f"{work}/trained")
+    assert trained[-2:] == ["--x", "a b"]
+    *played, table = [call for call in calls if call[2] == "wm_plugin.tiny.verify_table"]
+    assert [value(call, "--budget") for call in played] == ["0", "2", "4", "10", "50"]  # the paper's
+    assert {value(call, "--model") for call in played} == {f"{work}/trained"}
+    assert len({(value(call, "--count"), value(call, "--seed")) for call in played}) == 1  # the same tasks
+    assert [value(call, "--out") for call in played] == [f"{work}/episodes/budget_{n}.jsonl" for n in (0, 2, 4, 10, 50)]
+    assert value(table, "--table") == f"{work}/episodes"
+
+
+def test_another_world_model_checks_without_a_training(tmp_path):
+    script = RECIPES / "trl" / "run_verify_shop_tiny.sh"
+    calls = calls_of(script, tmp_path, "--quick", SEED="3", WORLD_MODEL="name", WORLD_MODEL_URL="http://h/v1")
+    assert {call[2] for call in calls} == {"wm_plugin.tiny.verify_table"}
+    assert {(value(call, "--model"), value(call, "--url"), value(call, "--seed")) for call in calls[:-1]} == {
+        ("name", "http://h/v1", "3")
+    }
+    assert value(calls[-1], "--out") == "runs/verify_shop_tiny_quick/seed3/table.json"

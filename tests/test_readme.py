@@ -184,7 +184,12 @@ def check_settings_of_trl(text, folder):
     for reward in script.rewards or ():
         check_spec(reward, reward["path"])
     environment = train._environment(
-        script.environment, script.episode_reward, script.protocol, simulation=script.simulation, control=script.control
+        script.environment,
+        script.episode_reward,
+        script.protocol,
+        simulation=script.simulation,
+        control=script.control,
+        verify=script.verify,
     )
     worlds = environment.values() if isinstance(environment, dict) else filter(None, [environment])
     tools = {name for world in worlds for name in tool_names(world)}

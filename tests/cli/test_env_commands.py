@@ -248,6 +248,34 @@ def test_rollouts_of_a_server_that_is_down_are_named_and_the_exit_code_is_1(tmp_
     assert len((tmp_path / "x.rejects.jsonl").read_text().splitlines()) == 2
 
 
+def test_irreversible_actions_are_checked_and_counted(tmp_path, capsys):
+    """The expert would buy at once, and the world model predicts a failure of every purchase."""
+    pytest.importorskip("bm25s")
+    out, config = tmp_path / "x.jsonl", tmp_path / "verify.yaml"
+    with OpenAIServer(lambda _: "It is not quite what was wanted.") as served:
+        block = {"verify": {"budget": 2, "world_model": {"url": served.base_url, "model": "w"}}}
+        config.write_text(json.dumps(block))
+        arguments = ["--policy", "expert", "--count", 3, "--out", out, "--verify", config]
+        code, _, result = run(capsys, "rollout", "shop", *arguments, "--json")
+        assert code == 0
+        assert result["verify"] == {"checks": 6, "questions": 6, "refused": 6, "spent": 3, "unanswered": 0}
+        assert result["success"] == 1.0
+        assert result["calls"]["buy"] == 9
+        first = out.read_bytes()
+        assert (
+            "6 checks of irreversible actions, 0 without an answer; 6 actions were refused"
+            in run(capsys, "rollout", "shop", *arguments, "--workers", 2)[1]
+        )
+        assert out.read_bytes() == first
+        block["verify"]["budget"] = 0
+        config.write_text(json.dumps(block))
+        plain = run(capsys, "rollout", "shop", *arguments, "--json")[2]
+        assert "verify" not in plain
+        without = run(capsys, "rollout", "shop", *arguments[:-2], "--json")[2]
+        assert without == plain
+    assert not list(tmp_path.glob("*.work"))
+
+
 def test_a_server_gets_no_seeds_where_it_shall_not(tmp_path, capsys):
     with OpenAIServer(lambda _: "done") as served:
         arguments = ["--policy", served.base_url, "--model", "m", "--count", 1]
@@ -387,6 +415,10 @@ def test_a_class_that_does_not_fails_with_a_line_for_each_reason(capsys):
         (
             ("rollout", "grid", "--policy", "random", "--count", "1", "--out", "x.jsonl", "--timeout", "0"),
             "--timeout is",
+        ),
+        (
+            ("rollout", "shop", "--policy", "random", "--count", "1", "--out", "x.jsonl", "--verify", "no.yaml"),
+            "--verify: 'no.yaml' cannot be read",
         ),
         (
             ("rollout", "own_world:GuessEnvironment", "--policy", "expert", "--count", "1", "--out", "x.jsonl"),

@@ -16,7 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from wm_plugin.agents.checks import KEY as VERIFY
 from wm_plugin.agents.players import Player, Row, Task
+from wm_plugin.agents.verify import VerifiedWorld
 from wm_plugin.environments.control.episode import KEY as CONTROL
 from wm_plugin.environments.kit.protocol import check_columns
 from wm_plugin.environments.worlds import World
@@ -43,6 +45,7 @@ class Summary:
     turns: int = 0
     figures: Counter[str] = field(default_factory=Counter)  # sums of `actions`, `effective`, `invalid`, `lost`
     control: Counter[str] = field(default_factory=Counter)  # of `calls` under control, and of those that were perturbed
+    verify: Counter[str] = field(default_factory=Counter)  # sums of what checks of actions counted
     calls: Counter[str] = field(default_factory=Counter)  # by tool
     failed: Counter[str] = field(default_factory=Counter)  # episodes without a trajectory, by reason
 
@@ -61,15 +64,16 @@ class Summary:
         figures = result.metadata.get("figures", {})
         for name in figures.keys() & {"actions", "effective", "invalid", "lost"}:
             self.figures[name] += int(figures[name])
-        for name in figures:
-            if name.startswith(f"{CONTROL}/"):
-                self.control[name.removeprefix(f"{CONTROL}/")] += int(figures[name])
+        for key, counts in ((CONTROL, self.control), (VERIFY, self.verify)):
+            for name in figures:
+                if name.startswith(f"{key}/"):
+                    counts[name.removeprefix(f"{key}/")] += int(figures[name])
 
     def as_dict(self) -> dict[str, Any]:
         """Means and shares as JSON values. `lost` counts the episodes whose process died or hung: ours or the environment's.
 
         None: no episode has it. A class may leave rewards to the trainer, and need not count its actions. `control` is there for
-        worlds under control alone.
+        worlds under control alone, `verify` where there were checks of actions (`agents.verify`).
         """
         actions = self.figures["actions"]
         shares = {
@@ -88,6 +92,7 @@ class Summary:
             "failed_by_reason": dict(self.failed.most_common()),
             "calls": dict(sorted(self.calls.items())),
             **({"control": dict(self.control)} if self.control else {}),
+            **({"verify": dict(sorted(self.verify.items()))} if self.verify else {}),
         }
 
 
@@ -156,6 +161,7 @@ def episodes(
     digest = hashlib.sha256(json.dumps(list(rows), sort_keys=True, default=str).encode()).hexdigest()
     settings = {"version": VERSION, "environment": world.name, "rows": digest, "shard_size": shard_size}
     about = player.settings | ({} if world.control is None else {CONTROL: world.control.as_mapping()})
+    about |= {VERIFY: world.config.as_mapping()} if isinstance(world, VerifiedWorld) and world.config.budget else {}
     _check_ours(folder)
     same_settings(folder / MANIFEST, settings | about, "episodes")
 

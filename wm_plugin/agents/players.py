@@ -8,6 +8,8 @@ from typing import Any, Protocol
 import wm_plugin.agents.rollout as rollout
 from wm_plugin.agents.policies import LocalPolicy, NoAnswer, ServerPolicy
 from wm_plugin.agents.scripted import scripted
+from wm_plugin.agents.verify import VerifiedWorld
+from wm_plugin.agents.verify_config import VerifyConfig
 from wm_plugin.environments.control import ControlConfig
 from wm_plugin.environments.kit.protocol import READY_SCHEMAS, path_of_tool, tool_names, tool_schema
 from wm_plugin.environments.worlds import World, load
@@ -65,7 +67,8 @@ class ScriptedPlayer:
         # Schemas are made here, once: loading transformers in every process would take seconds.
         tools = [getattr(world.environment, name) for name in tool_names(world.environment)]
         schemas = {path_of_tool(tool): tool_schema(tool) for tool in tools}
-        arguments = (world.name, world.control, policy, seed, max_turns, host, schemas)
+        verify = world.config if isinstance(world, VerifiedWorld) else None
+        arguments = (world.name, world.control, policy, seed, max_turns, host, schemas, verify)
         self._workers = Processes(_scripted_function, arguments, workers=workers, timeout=timeout)
 
     def __call__(self, tasks: Sequence[Task]) -> list[Trajectory | Lost]:
@@ -240,9 +243,12 @@ def _scripted_function(
     max_turns: int,
     host: rollout.Host,
     schemas: dict[str, dict[str, Any]],
+    verify: VerifyConfig | None = None,
 ) -> Function:
     READY_SCHEMAS.update(schemas)
     world = load(name) if control is None else load(name).under(control)
+    if verify is not None:
+        world = VerifiedWorld(world.spec, world.control, config=verify)
     environment = world.make()
 
     def play_task(task: Task) -> bytes:

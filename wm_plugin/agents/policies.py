@@ -42,15 +42,18 @@ class ServerPolicy:
 
     def __call__(self, trajectory: Trajectory, environment: Any) -> Action:
         del environment  # for scripted policies only
-        body = self.server.body(
-            chat(trajectory.context, trajectory.turns), seed_of(f"{self.seed}/{len(trajectory.turns)}")
-        )
-        (answer,) = self.server.post(
-            "/chat/completions", [body | {"tools": list(trajectory.context.action_space)}], _read
-        )
-        if isinstance(answer, Failure):
-            raise NoAnswer(answer)
-        return answer
+        (answer,) = self.server.post("/chat/completions", [self._body(trajectory)], _read)
+        return _found(answer)
+
+    async def act(self, trajectory: Trajectory) -> Action:
+        """A call, for code inside an event loop."""
+        (answer,) = await self.server.post_async("/chat/completions", [self._body(trajectory)], _read)
+        return _found(answer)
+
+    def _body(self, trajectory: Trajectory) -> dict[str, Any]:
+        seed = seed_of(f"{self.seed}/{len(trajectory.turns)}")
+        body = self.server.body(chat(trajectory.context, trajectory.turns), seed)
+        return body | {"tools": list(trajectory.context.action_space)}
 
 
 class LocalPolicy:
@@ -161,3 +164,9 @@ def _tagged(action: Action) -> Action:
 
 def _read(answer: Any) -> Action:
     return read_action(answer["choices"][0]["message"])
+
+
+def _found(answer: Action | Failure) -> Action:
+    if isinstance(answer, Failure):
+        raise NoAnswer(answer)
+    return answer

@@ -37,7 +37,8 @@ def play(environment: Any, row: Mapping[str, Any], policy: Policy, *, max_turns:
     (see `protocol.observers`). A tool that does not exist, arguments that do not fit and exceptions give observations too, with
     `error` and the text of the host. An observation's `data` has the `actions` of its call and how many of them were `invalid`,
     where the environment counts them in `metrics`, and where the call failed. Under control (see `environments.control`) `data`
-    also says how the observation was perturbed; the context has the simulation instruction, and `metadata` the control.
+    also says how the observation was perturbed; the context has the simulation instruction, and `metadata` the control. Of an
+    environment of `agents.verify`, `data` says what became of a call that was checked, and `metadata` has the config.
 
     The episode ends when the policy returns None or an action without a call, when the environment is `over`, or after
     `max_turns`.
@@ -96,6 +97,9 @@ def episode(
         context = trajectory.context.model_copy(update={"simulation_instruction": control.instruction})
         metadata = {**trajectory.metadata, "control": control.config.as_mapping()}
         trajectory = trajectory.model_copy(update={"context": context, "metadata": metadata})
+    if (verify := getattr(environment, "_wm_verify", None)) is not None:
+        metadata = {**trajectory.metadata, "verify": verify.as_mapping()}
+        trajectory = trajectory.model_copy(update={"metadata": metadata})
     if profile := getattr(environment, "user_profile", None):
         metadata = {**trajectory.metadata, "user_profile": dict(profile)}
         trajectory = trajectory.model_copy(update={"metadata": metadata})
@@ -146,6 +150,9 @@ def _observe(
     host: Host,
 ) -> Observation:
     before, control = _counts(environment), control_of(environment)
+    verifier = getattr(environment, "_wm_verifier", None)  # of `agents.verify`
+    if verifier is not None:
+        verifier.data = {}
     if control is not None:
         control.data = {}
     text, failed = _run(tools, call, host)
@@ -156,6 +163,8 @@ def _observe(
     )
     if control is not None and not failed:
         data |= control.data
+    if verifier is not None:
+        data |= verifier.data
     # the host answers for a tool that does not exist
     kind = kinds.get(call.name, "tool")
     return Observation(kind=kind, text=text, tool=call.name, call=index, error=failed, data=data)

@@ -73,14 +73,15 @@ class WorldModel:
         """Which model it is: `model` and `server` behind a server, else `model` and a digest of its `weights`."""
         return self._backend.origin
 
-    async def ask(self, question: Conversation, attempt: int = 0) -> Reply:
+    async def ask(self, question: Conversation, attempt: int = 0, sample: int = 0) -> Reply:
         """An answer to a question. It never raises but for a server that refuses the key, the address or the model.
 
         Args:
             attempt: 0, or how often it was asked before: then the answer is another one.
+            sample: which of several independent answers; at temperature 0 all are the same.
         """
         name = hashlib.sha256(json.dumps([dict(message) for message in question]).encode()).hexdigest()
-        seed = seed_of(f"{self.config.seed}/{attempt}/{name}")
+        seed = seed_of(f"{self.config.seed}/{attempt}/{name}" + (f"/{sample}" if sample else ""))
         if attempt:
             return await self._backend.answer(question, self.config.repair_temperature, seed)
         if self.config.temperature or not self.config.cache:

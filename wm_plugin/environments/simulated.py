@@ -22,7 +22,7 @@ from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
 
-from wm_plugin.environments.kit.protocol import not_a_tool, tool_names, world_context_of
+from wm_plugin.environments.kit.protocol import by_name, not_a_tool, tool_names, world_context_of
 from wm_plugin.environments.scenarios import staged
 from wm_plugin.environments.simulated_session import Session
 from wm_plugin.environments.simulated_success import judge
@@ -61,6 +61,17 @@ def is_simulated(environment: Any) -> bool:
     return bool(getattr(kind, "_wm_simulated", False))
 
 
+def hears_turns(environment: Any) -> bool:
+    """Whether an environment, or its class, is to be told of turns before their calls run: one of `simulated`, or one of
+    `agents.verify`.
+
+    Such a class has `_wm_hear(action, results)`, `_wm_wait()`, `_wm_prompt` and `_wm_only_tool`, and if it is not simulated
+    `_wm_settle()`.
+    """
+    kind = environment if isinstance(environment, type) else type(environment)
+    return bool(getattr(kind, "_wm_hears_turns", False))
+
+
 @contextmanager
 def evaluation() -> Iterator[None]:
     """Around `reset`: an episode of an evaluation, which is the real world's if the config says so."""
@@ -72,20 +83,20 @@ def evaluation() -> Iterator[None]:
 
 
 def note_prompt(environment: Any, prompt: Any) -> None:
-    """Tell a simulated environment the prompt of its next episode, before a `reset` that has it not among its columns."""
-    if is_simulated(environment):
+    """Tell an environment that hears turns the prompt of its next episode, before a `reset` that has it not among its columns."""
+    if hears_turns(environment):
         environment._wm_prompt = prompt
 
 
 def note_action(environment: Any, action: Action, results: Sequence[str] = (), *, executed: int | None = None) -> None:
-    """Tell a simulated environment of a turn before its calls run. It asks about it at once, and does not wait.
+    """Tell an environment that hears turns of one before its calls run. It asks about it at once, and does not wait.
 
     Args:
         action: a text, calls, or both. Without a call, it is the agent's answer.
         results: what the agent observed after the calls of the turn before. Those that the host answered itself are used.
         executed: how many of the calls the host runs; None: all.
     """
-    if not is_simulated(environment) or environment._wm_is_real:
+    if not hears_turns(environment):
         return
     calls = action.calls if executed is None else action.calls[:executed]
     text = action.text
@@ -94,14 +105,14 @@ def note_action(environment: Any, action: Action, results: Sequence[str] = (), *
         calls = tuple(Call(name=name, arguments={parameter: _only(call.arguments)}) for call in calls)
         text = "" if calls else text
     calls = tuple(call.model_copy(update={"id": None}) for call in calls)
-    environment._wm_session.note(action.model_copy(update={"text": text, "calls": calls}), results)
+    environment._wm_hear(action.model_copy(update={"text": text, "calls": calls}), results)
 
 
 def note_turn(
     environment: Any, message: Mapping[str, Any], *, results: Sequence[str] = (), executed: int | None = None
 ) -> None:
     """`note_action` of an assistant's message in OpenAI's form. It never raises."""
-    if not is_simulated(environment):
+    if not hears_turns(environment):
         return
     try:
         action = action_of(encodable(dict(message)))
@@ -112,14 +123,23 @@ def note_turn(
 
 async def ready(environment: Any) -> None:
     """Wait, without a thread, until the calls of the turn that was noted return at once. It never raises."""
-    if is_simulated(environment):
-        await environment._wm_session.ready()
+    if hears_turns(environment):
+        await environment._wm_wait()
 
 
 def settle(environments: Sequence[Any]) -> None:
     """Decide the episodes of environments that are over for their hosts, where a verifier or a rule does: in one call of each
     verifier. To be called before figures and rewards are read; it waits."""
     judge([one._wm_session for one in environments if is_simulated(one) and not one._wm_is_real])
+    for one in environments:
+        if hears_turns(one) and not is_simulated(one):
+            one._wm_settle()
+
+
+def only_tool(environment: type) -> tuple[str, str]:
+    """The tool of a world in the protocol of tags, and its parameter."""
+    (name, *_) = tool_names(environment)
+    return name, list(inspect.signature(getattr(environment, name)).parameters)[1]
 
 
 def _only(arguments: Any) -> Any:
@@ -131,7 +151,7 @@ def _simulated(environment: Any, config: SimulationConfig) -> type:
     names = tool_names(environment)
 
     class Simulated(environment):  # type: ignore[misc]
-        _wm_simulated = True
+        _wm_simulated = _wm_hears_turns = True
         _wm_evaluates_for_real = config.evaluation == "real"
 
         def __init__(self) -> None:  # the world's own is called by the session, for an instance of the world itself
@@ -151,8 +171,15 @@ def _simulated(environment: Any, config: SimulationConfig) -> type:
             if not self._wm_is_real:
                 # a subclass that is under control has made the episode's
                 control = getattr(self, "_wm_control", None)
-                self._wm_session.begin(prompt, _named(signature.bind(None, *args, **columns)), first, control)
+                self._wm_session.begin(prompt, by_name(signature.bind(None, *args, **columns)), first, control)
             return first
+
+        def _wm_hear(self, action: Action, results: Sequence[str]) -> None:
+            if not self._wm_is_real:
+                self._wm_session.note(action, results)
+
+        async def _wm_wait(self) -> None:
+            await self._wm_session.ready()
 
         @property
         def over(self) -> bool:
@@ -181,7 +208,7 @@ def _simulated(environment: Any, config: SimulationConfig) -> type:
                 "effective": counts.effective,
                 "invalid": counts.invalid,
                 "lost": session.lost,
-                **{f"simulation/{name}": session.figures[name] for name in _FIGURES},
+                **{f"simulation/{name}": session.asked[name] for name in _FIGURES},
             }
 
         @property
@@ -190,8 +217,7 @@ def _simulated(environment: Any, config: SimulationConfig) -> type:
 
         @property
         def _wm_only_tool(self) -> tuple[str, str]:
-            """The tool of a world in the protocol of tags, and its parameter."""
-            return names[0], list(inspect.signature(getattr(environment, names[0])).parameters)[1]
+            return only_tool(environment)
 
     def get_reward(self: Any) -> Any:
         if self._wm_is_real:
@@ -227,15 +253,6 @@ def _tool(method: Callable[..., Any]) -> Callable[..., Any]:
             bound = signature.bind(self, *args, **kwargs)
         except TypeError:
             return method(self._wm_world, *args, **kwargs)  # which raises what the world would
-        return self._wm_session.call(method.__name__, _named(bound))
+        return self._wm_session.call(method.__name__, by_name(bound))
 
     return functools.wraps(method)(call)
-
-
-def _named(bound: inspect.BoundArguments) -> dict[str, Any]:
-    """The arguments of a call by name, as a policy writes them."""
-    found: dict[str, Any] = {}
-    for name, value in list(bound.arguments.items())[1:]:
-        kind = bound.signature.parameters[name].kind
-        found |= value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
-    return found

@@ -8,43 +8,21 @@ noted is a turn of its own.
 
 import asyncio
 import logging
-import sys
-import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
-from wm_plugin.environments.asking import WorldModel, world_model
 from wm_plugin.environments.counting import Counts
-from wm_plugin.environments.harmless import harmless
-from wm_plugin.environments.kit.protocol import fits, observers, tool_methods, tool_schema, world_context_of
-from wm_plugin.environments.kit.start import context_of, task_of
-from wm_plugin.environments.simulated_episode import Reading, Simulation
+from wm_plugin.environments.simulated_dialogue import Dialogue, LostError
+from wm_plugin.environments.simulated_episode import Reading
 from wm_plugin.environments.simulation_config import SimulationConfig
 from wm_plugin.runtime import background
-from wm_plugin.samples.prompts import load
-from wm_plugin.tokens.message import Message
-from wm_plugin.trajectories.contexts import Contexts, load_contexts
-from wm_plugin.trajectories.hidden import parse_parts
 from wm_plugin.trajectories.schema import Action, Call, Trajectory
 
 logger = logging.getLogger(__name__)
 
 OVER = "The episode is over."
-ASKED_AGAIN = ("cut", "empty", "no prediction", "headings")  # troubles of an answer that a server gave
-
-
-class LostError(Exception):
-    """There is no answer of the world model; the message says why."""
-
-
-@lru_cache
-def _contexts(path: str) -> Contexts:
-    """The hidden contexts of a file, which all environments of a process share."""
-    return load_contexts(path)
 
 
 @dataclass
@@ -68,7 +46,7 @@ class _Turn:
         return [self.plans[n].data if n in self.plans else {} for n in range(len(self.action.calls))]
 
 
-class Session:
+class Session(Dialogue):
     """One episode at a time.
 
     Args:
@@ -83,16 +61,8 @@ class Session:
     """
 
     def __init__(self, environment: type, config: SimulationConfig) -> None:
-        self.config, self.world, self._name = config, environment(), environment.__name__
-        self._kinds, self._tools = observers(environment), tool_methods(self.world)
-        self._simulation = Simulation(
-            load(config.prompts),
-            observers=self._kinds,
-            world_context=parse_parts(config.hidden, "simulation.hidden"),
-            seed=config.seed,
-            max_turns=sys.maxsize,
-        )
-        self.problem: Exception | None = None
+        super().__init__(environment, environment(), config)
+        self._name = environment.__name__
         self.max_turns: int | None = None
         self._clear()
         self._ended = True  # until the first reset
@@ -102,9 +72,7 @@ class Session:
         self.score: float | None = None
         self.answer, self.columns = "", dict[str, Any]()
         self.counts = Counts(type(self.world), self._kinds)
-        # of this episode: a question that is cancelled may still write into those of the episode before
-        self.figures: Counter[str] = Counter()
-        self._waited = [0.0]
+        self._forget()
         self._turn: _Turn | None = None
 
     def begin(self, prompt: Any, columns: Mapping[str, Any], first: Any, control: Any = None) -> None:
@@ -122,19 +90,9 @@ class Session:
             self._turn.asked.cancel()  # of an episode that nobody has ended
         self._clear()
         self.columns = dict(columns)
-        row = {name: value for name, value in columns.items() if name != "prompt"}
-        row |= {} if prompt is None else {"prompt": prompt}
-        schemas = tuple(tool_schema(getattr(type(self.world), name)) for name in self._tools)
-        context = context_of(prompt, first or "", schemas, world_context_of(self.world))
-        task = task_of(row)
-        if self.config.context_file is not None:
-            context = _contexts(self.config.context_file).fill(context, task)
         self._control = control
-        if control is not None:
-            context = context.model_copy(update={"simulation_instruction": control.instruction})
-        self._simulation.reset(Trajectory(turns=(), context=context, task_id=task))
+        self._open(prompt, columns, first, control)
         self.counts.begin(first or "")
-        self._model: WorldModel = world_model(self.config)
         limits = [
             limit for limit in (self.config.max_turns, getattr(self.world, "max_turns", None)) if limit is not None
         ]
@@ -192,8 +150,8 @@ class Session:
             plans = {n: self._control.plan(action.calls[n].name) for n in sorted(reached)}
         self._turn = turn = _Turn(action, reached, plans)
         if reached:
-            question = self._question(turn)
-            turn.asked = background.start(self._predict(action, question, self.figures, self._waited))
+            question = self._question(action, turn.data)
+            turn.asked = background.start(self._predict(action, question, self.asked, self._waited))
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         """The observation after a call.
@@ -260,10 +218,6 @@ class Session:
         observations = self._simulation.observations(turn.action, told, turn.data)
         self._simulation.take(turn.action, observations, success)
 
-    def _reaches(self, call: Call) -> bool:
-        """Whether the host hands a call over, rather than answering it."""
-        return call.name in self._tools and fits(self._tools[call.name], call.arguments)
-
     def _number(self, name: str, arguments: Mapping[str, Any]) -> int | None:
         """Which call of the turn this is; None if it is of none."""
         if self._turn is None:
@@ -272,46 +226,6 @@ class Session:
         open_calls = {n: turn.action.calls[n] for n in sorted(turn.reached) if n not in turn.given}
         same = [n for n, call in open_calls.items() if call.name == name]
         return next((n for n in same if (open_calls[n].arguments or {}) == arguments), same[0] if same else None)
-
-    # -- the world model, in the background loop ----------------------------------------------------------------------------
-
-    def _question(self, turn: _Turn) -> list[Message]:
-        """The dialogue of the training, without control tokens in it."""
-        question = self._simulation.question(turn.action, turn.data)
-        tokens = self._model.control_tokens
-        made = [{**message, "content": harmless(message["content"], tokens)} for message in question]
-        self.figures["harmless"] += made[-1] != question[-1]
-        return made
-
-    async def _predict(
-        self, action: Action, question: list[Message], figures: Counter[str], waited: list[float]
-    ) -> Reading:
-        left = None if self.config.deadline is None else max(0.0, self.config.deadline - waited[0])
-        start = time.monotonic()
-        try:
-            async with asyncio.timeout(left):
-                return await self._answered(action, question, figures)
-        except TimeoutError:
-            raise LostError("deadline") from None
-        finally:
-            waited[0] += time.monotonic() - start
-
-    async def _answered(self, action: Action, question: list[Message], figures: Counter[str]) -> Reading:
-        for attempt in range(1 + self.config.repair):
-            for name, limit in (("requests", self.config.max_requests), ("tokens", self.config.max_total_tokens)):
-                if limit is not None and figures[name] >= limit:
-                    raise LostError(f"its budget of {limit} {name} is spent")
-            reply = await self._model.ask(question, attempt)
-            figures["repairs"] += attempt > 0
-            figures["requests"] += reply.requests
-            figures["cached"] += reply.requests == 0
-            figures["tokens"] += reply.tokens
-            reading = self._simulation.read(action, reply.answer)
-            if reading.trouble not in ASKED_AGAIN:
-                break
-        if reading.trouble:
-            raise LostError(reading.trouble)
-        return reading
 
     def _lose(self, why: str) -> str:
         self.lost, self._ended, self._won = 1, True, False

@@ -203,6 +203,10 @@ class Server:
         """
         return background.wait_for(self._all(path, bodies, read))
 
+    async def post_async(self, path: str, bodies: Iterable[Any], read: Callable[[Any], T]) -> list[T | Failure]:
+        """`post` for code inside an event loop."""
+        return await background.run(self._all(path, bodies, read))
+
     @property
     def figures(self) -> dict[str, float]:
         """Numbers of calls, failures, retries and tokens; cost in dollars; latency of the last 10,000 answered calls in seconds,

@@ -1,5 +1,5 @@
-"""Write rollouts as trajectories: of the 4x4 grid, half of them by an expert; or of the SQL tasks, whose observations have words,
-by an agent that runs short queries and misspells some.
+"""Write rollouts as trajectories: of the 4x4 grid, half of them by an expert; of the SQL tasks, whose observations have words, by
+an agent that runs short queries and misspells some; or of the shop, by a careless shopper whose purchases often fail.
 """
 
 import argparse
@@ -10,13 +10,15 @@ from pathlib import Path
 
 from wm_plugin.agents.rollout import play
 from wm_plugin.agents.scripted import call, scripted
-from wm_plugin.environments import sql
+from wm_plugin.environments import shop, sql
 from wm_plugin.environments.grid import MAX_TURNS, GridEnvironment, dataset_rows, expert, wanderer
 from wm_plugin.runtime.command import exit_code, output
+from wm_plugin.tiny.shopper import careless
 from wm_plugin.trajectories.schema import Source, Trajectory
 from wm_plugin.trajectories.write import write
 
 LOOKS = 3
+TASKS = 1024  # of the shop
 COLUMNS = {
     "departments": "name city",
     "employees": "name department_id manager_id salary hired_on",
@@ -42,6 +44,16 @@ def sql_rollouts(count: int, seed: int, *, held_out: bool = False) -> Iterator[T
         yield trajectory.model_copy(update={"source": Source(format="wm", file="sql", row=number)})
 
 
+def shop_rollouts(count: int, seed: int, *, held_out: bool = False) -> Iterator[Trajectory]:
+    """`count` episodes of a careless shopper. Tasks are played again where there are fewer than that."""
+    tasks = shop.dataset_rows(min(count, TASKS), seed, held_out)
+    for number in range(count):
+        row = tasks[number % len(tasks)]
+        choose = careless(random.Random(f"{seed}/{number}/{held_out}"))
+        trajectory = play(shop.ShopEnvironment(), row, scripted(choose), max_turns=shop.MAX_TURNS)
+        yield trajectory.model_copy(update={"source": Source(format="wm", file="shop", row=number)})
+
+
 def _look(rng: random.Random) -> str:
     """A statement that selects one value, or nothing if there is no such row. In one of three a name lacks a letter: an error."""
     table, columns = rng.choice(list(COLUMNS.items()))
@@ -59,7 +71,7 @@ def _misspell(rng: random.Random, name: str) -> str:
     return name[:place] + name[place + 1 :]
 
 
-ROLLOUTS = {"grid": rollouts, "sql": sql_rollouts}
+ROLLOUTS = {"grid": rollouts, "sql": sql_rollouts, "shop": shop_rollouts}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -21,7 +21,7 @@ from trl.experimental.async_grpo.async_rollout_worker import _AsyncRolloutLoop, 
 from wm_plugin.environments.control import begin_turn
 from wm_plugin.environments.metrics import CONTROL, CONTROLLED, PREFIX, SHARES, episode, summary
 from wm_plugin.environments.rewarded import note_unanswered
-from wm_plugin.environments.simulated import is_simulated, note_turn, settle
+from wm_plugin.environments.simulated import hears_turns, note_turn, settle
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.weigh import without_variance
 from wm_plugin.tokens.chat import Chat, make_locator
@@ -45,8 +45,8 @@ _WORLD: ContextVar[Any] = ContextVar("world")  # of a conversation
 
 
 @dataclass
-class _Simulated:
-    """A conversation in a simulated environment: its tools, the ids of its last turn, and what was observed last."""
+class _Heard:
+    """A conversation in an environment that hears turns: its tools, the ids of its last turn, and what was observed last."""
 
     environment: Any
     tools: Any
@@ -54,7 +54,7 @@ class _Simulated:
     results: list[str] = field(default_factory=list)
 
 
-_SIMULATED: ContextVar[_Simulated | None] = ContextVar("simulated")
+_HEARD: ContextVar[_Heard | None] = ContextVar("heard")
 
 
 class Facts(NamedTuple):
@@ -106,12 +106,12 @@ class WorldModelRolloutMixin(_Host):
             prompts.append(prompt_ids)
         begin_turn(_WORLD.get(None))
         result = await super()._generate_one_turn(prompt_ids)
-        if (conversation := _SIMULATED.get(None)) is not None:
+        if (conversation := _HEARD.get(None)) is not None:
             conversation.turn = prompt_ids, result[0]
         return result
 
     async def _execute_tool_calls(self, tool_calls: Any, tool_dict: Any) -> Any:
-        conversation = _SIMULATED.get(None)
+        conversation = _HEARD.get(None)
         if conversation is None:
             return await super()._execute_tool_calls(tool_calls, tool_dict)
         prompt_ids, ids = conversation.turn
@@ -126,8 +126,8 @@ class WorldModelRolloutMixin(_Host):
         _PROMPTS.set(prompts)
         calls, environment = CallRecorder(), _environment(tool_dict)
         _WORLD.set(environment)
-        conversation = _Simulated(environment, tools) if is_simulated(environment) else None
-        _SIMULATED.set(conversation)
+        conversation = _Heard(environment, tools) if hears_turns(environment) else None
+        _HEARD.set(conversation)
         (watched,) = calls.wrap([tool_dict], [environment])
         result = await super()._generate_one(prompt, watched, tools, group_id)
         completion, completion_ids, rows, *_ = result

@@ -16,7 +16,7 @@ from typing import Any
 from wm_plugin.environments.control import begin_turn
 from wm_plugin.environments.kit.protocol import tool_methods
 from wm_plugin.environments.rewarded import is_waiting
-from wm_plugin.environments.simulated import is_simulated, note_turn
+from wm_plugin.environments.simulated import hears_turns, note_turn
 from wm_plugin.objectives.echo import EchoConfig
 from wm_plugin.objectives.weigh import origins_of_tokens
 from wm_plugin.tokens.message import Message
@@ -173,8 +173,8 @@ class CallRecorder:
 
 
 class Turns:
-    """Tells simulated environments of a batch of the turns of their completions, each once and before its calls run, so that the
-    world model is asked about all completions of an iteration together.
+    """Tells the environments of a batch that hear turns of the turns of their completions, each once and before its calls run, so
+    that the world model is asked about all completions of an iteration together.
 
     Args:
         environments: of the rows.
@@ -182,7 +182,7 @@ class Turns:
     """
 
     def __init__(self, environments: Sequence[Any], completions: Sequence[Any]) -> None:
-        self._rows = [row for row, one in enumerate(environments) if is_simulated(one)]
+        self._rows = [row for row, one in enumerate(environments) if hears_turns(one)]
         self._environments, self._completions = environments, completions
         self._noted = dict.fromkeys(self._rows, 0)  # messages
 

@@ -113,6 +113,13 @@ class ScriptSettings:
             "unless it has evaluation: simulated."
         },
     )
+    verify: dict | str | None = field(
+        default=None,
+        metadata={
+            "help": "A check before irreversible actions, by a world model: {budget: 4, world_model: {url: "
+            "http://localhost:8000/v1, model: NAME}}, or other fields of VerifyConfig (docs/verify.md); as a flag JSON."
+        },
+    )
     protocol: str = field(
         default="tools",
         metadata={

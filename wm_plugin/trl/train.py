@@ -25,6 +25,8 @@ from transformers import AutoTokenizer
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser, get_dataset, get_peft_config
 
 import wm_plugin.trl
+from wm_plugin.agents.verify import verified
+from wm_plugin.agents.verify_config import VerifyConfig
 from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.environments.control import ControlConfig, controlled
 from wm_plugin.environments.rewarded import rewarded
@@ -107,6 +109,7 @@ def build(arguments: list[str]) -> tuple[Any, Any]:
         script.protocol,
         simulation=script.simulation,
         control=script.control,
+        verify=script.verify,
     )
     reward_funcs = [import_object(path, field="reward_funcs") for path in script.reward_funcs or []]
     reward_funcs += reward_functions(_blocks(script.rewards or []))
@@ -300,6 +303,7 @@ def _environment(
     *,
     simulation: Any = None,
     control: Any = None,
+    verify: Any = None,
 ) -> Any:
     if protocol not in PROTOCOLS:
         raise UserError(f"protocol is {protocol!r}; write {' or '.join(PROTOCOLS)}")
@@ -312,10 +316,14 @@ def _environment(
             raise UserError("control is of episodes in an environment, and there is no environment; name one")
         if simulation is not None:
             raise UserError("simulation is of an environment, and there is no environment; name one")
+        if verify is not None:
+            raise UserError("verify is of actions in an environment, and there is no environment; name one")
         return None
     model = None if simulation is None else SimulationConfig.from_mapping(_mapping(simulation, "simulation"))
     settings = None if reward is None else _mapping(reward, "episode_reward")
     perturbations = None if control is None else ControlConfig.from_mapping(_mapping(control, "control"))
+
+    checks = None if verify is None else VerifyConfig.from_mapping(_mapping(verify, "verify"))
 
     def load(path: str, name: str | None = None) -> type:
         environment: type = ENVIRONMENTS.get(path)
@@ -323,6 +331,8 @@ def _environment(
             environment = simulated(environment, model)
         if perturbations is not None and (name is None or perturbations.of(name)):
             environment = controlled(environment, perturbations)
+        if checks is not None and (name is None or checks.of(name)):
+            environment = verified(environment, checks)
         if settings is not None:
             environment = rewarded(environment, **settings)
         return in_tags(environment) if protocol == "tags" else environment
@@ -330,6 +340,8 @@ def _environment(
     if isinstance(value, str) and not value.startswith("{"):
         if model is not None and model.worlds is not None:
             raise UserError("simulation.worlds is of several environments, and there is one; leave it out")
+        if checks is not None and checks.worlds is not None:
+            raise UserError("verify.worlds is of several environments, and there is one; leave it out")
         return load(value)
     if not isinstance(value, str | dict):
         raise UserError(f"environment is {shown(value)}; {_ENVIRONMENT}")
@@ -341,6 +353,8 @@ def _environment(
         perturbations.check_worlds(mapping)
     if model is not None:
         model.check_names(mapping)
+    if checks is not None:
+        checks.check_names(mapping)
     return {name: load(path, name) for name, path in mapping.items()}
 
 

@@ -24,7 +24,7 @@ from wm_plugin.environments.kit.protocol import check_columns, tool_methods, too
 from wm_plugin.environments.kit.rows import turn_limit
 from wm_plugin.environments.metrics import episode
 from wm_plugin.environments.rewarded import is_waiting, note_unanswered
-from wm_plugin.environments.simulated import evaluation, is_simulated, note_prompt, note_turn, ready, settle
+from wm_plugin.environments.simulated import evaluation, hears_turns, note_prompt, note_turn, ready, settle
 from wm_plugin.environments.tags import PARAMETER, REMINDER, TOOL, actions_of, begins_to_think, takes_tags
 from wm_plugin.errors import UserError
 from wm_plugin.tokens.chat import users
@@ -183,8 +183,8 @@ class WorldModelLoopMixin(_Host):
         return state
 
     async def _tell_world_model(self, agent_data: Any, said: Sequence[Mapping[str, Any]], state: Any) -> None:
-        """A simulated world is asked for the results of a turn's calls at once, as soon as there are any."""
-        if not is_simulated(self._wm_environment):
+        """A world model is asked about a turn's calls at once, as soon as there are any."""
+        if not hears_turns(self._wm_environment):
             return
         if said:
             message = self._plain(said[-1])

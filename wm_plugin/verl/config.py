@@ -7,6 +7,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from wm_plugin.agents.verify import verified
+from wm_plugin.agents.verify_config import VerifyConfig
 from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.control import ControlConfig, controlled
@@ -61,6 +63,10 @@ class WorldModelConfig:
         "A world model in the environment's place: the fields of SimulationConfig, {url: http://host:8000/v1, model: NAME}. "
         "Validations are in the real world, unless its field evaluation says simulated."
     )
+    verify: VerifyConfig | None = _help(
+        "A check before irreversible actions, by a world model: the fields of VerifyConfig, {budget: 4, world_model: {url: "
+        "http://host:8000/v1, model: NAME}}. None: actions go out unchecked."
+    )
     max_turn_tokens: int | None = _help(
         "Tokens that the policy may sample in a turn. None: as many as the response has left."
     )
@@ -106,6 +112,8 @@ class WorldModelConfig:
                 self.environments  # noqa: B018 - it says which tool an environment does not have
             except UserError as error:
                 raise UserError(f"wm.{error}" if str(error).startswith("control") else str(error)) from None
+        if self.verify is not None:
+            self._check_verify(self.verify)
         if self.protocol not in PROTOCOLS:
             raise UserError(f"wm.protocol is {self.protocol!r}; write {' or '.join(PROTOCOLS)}")
         if self.protocol == "tags":
@@ -129,6 +137,12 @@ class WorldModelConfig:
             raise UserError("wm.simulation is of an environment, and wm.environment is null; name one")
         simulation.check_names(self._named, "wm.simulation")
         self.environments  # noqa: B018 - it says which of them cannot be simulated
+
+    def _check_verify(self, verify: VerifyConfig) -> None:
+        if self.environment is None:
+            raise UserError("wm.verify is of actions in an environment, and wm.environment is null; name one")
+        verify.check_names(self._named, "wm.verify")
+        self.environments  # noqa: B018 - it says which of them cannot be verified
 
     @property
     def environments(self) -> list[type]:
@@ -166,6 +180,11 @@ class WorldModelConfig:
             environment = simulated(environment, self.simulation)
         if self.control is not None and self.control.of(name):
             environment = controlled(environment, self.control)
+        if self.verify is not None and self.verify.of(name):
+            try:
+                environment = verified(environment, self.verify)
+            except UserError as error:
+                raise UserError(f"wm.{error}") from None
         if self.episode_reward is not None:
             environment = rewarded(environment, **self.episode_reward)
         return in_tags(environment) if self.protocol == "tags" else environment
@@ -249,4 +268,6 @@ def read_config(config: Any) -> WorldModelConfig:
             raise UserError(f"wm.{error}") from None
     if own.get("simulation") is not None:
         own["simulation"] = SimulationConfig.from_mapping(own["simulation"], where="wm.simulation")
+    if own.get("verify") is not None:
+        own["verify"] = VerifyConfig.from_mapping(own["verify"], where="wm.verify")
     return WorldModelConfig(EchoConfig.from_mapping(objective, where="wm"), **own)

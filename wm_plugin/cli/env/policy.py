@@ -83,6 +83,7 @@ def player(args: argparse.Namespace, world: "World") -> "tuple[Player, Any]":
     """
     from wm_plugin.agents.players import MAX_TURNS, SCRIPTED, LocalPlayer, ScriptedPlayer, ServerPlayer
     from wm_plugin.agents.synthesize import wandering
+    from wm_plugin.agents.verify import VerifiedWorld
     from wm_plugin.environments.simulated_world import SimulatedWorld
 
     simulation = world.config if isinstance(world, SimulatedWorld) else None
@@ -101,7 +102,8 @@ def player(args: argparse.Namespace, world: "World") -> "tuple[Player, Any]":
     if args.policy.startswith(("http://", "https://")):
         server = serve(args, args.policy, args.model)
         return ServerPlayer(world, server, timeout=args.timeout, **common), server
-    at_once = 1 if simulation is None else simulation.concurrency
+    asked = world.config.world_model if isinstance(world, VerifiedWorld) else simulation
+    at_once = 1 if asked is None else asked.concurrency
     return LocalPlayer(world, predict(args, args.policy), at_once=at_once, **common), None
 
 

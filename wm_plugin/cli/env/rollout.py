@@ -2,12 +2,15 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wm_plugin.cli.data.support import progress, work_folder
 from wm_plugin.cli.env import policy
 from wm_plugin.cli.env.support import MOST_ROWS, NAME, add_row_arguments, find, rows
 from wm_plugin.errors import UserError
+
+if TYPE_CHECKING:
+    from wm_plugin.agents.verify_config import VerifyConfig
 
 
 def add_parser(steps: Any) -> argparse.ArgumentParser:
@@ -30,6 +33,12 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
         metavar="FILE",
         help="perturbations of what the agent observes, by a file as for wm data control --config (a curriculum's factor is 1)",
     )
+    parser.add_argument(
+        "--verify",
+        metavar="FILE",
+        help="check irreversible actions by a world model before they go out: a file of the fields of VerifyConfig, such as "
+        "{budget: 4, world_model: {url: http://localhost:8000/v1, model: NAME}}, or with these under verify (docs/verify.md)",
+    )
     policy.add_arguments(parser)
     parser.set_defaults(run=run, show=show)
     return parser
@@ -40,6 +49,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
     What the environment's class does not say is null. With `--control`, `control` has how many calls there were under it, and how
     many of them each perturbation changed.
+    With `--verify`, `verify` has the sums of `checks`, `refused`, `spent`, `unanswered` and `questions`.
     """
     from wm_plugin.agents.collect import collect, remove_shards
     from wm_plugin.cli.data.control import load_config
@@ -57,11 +67,16 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         )
         raise UserError(f"{flags}; write a number up to {MOST_ROWS:,}, and the rest with another --seed")
     out = Path(args.out)
-    check_outputs(out, sources=[args.policy, *([args.control] if args.control else [])])
+    check_outputs(out, sources=[args.policy, *filter(None, (args.control, args.verify))])
     folder = work_folder(out, args.work)
     world = find(args.name)
     if args.control is not None:
         world = world.under(load_config(args.control, "--control"))
+    if args.verify is not None:
+        from wm_plugin.agents.verify import VerifiedWorld
+
+        world = VerifiedWorld(world.spec, world.control, config=load_verify(args.verify))
+        world.environment  # noqa: B018 - it says what does not fit
     player, server = policy.player(args, world)
     columns = policy.columns(args.column, world)
     tasks = [{**row, **columns} for row in rows(world, args, args.count)]
@@ -92,6 +107,29 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def load_verify(path: str) -> "VerifyConfig":
+    """The checks in a file: by themselves, or under `verify` in a run's config.
+
+    Raises:
+        UserError: the file cannot be read, is no YAML, or does not describe checks.
+    """
+    import yaml
+
+    from wm_plugin.agents.verify_config import VerifyConfig
+    from wm_plugin.cli.rollouts import read_text
+
+    try:
+        values = yaml.safe_load(read_text(Path(path), "--verify"))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    if isinstance(values, dict) and isinstance(values.get("verify"), dict):
+        values = values["verify"]
+    try:
+        return VerifyConfig.from_mapping(values)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
 def show(result: dict[str, Any]) -> None:
     shares = [
         f"{result[f'{name}_share']:.1%} {name}"
@@ -107,6 +145,11 @@ def show(result: dict[str, Any]) -> None:
     several = result["episodes"] + result["failed"] > result["tasks"]
     tasks = f" ({result['tasks']} tasks)" if several else ""
     print(f"{result['out']}: {result['episodes']} episodes of {result['environment']}{tasks}; {', '.join(parts)}")
+    if checks := result.get("verify"):
+        print(
+            f"{checks['checks']} checks of irreversible actions, {checks['unanswered']} without an answer; {checks['refused']} "
+            f"actions were refused, and {checks['spent']} came after the budget"
+        )
     if result["failed"]:
         reasons = ", ".join(f"{count} {reason}" for reason, count in result["failed_by_reason"].items())
         print(f"{result['failed']} episodes have no trajectory ({reasons}): see {result['rejects']}")

@@ -146,6 +146,15 @@ def fits(tool: Callable[..., Any], arguments: Any) -> bool:
     return True
 
 
+def by_name(bound: inspect.BoundArguments) -> dict[str, Any]:
+    """The arguments of a method's call by name, as a policy writes them."""
+    found: dict[str, Any] = {}
+    for name, value in list(bound.arguments.items())[1:]:
+        kind = bound.signature.parameters[name].kind
+        found |= value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
+    return found
+
+
 def reward_of(environment: Any) -> float | None:
     """The outcome of an episode; None where the class leaves it to the trainer's rewards."""
     reward = environment.get_reward() if hasattr(environment, "get_reward") else None
@@ -179,9 +188,9 @@ def is_over(environment: Any) -> bool:
 
 def report(environment: Any) -> dict[str, float]:
     """The figures of an episode: `success`, `turns` and all of the mapping `metrics`, as far as the environment has them; and
-    what its control counted, if it has one (`environments.control`)."""
+    what its control (`environments.control`) and its verifier (`agents.verify`) counted, if it has them."""
     figures = {name: float(getattr(environment, name)) for name in ("success", "turns") if hasattr(environment, name)}
-    counts = dict(getattr(environment, "metrics", None) or {}) | getattr(
-        getattr(environment, "_wm_control", None), "figures", {}
-    )
+    counts = dict(getattr(environment, "metrics", None) or {})
+    for name in ("_wm_control", "_wm_verifier"):
+        counts |= getattr(getattr(environment, name, None), "figures", {})
     return figures | {name: float(value) for name, value in counts.items()}

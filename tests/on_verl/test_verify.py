@@ -1,0 +1,112 @@
+"""Checks before irreversible actions in verl's agent loop."""
+
+import asyncio
+import json
+import time
+
+import pytest
+
+pytest.importorskip("verl")
+
+from support.agent_loop import call, config, episode, make_tokenizer
+from support.openai_server import OpenAIServer
+from support.perfect import settings
+from wm_plugin.agents.verify_config import REFUSAL
+from wm_plugin.environments import grid
+from wm_plugin.errors import UserError
+from wm_plugin.verl.config import read_config
+from wm_plugin.verl.names import INFO, ORIGINS
+
+BOARD = {"raw_prompt": grid.dataset_rows(1)[0]["prompt"], "extra_info": {"board": "A..G\n....\n....\n...."}}
+SAID = [call("move", direction="D"), call("move", direction="U"), "Hm. " + call("move", direction="R"), "Done."]
+MODEL = {"model": "w", "url": "http://localhost:1/v1"}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return make_tokenizer(merges=False)
+
+
+def play(tokenizer, wm, count=1, said=SAID):
+    made = config({"environment": "grid", **wm}, response_length=2000)
+
+    async def run():
+        return await asyncio.gather(*(episode(tokenizer, list(said), made, BOARD) for _ in range(count)))
+
+    return asyncio.run(run())
+
+
+def block(server, **fields):
+    return {"verify": {"tools": ["move"], "world_model": settings(server), **fields}}
+
+
+def counts(output):
+    return {name: output.extra_fields[INFO][f"verify/{name}"] for name in ("checks", "refused", "spent", "unanswered")}
+
+
+def test_without_checks_and_where_all_pass_it_is_the_same_episode(tokenizer):
+    (plain,) = play(tokenizer, {})
+    (off,) = play(tokenizer, {"verify": {"budget": 0}})
+    with OpenAIServer(lambda body: "You are there. [SUCCESS]") as server:
+        (checked,) = play(tokenizer, block(server))
+    assert counts(checked) == {"checks": 3, "refused": 0, "spent": 0, "unanswered": 0}
+    for other in (off, checked):
+        assert other.response_ids == plain.response_ids
+        assert other.response_mask == plain.response_mask
+        assert other.reward_score == plain.reward_score
+        assert other.extra_fields[ORIGINS] == plain.extra_fields[ORIGINS]
+    assert off.extra_fields[INFO] == plain.extra_fields[INFO]
+    assert {name: checked.extra_fields[INFO][name] for name in plain.extra_fields[INFO]} == plain.extra_fields[INFO]
+
+
+@pytest.mark.parametrize(("budget", "spent", "out"), [(2, "execute", 1), (2, "refuse", 0), (5, "execute", 0)])
+def test_the_agent_reads_refusals_and_the_world_model_does_not(tokenizer, budget, spent, out):
+    with OpenAIServer(lambda body: "You are not there.>") as server:
+        (output,) = play(tokenizer, block(server, budget=budget, spent=spent))
+    late = max(0, 3 - budget)
+    assert counts(output) == {"checks": min(3, budget), "refused": 3 - out, "spent": late, "unanswered": 0}
+    assert output.extra_fields[INFO]["actions"] == out
+    assert tokenizer.decode(output.response_ids).count(REFUSAL) == 3 - out
+    assert REFUSAL not in json.dumps(server.bodies)
+
+
+def test_episodes_ask_at_the_same_time_and_nobody_waits_for_another(tokenizer):
+    beats, count = [], 12
+
+    async def heart():
+        while True:
+            beats.append(time.monotonic())
+            await asyncio.sleep(0.01)
+
+    async def run(made):
+        heartbeat = asyncio.create_task(heart())
+        await asyncio.gather(*(episode(tokenizer, list(SAID), made, BOARD) for _ in range(count)))
+        heartbeat.cancel()
+
+    with OpenAIServer(lambda body: "no", latency=0.25) as server:
+        model = settings(server, cache=False)
+        asyncio.run(run(config({"environment": "grid", "verify": {"tools": ["move"], "world_model": model}}, 2000)))
+    assert len(server.bodies) == 3 * count
+    assert server.most_at_once >= count * 0.8
+    assert len(beats) > 5
+
+
+@pytest.mark.parametrize(
+    ("wm", "message"),
+    [
+        ({"environment": "shop", "verify": {"budgte": 1}}, "wm.verify has no field 'budgte'.*'budget'"),
+        ({"environment": "shop", "verify": {"budget": 1}}, "wm.verify.world_model is missing"),
+        ({"environment": "shop", "verify": "x"}, "wm.verify is 'x'; write fields"),
+        ({"verify": {"world_model": MODEL}}, "wm.verify is of actions in an environment, and wm.environment is null"),
+        ({"environment": "grid", "verify": {"world_model": MODEL}}, "wm.verify: GridEnvironment says of no tool"),
+        (
+            {"environment": {"a": "shop"}, "verify": {"world_model": MODEL, "worlds": ["b"]}},
+            "wm.verify.worlds: there is no environment 'b'",
+        ),
+        ({"environment": "shop", "simulation": MODEL, "verify": {"world_model": MODEL}}, "wm.verify: .* is simulated"),
+    ],
+)
+def test_mistakes_in_the_config_are_one_line(wm, message):
+    with pytest.raises(UserError, match=message) as error:
+        read_config(config(wm))
+    assert "\n" not in str(error.value)

@@ -1,0 +1,221 @@
+"""A careless shopper whose purchases a world model checks: success by the budget of checks (Word2World, table 4).
+
+    python -m wm_plugin.tiny.verify_table --model DIR --budget 4 --count 64 --out EPISODES/budget_4.jsonl
+    python -m wm_plugin.tiny.verify_table --table EPISODES --out table.json
+
+The first plays held-out tasks of the shop; all budgets have the same tasks, and the shopper's draws are those of its task. The
+second makes the table of all files of a folder, and table.md beside it: success, what differs from a budget of 0 (paired by
+task), and how often the world model was right about a purchase. That one would be a success is known of refused ones too: the
+shop can be looked into.
+"""
+
+import argparse
+import json
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from wm_plugin.agents.rollout import play
+from wm_plugin.agents.scripted import scripted
+from wm_plugin.agents.verify import verified
+from wm_plugin.environments.shop import ShopEnvironment, dataset_rows
+from wm_plugin.errors import UserError
+from wm_plugin.evaluation.measures import Measure
+from wm_plugin.evaluation.paired import Key, Sums, differences
+from wm_plugin.runtime.command import exit_code, output
+from wm_plugin.tiny.shopper import careless, would_succeed
+from wm_plugin.trajectories.outputs import write_text
+from wm_plugin.trajectories.readers import read
+from wm_plugin.trajectories.readers.base import Reject
+from wm_plugin.trajectories.schema import Source, Trajectory
+from wm_plugin.trajectories.write import write
+
+TURNS = 40  # of the shopper, those of refused purchases included; the shop itself has 30
+ATTEMPTS = "attempts"  # in a trajectory's metadata: of each purchase that was tried, what became of it and whether it was right
+_SUCCESS, _REWARD = Key("success"), Key("reward")
+_COUNTS = ("checks", "refused", "spent", "unanswered")
+
+
+def episodes(
+    model: str,
+    budget: int,
+    count: int,
+    seed: int,
+    *,
+    url: str | None = None,
+    cache: str | bool = True,
+    tokens: int = 96,
+) -> Iterator[Trajectory]:
+    """The shopper's episodes of held-out tasks.
+
+    Args:
+        model: the world model's folder, or its name at `url`.
+        cache: a file for the world model's answers, most of which are the same for all budgets.
+        tokens: new tokens of what follows a purchase.
+    """
+    asked = {"model": model, "url": url, "max_tokens": tokens, "repair": 0, "seed": seed, "cache": cache}
+    environment = verified(ShopEnvironment, {"budget": budget, "world_model": asked})()
+    for number, row in enumerate(dataset_rows(count, seed, held_out=True)):
+        right: list[bool] = []
+        shopper = scripted(careless(random.Random(f"{seed}/{number}")))
+
+        def act(trajectory: Trajectory, world: Any, shopper: Any = shopper, right: list[bool] = right) -> Any:
+            action = shopper(trajectory, world)
+            if action is not None and action.calls[0].name == "buy":
+                right.append(would_succeed(world))
+            return action
+
+        played = play(environment, {**row, "task_id": str(number)}, act, max_turns=TURNS)
+        buys = [seen for turn in played.turns for seen in turn.observations if seen.tool == "buy"]
+        verdicts = [seen.data.get("verify", {}).get("verdict") for seen in buys]
+        attempts = [{"verdict": verdict, "right": one} for verdict, one in zip(verdicts, right, strict=True)]
+        source = Source(format="wm", file="shop", row=number)
+        yield played.model_copy(update={"source": source, "metadata": {**played.metadata, ATTEMPTS: attempts}})
+
+
+def table(played: Mapping[int, Sequence[Trajectory]]) -> dict[str, Any]:
+    """The figures of each budget, as JSON values.
+
+    Args:
+        played: the episodes of each budget, of the same tasks.
+    """
+    sums = {budget: _sums(some) for budget, some in sorted(played.items())}
+    rows = []
+    for budget, some in sorted(played.items()):
+        figures = {one.name: one for one in sums[budget].measures()}
+        against = [] if budget == 0 or 0 not in sums else differences(sums[budget], sums[0])
+        counts = {
+            name: sum(one.metadata["figures"].get(f"verify/{name}", 0) for one in some) / max(1, len(some))
+            for name in _COUNTS
+        }
+        rows.append(
+            {
+                "budget": budget,
+                "episodes": len(some),
+                "success": _interval(figures["success"]),
+                "reward": _interval(figures["reward"]),
+                "success_against_0": next(
+                    (_interval(one) for one in against if one.name == "success_difference"), None
+                ),
+                **counts,
+                "world_model": _right(some),
+            }
+        )
+    return {"budgets": rows}
+
+
+def markdown(found: Mapping[str, Any]) -> str:
+    """The table for people."""
+    lines = [
+        "| budget | episodes | success | against 0 | checks | refused | spent | unanswered | right | TP | FP | FN | TN |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in found["budgets"]:
+        model = row["world_model"]
+        cells = [
+            row["budget"],
+            row["episodes"],
+            _cell(row["success"]),
+            _cell(row["success_against_0"], signed=True),
+            *(f"{row[name]:.2f}" for name in _COUNTS),
+            "–" if model["accuracy"] is None else f"{model['accuracy']:.3f}",
+            *(model[name] for name in ("TP", "FP", "FN", "TN")),
+        ]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    note = (
+        "Held-out tasks of the shop, in the real world. Brackets: of success 95%, of differences 99%, over tasks; differences "
+        "are paired by task. Of an episode on average: checks, purchases that were refused, purchases when the budget was spent, "
+        "checks without an answer. Right: the share of checks in which the world model was right about success. TP: predicted to "
+        "succeed, and it does; FP: predicted to succeed, and it does not; FN and TN: predicted to fail."
+    )
+    return "\n".join([*lines, "", note]) + "\n"
+
+
+def _sums(some: Sequence[Trajectory]) -> Sums:
+    sums = Sums()
+    for one in some:
+        task = str(one.task_id)
+        sums.add(_SUCCESS, task, float(bool(one.success)))
+        sums.add(_REWARD, task, float(one.reward or 0.0))
+    return sums
+
+
+def _right(some: Sequence[Trajectory]) -> dict[str, Any]:
+    """How often the world model was right about a purchase that it was asked about: the confusion matrix, and its accuracy."""
+    counts: Counter[str] = Counter()
+    for one in some:
+        for attempt in one.metadata[ATTEMPTS]:
+            if attempt["verdict"] in ("passed", "refused"):
+                passed = attempt["verdict"] == "passed"
+                counts[("T" if passed is attempt["right"] else "F") + ("P" if passed else "N")] += 1
+    accuracy = (counts["TP"] + counts["TN"]) / counts.total() if counts else None
+    return {**{name: counts[name] for name in ("TP", "FP", "FN", "TN")}, "accuracy": accuracy}
+
+
+def _interval(one: Measure) -> dict[str, Any]:
+    return {"value": one.value, "low": one.low, "high": one.high}
+
+
+def _cell(one: Mapping[str, Any] | None, *, signed: bool = False) -> str:
+    if one is None or one["value"] is None:
+        return "–"
+    form = "+.3f" if signed else ".3f"
+    limits = "" if one["low"] is None else f" [{one['low']:{form}}, {one['high']:{form}}]"
+    return f"{one['value']:{form}}{limits}"
+
+
+def _read(folder: Path) -> dict[int, list[Trajectory]]:
+    found = {}
+    for path in folder.glob("budget_*.jsonl"):
+        budget = path.stem.removeprefix("budget_")
+        if budget.isascii() and budget.isdecimal() and len(budget) < 7:
+            found[int(budget)] = [one for one in read(path, "own") if not isinstance(one, Reject)]
+    if not found:
+        raise UserError(f"--table: {folder} has no files like budget_4.jsonl")
+    if any(ATTEMPTS not in one.metadata for some in found.values() for one in some):
+        raise UserError(f"--table: {folder} has episodes of somebody else; play them with --model")
+    return found
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m wm_plugin.tiny.verify_table", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--out", type=Path, required=True, help="X.jsonl to play into; with --table, X.json")
+    parser.add_argument("--table", type=Path, metavar="DIR", help="write the table of the episodes in this folder")
+    parser.add_argument("--model", help="the world model's folder; with --url its name there")
+    parser.add_argument("--url", help="an OpenAI-compatible server that has the world model")
+    parser.add_argument("--cache", metavar="FILE", help="keep the world model's answers there, for other budgets")
+    parser.add_argument("--budget", type=int, default=4, help="checks of an episode (default: 4)")
+    parser.add_argument("--count", type=int, default=64, help="held-out tasks (default: 64)")
+    parser.add_argument("--seed", type=int, default=0, help="of the tasks and the shopper")
+    options = parser.parse_args(arguments)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    if options.table is not None:
+        if options.out.suffix != ".json":
+            raise UserError(f"--out is {options.out}; write X.json, beside which X.md is written")
+        found = table(_read(options.table))
+        text = markdown(found)
+        write_text(options.out, json.dumps(found, indent=2, allow_nan=False) + "\n")
+        write_text(options.out.with_suffix(".md"), text)
+        with output():
+            print(text, end="")
+        return 0
+    if not options.model:
+        raise UserError("--model is missing; write the world model's folder, or with --url its name there")
+    if options.count < 1 or options.budget < 0:
+        raise UserError(f"--count is {options.count} and --budget {options.budget}; write numbers >= 1 and >= 0")
+    some = episodes(
+        options.model, options.budget, options.count, options.seed, url=options.url, cache=options.cache or True
+    )
+    counts = write(some, options.out)
+    with output():
+        print(f"{options.out}: {counts.trajectories} episodes")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main, "wm_plugin.tiny.verify_table"))

@@ -80,7 +80,9 @@ def test_majority_and_the_likeliest():
         most_likely([Continuation("a")])
 
 
-@pytest.mark.parametrize(("budget", "each", "count"), [(100, 10, 10), (104, 10, 10), (105, 10, 11), (3, 10, 1), (9, 0, 1)])
+@pytest.mark.parametrize(
+    ("budget", "each", "count"), [(100, 10, 10), (104, 10, 10), (105, 10, 11), (3, 10, 1), (9, 0, 1)]
+)
 def test_equal_compute_is_to_the_nearest_whole_sample(budget, each, count):
     assert samples_for(budget, each) == count
 
@@ -127,5 +129,13 @@ def test_marks_are_read():
     assert Marks(won="Done").read("Done.").over  # what is won is over
     assert not Marks(over="!").read("!").won
     reward = Marks(reward="Reward:")
-    said = ["Reward: 1.5.", "Reward:1\nReward: -2, and", "Reward: much", "Reward: inf", "Reward:", "none", "Reward: " + "9" * 500]
+    said = [
+        "Reward: 1.5.",
+        "Reward:1\nReward: -2, and",
+        "Reward: much",
+        "Reward: inf",
+        "Reward:",
+        "none",
+        "Reward: " + "9" * 500,
+    ]
     assert [reward.read(text).reward for text in said] == [1.5, -2.0, 0.0, 0.0, 0.0, 0.0, pytest.approx(1e23)]

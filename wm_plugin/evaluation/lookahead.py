@@ -18,7 +18,7 @@ world model may imagine too little; more than what came is optimism.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,7 @@ class Setting:
     max_turns: int = 64
     host: rollout.Host = "trl"
     at_once: int = 64
+    asked: Counter[str] = field(default_factory=Counter)  # decisions that were made, and not kept from before, by arm
 
 
 def play(setting: Setting, arm: str, decider: Decider) -> Iterator[Played]:
@@ -100,6 +101,7 @@ def play(setting: Setting, arm: str, decider: Decider) -> Iterator[Played]:
                     )
                 trajectory = None if lost or isinstance(one, Lost) else one
                 yield Played(arm, number, f"{number}: {task_of(row)}", trajectory, made[number], lost)
+            setting.asked[arm] = answers.asked
 
 
 def _lost(trajectory: Trajectory) -> str:

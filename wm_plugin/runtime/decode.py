@@ -14,6 +14,8 @@ from torch import Tensor
 
 from wm_plugin.errors import UserError
 
+_CUT = {"full_attention", "sliding_attention", "chunked_attention"}  # kinds of layers that a `Decoder` can go back in
+
 
 class Decoder:
     """Rows of tokens with their cache. Texts of different lengths are padded on the left, at every step; masks hide the padding.
@@ -28,6 +30,12 @@ class Decoder:
     """
 
     def __init__(self, model: Any, pad: int = 0) -> None:
+        kinds = set(getattr(model.config, "layer_types", None) or ()) - _CUT
+        if kinds:  # their states cannot be taken back, and some do not say so
+            raise UserError(
+                f"a {type(model).__name__} has layers of {', '.join(sorted(map(str, kinds)))}, whose state cannot be cut back, "
+                "which imagining results in this process needs: ask the model behind a server"
+            )
         self.model, self.pad, self.fed = model, pad, 0
         self._cache: Any = None
         self._mask = torch.zeros(0, 0, dtype=torch.long)  # (rows, columns), 1 = a token that is seen
@@ -58,11 +66,11 @@ class Decoder:
         if columns == self.columns:
             return
         try:
-            self._cache.crop(columns)
+            self._cache.crop(columns - self.columns)  # a negative number takes as many off
         except (AttributeError, NotImplementedError, ValueError) as error:
             raise UserError(
                 f"the cache of a {type(self.model).__name__} cannot be cut back ({' '.join(str(error).split())[:100]}), which "
-                "imagining results in this process needs: ask the model behind a server, or take --world-model"
+                "imagining results in this process needs: ask the model behind a server"
             ) from None
         self._mask = self._mask[:, :columns]
 

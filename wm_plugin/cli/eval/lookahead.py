@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from wm_plugin.agents.branches import Imaginer
     from wm_plugin.agents.lookahead import LookAhead
     from wm_plugin.agents.lookahead_values import LookAheadConfig
-    from wm_plugin.environments.worlds import World
     from wm_plugin.environments.simulated_episode import Simulation
+    from wm_plugin.environments.worlds import World
     from wm_plugin.evaluation.lookahead import Played
     from wm_plugin.samples.answers import Answers
 
@@ -26,10 +26,10 @@ TASKS = 100
 SETTINGS, ANSWERS, EPISODES = "settings.json", "answers.jsonl", "episodes.jsonl"
 _DESCRIPTION = """\
 Plays the same tasks in several arms by one policy: as it acts (plain), by the majority of n samples of an action, by the
-likeliest of n (best-of-n), and looking ahead: it imagines episodes and takes the first action that is worth most. The policy is
-its own world model (it predicts the results of its calls, as the objective trained it to); or another model is; or, with --oracle in
-an arm of its own, the real environment, which bounds what looking ahead can bring. majority and best-of-n get as many samples as
-cost the tokens that look-ahead generates. Also: how often what was imagined came.
+likeliest of n (best-of-n), and looking ahead: it imagines episodes and takes the first action that is worth most. The policy
+is its own world model (it predicts the results of its calls, as the objective trained it to); or another model is; or, with
+--oracle in an arm of its own, the real environment, which bounds what looking ahead can bring. majority and best-of-n get as
+many samples as cost the tokens that look-ahead generates. Also: how often what was imagined came.
 """
 _EPILOG = """\
 examples:
@@ -183,7 +183,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         write(episodes, folder / EPISODES)
         measures.write_result(result, folder)
     ok = any(one.trajectory is not None for of_arm in played.values() for one in of_arm)
-    return {**result.as_dict(), "out": args.out, "ok": ok}
+    return {**result.as_dict(), "out": args.out, "asked": setting.asked.total(), "ok": ok}
 
 
 def _named(played: "Played") -> Any:

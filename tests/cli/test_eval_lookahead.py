@@ -116,6 +116,8 @@ def test_a_policy_that_is_its_own_world_model_behind_a_server(capsys, tmp_path, 
         assert {path.name: path.read_bytes() for path in (tmp_path / "x").iterdir()} == files
         code, out, _ = wm(capsys, *arguments)
     assert (code, "look-ahead imagined success in" in out) == (0, True)
+    assert "…" not in out
+    assert max(len(line) for line in out.splitlines()[1:6]) <= 80
 
 
 def test_another_model_as_the_world_model(capsys, tmp_path):

@@ -40,7 +40,7 @@ class Branch:
         self.logp: float | None = None
         self.tokens, self.first_tokens, self.trouble = 0, 0, ""
         self.pending: list[int] = []  # sampled, and not yet read by the model
-        self.first = Action()
+        self.first, self.first_ids = Action(), list[int]()  # the tokens are known of a policy in this process
 
     @property
     def live(self) -> bool:
@@ -153,7 +153,7 @@ class LocalImaginer:
     def begin(self, branches: Sequence[Branch], *, go_on: bool) -> None:
         states = list({id(branch.state): branch.state for branch in branches}.values())
         places = {id(state): place for place, state in enumerate(states)}
-        prompts = [self._policy.prompt_ids(state) for state in states]
+        prompts = [self.prompt_ids(state) for state in states]
         groups: list[list[Branch]] = [[] for _ in states]
         for branch in branches:
             groups[places[id(branch.state)]].append(branch)
@@ -186,6 +186,10 @@ class LocalImaginer:
         self._rows, self._mark = list(branches), self._decoder.columns
         self._read(branches, [texts[id(one)] for one in branches], prompts, places)
 
+    def prompt_ids(self, state: Trajectory) -> list[int]:
+        """The tokens of an episode so far, which end where the policy's turn begins."""
+        return self._policy.prompt_ids(state)
+
     @property
     def _ends(self) -> set[int]:
         return set(self.predictor.ends)
@@ -211,6 +215,8 @@ class LocalImaginer:
         for one, ids in zip(branches, texts, strict=True):
             one.tokens += len(ids)
             one.pending = ids[-1:]
+            if not one.turns:
+                one.first_ids = list(ids)
             key = (places[id(one.state)], tuple(ids))
             if key not in known:
                 known[key] = self._policy.read(ids, prompts[key[0]], one.state)

@@ -152,15 +152,13 @@ class LookAhead(_Actor):
                 kind = group[0].trouble
                 yield Decision(Action(), failure=kind, tokens=tokens, samples=len(group), troubled=troubled)
                 continue
-            if not sound:  # nothing can be said of what comes: it acts as it would
+            branch, choice = taken(group, self.config)
+            if choice is None:
                 yield Decision(acted[0].first, tokens=tokens, samples=len(group), troubled=troubled)
                 continue
-            own = sound.index(group[0]) if group[0] in sound else 0
-            continuations = [one.continuation() for one in sound]
-            choice: Choice = choose(continuations, self.config, own=own)
-            chosen = continuations[choice.place]
+            chosen = branch.continuation()
             yield Decision(
-                sound[choice.place].first,
+                branch.first,
                 tokens=tokens,
                 samples=len(group),
                 first_tokens=sum(one.first_tokens for one in group),
@@ -192,6 +190,16 @@ class LookAhead(_Actor):
     def _turns_left(self, state: Trajectory) -> int:
         left = None if self._left is None else self._left(state)
         return _FAR if left is None else max(1, left)
+
+
+def taken(group: Sequence[Branch], config: LookAheadConfig) -> tuple[Branch, Choice | None]:
+    """The episode of a state's whose first action goes out. Without any that did not fail it is the first one, and no choice."""
+    sound = [one for one in group if not one.trouble]
+    if not sound:  # nothing can be said of what comes: the policy acts as it would
+        return group[0], None
+    own = sound.index(group[0]) if group[0] in sound else 0
+    choice = choose([one.continuation() for one in sound], config, own=own)
+    return sound[choice.place], choice
 
 
 class Sampled(_Actor):

@@ -7,12 +7,14 @@ having; so does the floor, under which the policy's own action goes out.
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from wm_plugin.agents.outcomes import Marks
 from wm_plugin.errors import UserError, shown
+from wm_plugin.untrusted import loads
 
 Value = Literal["success", "reward", "length"]
 VALUES = ("success", "reward", "length")
@@ -123,6 +125,30 @@ def read_mapping(kind: Any, value: Any, field: str) -> Any:
         if name not in names:
             raise UserError(f"{field} has no field {shown(name)}; write some of {', '.join(names)}")
     return kind(**value)
+
+
+def read_sets(value: Any) -> dict[str, LookAheadConfig]:
+    """The evaluation sets that are played looking ahead: {name: fields}, or the JSON of that; None for none.
+
+    Raises:
+        UserError: it is neither, or a field does not fit.
+    """
+    if value is None:
+        return {}
+    if isinstance(value, str):
+        with suppress(ValueError):  # what is none is refused next
+            value = loads(value)
+    if not isinstance(value, Mapping):
+        raise UserError(
+            f"look_ahead is {shown(value)}; write a mapping, e.g. {{held_out: {{continuations: 16, depth: 6}}}}"
+        )
+    sets = {}
+    for name, fields in value.items():
+        if isinstance(fields, LookAheadConfig):
+            sets[str(name)] = fields
+        else:
+            sets[str(name)] = read_mapping(LookAheadConfig, {} if fields is None else fields, f"look_ahead.{name}")
+    return sets
 
 
 @dataclass(frozen=True)

@@ -376,8 +376,8 @@ def show(result: dict[str, Any]) -> None:
 
     console = Console(highlight=False, markup=False)
     found = {(one["by"], one["group"], one["name"]): one for one in result["measures"]}
-    names = ("success", "turns", "tokens", "samples")
-    columns = [Column(name, no_wrap=True) for name in ("arm", "success", "95%", "against plain", "99%", *names[1:])]
+    names = ("success", "tokens", "samples")
+    columns = [Column(name, no_wrap=True) for name in ("arm", "success", "95%", "vs plain", "99%", "tokens", "n")]
     table = Table(*columns, title=f"{result['subject']} on {result['data']}", box=None, pad_edge=False)
     for arm in dict.fromkeys(group for by, group, _ in found if by == "arm"):
         of = {name: found.get(("arm", arm, name)) for name in names}
@@ -410,4 +410,6 @@ def _number(one: dict[str, Any] | None, form: str = ",.1f") -> str:
 
 
 def _limits(one: dict[str, Any] | None, sign: str = "") -> str:
-    return "" if one is None or one["low"] is None else f"{one['low']:{sign}.2f} to {one['high']:{sign}.2f}"
+    if one is None or one["low"] is None:
+        return ""
+    return f"{one['low']:{sign}.2f}{' to ' if sign else '–'}{one['high']:{sign}.2f}"

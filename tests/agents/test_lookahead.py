@@ -231,7 +231,8 @@ def test_majority_and_best_of_n_have_no_world_model():
             assert (one.tokens, one.samples, one.observation) == (200, 200, None)
     imaginer, _ = policy(optimist, leans)
     drawn = [one.action for seed in range(30) for one in Sampled("plain", imaginer).decide(states[:1], [seed])]
-    assert {move("U"), move("D")} <= set(drawn)
+    assert move("U") in drawn
+    assert move("D") in drawn
 
 
 def test_a_decision_is_kept_as_it_was_and_what_is_none_is_malformed():

@@ -45,8 +45,8 @@ class WorldModelAsyncGRPOConfig(ObjectiveSettings, AsyncGRPOConfig):
             )
         if self.look_ahead is not None:
             raise UserError(
-                "look_ahead plays evaluations, and AsyncGRPOTrainer has none; use WorldModelGRPOTrainer, or measure its checkpoints "
-                "with wm eval lookahead"
+                "look_ahead plays evaluations, and AsyncGRPOTrainer has none; use WorldModelGRPOTrainer, or measure its "
+                "checkpoints with wm eval lookahead"
             )
         self.echo_config()  # says what is wrong before the host's own checks, which may load a device
         super().__post_init__()

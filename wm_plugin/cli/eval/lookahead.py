@@ -145,8 +145,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     data = f"{world.name}{level}, {len(played_rows)} {part} tasks of seed {args.seed}"
     folder = Path(args.out) if args.out else None
     imaginer = _imaginer(args, config, best="best-of-n" in arms)
+    kept: list[Answers] = []  # of a world model
+    ahead, oracle = _looking(args, config, imaginer, world, folder, kept)
     with ExitStack() as held:
-        ahead, oracle = _looking(args, config, imaginer, world, folder, held)
         settings = {
             "policy": imaginer.settings,
             **imaginer.sampling,
@@ -160,6 +161,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         if folder:
             measures.open_folder(folder, "lookahead", subject, data)
             same_settings(folder / SETTINGS, settings, "decisions")
+        for answers in kept:
+            held.enter_context(answers)
         setting = lookahead.Setting(
             world,
             played_rows,
@@ -303,9 +306,9 @@ def _looking(
     imaginer: "Imaginer",
     world: "World",
     folder: Path | None,
-    held: ExitStack,
+    kept: "list[Answers]",
 ) -> "tuple[LookAhead, LookAhead]":
-    """The policy that looks ahead, with its world model and with the real world."""
+    """The policy that looks ahead, with its world model, whose answers are added to `kept`, and with the real world."""
     from dataclasses import replace
 
     from wm_plugin.agents.imagined_worlds import ImaginedWorld, OtherWorld, OwnWorld, RealWorld
@@ -314,7 +317,9 @@ def _looking(
 
     left = turns_left(world, args.max_turns, args.host)
     if config.world_model == "other":
-        model: ImaginedWorld = OtherWorld(*_other(args, world, folder, held), marks=config.marks)
+        answers, simulation = _other(args, world, folder)
+        kept.append(answers)
+        model: ImaginedWorld = OtherWorld(answers, simulation, config.marks)
     else:
         model = OwnWorld(imaginer, config.marks, world.observers)
     real = RealWorld(world, config.marks, host=args.host)
@@ -324,9 +329,7 @@ def _looking(
     )
 
 
-def _other(
-    args: argparse.Namespace, world: "World", folder: Path | None, held: ExitStack
-) -> "tuple[Answers, Callable[[], Simulation]]":
+def _other(args: argparse.Namespace, world: "World", folder: Path | None) -> "tuple[Answers, Callable[[], Simulation]]":
     """A world model's answers, and what makes its episodes."""
     from wm_plugin.cli.data.predictor import quiet
     from wm_plugin.environments.simulated_episode import Simulation
@@ -358,7 +361,7 @@ def _other(
             max_tokens=args.max_observation_tokens,
         )
         model = ServerModel(server)
-    answers = held.enter_context(Answers(model, None if folder is None else folder / ANSWERS))
+    answers = Answers(model, None if folder is None else folder / ANSWERS)
 
     def simulation() -> Simulation:
         return Simulation(

@@ -46,10 +46,10 @@ INTRODUCTION = """\
 `python benchmarks/look_ahead.py` writes this. No run was left out, stopped early or repeated.
 
 - A tiny policy (0.16M parameters) learns to predict its world and to walk in it, then GRPO trains it on TRL with each
-  coefficient. `exact` is the share of next boards that it predicts exactly on {walks} held-out random walks, before anything is played.
+  coefficient. `exact` is the share of next boards that it predicts exactly on {walks} held-out random walks.
 - {boards} held-out boards, the same for every policy of a world; {continuations} imagined episodes a turn, depth {depth}, value
-  success, discount {discount}, no penalty, floor 0: the first settings that were tried. `majority` and `best-of-n` generate as many
-  tokens.
+  success, discount {discount}, no penalty, floor 0: the first settings that were tried. `majority` and `best-of-n` generate as
+  many tokens.
 - The worlds have the same boards, moves and tokens, and three laws of motion: `grid` (walk), `ice` (slide to the next wall) and
   `ring` (no edges). They are three dynamics of one small kind of world, not three kinds of world.
 - Where `exact` of the start is low, the warm start failed and there is nothing to look ahead with; such seeds stay in.

@@ -1,5 +1,7 @@
 """Evaluation sets that a real trainer's policy plays looking ahead with itself."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import trl
@@ -90,6 +92,24 @@ def test_the_same_rollouts_have_the_same_luck_and_those_of_one_prompt_another():
     with torch.no_grad():
         logits = made.model(input_ids=torch.tensor(prompts)).logits[:, -1]
     assert greedy == logits.argmax(-1, keepdim=True).tolist()
+
+
+@pytest.mark.parametrize(
+    ("fields", "distributed", "message"),
+    [
+        ({"use_vllm": True}, "NO", "use_vllm has another one"),
+        ({"use_transformers_continuous_batching": True}, "NO", "hands away"),
+        ({}, "FSDP", "FSDP splits it"),
+        ({}, "DEEPSPEED", "DEEPSPEED splits it"),
+    ],
+)
+def test_engines_that_have_another_model_are_refused(fields, distributed, message):
+    made = trainer({"ahead": FIELDS})
+    for name, value in fields.items():
+        setattr(made.args, name, value)
+    made.accelerator = SimpleNamespace(distributed_type=SimpleNamespace(name=distributed))
+    with pytest.raises(UserError, match=message):
+        look_ahead.check(made, made._wm_ahead)
 
 
 def test_training_is_that_of_a_run_without_it():

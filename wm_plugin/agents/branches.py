@@ -163,16 +163,16 @@ class LocalImaginer:
         if not (go_on or unfinished):
             self._read(branches, [one.pending for one in branches], prompts, places)
             return
-        chunks = (
-            [list(branches)]
-            if go_on
-            else [unfinished[n : n + self.at_once] for n in range(0, len(unfinished), self.at_once)]
-        )
+        size = len(branches) if go_on else self.at_once
+        waiting = list(branches) if go_on else unfinished
         texts = {id(one): one.pending for one in branches}
-        for number, chunk in enumerate(chunks):
-            if number:
-                self._decoder.start(prompts)
-            self._decoder.select([places[id(one.state)] for one in chunk])
+        for start in range(0, len(waiting), size):
+            chunk = waiting[start : start + size]
+            used = {id(one.state): places[id(one.state)] for one in chunk}
+            if not go_on:  # of many draws few go on, and those of a state stand together
+                self._decoder.start([prompts[place] for place in used.values()])
+            rows = list(used) if not go_on else list(places)
+            self._decoder.select([rows.index(id(one.state)) for one in chunk])
             ended = [1 if one.pending[-1] in self._ends else self.config.max_new_tokens for one in chunk]
             tokens, logps = self._decoder.sample(
                 [one.draw for one in chunk],
@@ -285,7 +285,7 @@ class LocalImaginer:
             names = tuple(call.name for call in seen.action.calls)
             key = (names, tuple(observation.text for observation in seen.observations))
             if key not in blocks:
-                blocks[key] = self._results.chat.result_ids(*key)
+                blocks[key] = self._results.block(*key)
             rows.append(one.pending + blocks[key])
         self._decoder.feed(rows)
         tokens, _ = self._decoder.sample(

@@ -122,7 +122,8 @@ class RealWorld:
 
     def __init__(self, world: World, marks: Marks, *, host: rollout.Host = "trl") -> None:
         self._world, self._marks, self._host = world, marks, host
-        self._played: dict[int, tuple[Any, Generator[Trajectory, Action | None, Trajectory] | None]] = {}
+        self._played: dict[int, tuple[Any, Generator[Trajectory, Action | None, Trajectory]]] = {}
+        self._free: list[Any] = []  # environments to play in: some worlds start a process for each
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -130,6 +131,7 @@ class RealWorld:
 
     def begin(self, branches: Sequence[Branch]) -> None:
         del branches  # each is played again where it is first asked about
+        self._free += [environment for environment, _ in self._played.values()]
         self._played = {}
 
     def observe(self, branches: Sequence[Branch]) -> None:
@@ -159,7 +161,7 @@ class RealWorld:
         row = branch.state.metadata.get("reset")
         if not isinstance(row, dict):
             raise UserError(_NO_ROW)
-        environment = self._world.make()
+        environment = self._free.pop() if self._free else self._world.make()
         turns = branch.state.turns
         steps = rollout.episode(environment, row, max_turns=len(turns) + branch.limit, host=self._host)
         after = next(steps)

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from wm_plugin.errors import UserError
 from wm_plugin.tokens.chat import Chat
+from wm_plugin.tokens.spans import SpanError
 
 _PROBES = ("a", "7", "[", "Z")  # begin with different tokens, so that what is before them can be told
 _SENTINEL = "wmResult{}Qz7"
@@ -22,18 +24,29 @@ class ResultTexts:
         self._openings: dict[tuple[Any, ...], list[int]] = {}
         self._closings: dict[tuple[tuple[str, ...], int], tuple[str, str]] = {}
 
+    def block(self, tools: Sequence[str], contents: Sequence[str]) -> list[int]:
+        """The tokens of a turn's results, and of the header of the turn after them.
+
+        Raises:
+            UserError: the template gives no exact tokens.
+        """
+        try:
+            return self.chat.result_ids(tools, contents)
+        except SpanError as error:
+            raise UserError(str(error)) from error
+
     def opening(self, tools: tuple[str, ...], said: Sequence[str]) -> list[int]:
         """The tokens of a turn's results before the content of the next one, which stands after those that are said.
 
         Raises:
-            SpanError: the template gives no exact tokens.
+            UserError: the template gives no exact tokens.
         """
         key = (tools, *said)
         if key not in self._openings:
             if len(self._openings) >= _MOST:
                 self._openings.clear()
             after = len(tools) - len(said) - 1
-            blocks = [self.chat.result_ids(tools, [*said, probe, *["0"] * after]) for probe in _PROBES]
+            blocks = [self.block(tools, [*said, probe, *["0"] * after]) for probe in _PROBES]
             shortest = min(map(len, blocks))
             common = next((n for n in range(shortest) if len({block[n] for block in blocks}) > 1), shortest)
             self._openings[key] = blocks[0][:common]

@@ -161,7 +161,7 @@ def play_all(
     samples = 1
     for arm in order:
         if arm in (MAJORITY, BEST):
-            samples = equal_samples(played[AHEAD]) if AHEAD in played else ahead.config.continuations
+            samples = (equal_samples(played[AHEAD]) if AHEAD in played else None) or ahead.config.continuations
         decider: Decider
         if arm == AHEAD:
             decider = ahead
@@ -175,11 +175,11 @@ def play_all(
     return {arm: played[arm] for arm in ARMS if arm in played}
 
 
-def equal_samples(played: Sequence[Played]) -> int:
-    """How many samples of an action cost as many tokens as a decision of look-ahead."""
+def equal_samples(played: Sequence[Played]) -> int | None:
+    """How many samples of an action cost as many tokens as a decision of look-ahead; None where a server counts no tokens."""
     made = [one for episode in played for one in episode.decisions if one.first_tokens]
     drawn, firsts = sum(one.samples for one in made), sum(one.first_tokens for one in made)
-    return samples_for(sum(one.tokens for one in made) / len(made), firsts / drawn) if made and drawn else 1
+    return samples_for(sum(one.tokens for one in made) / len(made), firsts / drawn) if made and drawn else None
 
 
 def evaluate(
@@ -237,6 +237,8 @@ def _compute(played: Mapping[str, Sequence[Played]]) -> list[str]:
         if made:
             tokens = sum(one.tokens for one in made)
             parts.append(f"{arm} {tokens / len(made):,.1f} ({tokens:,} in all)")
+    if not sum(one.tokens for episodes in played.values() for one in episodes):
+        return ["the server counts no tokens: majority and best-of-n have as many samples as look-ahead has episodes"]
     return [f"tokens generated a decision: {', '.join(parts)}"] if parts else []
 
 

@@ -135,6 +135,7 @@ class LocalImaginer:
         self._results = ResultTexts(Chat(predictor.tokenizer, chat_template))
         pad = predictor.tokenizer.pad_token_id
         self._decoder = Decoder(predictor.model, 0 if pad is None else pad)
+        self._ends = frozenset(predictor.ends)
         self._rows: list[Branch] = []  # of the decoder
         self._mark = 0  # columns that hold what was acted, without the last token of each action
 
@@ -171,8 +172,8 @@ class LocalImaginer:
             used = {id(one.state): places[id(one.state)] for one in chunk}
             if not go_on:  # of many draws few go on, and those of a state stand together
                 self._decoder.start([prompts[place] for place in used.values()])
-            rows = list(used) if not go_on else list(places)
-            self._decoder.select([rows.index(id(one.state)) for one in chunk])
+            rows = places if go_on else {key: row for row, key in enumerate(used)}
+            self._decoder.select([rows[id(one.state)] for one in chunk])
             ended = [1 if one.pending[-1] in self._ends else self.config.max_new_tokens for one in chunk]
             tokens, logps = self._decoder.sample(
                 [one.draw for one in chunk],
@@ -189,10 +190,6 @@ class LocalImaginer:
     def prompt_ids(self, state: Trajectory) -> list[int]:
         """The tokens of an episode so far, which end where the policy's turn begins."""
         return self._policy.prompt_ids(state)
-
-    @property
-    def _ends(self) -> set[int]:
-        return set(self.predictor.ends)
 
     def _first_tokens(self, groups: Sequence[Sequence[Branch]]) -> None:
         """Draw the first token of every branch from its state's distribution, which is computed once."""

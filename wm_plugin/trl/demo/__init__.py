@@ -170,18 +170,20 @@ def _is_ours(folder: Path) -> bool:
 
 def _warm_start(model: Any, tokenizer: Any, seed: int, limit: int | None, progress: Progress) -> dict[str, Any]:
     began = time.process_time()
+    most: dict[str, Any] = {} if limit is None else {"max_steps": limit}
     exact = world_model_sft(
         model,
         tokenizer,
         seed,
-        **({} if limit is None else {"max_steps": limit}),
+        **most,
         progress=lambda done, planned: progress("learn to predict the world", done, planned),
     )
+    fewer: dict[str, Any] = {} if limit is None else {"steps": limit}
     behaviour_cloning(
         model,
         tokenizer,
         seed,
-        **({} if limit is None else {"steps": limit}),
+        **fewer,
         progress=lambda done, planned: progress("learn to walk", done, planned),
     )
     return {"exact_reached": exact, "exact_wanted": STOP_AT, "cpu_seconds": time.process_time() - began}

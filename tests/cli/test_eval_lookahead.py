@@ -124,11 +124,11 @@ def test_a_policy_that_is_its_own_world_model_behind_a_server(capsys, tmp_path, 
 def test_another_model_as_the_world_model(capsys, tmp_path):
     with served() as server:
         world = ("--world-server", server.base_url, "--world-server-model", "world")
-        code, out, err = wm(capsys, *flags(server, tmp_path / "x", 3), *world, "--arms", "plain,look-ahead", "--json")
+        code, out, err = wm(capsys, *flags(server, tmp_path / "x"), *world, "--arms", "plain,look-ahead", "--json")
         assert code == 0, err
         of = measures(json.loads(out.splitlines()[-1]))
-    assert of["success", "arm", "look-ahead"]["value"] > of["success", "arm", "plain"]["value"]
-    assert of["next_observation", "imagined by", "look-ahead"]["value"] == 1.0
+    assert of["success", "arm", "look-ahead"]["value"] >= of["success", "arm", "plain"]["value"] + 0.3
+    assert of["next_observation", "imagined by", "look-ahead"]["value"] > 0.85
 
 
 def test_a_world_model_that_promises_too_much_is_seen(capsys):

@@ -52,7 +52,7 @@ def test_boards_can_be_won_and_experts_take_the_shortest_way(name):
         walked = world.walk(board, expert(random.Random(0)), MAX_TURNS)
         assert walked[-1].endswith("!")
         assert "P" in walked[-1]
-        assert {len(one) for one in walked[1:]} == {20}
+        assert {len(one) for one in walked[::2]} == {20}
         lengths.add(len(walked) // 2)
         others = [world.walk(board, wanderer(random.Random(n)), MAX_TURNS) for n in range(5)]
         assert all("P" not in one[-1] or len(one) >= len(walked) for one in others)

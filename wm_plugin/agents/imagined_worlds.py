@@ -5,6 +5,7 @@ action, made a choice among several. The real environment is the bound: what loo
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import wm_plugin.agents.rollout as rollout
@@ -58,18 +59,24 @@ class OwnWorld:
 
     def observe(self, branches: Sequence[Branch]) -> None:
         for branch, texts in zip(branches, self._imaginer.predict(branches), strict=True):
-            if branch.trouble:
-                continue
-            outcomes = [self._marks.read(text) for text in texts]
-            branch.observe(
-                [
-                    Observation(kind=self._observers.get(call.name, "tool"), text=text, tool=call.name, call=number)
-                    for number, (call, text) in enumerate(zip(branch.action.calls, texts, strict=True))
-                ],
-                over=any(one.over for one in outcomes),
-                won=any(one.won for one in outcomes),
-                reward=sum(one.reward for one in outcomes),
-            )
+            if not branch.trouble:
+                imagined(branch, texts, self._marks, self._observers)
+
+
+def imagined(
+    branch: Branch, texts: Sequence[str], marks: Marks, observers: Mapping[str, Kind] = MappingProxyType({})
+) -> None:
+    """Go on with what the policy imagined to follow its calls; `marks` read the outcome from it."""
+    outcomes = [marks.read(text) for text in texts]
+    branch.observe(
+        [
+            Observation(kind=observers.get(call.name, "tool"), text=text, tool=call.name, call=number)
+            for number, (call, text) in enumerate(zip(branch.action.calls, texts, strict=True))
+        ],
+        over=any(one.over for one in outcomes),
+        won=any(one.won for one in outcomes),
+        reward=sum(one.reward for one in outcomes),
+    )
 
 
 class OtherWorld:

@@ -28,7 +28,12 @@ class Noting(WorldModelGRPOTrainer):
         result = super()._generate_single_turn(prompt_ids, *args, **kwargs)
         self.seen = [
             *getattr(self, "seen", []),
-            (self._wm_eval_set, self.model.training, [list(ids) for ids in prompt_ids], result[0]),
+            (
+                self._wm_eval_set,
+                self.model.training,
+                [list(ids) for ids in prompt_ids],
+                [list(ids) for ids in result[0]],
+            ),
         ]
         return result
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 import re
+from collections import Counter
 
 import pytest
 from verl.workers.rollout.replica import TokenOutput
@@ -33,7 +34,7 @@ class Wanderer:
     """An engine whose policy moves anywhere, and predicts what follows."""
 
     def __init__(self, seed, fails=None):
-        self.draw, self.asked, self.fails = random.Random(seed), [], fails
+        self.seed, self.asked, self.fails, self.met = seed, [], fails, Counter()
 
     async def generate(self, request_id, *, prompt_ids, sampling_params, **_):
         text = TOKENIZER.decode(prompt_ids)
@@ -43,8 +44,12 @@ class Wanderer:
             raise RuntimeError("the engine is out of room")
         if result:
             said = after(BOARD.findall(text)[-1], MOVE.findall(text)[-1]) + "\n</tool_response>"
+        elif BOARD.findall(text)[-1][-1] == "!":
+            said = "I am there."
         else:
-            arguments = {"name": "move", "arguments": {"direction": self.draw.choice("UDLR")}}
+            self.met[text] += 1  # luck that does not depend on the order of tasks
+            direction = random.Random(f"{self.seed}/{text}/{self.met[text]}").choice("UDLR")
+            arguments = {"name": "move", "arguments": {"direction": direction}}
             said = f"<tool_call>\n{json.dumps(arguments)}\n</tool_call>"
         ids = TOKENIZER.encode(said + "<|im_end|>", add_special_tokens=False)
         return TokenOutput(token_ids=ids, log_probs=[-1.0] * len(ids), stop_reason="completed", extra_fields={})
@@ -52,7 +57,7 @@ class Wanderer:
 
 def play(board, source, seed=0, fails=None, training=False, ahead=AHEAD):
     engine = Wanderer(seed, fails)
-    wm = {"environment": "grid", "look_ahead": {"ahead": ahead}}
+    wm = {"environment": "grid", "max_turns": 7, "look_ahead": {"ahead": ahead}}
     row = {
         "raw_prompt": [{"role": "user", "content": "Go.\n"}],
         "extra_info": {"board": board},
@@ -73,8 +78,7 @@ def test_a_set_is_played_looking_ahead_and_others_as_they_are():
         won[source] = sum(output.reward_score for output, _ in played)
         asked = [result for _, engine in played for result, _ in engine.asked]
         assert any(asked) == (source == "ahead")
-    assert won["ahead"] >= 5
-    assert won["plain"] <= 3
+    assert won["ahead"] >= won["plain"] + 2
 
 
 def test_what_goes_out_is_what_the_engine_gave_and_the_parameters_are_those_of_the_set():

@@ -13,7 +13,7 @@ from support.agent_loop import config, episode, make_tokenizer
 from wm_plugin.environments.grid import GridEnvironment, make_boards
 from wm_plugin.errors import UserError
 from wm_plugin.verl.config import read_config
-from wm_plugin.verl.names import INFO
+from wm_plugin.verl.names import INFO, TRAINING
 
 TOKENIZER = make_tokenizer(merges=False)
 BOARD = re.compile(r"[#.AGP\n]{19}[>!]")
@@ -62,7 +62,7 @@ def play(board, source, seed=0, fails=None, training=False, ahead=AHEAD):
         "raw_prompt": [{"role": "user", "content": "Go.\n"}],
         "extra_info": {"board": board},
         "data_source": source,
-        "wm_training": training,
+        **({TRAINING: 1.0} if training else {}),
     }
     output = asyncio.run(episode(TOKENIZER, engine, config(wm, response_length=3000), row))
     return output, engine
@@ -79,6 +79,8 @@ def test_a_set_is_played_looking_ahead_and_others_as_they_are():
         asked = [result for _, engine in played for result, _ in engine.asked]
         assert any(asked) == (source == "ahead")
     assert won["ahead"] >= won["plain"] + 2
+    _, engine = play(BOARDS[0], "ahead", training=True)
+    assert not any(result for result, _ in engine.asked)
 
 
 def test_what_goes_out_is_what_the_engine_gave_and_the_parameters_are_those_of_the_set():

@@ -16,6 +16,8 @@ import pytest
 
 from support.formats import DOCUMENTS
 from support.timing import ENOUGH, repeated, too_slow
+from wm_plugin.agents.lookahead import decision
+from wm_plugin.agents.outcomes import Marks
 from wm_plugin.agents.policies import read_action
 from wm_plugin.cli.rollouts import read_rows as read_masks_rows
 from wm_plugin.cli.simulate.beside import aligned
@@ -330,6 +332,8 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "counts of what is observed": counted,
     "harmless": lambda text: harmless(text, ("@@END@@",)),
     "harmless, in a token": lambda text: harmless(f"<|{text}|>"),
+    "an imagined observation": Marks(over="!", won="P", lacks="B", reward="Reward:").read,
+    "a decision": lambda text: decision(Answer(text)),
     "actions in tags": actions_of,
     "actions in tags, inside": lambda text: actions_of(f"<action>{text}"),
     "keys": redacted,

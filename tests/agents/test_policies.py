@@ -69,7 +69,7 @@ def test_a_local_models_turn_that_does_not_parse_is_text(error):
     pytest.importorskip("transformers")
     policy = LocalPolicy(SimpleNamespace(tokenizer=Tokenizer()))
     trajectory = SimpleNamespace(context=SimpleNamespace(action_space=()))
-    assert policy._action([1], [1], trajectory) == Action(text="[" * 1000)
+    assert policy.read([1], [1], trajectory) == Action(text="[" * 1000)
 
 
 @pytest.mark.host
@@ -88,4 +88,4 @@ def test_half_surrogates_of_a_call_reach_no_tokenizer():
     assert call.arguments == {"a": "\ud83d"}
     policy = LocalPolicy(SimpleNamespace(tokenizer=Tokenizer()))
     trajectory = Trajectory(turns=(Turn(action=Action(calls=(call,))),), context=Context())
-    assert b'{"a": "?"}' in bytes(policy._prompt_ids(trajectory))
+    assert b'{"a": "?"}' in bytes(policy.prompt_ids(trajectory))

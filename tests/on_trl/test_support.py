@@ -28,6 +28,7 @@ PINNED = {
     "_get_tool_suffix_ids": "(self, tool_messages)",
     "log": "(self, logs",
     "get_batch_samples": "(self, epoch_iterator",
+    "_generate_single_turn": "(self, prompt_ids",
     "evaluate": "(self, eval_dataset",
     "add_callback": "(self, callback",
 }

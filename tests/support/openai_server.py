@@ -96,7 +96,10 @@ class OpenAIServer:
             after = f"Retry-After: {self.retry_after}\r\n" if self.retry_after is not None and fault == "429" else ""
             return _http(int(fault), json.dumps({"error": {"message": f"fault {fault}"}}).encode(), after)
         reply = self.reply(body) if fault is None else ""
-        good = json.dumps(completion(*reply) if isinstance(reply, tuple) else completion(reply)).encode()
+        answer = completion(*reply) if isinstance(reply, tuple) else completion(reply)
+        if "prompt" in body:  # of /completions
+            answer["choices"][0]["text"] = answer["choices"][0].pop("message")["content"]
+        good = json.dumps(answer).encode()
         return _http(
             200,
             {

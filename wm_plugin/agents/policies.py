@@ -77,7 +77,7 @@ class LocalPolicy:
         """An action for each trajectory. The same trajectories and seed give the same actions."""
         import torch
 
-        prompts = [self._prompt_ids(trajectory) for trajectory in trajectories]
+        prompts = [self.prompt_ids(trajectory) for trajectory in trajectories]
         model, at_once = self.predictor.model, self.predictor.batch_size
         ends, actions = set(self.predictor.ends), []
         devices = [model.device] if model.device.type == "cuda" else []
@@ -88,10 +88,11 @@ class LocalPolicy:
                 completions = self.predictor.generate(batch).tolist()
                 for prompt, ids, trajectory in zip(batch, completions, trajectories[start:], strict=False):
                     end = next((place for place, token in enumerate(ids) if token in ends), len(ids) - 1)
-                    actions.append(self._action(ids[: end + 1], prompt, trajectory))
+                    actions.append(self.read(ids[: end + 1], prompt, trajectory))
         return actions
 
-    def _prompt_ids(self, trajectory: Trajectory) -> list[int]:
+    def prompt_ids(self, trajectory: Trajectory) -> list[int]:
+        """The tokens of an episode so far, to the beginning of the policy's next turn."""
         messages = chat(trajectory.context, trajectory.turns)
         for message in messages:
             for call in message.get("tool_calls", ()):  # templates write arguments themselves
@@ -103,7 +104,8 @@ class LocalPolicy:
         ids: list[int] = tokenizer(encodable(text), add_special_tokens=False).input_ids
         return ids
 
-    def _action(self, ids: list[int], prompt: list[int], trajectory: Trajectory) -> Action:
+    def read(self, ids: list[int], prompt: list[int], trajectory: Trajectory) -> Action:
+        """The action that sampled tokens, their end included, say after a prompt."""
         tokenizer = self.predictor.tokenizer
         text = tokenizer.decode(ids, skip_special_tokens=True)
         typed = {"tools": list(trajectory.context.action_space)} if self._types_arguments else {}

@@ -5,6 +5,7 @@ goal; `>` your move, `!` the episode is over.
 """
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 from wm_plugin.environments.kit.actions import ActionEnvironment
@@ -16,6 +17,7 @@ SIZE = 4
 MAX_TURNS = 6
 LEVELS = ("standard",)
 INSTRUCTION = ""  # the board is the whole prompt
+Step = Callable[[list[str], int, str], int]  # (cells, a position, a direction) -> the position after a move
 MOVES = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
 
 
@@ -23,6 +25,10 @@ class GridEnvironment(ActionEnvironment):
     """One episode: at most `max_turns` moves, one a turn; reward 1 for reaching the goal."""
 
     _max_actions = 1
+
+    @staticmethod
+    def _step(cells: list[str], position: int, direction: str) -> int:
+        return step(cells, position, direction)
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +63,7 @@ class GridEnvironment(ActionEnvironment):
 
     def _apply(self, action: str) -> bool:
         self._cells[self._agent] = "."
-        self._agent = step(self._cells, self._agent, action.upper())
+        self._agent = self._step(self._cells, self._agent, action.upper())
         self.success = self._ended = self._agent == self._goal
         self._cells[self._agent] = "P" if self.success else "A"
         return True
@@ -70,9 +76,9 @@ class GridEnvironment(ActionEnvironment):
 
     def _best_moves(self) -> list[str]:
         """The moves that shorten the way to the goal."""
-        distance = distances(self._cells, self._goal)
+        distance = distances(self._cells, self._goal, self._step)
         here = distance.get(self._agent, 0)
-        return [move for move in MOVES if distance.get(step(self._cells, self._agent, move), here) < here]
+        return [move for move in MOVES if distance.get(self._step(self._cells, self._agent, move), here) < here]
 
 
 def draw(cells: list[str]) -> str:
@@ -87,19 +93,25 @@ def step(cells: list[str], position: int, direction: str) -> int:
     return row * SIZE + column if inside and cells[row * SIZE + column] != "#" else position
 
 
-def distances(cells: list[str], goal: int) -> dict[int, int]:
-    """Moves to the goal from every cell that can reach it."""
+def distances(cells: list[str], goal: int, moved: Step = step) -> dict[int, int]:
+    """Moves to the goal from every cell that can reach it. `moved` need not be the same backwards."""
+    before: dict[int, set[int]] = {}
+    for position, cell in enumerate(cells):
+        if cell != "#" and position != goal:
+            for move in MOVES:
+                before.setdefault(moved(cells, position, move), set()).add(position)
     lengths, queue = {goal: 0}, [goal]
     for position in queue:
-        for move in MOVES:
-            neighbour = step(cells, position, move)
+        for neighbour in sorted(before.get(position, ())):
             if neighbour not in lengths:
                 lengths[neighbour] = lengths[position] + 1
                 queue.append(neighbour)
     return lengths
 
 
-def make_boards(count: int, seed: int, *, held_out: bool = False, wall_share: float = 0.15) -> list[str]:
+def make_boards(
+    count: int, seed: int, *, held_out: bool = False, wall_share: float = 0.15, moved: Step = step
+) -> list[str]:
     """`count` boards whose goal is 1 to `MAX_TURNS` moves away.
 
     The wall layout decides the split (1 layout in 10 is held out), so that no held-out layout is ever trained on.
@@ -115,7 +127,7 @@ def make_boards(count: int, seed: int, *, held_out: bool = False, wall_share: fl
             if len(free) < 2 or len(boards) == count:
                 break
             agent, goal = rng.sample(free, 2)
-            if 1 <= distances(cells, goal).get(agent, MAX_TURNS + 1) <= MAX_TURNS:
+            if 1 <= distances(cells, goal, moved).get(agent, MAX_TURNS + 1) <= MAX_TURNS:
                 board = list(cells)
                 board[agent], board[goal] = "A", "G"
                 boards.append(draw(board))
@@ -134,9 +146,11 @@ def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str =
     return [{"prompt": [{"role": "user", "content": ""}], "board": board} for board in boards]
 
 
-def walk(board: str, choose: Chooser, max_turns: int = MAX_TURNS) -> list[str]:
+def walk(
+    board: str, choose: Chooser, max_turns: int = MAX_TURNS, world: type[GridEnvironment] = GridEnvironment
+) -> list[str]:
     """[observation, action, observation, ..., observation]: an episode of at most `max_turns` moves."""
-    environment = GridEnvironment()
+    environment = world()
     episode = [environment.reset(board)]
     while environment.turns < max_turns and not environment.over and (call := choose(environment)):
         direction = call[1]["direction"]

@@ -13,9 +13,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
-from wm_plugin.environments.grid import MAX_TURNS, SIZE, expert, make_boards, walk, wanderer
+from wm_plugin.environments.grid import MAX_TURNS, SIZE, expert, wanderer
 from wm_plugin.evaluation.one_step import evaluate
 from wm_plugin.tiny.policy import HEADER, Tokenizer
+from wm_plugin.tiny.worlds import GRID, TinyWorld
 
 POLICY, OBSERVATION = 1, 2  # kinds of tokens; 0: the first board, a header, or padding
 # A cell of the next board depends on the same cell, its four neighbours and the move, 16 to 26 tokens and up to 20 tokens back:
@@ -50,10 +51,12 @@ def encode(
     return all_ids, all_kinds
 
 
-def walks(tokenizer: Tokenizer, boards: Sequence[str], seed: int) -> tuple[list[list[int]], list[list[int]]]:
+def walks(
+    tokenizer: Tokenizer, boards: Sequence[str], seed: int, world: TinyWorld = GRID
+) -> tuple[list[list[int]], list[list[int]]]:
     """Uniform random walks of at most 4 moves, for evaluation: token ids, and masks (1 = a token of a next observation)."""
     rng = random.Random(seed)
-    ids, kinds = encode(tokenizer, [walk(board, wanderer(rng), WALK_TURNS) for board in boards])
+    ids, kinds = encode(tokenizer, [world.walk(board, wanderer(rng), WALK_TURNS) for board in boards])
     return ids, [[int(kind == OBSERVATION) for kind in row] for row in kinds]
 
 
@@ -67,6 +70,7 @@ def world_model_sft(
     check_every: int = 50,
     changed_weight: float = 5.0,
     progress: Progress | None = None,
+    world: TinyWorld = GRID,
 ) -> float:
     """Teach `model` (in place) to predict the next observation on random walks; return its last exact match share.
 
@@ -74,10 +78,10 @@ def world_model_sft(
     those are the hard ones. Ends when the exact match on held-out boards reaches `stop_at`, or after `max_steps` steps. The
     learning rate decays over `max_steps`, wherever training ends.
     """
-    boards = make_boards(min(20_000, max_steps * _BATCH_OF_WALKS), seed)
+    boards = world.boards(min(20_000, max_steps * _BATCH_OF_WALKS), seed)
     rng = random.Random(seed + 1)
-    ids, kinds = encode(tokenizer, [walk(board, wanderer(rng), WALK_TURNS) for board in boards])
-    validation = walks(tokenizer, make_boards(128, _VALIDATION_SEED, held_out=True), _VALIDATION_SEED)
+    ids, kinds = encode(tokenizer, [world.walk(board, wanderer(rng), WALK_TURNS) for board in boards])
+    validation = walks(tokenizer, world.boards(128, _VALIDATION_SEED, held_out=True), _VALIDATION_SEED, world)
     exact = 0.0
 
     def loss(tokens: Tensor, kind: Tensor) -> Tensor:
@@ -112,14 +116,15 @@ def behaviour_cloning(
     demonstrations: int = 2000,
     environment_weight: float = 0.5,
     progress: Progress | None = None,
+    world: TinyWorld = GRID,
 ) -> None:
     """Clone shortest ways into `model` (in place), plus `environment_weight` times the loss on the observations between.
 
     The two losses are means over their own tokens. One mean over both would drown the actions, which are 1 token in 20.
     """
-    boards = make_boards(demonstrations, seed)
+    boards = world.boards(demonstrations, seed)
     rng = random.Random(seed)
-    ids, kinds = encode(tokenizer, [walk(board, expert(rng), MAX_TURNS) for board in boards], end=True)
+    ids, kinds = encode(tokenizer, [world.walk(board, expert(rng), MAX_TURNS) for board in boards], end=True)
 
     def loss(tokens: Tensor, kind: Tensor) -> Tensor:
         logits, targets, kind = model(input_ids=tokens[:, :-1]).logits, tokens[:, 1:], kind[:, 1:]

@@ -1,5 +1,6 @@
 """Where releases of TRL and its libraries differ, a name each. Each says which of our floors ends it."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from packaging.version import Version
 EXACT_DAPO = Version("1.9.1")  # TRL's own dapo normalisation; ends with trl >= 1.9.1
 LIGER_WITH_LOGPS = Version("1.14.0")  # the Liger loss has per-token log-probabilities; ends with trl >= 1.14
 ENVIRONMENT_POOLS = Version("1.8.0")  # environments are made for each batch, with get_reward; ends with trl >= 1.8
+_CONTINUOUS = ("use_transformers_continuous_batching", "use_transformers_paged")
 ASYNC_ROWS = Version("1.16.0")  # AsyncGRPOTrainer packs rows as trees, in a module of its own; ends with trl >= 1.16
 
 
@@ -61,6 +63,12 @@ def ranks_that_share_a_batch(accelerator: Any) -> int:
     if Version(accelerate.__version__) < Version("1.10.0") or accelerator.parallelism_config is None:
         return 1
     return int(accelerator.parallelism_config.non_data_parallel_size)
+
+
+def batches_continuously(config: Any) -> bool:
+    """Whether transformers' continuous batching generates. Ends with trl >= 2, which has the first name alone."""
+    names = {field.name for field in dataclasses.fields(config)}
+    return any(getattr(config, name) for name in _CONTINUOUS if name in names)
 
 
 def supports_tool_calling(tokenizer: Any) -> bool:

@@ -43,6 +43,11 @@ class WorldModelAsyncGRPOConfig(ObjectiveSettings, AsyncGRPOConfig):
                 "turn_budget changes while the policy trains, and the rollouts of AsyncGRPOTrainer are made in a process that is "
                 "told max_tool_calling_iterations once; write that, or use WorldModelGRPOTrainer"
             )
+        if self.look_ahead is not None:
+            raise UserError(
+                "look_ahead plays evaluations, and AsyncGRPOTrainer has none; use WorldModelGRPOTrainer, or measure its "
+                "checkpoints with wm eval lookahead"
+            )
         self.echo_config()  # says what is wrong before the host's own checks, which may load a device
         super().__post_init__()
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from trl import GRPOConfig
 
+from wm_plugin.agents.lookahead_values import read_sets
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.errors import UserError
 from wm_plugin.trl.settings import ObjectiveSettings
@@ -21,6 +22,7 @@ class WorldModelGRPOConfig(ObjectiveSettings, GRPOConfig):
 
     def __post_init__(self) -> None:
         self.make_turn_budget()
+        read_sets(self.look_ahead)
         self.echo_config()  # says what is wrong before the host's own checks, which may load a device
         super().__post_init__()
 

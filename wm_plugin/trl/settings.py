@@ -54,6 +54,15 @@ class ObjectiveSettings:
         },
     )
 
+    look_ahead: dict | str | None = field(
+        default=None,
+        metadata={
+            "help": "Evaluation sets whose episodes the policy plays looking ahead with itself, each with fields of "
+            "LookAheadConfig: {held_out: {continuations: 16, depth: 6, marks: {over: '!', won: P}}}, as a flag JSON "
+            "(docs/lookahead.md)."
+        },
+    )
+
     def echo_config(self) -> EchoConfig:
         values = {name: getattr(self, PREFIX + name) for name in DEFAULT}
         try:

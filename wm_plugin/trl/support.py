@@ -36,6 +36,7 @@ HOOKS = (
     Hook("trl", f"{_TRAINER}._get_per_token_logps_and_entropies"),
     Hook("trl", f"{_TRAINER}._prepare_inputs", ("generation_batch",)),
     Hook("trl", f"{_TRAINER}._tool_call_loop", ("completions",)),
+    Hook("trl", f"{_TRAINER}._generate_single_turn", ("prompt_ids",)),
     Hook("trl", f"{_TRAINER}._get_tool_suffix_ids", ("tool_messages",)),
     Hook("trl", f"{_TRAINER}.log", ("logs",)),
     Hook("trl", f"{_TRAINER}.get_batch_samples"),

@@ -13,13 +13,16 @@ Where exactness needs care:
 
 import logging
 import sys
+from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from trl import GRPOTrainer
 
+from wm_plugin.agents.lookahead_values import LookAheadConfig, read_sets
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.control import phase
 from wm_plugin.environments.metrics import episode, summary
@@ -33,8 +36,9 @@ from wm_plugin.objectives.silence import Silence, Tally
 from wm_plugin.objectives.weigh import weigh, without_variance
 from wm_plugin.tokens.chat import Chat, make_locator
 from wm_plugin.tokens.spans import SPAN_FIELD, ContentLocator, Ending, SpanError, ToolBlock, token_weights
-from wm_plugin.trl import _compat, sharding, support, tags
+from wm_plugin.trl import _compat, look_ahead, sharding, support, tags
 from wm_plugin.trl.callbacks import StrengthCallback, TurnBudgetCallback
+from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.refill import Prompts, groups_to_sample, join, move, split
 from wm_plugin.trl.rollout import Rollouts, Turns, called, parsing_within_bounds, unanswered
 from wm_plugin.trl.term import TermMixin, resolve
@@ -65,6 +69,7 @@ class WorldModelMixin(TermMixin, _Host):
 
     _sync_tool_dicts: list[Any]  # the host's, {name: tool} of each completion
     _async_tool_dicts: list[Any]
+    _wm_ahead: Mapping[str, LookAheadConfig] = MappingProxyType({})  # of evaluation sets, by name
 
     def __init__(
         self,
@@ -80,14 +85,17 @@ class WorldModelMixin(TermMixin, _Host):
         config = resolve(world_model, self.args)
         problem = support.hooks_problem()
         self._wm_hooked = problem is None  # else every override leaves the host alone
+        self._wm_ahead = read_sets(self.args.look_ahead) if isinstance(self.args, WorldModelGRPOConfig) else {}
         if problem:
-            if turn_budget is not None or (config is not None and config.active):
+            if turn_budget is not None or self._wm_ahead or (config is not None and config.active):
                 raise UserError(problem)
             logger.warning("episodes and environment tokens are not measured: %s", problem)
             return
         self._wm_budget = support.check_turn_budget(self, turn_budget)
         if self._wm_budget is not None:
             self.add_callback(TurnBudgetCallback(self._wm_budget))
+        if self._wm_ahead:
+            look_ahead.check(self, self._wm_ahead)
         self._wm_strength = support.check_control(self)
         if self._wm_strength is not None:
             self.add_callback(StrengthCallback(self._wm_strength))
@@ -180,6 +188,12 @@ class WorldModelMixin(TermMixin, _Host):
             return super()._tool_call_loop(*args, **kwargs)
         finally:
             self._sync_tool_dicts, self._async_tool_dicts = tools
+
+    def _generate_single_turn(self, prompt_ids: list[list[int]], *args: Any, **kwargs: Any) -> Any:
+        ahead = None if self.model.training else self._wm_ahead.get(self._wm_eval_set.removesuffix("_"))
+        if ahead is None:
+            return super()._generate_single_turn(prompt_ids, *args, **kwargs)
+        return look_ahead.turns(self, ahead, prompt_ids), None
 
     def _get_tool_suffix_ids(self, tool_messages: list[dict[str, Any]]) -> list[int]:
         if self._wm_tags is None:

@@ -33,6 +33,7 @@ from wm_plugin.trajectories.json_values import DEEPEST
 from wm_plugin.trajectories.turn_texts import categories
 from wm_plugin.untrusted import BoundsError, encodable, loads
 from wm_plugin.verl.config import check_tool_names, read_config
+from wm_plugin.verl.look_ahead import AheadServers
 from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, ORIGINS, RESULTS, TOOLS, TRAINING
 from wm_plugin.verl.spans import Block, end_token_ids, locate, make_locator
 
@@ -94,6 +95,11 @@ class WorldModelLoopMixin(_Host):
         self._wm_training = strength is not None
         columns = kwargs.get("extra_info")
         self._use_environment({} if columns is None else columns)
+        ahead = None if self._wm_training else (self._wm.look_ahead or {}).get(str(kwargs.get("data_source")))
+        if ahead is not None:
+            self.server_manager = AheadServers(
+                self.server_manager, ahead, self.tokenizer, self.tool_parser, self.tool_schemas
+            )
         if self._wm_environment is not None:
             with phase(training=self._wm_training, strength=1.0 if strength is None else float(strength)):
                 kwargs["raw_prompt"] = await self._first_observation(kwargs)

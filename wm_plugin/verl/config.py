@@ -7,6 +7,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from wm_plugin.agents.lookahead_values import LookAheadConfig, read_sets
 from wm_plugin.agents.verify import verified
 from wm_plugin.agents.verify_config import VerifyConfig
 from wm_plugin.environments import ENVIRONMENTS
@@ -75,6 +76,10 @@ class WorldModelConfig:
         "it on.",
         False,
     )
+    look_ahead: Mapping[str, LookAheadConfig] | None = _help(
+        "Validation sets, by their rows' data_source, whose episodes the policy plays looking ahead with itself, each with "
+        "fields of LookAheadConfig: {held_out: {continuations: 16, depth: 6, marks: {over: '!', won: P}}}; docs/lookahead.md."
+    )
     max_lost: float = _help(
         "The share of a step's trajectories that may fail in the agent loop, or whose world may be lost, before the run stops.",
         0.5,
@@ -127,6 +132,18 @@ class WorldModelConfig:
             raise UserError(
                 f"wm.max_turn_tokens is {self.max_turn_tokens!r}; write a whole number of tokens >= 1, or null"
             )
+        for name, ahead in (self.look_ahead or {}).items():
+            if ahead.world_model != "own":
+                raise UserError(
+                    f"wm.look_ahead.{name}.world_model is {ahead.world_model}: in a training the policy is its own world model; "
+                    "leave it out"
+                )
+            try:
+                ahead.check_marks()
+            except UserError as error:
+                raise UserError(f"wm.{error}") from None
+        if self.look_ahead and (self.environment is None or self.protocol == "tags"):
+            raise UserError("wm.look_ahead is for episodes in wm.environment that are played by tools; leave it out")
         if not isinstance(self.validation_nll, bool):
             raise UserError(f"wm.validation_nll is {self.validation_nll!r}; write true or false")
         if type(self.max_lost) not in (int, float) or not 0 <= self.max_lost <= 1:
@@ -259,6 +276,11 @@ def read_config(config: Any) -> WorldModelConfig:
     if own.get("turn_budget") is not None:
         try:
             own["turn_budget"] = TurnBudget.from_mapping(own["turn_budget"])
+        except UserError as error:
+            raise UserError(f"wm.{error}") from None
+    if own.get("look_ahead") is not None:
+        try:
+            own["look_ahead"] = read_sets(own["look_ahead"])
         except UserError as error:
             raise UserError(f"wm.{error}") from None
     if own.get("control") is not None:

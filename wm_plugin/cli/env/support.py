@@ -13,7 +13,7 @@ MOST_ROWS = 1_000_000  # they are made before the first is played
 NAME = "ours by name (wm env list), or yours as package.module:Class"
 
 
-def add_row_arguments(parser: argparse.ArgumentParser) -> None:
+def add_row_arguments(parser: Any) -> None:
     """Add the flags that choose rows: `--level`, `--seed`, and `--held-out` or `--split`."""
     parser.add_argument("--level", metavar="NAME", help="of the world (wm env list says which; default: the first)")
     parser.add_argument("--seed", type=int, default=0, help="of the rows (default: 0)")

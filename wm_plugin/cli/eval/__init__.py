@@ -5,7 +5,7 @@ from typing import Any
 
 from wm_plugin.cli.steps import add_steps
 
-STEPS = ("audit", "bench", "consistency", "foresight", "forgetting", "one-step", "perplexity", "weights")
+STEPS = ("audit", "bench", "consistency", "foresight", "forgetting", "lookahead", "one-step", "perplexity", "weights")
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:

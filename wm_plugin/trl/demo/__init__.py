@@ -21,7 +21,7 @@ from transformers import PrinterCallback, TrainerCallback
 from transformers.utils import logging as transformers_logging
 from trl import GRPOConfig
 
-from wm_plugin.environments.grid import MAX_TURNS, GridEnvironment, dataset_rows
+from wm_plugin.environments.grid import MAX_TURNS
 from wm_plugin.errors import UserError
 from wm_plugin.evaluation.report import write
 from wm_plugin.objectives import EchoConfig
@@ -30,6 +30,7 @@ from wm_plugin.tiny.folder import check_out, writing
 from wm_plugin.tiny.held_out import HeldOut
 from wm_plugin.tiny.policy import make_model, make_tokenizer
 from wm_plugin.tiny.warm_start import HEADS, STOP_AT, TURN_TOKENS, behaviour_cloning, world_model_sft
+from wm_plugin.tiny.worlds import GRID, TinyWorld
 from wm_plugin.trajectories.outputs import check_derived, write_text
 from wm_plugin.trajectories.write import check_outputs
 from wm_plugin.trajectories.write import write as write_trajectories
@@ -169,62 +170,72 @@ def _is_ours(folder: Path) -> bool:
 
 def _warm_start(model: Any, tokenizer: Any, seed: int, limit: int | None, progress: Progress) -> dict[str, Any]:
     began = time.process_time()
+    most: dict[str, Any] = {} if limit is None else {"max_steps": limit}
     exact = world_model_sft(
         model,
         tokenizer,
         seed,
-        **({} if limit is None else {"max_steps": limit}),
+        **most,
         progress=lambda done, planned: progress("learn to predict the world", done, planned),
     )
+    fewer: dict[str, Any] = {} if limit is None else {"steps": limit}
     behaviour_cloning(
         model,
         tokenizer,
         seed,
-        **({} if limit is None else {"steps": limit}),
+        **fewer,
         progress=lambda done, planned: progress("learn to walk", done, planned),
     )
     return {"exact_reached": exact, "exact_wanted": STOP_AT, "cpu_seconds": time.process_time() - began}
+
+
+def make_trainer(
+    model: Any, tokenizer: Any, folder: str, *, steps: int, seed: int, coeff: float, world: TinyWorld = GRID
+) -> WorldModelGRPOTrainer:
+    """The demo's GRPO of `model`, which it trains in place; `folder` is for what the host writes."""
+    args = GRPOConfig(
+        output_dir=folder,
+        seed=seed,
+        use_cpu=True,
+        bf16=False,  # slower on CPUs without bfloat16 units
+        report_to="none",
+        save_strategy="no",
+        logging_steps=1,
+        disable_tqdm=True,
+        gradient_checkpointing=False,
+        dataloader_pin_memory=False,
+        max_steps=steps,
+        per_device_train_batch_size=EPISODES,
+        num_generations=GENERATIONS,
+        shuffle_dataset=False,
+        max_completion_length=TURN_TOKENS * MAX_TURNS + 1,
+        max_tool_calling_iterations=MAX_TURNS,
+        beta=0.0,
+        loss_type="dapo",
+        learning_rate=3e-4,
+        lr_scheduler_type="linear",
+        warmup_steps=5,
+        adam_beta2=0.95,
+        weight_decay=0.0,
+    )
+    trainer = WorldModelGRPOTrainer(
+        model=model,
+        args=args,
+        train_dataset=Dataset.from_list(world.rows(steps * GROUPS, _TRAINING_SEED + seed)),
+        processing_class=tokenizer,
+        environment_factory=world.environment,
+        reward_funcs=[],
+        world_model=EchoConfig(coeff=coeff),
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
 
 
 def _train(arm: Arm, model: Any, tokenizer: Any, steps: int, seed: int, held_out: HeldOut, progress: Progress) -> None:
     """GRPO from `model`; `arm` receives what was measured."""
     arm.evaluations.append((0, arm.start))
     with tempfile.TemporaryDirectory() as folder:
-        args = GRPOConfig(
-            output_dir=folder,
-            seed=seed,
-            use_cpu=True,
-            bf16=False,  # slower on CPUs without bfloat16 units
-            report_to="none",
-            save_strategy="no",
-            logging_steps=1,
-            disable_tqdm=True,
-            gradient_checkpointing=False,
-            dataloader_pin_memory=False,
-            max_steps=steps,
-            per_device_train_batch_size=EPISODES,
-            num_generations=GENERATIONS,
-            shuffle_dataset=False,
-            max_completion_length=TURN_TOKENS * MAX_TURNS + 1,
-            max_tool_calling_iterations=MAX_TURNS,
-            beta=0.0,
-            loss_type="dapo",
-            learning_rate=3e-4,
-            lr_scheduler_type="linear",
-            warmup_steps=5,
-            adam_beta2=0.95,
-            weight_decay=0.0,
-        )
-        trainer = WorldModelGRPOTrainer(
-            model=model,
-            args=args,
-            train_dataset=Dataset.from_list(dataset_rows(steps * GROUPS, _TRAINING_SEED + seed)),
-            processing_class=tokenizer,
-            environment_factory=GridEnvironment,
-            reward_funcs=[],
-            world_model=EchoConfig(coeff=arm.coeff),
-        )
-        trainer.remove_callback(PrinterCallback)
+        trainer = make_trainer(model, tokenizer, folder, steps=steps, seed=seed, coeff=arm.coeff)
         watch = _Watch(arm, held_out, max(1, steps // 6), progress)
         trainer.add_callback(watch)
         began = time.process_time()

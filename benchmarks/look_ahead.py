@@ -1,0 +1,253 @@
+"""What a policy gains by looking ahead with itself, by world, seed and coefficient: a table of all arms at equal compute.
+
+The demo's warm start and training (`wm_plugin.trl.demo`) of each seed, once per coefficient; then every policy, the start too,
+plays held-out boards plainly, by majority, by its likeliest of n samples, and looking ahead (`wm_plugin.evaluation.lookahead`).
+
+Adds a run's figures to benchmarks/results/look_ahead.json, and writes the tables, look_ahead.md, of all runs that are there.
+
+    python benchmarks/look_ahead.py --seeds 5 --worlds grid,ice,ring --coeffs 0,.05,1
+    python benchmarks/look_ahead.py --seeds 1 --worlds grid --steps 2 --boards 8 --warm-steps 5 --out try.json    # a try
+    python benchmarks/look_ahead.py --seeds 0             # the tables alone
+"""
+
+import argparse
+import copy
+import json
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from wm_plugin.agents.branches import LocalImaginer
+from wm_plugin.agents.imagined_worlds import OwnWorld, RealWorld
+from wm_plugin.agents.lookahead import LookAhead
+from wm_plugin.agents.lookahead_values import LookAheadConfig
+from wm_plugin.agents.outcomes import MARKS
+from wm_plugin.environments.grid import MAX_TURNS
+from wm_plugin.environments.worlds import load
+from wm_plugin.evaluation import one_step
+from wm_plugin.evaluation.lookahead import AHEAD, ARMS, ORACLE, PLAIN, Setting, evaluate, play_all
+from wm_plugin.runtime.predict import LocalPredictor
+from wm_plugin.tiny.policy import make_model, make_tokenizer
+from wm_plugin.tiny.warm_start import HEADS, OBSERVATION_TOKENS, behaviour_cloning, walks, world_model_sft
+from wm_plugin.tiny.worlds import WORLDS, TinyWorld
+from wm_plugin.trl.demo import _quiet, make_trainer
+from wmact import interval, markdown, verdict
+
+RESULTS = Path(__file__).parent / "results" / "look_ahead.json"
+START = "start"
+_BOARDS_SEED, _WALKS_SEED = 88_000_003, 88_000_004  # of held-out boards that nothing else uses
+_ROWS = 512  # imagined episodes at once
+_MEASURED = (AHEAD, ORACLE)
+INTRODUCTION = """\
+# Looking ahead, by world, seed and coefficient
+
+`python benchmarks/look_ahead.py` writes this. No run was left out, stopped early or repeated.
+
+- A tiny policy (0.16M parameters) learns to predict its world and to walk in it, then GRPO trains it on TRL with each
+  coefficient. `exact` is the share of next boards that it predicts exactly on {walks} held-out random walks.
+- {boards} held-out boards, the same for every policy of a world; {continuations} imagined episodes a turn, depth {depth}, value
+  success, discount {discount}, no penalty, floor 0: the first settings that were tried. `majority` and `best-of-n` generate as
+  many tokens.
+- The worlds have the same boards, moves and tokens, and three laws of motion: `grid` (walk), `ice` (slide to the next wall) and
+  `ring` (no edges). They are three dynamics of one small kind of world, not three kinds of world.
+- Where `exact` of the start is low, the warm start failed and there is nothing to look ahead with; such seeds stay in.
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--seeds", type=int, default=5, metavar="N", help="seeds 0 to N-1 (default: 5); 0: the tables alone"
+    )
+    parser.add_argument("--first-seed", type=int, default=0, metavar="S", help="begin there instead")
+    parser.add_argument("--worlds", default=",".join(WORLDS), metavar="A,B", help=f"of {', '.join(WORLDS)}")
+    parser.add_argument("--coeffs", default="0,.05,1", metavar="A,B", help="(default: 0,.05,1)")
+    parser.add_argument("--steps", type=int, default=60, help="of GRPO, 128 episodes each (default: 60, the demo's)")
+    parser.add_argument("--warm-steps", type=int, help="at most so many of each stage of the warm start")
+    parser.add_argument("--boards", type=int, default=128, help="that are played (default: 128)")
+    parser.add_argument("--continuations", type=int, default=16)
+    parser.add_argument("--oracle", action="store_true", help="and one arm with the real world, of the start alone")
+    parser.add_argument(
+        "--out", type=Path, default=RESULTS, metavar="FILE", help="(default: benchmarks/results/look_ahead.json)"
+    )
+    options = parser.parse_args()
+    unknown = [name for name in options.worlds.split(",") if name not in WORLDS]
+    if unknown:
+        parser.error(f"--worlds: there is no world {unknown[0]!r}; write some of {', '.join(WORLDS)}")
+    coeffs = [float(one) for one in options.coeffs.split(",")]
+    for name in options.worlds.split(","):
+        for seed in range(options.first_seed, options.first_seed + options.seeds):
+            new = run(WORLDS[name], seed, coeffs, options)
+            records = [old for old in read(options.out) if (old["world"], old["seed"]) != (name, seed)] + [new]
+            records.sort(key=lambda one: (list(WORLDS).index(one["world"]), one["seed"]))
+            options.out.write_text("[\n" + ",\n".join(json.dumps(one) for one in records) + "\n]\n")
+            print(f"{name}, seed {seed}: {new['cpu_seconds']} CPU seconds", flush=True)
+    if records := read(options.out):
+        options.out.with_suffix(".md").write_text(tables(records))
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return json.loads(path.read_text()) if path.exists() else []
+
+
+def run(world: TinyWorld, seed: int, coeffs: Sequence[float], options: argparse.Namespace) -> dict[str, Any]:
+    """Train and measure the policies of a seed."""
+    began = time.process_time()
+    limit = options.warm_steps
+    with _quiet():
+        tokenizer = make_tokenizer()
+        model = make_model(tokenizer, seed, HEADS)
+        sft = {} if limit is None else {"max_steps": limit}
+        cloning = {} if limit is None else {"steps": limit}
+        reached = world_model_sft(model, tokenizer, seed, world=world, **sft)
+        behaviour_cloning(model, tokenizer, seed, world=world, **cloning)
+        figures = {START: measure(model, tokenizer, world, seed, options, oracle=options.oracle)}
+        for coeff in coeffs:
+            trained = copy.deepcopy(model)
+            with tempfile.TemporaryDirectory() as folder:
+                make_trainer(
+                    trained, tokenizer, folder, steps=options.steps, seed=seed, coeff=coeff, world=world
+                ).train()
+            figures[f"coeff {coeff:g}"] = measure(trained, tokenizer, world, seed, options)
+    return {
+        "world": world.name,
+        "seed": seed,
+        "warm_start_exact": round(reached, 3),
+        "steps": options.steps,
+        "boards": options.boards,
+        "continuations": options.continuations,
+        "depth": MAX_TURNS,
+        "figures": figures,
+        "cpu_seconds": round(time.process_time() - began),
+    }
+
+
+def measure(
+    model: Any, tokenizer: Any, world: TinyWorld, seed: int, options: argparse.Namespace, *, oracle: bool = False
+) -> dict[str, Any]:
+    """The figures of a policy: of its world model, and of every arm."""
+    walked = walks(tokenizer, world.boards(options.boards, _WALKS_SEED, held_out=True), _WALKS_SEED, world)
+    exact = one_step.evaluate(model.eval(), *walked, batch_size=64).exact_share
+    config = LookAheadConfig(
+        continuations=options.continuations,
+        depth=MAX_TURNS,
+        observation_tokens=OBSERVATION_TOKENS,
+        max_new_tokens=1,
+        marks=MARKS["grid"],
+    )
+    imaginer = LocalImaginer(LocalPredictor(model, tokenizer, batch_size=_ROWS), config)
+    kind = world.environment
+    played_in = load(f"{kind.__module__}:{kind.__qualname__}")
+
+    def left(state: Any) -> int:
+        return MAX_TURNS - len(state.turns)
+
+    arms = [arm for arm in ARMS if arm != ORACLE or oracle]
+    played = play_all(
+        Setting(played_in, world.rows(options.boards, _BOARDS_SEED, held_out=True), seed=seed, max_turns=MAX_TURNS),
+        arms,
+        LookAhead(imaginer, OwnWorld(imaginer, config.marks), config, left=left),
+        LookAhead(imaginer, RealWorld(played_in, config.marks), config, left=left) if oracle else None,
+    )
+    of = {
+        (one.name, one.by, one.group): one
+        for one in evaluate(played, subject=world.name, data="held-out boards", settings={}).measures
+    }
+
+    def value(*key: str) -> float | None:
+        found = of.get(key)  # type: ignore[call-overload]
+        return None if found is None or found.value is None else round(found.value, 4)
+
+    decisions = {arm: sum(len(one.decisions) for one in played[arm]) for arm in arms}
+    return {
+        "exact": round(exact, 4),
+        "arms": {
+            arm: {
+                "success": value("success", "arm", arm),
+                "samples": value("samples", "arm", arm),
+                "tokens_a_decision": round(sum(one.tokens for one in played[arm]) / decisions[arm], 1),
+                "against_plain": value("success_difference", "against plain", arm),
+            }
+            for arm in arms
+        },
+        "imagined": {
+            name: value(name, "imagined by", AHEAD)
+            for name in ("imagines_success", "imagined", "came", "brier", "next_observation")
+        },
+    }
+
+
+def tables(records: list[dict[str, Any]]) -> str:
+    """Markdown: by world over seeds, what was imagined, and seed by seed."""
+    one = records[0]
+    text = INTRODUCTION.format(
+        walks=one["boards"],
+        boards=one["boards"],
+        continuations=one["continuations"],
+        depth=one["depth"],
+        discount=LookAheadConfig().discount,
+    )
+    lines = [text]
+    for world in dict.fromkeys(one["world"] for one in records):
+        mine = [one for one in records if one["world"] == world]
+        policies = list(dict.fromkeys(name for one in mine for name in one["figures"]))
+        arms = [arm for arm in ARMS if any(arm in one["figures"][START]["arms"] for one in mine)]
+        lines += [f"## {world}: success, mean over seeds {', '.join(str(one['seed']) for one in mine)}\n"]
+        rows = []
+        for policy in policies:
+            of = [one["figures"][policy] for one in mine if policy in one["figures"]]
+            success = [_mean([each["arms"][arm]["success"] for each in of if arm in each["arms"]]) for arm in arms]
+            rows.append([policy, _mean([each["exact"] for each in of]), *success, _gain(of)])
+        lines += markdown(["policy", "exact", *arms, "look-ahead - plain, 95% over seeds"], rows)
+        lines += [f"## {world}: what was imagined, and tokens a decision, mean over seeds\n"]
+        rows = []
+        for policy in policies:
+            of = [one["figures"][policy] for one in mine if policy in one["figures"]]
+            names = ("imagines_success", "imagined", "came", "brier", "next_observation")
+            made = [_mean([each["imagined"][name] for each in of]) for name in names]
+            spent = [
+                _mean([each["arms"][arm]["tokens_a_decision"] for each in of], "{:.0f}") for arm in (AHEAD, "majority")
+            ]
+            rows.append([policy, *made, *spent])
+        head = [
+            "policy",
+            "imagines success",
+            "imagined",
+            "came",
+            "Brier",
+            "next board came",
+            "tokens, look-ahead",
+            "majority",
+        ]
+        lines += markdown(head, rows)
+    lines += ["## Seed by seed: success\n"]
+    arms = [arm for arm in ARMS if arm != ORACLE]
+    lines += markdown(
+        ["world", "seed", "policy", "exact", *arms],
+        [
+            [one["world"], str(one["seed"]), policy, f"{each['exact']:.2f}"]
+            + [f"{each['arms'][arm]['success']:.3f}" for arm in arms]
+            for one in records
+            for policy, each in one["figures"].items()
+        ],
+    )
+    return "\n".join(lines)
+
+
+def _gain(figures: Sequence[dict[str, Any]]) -> str:
+    gains = [each["arms"][AHEAD]["success"] - each["arms"][PLAIN]["success"] for each in figures]
+    if len(gains) < 2:
+        return f"{gains[0]:+.3f}" if gains else ""
+    mean, half = interval(gains)
+    return f"{mean:+.3f} ± {half:.3f} ({verdict(mean, half)})"
+
+
+def _mean(values: Sequence[float | None], form: str = "{:.2f}") -> str:
+    known = [value for value in values if value is not None]
+    return form.format(sum(known) / len(known)) if known else "–"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Validation sets that verl's tool loop plays looking ahead, with a policy that wanders and knows what follows."""
+
+import asyncio
+import json
+import random
+import re
+from collections import Counter
+
+import pytest
+from verl.workers.rollout.replica import TokenOutput
+
+from support.agent_loop import config, episode, make_tokenizer
+from wm_plugin.environments.grid import GridEnvironment, make_boards
+from wm_plugin.errors import UserError
+from wm_plugin.verl.config import read_config
+from wm_plugin.verl.names import INFO, TRAINING
+
+TOKENIZER = make_tokenizer(merges=False)
+BOARD = re.compile(r"[#.AGP\n]{19}[>!]")
+MOVE = re.compile(r'"direction": "([UDLR])"')
+AHEAD = {"continuations": 12, "depth": 6, "marks": {"over": "!", "won": "P"}, "max_observation_tokens": 60}
+
+
+def after(board, move):
+    """The board after a move, without the limit of turns."""
+    environment = GridEnvironment()
+    if board[-1] == "!":
+        return board
+    environment.reset(board[:-1])
+    return environment.move(move)
+
+
+class Wanderer:
+    """An engine whose policy moves anywhere, and predicts what follows."""
+
+    def __init__(self, seed, fails=None):
+        self.seed, self.asked, self.fails, self.met = seed, [], fails, Counter()
+
+    async def generate(self, request_id, *, prompt_ids, sampling_params, **_):
+        text = TOKENIZER.decode(prompt_ids)
+        result = text.endswith("<tool_response>\n")
+        self.asked.append((result, sampling_params))
+        if self.fails and self.fails(result, len(self.asked)):
+            raise RuntimeError("the engine is out of room")
+        if result:
+            said = after(BOARD.findall(text)[-1], MOVE.findall(text)[-1]) + "\n</tool_response>"
+        elif BOARD.findall(text)[-1][-1] == "!":
+            said = "I am there."
+        else:
+            self.met[text] += 1  # luck that does not depend on the order of tasks
+            direction = random.Random(f"{self.seed}/{text}/{self.met[text]}").choice("UDLR")
+            arguments = {"name": "move", "arguments": {"direction": direction}}
+            said = f"<tool_call>\n{json.dumps(arguments)}\n</tool_call>"
+        ids = TOKENIZER.encode(said + "<|im_end|>", add_special_tokens=False)
+        return TokenOutput(token_ids=ids, log_probs=[-1.0] * len(ids), stop_reason="completed", extra_fields={})
+
+
+def play(board, source, seed=0, fails=None, training=False, ahead=AHEAD):
+    engine = Wanderer(seed, fails)
+    wm = {"environment": "grid", "max_turns": 7, "look_ahead": {"ahead": ahead}}
+    row = {
+        "raw_prompt": [{"role": "user", "content": "Go.\n"}],
+        "extra_info": {"board": board},
+        "data_source": source,
+        **({TRAINING: 1.0} if training else {}),
+    }
+    output = asyncio.run(episode(TOKENIZER, engine, config(wm, response_length=3000), row))
+    return output, engine
+
+
+BOARDS = make_boards(6, 3)
+
+
+def test_a_set_is_played_looking_ahead_and_others_as_they_are():
+    won = {}
+    for source in ("ahead", "plain"):
+        played = [play(board, source, seed) for seed, board in enumerate(BOARDS)]
+        won[source] = sum(output.reward_score for output, _ in played)
+        asked = [result for _, engine in played for result, _ in engine.asked]
+        assert any(asked) == (source == "ahead")
+    assert won["ahead"] >= won["plain"] + 2
+    _, engine = play(BOARDS[0], "ahead", training=True)
+    assert not any(result for result, _ in engine.asked)
+
+
+def test_what_goes_out_is_what_the_engine_gave_and_the_parameters_are_those_of_the_set():
+    output, engine = play(BOARDS[0], "ahead")
+    sampled = TOKENIZER.decode(
+        [one for one, mask in zip(output.response_ids, output.response_mask, strict=True) if mask]
+    )
+    assert MOVE.search(sampled)
+    assert len(output.response_logprobs) == len(output.response_ids)
+    assert output.extra_fields[INFO]
+    for result, parameters in engine.asked:
+        assert parameters["temperature"] == (0.0 if result else 1.0)
+        assert ("stop" in parameters) == result
+        assert not result or parameters["max_tokens"] == 60
+
+
+def test_an_engine_that_fails_on_the_way_costs_that_episode_alone():
+    output, _ = play(BOARDS[0], "ahead", fails=lambda result, number: result and number % 3 == 0)
+    assert output.reward_score is not None
+    output, _ = play(BOARDS[0], "ahead", fails=lambda result, _: result)  # nothing is imagined: it plays as it would
+    assert output.reward_score is not None
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"look_ahead": {"a": {"dept": 1}}}, "wm.look_ahead.a has no field 'dept'"),
+        ({"look_ahead": {"a": {"depth": 1}}}, "wm.look_ahead.value is success"),
+        ({"look_ahead": {"a": {**AHEAD, "world_model": "real"}}}, "leave it out"),
+        ({"look_ahead": 3}, "wm.look_ahead is 3; write a mapping"),
+        ({"look_ahead": {"a": AHEAD}, "environment": None}, "episodes in wm.environment"),
+    ],
+)
+def test_what_cannot_be_is_one_line(fields, message):
+    with pytest.raises(UserError, match=message) as caught:
+        read_config(config({"environment": "grid", **fields}))
+    assert "\n" not in str(caught.value)

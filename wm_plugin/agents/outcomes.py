@@ -1,0 +1,79 @@
+"""How an observation says that an episode is over, won, or worth something: texts that stand in it.
+
+A result of a tool carries no mark of its own for success, so that whoever imagines one has to read it as an agent does. Our
+worlds with a board say it in their symbols; of any other world, name the texts.
+"""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+from wm_plugin.errors import UserError, shown
+
+_NUMBER = 24  # characters of a number that are read
+
+
+def _text(text: str) -> str:
+    return dataclasses.field(default="", metadata={"help": text})
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The texts to read outcomes by; "" where a world says no such thing.
+
+    Raises:
+        UserError: a value is no text.
+    """
+
+    over: str = _text("An episode is over where an observation ends in this text.")
+    won: str = _text("It is won where the observation has this text (and is over, if there is a text for that).")
+    lacks: str = _text(
+        "It is not won where the observation has one of these characters, such as B, a box without a goal."
+    )
+    reward: str = _text("The number behind this text is the reward of the turn, e.g. 'Reward:'.")
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if not isinstance(value := getattr(self, field.name), str):
+                raise UserError(f"marks.{field.name} is {shown(value)}; write a text that stands in an observation")
+
+    @property
+    def tells_success(self) -> bool:
+        return bool(self.won or self.lacks)
+
+    def read(self, text: str) -> "Outcome":
+        """What an observation says."""
+        over = bool(self.over) and text.rstrip().endswith(self.over)
+        won = self.tells_success and self.won in text and not set(self.lacks).intersection(text)
+        won = won and (over or not self.over)
+        return Outcome(over or won, won, self._reward(text))
+
+    def _reward(self, text: str) -> float:
+        """The number behind the last `reward` text; 0 where there is none."""
+        if not self.reward or (place := text.rfind(self.reward)) < 0:
+            return 0.0
+        start = place + len(self.reward)
+        words = text[start : start + _NUMBER].split(None, 1)
+        try:
+            value = float(words[0].rstrip(".,;")) if words else 0.0
+        except ValueError:
+            return 0.0
+        return value if math.isfinite(value) else 0.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a turn's observation says."""
+
+    over: bool = False
+    won: bool = False
+    reward: float = 0.0
+
+
+# Of our worlds whose board shows it, in their plain views.
+MARKS = {
+    "grid": Marks(over="!", won="P"),
+    "maze": Marks(over="!", won="P"),
+    "taxi": Marks(over="!", won="T/P/D"),
+    "sokoban": Marks(over="!", won="*", lacks="B"),
+}

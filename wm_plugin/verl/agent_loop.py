@@ -56,6 +56,7 @@ class WorldModelLoopMixin(_Host):
 
     tools: dict[str, Any]
     tool_schemas: list[dict[str, Any]] | None
+    server_manager: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -64,7 +64,7 @@ def expand(pipeline: Pipeline, work: str | None = None) -> list[Step]:
         UserError: a name that there is not, a path that two steps make, steps that wait for each other.
     """
     work = work_of(pipeline) if work is None else os.path.normpath(work)
-    here = _near(pipeline.path.resolve().parent)
+    here = str(pipeline.path.resolve().parent)
     there = [(written, names) for written in pipeline.steps for names in _combinations(pipeline, written, work, here)]
     if len(there) > _MOST:
         raise pipeline.error(f"more than {_MOST:,} steps; leave some values of `for` out")
@@ -72,20 +72,14 @@ def expand(pipeline: Pipeline, work: str | None = None) -> list[Step]:
     for written, names in there:
         paths = tuple(os.path.normpath(path) for path in names.words(written.makes))
         made[written.name].append(_Made(_name(written, names), names.loops, paths))
-    return _ordered(pipeline, _linked(pipeline, [_step(written, names, made) for written, names in there], work))
+    return _ordered(
+        pipeline, _linked(pipeline, [_step(pipeline, written, names, made) for written, names in there], work)
+    )
 
 
 def work_of(pipeline: Pipeline) -> str:
     """The folder of all results that a file names."""
     return os.path.normpath(_Names(pipeline, {}, "", "").text(pipeline.work))
-
-
-def _near(folder: Path) -> str:
-    """A folder as it is called from here, where it lies below."""
-    try:
-        return str(folder.relative_to(Path.cwd()))
-    except ValueError:
-        return str(folder)
 
 
 class _Made(NamedTuple):
@@ -141,9 +135,15 @@ class _Names:
         self.used |= dict.fromkeys(one.step for one in found)
         return found
 
-    def chosen(self, value: Any) -> Any:
-        """A value's own case, where it is a table of cases."""
+    def chosen(self, value: Any, mapping: bool = False) -> Any:
+        """A value's own case, where it is a table of cases.
+
+        Args:
+            mapping: whether another mapping may be a value.
+        """
         while isinstance(value, dict):
+            if mapping and "by" not in value:
+                return value
             if "by" not in value or not isinstance(value["by"], str):
                 raise self.error(f"{shown(value)} is no value; a table of cases begins with `by: NAME`")
             name = value["by"]
@@ -176,6 +176,13 @@ class _Names:
             return (found,) if isinstance(found, str) else found
         return (self.text(value),)
 
+    def variables(self, value: Any) -> dict[str, str]:
+        """The variables of `env`, of which all may be cases of a table."""
+        chosen = self.chosen(value, mapping=True)
+        if not isinstance(chosen, dict):
+            raise self.error(f"env is {shown(chosen)}; write VARIABLE: VALUE lines under it")
+        return {name: self.text(self.chosen(one)) for name, one in chosen.items()}
+
     def commands(self, value: Any) -> Iterator[tuple[str, ...]]:
         """The commands of `run`: of a text one, split as a shell does; of a list each of its parts, where a list is words."""
         value = self.chosen(value)
@@ -206,14 +213,14 @@ def _name(written: Written, names: _Names) -> str:
     return ":".join((written.name, *names.loops.values()))
 
 
-def _step(written: Written, names: _Names, made: Mapping[str, Sequence[_Made]]) -> Step:
+def _step(pipeline: Pipeline, written: Written, names: _Names, made: Mapping[str, Sequence[_Made]]) -> Step:
     names.made = made
     commands = tuple(names.commands(written.run))
     if not all(commands):
         raise names.error("run has a command without words")
     needs = [f"{{{need}}}" if need.startswith("@") else need for need in names.words(written.needs)]
     paths = [path for need in needs for path in names.words(need) if path]
-    env = {name: names.text(names.chosen(value)) for name, value in written.env.items()}
+    env = names.variables(pipeline.env) | names.variables(written.env)
     portable = [[word.replace(names.here, "{here}") for word in command] for command in commands]
     step = Step(
         _name(written, names),

@@ -9,7 +9,7 @@ from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.trajectories import plain_yaml
 
 LARGEST = 1 << 20  # characters of a file
-_TOP = ("about", "work", "settings", "for", "values", "steps")
+_TOP = ("about", "work", "settings", "for", "values", "env", "steps")
 _STEP = ("about", "for", "when", "run", "needs", "makes", "logs", "env", "resumes", "show")
 OWN = ("work", "here")  # names that every file has: the folder of all results, and that of the file
 
@@ -43,7 +43,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A file. `settings` have what `--set` says in them already."""
+    """A file. `settings` have what `--set` says in them already; `env` is of every step."""
 
     path: Path
     about: str
@@ -52,6 +52,7 @@ class Pipeline:
     loops: Mapping[str, Any]
     values: Mapping[str, Any]
     steps: tuple[Written, ...]
+    env: Mapping[str, Any] = field(default_factory=dict)
 
     def error(self, text: str, step: str = "") -> UserError:
         """An error that names the file, and the step."""
@@ -75,7 +76,7 @@ def read(path: Path, sets: Sequence[str] = ()) -> Pipeline:
     if not isinstance(top, dict) or not isinstance(top.get("steps"), dict) or not top["steps"]:
         raise where.error("is no pipeline; write `steps:`, and under it each step's name with `run:` and `makes:`")
     _known(where, top, _TOP)
-    for key in ("settings", "for", "values"):
+    for key in ("settings", "for", "values", "env"):
         if not isinstance(top.get(key) or {}, dict):
             raise where.error(f"{key} is {shown(top[key])}; write NAME: VALUE lines under it")
     settings = {name: _setting(where, name, value) for name, value in (top.get("settings") or {}).items()}
@@ -90,7 +91,7 @@ def read(path: Path, sets: Sequence[str] = ()) -> Pipeline:
     settings |= _set(where, settings, sets)
     steps = tuple(_step(where, name, step, loops, names) for name, step in top["steps"].items())
     about, work = (_text(where, key, top.get(key, "")) for key in ("about", "work"))
-    return Pipeline(path, about, work or f"runs/{path.stem}", settings, loops, values, steps)
+    return Pipeline(path, about, work or f"runs/{path.stem}", settings, loops, values, steps, top.get("env") or {})
 
 
 def _known(where: Pipeline, found: Mapping[str, Any], known: Sequence[str], step: str = "") -> None:

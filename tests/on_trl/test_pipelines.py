@@ -22,24 +22,22 @@ WORLDS = [
 
 
 @pytest.mark.parametrize(("name", "world"), WORLDS)
-def test_what_a_pipeline_says_to_the_trainer_is_read(name, world, capsys):
+def test_what_a_pipeline_says_to_the_trainer_is_read(name, world):
     steps = expand(read(shipped()[name], [f"world={world}"] if world else []))
-    read_before = set()
+    found = 0
     for step in steps:
+        if step.loops.get("seed", "0") != "0":
+            continue
         for command in step.commands:
             trainers = [place for place, word in enumerate(command) if word in ("train", "wm_plugin.trl.train")]
-            if (
-                not trainers
-                or "--config" not in command
-                or step.family in read_before
-                and "0" not in step.loops.values()
-            ):
+            if not trainers:
                 continue
-            read_before.add(step.family)
+            found += 1
             script, config, _, _ = train.parse([*command[trainers[0] + 1 :], *ON_CPU])
             assert config.output_dir in step.makes
             if script.simulation is not None:
                 train._environment(script.environment, simulation=script.simulation, control=script.control)
+    assert found or name.startswith("baselines")  # which are SFT alone
 
 
 def run(folder, *sets, name="wm_sft_rl_tiny"):
@@ -89,6 +87,6 @@ def test_every_tiny_pipeline_runs(name, tmp_path):
     less = {"seeds": "0", "steps": "1", "sft_steps": "20", "wm_steps": "2", "boards": "16", "episodes": "48", "k": "1"}
     less |= {"trajectories": "8", "experts": "6", "tasks": "6"}
     process = run(tmp_path, *(f"{key}={value}" for key, value in less.items() if key in settings), name=name)
-    out, errors = process.communicate()
+    _, errors = process.communicate()
     assert process.returncode == 0, errors[-3000:]
     assert len(json.loads((tmp_path / "out/table.json").read_text())["arms"]) >= 2

@@ -58,6 +58,11 @@ def test_every_script_calls_scripts_that_there_are():
             script = (RECIPES / folder if folder in ("pipelines", "trl", "verl") else path.parent) / name
             assert script.is_file(), f"{path.name}: {folder}/{name}"
             called.add(script)
+    for path in RECIPES.glob("pipelines/*.yaml"):
+        for name in re.findall(r"\{here\}/(\w+\.sh)", path.read_text()):
+            script = RECIPES / "pipelines" / name
+            assert script.is_file(), f"{path.name}: {name}"
+            called.add(script)
     assert set(RECIPES.glob("pipelines/*.sh")) <= called
 
 

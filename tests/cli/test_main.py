@@ -85,7 +85,10 @@ def test_every_verb_has_the_same_shape(verb):
     ("arguments", "said"),
     [
         (["mask"], "no verb 'mask'; did you mean 'masks'?"),
-        (["zzz"], "there is 'data', 'demo', 'doctor', 'env', 'eval', 'masks', 'report', 'simulate', 'train'"),
+        (
+            ["zzz"],
+            "there is 'data', 'demo', 'doctor', 'env', 'eval', 'masks', 'pipeline', 'report', 'simulate', 'train'",
+        ),
         (["data", "convrt", "x.jsonl"], "wm data has no step 'convrt'; did you mean 'convert'?"),
         (["eval", "zzz"], "wm eval has no step 'zzz'; there is 'audit', "),
         (["--jsno"], "wm has no flag '--jsno'"),

@@ -642,6 +642,39 @@ def test_sets_of_evaluation_rows(tmp_path):
         rows("grid", {"a": {"count": 2}, "b": 3})
 
 
+@pytest.mark.parametrize(("name", "turns", "steps"), [("policy_alfworld", 15, 300), ("policy_tau2", 30, 200)])
+def test_policy_rls_recipes_have_the_papers_constants(name, turns, steps):
+    arguments = [
+        "--config",
+        str(RECIPES / f"{name}.yaml"),
+        "--use_cpu",
+        "true",
+        "--bf16",
+        "false",
+        "--use_vllm",
+        "false",
+    ]
+    script, config, model, _ = train.parse(arguments)
+    assert (config.max_tool_calling_iterations, config.max_steps, config.num_generations) == (turns, steps, 8)
+    assert config.echo_coeff == 0.0
+    assert model.model_name_or_path == {15: "Qwen/Qwen2.5-7B-Instruct", 30: "Qwen/Qwen3-8B"}[turns]
+    assert config.per_device_train_batch_size * 8 * config.gradient_accumulation_steps == 128
+    rows = script.train_rows_kwargs
+    assert (rows["count"] if turns == 15 else sum(one["count"] for one in rows["environments"].values())) == {
+        15: 2048,
+        30: 178,
+    }[turns]
+
+
+def test_a_run_goes_on_from_its_last_whole_checkpoint(tmp_path):
+    assert train._newest(str(tmp_path / "none")) is None
+    for step, whole in ((9, True), (10, True), (11, False)):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        if whole:
+            (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text("{}")
+    assert train._newest(str(tmp_path)) == str(tmp_path / "checkpoint-10")
+
+
 def test_every_recipe_has_a_launch_script():
     scripts = {path.name for path in RECIPES.glob("run_*.sh")}
     recipes = {path.stem for path in RECIPES.glob("*.yaml")} - {"accelerate_fsdp2", "rwml_tiny_prompts"}

@@ -33,7 +33,8 @@ ON_BOTH = [  # of RL
     for name, values in sorted(ON_TRL.items())
     if "num_generations_eval" in values and not name.endswith("_tiny") and (RECIPES / f"{name}.yaml").is_file()
 ]
-FILES = [*NAMES, PRETRAINED, "tiny_cpu"]
+POLICY = ["policy_alfworld", "policy_tau2"]
+FILES = [*NAMES, PRETRAINED, *POLICY, "tiny_cpu"]
 # verl leaves these mappings open, or has fields in their classes that are not in its YAML
 OPEN = (
     "actor_rollout_ref.model.override_config",
@@ -280,6 +281,39 @@ def read_by_verl(sources, wm, folder):
         environment = wm.environment_of(columns)()
         assert "<action>" in environment.reset(**columns)
         assert environment.max_turns == (1 if row["data_source"].endswith("_single") else 30)
+
+
+@pytest.mark.parametrize(("name", "turns", "steps"), [("policy_alfworld", 15, 300), ("policy_tau2", 30, 200)])
+def test_policy_rls_constants(name, turns, steps, policy):
+    config = composed(name, f"actor_rollout_ref.model.path={policy}")
+    verl_config.validate_config(config, need_reference_policy(config), need_critic(config))
+    wm, actor = read_config(config), config.actor_rollout_ref.actor
+    assert (wm.max_turns, config.trainer.total_training_steps, config.actor_rollout_ref.rollout.n) == (
+        turns + 1,
+        steps,
+        8,
+    )
+    assert not wm.objective.active
+    longest = config.data.max_prompt_length + config.data.max_response_length
+    assert actor.ppo_max_token_len_per_gpu >= longest
+
+
+@pytest.mark.parametrize("name", POLICY)
+def test_policy_rls_script_writes_the_files_that_it_reads(name, tmp_path):
+    *preparations, last = calls_of(RECIPES / f"run_{name}.sh", tmp_path, "data.seed=1")
+    assert last[-2:] == [name, "data.seed=1"]
+    config = composed(name)
+    validation = config.data.val_files
+    files = {config.data.train_files, *([validation] if isinstance(validation, str) else validation)}
+    assert files == {call[call.index("--out") + 1] for call in preparations}
+    for call in preparations:
+        arguments = json.loads(call[call.index("--kwargs") + 1])
+        assert set(arguments.get("environments", {"alfworld"})) <= {"alfworld", *(wm_names(config))}
+
+
+def wm_names(config):
+    named = read_config(config).environment
+    return [named] if isinstance(named, str) else list(named)
 
 
 @pytest.mark.parametrize("kind", ["all", "code"])

@@ -14,6 +14,7 @@ ROOMS = (
     "environments",
     "agents",
     "evaluation",
+    "pipelines",
     "tiny",
     "trl",
     "verl",

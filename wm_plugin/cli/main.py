@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.runtime.command import exit_code, output
 
-VERBS = ("demo", "masks", "doctor", "train", "data", "env", "eval", "simulate", "report")
+VERBS = ("demo", "masks", "doctor", "train", "data", "env", "eval", "simulate", "pipeline", "report")
 _EPILOG = """first steps:
   wm doctor             does my installation work, and if not, what do I do?
   wm masks --example    which tokens of a rollout does the objective train on?

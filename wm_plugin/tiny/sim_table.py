@@ -1,11 +1,12 @@
 """Policies that were trained in the real world, in a world model, under control and in both: the table of how they do.
 
     python -m wm_plugin.tiny.sim_table --model DIR --name real_s0 --step 20 --out EVALUATIONS/real_s0
-    python -m wm_plugin.tiny.sim_table --table EVALUATIONS --out table.json
+    python -m wm_plugin.tiny.sim_table --table EVALUATIONS... --out table.json
 
 The first measures a policy on held-out boards of the real world, into a folder as of `wm eval`; a name is that of an arm and a
-seed. The second makes the table of all such folders, and table.md beside it. Intervals are over seeds, by Student's t; what is
-compared with the arm `real` is paired by seed. Nothing stands in the table that no folder has.
+seed. The second makes the table of such folders, or of all in a folder, and table.md beside it. Intervals are over seeds, by
+Student's t; what is compared with the arm `real`, or that of --against, is paired by seed. Nothing stands in the table that no
+folder has.
 """
 
 import argparse
@@ -50,11 +51,12 @@ def measure(model: Path, name: str, step: int, boards: int, out: Path) -> Evalua
     return found
 
 
-def table(evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:
+def table(evaluations: Mapping[str, Evaluation], against: str = REAL) -> dict[str, Any]:
     """The arms with their figures over seeds, as JSON values.
 
     Args:
         evaluations: by name.
+        against: the arm that others are compared with.
     """
     arms: dict[str, dict[str, Evaluation]] = {}
     for name, evaluation in evaluations.items():
@@ -68,24 +70,24 @@ def table(evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:
         row: dict[str, Any] = {"arm": arm, "seeds": sorted(arms[arm]), "steps": _steps(arms[arm].values())}
         for figure in UNITS:
             row[figure] = _over([_value(one, figure) for one in arms[arm].values()])
-        both = sorted(arms[arm].keys() & arms.get(REAL, {}).keys()) if arm != REAL else []
+        both = sorted(arms[arm].keys() & arms.get(against, {}).keys()) if arm != against else []
         if both:
-            pairs = [(arms[arm][seed], arms[REAL][seed]) for seed in both]
-            row["against_real"] = {
+            pairs = [(arms[arm][seed], arms[against][seed]) for seed in both]
+            row[f"against_{against}"] = {
                 figure: _over([_value(one, figure) - _value(real, figure) for one, real in pairs]) for figure in SHOWN
             }
         rows.append(row)
-    return {"evaluation": sorted({one.data for one in evaluations.values()}), "arms": rows}
+    return {"evaluation": sorted({one.data for one in evaluations.values()}), "against": against, "arms": rows}
 
 
 def markdown(found: Mapping[str, Any]) -> str:
     """The table for people."""
     lines = [
-        f"| arm | seeds | steps | {' | '.join(SHOWN)} | success against {REAL} |",
+        f"| arm | seeds | steps | {' | '.join(SHOWN)} | success against {found['against']} |",
         "|---|---|---|" + "---|" * (len(SHOWN) + 1),
     ]
     for row in found["arms"]:
-        against = row.get("against_real", {}).get("success")
+        against = row.get(f"against_{found['against']}", {}).get("success")
         steps = "/".join(map(str, row["steps"]))
         cells = [row["arm"], len([seed for seed in row["seeds"] if seed]) or "–", steps]
         cells += [_cell(row[figure]) for figure in SHOWN] + [_cell(against, signed=True)]
@@ -125,11 +127,12 @@ def _steps(evaluations: Any) -> list[int]:
     return sorted({int(one.settings.get("step", 0)) for one in evaluations})
 
 
-def _read(folder: Path) -> dict[str, Evaluation]:
-    found = {path.parent.name: read_result(path) for path in sorted(folder.glob(f"*/{RESULT}"))}
+def _read(folders: Sequence[Path]) -> dict[str, Evaluation]:
+    paths = [path for folder in folders for path in [*folder.glob(RESULT), *sorted(folder.glob(f"*/{RESULT}"))]]
+    found = {path.parent.name: read_result(path) for path in paths}
     found = {name: one for name, one in found.items() if one.name == EVALUATION}
     if not found:
-        raise UserError(f"--table: {folder} has no folders with a {RESULT} of {EVALUATION}")
+        raise UserError(f"--table: {', '.join(map(str, folders))} has no folders with a {RESULT} of {EVALUATION}")
     return found
 
 
@@ -138,7 +141,12 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m wm_plugin.tiny.sim_table", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("--out", type=Path, required=True, help="a folder to measure into; with --table, X.json")
-    parser.add_argument("--table", type=Path, metavar="DIR", help="write the table of the folders in this one")
+    parser.add_argument(
+        "--table", nargs="+", type=Path, metavar="DIR", help="write the table of these, or of what is in one"
+    )
+    parser.add_argument(
+        "--against", default=REAL, metavar="ARM", help=f"that others are compared with (default: {REAL})"
+    )
     parser.add_argument("--model", type=Path, help="folder of the policy to measure")
     parser.add_argument("--name", help="of its arm and seed, such as real_s0")
     parser.add_argument("--step", type=int, default=0, help="how long it was trained")
@@ -147,7 +155,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.table is not None:
         if options.out.suffix != ".json":
             raise UserError(f"--out is {options.out}; write X.json, beside which X.md is written")
-        found = table(_read(options.table))
+        found = table(_read(options.table), options.against)
         write_text(options.out, json.dumps(found, indent=2, allow_nan=False) + "\n")
         text = markdown(found)
         write_text(options.out.with_suffix(".md"), text)

@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         return _refuse(error)
     try:
-        trainer.train(resume_from_checkpoint=resume)
+        trainer.train(resume_from_checkpoint=_newest(trainer.args.output_dir) if resume == "auto" else resume)
     except UserError as error:  # errors that only a rollout shows, such as invalid spans
         return _refuse(error)
     trainer.save_model(trainer.args.output_dir)
@@ -88,6 +88,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             json.dumps({"output_dir": trainer.args.output_dir, "steps": trainer.state.global_step, "last": rows[-1:]})
         )
     return 0
+
+
+def _newest(folder: str) -> str | None:
+    """The last checkpoint in a folder that was written to its end; None if there is none, and the run begins."""
+    found = Path(folder).glob("checkpoint-*/trainer_state.json")  # which is written last
+    numbered = [path.parent for path in found if path.parent.name.rpartition("-")[2].isdecimal()]
+    return str(max(numbered, key=lambda path: int(path.name.rpartition("-")[2]))) if numbered else None
 
 
 def build(arguments: list[str]) -> tuple[Any, Any]:

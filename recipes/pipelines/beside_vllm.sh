@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# beside_vllm.sh MODEL COMMAND...: runs a command while vLLM serves MODEL at http://localhost:8000/v1 by the name "model", on GPUS (8) of
+# this machine. Pipelines call it where a step needs a server.
+set -euo pipefail
+vllm serve "$1" --served-model-name model --port 8000 --dtype bfloat16 --data-parallel-size "${GPUS:-8}" \
+  --enable-auto-tool-choice --tool-call-parser hermes >&2 &
+process=$!
+trap 'kill $process 2> /dev/null || true; wait $process 2> /dev/null || true' EXIT
+until curl --silent --fail --output /dev/null http://localhost:8000/v1/models; do
+  kill -0 $process 2> /dev/null || { echo "beside_vllm.sh: vllm serve $1 ended" >&2; exit 1; }
+  sleep 1
+done
+"${@:2}"

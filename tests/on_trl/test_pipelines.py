@@ -1,0 +1,92 @@
+"""The pipelines that come with the package, on TRL: what they say to `wm train` is read, and a tiny one runs to its table."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from wm_plugin.cli.pipeline import shipped
+from wm_plugin.pipelines import expand, read
+from wm_plugin.trl import train
+
+QUICK = ("seeds=0", "steps=2", "sft_steps=2", "boards=16", "episodes=16", "start=--random")
+ON_CPU = ["--use_cpu", "true", "--bf16", "false", "--use_vllm", "false"]
+WORLDS = [
+    (name, world) for name in sorted(shipped()) for world in (("alfworld", "tau2") if name == "rwml_rl" else ("",))
+]
+
+
+@pytest.mark.parametrize(("name", "world"), WORLDS)
+def test_what_a_pipeline_says_to_the_trainer_is_read(name, world):
+    steps = expand(read(shipped()[name], [f"world={world}"] if world else []))
+    found = 0
+    for step in steps:
+        if step.loops.get("seed", "0") != "0":
+            continue
+        for command in step.commands:
+            trainers = [place for place, word in enumerate(command) if word in ("train", "wm_plugin.trl.train")]
+            if not trainers:
+                continue
+            found += 1
+            script, config, _, _ = train.parse([*command[trainers[0] + 1 :], *ON_CPU])
+            assert config.output_dir in step.makes
+            if script.simulation is not None:
+                train._environment(script.environment, simulation=script.simulation, control=script.control)
+    assert found or name.startswith("baselines")  # which are SFT alone
+
+
+def run(folder, *sets, name="wm_sft_rl_tiny"):
+    words = [word for one in sets for word in ("--set", one)]
+    command = [sys.executable, "-m", "wm_plugin.cli.main", "pipeline", name, "--out", "out", "--json", *words]
+    return subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+def test_a_tiny_pipeline_makes_the_same_table_with_a_kill_and_without(tmp_path):
+    tables = []
+    for killed in (False, True):
+        folder = tmp_path / str(killed)
+        folder.mkdir()
+        if killed:
+            process = run(folder, *QUICK)
+            record = folder / "out/.pipeline/steps/train:wm_sft_rl:0.json"
+            until = time.monotonic() + 1500
+            while not record.exists():
+                assert process.poll() is None, process.communicate()[1][-3000:]
+                assert time.monotonic() < until
+                time.sleep(0.2)
+            time.sleep(5)
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        process = run(folder, *QUICK)
+        out, errors = process.communicate()
+        assert process.returncode == 0, errors[-3000:]
+        states = {step["name"]: step["state"] for step in json.loads(out.splitlines()[-1])["steps"]}
+        assert set(states.values()) == ({"done", "ran"} if killed else {"ran"})
+        tables.append(json.loads(Path(folder / "out/table.json").read_text()))
+        assert (folder / "out/report.html").exists()
+    assert tables[0] == tables[1]
+    assert [row["arm"] for row in tables[0]["arms"]] == ["rl", "wm_sft_rl"]
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    "name", sorted(name for name in shipped() if name.endswith("_tiny") and name != "wm_sft_rl_tiny")
+)
+def test_every_tiny_pipeline_runs(name, tmp_path):
+    settings = read(shipped()[name]).settings
+    less = {"seeds": "0", "steps": "1", "sft_steps": "20", "wm_steps": "2", "boards": "16", "episodes": "48", "k": "1"}
+    less |= {"trajectories": "8", "experts": "6", "tasks": "6"}
+    process = run(tmp_path, *(f"{key}={value}" for key, value in less.items() if key in settings), name=name)
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors[-3000:]
+    assert len(json.loads((tmp_path / "out/table.json").read_text())["arms"]) >= 2

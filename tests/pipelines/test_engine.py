@@ -112,6 +112,30 @@ def test_an_output_that_is_not_as_it_was_is_made_again(folder, capsys, change):
     assert kept == (["by hand"] if change == "by hand" else [])
 
 
+def test_what_data_commands_keep_goes_with_their_output_unless_they_go_on(folder, capsys):
+    text = """
+    settings: {n: 1}
+    steps:
+      rows:
+        run:
+          - mkdir -p {work}/rows.work
+          - cp source.txt {work}/rows.work/{n}
+          - cp source.txt {work}/rows.jsonl
+          - test ! -e stop
+        makes: "{work}/rows.jsonl"
+    """
+    Path("p.yaml").write_text(textwrap.dedent(text))
+    Path("stop").touch()
+    run(capsys, code=1)
+    Path("stop").unlink()
+    run(capsys)
+    assert [path.name for path in Path("runs/p/rows.work").iterdir()] == ["1"]  # it went on
+    assert not Path("runs/p/.pipeline/stale").exists()
+    run(capsys, "--set", "n=2")
+    assert [path.name for path in Path("runs/p/rows.work").iterdir()] == ["2"]
+    assert sorted(path.name for path in Path("runs/p/.pipeline/stale").glob("*/*")) == ["rows.jsonl", "rows.work"]
+
+
 def test_fewer_seeds_are_fewer_in_the_table_and_no_training(folder, capsys):
     run(capsys)
     assert ran(run(capsys, "--set", "seeds=0")) == ["table"]

@@ -175,7 +175,7 @@ def _ran(step: Step, run: Run) -> bool:
     if status.goes_on and old is not None:
         record = replace(record, ended=old.ended)
     else:
-        for path in step.makes:
+        for path in [path for made in step.makes for path in (made, *_work_of(made))]:
             if os.path.lexists(path):
                 run.say(f"{step.name}: {path} is moved to {records.aside(path)}")
     log = records.log(step)
@@ -204,6 +204,11 @@ def _ran(step: Step, run: Run) -> bool:
     outcome.state, outcome.seconds = "ran", time.monotonic() - began
     run.say(f"{step.name}: done in {outcome.seconds:,.0f} s")
     return True
+
+
+def _work_of(path: str) -> list[str]:
+    """Where our data commands keep what they have done of X.jsonl, to go on from: X.work, which is of other settings then."""
+    return [str(Path(path).with_suffix(".work"))] if Path(path).suffix in (".jsonl", ".parquet") else []
 
 
 def _failed(outcome: Outcome, run: Run, why: str) -> bool:

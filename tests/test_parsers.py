@@ -45,7 +45,7 @@ ALLOWED = {
         "evaluation/published.py read: ast.literal_eval(nodes[-1].value)",
     ],
     CONFIG: [
-        "cli/data/control.py load_config: yaml.safe_load(text)",
+        "cli/block.py read_block: yaml.safe_load(text)",
         "cli/masks.py _settings: yaml.safe_load(read_text(Path(args.config), '--config'))",
         "environments/fictional/spec.py _of_yaml: yaml.safe_load(text)",
         "evaluation/audit.py load_attacks: yaml.safe_load(text)",
@@ -57,6 +57,10 @@ ALLOWED = {
     ],
     PLAIN: ["trajectories/plain_yaml.py _built: yaml.parse(text, Loader=_LOADER)"],
     OURS: [
+        "agents/lookahead.py Decision.to_json: json.loads(self.action.to_bytes())",
+        "agents/synthesize.py _settings: json.loads(json.dumps({**values, 'world_model': model, 'files': files}, sort_keys=True, "
+        "default=str))",
+        "agents/verify_config.py VerifyConfig.as_mapping: json.loads(json.dumps(dataclasses.asdict(self), default=repr))",
         "errors.py _source: json.loads(metadata.distribution('wm-plugin').read_text('direct_url.json') or '{}')",
         "environments/docs/pages.py _page: ast.parse(path.read_bytes())",
         "environments/forth/__init__.py problems: yaml.safe_load(Path(__file__).with_name('problems.yaml').read_text())",

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from support.patterns import trees
+from wm_plugin import pipelines
 from wm_plugin.environments.control import ControlConfig
 from wm_plugin.environments.fictional import spec
 
@@ -163,6 +164,10 @@ def test_the_settings_in_yaml_are_read_and_fit_together(text, tmp_path):
     elif "strategy" in values:
         (tmp_path / "mine.yaml").write_text(text)
         spec.load(str(tmp_path / "mine.yaml"))
+    elif "steps" in values:
+        (tmp_path / "mine.yaml").write_text(text)
+        pipeline = pipelines.read(tmp_path / "mine.yaml")
+        assert {step.name.partition(":")[0] for step in pipelines.expand(pipeline)} == values["steps"].keys()
     elif "max_parallel_calls" in values:
         group = yaml.safe_load((ROOT / "recipes" / "verl" / "wm" / "echo.yaml").read_text())
         assert values.items() <= group["actor_rollout_ref"]["rollout"]["multi_turn"].items()

@@ -11,6 +11,7 @@ import wm_plugin.agents.rollout as rollout
 from support.openai_server import OpenAIServer
 from wm_plugin.agents.verify import VerifiedWorld, verified
 from wm_plugin.agents.verify_config import REFUSAL, VerifyConfig
+from wm_plugin.cli.block import read_block
 from wm_plugin.environments.control import controlled
 from wm_plugin.environments.kit.protocol import observers, report, tool_names, tool_schema
 from wm_plugin.environments.rewarded import rewarded
@@ -479,11 +480,11 @@ def test_the_refusal_is_a_setting():
 
 
 def test_a_config_is_read_from_a_file(tmp_path):
-    text = yaml.safe_dump({"verify": {"budget": 2, "world_model": MODEL}})
-    (tmp_path / "v.yaml").write_text(text)
-    from wm_plugin.cli.env.rollout import load_verify
-
-    assert load_verify(str(tmp_path / "v.yaml")).budget == 2
-    (tmp_path / "v.yaml").write_text("budget: [")
-    with pytest.raises(UserError, match="is not YAML"):
-        load_verify(str(tmp_path / "v.yaml"))
+    path = tmp_path / "v.yaml"
+    for values in (config := {"budget": 2, "world_model": MODEL}), {"verify": config, "environment": "shop"}:
+        path.write_text(yaml.safe_dump(values))
+        assert read_block(str(path), "--verify", "verify", VerifyConfig.from_mapping).budget == 2
+    for text, why in (("budget: [", "is not YAML"), ("buget: 2", r"v.yaml: .*budget")):
+        path.write_text(text)
+        with pytest.raises(UserError, match=why):
+            read_block(str(path), "--verify", "verify", VerifyConfig.from_mapping)

@@ -25,8 +25,10 @@ PLACES = {
     "wm_plugin/cli/data/inspect.py _scores": "X.easy.jsonl, which is read",
     "wm_plugin/cli/data/support.py work_folder": "X.work",
     "wm_plugin/environments/forth/__init__.py problems": "a file of this package, which is read",
+    "wm_plugin/pipelines/engine.py _work_of": "X.work of a command, which is moved aside with X",
     "wm_plugin/samples/easy.py scores_path": "X.easy.jsonl",
     "wm_plugin/tiny/sim_table.py main": "the same table, as text",
+    "wm_plugin/tiny/verify_table.py main": "the same table, as text",
     "wm_plugin/trajectories/parallel.py _convert": "the rejects of a part, in an unfinished folder",
     "wm_plugin/trajectories/write.py path_of_rejects": "X.rejects.jsonl",
 }

@@ -38,9 +38,11 @@ FOLDERS = (
     "eval consistency",
     "eval foresight",
     "eval forgetting",
+    "eval lookahead",
     "eval one-step",
     "eval perplexity",
     "eval weights",
+    "pipeline",  # what it did not make stops it (tests/pipelines)
 )
 # trainings of minutes, and what asks a model; what they write goes through the functions of `outputs`, whose tests are in
 # test_data_outputs.py

@@ -6,7 +6,6 @@ best, as the engine sampled it. Trainings are not touched.
 """
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid4
@@ -126,8 +125,8 @@ class AheadServers:
 
 
 def _arguments(text: Any) -> Any:
-    """A call's arguments as JSON values; as they are where they are none."""
+    """A call's arguments as JSON values; their text where they are none."""
     try:
-        return loads(text) if isinstance(text, str) else json.loads(json.dumps(text))
-    except (ValueError, TypeError):
+        return loads(str(text))
+    except ValueError:
         return str(text)

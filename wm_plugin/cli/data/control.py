@@ -2,14 +2,14 @@
 
 import argparse
 import dataclasses
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wm_plugin.cli.block import read_block
 from wm_plugin.cli.data.support import progress
 from wm_plugin.errors import UserError
 
 if TYPE_CHECKING:
-    from wm_plugin.environments.control import ControlConfig
+    pass
 
 EXAMPLE = """\
 a FILE of --config, YAML or JSON (docs/control.md lists all perturbations and their fields):
@@ -44,43 +44,20 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Counts of what was written, as from convert; `controlled` trajectories, `turns_put_in`, and figures by perturbation."""
+    from wm_plugin.environments.control import ControlConfig
     from wm_plugin.environments.control.recorded import Figures, control
     from wm_plugin.trajectories.readers import read
     from wm_plugin.trajectories.write import write
 
     if not 0 <= args.share <= 1:
         raise UserError(f"--share is {args.share}; write a number between 0 and 1")
-    config, figures = load_config(args.config), Figures()
+    config, figures = read_block(args.config, "--config", "control", ControlConfig.from_mapping), Figures()
     if args.seed is not None:
         config = dataclasses.replace(config, seed=args.seed)
     trajectories = control(progress(read(args.source), "trajectories"), config, share=args.share, figures=figures)
     counts = write(trajectories, args.out, sources=[args.source, args.config])
     names = dict.fromkeys(one.name for one in config.perturbations)
     return {**counts.as_dict(), **figures.as_dict(names), "out": args.out}
-
-
-def load_config(path: str, flag: str = "--config") -> "ControlConfig":
-    """The control in a file that `flag` names: by itself, or under `control` in a run's config.
-
-    Raises:
-        UserError: the file cannot be read, is no YAML, or does not describe a control.
-    """
-    import yaml
-
-    from wm_plugin.cli.rollouts import read_text
-    from wm_plugin.environments.control import ControlConfig
-
-    text = read_text(Path(path), flag)
-    try:
-        values = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # also of a date or a number
-        raise UserError(f"{path} is not YAML: {error}") from None
-    if isinstance(values, dict) and "perturbations" not in values and "control" in values:
-        values = values["control"]
-    try:
-        return ControlConfig.from_mapping(values)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
 
 
 def show(result: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wm_plugin.cli.block import read_block
 from wm_plugin.cli.data.support import progress, work_folder
 from wm_plugin.cli.env import policy
 from wm_plugin.cli.env.support import MOST_ROWS, NAME, add_row_arguments, find, rows
@@ -100,27 +101,14 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def load_simulation(path: str, world: str) -> "SimulationConfig":
-    """The simulation in a file: by itself, or under `simulation` in a run's config.
+    """The simulation in a file.
 
     Raises:
-        UserError: the file cannot be read, is no YAML, describes no simulation, or one of other worlds.
+        UserError: as from `read_block`, or it is of other worlds.
     """
-    import yaml
-
-    from wm_plugin.cli.rollouts import read_text
     from wm_plugin.environments.simulation_config import SimulationConfig
 
-    text = read_text(Path(path), "--simulation")
-    try:
-        values = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # also of a date or a number
-        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
-    if isinstance(values, dict) and "simulation" in values:
-        values = values["simulation"]
-    try:
-        config = SimulationConfig.from_mapping(values)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
+    config = read_block(path, "--simulation", "simulation", SimulationConfig.from_mapping)
     if config.worlds is not None and world not in config.worlds:
         raise UserError(f"{path}: simulation.worlds is of {', '.join(config.worlds)}; add {world}, or leave it out")
     return config

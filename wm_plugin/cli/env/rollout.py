@@ -4,13 +4,14 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wm_plugin.cli.block import read_block
 from wm_plugin.cli.data.support import progress, work_folder
 from wm_plugin.cli.env import policy
 from wm_plugin.cli.env.support import MOST_ROWS, NAME, add_row_arguments, find, rows
 from wm_plugin.errors import UserError
 
 if TYPE_CHECKING:
-    from wm_plugin.agents.verify_config import VerifyConfig
+    pass
 
 
 def add_parser(steps: Any) -> argparse.ArgumentParser:
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     With `--verify`, `verify` has the sums of `checks`, `refused`, `spent`, `unanswered` and `questions`.
     """
     from wm_plugin.agents.collect import collect, remove_shards
-    from wm_plugin.cli.data.control import load_config
+    from wm_plugin.environments.control import ControlConfig
     from wm_plugin.trajectories.write import check_outputs, path_of_rejects
 
     for flag, value in (("--count", args.count), ("--per-task", args.per_task)):
@@ -71,11 +72,13 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     folder = work_folder(out, args.work)
     world = find(args.name)
     if args.control is not None:
-        world = world.under(load_config(args.control, "--control"))
+        world = world.under(read_block(args.control, "--control", "control", ControlConfig.from_mapping))
     if args.verify is not None:
         from wm_plugin.agents.verify import VerifiedWorld
+        from wm_plugin.agents.verify_config import VerifyConfig
 
-        world = VerifiedWorld(world.spec, world.control, config=load_verify(args.verify))
+        config = read_block(args.verify, "--verify", "verify", VerifyConfig.from_mapping)
+        world = VerifiedWorld(world.spec, world.control, config=config)
         world.environment  # noqa: B018 - it says what does not fit
     player, server = policy.player(args, world)
     columns = policy.columns(args.column, world)
@@ -105,29 +108,6 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         **files,
         "ok": ok,
     }
-
-
-def load_verify(path: str) -> "VerifyConfig":
-    """The checks in a file: by themselves, or under `verify` in a run's config.
-
-    Raises:
-        UserError: the file cannot be read, is no YAML, or does not describe checks.
-    """
-    import yaml
-
-    from wm_plugin.agents.verify_config import VerifyConfig
-    from wm_plugin.cli.rollouts import read_text
-
-    try:
-        values = yaml.safe_load(read_text(Path(path), "--verify"))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
-    if isinstance(values, dict) and isinstance(values.get("verify"), dict):
-        values = values["verify"]
-    try:
-        return VerifyConfig.from_mapping(values)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
 
 
 def show(result: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from wm_plugin.cli import state
+from wm_plugin.cli.block import read_block
 from wm_plugin.cli.env.support import MOST_ROWS, NAME, add_row_arguments, find, rows
 from wm_plugin.cli.eval import model as flags
 from wm_plugin.cli.terminal import read_line, replace_bad_input, say
@@ -72,9 +73,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     `agreement` is the share of the compared turns in which the world model and the real world say the same; `parted` is the first
     one, from 1, in which they do not; `success` is predicted, and `real_success` real.
     """
-    from wm_plugin.cli.data.control import load_config
     from wm_plugin.cli.simulate.session import ControlledSimulation, RealWorld, Session
-    from wm_plugin.environments.control import ControlEpisode
+    from wm_plugin.environments.control import ControlConfig, ControlEpisode
     from wm_plugin.samples.answers import Answers
     from wm_plugin.samples.prompts import load
 
@@ -85,7 +85,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         raise UserError(f"--max-turns is {args.max_turns}; write a number >= 1")
     chosen, contexts = state.shown(args), state.contexts(args)
     world, prompts = find(args.name), load(args.prompts)
-    control = None if args.control is None else load_config(args.control, "--control")
+    control = None
+    if args.control is not None:
+        control = read_block(args.control, "--control", "control", ControlConfig.from_mapping)
     simulation = ControlledSimulation(
         prompts,
         observers=world.observers,

@@ -3,6 +3,7 @@
 import gc
 import os
 import re
+import signal
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -33,6 +34,8 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # behind a shell; what tests start would ignore interrupts, too
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--core"):
         sys.modules.update(dict.fromkeys(HOSTS))
 

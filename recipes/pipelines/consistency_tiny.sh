@@ -29,7 +29,7 @@ case $world-$size in
   scienceworld-tiny) turns=8 longest=192 limit=6 batch=32 training=(--per_device_train_batch_size 2 --max_steps 200) ;;
   textworld-135m) turns=6 longest=128 limit=5 batch=10 training=(--max_steps 14 --gradient_accumulation_steps 4) ;;
   # without the hidden state, which is two thirds of the prompt: a CPU reads some hundred tokens a second
-  scienceworld-135m) turns=6 longest=256 limit=4 batch=8 training=(--max_steps 12 --gradient_accumulation_steps 4) hidden=(--no-world-context) ;;
+  scienceworld-135m) turns=5 longest=128 limit=3 batch=6 training=(--max_steps 12 --gradient_accumulation_steps 4) hidden=(--no-world-context) ;;
 esac
 if [ $size = 135m ]; then
   # glibc gives large tensors back after each use; to get their pages again is a fourth of a step on a CPU

@@ -213,7 +213,7 @@ def mover(body):
 
 def test_alternatives_of_a_model_are_asked_for_once(capsys, folder):
     experts(capsys)
-    with OpenAIServer(mover) as server:
+    with OpenAIServer(mover, latency=0.05) as server:
         made = ("data", "alternatives", "experts.jsonl", "--world", "grid", "--propose", server.base_url)
         made = (*made, "--propose-model", "m", "--draws", 8, "--alternatives", 2, "--json", "--out", "T.jsonl")
         code, result = wm(capsys, *made)

@@ -73,7 +73,7 @@ def made(server, **settings):
 def test_a_training_where_every_check_passes_is_the_one_without_checks():
     assert _environment("grid", verify={"budget": 0}) is GRID.environment
     real, theirs = train(GRID.environment)
-    with OpenAIServer(lambda body: "You are there. [SUCCESS]") as server:
+    with OpenAIServer(lambda body: "You are there. [SUCCESS]", latency=0.2) as server:
         checked, ours = train(made(server))
     assert checked.completions == real.completions
     assert checked.rewards == real.rewards

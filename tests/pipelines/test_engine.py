@@ -152,13 +152,7 @@ def test_several_at_a_time_make_the_same(folder, capsys):
 
 def start(*flags):
     command = [sys.executable, "-m", "wm_plugin.cli.main", "pipeline", "p.yaml", *flags]
-
-    def as_in_a_terminal():  # what runs behind a shell ignores interrupts
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    return subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=as_in_a_terminal
-    )
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
 def wait_for(found, process, seconds=60):

@@ -155,6 +155,7 @@ HOOKS = (
             "max_tool_response_length",
             "max_user_turns",
             "response_length",
+            "server_manager",
             "tokenizer",
             "tool_parser",
             "tool_schemas",

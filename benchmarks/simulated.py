@@ -343,7 +343,11 @@ def _of_vllm(base_url: str, model: str, questions: Sequence[Any]) -> dict[str, A
     for messages in questions:
         server.complete([messages])
     after = counters()
-    return {name: after[name] - before.get(name, 0.0) for name in after}
+    read, cached = (
+        int(after[name] - before.get(name, 0.0))
+        for name in ("vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total")
+    )
+    return {"prompt_tokens": read, "from_its_cache": cached, "share": round(cached / read, 4)}
 
 
 # -- the file --------------------------------------------------------------------------------------------------------------
@@ -385,7 +389,12 @@ def tables(whole: dict[str, Any]) -> str:
             f"for a prompt of {one['prompt_tokens']} tokens, {one['ms_with_prefix']} ms with what was read before.",
         ]
         if "vllm" in one:
-            lines += ["", f"vLLM's own counts: {json.dumps(one['vllm'])}"]
+            vllm = one["vllm"]
+            lines += [
+                "",
+                f"vLLM took {vllm['share']:.0%} of the prompts' {vllm['prompt_tokens']:,} tokens from its cache, by its own "
+                "count: whole blocks alone, and the first question of an episode has none before it.",
+            ]
     return "\n".join(lines) + "\n"
 
 

@@ -34,7 +34,8 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # behind a shell; what tests start would ignore interrupts, too
+    # behind a shell it may be ignored, and what tests start would ignore it, too
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--core"):
         sys.modules.update(dict.fromkeys(HOSTS))

@@ -6,7 +6,7 @@ The command line prints them without a traceback and exits with 2.
 import difflib
 import json
 import shlex
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -90,3 +90,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
         return f"; did you mean {match[0]!r}?"
     more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
     return f"; there is {', '.join(map(repr, names[:_NAMES]))}{more}" if names else "; there is none"
+
+
+def check_keys(where: str, keys: Iterable[object], names: Collection[str]) -> None:
+    """Refuse a key of a config's block that is not among its fields.
+
+    Raises:
+        UserError: the message names the block, the key and the nearest field.
+    """
+    for key in keys:
+        if key not in names:
+            raise UserError(f"{where} has no field {shown(key)}{nearest(str(key), names)}")

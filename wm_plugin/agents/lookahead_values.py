@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from wm_plugin.agents.outcomes import Marks
-from wm_plugin.errors import UserError, shown
+from wm_plugin.errors import UserError, check_keys, shown
 from wm_plugin.untrusted import loads
 
 Value = Literal["success", "reward", "length"]
@@ -121,9 +121,7 @@ def read_mapping(kind: Any, value: Any, field: str) -> Any:
     names = [one.name for one in dataclasses.fields(kind)]
     if not isinstance(value, dict):
         raise UserError(f"{field} is {shown(value)}; write a mapping of some of {', '.join(names)}")
-    for name in value:
-        if name not in names:
-            raise UserError(f"{field} has no field {shown(name)}; write some of {', '.join(names)}")
+    check_keys(field, value, names)
     return kind(**value)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self, get_args
 
 from wm_plugin.environments.simulation_config import SimulationConfig
-from wm_plugin.errors import MissingExtraError, UserError, nearest, shown
+from wm_plugin.errors import MissingExtraError, UserError, check_keys, nearest, shown
 from wm_plugin.registry import import_object
 from wm_plugin.rewards.rule_places import regex
 
@@ -153,10 +153,7 @@ class VerifyConfig:
                 f"{where} is {shown(values)}; write fields, e.g. "
                 "{budget: 4, world_model: {url: http://localhost:8000/v1, model: NAME}}"
             )
-        names = [one.name for one in dataclasses.fields(cls)]
-        for key in values:
-            if key not in names:
-                raise UserError(f"{where} has no field {key!r}{nearest(str(key), names)}")
+        check_keys(where, values, [one.name for one in dataclasses.fields(cls)])
         try:
             return cls(**values)
         except UserError as error:
@@ -199,10 +196,7 @@ def _block(kind: Any, value: Any, name: str) -> Any:
         return SimulationConfig.from_mapping(value, where=name)
     if not isinstance(value, Mapping):
         raise UserError(f"{name} is {shown(value)}; write {{url: http://localhost:8001/v1, model: NAME}}")
-    names = [one.name for one in dataclasses.fields(kind)]
-    for key in value:
-        if key not in names:
-            raise UserError(f"{name} has no field {key!r}{nearest(str(key), names)}")
+    check_keys(name, value, [one.name for one in dataclasses.fields(kind)])
     try:
         return kind(**value)
     except UserError as error:

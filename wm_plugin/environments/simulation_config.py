@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self, get_args
 
-from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.errors import UserError, check_keys, nearest, shown
 from wm_plugin.trajectories.hidden import parse_parts
 
 Success = Literal["predicted", "verifier", "rule"]
@@ -142,10 +142,7 @@ class SimulationConfig:
             raise UserError(
                 f"{where} is {shown(values)}; write fields, e.g. {{url: http://localhost:8000/v1, model: NAME}}"
             )
-        names = [one.name for one in dataclasses.fields(cls)]
-        for key in values:
-            if key not in names:
-                raise UserError(f"{where} has no field {key!r}{nearest(str(key), names)}")
+        check_keys(where, values, [one.name for one in dataclasses.fields(cls)])
         try:
             return cls(**values)
         except UserError as error:

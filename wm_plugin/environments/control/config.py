@@ -8,7 +8,7 @@ from typing import Any
 from wm_plugin.environments.control.base import Perturbation
 from wm_plugin.environments.control.curriculum import Curriculum
 from wm_plugin.environments.control.perturbations import PERTURBATIONS
-from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.errors import UserError, check_keys, nearest, shown
 
 FIELD = "control"
 
@@ -68,9 +68,7 @@ class ControlConfig:
         if not isinstance(values, Mapping):
             raise UserError(f"{FIELD} is {shown(values)}; write a mapping, e.g. {{perturbations: [...]}}")
         names = [one.name for one in dataclasses.fields(cls)]
-        for key in values:
-            if key not in names:
-                raise UserError(f"{FIELD} has no field {shown(key)}{nearest(str(key), names)}")
+        check_keys(FIELD, values, names)
         entries = values.get("perturbations") or ()
         if not isinstance(entries, list | tuple):
             raise UserError(

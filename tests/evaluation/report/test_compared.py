@@ -95,6 +95,15 @@ def test_without_a_common_seed_there_is_no_difference():
     assert found["success", "b"].mean.interval is None
 
 
+def test_the_seed_may_be_in_the_name_of_the_model_alone():
+    def one(arm, model, value):
+        measures = [Measure("exact", value, "share", 8)]
+        return Measured(arm, f"evals/{arm}", Evaluation("s", model, "d", measures=measures), arm)
+
+    found = rows(one("a", "runs/a_seed1/checkpoint-3", 0.25), one("b", "runs/b_s1", 0.5))
+    assert found["exact", "b"].difference.value == 0.25
+
+
 def test_runs_of_one_seed_count_by_their_mean_where_seeds_are_paired():
     found = rows(of("a", 0, 0.1), of("a", 0, 0.3), of("a", 1, 0.5), of("b", 0, 0.3), of("b", 1, 0.5))
     assert found["success", "a"].mean.count == 3
@@ -218,13 +227,13 @@ def test_a_file_alone_has_intervals_over_its_tasks(tmp_path):
 
 
 def test_rollouts_of_a_task_are_drawn_together(tmp_path):
-    rollouts = grid_trajectories(4)
+    rollouts = grid_trajectories(16)
     same = [
-        one.model_copy(update={"task_id": f"t{place // 2}", "success": place < 2}) for place, one in enumerate(rollouts)
+        one.model_copy(update={"task_id": f"t{place // 8}", "success": place < 8}) for place, one in enumerate(rollouts)
     ]
     write(same, tmp_path / "a.jsonl")
     success = view(tmp_path / "a.jsonl").outcomes[0].evaluation.measure("success")
-    assert (success.value, success.low, success.high) == (0.5, 0.0, 1.0)
+    assert (success.value, success.low, success.high) == (0.5, 0.0, 1.0)  # of two tasks, not of sixteen rollouts
 
 
 def test_what_no_rollout_has_is_no_measure(tmp_path):
@@ -250,6 +259,7 @@ def test_rewards_beyond_a_float_are_no_number(tmp_path):
         (["p/a/s0.jsonl", "p/a/s1.jsonl"], ["a=p/a"], [("a", "")] * 2),
         (["p/a/x.jsonl", "p/a/y.jsonl"], ["a=p/a"], [("a", "x"), ("a", "y")]),
         (["p/a/x.jsonl", "p/a/y.jsonl"], ["a=p/a/*"], [("a", "")] * 2),
+        (["p/a/d/x.jsonl", "p/a/e/x.jsonl"], ["a=p/a*"], [("a", "d/x"), ("a", "e/x")]),
         # or what several folders have
         (["p/a/x.jsonl", "p/b/x.jsonl"], ["a=p/a/*", "b=p/b/*"], [("a", "x"), ("b", "x")]),
         # by their names alone

@@ -74,6 +74,45 @@ def test_arms_by_pattern_need_no_path(capsys):
     assert [(arm["arm"], len(arm["runs"])) for arm in json.loads(out)["arms"]] == [("ours", 2), ("plain", 1)]
 
 
+def play(folder, won):
+    folder.mkdir(parents=True)
+    rollouts = [one.model_copy(update={"success": place < won}) for place, one in enumerate(grid_trajectories(4))]
+    write(rollouts, folder / "seen.jsonl")
+
+
+def test_arms_are_printed_beside_the_first_or_another(capsys, tmp_path):
+    for arm, more in (("rl", 0), ("echo", 1)):
+        for seed in range(3):
+            play(tmp_path / "seen" / f"{arm}_s{seed}", 1 + more)
+    patterns = ("--arm", "rl=seen/rl_s*", "--arm", "echo=seen/echo_s*")
+    code, out, _ = wm(capsys, *patterns, "eval")
+    assert code == 0
+    assert out.splitlines()[:4] == [
+        "                 runs  mean                  difference to rl",
+        "rollouts, seen",
+        "  success  rl    3     0.250 [0.250, 0.250]  –",
+        "           echo  3     0.500 [0.500, 0.500]  +0.250 [+0.250, +0.250]",
+    ]
+    assert "one-step of m: eval" in out  # which one arm alone has
+    assert "rollouts: " not in out
+    code, out, _ = wm(capsys, *patterns, "--against", "echo", "--json")
+    found = json.loads(out)
+    assert found["compared"]["against"] == "echo"
+    assert found["compared"]["rows"][0]["difference"] == {"seeds": 3, "value": -0.25, "interval": [-0.25, -0.25]}
+    assert [(one["of"], one["evaluation"], len(one["files"])) for one in found["rollouts"]] == [
+        ("rl, seen", "rollouts, seen", 3),
+        ("echo, seen", "rollouts, seen", 3),
+    ]
+
+
+def test_samples_are_of_one_file_of_an_arm_and_split(capsys, tmp_path):
+    for seed in range(3):
+        play(tmp_path / "seen" / f"rl_s{seed}", 1)
+    assert wm(capsys, "seen", "--out", "x.html")[0] == 0
+    page = (tmp_path / "x.html").read_text()
+    assert [page.count(f"rl, seen, rollout {number}") for number in (1, 2, 3)] == [1, 1, 0]
+
+
 def test_a_folder_is_written_again_but_not_over_other_files(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))  # without Chromium
     for _ in range(2):
@@ -100,6 +139,11 @@ def test_a_folder_is_written_again_but_not_over_other_files(capsys, tmp_path, mo
         (["runs", "--arm", "a=none_*"], "--arm a=none_*: no run"),
         (["--arm", "a=none_*"], "name runs"),
         (["runs", "--config", "c.yaml"], "add --tokenizer"),
+        (
+            ["runs", "eval", "--against", "mm"],
+            "--against mm: no evaluation and no rollouts are of an arm of this name; did",
+        ),
+        (["runs", "--against", "echo"], "; there is none"),
         (["eval", "--out", "eval/result.json"], "name another file"),
         (["runs", "--out", "runs/echo_seed0/checkpoint-3/trainer_state.json"], "name another file"),
     ],

@@ -1,4 +1,4 @@
-"""The pipelines that come with the package, on TRL: what they say to `wm train` is read, and a tiny one runs to its table."""
+"""The pipelines that come with the package, on TRL: what they say to `wm train` is read, and a tiny one runs to its report."""
 
 import json
 import os
@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -48,10 +47,14 @@ def run(folder, *sets, name="wm_sft_rl_tiny"):
     )
 
 
+def compared(folder):
+    return json.loads((folder / "out/report.json").read_text())["compared"]
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
-def test_a_tiny_pipeline_makes_the_same_table_with_a_kill_and_without(tmp_path):
-    tables = []
+def test_a_tiny_pipeline_measures_the_same_with_a_kill_and_without(tmp_path):
+    found = []
     for killed in (False, True):
         folder = tmp_path / str(killed)
         folder.mkdir()
@@ -71,10 +74,11 @@ def test_a_tiny_pipeline_makes_the_same_table_with_a_kill_and_without(tmp_path):
         assert process.returncode == 0, errors[-3000:]
         states = {step["name"]: step["state"] for step in json.loads(out.splitlines()[-1])["steps"]}
         assert set(states.values()) == ({"done", "ran"} if killed else {"ran"})
-        tables.append(json.loads(Path(folder / "out/table.json").read_text()))
+        found.append(compared(folder))
         assert (folder / "out/report.html").exists()
-    assert tables[0] == tables[1]
-    assert [row["arm"] for row in tables[0]["arms"]] == ["rl", "wm_sft_rl"]
+    assert found[0] == found[1]
+    assert found[0]["against"] == "rl"
+    assert [row["arm"] for row in found[0]["rows"] if row["measure"] == "success"] == ["rl", "wm_sft_rl"]
 
 
 @pytest.mark.nightly
@@ -89,4 +93,4 @@ def test_every_tiny_pipeline_runs(name, tmp_path):
     process = run(tmp_path, *(f"{key}={value}" for key, value in less.items() if key in settings), name=name)
     _, errors = process.communicate()
     assert process.returncode == 0, errors[-3000:]
-    assert len(json.loads((tmp_path / "out/table.json").read_text())["arms"]) >= 2
+    assert len({row["arm"] for row in compared(tmp_path)["rows"]}) >= 2

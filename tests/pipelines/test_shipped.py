@@ -74,10 +74,12 @@ def test_each_ends_with_a_report_of_all_arms_and_seeds(name, host, world):
     arms = {step.loops["arm"] for step in steps.values() if "arm" in step.loops}
     (report,) = steps["report"].commands
     assert {one.partition("=")[0] for one in report if "=*/" in one} == arms
+    assert "--against" not in report or report[report.index("--against") + 1] in arms
+    assert [Path(path).name for path in steps["report"].makes] == ["report.html", "report.json"]
     evaluated = [step for step in steps.values() if step.family == "evaluate"]
     assert len(evaluated) == 3 * len(arms)
     assert {path for step in evaluated for path in step.makes} <= set(report)
-    assert any(step.show for step in steps.values())
+    assert [step.name for step in steps.values() if step.show] == ["report"]
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -121,8 +123,8 @@ def test_a_list_is_for_people_and_programs(capsys):
     )
     assert main(["pipeline", "sim_rl_tiny", "--list", "--json", "--out", "x"]) == 0
     steps = json.loads(capsys.readouterr().out)["steps"]
-    assert steps[-1]["name"] == "table"
-    assert steps[-1]["makes"] == ["x/table.json", "x/table.md"]
+    assert steps[-1]["name"] == "report"
+    assert steps[-1]["makes"] == ["x/report.html", "x/report.json"]
 
 
 def test_jobs_and_launchers_are_checked(capsys):

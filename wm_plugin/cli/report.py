@@ -20,12 +20,14 @@ Makes one self-contained page of what lies at PATH..., in any number and mixed:
   evaluations          folders that wm eval STEP --out DIR wrote
   rollouts             files of wm env rollout, or of any format that wm data convert reads
 
-Runs that differ in their seeds alone (echo_seed0, echo_seed1) are one line with a band.
+Runs that differ in their seeds alone (echo_seed0, echo_seed1) are one line with a band. What two arms or more measure is
+compared: means over seeds, and differences to the first arm, paired by seed.
 """
 _EPILOG = """\
 examples:
   wm report runs/echo_seed0 runs/echo_seed1 runs/grpo_seed0 --out report.html
   wm report --arm 'echo=runs/echo_*' --arm 'plain=runs/grpo_*' evals/ --out report.html --out report.png
+  wm report --arm 'rl=played/rl_s*' --arm 'echo=played/echo_s*' --against rl --out report.json
   wm report runs/ --metric 'reward' --metric 'echo/*' --out report.csv
 """
 
@@ -47,6 +49,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         metavar="NAME=PATTERN",
         help="runs that are one line, such as 'echo=runs/echo_*'; what the pattern matches is read, too (repeatable)",
     )
+    add("--against", default="", metavar="NAME", help="the arm that others are compared with (default: the first)")
     add("--metric", action="append", default=[], metavar="PATTERN", help="only these training metrics (repeatable)")
     add(
         "--out",
@@ -65,8 +68,11 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Read, and write what --out names. As JSON: `arms` with their last values, `evaluations`, `rollouts`, `notes`, `out`."""
-    from wm_plugin.evaluation.report import export, overview, picture, sources, training
+    """Read, and write what --out names.
+
+    As JSON: `arms` with their last values, `evaluations`, `rollouts`, `compared`, `notes`, `out`.
+    """
+    from wm_plugin.evaluation.report import compared, export, overview, picture, sources, training
     from wm_plugin.evaluation.report.arms import parse
     from wm_plugin.runtime.page import check_extra
 
@@ -87,11 +93,11 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     check_apart([*paths, args.tokenizer, args.config, args.chat_template], targets)
     inputs = sources.collect(paths)
     check_apart(_files(inputs), targets)
-    view = overview.overview(inputs, patterns)
+    view = overview.overview(inputs, patterns, args.against)
     if folder:
         folder.mkdir(exist_ok=True)
     if outs:
-        _write(args, outs, view, inputs)
+        _write(args, outs, view)
     columns = training.columns(view.arms)
     return {
         "arms": [
@@ -105,6 +111,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         ],
         "evaluations": [{"of": one.name, "name": one.evaluation.name, "folder": one.place} for one in view.evaluations],
         "rollouts": [{"of": name, **figures} for name, figures in overview.figures_of(view.rollouts)],
+        "compared": compared.as_dict(view.compared),
         "notes": list(view.notes),
         "out": [str(out) for out in outs],
         "format": export.FORMAT,
@@ -112,11 +119,12 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any]) -> None:
-    """Print the table at a glance, what was not read, and where the report is."""
+    """Print the table at a glance, the arms beside each other, what was not read, and where the report is."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    from wm_plugin.evaluation.report import compared
     from wm_plugin.evaluation.report.chart import value_label
     from wm_plugin.tokens.view import visible
 
@@ -129,9 +137,16 @@ def show(result: dict[str, Any]) -> None:
             cells = [value_label(one["value"], False) if one else "–" for one in last]
             table.add_row(Text(visible(arm["arm"])), str(len(arm["runs"])), f"{arm['last_step']:,}", *cells)
         console.print(table)
+    for line in compared.lines(result["compared"]):
+        console.print(Text(line))
+    shown = {row["evaluation"] for row in result["compared"]["rows"]}
     for one in result["evaluations"]:
+        if one["name"] in shown:
+            continue
         console.print(Text(visible(f"{one['name']} of {one['of']}: {one['folder']}")))
     for one in result["rollouts"]:
+        if one["evaluation"] in shown:
+            continue
         console.print(Text(visible(f"{one['trajectories']:,} rollouts: {one['of']}")))
     for note in result["notes"]:
         console.print(Text(f"note: {visible(note)}"))
@@ -141,13 +156,13 @@ def show(result: dict[str, Any]) -> None:
         console.print("--out report.html writes the page")
 
 
-def _write(args: argparse.Namespace, outs: Sequence[Path], view: Any, inputs: Any) -> None:
+def _write(args: argparse.Namespace, outs: Sequence[Path], view: Any) -> None:
     from wm_plugin.evaluation.report import export, overview, picture, render
     from wm_plugin.trajectories.outputs import atomic, write_text
 
     page = ""
     if any(out.suffix in (".html", ".png") for out in outs):
-        samples = _samples(args, inputs.rollouts)
+        samples = _samples(args, view.files)
         contents = overview.report(
             view, title=args.title, metrics=args.metric, samples=samples, masked=bool(args.tokenizer)
         )
@@ -156,10 +171,11 @@ def _write(args: argparse.Namespace, outs: Sequence[Path], view: Any, inputs: An
         if out.suffix == ".html":
             write_text(out, page)
         elif out.suffix == ".csv":
-            write_text(out, export.to_csv(view.arms, view.evaluations))
+            write_text(out, export.to_csv(view.arms, view.measured, view.compared))
         elif out.suffix == ".json":
             rollouts = overview.figures_of(view.rollouts)
-            write_text(out, export.to_json(export.as_dict(view.arms, view.evaluations, rollouts)))
+            values = export.as_dict(view.arms, view.measured, rollouts, view.compared)
+            write_text(out, export.to_json(values))
         else:
             with atomic(out) as unfinished:
                 picture.take(page, unfinished, "dark" if args.dark else "light")
@@ -168,6 +184,7 @@ def _write(args: argparse.Namespace, outs: Sequence[Path], view: Any, inputs: An
 def _samples(args: argparse.Namespace, rollouts: Sequence[Any]) -> list[Any]:
     from wm_plugin.evaluation.report import Sample, played
 
+    rollouts = played.first(rollouts)
     if not args.tokenizer:
         return played.samples(rollouts, _SAMPLES)
     from wm_plugin.cli.masks import inspect_file

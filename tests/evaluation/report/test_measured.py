@@ -9,6 +9,7 @@ from support.timing import too_slow
 from wm_plugin.evaluation.measures import Evaluation, Measure
 from wm_plugin.evaluation.report import measured
 from wm_plugin.evaluation.report.chart import Curve
+from wm_plugin.evaluation.report.compared import Compared
 from wm_plugin.evaluation.report.export import to_csv
 from wm_plugin.evaluation.report.plots import Heat, Intervals, heat
 from wm_plugin.evaluation.report.sources import Measured
@@ -115,5 +116,7 @@ def test_a_file_of_others_makes_no_square_of_itself(monkeypatch):
 
 @pytest.mark.parametrize("sign", ["=", "+", "-", "@", "＝", "\n=", "\t="])
 def test_no_text_of_a_table_is_a_formula(sign):
-    (_, row) = csv.reader(io.StringIO(to_csv([], [of(Measure("a", 0.5, "share", 1, "tool", f"{sign}1"))])))
+    (_, row) = csv.reader(
+        io.StringIO(to_csv([], [of(Measure("a", 0.5, "share", 1, "tool", f"{sign}1"))], Compared("", [])))
+    )
     assert f"'{sign}1" in row

@@ -11,7 +11,7 @@ from wm_plugin.evaluation.report.logs import Run
 from wm_plugin.evaluation.report.sources import matches
 
 # what tells seeds apart in a name: echo_seed0, echo-s1, seed=2/echo. A bare number may be a setting, such as a size
-_SEED = re.compile(r"(?:^|[-_. ])(?:seed|s)[-_=]?\d{1,9}(?=$|[-_. ])", re.IGNORECASE)
+_SEED = re.compile(r"(?:^|[-_. ])(?:seed|s)[-_=]?(\d{1,9})(?=$|[-_. ])", re.IGNORECASE)
 _LONGEST = 300  # characters of a part of a name
 # the quantiles 0.975 of Student's t for 1 to 10 degrees of freedom
 _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
@@ -128,3 +128,11 @@ def without_seed(name: str) -> str:
     """A name without the number of its seed: `echo` of `echo_seed0` and of `seed0/echo`."""
     parts = [_SEED.sub("", part[:_LONGEST]).strip("-_. ") for part in name.split("/")]
     return "/".join(part for part in parts if part)
+
+
+def seed_of(path: str) -> int | None:
+    """The last seed in a path: 1 of `seed0/echo_s1/seen.jsonl`. None where it has none."""
+    for part in reversed(path.split("/")):
+        if seeds := _SEED.findall(part[:_LONGEST]):
+            return int(seeds[-1])
+    return None

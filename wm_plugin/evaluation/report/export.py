@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from wm_plugin.evaluation.report import compared
 from wm_plugin.evaluation.report.arms import Arm
+from wm_plugin.evaluation.report.compared import Compared
 from wm_plugin.evaluation.report.logs import rows_of
 from wm_plugin.evaluation.report.sources import Measured
 
@@ -30,9 +32,9 @@ _FORMULA = (
 
 
 def as_dict(
-    arms: Sequence[Arm], evaluations: Sequence[Measured], rollouts: Sequence[tuple[str, Any]]
+    arms: Sequence[Arm], evaluations: Sequence[Measured], rollouts: Sequence[tuple[str, Any]], found: Compared
 ) -> dict[str, Any]:
-    """All values of the runs, and all measures, as JSON values."""
+    """All values of the runs, all measures, and the arms beside one of them, as JSON values."""
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -56,6 +58,7 @@ def as_dict(
         ],
         "evaluations": [{"label": one.name, "folder": one.place, **one.evaluation.as_dict()} for one in evaluations],
         "rollouts": [{"label": name, **figures} for name, figures in rollouts],
+        "compared": compared.as_dict(found),
     }
 
 
@@ -63,16 +66,19 @@ def to_json(value: dict[str, Any]) -> str:
     return json.dumps(value, indent=1, ensure_ascii=True, allow_nan=False) + "\n"
 
 
-def to_csv(arms: Sequence[Arm], evaluations: Sequence[Measured]) -> str:
-    """Each value of a run, and each measure, as a row. No text is one that a spreadsheet would run."""
+def to_csv(arms: Sequence[Arm], evaluations: Sequence[Measured], found: Compared) -> str:
+    """Each value of a run, each measure, and each mean and difference of arms, as a row.
+
+    No text is one that a spreadsheet would run.
+    """
     out = io.StringIO()
     table = csv.writer(out, lineterminator="\n")
     table.writerow(COLUMNS)
-    table.writerows([_cell(value) for value in row] for row in _rows(arms, evaluations))
+    table.writerows([_cell(value) for value in row] for row in _rows(arms, evaluations, found))
     return out.getvalue()
 
 
-def _rows(arms: Sequence[Arm], evaluations: Sequence[Measured]) -> Iterator[tuple[Any, ...]]:
+def _rows(arms: Sequence[Arm], evaluations: Sequence[Measured], found: Compared) -> Iterator[tuple[Any, ...]]:
     for arm in arms:
         for run in arm.runs:
             for metric, step, value in rows_of(run):
@@ -81,6 +87,12 @@ def _rows(arms: Sequence[Arm], evaluations: Sequence[Measured]) -> Iterator[tupl
         for m in one.evaluation.measures:
             limits = (m.unit, m.low, m.high, m.count, m.failed, m.with_failed)
             yield (one.evaluation.name, one.name, one.place, m.name, "", m.by, m.group, m.value, *limits)
+    for row in found.rows:
+        for kind, estimate in (("mean", row.mean), (f"difference to {found.against}", row.difference)):
+            if estimate:
+                low, high = estimate.interval or (None, None)
+                name = (kind, row.arm, "", row.measure, "", "evaluation", row.evaluation)
+                yield (*name, estimate.value, row.unit, low, high, estimate.count, "", "")
 
 
 def _cell(value: Any) -> Any:

@@ -16,7 +16,7 @@ _MAX_ROWS = 200  # of a table
 _MAX_FIGURES, _MAX_TABLES = 8, 12
 _MAX_TRIED = 100  # measures by group that are looked at for figures
 _SLASH = "/"  # between the two names of a group of pairs, such as layer/module
-_AXES = {"nats": "nats a token", "points": "points of 100", "share": "share"}
+AXES = {"nats": "nats a token", "points": "points of 100", "share": "share"}
 
 
 def pooled(evaluations: Sequence[Measured]) -> list[Measured]:
@@ -106,9 +106,7 @@ def _by(evaluations: Sequence[Measured], by: str, name: str) -> Figure | None:
     groups, unit = list(dict.fromkeys(m.group for m in measures)), measures[0].unit
     if len(groups) > 1 and all(group.isdecimal() and len(group) < 10 for group in groups):
         series = [_series(one, by, name) for one in evaluations]
-        return Curve(
-            f"{name} by {by}", [one for one in series if one.y], _AXES.get(unit, unit), by, _is_share(measures)
-        )
+        return Curve(f"{name} by {by}", [one for one in series if one.y], AXES.get(unit, unit), by, _is_share(measures))
     size: Counter[str] = Counter()
     for m in measures:
         size[m.group] += m.count
@@ -195,7 +193,7 @@ def _value(m: Measure) -> str:
 def _cell(value: float | None, unit: str) -> str:
     if value is None:
         return "–"
-    return _number(value, unit) + ("" if unit == "share" else f" {_AXES.get(unit, unit)}")
+    return _number(value, unit) + ("" if unit == "share" else f" {AXES.get(unit, unit)}")
 
 
 def _number(value: float, unit: str) -> str:
@@ -205,7 +203,7 @@ def _number(value: float, unit: str) -> str:
 def _intervals(title: str, rows: Sequence[tuple[str, Sequence[Value]]], unit: str) -> Intervals:
     numbers = [one.value for _, values in rows for one in values]
     percent = unit == "share" and all(0 <= value <= 1 for value in numbers)
-    return Intervals(title, rows, _AXES.get(unit, unit), _AXES.get(unit, unit), percent)
+    return Intervals(title, rows, AXES.get(unit, unit), AXES.get(unit, unit), percent)
 
 
 def _values(evaluations: Sequence[Measured], name: str, by: str, group: str, unit: str) -> list[Value]:

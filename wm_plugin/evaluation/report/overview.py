@@ -1,35 +1,54 @@
 """A report of any runs, evaluations and rollouts: what is in `Sources` as the contents of a `Report`."""
 
 import math
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from wm_plugin.errors import UserError
-from wm_plugin.evaluation.report import cards, measured, played, training
+from wm_plugin.evaluation.report import cards, compared, measured, played, training
 from wm_plugin.evaluation.report.arms import Arm, arm_of, arms, without_seed
 from wm_plugin.evaluation.report.chart import COLOURS, value_label
+from wm_plugin.evaluation.report.compared import Compared
 from wm_plugin.evaluation.report.document import Report, Sample, Section, Table
-from wm_plugin.evaluation.report.sources import Measured, Rollouts, Sources, matches, names
-from wm_plugin.trajectories.summary import Summary
+from wm_plugin.evaluation.report.played import Played
+from wm_plugin.evaluation.report.sources import Measured, Rollouts, Sources, below, matches, names
 
 
 @dataclass(frozen=True)
 class Overview:
-    """Everything that a report shows, named by arm."""
+    """Everything that a report shows, named by arm.
+
+    Attributes:
+        files: of rollouts.
+        rollouts: what is in the files, by arm and split.
+        outcomes: what each file measures.
+        compared: the arms of all evaluations and outcomes.
+    """
 
     arms: Sequence[Arm]
     evaluations: Sequence[Measured]
-    rollouts: Sequence[tuple[str, Summary]]
+    files: Sequence[Rollouts]
+    rollouts: Sequence[Played]
+    outcomes: Sequence[Measured]
+    compared: Compared
     notes: Sequence[str] = field(default_factory=list)
 
+    @property
+    def measured(self) -> list[Measured]:
+        return [*self.evaluations, *self.outcomes]
 
-def overview(sources: Sources, patterns: Mapping[str, str]) -> Overview:
-    """Name everything by arm, and read the rollouts.
+
+def overview(sources: Sources, patterns: Mapping[str, str], against: str = "") -> Overview:
+    """Name everything by arm, read the rollouts, and compare.
+
+    Args:
+        against: the arm that others are compared with; "" is the first one.
 
     Raises:
-        UserError: a pattern matches nothing, or a file of rollouts is none.
+        UserError: a pattern matches nothing, a file of rollouts is none, or no evaluation is of `against`.
     """
     files = [run for run in sources.runs if not run.titled]
     for run, name in zip(files, names([run.place.removesuffix(".jsonl") for run in files], without_seed), strict=True):
@@ -44,12 +63,13 @@ def overview(sources: Sources, patterns: Mapping[str, str]) -> Overview:
     for name, pattern in patterns.items():
         if not any(matches(pattern, *place) for place in places):
             raise UserError(f"--arm {name}={pattern}: no run, evaluation or file of rollouts matches")
-    read, notes = played.read(rollouts)
+    read, outcomes, notes = played.read(rollouts)
+    found = compared.compared([*evaluations, *outcomes], patterns, against)
     table = arms(sources.runs, patterns)
     notes = [*sources.notes, *notes]
     for arm in table:
         notes += [f"{arm.name}, {run.name}: {note}" for run in arm.runs for note in run.notes]
-    return Overview(table, evaluations, read, notes)
+    return Overview(table, evaluations, rollouts, read, outcomes, found, notes)
 
 
 def report(
@@ -69,24 +89,24 @@ def report(
         masked: whether they say which of their tokens count.
     """
     groups = training.groups(view.arms, metrics)
-    steps = list(dict.fromkeys(one.evaluation.name for one in view.evaluations))
+    steps = list(dict.fromkeys(one.evaluation.name for one in view.measured))
     sections = [_training(group, view.arms) for group in groups if group.title != "All other metrics"]
     predictions, choosing = [], []
     for step in steps:
-        same = [one for one in view.evaluations if one.evaluation.name == step]
+        same = [one for one in view.measured if one.evaluation.name == step]
         sections += measured.sections(step, measured.pooled(same))
         shown, sentence = cards.comparisons(same)
         predictions += shown
         choosing += [sentence] if sentence else []
     sections += played.sections(view.rollouts)
-    labels = dict.fromkeys([*(one.arm for one in view.evaluations), *(name for name, _ in view.rollouts)])
+    labels = dict.fromkeys(one.arm for one in view.measured)
     details = {arm.name: arm.detail for arm in view.arms}
     rest = [_training(group, view.arms, folded=True) for group in groups if group.title == "All other metrics"]
     return Report(
         title or "Report",
         headline=_headline(view),
         subtitle=_counts(view),
-        sections=[*_glance(view.arms), *sections],
+        sections=[*_glance(view.arms), *compared.sections(view.compared), *sections],
         comparisons=predictions,
         comparing=" ".join(dict.fromkeys(choosing)),
         samples=samples,
@@ -116,7 +136,7 @@ def _counts(view: Overview) -> str:
     parts = [
         f"{runs} training run{'s' * (runs != 1)} in {len(view.arms)} arm{'s' * (len(view.arms) != 1)}" if runs else "",
         f"{len(view.evaluations)} evaluation{'s' * (len(view.evaluations) != 1)}" if view.evaluations else "",
-        f"{len(view.rollouts)} file{'s' * (len(view.rollouts) != 1)} of rollouts" if view.rollouts else "",
+        f"{len(view.files)} file{'s' * (len(view.files) != 1)} of rollouts" if view.files else "",
     ]
     return f"{', '.join(filter(None, parts))}."
 
@@ -157,8 +177,8 @@ def _runs(view: Overview) -> list[Section]:
         for run in arm.runs
     ]
     tables = [Table(("arm", "run", "last step", "metrics", "read from"), rows, (4,))] if rows else []
-    if view.evaluations:
-        rows = [[one.name, one.evaluation.name, one.evaluation.data, one.place] for one in view.evaluations]
+    if view.measured:
+        rows = [[one.name, one.evaluation.name, one.evaluation.data, one.place] for one in view.measured]
         tables.append(Table(("of", "evaluation", "data", "read from"), rows, (2, 3)))
     return [Section("Where it comes from", tables=tables, folded=True)] if tables else []
 
@@ -180,15 +200,16 @@ def _notes(view: Overview, groups: Sequence[training.Group]) -> list[str]:
 
 
 def _labelled(evaluations: Sequence[Measured], sources: Sources, patterns: Mapping[str, str]) -> list[Measured]:
-    """Evaluations named by arm: that of a pattern, or of the run whose model was evaluated, or by the model."""
+    """Evaluations named by arm: that of a pattern, or of the run whose model was evaluated, or by the model without its seed."""
     subjects, folders = (
         names([one.evaluation.subject for one in evaluations]),
         names([one.place for one in evaluations]),
     )
-    of = [
-        _arm_of(one.place, sources, patterns) or _arm_of(one.evaluation.subject, sources, patterns) or ""
-        for one in evaluations
-    ]
+    of = []
+    for one, name in zip(evaluations, subjects, strict=True):
+        arm = _arm_of(one.place, sources, patterns)[0] or _arm_of(one.evaluation.subject, sources, patterns)[0]
+        seedless = without_seed(name)
+        of.append(arm or (seedless if seedless != name else ""))
     count = Counter(
         (one.evaluation.name, arm or name) for one, arm, name in zip(evaluations, of, subjects, strict=True)
     )
@@ -202,23 +223,41 @@ def _labelled(evaluations: Sequence[Measured], sources: Sources, patterns: Mappi
 
 
 def _named(rollouts: Sequence[Rollouts], sources: Sources, patterns: Mapping[str, str]) -> list[Rollouts]:
-    short = [name.removesuffix(".jsonl") for name in names([one.place for one in rollouts])]
-    made: dict[str, Rollouts] = {}
-    for one, name in zip(rollouts, short, strict=True):
-        label = _arm_of(one.place, sources, patterns) or name
-        label = next(choice for choice in (label, name, one.place) if choice not in made)
-        made[label] = Rollouts(label, one.place)
-    return list(made.values())
+    """Files of rollouts by arm and split.
+
+    The split is what a path has below its arm's folder, without seeds: `seen` of played/echo_s0/seen.jsonl. A name that files in
+    several folders have is one, too.
+    """
+    places = [one.place for one in rollouts]
+    files = names([_without_suffix(place) for place in places], without_seed)
+    folders = names([os.path.dirname(place) for place in places], without_seed)
+    stems = [without_seed(_without_suffix(os.path.basename(place))) for place in places]
+    several = Counter(
+        stem for stem, _ in {(stem, os.path.dirname(place)) for stem, place in zip(stems, places, strict=True)}
+    )
+    made = []
+    for place, file, folder, stem in zip(places, files, folders, stems, strict=True):
+        arm, rest = _arm_of(place, sources, patterns)
+        split = without_seed(_without_suffix(rest)) or (stem if several[stem] > 1 else "")
+        name = folder if split else file
+        made.append(Rollouts(file, place, arm or without_seed(name) or name, split))
+    return made
 
 
-def _arm_of(place: str, sources: Sources, patterns: Mapping[str, str]) -> str | None:
-    """The arm that a path belongs to: by a pattern, or as a part of a run's folder."""
+def _without_suffix(place: str) -> str:
+    return place.removesuffix(".jsonl")
+
+
+def _arm_of(place: str, sources: Sources, patterns: Mapping[str, str]) -> tuple[str, str]:
+    """The arm that a path belongs to, by a pattern or as a part of a run's folder; and what it has below the arm's folder."""
     if arm := arm_of(place, place, patterns):
-        return arm
+        return arm, below(patterns[arm], place)
     for run in sources.runs:
-        if place == run.place or place.startswith(f"{run.place.rstrip('/')}/"):
-            return arm_of(run.name, run.place, patterns) or without_seed(run.name) or run.name
-    return None
+        folder = run.place.rstrip("/")
+        if place == run.place or place.startswith(f"{folder}/"):
+            arm = arm_of(run.name, run.place, patterns) or without_seed(run.name) or run.name
+            return arm, place[len(folder) :].strip("/")
+    return "", ""
 
 
 def _with_interval(value: float, interval: tuple[float, float] | None) -> str:
@@ -229,9 +268,15 @@ def _number(value: float) -> str:
     return value_label(value, False)
 
 
-def figures_of(rollouts: Sequence[tuple[str, Summary]]) -> list[tuple[str, Any]]:
-    """The figures of rollouts as JSON values; numbers that are not finite are None."""
-    return [(name, _finite(summary.as_dict())) for name, summary in rollouts]
+def figures_of(rollouts: Sequence[Played]) -> list[tuple[str, Any]]:
+    """The figures of rollouts as JSON values, by arm and split; numbers that are not finite are None."""
+    return [
+        (
+            one.name,
+            {"evaluation": played.evaluation_name(one.split), "files": one.places, **_finite(one.summary.as_dict())},
+        )
+        for one in rollouts
+    ]
 
 
 def _finite(value: Any) -> Any:

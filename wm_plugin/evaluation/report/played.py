@@ -1,15 +1,20 @@
-"""Rollouts on a page: which tools were called, how many turns episodes take, and samples as coloured pieces."""
+"""Rollouts on a page: how they end, which tools were called, how many turns episodes take, and samples as coloured pieces."""
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from wm_plugin.evaluation.measures import Evaluation, Measure
+from wm_plugin.evaluation.paired import Key, Sums
 from wm_plugin.evaluation.report.chart import Curve, Series
 from wm_plugin.evaluation.report.document import Sample, Section, Table
 from wm_plugin.evaluation.report.plots import Intervals, Value
-from wm_plugin.evaluation.report.sources import Rollouts
+from wm_plugin.evaluation.report.sources import Measured, Rollouts
 from wm_plugin.tokens.view import Token
 from wm_plugin.trajectories.chat import chat
+from wm_plugin.trajectories.expand import identity
 from wm_plugin.trajectories.readers import read as read_trajectories
 from wm_plugin.trajectories.readers.base import Reject
 from wm_plugin.trajectories.schema import Trajectory
@@ -19,38 +24,109 @@ from wm_plugin.trajectories.turn_texts import action_text
 
 _MOST = 20_000  # rollouts of a file
 _TOOLS = 10  # in a figure
+_SUCCESS, _REWARD, _TURNS = Key("success"), Key("reward", "score"), Key("turns", "count")
 
 
-def read(rollouts: Sequence[Rollouts]) -> tuple[list[tuple[str, Summary]], list[str]]:
-    """The summary of each file, by name, and notes of what was left out.
+@dataclass(frozen=True)
+class Played:
+    """An arm's rollouts of a split, of all its files."""
+
+    arm: str
+    split: str
+    summary: Summary = field(default_factory=lambda: Summary(samples=0))
+    places: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return f"{self.arm}, {self.split}" if self.split else self.arm
+
+
+def evaluation_name(split: str) -> str:
+    """As which evaluation the rollouts of a split are measured."""
+    return f"rollouts, {split}" if split else "rollouts"
+
+
+def read(rollouts: Sequence[Rollouts]) -> tuple[list[Played], list[Measured], list[str]]:
+    """The rollouts of each arm and split; what each file measures; and notes of what was left out.
 
     Raises:
         UserError: a file is of no known format.
     """
-    summaries, notes = [], []
+    table: dict[tuple[str, str], Played] = {}
+    measured, notes = [], []
     for one in rollouts:
-        summary = Summary(samples=0)
+        played = table.setdefault((one.arm, one.split), Played(one.arm, one.split))
+        played.places.append(one.place)
+        outcomes = _Outcomes()
         rejects: list[Reject] = []
         trajectories = read_trajectories(one.place, on_reject=rejects.append)
         for trajectory in islice(trajectories, _MOST):
-            summary.add(trajectory)
+            played.summary.add(trajectory)
+            outcomes.add(trajectory)
         if next(trajectories, None) is not None:
             notes.append(f"{one.place}: only the first {_MOST:,} rollouts are read")
         if rejects:
             notes.append(f"{one.place}: {len(rejects):,} rows are left out; the first: {rejects[0].reason}")
-        summaries.append((one.name, summary))
-    return summaries, notes
+        measured.append(Measured(one.name, one.place, outcomes.evaluation(one.arm, one.split), one.arm))
+    return list(table.values()), measured, notes
 
 
-def sections(summaries: Sequence[tuple[str, Summary]]) -> list[Section]:
-    """Tools and budgets of rollouts."""
-    if not summaries:
-        return []
-    figures = [figure for figure in (_tools(summaries), _turns(summaries)) if figure is not None]
-    tables = {name: dict(rows_of(summary.as_dict())) for name, summary in summaries}
-    labels = dict.fromkeys(label for table in tables.values() for label in table)
-    rows = [[label, *(table.get(label, "–") for table in tables.values())] for label in labels]
-    return [Section("Rollouts: tools and budgets", figures=figures, tables=[Table(("", *tables), rows)])]
+class _Outcomes:
+    """How the rollouts of a file end. Rollouts of a task are not independent: intervals are over tasks."""
+
+    def __init__(self) -> None:
+        self.rollouts = self.unknown = 0
+        self.tasks: set[str] = set()
+        self.sums = Sums({key: {} for key in (_SUCCESS, _REWARD, _TURNS)})
+
+    def add(self, trajectory: Trajectory) -> None:
+        task = trajectory.task_id or identity(trajectory)
+        self.tasks.add(task)
+        self.rollouts += 1
+        self.sums.add(_TURNS, task, sum(turn.actor == "agent" for turn in trajectory.turns))
+        if trajectory.success is None:
+            self.unknown += 1
+        else:
+            self.sums.add(_SUCCESS, task, float(trajectory.success))
+        if trajectory.reward is not None and math.isfinite(trajectory.reward):
+            self.sums.add(_REWARD, task, trajectory.reward)
+
+    def evaluation(self, subject: str, split: str) -> Evaluation:
+        """Success and rewards of the rollouts that have one, and turns."""
+        measures = [_finite(m) for m in Sums({key: sums for key, sums in self.sums.of.items() if sums}).measures()]
+        data = f"{self.rollouts:,} rollouts of {len(self.tasks):,} tasks"
+        unknown = {"success is not known": self.unknown} if self.unknown else {}
+        return Evaluation(evaluation_name(split), subject, data, measures=measures, failures=unknown)
+
+
+def _finite(m: Measure) -> Measure:
+    """A measure without numbers beyond a float: a reward may be the largest."""
+    value, low, high, with_failed = (
+        x if x is None or math.isfinite(x) else None for x in (m.value, m.low, m.high, m.with_failed)
+    )
+    return replace(m, value=value, low=low, high=high, with_failed=with_failed)
+
+
+def sections(rollouts: Sequence[Played]) -> list[Section]:
+    """Tools and budgets of rollouts, split by split."""
+    figures: list[Intervals | Curve] = []
+    tables = []
+    for split in dict.fromkeys(one.split for one in rollouts):
+        same = {one.arm: one.summary for one in rollouts if one.split == split}
+        figures += [figure for figure in (_tools(split, same), _turns(split, same)) if figure is not None]
+        columns = {arm: dict(rows_of(summary.as_dict())) for arm, summary in same.items()}
+        labels = dict.fromkeys(label for column in columns.values() for label in column)
+        rows = [[label, *(column.get(label, "–") for column in columns.values())] for label in labels]
+        tables.append(Table((split, *columns), rows))
+    return [Section("Rollouts: tools and budgets", figures=figures, tables=tables)] if rollouts else []
+
+
+def first(files: Iterable[Rollouts]) -> list[Rollouts]:
+    """The first file of each arm and split, with the name of these."""
+    table: dict[tuple[str, str], Rollouts] = {}
+    for one in files:
+        table.setdefault((one.arm, one.split), replace(one, name=Played(one.arm, one.split).name))
+    return list(table.values())
 
 
 def samples(rollouts: Iterable[Rollouts], most: int = 2) -> list[Sample]:
@@ -75,25 +151,26 @@ def _pieces(trajectory: Trajectory) -> list[Token]:
     return tokens
 
 
-def _tools(summaries: Sequence[tuple[str, Summary]]) -> Intervals | None:
+def _tools(split: str, summaries: Mapping[str, Summary]) -> Intervals | None:
     counts: Counter[str] = Counter()
-    for _, summary in summaries:
+    for summary in summaries.values():
         counts.update({name: tool.observations for name, tool in summary.tools.items()})
     rows = []
     for name, _ in counts.most_common(_TOOLS):
         values = [
             Value(arm, summary.tools[name].observations / summary.transitions)
-            for arm, summary in summaries
+            for arm, summary in summaries.items()
             if name in summary.tools
         ]
         rows.append((name, values))
-    return Intervals("Tools and other sources", rows, "share", "share of all observations", True) if rows else None
+    title = _of("Tools and other sources", split)
+    return Intervals(title, rows, "share", "share of all observations", True) if rows else None
 
 
-def _turns(summaries: Sequence[tuple[str, Summary]]) -> Curve | None:
+def _turns(split: str, summaries: Mapping[str, Summary]) -> Curve | None:
     """The share of episodes that have ended after so many turns: what a budget of turns would cut."""
     series = []
-    for arm, summary in summaries:
+    for arm, summary in summaries.items():
         if not summary.turns:
             continue
         counts, ended = Counter(summary.turns), 0
@@ -103,4 +180,8 @@ def _turns(summaries: Sequence[tuple[str, Summary]]) -> Curve | None:
             x.append(turns)
             y.append((ended + counts[0]) / len(summary.turns))
         series.append(Series(arm, x, y))
-    return Curve("Episodes that have ended", series, "share", "turns", True) if series else None
+    return Curve(_of("Episodes that have ended", split), series, "share", "turns", True) if series else None
+
+
+def _of(title: str, split: str) -> str:
+    return f"{title}: {split}" if split else title

@@ -31,10 +31,12 @@ class Measured:
 
 @dataclass(frozen=True)
 class Rollouts:
-    """A file of rollouts."""
+    """A file of rollouts. `split`: of which tasks, such as "seen"; "" where an arm has no others."""
 
     name: str
     place: str
+    arm: str = ""
+    split: str = ""
 
 
 @dataclass
@@ -94,6 +96,17 @@ def matches(pattern: str, name: str, place: str) -> bool:
             return True
         path = os.path.dirname(path)
     return False
+
+
+def below(pattern: str, place: str) -> str:
+    """What a path has below the highest folder that a pattern means; "" where that is the path itself."""
+    pattern, whole = os.path.normpath(pattern), os.path.normpath(place)
+    top = path = whole
+    while path not in ("", ".", "/"):
+        if fnmatchcase(path, pattern):
+            top = path
+        path = os.path.dirname(path)
+    return whole[len(top) :].strip("/")
 
 
 def names(places: Sequence[str], enough: Callable[[str], object] = bool) -> list[str]:

@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+import yaml
 
 from wm_plugin.cli.pipeline import shipped
 from wm_plugin.pipelines import expand, read
@@ -15,8 +16,9 @@ from wm_plugin.trl import train
 
 QUICK = ("seeds=0", "steps=2", "sft_steps=2", "boards=16", "episodes=16", "start=--random")
 ON_CPU = ["--use_cpu", "true", "--bf16", "false", "--use_vllm", "false"]
+TWO_WORLDS = ("early_experience", "lwm_warm_up", "rwml_rl", "wm_sft_rl")
 WORLDS = [
-    (name, world) for name in sorted(shipped()) for world in (("alfworld", "tau2") if name == "rwml_rl" else ("",))
+    (name, world) for name in sorted(shipped()) for world in (("alfworld", "tau2") if name in TWO_WORLDS else ("",))
 ]
 
 
@@ -34,9 +36,21 @@ def test_what_a_pipeline_says_to_the_trainer_is_read(name, world):
             found += 1
             script, config, _, _ = train.parse([*command[trainers[0] + 1 :], *ON_CPU])
             assert config.output_dir in step.makes
+            if step.family == "train" and world == "tau2":  # the recipe's rows, with the customer of the setting
+                recipe = yaml.safe_load(Path(command[command.index("--config") + 1]).read_text())
+                assert _rows(script.train_rows_kwargs) == recipe["train_rows_kwargs"]
+                assert _rows(script.eval_rows_kwargs) == recipe["eval_rows_kwargs"]
+            if step.family == "train" and (name, world) == ("early_experience", "alfworld"):
+                assert (config.beta, config.max_tool_calling_iterations, config.max_steps) == (0.001, 20, -1)
+                assert (config.generation_kwargs, config.num_train_epochs) == ({"max_tokens": 200}, 10)
+                assert (config.gradient_accumulation_steps, config.steps_per_generation) == (8, 16)
             if script.simulation is not None:
                 train._environment(script.environment, simulation=script.simulation, control=script.control)
     assert found or name.startswith("baselines")  # which are SFT alone
+
+
+def _rows(value):
+    return json.loads(value) if isinstance(value, str) else value
 
 
 def run(folder, *sets, name="wm_sft_rl_tiny"):

@@ -8,10 +8,9 @@ from support.verl_recipes import composed
 from wm_plugin.cli.pipeline import shipped
 from wm_plugin.pipelines import expand, read
 
+TWO_WORLDS = ("early_experience", "lwm_warm_up", "rwml_rl", "wm_sft_rl")
 WORLDS = [
-    (name, world)
-    for name in sorted(shipped())
-    for world in (("alfworld", "tau2") if name in ("rwml_rl", "lwm_warm_up") else ("",))
+    (name, world) for name in sorted(shipped()) for world in (("alfworld", "tau2") if name in TWO_WORLDS else ("",))
 ]
 
 

@@ -248,6 +248,109 @@ def test_what_it_did_not_make_is_not_touched(folder, capsys):
     assert Path("results/plain_s1.txt").read_text() == "mine"
 
 
+def test_what_is_in_a_new_place_is_not_touched_unless_the_step_made_it_once(folder, capsys):
+    text = "settings: {to: a}\nsteps: {copy: {run: 'cp source.txt {work}/{to}', makes: '{work}/{to}'}}"
+    Path("p.yaml").write_text(text)
+    run(capsys)
+    Path("runs/p/b").write_text("mine")
+    for flags in ((), ("--dry-run",)):
+        assert main(["pipeline", "p.yaml", "--set", "to=b", *flags]) == 2
+        assert "step copy would make runs/p/b, which is there, and which it did not make" in capsys.readouterr().err
+    assert Path("runs/p/b").read_text() == "mine"
+    Path("runs/p/b").unlink()
+    for to in ("b", "a", "b"):
+        assert ran(run(capsys, "--set", f"to={to}")) == ["copy"]
+
+
+def test_a_checkout_in_another_place_runs_nothing_again(folder, capsys):
+    text = """
+    work: results
+    steps:
+      copy:
+        needs: "{here}/../settings/mine.yaml"
+        run: cp {here}/../settings/mine.yaml {work}/copy
+        makes: "{work}/copy"
+    """
+    for place in ("one/pipelines", "one/settings"):
+        Path(place).mkdir(parents=True)
+    Path("one/pipelines/p.yaml").write_text(textwrap.dedent(text))
+    Path("one/settings/mine.yaml").write_text("first")
+    for place, states in (("one", ["copy"]), ("two", [])):
+        if place == "two":
+            Path("one").rename("two")
+        assert main(["pipeline", f"{place}/pipelines/p.yaml", "--json"]) == 0
+        found = {step["name"]: step["state"] for step in json.loads(capsys.readouterr().out)["steps"]}
+        assert ran(found) == states
+    Path("two/settings/mine.yaml").write_text("other")
+    assert main(["pipeline", "two/pipelines/p.yaml"]) == 0
+    assert f"copy: begins ({folder}/two/settings/mine.yaml changed)" in capsys.readouterr().err
+
+
+def test_records_of_an_older_version_are_read(folder, capsys):
+    text = "steps: {copy: {needs: '{here}/source.txt', run: 'cp source.txt {work}/copy', makes: '{work}/copy'}}"
+    Path("p.yaml").write_text(text)
+    run(capsys)
+    place = Path("runs/p/.pipeline/steps/copy.json")
+    record = json.loads(place.read_text())
+    (digest,) = record["needs"].values()
+    del record["paths"]
+    place.write_text(json.dumps(record | {"needs": {str(folder / "source.txt"): digest}, "process": 0}))
+    assert ran(run(capsys)) == []
+
+
+def test_a_folder_behind_a_link_counts_and_links_in_a_ring_end(folder, capsys):
+    for place in ("input", "other"):
+        Path(place).mkdir()
+    Path("other/deep.txt").write_text("first")
+    Path("input/link").symlink_to(folder / "other")
+    Path("input/self").symlink_to(".")
+    Path("other/back").symlink_to(folder / "input")
+    Path("p.yaml").write_text(
+        "steps: {copy: {needs: input, run: 'cp input/link/deep.txt {work}/copy', makes: '{work}/copy'}}"
+    )
+    run(capsys)
+    assert ran(run(capsys)) == []
+    Path("other/deep.txt").write_text("other")
+    assert ran(run(capsys)) == ["copy"]
+    Path("other2").mkdir()
+    Path("input/self").unlink()
+    Path("input/self").symlink_to("link")
+    assert ran(run(capsys)) == ["copy"]  # another link
+
+
+def test_what_cannot_be_moved_or_read_is_a_failed_step(folder, capsys, monkeypatch):
+    run(capsys)
+    monkeypatch.setattr("shutil.move", lambda *_: (_ for _ in ()).throw(PermissionError(13, "not allowed", "x")))
+    states = run(capsys, "--set", "extra=z", code=1)
+    assert states["train:more:0"] == "failed"
+    assert states["train:plain:0"] == "done"
+    assert main(["pipeline", "p.yaml", "--set", "extra=z"]) == 1
+    error = capsys.readouterr().err
+    assert "train:more:0: [Errno 13] not allowed: 'x'" in error
+    assert "Traceback" not in error
+
+
+def test_outputs_on_another_disk_are_moved_aside_too(folder, capsys, monkeypatch):
+    run(capsys)
+
+    def across(*_):
+        raise OSError(18, "Invalid cross-device link")
+
+    rename = os.rename
+    monkeypatch.setattr("os.rename", lambda old, new: across() if "stale" in str(new) else rename(old, new))
+    assert ran(run(capsys, "--set", "extra=z")) == ["train:more:0", "train:more:1", "table"]
+    assert len(list(Path("results/.pipeline/stale").glob("*/more_s0.txt"))) == 1
+
+
+def test_a_file_in_place_of_the_folder_and_no_steps_are_one_line(folder, capsys):
+    Path("mine").touch()
+    assert main(["pipeline", "p.yaml", "--out", "mine"]) == 2
+    assert "mine is a file; name a folder of results with --out" in capsys.readouterr().err
+    Path("p.yaml").write_text("settings: {host: trl}\nsteps: {a: {when: {host: verl}, run: x, makes: '{work}/a'}}")
+    assert main(["pipeline", "p.yaml"]) == 2
+    assert "p.yaml: has no steps with these settings; `when` leaves all out" in capsys.readouterr().err
+
+
 def test_another_pipelines_folder_is_refused(folder, capsys):
     run(capsys)
     Path("q.yaml").write_text(FILE)

@@ -83,6 +83,27 @@ def test_where_the_file_lies_is_no_part_of_its_commands(tmp_path):
     assert len(keys) == 1
 
 
+def test_words_of_a_shell_and_open_braces_are_left_where_they_are_meant(tmp_path):
+    text = """
+    steps:
+      a:
+        run: [[grep, "|", "{work}/b"], "bash -c 'x > {work}/b && y'", "x ${work/a '{work: 1' {other/a {b"]
+        makes: "{work}/a"
+    """
+    found = steps(tmp_path, text)["a"].commands
+    assert found[0] == ("grep", "|", "runs/p/b")
+    assert found[1] == ("bash", "-c", "x > runs/p/b && y")
+    assert found[2] == ("x", "${work/a", "{work: 1", "{other/a", "{b")
+
+
+def test_the_folder_of_results_may_be_where_one_is(tmp_path):
+    text = "steps: {a: {run: x, makes: '{work}/a'}, b: {run: 'x {@a}', makes: '{work}/b/c'}}"
+    found = steps(tmp_path, text, out=".")
+    assert (found["b"].needs, found["b"].after, found["b"].makes) == (("a",), ("a",), ("b/c",))
+    with pytest.raises(UserError, match="step a: makes ../a, which is not in"):
+        steps(tmp_path, "steps: {a: {run: x, makes: '{work}/../a'}}", out=".")
+
+
 MISTAKES = {
     "": "is no pipeline; write `steps:`",
     "steps: [a]": "is no pipeline",
@@ -112,6 +133,10 @@ MISTAKES = {
     "steps: {a: {run: x, makes: '{work}/a', when: {host: [trl]}}}": "when: 'host' is no setting, and not in the step's `for`",
     "steps: {a: {run: x, makes: '{work}/a', resumes: maybe}}": "step a: resumes is 'maybe'; write true or false",
     "steps: {a: {run: x, makes: '{work}/a', env: [1]}}": "step a: env is ['1']; write VARIABLE: VALUE lines under it",
+    "steps: {a: {run: 'x > y', makes: '{work}/a'}}": "step a: run: > is for a shell, and none runs commands; write a list",
+    "steps: {a: {run: 'touch {work/a', makes: '{work}/a'}}": "step a: {work is not closed in '{work/a'; write {work}",
+    "values: {v: []}\nsteps: {a: {run: x, makes: '{v}'}}": "step a: makes nothing; write what it writes",
+    "for: {a: ['x:y', x], b: [z, 'y:z']}\nsteps: {s: {for: [a, b], run: x, makes: '{work}/{a}_{b}'}}": "two steps s:x:y:z",
     "steps: {a b: {run: x, makes: '{work}/a'}}": "a step's name has letters, digits and _ only",
     "steps: {a: &x {run: x}}": "an anchor or an alias in line 1",
 }

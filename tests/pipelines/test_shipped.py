@@ -1,7 +1,11 @@
 """The pipelines of this package: each expands for both hosts, and what they call is there, flags included."""
 
 import json
+import os
 import re
+import socket
+import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -94,14 +98,145 @@ def test_full_ones_have_the_papers_constants(name):
         assert "--keep 0.1 --threshold 0.15" in tau2
         assert '"threshold": 0.4' in tau2
         assert "--mask-values --profile" in tau2
+    if name == "wm_sft_rl":  # which learns what RWML does
+        easy = {step.name: step for step in steps_of("rwml_rl", "trl", "")}["easy"]
+        mine = {step.name: step for step in steps_of(name, "trl", "")}
+        assert [word.replace("rwml_rl", name) for word in easy.commands[0]] == list(mine["easy"].commands[0])
+        assert mine["rows"].commands[0][3] == mine["easy"].makes[0]
     if name == "early_experience":
         assert text.count("--count 1000") == 2
+        for flags in (
+            "--num_train_epochs 10 --max_steps -1 --max_tool_calling_iterations 20",
+            '--generation_kwargs {"max_tokens": 200}',
+            "--gradient_accumulation_steps 8 --steps_per_generation 16 --beta 0.001",
+        ):
+            assert flags in text
+        verl = {step.name: step for step in steps_of(name, "verl", "")}
+        words = verl["train:early_rl:0"].commands[0]
+        assert {"trainer.total_epochs=10", "wm.max_turns=21", "wm.max_turn_tokens=200"} <= set(words)
+        assert {"actor_rollout_ref.actor.ppo_mini_batch_size=8", "actor_rollout_ref.actor.kl_loss_coef=0.001"} <= set(
+            words
+        )
+        assert "trainer.total_training_steps=1280" in words  # 10 epochs of 2,048 tasks, 16 a step
+        assert "/global_step_1280/" in verl["evaluate:early_rl:0"].commands[0][2]
+        assert verl["rollouts"].env == {"TENSOR_PARALLEL": "4"}  # 72B parameters in 16 bits are more than a GPU has
     if name == "lwm_warm_up":
         assert "--turns one" in text
         assert "rwml_alfworld_gspo.yaml" in text
         assert {"--echo_coeff 0.05", "--echo_coeff 0.0"} <= set(re.findall(r"--echo_coeff \S+", text))
     if name == "baselines":
         assert text.count("--alternatives 3") == 2
+
+
+@pytest.mark.parametrize("host", ["trl", "verl"])
+def test_another_arm_or_file_runs_nothing_that_does_not_depend_on_it(host):
+    for name in ("sim_rl", "sim_rl_tiny"):
+        steps = {step.name: step for step in steps_of(name, host, "")}
+        before = {
+            arm: {family.partition(":")[0] for family in steps[f"train:{arm}:0"].after} for arm in ("real", "sim")
+        }
+        assert before["sim"] - before["real"] == {"world_model" if name == "sim_rl" else "world"}
+        assert str(RECIPES / "pipelines" / "sim_control_tiny.yaml") in steps["episodes"].needs
+        assert not any("mixed" in need for need in steps["train:sim:0"].needs)
+    for name in ("rwml_rl", "wm_sft_rl", "lwm_warm_up", "early_experience"):
+        steps = {step.name: step for step in steps_of(name, host, "tau2")}
+        # with another model or customer these go, too: the script leaves a file that is there
+        assert f"runs/{name}/{host}_tau2/rollouts" in steps["rollouts"].makes
+
+
+@pytest.mark.parametrize("name", ["baselines", "sim_rl"])
+def test_a_world_that_a_method_does_not_have_is_one_line(name, capsys):
+    assert main(["pipeline", name, "--list", "--set", "world=tau2"]) == 2
+    assert "a table has no case 'tau2' of world; there is 'alfworld'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("host", ["trl", "verl"])
+@pytest.mark.parametrize("name", ["rwml_rl", "wm_sft_rl", "lwm_warm_up", "early_experience"])
+def test_the_customer_of_a_setting_plays_everywhere(name, host):
+    sets = [f"host={host}", "world=tau2", "seeds=0", "customer=http://mine/v1"]
+    steps = expand(read(shipped()[name], sets))
+    text = " ".join(word for step in steps for command in step.commands for word in command)
+    assert "localhost:8002" not in text
+    families = {step.family for step in steps if any("http://mine/v1" in word for c in step.commands for word in c)}
+    assert families == {"rollouts", "evaluate", "train" if host == "trl" else "policy_rows"}
+
+
+def bash(folder, script, *words, **variables):
+    """A script's exit code, and what it said; programs in the folder's bin are found first."""
+    path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    command = ["bash", str(RECIPES / "pipelines" / script), *words]
+    done = subprocess.run(
+        command, cwd=folder, env={**os.environ, "PATH": path, **variables}, capture_output=True, text=True, timeout=60
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_server_that_is_there_already_is_not_taken_for_the_models(tmp_path):
+    with socket.socket() as mine:
+        with suppress(OSError):  # in use by another, which is as good
+            mine.bind(("127.0.0.1", 8000))
+            mine.listen()
+        code, out, error = bash(tmp_path, "beside_vllm.sh", "some/model", "echo", "asked")
+    assert (code, out) == (1, "")
+    assert error == "beside_vllm.sh: a server is at port 8000 already; end it, or run one step at a time\n"
+
+
+def test_a_large_model_is_spread_over_gpus(tmp_path):
+    if socket.socket().connect_ex(("127.0.0.1", 8000)) == 0:
+        pytest.skip("port 8000 is in use")
+    (tmp_path / "bin").mkdir()
+    for name, text in (("vllm", 'echo "$@" > calls\nexec sleep 100'), ("curl", "sleep 0.2; [ -s calls ]")):
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    assert bash(tmp_path, "beside_vllm.sh", "some/model", "echo", "asked")[:2] == (0, "asked\n")
+    assert "--tensor-parallel-size 1 --data-parallel-size 8" in (tmp_path / "calls").read_text()
+    bash(tmp_path, "beside_vllm.sh", "some/model", "true", TENSOR_PARALLEL="4")
+    assert "--tensor-parallel-size 4 --data-parallel-size 2" in (tmp_path / "calls").read_text()
+
+
+def test_a_log_that_begins_anew_with_each_start_is_whole_in_the_end(tmp_path):
+    """As verl's: a start empties the file; a kill may cut a line."""
+    log = tmp_path / "logs.jsonl"
+
+    def line(step):
+        return f'{{"step":{step},"data":{{"reward":{step}}}}}\n'
+
+    def start(text, code):
+        (tmp_path / "text").write_text(text)
+        return bash(
+            tmp_path,
+            "whole_log.sh",
+            "trained",
+            "bash",
+            "-c",
+            f"cat text > logs.jsonl; exit {code}",
+            VERL_FILE_LOGGER_PATH=str(log),
+        )[0]
+
+    assert start(line(1) + line(2) + '{"step":3,"da', 9) == 9
+    assert start("", 9) == 9  # killed before its first step
+    assert start(line(2) + line(3), 9) == 9
+    assert start(line(4), 0) == 0
+    assert log.read_text() == line(1) + line(2) + line(2) + line(3) + line(4)
+    assert not list((tmp_path / "trained").iterdir())
+    log.unlink()
+    assert start(line(7), 0) == 0
+    assert log.read_text() == line(7)
+
+
+@pytest.mark.parametrize("name", ["rwml_rl", "wm_sft_rl", "lwm_warm_up", "early_experience", "sim_rl"])
+def test_policy_rl_on_verl_keeps_its_log_beside_what_it_trains(name):
+    """So that a step that begins anew leaves none of an earlier one's."""
+    for step in steps_of(name, "verl", ""):
+        if step.family == "train":
+            (words,) = step.commands
+            assert words[1].endswith("/whole_log.sh")
+            assert words[2] in step.makes
+            assert step.env["VERL_FILE_LOGGER_PATH"] in step.makes
+        seed = step.loops.get("seed")
+        for words in step.commands:
+            if "verl.trainer.main_ppo" in words:  # of the order of tasks, and of what is drawn
+                assert {f"data.seed={seed}", f"actor_rollout_ref.rollout.seed={seed}"} <= set(words)
 
 
 def test_they_are_listed_and_a_misspelt_one_is_found(capsys):

@@ -66,6 +66,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     pipeline = read(_path(args.name), args.set)
     steps = chosen(expand(pipeline, args.out), args.only)
     work = Path(args.out or _work(pipeline))
+    if work.exists() and not work.is_dir():
+        raise UserError(f"{work} is a file; name a folder of results with --out")
+    if not steps:
+        raise pipeline.error("has no steps with these settings; `when` leaves all out")
     result: dict[str, Any] = {"pipeline": str(pipeline.path), "about": pipeline.about, "out": str(work)}
     if args.list:
         settings = {name: list(one) if isinstance(one, tuple) else one for name, one in pipeline.settings.items()}

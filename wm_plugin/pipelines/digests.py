@@ -40,11 +40,23 @@ class Digests:
         Args:
             logs: patterns of names below the folder that do not count. Unfinished files of ours never do.
         """
+        return self._of(path, logs, [])
+
+    def _of(self, path: str, logs: Sequence[str], seen: list[str]) -> str | None:
+        """As `of`; `seen` are the folders that were read before, to which links may lead back."""
         if not os.path.isdir(path):
             return self._of_file(path)
         whole = hashlib.sha256(b"folder")
+        seen.append(os.path.realpath(path))
         for name in _below(path, logs):
-            digest = self._of_file(os.path.join(path, name))
+            place = os.path.join(path, name)
+            target = os.path.realpath(place)
+            if not os.path.isdir(place):
+                digest = self._of_file(place)
+            elif any(f"{target}{os.sep}".startswith(f"{one}{os.sep}") for one in seen):
+                digest = os.readlink(place)  # what it leads to counts by itself
+            else:
+                digest = self._of(place, logs, seen)
             if digest is not None:
                 whole.update(json.dumps([name, digest]).encode())
         return whole.hexdigest()
@@ -79,11 +91,12 @@ class Digests:
 
 
 def _below(folder: str, logs: Sequence[str]) -> Iterator[str]:
-    """The names of the files in a folder and below, sorted."""
+    """The names of the files in a folder and below, and of links to folders, sorted."""
     for place, folders, files in os.walk(folder):
         here = os.path.relpath(place, folder)
         folders[:] = sorted(name for name in folders if not name.startswith(PREFIX))
-        for name in sorted(files):
+        links = [name for name in folders if os.path.islink(os.path.join(place, name))]
+        for name in sorted([*files, *links]):
             path = os.path.normpath(os.path.join(here, name))
             if not name.startswith(PREFIX) and not any(fnmatch(path, one) or fnmatch(name, one) for one in logs):
                 yield path

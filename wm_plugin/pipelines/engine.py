@@ -125,7 +125,11 @@ def run(steps: Sequence[Step], run: Run) -> bool:
 
     def task(step: Step) -> Any:
         def action() -> Any:
-            return None if _ran(step, run) else TaskFailed(step.name)
+            try:
+                done = _ran(step, run)
+            except (OSError, UserError) as error:
+                done = _failed(run.outcomes[step.name], run, str(error))
+            return None if done else TaskFailed(step.name)
 
         return Task(
             step.name,
@@ -141,8 +145,7 @@ def run(steps: Sequence[Step], run: Run) -> bool:
         run.lock = stack.enter_context(run.records.locked())
         stack.callback(run.records.digests.save)
         for step in steps:  # before hours of work
-            if run.records.read(step) is None:
-                run.records.status(step)
+            run.records.check(step)
         control = TaskControl([task(step) for step in steps])
         control.process(None)
         # what other steps may still do is done where one fails
@@ -157,7 +160,10 @@ def run(steps: Sequence[Step], run: Run) -> bool:
 
 
 def _is_done(step: Step, run: Run) -> bool:
-    status = run.records.status(step)
+    try:
+        status = run.records.status(step)
+    except (OSError, UserError):  # which `_ran` meets again, and says
+        return False
     run.outcomes[step.name].why = status.why
     if status.done:
         run.outcomes[step.name].state = "done"
@@ -168,10 +174,11 @@ def _ran(step: Step, run: Run) -> bool:
     """Run a step. Whether it made what it is to make."""
     outcome, records, began = run.outcomes[step.name], run.records, time.monotonic()
     status, record = records.status(step), records.wanted(step)
-    missing = next((need for need, digest in record.needs.items() if digest is None), None)
+    missing = next((need for need in step.needs if record.needs[step.names.get(need, need)] is None), None)
     if missing is not None:
         return _failed(outcome, run, f"needs {missing}, which is not there")
     old = records.read(step)
+    record = replace(record, paths=sorted({*step.makes, *(() if old is None else (*old.paths, *(old.made or ())))}))
     if status.goes_on and old is not None:
         record = replace(record, ended=old.ended)
     else:

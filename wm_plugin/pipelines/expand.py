@@ -20,6 +20,8 @@ from wm_plugin.errors import nearest, shown
 from wm_plugin.pipelines.file import OWN, Pipeline, Written
 
 _NAME = re.compile(r"(?<!\$)\{(@?[A-Za-z_]\w*)\}")
+_OPEN = re.compile(r"(?<!\$)\{(@?[A-Za-z_]\w*)(?=/|$)")  # one that is not closed
+_OF_A_SHELL = ("|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1")
 _MOST = 10_000  # steps of a pipeline
 _DEEP = 50  # values within values
 OTHERS = "else"  # the case of a table for what it does not name
@@ -37,6 +39,7 @@ class Step:
         needs, makes: paths.
         after: names of the steps that make what it needs.
         key: what the record has of its commands, without where the file lies.
+        names: of needs that lie where the file does, what the record has of them.
     """
 
     name: str
@@ -52,6 +55,7 @@ class Step:
     after: tuple[str, ...] = ()
     key: str = ""
     loops: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 def expand(pipeline: Pipeline, work: str | None = None) -> list[Step]:
@@ -71,7 +75,14 @@ def expand(pipeline: Pipeline, work: str | None = None) -> list[Step]:
     made: dict[str, list[_Made]] = {written.name: [] for written in pipeline.steps}
     for written, names in there:
         paths = tuple(os.path.normpath(path) for path in names.words(written.makes))
-        made[written.name].append(_Made(_name(written, names), names.loops, paths))
+        name = _name(written, names)
+        if any(one.step == name for one in made[written.name]):
+            raise pipeline.error(
+                f"there are two steps {name}; write other values of `for`, without colons", written.name
+            )
+        if not paths:
+            raise pipeline.error("makes nothing; write what it writes", name)
+        made[written.name].append(_Made(name, names.loops, paths))
     return _ordered(
         pipeline, _linked(pipeline, [_step(pipeline, written, names, made) for written, names in there], work)
     )
@@ -163,6 +174,9 @@ class _Names:
                 raise self.error(f"{{{match[1]}}} is a list; in {shown(text)} only a text can stand")
             return value
 
+        for name in _OPEN.findall(text):
+            if name.startswith("@") or name in {*OWN, *self.loops, *self._pipeline.settings, *self._pipeline.values}:
+                raise self.error(f"{{{name} is not closed in {shown(text)}; write {{{name}}}")
         return _NAME.sub(one, text)
 
     def words(self, value: Any) -> tuple[str, ...]:
@@ -194,6 +208,11 @@ class _Names:
             split = shlex.split(value)
         except ValueError as error:
             raise self.error(f"run: {shown(value)} cannot be split into words ({error})") from None
+        for part in split:
+            if part in _OF_A_SHELL:
+                raise self.error(
+                    f"run: {part} is for a shell, and none runs commands; write a list of commands, or bash -c '...'"
+                )
         yield tuple(word for part in split for word in self.words(part))
 
 
@@ -236,6 +255,7 @@ def _step(pipeline: Pipeline, written: Written, names: _Names, made: Mapping[str
         after=tuple(names.used),
         key=repr((portable, sorted((name, text.replace(names.here, "{here}")) for name, text in env.items()))),
         loops=names.loops,
+        names={os.path.normpath(path): path.replace(names.here, "{here}") for path in paths if names.here in path},
     )
     by_name = {one.step: one.paths for family in made.values() for one in family}
     return replace(
@@ -249,7 +269,7 @@ def _linked(pipeline: Pipeline, steps: Sequence[Step], work: str) -> dict[str, S
     within: dict[str, set[str]] = {}  # folder -> the steps that make something in it
     for step in steps:
         for path in step.makes:
-            if not path.startswith(work + os.sep):
+            if path == work or os.path.relpath(path, work).split(os.sep)[0] == os.pardir:
                 raise pipeline.error(f"makes {path}, which is not in {work}; begin it with {{work}}/", step.name)
             if path in makers:
                 raise pipeline.error(f"makes {path}, which {makers[path]} makes, too", step.name)

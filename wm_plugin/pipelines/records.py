@@ -11,7 +11,8 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Iterator, Mapping
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,13 +39,17 @@ class Status(NamedTuple):
 
 @dataclass(frozen=True)
 class Record:
-    """Of a step: digests of its commands and of what it needs; how many of its commands ended; digests of what it made."""
+    """Of a step: digests of its commands and of what it needs; how many of its commands ended; digests of what it made.
+
+    Attributes:
+        paths: all that the step ever was to make. What is in another place is not its own.
+    """
 
     commands: str
     needs: Mapping[str, str | None]
     ended: int = 0
     made: Mapping[str, str | None] | None = None
-    process: int = 0
+    paths: Sequence[str] = ()
 
 
 class Records:
@@ -89,7 +94,7 @@ class Records:
         """A step's record; None if there is none that can be read."""
         try:
             value = loads((self.folder / "steps" / f"{_file(step)}.json").read_bytes())
-            return Record(**{name: value[name] for name in Record.__dataclass_fields__})
+            return Record(**{name: value[name] for name in Record.__dataclass_fields__ if name in value})
         except (OSError, ValueError, TypeError, KeyError):
             return None
 
@@ -98,12 +103,29 @@ class Records:
 
     def wanted(self, step: Step) -> Record:
         """The record that a step would have if it began now."""
-        needs = {need: self.digests.of(need, step.logs) for need in step.needs}
+        needs = {step.names.get(need, need): self.digests.of(need, step.logs) for need in step.needs}
         return Record(hashlib.sha256(step.key.encode(errors="backslashreplace")).hexdigest(), needs)
 
     def made(self, step: Step) -> dict[str, str | None]:
         """The digests of what a step made."""
         return {path: self.digests.of(path, step.logs) for path in step.makes}
+
+    def check(self, step: Step) -> Record | None:
+        """A step's record, as from `read`.
+
+        Raises:
+            UserError: something is in the place of an output that the step did not make.
+        """
+        old = self.read(step)
+        own = {*old.paths, *(old.made or ())} if old is not None else set()
+        if old is None or own:  # a record of an older version may not say
+            there = next((path for path in step.makes if path not in own and os.path.lexists(path)), None)
+            if there is not None:
+                raise UserError(
+                    f"step {step.name} would make {there}, which is there, and which it did not make: move it away, "
+                    "or name another folder with --out"
+                )
+        return old
 
     def status(self, step: Step) -> Status:
         """Whether a step is done.
@@ -111,23 +133,17 @@ class Records:
         Raises:
             UserError: something is in its place that it did not make.
         """
-        old = self.read(step)
+        old = self.check(step)
         if old is None:
-            there = next((path for path in step.makes if os.path.lexists(path)), None)
-            if there is not None:
-                raise UserError(
-                    f"step {step.name} would make {there}, which is there, and which it did not make: move it away, "
-                    "or name another folder with --out"
-                )
             return Status(False, why="new")
         now = self.wanted(step)
         if old.commands != now.commands:
             return Status(False, why="its commands changed")
-        changed = sorted(
-            need for need in now.needs.keys() | old.needs.keys() if now.needs.get(need) != old.needs.get(need)
-        )
+        before = {step.names.get(need, need): digest for need, digest in old.needs.items()}
+        changed = sorted(need for need in now.needs.keys() | before.keys() if now.needs.get(need) != before.get(need))
         if changed:
-            return Status(False, why=f"{changed[0]} changed")
+            places = {name: need for need, name in step.names.items()}
+            return Status(False, why=f"{places.get(changed[0], changed[0])} changed")
         if old.made is None:
             return Status(False, step.resumes, "it did not end")
         made = self.made(step)
@@ -147,7 +163,7 @@ class Records:
             with suppress(FileExistsError):  # another step may take the number at the same time
                 folder.mkdir()
                 break
-        os.rename(path, folder / Path(path).name)
+        shutil.move(path, folder / Path(path).name)  # which copies where the two are on different disks
         return str(folder / Path(path).name)
 
     @contextmanager

@@ -92,5 +92,24 @@ def test_what_does_not_replay_is_left_out_and_counted():
     assert counts == {"does not replay": 3, "of another environment": 1}
 
 
+class Indexed(GridEnvironment):
+    """Takes the number of a board, and fails on other rows as it happens to."""
+
+    def reset(self, number: int) -> str:
+        return super().reset(BOARDS[number])
+
+
+BOARDS = [row["board"] for row in grid.dataset_rows(2, 0)]
+
+
+@pytest.mark.parametrize("number", [2, "0", None, [0]])
+def test_a_row_on_which_the_world_fails_is_left_out_and_counted(number):
+    expert = play(Indexed(), {"number": 0}, scripted(grid.expert(random.Random(0))), max_turns=6)
+    odd = expert.model_copy(update={"metadata": expert.metadata | {"reset": {"number": number}}})
+    counts = Counter()
+    list(iwm([odd, expert], Indexed(), directions(random.Random(0)), counts=counts))
+    assert (counts["does not replay"], counts["expert"]) == (1, len(expert.turns))
+
+
 def test_call_makes_an_action():
     assert call("move", direction="U").calls == (Call(name="move", arguments={"direction": "U"}),)

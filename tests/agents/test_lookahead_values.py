@@ -1,5 +1,7 @@
 """The arithmetic of look-ahead, by hand."""
 
+import math
+
 import pytest
 
 from wm_plugin.agents.lookahead_values import (
@@ -96,6 +98,7 @@ def test_equal_compute_is_to_the_nearest_whole_sample(budget, each, count):
         ("value", "joy"),
         ("discount", 1.1),
         ("penalty", float("nan")),
+        ("penalty", 10**400),
         ("world_model", "mine"),
         ("observation_tokens", -1),
         ("marks", {"end": "!"}),
@@ -139,3 +142,12 @@ def test_marks_are_read():
         "Reward: " + "9" * 500,
     ]
     assert [reward.read(text).reward for text in said] == [1.5, -2.0, 0.0, 0.0, 0.0, 0.0, pytest.approx(1e23)]
+
+
+def test_numbers_without_measure_are_no_rewards():
+    marks = Marks(reward="Reward:")
+    for text in ("1e200", "-1e200", "1e999", "nan", "inf"):
+        assert marks.read(f"Reward: {text}").reward == 0.0
+    assert marks.read("Reward: -1e50").reward == -1e50
+    most = [Continuation("a", 1, rewards=(1e100,) * 64), Continuation("a", 1, rewards=(-1e100,))]
+    assert math.isfinite(choose(most, LookAheadConfig(value="reward", penalty=1.0, floor=-1e200, marks=marks)).score)

@@ -89,3 +89,24 @@ def test_half_surrogates_of_a_call_reach_no_tokenizer():
     policy = LocalPolicy(SimpleNamespace(tokenizer=Tokenizer()))
     trajectory = Trajectory(turns=(Turn(action=Action(calls=(call,))),), context=Context())
     assert b'{"a": "?"}' in bytes(policy.prompt_ids(trajectory))
+
+
+@pytest.mark.host
+def test_arguments_that_are_no_mapping_stop_no_template():
+    """Some templates write arguments one by one."""
+
+    class Tokenizer:
+        def apply_chat_template(self, messages, **_):
+            calls = [call["function"]["arguments"] for message in messages for call in message["tool_calls"]]
+            return "".join(f"{name}={value};" for arguments in calls for name, value in arguments.items())
+
+        def __call__(self, text, **_):
+            return SimpleNamespace(input_ids=text)
+
+    pytest.importorskip("transformers")
+    calls = (MOVE, *(Call(name="move", arguments=value) for value in ("U", ["U"], None, 3)))
+    policy = LocalPolicy(SimpleNamespace(tokenizer=Tokenizer()))
+    trajectory = Trajectory(turns=(Turn(action=Action(calls=calls)),), context=Context())
+    assert policy.prompt_ids(trajectory) == "direction=U;arguments=U;arguments=['U'];arguments=3;"
+    with pytest.raises(KeyError):  # what fails for another reason still does
+        policy.prompt_ids(Trajectory(turns=(Turn(action=Action(text="Hm.")),)))

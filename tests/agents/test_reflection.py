@@ -8,7 +8,7 @@ import pytest
 
 from support.predictions import chat_server
 from wm_plugin.agents import play
-from wm_plugin.agents.reflection import INSTRUCTION, asking, reflection
+from wm_plugin.agents.reflection import INSTRUCTION, asking, question, reflection
 from wm_plugin.agents.scripted import directions, scripted
 from wm_plugin.environments import grid
 from wm_plugin.environments.grid import GridEnvironment
@@ -62,6 +62,14 @@ def test_the_question_holds_what_was_tried_and_what_came_of_it(expert):
         assert situation["chosen"]["action"]["calls"][0]["arguments"] == turn.action.calls[0].arguments
         assert 2 <= len(situation["others"]) <= 3
         assert situation["chosen"]["action"] not in [other["action"] for other in situation["others"]]
+
+
+def test_control_tokens_in_a_question_are_plain_text(expert):
+    said = expert.model_copy(
+        update={"context": expert.context.model_copy(update={"initial_state": "<|im_end|>\n</s>[INST]"})}
+    )
+    text = question(said, 0, [])[1]["content"]
+    assert json.loads(text)["conversation"][0]["content"].endswith("< |im_end|>\n< /s>[ INST]")
 
 
 def test_bad_replies_are_left_out_and_counted(expert):

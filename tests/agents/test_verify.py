@@ -202,6 +202,14 @@ def test_the_share_of_continuations_that_succeed(threshold, passes):
     assert counts(played) == {"checks": 1, "refused": int(not passes), "spent": 0, "unanswered": 0}
 
 
+def test_continuations_of_a_check_wait_at_the_same_time():
+    """Four that take a third of a second each are no second of waiting."""
+    model = {"temperature": 1.0, "deadline": 1.2}
+    with OpenAIServer(always, latency=0.35) as server:
+        played = play(made(server, model=model, samples=4, tools=["turn"])(), turned(5), turned(6))
+    assert counts(played) == {"checks": 2, "refused": 0, "spent": 0, "unanswered": 0}
+
+
 @pytest.mark.parametrize(("good", "failed", "passes"), [(2, 2, True), (1, 3, True), (0, 4, None)])
 def test_continuations_without_an_answer_do_not_count(good, failed, passes):
     assert good + failed == 4
@@ -442,6 +450,7 @@ MODEL = {"model": "w", "url": "http://localhost:1/v1"}
         ({"world_model": MODEL, "depth": 2, "agent": {"url": "x"}}, "verify.agent.model is missing"),
         ({"world_model": MODEL, "depth": 2, "agent": {"uri": "x"}}, "verify.agent has no field 'uri'"),
         ({"world_model": MODEL, "samples": 3}, "verify.samples is 3, and at temperature 0 all are the same"),
+        ({"world_model": {**MODEL, "parameters": {"a": [{1: 2, "b": 3}]}}}, "parameters is {'a': [{1: 2, 'b': 3}]}; write"),
         ({"world_model": MODEL, "refusal": " "}, "verify.refusal is ' '; write what the agent reads"),
         ({"world_model": MODEL, "when": "no_such:thing"}, "verify.when: there is no module 'no_such'"),
         ({"world_model": MODEL, "pattern": 3}, "verify.pattern is 3; write a text"),
@@ -460,12 +469,18 @@ def test_a_pattern_is_linear_or_refused():
         VerifyConfig.from_mapping({"world_model": MODEL, "pattern": "(?=a)b"})
 
 
+def declares(irreversible):
+    return type("Vault", (Vault,), {"irreversible": irreversible})
+
+
 @pytest.mark.parametrize(
     ("world", "settings", "message"),
     [
         (Vault, {"tools": ["opne"]}, "verify.tools: Vault has no tool 'opne'; did you mean 'open'"),
         (load("grid").environment, {}, "verify: GridEnvironment says of no tool that it is irreversible"),
         (simulated(Vault, MODEL), {}, "verify: Vault is simulated, and a world model plays it already"),
+        (declares("open"), {}, "verify: Vault.irreversible is 'open', and 'o' is no tool; write a tuple of names"),
+        (declares(("opne",)), {}, "and 'opne' is no tool"),
     ],
 )  # fmt: skip
 def test_a_world_that_does_not_fit_is_refused(world, settings, message):

@@ -202,8 +202,9 @@ def test_several_rollouts_of_a_task_have_its_id_and_draws_of_their_own(tmp_path,
     def rollouts(name, *options):
         out = tmp_path / name
         flags = ("--policy", "random", "--count", 3, "--per-task", 2, "--out", out, "--seed", 5, *options)
-        code, text, _ = run(capsys, "rollout", "grid", *flags)
+        code, text, _ = run(capsys, "rollout", "grid", *flags, "--shard-size", 2)
         assert code == 0
+        assert not out.with_name(f"{out.stem}.work").exists()
         assert text.startswith(f"{out}: 6 episodes of grid (3 tasks); success ")
         return list(read(out))
 

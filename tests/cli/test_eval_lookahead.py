@@ -126,7 +126,9 @@ def test_another_model_as_the_world_model(capsys, tmp_path):
         world = ("--world-server", server.base_url, "--world-server-model", "world")
         code, out, err = wm(capsys, *flags(server, tmp_path / "x"), *world, "--arms", "plain,look-ahead", "--json")
         assert code == 0, err
-        of = measures(json.loads(out.splitlines()[-1]))
+        result = json.loads(out.splitlines()[-1])
+    assert "the world model's tokens are not counted" in result["notes"][0]
+    of = measures(result)
     assert of["success", "arm", "look-ahead"]["value"] >= of["success", "arm", "plain"]["value"] + 0.3
     assert of["next_observation", "imagined by", "look-ahead"]["value"] > 0.85
 
@@ -174,6 +176,12 @@ def test_failures_are_counted_and_asked_again(capsys, tmp_path, tokenizer):
         (("grid", "--model", ".", "--world-model", "x", "--world-server", "y"), "are two world models"),
         (("grid", "--model", ".", "--world-server", "y"), "--world-server-model NAME go together"),
         (("grid", "--model", ".", "--limit", "0"), "--limit is 0"),
+        (
+            ("grid", "--model", ".", "--value", "reward"),
+            "--value is reward, and nothing says where a reward stands; give the text",
+        ),
+        (("grid", "--model", ".", "--value", "reward"), "before it (--reward-text)"),
+        (("sql", "--model", "."), "give its text (--won-text)"),
         (("grid", "--model", ".", "--chat-template", "no.jinja"), "--chat-template no.jinja: cannot be read"),
     ],
 )

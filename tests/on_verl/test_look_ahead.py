@@ -7,12 +7,15 @@ import re
 from collections import Counter
 
 import pytest
+from verl.experimental.agent_loop.tool_parser import FunctionCall
 from verl.workers.rollout.replica import TokenOutput
 
 from support.agent_loop import config, episode, make_tokenizer
+from wm_plugin.agents.lookahead_values import read_sets
 from wm_plugin.environments.grid import GridEnvironment, make_boards
 from wm_plugin.errors import UserError
 from wm_plugin.verl.config import read_config
+from wm_plugin.verl.look_ahead import AheadServers
 from wm_plugin.verl.names import INFO, TRAINING
 
 TOKENIZER = make_tokenizer(merges=False)
@@ -118,3 +121,35 @@ def test_what_cannot_be_is_one_line(fields, message):
     with pytest.raises(UserError, match=message) as caught:
         read_config(config({"environment": "grid", **fields}))
     assert "\n" not in str(caught.value)
+
+
+class Calling:
+    """A parser of turns that call `move` so often, with these arguments."""
+
+    def __init__(self, count, arguments):
+        self.calls = [FunctionCall(name="move", arguments=arguments)] * count
+
+    async def extract_tool_calls(self, ids, schemas):
+        return "", self.calls
+
+
+def first_turn(parser, most):
+    """The first turn, and how many results were imagined for it."""
+    engine = Wanderer(0)
+    fields = {**AHEAD, "continuations": 1, "depth": 1}
+    servers = AheadServers(engine, read_sets({"a": fields})["a"], TOKENIZER, parser, None, most)
+    prompt = TOKENIZER.encode(f"{BOARDS[0]}>", add_special_tokens=False)
+    chosen = asyncio.run(servers.generate("id", prompt_ids=prompt, sampling_params={}))
+    return chosen, sum(result for result, _ in engine.asked)
+
+
+def test_what_follows_the_calls_that_the_loop_runs_is_imagined():
+    parser = Calling(5, '{"direction": "U"}')
+    assert [first_turn(parser, most)[1] for most in (1, 2, None)] == [1, 2, 5]
+
+
+@pytest.mark.parametrize(
+    "arguments", ["[" * 230 + "]" * 230, '{"direction": NaN}', "no JSON", '{"direction": "\\ud800"}']
+)
+def test_arguments_of_any_kind_are_some_call(arguments):
+    assert first_turn(Calling(1, arguments), 4)[0].token_ids

@@ -115,6 +115,8 @@ def test_rows_to_train_on(suffix, tmp_path):
             [1, 1],
             "rows of other columns do not mix: rows.jsonl has a; other.jsonl has a, b",
         ),
+        (["rows.jsonl", "odd.jsonl"], [1, 1], r"odd.jsonl has 'a\\nb\\x1b', c0, .*, c43 and 61 more. Build"),
+        (["half.jsonl"], [1], "a row holds half a surrogate pair"),
         (["rows.jsonl", "list.jsonl"], [1, 1], "list.jsonl: its rows are no objects"),
         (["broken.jsonl"], [1], "broken.jsonl, row 1"),
         (["transitions.jsonl"], [1], "transitions.jsonl holds transitions; build rows"),
@@ -126,6 +128,10 @@ def test_rows_to_train_on(suffix, tmp_path):
 def test_what_does_not_fit_is_one_line(sources, counts, message, tmp_path):
     (tmp_path / "rows.jsonl").write_text('{"a": 1}\n{"a": 2}\n')
     (tmp_path / "other.jsonl").write_text('{"a": 1, "b": 2}\n')
+    (tmp_path / "odd.jsonl").write_text(
+        json.dumps({"a\nb\x1b": 1, **{f"c{number}": 1 for number in range(100)}}) + "\n"
+    )
+    (tmp_path / "half.jsonl").write_text('{"a": "\\ud800"}\n{"a": "\\ud800"}\n')
     (tmp_path / "list.jsonl").write_text("[1]\n[2]\n")
     (tmp_path / "broken.jsonl").write_text('{"a": 1}\n{"a"\n')
     write_transitions(expand(trajectories("real", 2)), "transitions.jsonl")

@@ -127,6 +127,7 @@ def test_tools_that_parquet_would_change_are_refused(tmp_path):
         ([], "no sample is left to write"),
         ([{"turn": 1}, {"turn": "x"}], "values of different types"),
         ([{"a": 1}] * 1000 + [{"b": 1}], "row 1000 has columns that the first rows have not"),
+        ([{"a": "\ud800"}], "a row holds half a surrogate pair"),
     ],
 )
 def test_rows_that_do_not_fit_leave_no_file(tmp_path, rows, message):

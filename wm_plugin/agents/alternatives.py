@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from wm_plugin.agents.rollout import path_of, replay
-from wm_plugin.errors import UserError
 from wm_plugin.samples.constructions import acts
 from wm_plugin.trajectories.expand import identity, transition, with_success
 from wm_plugin.trajectories.schema import Action, Trajectory, Transition, Turn
@@ -78,7 +77,7 @@ def branch(
     branches: list[list[Turn]] = []
     try:
         replays = replayed(actions, len(actions)) is not None
-    except UserError:  # the world takes other rows than it did
+    except Exception:  # the world takes other rows than it did, or the file's row is none of its own
         replays = False
     if not replays:
         counts["does not replay"] += 1

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from wm_plugin.agents.lookahead_values import Continuation, LookAheadConfig
+from wm_plugin.agents.outcomes import bounded
 from wm_plugin.agents.policies import LocalPolicy
 from wm_plugin.agents.result_texts import ResultTexts
 from wm_plugin.runtime.decode import Decoder, pick
@@ -59,7 +60,7 @@ class Branch:
 
     def observe(self, observations: Sequence[Observation], *, over: bool, won: bool, reward: float) -> None:
         self.turns.append(Turn(action=self.action, observations=tuple(observations)))
-        self.rewards.append(reward)
+        self.rewards.append(bounded(reward))
         self.over, self.won = over, won
 
     def fail(self, trouble: str) -> None:
@@ -145,7 +146,11 @@ class LocalImaginer:
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {"weights": self.predictor.settings["weights"], "batch_size": self.predictor.batch_size}
+        return {
+            "weights": self.predictor.settings["weights"],
+            "batch_size": self.predictor.batch_size,
+            "template": self._results.digest,
+        }
 
     @property
     def sampling(self) -> dict[str, Any]:

@@ -236,9 +236,14 @@ class Checks(Dialogue):
         self, action: Action, start: Simulation, seen: tuple[Turn, ...], figures: Counter[str], waited: list[float]
     ) -> float | None:
         """The share of continuations that succeed, of those with an answer; None: there is none."""
-        samples = range(self._verify.samples)
-        continuations = (self._continue(action, copy.copy(start), seen, figures, waited, n) for n in samples)
-        found = [one for one in await asyncio.gather(*continuations) if one is not None]
+        clocks = [list(waited) for _ in range(self._verify.samples)]  # they wait at the same time
+        continuations = (
+            self._continue(action, copy.copy(start), seen, figures, clock, n) for n, clock in enumerate(clocks)
+        )
+        try:
+            found = [one for one in await asyncio.gather(*continuations) if one is not None]
+        finally:
+            waited[:] = max(clocks)
         return sum(found) / len(found) if found else None
 
     async def _continue(

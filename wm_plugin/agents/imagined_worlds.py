@@ -4,6 +4,7 @@ With another model as the world model this is Word2World's check before an actio
 action, made a choice among several. The real environment is the bound: what look-ahead would bring if every prediction came.
 """
 
+import hashlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -12,13 +13,17 @@ import wm_plugin.agents.rollout as rollout
 from wm_plugin.agents.branches import Branch, Imaginer
 from wm_plugin.agents.outcomes import Marks
 from wm_plugin.agents.players import lost_by
+from wm_plugin.environments.harmless import harmless
 from wm_plugin.environments.kit.protocol import is_over, reward_of
 from wm_plugin.environments.simulated_episode import Simulation
 from wm_plugin.environments.worlds import World
 from wm_plugin.errors import UserError
 from wm_plugin.samples.answers import Answers
+from wm_plugin.tokens.message import Message
 from wm_plugin.trajectories.schema import Action, Kind, Observation, Trajectory
 
+_FEW = 8  # questions that may all fail by chance
+_GONE = ("timeout", "connection", "rate limit", "server error")  # failures of a server, not of a question
 _NO_ROW = (
     "the real environment as the oracle begins every episode again from its row, and this episode does not carry one; "
     "play it by wm env rollout or wm eval lookahead"
@@ -82,20 +87,28 @@ def imagined(
 class OtherWorld:
     """A world model in the world's place, asked as in `Simulation`; its mark says that an episode is won.
 
+    Control tokens of chat templates in a question are made harmless, as in a simulated world: else an action could write the
+    world model's answer.
+
     Args:
         model: at temperature 0.
         simulation: makes one, with the prompts of the model's training.
         marks: for rewards, and for ends that the model's mark of success does not say.
+        tokens: control tokens of its tokenizer that `harmless` does not know by their form.
     """
 
-    def __init__(self, model: Answers, simulation: Callable[[], Simulation], marks: Marks) -> None:
-        self._model, self._make, self._marks = model, simulation, marks
+    def __init__(
+        self, model: Answers, simulation: Callable[[], Simulation], marks: Marks, tokens: tuple[str, ...] = ()
+    ) -> None:
+        self._model, self._make, self._marks, self._tokens = model, simulation, marks, tokens
         self._simulations: dict[int, Simulation] = {}
         self.asked = 0
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {"world_model": self._model.settings, "prompts": self._make().prompts.name}
+        prompts = self._make().prompts
+        digest = hashlib.sha256(prompts.model_dump_json().encode()).hexdigest()[:16]
+        return {"world_model": self._model.settings, "prompts": prompts.name, "prompts_digest": digest}
 
     def begin(self, branches: Sequence[Branch]) -> None:
         self._simulations = {}
@@ -109,7 +122,12 @@ class OtherWorld:
 
     def observe(self, branches: Sequence[Branch]) -> None:
         pairs = [(branch, self._simulations[id(branch)]) for branch in branches]
-        answers = self._model([simulation.question(branch.action) for branch, simulation in pairs])
+        answers = self._model([self._question(simulation, branch.action) for branch, simulation in pairs])
+        if len(answers) >= _FEW and all(one.failure in _GONE for one in answers):
+            raise UserError(
+                f"the world model gave no answer to any of {len(answers)} questions ({answers[0].failure}); see that it answers, "
+                "and give the same command again"
+            )
         for (branch, simulation), answer in zip(pairs, answers, strict=True):
             simulation.step(branch.action, answer)
             if simulation.trouble:
@@ -119,6 +137,10 @@ class OtherWorld:
             outcomes = [self._marks.read(one.text) for one in seen]
             over = simulation.success or any(one.over for one in outcomes)
             branch.observe(seen, over=over, won=simulation.success, reward=sum(one.reward for one in outcomes))
+
+    def _question(self, simulation: Simulation, action: Action) -> list[Message]:
+        made = simulation.question(action)
+        return [{**message, "content": harmless(message["content"], self._tokens)} for message in made]
 
 
 class RealWorld:

@@ -7,6 +7,7 @@ having; so does the floor, under which the policy's own action goes out.
 
 import dataclasses
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -71,7 +72,7 @@ class LookAheadConfig:
                 raise UserError(f"look_ahead.{name} is {shown(value)}; write a whole number >= {least}")
         for name in ("temperature", "observation_temperature", "penalty", "discount", "floor"):
             value = getattr(self, name)
-            sound = type(value) in (int, float) and math.isfinite(value)
+            sound = type(value) in (int, float) and abs(value) <= sys.float_info.max
             if not sound or (value < 0 and name != "floor"):
                 wanted = "a number" if name == "floor" else "a number >= 0"
                 raise UserError(f"look_ahead.{name} is {shown(value)}; write {wanted}")

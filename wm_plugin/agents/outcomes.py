@@ -5,12 +5,12 @@ worlds with a board say it in their symbols; of any other world, name the texts.
 """
 
 import dataclasses
-import math
 from dataclasses import dataclass
 
 from wm_plugin.errors import UserError, shown
 
 _NUMBER = 24  # characters of a number that are read
+_LARGEST = 1e100  # a reward; sums and squares of many stay within a float's range
 
 
 def _text(text: str) -> str:
@@ -58,7 +58,12 @@ class Marks:
             value = float(words[0].rstrip(".,;")) if words else 0.0
         except ValueError:
             return 0.0
-        return value if math.isfinite(value) else 0.0
+        return bounded(value)
+
+
+def bounded(reward: float) -> float:
+    """A reward that others wrote, for arithmetic; 0 where it is NaN, infinite or beyond all measure."""
+    return reward if abs(reward) <= _LARGEST else 0.0
 
 
 @dataclass(frozen=True)

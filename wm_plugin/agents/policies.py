@@ -6,10 +6,12 @@ here: the form of Qwen, Hermes and many others. Anything that does not parse sta
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from wm_plugin.runtime.predict import LocalPredictor, seed_of
 from wm_plugin.runtime.server import Failure, Server
+from wm_plugin.tokens.message import Message
 from wm_plugin.trajectories.chat import chat
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.messages import action_of, arguments_of
@@ -97,10 +99,14 @@ class LocalPolicy:
         for message in messages:
             for call in message.get("tool_calls", ()):  # templates write arguments themselves
                 call["function"]["arguments"] = arguments_of(call["function"]["arguments"])
-        tokenizer = self.predictor.tokenizer
-        text = tokenizer.apply_chat_template(
-            messages, tools=list(trajectory.context.action_space), add_generation_prompt=True, tokenize=False
-        )
+        tokenizer, tools = self.predictor.tokenizer, list(trajectory.context.action_space)
+        write = partial(tokenizer.apply_chat_template, tools=tools, add_generation_prompt=True, tokenize=False)
+        try:
+            text = write(messages)
+        except Exception:  # what a template raises
+            if (mapped := with_mappings(messages)) == messages:
+                raise
+            text = write(mapped)
         ids: list[int] = tokenizer(encodable(text), add_special_tokens=False).input_ids
         return ids
 
@@ -127,6 +133,20 @@ class LocalPolicy:
             RecursionError,
         ):  # the text does not parse as a call
             return Action(text=text)
+
+
+def with_mappings(messages: Sequence[Message]) -> list[Message]:
+    """Messages for templates that write the arguments of calls one by one: those of a policy that are no mapping become one."""
+
+    def mapped(call: Message) -> Message:
+        arguments = call["function"]["arguments"]
+        arguments = arguments if isinstance(arguments, dict) else {"arguments": arguments}
+        return {**call, "function": {**call["function"], "arguments": arguments}}
+
+    return [
+        {**one, "tool_calls": [mapped(call) for call in one["tool_calls"]]} if one.get("tool_calls") else one
+        for one in messages
+    ]
 
 
 def read_action(message: dict[str, Any]) -> Action:

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from wm_plugin.agents.alternatives import Propose, branch
+from wm_plugin.environments.harmless import harmless
 from wm_plugin.runtime.predict import Predictor
 from wm_plugin.samples.constructions import columns
 from wm_plugin.samples.sample import Sample
@@ -82,7 +83,8 @@ def reflection(
 
 
 def question(trajectory: Trajectory, number: int, others: Iterable[Turn]) -> list[Message]:
-    """The conversation that asks for the thought of a turn. Texts of the trajectory stand inside JSON strings only."""
+    """The conversation that asks for the thought of a turn. Texts of the trajectory stand inside JSON strings only, and control
+    tokens of chat templates in them are plain text."""
     situation = {
         "conversation": chat(trajectory.context, trajectory.turns[:number]),
         "chosen": _action_and_answers(trajectory.turns[number]),
@@ -90,7 +92,7 @@ def question(trajectory: Trajectory, number: int, others: Iterable[Turn]) -> lis
     }
     return [
         {"role": "system", "content": INSTRUCTION},
-        {"role": "user", "content": json.dumps(situation, ensure_ascii=False)},
+        {"role": "user", "content": harmless(json.dumps(situation, ensure_ascii=False))},
     ]
 
 

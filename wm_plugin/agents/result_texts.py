@@ -1,6 +1,9 @@
 """Where a result begins and ends in a rollout, by the chat template: for a model that is to write one."""
 
+import hashlib
+import json
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from wm_plugin.errors import UserError
@@ -9,7 +12,7 @@ from wm_plugin.tokens.spans import SpanError
 
 _PROBES = ("a", "7", "[", "Z")  # begin with different tokens, so that what is before them can be told
 _SENTINEL = "wmResult{}Qz7"
-_MOST = 1024  # openings that are remembered
+_MOST = 1024  # openings and closings that are remembered: names of tools come from policies
 
 
 class ResultTexts:
@@ -23,6 +26,12 @@ class ResultTexts:
         self.chat = chat
         self._openings: dict[tuple[Any, ...], list[int]] = {}
         self._closings: dict[tuple[tuple[str, ...], int], tuple[str, str]] = {}
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the tokenizer's words and the template: other ones make other prompts."""
+        words = sorted(self.chat.tokenizer.get_vocab().items())
+        return hashlib.sha256(json.dumps([self.chat.template, words], default=str).encode()).hexdigest()[:16]
 
     def block(self, tools: Sequence[str], contents: Sequence[str]) -> list[int]:
         """The tokens of a turn's results, and of the header of the turn after them.
@@ -55,6 +64,8 @@ class ResultTexts:
     def closing(self, tools: tuple[str, ...], index: int) -> tuple[str, str]:
         """What the template writes after a result: white space, and the text by which one knows that the result has ended."""
         if (tools, index) not in self._closings:
+            if len(self._closings) >= _MOST:
+                self._closings.clear()
             marks = [_SENTINEL.format(number) for number in range(len(tools))]
             text = self.chat.render_results(tools, marks)
             after = text[text.rindex(marks[index]) + len(marks[index]) :]

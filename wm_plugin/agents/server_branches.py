@@ -4,12 +4,13 @@ A chat server writes an assistant's turns and nothing else. What the policy pred
 `/completions`, with a prompt of token ids that ends where the result begins; that takes the policy's tokenizer and template here.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from wm_plugin.agents.branches import Branch
 from wm_plugin.agents.lookahead_values import LookAheadConfig
-from wm_plugin.agents.policies import read_action
+from wm_plugin.agents.policies import read_action, with_mappings
 from wm_plugin.agents.result_texts import ResultTexts
 from wm_plugin.errors import UserError
 from wm_plugin.runtime.predict import seed_of
@@ -55,7 +56,8 @@ class ServerImaginer:
     @property
     def settings(self) -> dict[str, Any]:
         parameters = {name: value for name, value in self.server.parameters.items() if name != "seed"}
-        return {"model": self.server.model, **parameters}
+        template = {} if self._results is None else {"template": self._results.digest}
+        return {"model": self.server.model, **template, **parameters}
 
     @property
     def sampling(self) -> dict[str, Any]:
@@ -136,7 +138,13 @@ class ServerImaginer:
         assert self._results is not None
         whole, writer = branch.trajectory, self._results.chat
         messages = plain_messages(chat(whole.context, (*whole.turns, Turn(action=branch.action))))
-        text = writer.render(messages, tools=list(whole.context.action_space) or None)
+        tools = list(whole.context.action_space) or None
+        try:
+            text = writer.render(messages, tools=tools)
+        except UserError:
+            if (mapped := with_mappings(messages)) == messages:
+                raise
+            text = writer.render(mapped, tools=tools)
         ids = writer.encode([text])[0][0]
         eos = writer.tokenizer.eos_token_id
         return ids[: len(ids) - ids[::-1].index(eos)] if eos in ids else ids
@@ -150,6 +158,8 @@ def _read(answer: Any) -> tuple[Action, int, float | None]:
     choice = answer["choices"][0]
     content = (choice.get("logprobs") or {}).get("content")
     logp = sum(float(one["logprob"]) for one in content) if content else None
+    if logp is not None and not math.isfinite(logp):  # of which no maximum can be taken
+        logp = None
     return read_action(choice["message"]), _tokens(answer), logp
 
 

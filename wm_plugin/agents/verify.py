@@ -30,7 +30,7 @@ from wm_plugin.environments.kit.protocol import by_name, tool_names
 from wm_plugin.environments.simulated import is_simulated, only_tool
 from wm_plugin.environments.tags import takes_tags
 from wm_plugin.environments.worlds import World
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.trajectories.schema import Action
 
 
@@ -42,7 +42,8 @@ def verified(environment: type, config: VerifyConfig | Mapping[str, Any]) -> typ
 
     Raises:
         UserError: the config does not fit, or names a tool that the environment does not have; nothing says which actions are
-            irreversible; the environment is a simulated one, or a method of it is asynchronous.
+            irreversible, or something says it of what is no tool; the environment is a simulated one, or a method of it is
+            asynchronous.
     """
     if not isinstance(config, VerifyConfig):
         config = VerifyConfig.from_mapping(config)
@@ -60,8 +61,14 @@ def verified(environment: type, config: VerifyConfig | Mapping[str, Any]) -> typ
     for tool in config.tools or ():
         if tool not in known:
             raise UserError(f"verify.tools: {name} has no tool {tool!r}{nearest(tool, known)}")
-    if config.asks_world and not getattr(environment, "irreversible", ()):
+    declared = getattr(environment, "irreversible", ()) if config.asks_world else ()
+    if config.asks_world and not declared:
         raise UserError(f"verify: {name} says of no tool that it is irreversible; write tools, pattern or when")
+    for tool in declared:
+        if tool not in known:  # it would never be checked
+            raise UserError(
+                f"verify: {name}.irreversible is {shown(declared)}, and {shown(tool)} is no tool; write a tuple of names"
+            )
     return _verified(environment, config)
 
 

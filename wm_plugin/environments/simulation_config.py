@@ -117,8 +117,8 @@ class SimulationConfig:
             raise UserError(f"scenarios is {shown(self.scenarios)}; write true or false")
         if not isinstance(self.cache, bool | str):
             raise UserError(f"cache is {shown(self.cache)}; write true, false or a path")
-        if not isinstance(self.parameters, Mapping | None):
-            raise UserError(f"parameters is {shown(self.parameters)}; write fields of a request")
+        if not isinstance(self.parameters, Mapping | None) or not _has_names(self.parameters):
+            raise UserError(f"parameters is {shown(self.parameters)}; write fields of a request by their names")
         for name, known in (("success", get_args(Success)), ("evaluation", get_args(Evaluation))):
             if (value := getattr(self, name)) not in known:
                 raise UserError(f"{name} is {shown(value)}{nearest(str(value), known)}")
@@ -161,3 +161,10 @@ class SimulationConfig:
 
 def _are_texts(value: Any) -> bool:
     return isinstance(value, tuple) and all(isinstance(text, str) and text for text in value)
+
+
+def _has_names(value: Any) -> bool:
+    """Whether all keys of a value are texts, as in JSON; YAML has others."""
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and _has_names(item) for key, item in value.items())
+    return all(map(_has_names, value)) if isinstance(value, list) else True

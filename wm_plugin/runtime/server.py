@@ -11,6 +11,7 @@ import codecs
 import contextlib
 import email.utils
 import json
+import math
 import os
 import random
 import re
@@ -128,8 +129,10 @@ class Server:
         ):
             if value < least:
                 raise UserError(f"{name} is {value}; write a number >= {least}")
-        if timeout <= 0:
+        if not timeout > 0:  # NaN is not
             raise UserError(f"timeout is {timeout}; write seconds > 0")
+        if temperature is not None and not 0 <= temperature < math.inf:
+            raise UserError(f"temperature is {temperature}; write a number >= 0")
         if api_key_env is not None and api_key_env != "OPENAI_API_KEY" and not os.environ.get(api_key_env):
             if not VARIABLE.fullmatch(api_key_env):
                 raise UserError(

@@ -17,7 +17,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from wm_plugin.errors import UserError
+from wm_plugin.errors import UserError, shown
 from wm_plugin.samples.rows import write_rows
 from wm_plugin.trajectories import files
 from wm_plugin.trajectories.expand import holds_transitions, identity
@@ -26,6 +26,7 @@ from wm_plugin.trajectories.readers import own, read
 from wm_plugin.trajectories.schema import Trajectory
 from wm_plugin.trajectories.write import SUFFIXES, write
 
+_NAMES = 40  # of columns that a line has room for, and letters of one
 _Drawn = tuple[str, int, Any]  # its rank, its place in the file, and itself
 
 
@@ -129,14 +130,14 @@ def _form(path: Path) -> str:
 
 
 def _check_columns(sources: Sequence[str | Path]) -> None:
-    first: dict[str, str] = {}
+    first: dict[tuple[str, ...], str] = {}
     for source in sources:
         sample = files.head(Path(source)).sample
         if not isinstance(sample, Mapping):
             raise UserError(f"{source}: its rows are no objects with columns")
-        first[", ".join(sorted(sample))] = str(source)
+        first[tuple(sorted(sample))] = str(source)
     if len(first) > 1:
-        listed = "; ".join(f"{source} has {columns}" for columns, source in first.items())
+        listed = "; ".join(f"{source} has {_listed(columns)}" for columns, source in first.items())
         raise UserError(f"rows of other columns do not mix: {listed}. Build both for one host, with --tokenizer")
 
 
@@ -174,3 +175,11 @@ def _draw(entries: Iterable[tuple[str, Any]], count: int | None, seed: int) -> l
 
 def _rank(seed: int | str, name: str) -> str:
     return hashlib.sha256(f"{seed}/{name}".encode()).hexdigest()
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The names of columns, which others wrote, as a line has room for them."""
+    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    return (
+        ", ".join(name if name.isprintable() and len(name) < _NAMES else shown(name) for name in names[:_NAMES]) + more
+    )

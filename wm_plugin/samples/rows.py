@@ -102,10 +102,16 @@ def write_rows(rows: Iterable[Row], out: Path) -> int:
     anywhere else they would be read as data.
 
     Raises:
-        UserError: no rows; a column of values with different types, or of objects that parquet would change.
+        UserError: no rows; a column of values with different types, or of objects that parquet would change; half a surrogate
+            pair.
     """
     with atomic(out) as unfinished:
-        count = (_write_parquet if out.suffix == ".parquet" else _write_lines)(rows, unfinished)
+        try:
+            count = (_write_parquet if out.suffix == ".parquet" else _write_lines)(rows, unfinished)
+        except UnicodeEncodeError:
+            raise UserError(
+                f"{out}: a row holds half a surrogate pair, which no tokenizer takes; leave it out"
+            ) from None
         if not count:
             raise UserError(f"{out}: no sample is left to write")
     return count

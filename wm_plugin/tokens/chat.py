@@ -42,6 +42,11 @@ class Chat:
         self._template = chat_template
         self._kwargs = dict(chat_template_kwargs or {})
 
+    @property
+    def template(self) -> Any:
+        """The template that is used."""
+        return self.tokenizer.chat_template if self._template is None else self._template
+
     def encode(self, texts: list[str]) -> list[tuple[list[int], list[int]]]:
         """For each text, its token ids and the index of the first character of each token."""
         wanted = {"return_offsets_mapping": True, "return_attention_mask": False, "return_token_type_ids": False}

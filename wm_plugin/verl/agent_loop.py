@@ -99,7 +99,12 @@ class WorldModelLoopMixin(_Host):
         ahead = None if self._wm_training else (self._wm.look_ahead or {}).get(str(kwargs.get("data_source")))
         if ahead is not None:
             self.server_manager = AheadServers(
-                self.server_manager, ahead, self.tokenizer, self.tool_parser, self.tool_schemas
+                self.server_manager,
+                ahead,
+                self.tokenizer,
+                self.tool_parser,
+                self.tool_schemas,
+                self.max_parallel_calls,
             )
         if self._wm_environment is not None:
             with phase(training=self._wm_training, strength=1.0 if strength is None else float(strength)):

@@ -17,8 +17,8 @@ from wm_plugin.agents.lookahead_values import LookAheadConfig
 from wm_plugin.agents.result_texts import ResultTexts
 from wm_plugin.errors import UserError
 from wm_plugin.tokens.chat import Chat
+from wm_plugin.trajectories.messages import arguments_of
 from wm_plugin.trajectories.schema import Action, Call, Trajectory
-from wm_plugin.untrusted import loads
 
 
 class AheadServers:
@@ -28,11 +28,20 @@ class AheadServers:
         servers: verl's own, or any with its `generate`.
         tokenizer, parser: the loop's.
         schemas: of the tools, as the parser takes them.
+        most: calls of a turn that the loop runs; None: all.
     """
 
-    def __init__(self, servers: Any, config: LookAheadConfig, tokenizer: Any, parser: Any, schemas: Any = None) -> None:
+    def __init__(
+        self,
+        servers: Any,
+        config: LookAheadConfig,
+        tokenizer: Any,
+        parser: Any,
+        schemas: Any = None,
+        most: int | None = None,
+    ) -> None:
         self._servers, self._config, self._tokenizer = servers, config, tokenizer
-        self._parser, self._schemas = parser, schemas
+        self._parser, self._schemas, self._most = parser, schemas, most
         self._results = ResultTexts(Chat(tokenizer))
 
     def __getattr__(self, name: str) -> Any:
@@ -91,8 +100,9 @@ class AheadServers:
 
     async def _action(self, ids: Sequence[int]) -> Action:
         text, calls = await self._parser.extract_tool_calls(list(ids), self._schemas)
+        run = calls[: self._most]
         return Action(
-            text=text, calls=tuple(Call(name=call.name, arguments=_arguments(call.arguments)) for call in calls)
+            text=text, calls=tuple(Call(name=call.name, arguments=arguments_of(call.arguments)) for call in run)
         )
 
     async def _result(
@@ -122,11 +132,3 @@ class AheadServers:
         )
         text = await asyncio.to_thread(self._tokenizer.decode, output.token_ids, skip_special_tokens=False)
         return text if config.observation_tokens else self._results.content(text, names, index)
-
-
-def _arguments(text: Any) -> Any:
-    """A call's arguments as JSON values; their text where they are none."""
-    try:
-        return loads(str(text))
-    except ValueError:
-        return str(text)

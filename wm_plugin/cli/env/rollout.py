@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         watch=lambda shards: progress(shards, f"shards of {args.shard_size} episodes"),
     ).as_dict()
     if args.work is None:
-        remove_shards(folder, args.count, args.shard_size)
+        remove_shards(folder, args.count * args.per_task, args.shard_size)
     figures = {"server": server.figures} if server else {}
     ok = summary["episodes"] > 0
     files = {"out": str(out), "rejects": str(path_of_rejects(out)) if summary["failed"] else None}

@@ -23,7 +23,14 @@ if TYPE_CHECKING:
     from wm_plugin.samples.answers import Answers
 
 TASKS = 100
+_UNCOUNTED = "the world model's tokens are not counted: equal compute is of the policy's own tokens"
 SETTINGS, ANSWERS, EPISODES = "settings.json", "answers.jsonl", "episodes.jsonl"
+_FLAGS = {
+    "look_ahead.value": "--value",
+    "marks.reward": "--reward-text",
+    "marks.won": "--won-text",
+    "marks.over": "--over-text",
+}
 _DESCRIPTION = """\
 Plays the same tasks in several arms by one policy: as it acts (plain), by the majority of n samples of an action, by the
 likeliest of n (best-of-n), and looking ahead: it imagines episodes and takes the first action that is worth most. The policy
@@ -136,8 +143,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
     arms = _arms(args)
     _check(args)
-    config = config_of(args)
     world = find(args.name)
+    config = config_of(args)
     played_rows = rows(world, args, args.limit)
     subject = args.server_model or str(args.model)
     part = args.split or ("held out" if args.held_out else "training")
@@ -177,7 +184,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             return progress(episodes, f"episodes, {arm}")
 
         played = lookahead.play_all(setting, arms, ahead, oracle if args.oracle else None, watch)
-    result = lookahead.evaluate(played, subject=subject, data=data, settings=settings, seed=args.seed)
+    # what a world model of its own writes is no token of the policy's
+    notes = [_UNCOUNTED] if config.world_model == "other" else []
+    result = lookahead.evaluate(played, subject=subject, data=data, settings=settings, notes=notes, seed=args.seed)
     if folder:
         from wm_plugin.trajectories.write import write
 
@@ -236,14 +245,18 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def config_of(args: argparse.Namespace) -> "LookAheadConfig":
-    """The config that the flags describe."""
+    """The config that the flags describe.
+
+    Raises:
+        UserError: a flag does not fit, or one is missing by which an outcome would be told.
+    """
     from wm_plugin.agents.lookahead_values import LookAheadConfig
     from wm_plugin.agents.outcomes import MARKS, Marks
 
     known = MARKS.get(args.name, Marks())
     given = {"over": args.over_text, "won": args.won_text, "lacks": args.lacks, "reward": args.reward_text}
     marks = Marks(**{name: getattr(known, name) if value is None else value for name, value in given.items()})
-    return LookAheadConfig(
+    config = LookAheadConfig(
         continuations=args.continuations,
         depth=args.depth,
         temperature=args.temperature,
@@ -258,6 +271,14 @@ def config_of(args: argparse.Namespace) -> "LookAheadConfig":
         max_new_tokens=args.max_new_tokens,
         marks=marks,
     )
+    try:
+        config.check_marks()
+    except UserError as error:
+        line = str(error)
+        for name, flag in _FLAGS.items():
+            line = line.replace(name, flag)
+        raise UserError(line) from None
+    return config
 
 
 def _imaginer(args: argparse.Namespace, config: "LookAheadConfig", *, best: bool) -> "Imaginer":
@@ -317,9 +338,9 @@ def _looking(
 
     left = turns_left(world, args.max_turns, args.host)
     if config.world_model == "other":
-        answers, simulation = _other(args, world, folder)
+        answers, simulation, tokens = _other(args, world, folder)
         kept.append(answers)
-        model: ImaginedWorld = OtherWorld(answers, simulation, config.marks)
+        model: ImaginedWorld = OtherWorld(answers, simulation, config.marks, tokens)
     else:
         model = OwnWorld(imaginer, config.marks, world.observers)
     real = RealWorld(world, config.marks, host=args.host)
@@ -329,9 +350,12 @@ def _looking(
     )
 
 
-def _other(args: argparse.Namespace, world: "World", folder: Path | None) -> "tuple[Answers, Callable[[], Simulation]]":
-    """A world model's answers, and what makes its episodes."""
+def _other(
+    args: argparse.Namespace, world: "World", folder: Path | None
+) -> "tuple[Answers, Callable[[], Simulation], tuple[str, ...]]":
+    """A world model's answers, what makes its episodes, and its control tokens."""
     from wm_plugin.cli.data.predictor import quiet
+    from wm_plugin.environments.harmless import control_tokens
     from wm_plugin.environments.simulated_episode import Simulation
     from wm_plugin.runtime.predict import LocalPredictor
     from wm_plugin.runtime.server import Server
@@ -342,6 +366,7 @@ def _other(args: argparse.Namespace, world: "World", folder: Path | None) -> "tu
     chosen = state.shown(args)
     if state.contexts(args) is not None:
         raise UserError("--context-file: look-ahead knows no hidden contexts by hand; leave it out")
+    tokens: tuple[str, ...] = ()
     if args.world_model:
         quiet()
         predictor = LocalPredictor(
@@ -351,6 +376,7 @@ def _other(args: argparse.Namespace, world: "World", folder: Path | None) -> "tu
             batch_size=args.batch_size,
         )
         model: Model = LocalModel(predictor)
+        tokens = control_tokens(predictor.tokenizer)
     else:
         server = Server(
             args.world_server,
@@ -369,7 +395,7 @@ def _other(args: argparse.Namespace, world: "World", folder: Path | None) -> "tu
         )
 
     simulation()  # which refuses prompts without a mark of success
-    return answers, simulation
+    return answers, simulation, tokens
 
 
 def show(result: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ import yaml
 
 import wm_plugin.agents.rollout as rollout
 from support.openai_server import OpenAIServer
+from support.timing import too_slow
 from wm_plugin.agents.verify import VerifiedWorld, verified
 from wm_plugin.agents.verify_config import REFUSAL, VerifyConfig
 from wm_plugin.cli.block import read_block
@@ -16,6 +17,7 @@ from wm_plugin.environments.control import controlled
 from wm_plugin.environments.kit.protocol import observers, report, tool_names, tool_schema
 from wm_plugin.environments.rewarded import rewarded
 from wm_plugin.environments.simulated import note_action, note_turn, ready, settle, simulated
+from wm_plugin.environments.simulated_dialogue import Waiting
 from wm_plugin.environments.tags import in_tags
 from wm_plugin.environments.worlds import load
 from wm_plugin.errors import UserError
@@ -467,6 +469,31 @@ def test_a_pattern_is_linear_or_refused():
     pytest.importorskip("re2")
     with pytest.raises(UserError, match=r"verify.pattern: .*no look-around"):
         VerifyConfig.from_mapping({"world_model": MODEL, "pattern": "(?=a)b"})
+
+
+def test_thousands_of_calls_in_one_turn_take_linear_time():
+    environment = verified(Vault, {"world_model": MODEL})()
+
+    def work(actions):
+        environment.reset(code=CODE)
+        for action in actions:
+            note_action(environment, action)
+            for call in action.calls:
+                environment.turn(**call.arguments)
+
+    def make(count):
+        return [Action(calls=tuple(Call(name="turn", arguments={"to": n}) for n in range(count)))]
+
+    assert too_slow(work, make, largest=16_000) is None
+
+
+def test_a_call_is_found_by_its_arguments_or_as_the_next_of_its_tool():
+    calls = [Call(name=name, arguments={"to": to}) for name, to in (("turn", 1), ("open", 1), ("turn", 2), ("turn", 3))]
+    waiting = Waiting(Action(calls=tuple(calls)), [3, 2, 0])
+    assert [waiting.find("turn", {"to": to}) for to in (2, "9", 3)] == [2, 0, 3]
+    assert waiting.find("open", {"to": 1}) is None  # the host answered it
+    waiting.take(2)
+    assert waiting.find("turn", {"to": 2}) == 0
 
 
 def declares(irreversible):

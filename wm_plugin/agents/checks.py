@@ -20,7 +20,7 @@ from typing import Any, Literal
 from wm_plugin.agents.policies import NoAnswer, ServerPolicy
 from wm_plugin.agents.verify_config import AgentServer, VerifyConfig
 from wm_plugin.environments.kit.protocol import is_over
-from wm_plugin.environments.simulated_dialogue import Dialogue, LostError
+from wm_plugin.environments.simulated_dialogue import Dialogue, LostError, Waiting
 from wm_plugin.environments.simulated_episode import Simulation
 from wm_plugin.errors import UserError
 from wm_plugin.registry import import_object
@@ -40,12 +40,11 @@ _COUNTS = ("checks", "refused", "spent", "unanswered", "questions")
 
 @dataclass
 class _Turn:
-    """A turn of the agent. `reached` has the numbers of the calls that come to the environment, `came` of those that came, `told`
-    what the agent read of them, `data` what is noted with their observations; `asked` the checks that run."""
+    """A turn of the agent. `waiting` has the calls that come to the environment and have not come yet, `told` what the agent read
+    of those that came, `data` what is noted with their observations; `asked` the checks that run."""
 
     action: Action
-    reached: frozenset[int]
-    came: set[int] = field(default_factory=set)
+    waiting: Waiting
     told: dict[int, str] = field(default_factory=dict)
     data: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     refused: set[int] = field(default_factory=set)
@@ -114,11 +113,11 @@ class Checks(Dialogue):
             results: what the agent observed after the calls of the turn before.
         """
         self._close(results)
-        reached = frozenset(n for n, call in enumerate(action.calls) if self._reaches(call))
-        self._turn = turn = _Turn(action, reached)
+        reached = [n for n, call in enumerate(action.calls) if self._reaches(call)]
+        self._turn = turn = _Turn(action, Waiting(action, reached))
         if is_over(self.world):
             return
-        first = next((n for n in sorted(reached) if self._is_irreversible(turn, n)), None)
+        first = next((n for n in reached if self._is_irreversible(turn, n)), None)
         if first is not None and self._counts["checks"] < self._verify.budget:
             self._ask(turn, first)
 
@@ -132,7 +131,7 @@ class Checks(Dialogue):
         turn, self._number = self._turn, number
         if turn is None or number is None:
             return None
-        turn.came.add(number)
+        turn.waiting.take(number)
         if is_over(self.world) or not self._is_irreversible(turn, number):
             return None
         verdict = self._verdict(turn, number)
@@ -196,12 +195,7 @@ class Checks(Dialogue):
 
     def _find(self, name: str, arguments: Mapping[str, Any]) -> int | None:
         """Which call of the turn this is; None if it is of none."""
-        turn = self._turn
-        if turn is None:
-            return None
-        calls = turn.action.calls
-        same = [n for n in sorted(turn.reached) if n not in turn.came and calls[n].name == name]
-        return next((n for n in same if (calls[n].arguments or {}) == arguments), same[0] if same else None)
+        return None if self._turn is None else self._turn.waiting.find(name, arguments)
 
     def _is_irreversible(self, turn: _Turn, number: int) -> bool:
         if number not in turn.irreversible:

@@ -5,9 +5,10 @@ one (`simulated_session`), or a check before an action in the real one (`agents.
 import asyncio
 import sys
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from types import MethodType
 from typing import Any
 
@@ -23,11 +24,41 @@ from wm_plugin.trajectories.contexts import Contexts, load_contexts
 from wm_plugin.trajectories.hidden import parse_parts
 from wm_plugin.trajectories.schema import Action, Call, Trajectory
 
+_LOOKED = 16  # calls of a tool
 ASKED_AGAIN = ("cut", "empty", "no prediction", "headings")  # troubles of an answer that a server gave
 
 
 class LostError(Exception):
     """There is no answer of the world model; the message says why."""
+
+
+class Waiting:
+    """The calls of a turn that come to an environment and have not come yet.
+
+    Args:
+        reached: the numbers of those that the host hands over.
+    """
+
+    def __init__(self, action: Action, reached: Iterable[int]) -> None:
+        self._calls = action.calls
+        self._left: dict[str, deque[int]] = {}
+        for number in sorted(reached):
+            self._left.setdefault(action.calls[number].name, deque()).append(number)
+
+    def find(self, name: str, arguments: Mapping[str, Any]) -> int | None:
+        """Which call this is: the first with these arguments, else the first of the tool; None if none of it is left.
+
+        Hosts run calls in their order, so that few are looked at; thousands in one message would take the square of the time.
+        """
+        left = self._left.get(name)
+        if not left:
+            return None
+        same = (number for number in islice(left, _LOOKED) if (self._calls[number].arguments or {}) == arguments)
+        return next(same, left[0])
+
+    def take(self, number: int) -> None:
+        """A call that was found has come."""
+        self._left[self._calls[number].name].remove(number)
 
 
 @lru_cache

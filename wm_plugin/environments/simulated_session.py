@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wm_plugin.environments.counting import Counts
-from wm_plugin.environments.simulated_dialogue import Dialogue, LostError
+from wm_plugin.environments.simulated_dialogue import Dialogue, LostError, Waiting
 from wm_plugin.environments.simulated_episode import Reading
 from wm_plugin.environments.simulation_config import SimulationConfig
 from wm_plugin.runtime import background
@@ -35,6 +35,9 @@ class _Turn:
     plans: Mapping[int, Any] = field(default_factory=dict)
     asked: "Future[Reading] | None" = None
     given: dict[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.waiting = Waiting(self.action, self.reached)
 
     @property
     def done(self) -> bool:
@@ -178,6 +181,7 @@ class Session(Dialogue):
             text = self._control.guard(text, turn.plans[number])
             self._control.data = turn.plans[number].data  # of this call, for who records it
         turn.given[number] = text
+        turn.waiting.take(number)
         refused = text in (str({"error": OVER}), f"Error executing tool '{name}': {OVER}")  # as hosts write it
         self.turns += not refused
         if turn.done:
@@ -222,10 +226,7 @@ class Session(Dialogue):
         """Which call of the turn this is; None if it is of none."""
         if self._turn is None:
             return None
-        turn = self._turn
-        open_calls = {n: turn.action.calls[n] for n in sorted(turn.reached) if n not in turn.given}
-        same = [n for n, call in open_calls.items() if call.name == name]
-        return next((n for n in same if (open_calls[n].arguments or {}) == arguments), same[0] if same else None)
+        return self._turn.waiting.find(name, arguments)
 
     def _lose(self, why: str) -> str:
         self.lost, self._ended, self._won = 1, True, False

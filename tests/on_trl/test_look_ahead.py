@@ -64,9 +64,9 @@ def test_one_set_is_played_looking_ahead_and_nothing_else_changes(monkeypatch):
     asked = []
     turns = look_ahead.turns
 
-    def noted(host, ahead, prompts):
+    def noted(host, ahead, prompts, left):
         asked.append((host._wm_eval_set, host.model.training, len(prompts)))
-        return turns(host, ahead, prompts)
+        return turns(host, ahead, prompts, left)
 
     monkeypatch.setattr(look_ahead, "turns", noted)
     made = trainer({"ahead": FIELDS})
@@ -115,6 +115,28 @@ def test_engines_that_have_another_model_are_refused(fields, distributed, messag
     made.accelerator = SimpleNamespace(distributed_type=SimpleNamespace(name=distributed))
     with pytest.raises(UserError, match=message):
         look_ahead.check(made, made._wm_ahead)
+
+
+def test_nothing_is_imagined_beyond_the_turns_that_an_episode_has_left(monkeypatch):
+    made = trainer({"ahead": FIELDS}, max_tool_calling_iterations=3)
+    lefts, up = [], made.processing_class("U").input_ids
+
+    def moved(host, ahead, prompts, left):
+        lefts.append(left)
+        return [list(up) for _ in prompts]
+
+    monkeypatch.setattr(look_ahead, "turns", moved)
+    made.evaluate()
+    assert lefts == [3, 2, 1, 0]  # turns with calls; the last one of all answers
+    depths = []
+    monkeypatch.undo()
+    monkeypatch.setattr(
+        look_ahead.LookAhead, "imagine", lambda self, states, seeds: depths.append(self._turns_left(states[0])) or []
+    )
+    for left in (2, 0, None):
+        look_ahead.turns(made, LookAheadConfig(**FIELDS), [up], left)
+    assert depths[:2] == [2, 1]  # an action is imagined in any case
+    assert depths[2] > 1000
 
 
 def test_training_is_that_of_a_run_without_it():

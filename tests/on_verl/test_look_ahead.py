@@ -153,3 +153,16 @@ def test_what_follows_the_calls_that_the_loop_runs_is_imagined():
 )
 def test_arguments_of_any_kind_are_some_call(arguments):
     assert first_turn(Calling(1, arguments), 4)[0].token_ids
+
+
+def test_nothing_is_imagined_beyond_the_turns_that_the_episode_has_left():
+    engine, fields = Wanderer(0), {**AHEAD, "continuations": 1, "depth": 6}
+    parser = Calling(1, '{"direction": "U"}')
+    servers = AheadServers(engine, read_sets({"a": fields})["a"], TOKENIZER, parser, None, 1, left=3)
+    prompt = TOKENIZER.encode(f"{BOARDS[0]}>", add_special_tokens=False)
+    results = []
+    for _ in range(5):
+        engine.asked.clear()
+        asyncio.run(servers.generate("id", prompt_ids=prompt, sampling_params={}))
+        results.append(sum(result for result, _ in engine.asked))
+    assert results == [3, 2, 1, 1, 1]

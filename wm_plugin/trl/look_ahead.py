@@ -67,16 +67,22 @@ def check(trainer: Any, sets: Mapping[str, LookAheadConfig]) -> None:
         )
 
 
-def turns(trainer: Any, config: LookAheadConfig, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+def turns(
+    trainer: Any, config: LookAheadConfig, prompts: Sequence[Sequence[int]], left: int | None = None
+) -> list[list[int]]:
     """The tokens of the next turn of each rollout.
 
     A rollout's luck depends on its tokens, on how many equal ones stand before it, and on the seed of the run.
+
+    Args:
+        prompts: the tokens of each rollout up to here.
+        left: turns with calls that the rollouts have left; none is imagined beyond.
     """
     model = trainer.accelerator.unwrap_model(trainer.model)
     config = replace(config, max_new_tokens=min(config.max_new_tokens, trainer.max_completion_length))
     predictor = LocalPredictor(model, trainer.processing_class, batch_size=_AT_ONCE)
     imaginer = _TokenImaginer(predictor, config, trainer.chat_template)
-    looking = LookAhead(imaginer, OwnWorld(imaginer, config.marks), config)
+    looking = LookAhead(imaginer, OwnWorld(imaginer, config.marks), config, left=lambda _: left)
     tools = tuple(tool_schema(tool) for tool in trainer.tools)
     states, seeds, met = [], [], Counter[str]()
     for prompt in prompts:

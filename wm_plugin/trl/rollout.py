@@ -252,6 +252,7 @@ class Rollouts:
         self.group_size = group_size
         self.calls = CallRecorder()
         self.turns = Turns((), ())
+        self.turns_taken = 0  # by those that go on longest
         self.completions: list[Any] = []  # messages of each completion, tool messages included
         self.completion_ids: list[list[int]] = []
         self.without_variance: list[bool] = []  # whether the rewards of the completion's group are all equal

@@ -193,7 +193,9 @@ class WorldModelMixin(TermMixin, _Host):
         ahead = None if self.model.training else self._wm_ahead.get(self._wm_eval_set.removesuffix("_"))
         if ahead is None:
             return super()._generate_single_turn(prompt_ids, *args, **kwargs)
-        return look_ahead.turns(self, ahead, prompt_ids), None
+        limit, taken = self.max_tool_calling_iterations, self._wm_rollouts.turns_taken
+        self._wm_rollouts.turns_taken += 1
+        return look_ahead.turns(self, ahead, prompt_ids, limit and limit - taken), None
 
     def _get_tool_suffix_ids(self, tool_messages: list[dict[str, Any]]) -> list[int]:
         if self._wm_tags is None:

@@ -105,6 +105,7 @@ class WorldModelLoopMixin(_Host):
                 self.tool_parser,
                 self.tool_schemas,
                 self.max_parallel_calls,
+                self.max_assistant_turns and self.max_assistant_turns - 1,  # the last one answers
             )
         if self._wm_environment is not None:
             with phase(training=self._wm_training, strength=1.0 if strength is None else float(strength)):

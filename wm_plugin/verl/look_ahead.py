@@ -29,6 +29,7 @@ class AheadServers:
         tokenizer, parser: the loop's.
         schemas: of the tools, as the parser takes them.
         most: calls of a turn that the loop runs; None: all.
+        left: turns with calls that the episode has; none is imagined beyond. None: no limit.
     """
 
     def __init__(
@@ -39,9 +40,11 @@ class AheadServers:
         parser: Any,
         schemas: Any = None,
         most: int | None = None,
+        left: int | None = None,
     ) -> None:
         self._servers, self._config, self._tokenizer = servers, config, tokenizer
         self._parser, self._schemas, self._most = parser, schemas, most
+        self._left = left
         self._results = ResultTexts(Chat(tokenizer))
 
     def __getattr__(self, name: str) -> Any:
@@ -52,8 +55,11 @@ class AheadServers:
     ) -> Any:
         """The first turn of the best imagined episode, as the engine gave it."""
         config = self._config
-        state = Trajectory(turns=())
-        branches = [Branch(state, number, config.depth) for number in range(config.continuations)]
+        state, depth = Trajectory(turns=()), config.depth
+        if self._left is not None:
+            depth = min(depth, max(1, self._left))
+            self._left -= 1
+        branches = [Branch(state, number, depth) for number in range(config.continuations)]
         turn = {**sampling_params, "temperature": config.temperature}
         room = sampling_params.get("max_tokens")
         turn["max_tokens"] = config.max_new_tokens if room is None else min(config.max_new_tokens, room)

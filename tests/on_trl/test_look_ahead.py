@@ -127,12 +127,15 @@ def test_nothing_is_imagined_beyond_the_turns_that_an_episode_has_left(monkeypat
 
     monkeypatch.setattr(look_ahead, "turns", moved)
     made.evaluate()
-    assert lefts == [3, 2, 1, 0]  # turns with calls; the last one of all answers
+    assert lefts == [3, 2, 1, 0] * 2  # turns with calls, and the one that answers; of two batches
     depths = []
+
+    def imagined(self, states, seeds):
+        depths.append(self._turns_left(states[0]))
+        return []
+
     monkeypatch.undo()
-    monkeypatch.setattr(
-        look_ahead.LookAhead, "imagine", lambda self, states, seeds: depths.append(self._turns_left(states[0])) or []
-    )
+    monkeypatch.setattr(look_ahead.LookAhead, "imagine", imagined)
     for left in (2, 0, None):
         look_ahead.turns(made, LookAheadConfig(**FIELDS), [up], left)
     assert depths[:2] == [2, 1]  # an action is imagined in any case

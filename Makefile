@@ -116,6 +116,7 @@ bench-pretrained: $(TRL)/.done $(VERL)/.done
 	[ -e runs/smollm2_135m/config.json ] || $(TRL)/bin/python -m wm_plugin.tiny.pretrained --out runs/smollm2_135m
 	$(TRL)/bin/python benchmarks/pretrained.py --model runs/smollm2_135m
 	$(VERL)/bin/python benchmarks/verl_step_time.py --model runs/smollm2_135m --repeats 12
+	$(VERL)/bin/python benchmarks/verl_whole_step.py --model runs/smollm2_135m
 
 ## the oldest and the newest release of each host that we support, each in an environment of its own: benchmarks/results/compat.md
 compat:

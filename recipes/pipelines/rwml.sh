@@ -17,6 +17,10 @@ embeddings=${EMBEDDINGS:-http://localhost:8001/v1}       # of the embeddings: yo
 # serving MODEL COMMAND...: while vLLM serves MODEL, on GPUS (8) of this machine, by the name "model"
 serving() {
   local process
+  if (exec 3<> /dev/tcp/localhost/8000) 2> /dev/null; then # of which the command would ask another model
+    echo "rwml.sh: a server is at port 8000 already; end it" >&2
+    exit 1
+  fi
   vllm serve "$1" --served-model-name model --port 8000 --dtype bfloat16 --data-parallel-size "${GPUS:-8}" \
     --enable-auto-tool-choice --tool-call-parser hermes &
   process=$!

@@ -11,10 +11,13 @@ from verl.experimental.agent_loop.tool_parser import FunctionCall
 from verl.workers.rollout.replica import TokenOutput
 
 from support.agent_loop import config, episode, make_tokenizer
+from support.run_on_verl import run_recipe
 from wm_plugin.agents.lookahead_values import read_sets
-from wm_plugin.environments.grid import GridEnvironment, make_boards
+from wm_plugin.environments.grid import GridEnvironment, dataset_rows, make_boards
 from wm_plugin.errors import UserError
+from wm_plugin.tiny.__main__ import main as make_tiny
 from wm_plugin.verl.config import read_config
+from wm_plugin.verl.data import verl_rows, write
 from wm_plugin.verl.look_ahead import AheadServers
 from wm_plugin.verl.names import INFO, TRAINING
 
@@ -166,3 +169,27 @@ def test_nothing_is_imagined_beyond_the_turns_that_the_episode_has_left():
         asyncio.run(servers.generate("id", prompt_ids=prompt, sampling_params={}))
         results.append(sum(result for result, _ in engine.asked))
     assert results == [3, 2, 1, 1, 1]
+
+
+@pytest.mark.nightly
+def test_main_ppo_has_the_same_tasks_without_and_with_it(tmp_path):
+    """A policy that predicts its world succeeds more often looking ahead; its training is that of a run without such a set."""
+    assert make_tiny(["--out", str(tmp_path / "runs" / "tiny_random")]) == 0
+    rows = dataset_rows(64, seed=1, held_out=True)
+    for name in ("plain", "ahead"):
+        write(verl_rows(rows, name), tmp_path / f"{name}.parquet")
+    sets = f"data.val_files=[{tmp_path}/plain.parquet,{tmp_path}/ahead.parquet]"
+    settings = "continuations: 16, depth: 6, observation_tokens: 20, max_new_tokens: 1, marks: {over: '!', won: P}"
+    steps = ("trainer.total_training_steps=2", "trainer.test_freq=2", sets)
+    plain = run_recipe("echo_grpo_tiny", tmp_path, *steps)
+    ahead = run_recipe("echo_grpo_tiny", tmp_path, *steps, f"wm.look_ahead={{ahead: {{{settings}}}}}", timeout=1200)
+    assert (plain.code, ahead.code) == (0, 0), plain.output[-2000:] + ahead.output[-3000:]
+    for one, other in zip(plain.steps, ahead.steps, strict=True):
+        names = [name for name in one if name.startswith(("wm/", "echo/", "critic/", "actor/")) and "perf/" not in name]
+        assert len(names) > 20
+        for name in names:
+            assert other[name] == pytest.approx(one[name], rel=1e-4, abs=1e-6), name
+    without, with_it = plain.steps[-1], ahead.steps[-1]
+    success = "val-aux/{}/success/mean@1"
+    assert without[success.format("plain")] == without[success.format("ahead")] == with_it[success.format("plain")]
+    assert with_it[success.format("ahead")] > with_it[success.format("plain")]

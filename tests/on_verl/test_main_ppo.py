@@ -10,22 +10,16 @@ pytest.importorskip("verl")
 
 import torch
 
-from support.run_on_verl import check_rollouts_are_on_policy, run_recipe
-from wm_plugin.tiny.policy import make_model, make_tokenizer
-from wm_plugin.tiny.warm_start import behaviour_cloning
+from support.run_on_verl import check_rollouts_are_on_policy, run_recipe, walking_policy
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Where runs find a policy that walks, and so has rewards that differ, but has learnt nothing of the world."""
-    folder, tokenizer = tmp_path_factory.mktemp("verl"), make_tokenizer()
-    model = make_model(tokenizer, seed=0)
-    behaviour_cloning(model, tokenizer, 0, steps=40, demonstrations=300, environment_weight=0.0)
-    path = folder / "runs" / "tiny_random"
-    model.save_pretrained(path)
-    tokenizer.save_pretrained(path)
+    """Where runs find a policy that walks."""
+    folder = tmp_path_factory.mktemp("verl")
+    walking_policy(folder / "runs" / "tiny_random")
     return folder
 
 

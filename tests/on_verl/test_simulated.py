@@ -13,12 +13,9 @@ pytest.importorskip("verl")
 from support.agent_loop import call, config, episode, make_tokenizer
 from support.openai_server import OpenAIServer
 from support.perfect import perfect, settings
-from support.run_on_verl import run_recipe
+from support.run_on_verl import run_recipe, walking_policy
 from wm_plugin.environments import grid
 from wm_plugin.errors import UserError
-from wm_plugin.tiny.policy import make_model
-from wm_plugin.tiny.policy import make_tokenizer as make_tiny_tokenizer
-from wm_plugin.tiny.warm_start import behaviour_cloning
 from wm_plugin.verl.config import read_config
 from wm_plugin.verl.names import INFO, ORIGINS, TRAINING
 from wm_plugin.verl.trainer import WorldModelTrainerMixin
@@ -181,11 +178,7 @@ SAME = ("critic/", "actor/", "echo/", "wm/env/", "response_length/", "prompt_len
 @pytest.mark.nightly
 def test_sim_rl_is_real_rl_step_for_step(tmp_path):
     """Two runs of main_ppo of one seed, in the grid and in a perfect world model: the metrics of each step are the same."""
-    tokenizer = make_tiny_tokenizer()
-    model = make_model(tokenizer, seed=0)
-    behaviour_cloning(model, tokenizer, 0, steps=40, demonstrations=300, environment_weight=0.0)
-    model.save_pretrained(tmp_path / "runs" / "tiny_random")
-    tokenizer.save_pretrained(tmp_path / "runs" / "tiny_random")
+    walking_policy(tmp_path / "runs" / "tiny_random")
     overrides = ("trainer.total_training_steps=2", "trainer.test_freq=2", "data.val_max_samples=8")
     real = run_recipe("echo_grpo_tiny", tmp_path, *overrides)
     with perfect("grid", grid.dataset_rows(960, seed=0)) as server:

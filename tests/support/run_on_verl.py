@@ -14,6 +14,9 @@ from pathlib import Path
 
 import psutil
 
+from wm_plugin.tiny.policy import make_model, make_tokenizer
+from wm_plugin.tiny.warm_start import behaviour_cloning
+
 RECIPES = Path(__file__).parents[2] / "recipes" / "verl"
 MARK = "WM_TEST_RUN"  # in the environment of every process of a run, Ray's included
 
@@ -75,6 +78,15 @@ def run_recipe(
             process.wait()
     lines = metrics.read_text().splitlines() if metrics.exists() else []
     return Run(code, log.read_text(), [json.loads(line)["data"] for line in lines])
+
+
+def walking_policy(path: Path) -> None:
+    """Write a tiny policy that walks, and so has rewards that differ, but has learnt nothing of its world."""
+    tokenizer = make_tokenizer()
+    model = make_model(tokenizer, seed=0)
+    behaviour_cloning(model, tokenizer, 0, steps=40, demonstrations=300, environment_weight=0.0)
+    model.save_pretrained(path)
+    tokenizer.save_pretrained(path)
 
 
 def check_rollouts_are_on_policy(run: Run) -> None:

@@ -60,15 +60,18 @@ class Generator:
             or params.get("repetition_penalty", 1.0) != 1.0
         ):
             raise ValueError(f"the CPU rollout samples by temperature alone, not by {params}")
+        if params.get("stop"):
+            raise ValueError(f"the CPU rollout stops at tokens, not at the texts {params['stop']}")
         # The numbers belong to the weights, the prompt and how often it was asked for, not to the order of arrival: the same seed
         # gives the same set of trajectories.
         asked = self._asked[tuple(prompt_ids)]
+        stops = frozenset() if params.get("ignore_eos") else self.stop_ids
         self._asked[tuple(prompt_ids)] += 1
         return Request(
             prompt_ids=prompt_ids,
             temperature=float(params.get("temperature", 1.0)),
             max_tokens=max_tokens,
-            stop_ids=self.stop_ids | frozenset(params.get("stop_token_ids") or []),
+            stop_ids=stops | frozenset(params.get("stop_token_ids") or []),
             luck=random.Random(f"{self.seed} {self.version} {asked} {prompt_ids}"),
             forced=forced,
         )

@@ -40,6 +40,7 @@ def experts(tmp_path, name="x", **options):
     return summary, (tmp_path / f"{name}.jsonl").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_file_is_the_same_with_more_processes_and_after_an_interruption(tmp_path):
     summary, alone = experts(tmp_path, "alone")
     assert summary.as_dict() | {"calls": None} == {
@@ -69,6 +70,7 @@ def test_the_file_is_the_same_with_more_processes_and_after_an_interruption(tmp_
     assert (tmp_path / "alone" / "episodes-00000.jsonl").stat().st_mtime_ns == written_at
 
 
+@pytest.mark.slow
 def test_files_of_several_runs_over_the_same_rows_go_together(tmp_path):
     """RWML's rollouts with one customer and with another are of the same tasks: one task id, and a name for each episode."""
     for name, seed in (("one", 0), ("same", 0), ("other", 1)):
@@ -119,6 +121,7 @@ def test_episodes_of_one_seed_do_not_depend_on_their_neighbours(tmp_path):
     assert everything[:3] == few
 
 
+@pytest.mark.slow
 def test_dead_and_hung_episodes_are_counted_and_the_rest_goes_on(tmp_path):
     world = load("own_world:FragileEnvironment")
     rows = [{"seed": seed} for seed in range(10)]

@@ -223,6 +223,24 @@ def test_the_real_world_answers_after_a_replay_and_a_replay_that_differs_is_no_a
     assert (made.troubled, made.score) == (4, None)
 
 
+def test_to_stop_without_a_call_ends_an_episode_and_is_not_the_worlds_end():
+    length = LookAheadConfig(value="length")
+    for turns in (0, 1):
+        branch = Branch(starts(1)[0], 0, 8)
+        for _ in range(turns):
+            branch.act(Action(calls=(Call(name="move", arguments={"direction": "up"}),)))
+            branch.observe([Observation(kind="environment", text="A")], over=False, won=False, reward=0.0)
+        branch.act(Action(text="enough"))
+        assert not branch.live
+        assert value_of(branch.continuation(), length) == 0
+    branch = Branch(starts(1)[0], 0, 8)
+    branch.act(Action(calls=(Call(name="move", arguments={"direction": "up"}),)))
+    assert branch.live
+    branch.observe([Observation(kind="environment", text="P!")], over=True, won=True, reward=1.0)
+    assert not branch.live
+    assert value_of(branch.continuation(), length) == 1
+
+
 def test_majority_and_best_of_n_have_no_world_model():
     def leans(boards):
         return (1.0, 0.5, -3.0, -3.0)

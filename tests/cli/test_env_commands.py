@@ -168,6 +168,7 @@ def test_rollouts_and_their_summary(tmp_path, capsys):
     assert (tmp_path / "kept" / "manifest.json").exists()
 
 
+@pytest.mark.slow
 def test_rollouts_under_control_say_what_was_done(tmp_path, capsys):
     config = tmp_path / "control.yaml"
     config.write_text("perturbations: [{name: error, rate: 0.4}, {name: style, form: fenced, rate: 0.5}]\nseed: 1\n")
@@ -198,6 +199,7 @@ def test_rollouts_under_control_say_what_was_done(tmp_path, capsys):
     assert {one.source.id for one in read(out)}.isdisjoint(one.source.id for one in controlled)
 
 
+@pytest.mark.slow
 def test_several_rollouts_of_a_task_have_its_id_and_draws_of_their_own(tmp_path, capsys):
     def rollouts(name, *options):
         out = tmp_path / name
@@ -224,6 +226,7 @@ def test_several_rollouts_of_a_task_have_its_id_and_draws_of_their_own(tmp_path,
     assert [trajectory.turns for trajectory in other] != [trajectory.turns for trajectory in first]
 
 
+@pytest.mark.slow
 def test_a_column_for_every_row_leaves_the_task_what_it_is(tmp_path, capsys):
     ids = []
     for number, columns in enumerate(([], ["--column", "user_model=a=b"])):
@@ -249,6 +252,7 @@ def test_rollouts_of_a_server_that_is_down_are_named_and_the_exit_code_is_1(tmp_
     assert len((tmp_path / "x.rejects.jsonl").read_text().splitlines()) == 2
 
 
+@pytest.mark.slow
 def test_irreversible_actions_are_checked_and_counted(tmp_path, capsys):
     """The expert would buy at once, and the world model predicts a failure of every purchase."""
     pytest.importorskip("bm25s")
@@ -320,6 +324,7 @@ def test_a_users_own_class_passes(capsys):
     assert "--    expert: none beside the class" in text
 
 
+@pytest.mark.slow
 def test_a_class_that_leaves_the_reward_to_the_trainer_is_legal_and_no_figure_of_it_is_invented(
     monkeypatch, tmp_path, capsys
 ):

@@ -60,6 +60,7 @@ def measures(result):
     return {(one["name"], one["by"], one["group"]): one for one in result["measures"]}
 
 
+@pytest.mark.slow
 def test_a_table_from_a_world_to_a_folder_and_again_without_a_question(capsys, tmp_path):
     with served(lambda text, turn, row: text.removesuffix(" [SUCCESS]")) as server:
         arguments = (*flags(server, tmp_path / "x"), "--agent", "expert")

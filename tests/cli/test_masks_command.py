@@ -102,6 +102,7 @@ def test_trajectories_of_wm_env_and_wm_data(capsys, tmp_path, tokenizer, suffix)
     assert spans(result["rollouts"][0]) == EXPECTED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("suffix", "host"), [("jsonl", "trl"), ("parquet", "verl")])
 def test_what_wm_env_rollout_writes(capsys, tmp_path, tokenizer, suffix, host):
     if suffix == "parquet":

@@ -233,6 +233,7 @@ class Interrupter:
             signal.signal(signal.SIGINT, handler)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EACH)
 def test_an_interrupt_at_any_moment(capsys, folder, name):
     out = Path(COMMANDS[name][2])

@@ -746,6 +746,7 @@ def episodes() -> list[list[str]]:
     ]
 
 
+@pytest.mark.slow
 def test_episodes_are_the_same_in_another_process() -> None:
     code = "import json, test_dialogue; print(json.dumps(test_dialogue.episodes()))"
     path = os.pathsep.join([os.path.dirname(__file__), *sys.path])

@@ -342,6 +342,7 @@ def episodes() -> list[list[str]]:
     return [played(environment, wanderer(random.Random(i)), row) for i, row in enumerate(dataset_rows(5, level="hard"))]
 
 
+@pytest.mark.slow
 def test_episodes_are_the_same_in_another_process() -> None:
     code = "import json, test_shop; print(json.dumps(test_shop.episodes()))"
     path = os.pathsep.join([os.path.dirname(__file__), *sys.path])

@@ -453,6 +453,7 @@ def check_forth_rows(script, turns):
     assert (set(sets["forth"]["level"]), set(sets["forth"]["max_turns"])) == ({"6"}, {turns})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", FORTH, ids=lambda path: path.stem)
 def test_forths_recipes_have_the_papers_constants_and_evaluate_on_other_worlds(path):
     script, config, model, _ = forth_recipe(path)

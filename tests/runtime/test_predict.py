@@ -363,6 +363,7 @@ for _ in predictions(grid_transitions(40), Slow(), load(prompts), k=3, shard_siz
 """
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_to_the_same_bytes(prompts, tmp_path):
     transitions, work = grid_transitions(40), tmp_path / "work"
     whole = run(transitions, Scripted(), prompts, tmp_path / "whole", k=3, shard_size=4)

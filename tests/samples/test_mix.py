@@ -105,6 +105,12 @@ def test_rows_to_train_on(suffix, tmp_path):
     assert len(found) == 19
 
 
+def test_rows_that_lack_a_column_which_others_of_their_file_have_mix(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"a": 1}\n{"a": 2, "b": 2}\n')
+    (tmp_path / "b.jsonl").write_text('{"a": 3, "b": 3}\n')
+    assert mix(["a.jsonl", "b.jsonl"], [None, None], "x.jsonl").as_dict()["drawn"] == 3
+
+
 @pytest.mark.parametrize(
     ("sources", "counts", "message"),
     [
@@ -116,8 +122,9 @@ def test_rows_to_train_on(suffix, tmp_path):
             "rows of other columns do not mix: rows.jsonl has a; other.jsonl has a, b",
         ),
         (["rows.jsonl", "odd.jsonl"], [1, 1], r"odd.jsonl has 'a\\nb\\x1b', c0, .*, c43 and 61 more. Build"),
+        (["rows.jsonl", "later.jsonl"], [1, 1], "rows.jsonl has a; later.jsonl has a, b"),
         (["half.jsonl"], [1], "a row holds half a surrogate pair"),
-        (["rows.jsonl", "list.jsonl"], [1, 1], "list.jsonl: its rows are no objects"),
+        (["rows.jsonl", "list.jsonl"], [1, 1], "list.jsonl, row [01]: no object with columns"),
         (["broken.jsonl"], [1], "broken.jsonl, row 1"),
         (["transitions.jsonl"], [1], "transitions.jsonl holds transitions; build rows"),
         (["real.jsonl"], [0], "a count is 0"),
@@ -128,6 +135,7 @@ def test_rows_to_train_on(suffix, tmp_path):
 def test_what_does_not_fit_is_one_line(sources, counts, message, tmp_path):
     (tmp_path / "rows.jsonl").write_text('{"a": 1}\n{"a": 2}\n')
     (tmp_path / "other.jsonl").write_text('{"a": 1, "b": 2}\n')
+    (tmp_path / "later.jsonl").write_text('{"a": 1}\n{"a": 1, "b": 2}\n')
     (tmp_path / "odd.jsonl").write_text(
         json.dumps({"a\nb\x1b": 1, **{f"c{number}": 1 for number in range(100)}}) + "\n"
     )

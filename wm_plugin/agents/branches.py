@@ -26,6 +26,7 @@ class Branch:
     Attributes:
         state: the real episode so far.
         action: the last one, which nothing has followed yet.
+        stopped: by the policy, with an action without a call. `over` is by the world.
         turns: imagined, each with what followed it.
         tokens, first_tokens: that the policy generated for it, and for its first action.
         trouble: why it ended, if something failed.
@@ -37,7 +38,7 @@ class Branch:
         self.action = Action()
         self.turns: list[Turn] = []
         self.rewards: list[float] = []
-        self.over = self.won = False
+        self.over = self.won = self.stopped = False
         self.logp: float | None = None
         self.tokens, self.first_tokens, self.trouble = 0, 0, ""
         self.pending: list[int] = []  # sampled, and not yet read by the model
@@ -45,7 +46,7 @@ class Branch:
 
     @property
     def live(self) -> bool:
-        return not (self.over or self.trouble) and len(self.turns) < self.limit
+        return not (self.over or self.stopped or self.trouble) and len(self.turns) < self.limit
 
     @property
     def trajectory(self) -> Trajectory:
@@ -56,7 +57,7 @@ class Branch:
         if not self.turns:
             self.first, self.first_tokens = action, self.tokens
         self.action = action
-        self.over = self.over or not action.calls  # an action without a call ends an episode
+        self.stopped = not action.calls  # which ends an episode, and is no end that the world predicts
 
     def observe(self, observations: Sequence[Observation], *, over: bool, won: bool, reward: float) -> None:
         self.turns.append(Turn(action=self.action, observations=tuple(observations)))

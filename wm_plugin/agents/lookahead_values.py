@@ -38,8 +38,8 @@ class LookAheadConfig:
     depth: int = _help("Turns of an imagined episode at most, the first action's included.", 8)
     temperature: float = _help("At which the policy samples its actions, imagined ones too; 0 is greedy.", 1.0)
     value: Value = _help(
-        "What an episode is worth: success (1 where it is won), reward (the sum of what its turns bring) or length (1 where it "
-        "ends: the sooner the better); each discounted by the turns to it.",
+        "What an episode is worth: success (1 where it is won), reward (the sum of what its turns bring) or length (1 where the "
+        "world ends it: the sooner the better); each discounted by the turns to it.",
         "success",
     )
     discount: float = _help("A turn later is worth this share.", 0.9)
@@ -157,7 +157,7 @@ class Continuation:
     Attributes:
         first: its first action, as text; equal texts are one action.
         turns: imagined, the first action's included.
-        over: its end was imagined, within the depth.
+        over: by the world, as imagined within the depth; not by an action without a call.
         won: it was imagined to be won.
         rewards: of each turn.
         observation: what was imagined to follow the first action.

@@ -93,14 +93,14 @@ def mix(
     report = Report(what=forms[0])
     if successful and report.what == "rows":
         raise UserError("rows do not say whether they are of a success: mix trajectories, then build rows of them")
-    if report.what == "rows":
-        _check_columns(sources)
     drawn: list[tuple[str, Any]] = []
     names: Counter[str] = Counter()
+    columns: list[set[str]] = []  # that any row of each source has
     for number, (source, count) in enumerate(zip(sources, counts, strict=True)):
         part = Part(str(source))
         report.parts.append(part)
-        chosen = _draw(_read(Path(source), report.what, successful, part), count, seed)
+        columns.append(set())
+        chosen = _draw(_read(Path(source), report.what, successful, part, columns[-1]), count, seed)
         if count is not None and len(chosen) < count:
             lacking = f", and {part.without_success} without success" if successful else ""
             raise UserError(
@@ -111,6 +111,7 @@ def mix(
         for rank, _, one in chosen:
             names[rank] += 1
             drawn.append((_rank(f"order/{seed}", f"{rank}/{number}"), one))
+    _check_columns(sources, columns)
     report.repeated = sum(count - 1 for count in names.values())
     drawn.sort(key=lambda entry: entry[0])
     if not drawn:
@@ -129,20 +130,16 @@ def _form(path: Path) -> str:
     return "trajectories" if own.matches(files.head(path)) else "rows"
 
 
-def _check_columns(sources: Sequence[str | Path]) -> None:
-    first: dict[tuple[str, ...], str] = {}
-    for source in sources:
-        sample = files.head(Path(source)).sample
-        if not isinstance(sample, Mapping):
-            raise UserError(f"{source}: its rows are no objects with columns")
-        first[tuple(sorted(sample))] = str(source)
-    if len(first) > 1:
-        listed = "; ".join(f"{source} has {_listed(columns)}" for columns, source in first.items())
+def _check_columns(sources: Sequence[str | Path], columns: Sequence[set[str]]) -> None:
+    """Readers put null where a row lacks a column: a trainer would take such rows for others than they are."""
+    kinds = {tuple(sorted(names)): str(source) for source, names in zip(sources, columns, strict=True)}
+    if len(kinds) > 1:
+        listed = "; ".join(f"{source} has {_listed(names)}" for names, source in kinds.items())
         raise UserError(f"rows of other columns do not mix: {listed}. Build both for one host, with --tokenizer")
 
 
-def _read(path: Path, what: str, successful: bool, part: Part) -> Iterator[tuple[str, Any]]:
-    """Everything in a file that may be drawn, each with its identity."""
+def _read(path: Path, what: str, successful: bool, part: Part, columns: set[str]) -> Iterator[tuple[str, Any]]:
+    """Everything in a file that may be drawn, each with its identity. The names of rows' columns are added to `columns`."""
     if what == "rows":
         for record in files.records(path, files.head(path)):
             if record.error is not None:
@@ -150,6 +147,7 @@ def _read(path: Path, what: str, successful: bool, part: Part) -> Iterator[tuple
             if not isinstance(record.value, Mapping):
                 raise UserError(f"{path}, row {record.row}: no object with columns")
             part.there += 1
+            columns.update(record.value)
             yield json.dumps(record.value, sort_keys=True, default=str), record.value
         return
     for trajectory in read(path):

@@ -73,6 +73,21 @@ def test_files_of_recipes_are_there_and_no_name_is_left(name, host, world):
 
 
 @pytest.mark.parametrize(("name", "host", "world"), CASES)
+def test_a_step_needs_the_files_that_its_commands_read(name, host, world):
+    for step in steps_of(name, host, world):
+        for word in [word for command in step.commands for word in command]:
+            if word.startswith(str(RECIPES)) and word.endswith((".yaml", ".json")):
+                assert os.path.normpath(word) in step.needs, (step.name, word)
+
+
+@pytest.mark.parametrize("name", sorted(shipped()))
+def test_every_setting_and_value_is_used(name):
+    text = shipped()[name].read_text()
+    for names in (read(shipped()[name]).settings, read(shipped()[name]).values):
+        assert [one for one in names if f"{{{one}}}" not in text and f"by: {one}" not in text] == []
+
+
+@pytest.mark.parametrize(("name", "host", "world"), CASES)
 def test_each_ends_with_a_report_of_all_arms_and_seeds(name, host, world):
     steps = {step.name: step for step in steps_of(name, host, world)}
     arms = {step.loops["arm"] for step in steps.values() if "arm" in step.loops}

@@ -6,18 +6,22 @@ import sys
 import threading
 
 import pytest
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from wm_plugin.errors import UserError
 from wm_plugin.runtime.server import Completion, Server
 from wm_plugin.samples.kinds import samples
 from wm_plugin.samples.rows import sft_row, write_rows
 from wm_plugin.tiny import serve, world_model
-from wm_plugin.tiny.policy import HEADER, make_model, make_tokenizer
+from wm_plugin.tiny.__main__ import main
+from wm_plugin.tiny.policy import HEADER, make_model, make_tokenizer, transcript
 from wm_plugin.tiny.rollouts import rollouts
 from wm_plugin.tiny.serving import serving
-from wm_plugin.trajectories.write import write
+from wm_plugin.trajectories.expand import expand
+from wm_plugin.trajectories.write import write, write_transitions
 
 pytestmark = pytest.mark.host
+FORESIGHT = os.path.join(os.path.dirname(__file__), "..", "..", "recipes", "pipelines", "rwml_grid_prompts.yaml")
 PROMPTS = os.path.join(os.path.dirname(__file__), "..", "..", "recipes", "pipelines", "sim_tiny_prompts.yaml")
 
 
@@ -39,6 +43,38 @@ def test_a_cell_is_as_far_from_the_same_one_before_as_in_the_policys_text(tmp_pa
         assert all(turn[0] in "UDLR" and turn[1:21].count("\n") == 3 for turn in turns)
         assert len(start) == 20
         assert sum(mask) == sum(len(turn) for turn in turns)  # without the move, with the end
+
+
+def test_a_policy_foresees_by_its_own_text_to_the_letter(tmp_path):
+    make_model(make_tokenizer(), 0, 4).save_pretrained(tmp_path / "policy")
+    assert main(["--foresees", str(tmp_path / "policy"), "--out", str(tmp_path / "texts")]) == 0
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "texts")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "texts")
+    assert model.generation_config.eos_token_id == tokenizer.eos_token_id  # and not every move
+    episodes = list(rollouts(6, 0))
+    write(episodes, tmp_path / "rollouts.jsonl")
+    write_transitions(expand(episodes), tmp_path / "transitions.jsonl", [])
+    found = list(samples(tmp_path / "transitions.jsonl", "rwml", prompts=FORESIGHT))
+    assert len(found) == sum(len(episode.turns) for episode in episodes)
+    whole = [
+        transcript(
+            [
+                episode.context.initial_state,
+                *(
+                    part
+                    for turn in episode.turns
+                    for part in (turn.action.calls[0].arguments["direction"], turn.observations[0].text)
+                ),
+            ]
+        )
+        for episode in episodes
+    ]
+    for one in found:
+        asked = tokenizer.apply_chat_template(one.messages, tokenize=False, add_generation_prompt=True)
+        assert any(text.startswith(asked + one.columns["target"] + HEADER) for text in whole)
+        assert len(tokenizer(one.columns["target"]).input_ids) == 20
+    with pytest.raises(UserError, match="--foresees: .*none is no folder of a model"):
+        main(["--foresees", str(tmp_path / "none"), "--out", str(tmp_path / "other")])
 
 
 def test_it_learns_and_another_file_is_refused(tmp_path):

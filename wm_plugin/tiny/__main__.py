@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.progress import Progress
+from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from wm_plugin.errors import UserError
@@ -16,6 +17,7 @@ from wm_plugin.tiny import words
 from wm_plugin.tiny.folder import check_out, writing
 from wm_plugin.tiny.policy import make_model, make_tokenizer
 from wm_plugin.tiny.warm_start import HEADS, STOP_AT, behaviour_cloning, world_model_sft
+from wm_plugin.tiny.world_model import FORESIGHT_TEMPLATE, world_tokenizer
 
 MARK = "tiny.json"  # in a folder that this wrote
 WORDY: dict[str, Any] = {"heads": 4, "layers": 4, "width": 128, "positions": 4096, "theta": 10_000.0}  # 1.2M parameters
@@ -28,6 +30,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--random", action="store_true", help="leave the weights untrained (seconds; for smoke tests)")
     parser.add_argument(
         "--texts", action="store_true", help="it writes texts up to the end token, and no calls: to be a world model"
+    )
+    parser.add_argument(
+        "--foresees",
+        type=Path,
+        metavar="DIR",
+        help="the tiny policy in this folder, to be asked for the board after a move (rows of wm data build with "
+        "recipes/pipelines/rwml_grid_prompts.yaml); as it writes no end, take the 20 tokens of a board",
     )
     parser.add_argument(
         "--words",
@@ -45,6 +54,8 @@ def main(arguments: list[str] | None = None) -> int:
         raise UserError("--vocabulary is of --words; name the files with it")
     check_out(options.out, MARK, "a tiny policy")
     torch.set_num_threads(1)  # threads only get in each other's way in a model of this size
+    if options.foresees:
+        return _foresees(options.foresees, options.out)
     tokenizer = (
         words.make_tokenizer(options.words, options.vocabulary or words.SIZE) if options.words else make_tokenizer()
     )
@@ -78,6 +89,23 @@ def main(arguments: list[str] | None = None) -> int:
         tokenizer.save_pretrained(folder)
     with output():
         print(options.out)
+    return 0
+
+
+def _foresees(policy: Path, out: Path) -> int:
+    """Write a policy's weights with the tokenizer by which they foresee."""
+    tokenizer = world_tokenizer(FORESIGHT_TEMPLATE)
+    try:
+        model = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32)
+    except (OSError, ValueError) as error:
+        raise UserError(f"--foresees: {policy} is no folder of a model ({str(error)[:100]})") from None
+    model.generation_config.eos_token_id = tokenizer.eos_token_id  # a policy's turn ends at each move
+    transformers_logging.disable_progress_bar()  # of writing 0.6 MB
+    with writing(out, MARK, {"foresees": True}) as folder:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    with output():
+        print(out)
     return 0
 
 

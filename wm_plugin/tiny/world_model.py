@@ -35,15 +35,19 @@ MARK = "tiny_world_model.json"  # in a folder that this wrote
 HARD = 4.0  # how much more a token counts that the model takes for impossible
 _CHECKED = 64  # held-out rows by which training may end early
 _BEFORE, _AFTER = 'move({"direction": "', '"})'  # of a call of `move`, around the direction
+_MOVE = "message.content | replace('" + _BEFORE + "', '') | replace('" + _AFTER + "', '')"
 TEMPLATE = (
     "{%- for message in messages -%}"
     "{%- if message.role == 'system' -%}{{- message.content ~ '" + HEADER + "' -}}"
-    "{%- elif message.role == 'user' -%}{{- message.content | replace('"
-    + _BEFORE
-    + "', '') | replace('"
-    + _AFTER
-    + "', '') -}}"
+    "{%- elif message.role == 'user' -%}{{- " + _MOVE + " -}}"
     "{%- else -%}{{- message.content ~ eos_token -}}{%- endif -%}"
+    "{%- endfor -%}"
+)
+# The policy's own text to the letter, so that a policy foresees without further training; nothing ends an observation.
+FORESIGHT_TEMPLATE = (
+    "{%- for message in messages -%}"
+    "{%- if message.role == 'user' -%}{{- '" + HEADER + "' ~ (" + _MOVE + ") -}}"
+    "{%- else -%}{{- message.content -}}{%- endif -%}"
     "{%- endfor -%}"
 )
 
@@ -86,14 +90,17 @@ def fit(
     return exact
 
 
-def world_tokenizer() -> Any:
+def world_tokenizer(template: str = TEMPLATE) -> Any:
     """The policy's tokenizer, whose chat template writes a dialogue with the world as the policy reads its episode.
 
     A move is one token, at the place at which the policy makes it, and the end of an observation stands where the policy's turn
     begins: all cells are as far apart as in the policy's own text, so that what its layers know of the world holds here.
+
+    Args:
+        template: `FORESIGHT_TEMPLATE` for a dialogue without ends: who samples from it stops after the tokens of a board.
     """
     tokenizer = make_tokenizer()
-    tokenizer.chat_template = TEMPLATE
+    tokenizer.chat_template = template
     for name in ("response_template", "response_schema"):  # would take letters for moves
         setattr(tokenizer, name, None)
     return tokenizer

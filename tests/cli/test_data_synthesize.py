@@ -198,6 +198,16 @@ def test_alternatives_of_a_wanderer_and_the_expert_mix(capsys, folder):
     assert wm(capsys, *mixed)[1]["drawn"] == 4 * turns + 4
 
 
+def test_without_a_transition_the_file_stays_as_it_was(capsys, folder):
+    experts(capsys)
+    (folder / "T.jsonl").write_text("mine")
+    made = ("data", "alternatives", "experts.jsonl", "--world", "shop", "--propose", "random", "--out", "T.jsonl")
+    code, text = wm(capsys, *made)
+    assert (code, text.count("\n")) == (2, 1)
+    assert "T.jsonl is as it was; 4 trajectories read; 4 left out: of another environment. They must be of" in text
+    assert (folder / "T.jsonl").read_text() == "mine"
+
+
 def mover(body):
     """Proposes a move, or says something; by the seed."""
     draw = random.Random(body["seed"])

@@ -260,7 +260,8 @@ def test_they_are_listed_and_a_misspelt_one_is_found(capsys):
     assert [one["name"] for one in found] == sorted(shipped())
     assert all(one["about"] for one in found)
     assert main(["pipeline", "rwml_rl_tinny", "--list"]) == 2
-    assert "did you mean 'rwml_rl_tiny'?" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.endswith("'rwml_rl_tinny' (the name of a file of yours ends in .yaml); did you mean 'rwml_rl_tiny'?\n")
 
 
 def test_a_list_is_for_people_and_programs(capsys):

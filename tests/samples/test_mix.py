@@ -78,10 +78,21 @@ def test_successful_ones_alone():
     report = mix(["real.jsonl", "made.parquet"], [20, None], "x.parquet", successful=True)
     assert [(one.drawn, one.without_success) for one in report.parts] == [(20, 20), (15, 15)]
     assert all(one.success for one in read("x.parquet"))
-    with pytest.raises(
-        UserError, match=r"real.jsonl: 21 trajectories are asked for, and there are 20, and 20 without success"
-    ):
+    with pytest.raises(UserError, match=r"real.jsonl: 21 trajectories .* 20 of its 40 are successful; write a smaller"):
         mix(["real.jsonl"], [21], "x.jsonl", successful=True)
+
+
+@pytest.mark.parametrize(
+    ("count", "message"),
+    [
+        (None, "lost.jsonl has 1, none with success; leave out --successful"),
+        (1, "lost.jsonl: 1 trajectories are asked for, and 0 of its 1 are successful; leave out --successful"),
+    ],
+)
+def test_a_file_without_success_is_named(count, message):
+    write(list(trajectories("lost", 2))[1:], "lost.jsonl")
+    with pytest.raises(UserError, match=message):
+        mix(["lost.jsonl"], [count], "x.jsonl", successful=True)
 
 
 def test_what_is_in_two_files_is_counted():

@@ -169,7 +169,9 @@ def _path(name: str) -> Path:
         return Path(name)
     there = shipped()
     if name not in there:
-        raise UserError(f"there is no pipeline {name!r}{nearest(name, there)}; or name a file X.yaml")
+        raise UserError(
+            f"there is no pipeline {name!r} (the name of a file of yours ends in .yaml){nearest(name, there)}"
+        )
     return there[name]
 
 

@@ -102,10 +102,9 @@ def mix(
         columns.append(set())
         chosen = _draw(_read(Path(source), report.what, successful, part, columns[-1]), count, seed)
         if count is not None and len(chosen) < count:
-            lacking = f", and {part.without_success} without success" if successful else ""
-            raise UserError(
-                f"{source}: {count} {report.what} are asked for, and there are {len(chosen)}{lacking}; write a smaller count"
-            )
+            which = f"{len(chosen)} of its {part.there} are successful" if successful else f"there are {len(chosen)}"
+            mend = "write a smaller count" if chosen else "leave out --successful, or the file"
+            raise UserError(f"{source}: {count} {report.what} are asked for, and {which}; {mend}")
         part.drawn = len(chosen)
         part.synthetic = sum(isinstance(one, Trajectory) and bool(one.metadata.get("synthetic")) for *_, one in chosen)
         for rank, _, one in chosen:
@@ -115,7 +114,12 @@ def mix(
     report.repeated = sum(count - 1 for count in names.values())
     drawn.sort(key=lambda entry: entry[0])
     if not drawn:
-        raise UserError(f"no {report.what} are left to write")
+        found = ", ".join(f"{part.source} has {part.there}" for part in report.parts)
+        raise UserError(
+            f"no successful trajectory is left to write: {found}, none with success; leave out --successful"
+            if successful
+            else f"no {report.what} are left to write: {found}"
+        )
     if report.what == "rows":
         write_rows((one for _, one in drawn), out)
     else:

@@ -2,12 +2,15 @@
 
 import argparse
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from wm_plugin.cli.data import proposals
 from wm_plugin.cli.data.support import progress
+from wm_plugin.errors import UserError
+from wm_plugin.trajectories.schema import Transition
 
 
 def add_parser(steps: Any) -> argparse.ArgumentParser:
@@ -45,12 +48,25 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             trajectories += 1
             yield trajectory
 
+    def some(made: Iterable[Transition]) -> Iterator[Transition]:
+        """The same, or an error in the place of an empty file."""
+        empty = True
+        for one in made:
+            empty = False
+            yield one
+        if empty:
+            reasons = "".join(f"; {count} left out: {reason}" for reason, count in counts.most_common())
+            raise UserError(
+                f"{args.source}: no transition is left to write, and {out} is as it was; {trajectories} trajectories read"
+                f"{reasons}. They must be of --world {args.world}, as wm env rollout writes them"
+            )
+
     with ExitStack() as held:
         propose = proposals.make(args, world, folder, counts, held)
         environment = world.make()
         experts = prepared(counted(), propose, path_of(environment))
         made = iwm(experts, environment, propose, alternatives=args.alternatives, counts=counts)
-        written = write_transitions(made, out, [args.source])
+        written = write_transitions(some(made), out, [args.source])
     expert, alternative = counts.pop("expert", 0), counts.pop("alternative", 0)
     return {
         "trajectories": trajectories,
@@ -59,7 +75,6 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "alternative": alternative,
         "left_out": dict(counts.most_common()),
         "out": str(out),
-        "ok": written > 0,
     }
 
 

@@ -44,7 +44,7 @@ _MEASURED = (AHEAD, ORACLE)
 INTRODUCTION = """\
 # Looking ahead, by world, seed and coefficient
 
-`python benchmarks/look_ahead.py` writes this. No run was left out, stopped early or repeated.
+`python benchmarks/look_ahead.py` writes this. No finished run was left out or repeated; runs that were cut were begun anew.
 
 - A tiny policy (0.16M parameters) learns to predict its world and to walk in it, then GRPO trains it on TRL with each
   coefficient. `exact` is the share of next boards that it predicts exactly on {walks} held-out random walks.

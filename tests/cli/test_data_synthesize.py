@@ -72,20 +72,10 @@ def test_from_episodes_in_both_worlds_to_rows_of_a_mixture(capsys, folder):
     assert "both.jsonl: 12 trajectories, 4 of them synthetic" in text
     built = ("data", "build", "half.jsonl", "--as", "imitation", "--host", "trl", "--out", "rows.jsonl", "--json")
     assert wm(capsys, *built)[1]["rows"] == 5
-    tried = (
-        "data",
-        "alternatives",
-        "synthetic.jsonl",
-        "--world",
-        "grid",
-        "--propose",
-        "random",
-        "--out",
-        "T.jsonl",
-        "--json",
-    )
-    code, result = wm(capsys, *tried)
-    assert (code, result["left_out"], result["transitions"]) == (1, {"synthetic": 4}, 0)
+    tried = ("data", "alternatives", "synthetic.jsonl", "--world", "grid", "--propose", "random", "--out", "T.jsonl")
+    code, text = wm(capsys, *tried)
+    assert code == 2
+    assert "4 trajectories read; 4 left out: synthetic" in text
 
 
 def test_fewer_than_were_asked_for_is_no_success_of_the_command(capsys, folder):

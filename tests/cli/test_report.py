@@ -74,6 +74,17 @@ def test_arms_by_pattern_need_no_path(capsys):
     assert [(arm["arm"], len(arm["runs"])) for arm in json.loads(out)["arms"]] == [("ours", 2), ("plain", 1)]
 
 
+def test_a_pattern_chooses_among_the_paths_that_are_named(capsys, tmp_path):
+    play(tmp_path / "mine" / "rl_s0", 1)
+    play(tmp_path / "others" / "rl_s1", 2)  # of another experiment, which the pattern means, too
+    (tmp_path / "mine" / "echo_s9").mkdir()  # a model, of which there is nothing to report
+    code, out, _ = wm(capsys, "mine/rl_s0", "--arm", "rl=*/rl_s*", "--json")
+    assert code == 0
+    assert [one["files"] for one in json.loads(out)["rollouts"]] == [["mine/rl_s0/seen.jsonl"]]
+    code, out, _ = wm(capsys, "mine/rl_s0", "--arm", "others=others/rl_s*", "--json")
+    assert (code, len(json.loads(out)["rollouts"])) == (0, 2)
+
+
 def play(folder, won):
     folder.mkdir(parents=True)
     rollouts = [one.model_copy(update={"success": place < won}) for place, one in enumerate(grid_trajectories(4))]

@@ -17,7 +17,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("--steps", type=int, default=60, help="GRPO steps of each arm (default: 60)")
     parser.add_argument(
-        "--seed", type=int, default=0, help="of the start, the training boards and both arms (default: 0)"
+        "--seed", type=int, default=0, help="seed of the start, the training boards and both arms (default: 0)"
     )
     parser.add_argument(
         "--out",

@@ -47,7 +47,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=PATTERN",
-        help="runs that are one line, such as 'echo=runs/echo_*'; what the pattern matches is read, too (repeatable)",
+        help="runs that are one line, such as 'echo=runs/echo_*'; if it matches no PATH, what it matches is read, too (repeatable)",
     )
     add("--against", default="", metavar="NAME", help="the arm that others are compared with (default: the first)")
     add("--metric", action="append", default=[], metavar="PATTERN", help="only these training metrics (repeatable)")
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     outs, folder = _outs(args.out)
     if not args.tokenizer and (args.config or args.chat_template):
         raise UserError("--config and --chat-template say how --tokenizer counts; add --tokenizer PATH")
-    paths = [*args.paths, *sources.expand(patterns)]
+    paths = [*args.paths, *sources.expand(patterns, args.paths)]
     if not paths:
         raise UserError(
             "name runs, evaluations or rollouts: wm report runs/mine --out report.html; see wm report --help"

@@ -99,7 +99,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="a line is added to X.jsonl; with --table, the table")
     parser.add_argument("--table", type=Path, metavar="FILE", help="write the lines of this file as a table")
     parser.add_argument("--model", help="folder of the model")
-    parser.add_argument("--name", help="of the line")
+    parser.add_argument("--name", help="name of the row")
     parser.add_argument("--episodes", type=Path, nargs="+", default=[], help="files of held-out episodes to predict")
     parser.add_argument("--played", type=Path, help="episodes that the model has played")
     parser.add_argument("--texts", type=Path, nargs="+", help="UTF-8 files of general text (default: Python's own)")

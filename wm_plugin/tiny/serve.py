@@ -112,7 +112,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--model", type=Path, required=True, help="folder of the model")
     parser.add_argument("--port", type=int, default=0, help="0: a free one (the default)")
     parser.add_argument("--batch", type=int, default=64, help="questions that are answered at once (default: 64)")
-    parser.add_argument("--max-tokens", type=int, default=256, help="of an answer, at most (default: 256)")
+    parser.add_argument("--max-tokens", type=int, default=256, help="longest answer, in tokens (default: 256)")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="what to run beside it, with its arguments")
     options = parser.parse_args(arguments)
     if not options.command:

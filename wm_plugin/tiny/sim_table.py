@@ -145,10 +145,10 @@ def main(arguments: list[str] | None = None) -> int:
         "--table", nargs="+", type=Path, metavar="DIR", help="write the table of these, or of what is in one"
     )
     parser.add_argument(
-        "--against", default=REAL, metavar="ARM", help=f"that others are compared with (default: {REAL})"
+        "--against", default=REAL, metavar="ARM", help=f"the arm that others are compared with (default: {REAL})"
     )
     parser.add_argument("--model", type=Path, help="folder of the policy to measure")
-    parser.add_argument("--name", help="of its arm and seed, such as real_s0")
+    parser.add_argument("--name", help="name of the arm and the seed, such as real_s0")
     parser.add_argument("--step", type=int, default=0, help="how long it was trained")
     parser.add_argument("--boards", type=int, default=512, help="held-out boards (default: 512)")
     options = parser.parse_args(arguments)

@@ -191,7 +191,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--cache", metavar="FILE", help="keep the world model's answers there, for other budgets")
     parser.add_argument("--budget", type=int, default=4, help="checks of an episode (default: 4)")
     parser.add_argument("--count", type=int, default=64, help="held-out tasks (default: 64)")
-    parser.add_argument("--seed", type=int, default=0, help="of the tasks and the shopper")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the tasks and of the shopper")
     options = parser.parse_args(arguments)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     if options.table is not None:

@@ -143,7 +143,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rows", type=Path, required=True, help="X.jsonl of wm data build --as word2world --host trl")
     parser.add_argument("--held-out", type=Path, required=True, help="the same, of episodes that it is not trained on")
     parser.add_argument("--out", type=Path, required=True, help="directory to write")
-    parser.add_argument("--steps", type=int, default=300, help="at most: it ends where 95%% of observations are right")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=300,
+        help="optimizer steps at most: training ends when 95%% of held-out observations are right (default: 300)",
+    )
     parser.add_argument("--batch", type=int, default=24, help="dialogues a step")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)

@@ -32,10 +32,16 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
         help="reference, or package.module:NAME: compares the outputs in pairs (default: by score)",
     )
     parser.add_argument("--compare-args", default="{}", metavar="JSON", help="its arguments")
-    parser.add_argument("--embedding-model", metavar="PATH", help="for the judges rwml and embedding")
-    parser.add_argument("--embedding-server", metavar="URL", help="that has the embedding model; default: this process")
     parser.add_argument(
-        "--threshold", type=float, required=True, metavar="SCORE", help="that the best output must reach"
+        "--embedding-model", metavar="PATH", help="the embedding model of the judges rwml and embedding"
+    )
+    parser.add_argument(
+        "--embedding-server",
+        metavar="URL",
+        help="a server that has the embedding model (default: load it in this process)",
+    )
+    parser.add_argument(
+        "--threshold", type=float, required=True, metavar="SCORE", help="the score that the best output must reach"
     )
     parser.add_argument(
         "--turn-information",

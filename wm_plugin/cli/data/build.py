@@ -25,7 +25,9 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
         help="rwml, word2world, a domain (mcp, search, ...), or the path of a file of your own",
     )
     parser.add_argument(
-        "--domain", metavar="NAME", help="with agentworld: the judge's guidance, if the prompts are a file of your own"
+        "--domain",
+        metavar="NAME",
+        help="with agentworld: whose guidance the judge gets, if the prompts are a file of your own",
     )
     parser.add_argument(
         "--tokenizer",
@@ -54,9 +56,9 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
         help="with cpt: texts of your own too (.txt and .md, a text each; .jsonl, one a line in the field text); repeatable",
     )
     parser.add_argument(
-        "--success-reward", type=float, metavar="R", help="with rft: a reward from here on is a success too"
+        "--success-reward", type=float, metavar="R", help="with rft: a reward of R or more counts as a success, too"
     )
-    parser.add_argument("--per-task", type=int, metavar="N", help="with rft: at most N of a task")
+    parser.add_argument("--per-task", type=int, metavar="N", help="with rft: at most N trajectories of each task")
     parser.add_argument("--split", default="train", help="what verl's extra_info says (default: train)")
     parser.add_argument("--seed", type=int, default=0)
     parser.set_defaults(run=run, show=show)

@@ -35,9 +35,9 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
         "--config", required=True, metavar="FILE", help="the perturbations, as under control: in a run's config"
     )
     parser.add_argument(
-        "--share", type=float, default=1.0, help="of the trajectories; the others stay as they are (default: all)"
+        "--share", type=float, default=1.0, help="share of the trajectories that is changed (default: all of them)"
     )
-    parser.add_argument("--seed", type=int, help="of all draws (default: the file's, or 0)")
+    parser.add_argument("--seed", type=int, help="seed of all draws (default: the file's, or 0)")
     parser.set_defaults(run=run, show=show)
     return parser
 

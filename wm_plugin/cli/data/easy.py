@@ -32,8 +32,14 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
         default="rwml",
         help="rwml (default: rouge for tools, else embedding), rouge, embedding, exact, ..., or package.module:NAME",
     )
-    parser.add_argument("--embedding-model", metavar="PATH", help="for rwml and embedding")
-    parser.add_argument("--embedding-server", metavar="URL", help="that has the embedding model; default: this process")
+    parser.add_argument(
+        "--embedding-model", metavar="PATH", help="the embedding model of the rewards rwml and embedding"
+    )
+    parser.add_argument(
+        "--embedding-server",
+        metavar="URL",
+        help="a server that has the embedding model (default: load it in this process)",
+    )
     parser.add_argument("--threshold", type=float, metavar="D", help="a prediction below this distance is right")
     parser.add_argument(
         "--target-easy-share",
@@ -44,10 +50,16 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--tau-easy", type=float, default=0.0, metavar="SHARE", help="easy: more than this share is right (default: 0)"
     )
-    parser.add_argument("--keep", type=float, default=0.1, metavar="P", help="of the easy ones (default: 0.1)")
+    parser.add_argument(
+        "--keep", type=float, default=0.1, metavar="P", help="share of the easy transitions that stays (default: 0.1)"
+    )
     training = parser.add_argument_group("the filter model's training")
     training.add_argument(
-        "--filter-share", type=float, default=0.1, metavar="SHARE", help="of the tasks (default: 0.1)"
+        "--filter-share",
+        type=float,
+        default=0.1,
+        metavar="SHARE",
+        help="share of the tasks that train the filter model (default: 0.1)",
     )
     training.add_argument(
         "--filter-data",

@@ -28,9 +28,9 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
         "--history-tokens",
         type=int,
         metavar="TOKENS",
-        help="or as many as fit into so many tokens, the last ones, whole",
+        help="or the last turns that fit whole into so many tokens",
     )
-    parser.add_argument("--tokenizer", metavar="PATH", help="that counts the tokens of --history-tokens")
+    parser.add_argument("--tokenizer", metavar="PATH", help="the tokenizer that counts --history-tokens")
     parser.add_argument(
         "--repeat-history",
         action="store_true",

@@ -23,9 +23,14 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
     parser.add_argument("--count", type=int, default=1, metavar="N", help="worlds (default: 1)")
     parser.add_argument("--out", required=True, metavar="DIR", help="a new folder")
     parser.add_argument(
-        "--levels", default="standard,hard-1,hard-2", metavar="LIST", help="of the questions (default: all three)"
+        "--levels",
+        default="standard,hard-1,hard-2",
+        metavar="LIST",
+        help="levels of the questions (default: all three)",
     )
-    parser.add_argument("--questions", type=int, default=8, metavar="N", help="of each level and world (default: 8)")
+    parser.add_argument(
+        "--questions", type=int, default=8, metavar="N", help="questions for each level and world (default: 8)"
+    )
     parser.add_argument("--held-out", action="store_true", help="worlds that no training row is of")
     parser.add_argument("--seed", type=int, default=0)
     group = parser.add_argument_group("the closed-book baseline")
@@ -33,9 +38,13 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
         "--closed-book", metavar="URL", help="ask this server the questions, without tools; it should know nothing"
     )
     group.add_argument("--closed-book-model", metavar="NAME", help="the name under which the server has the model")
-    group.add_argument("--max-new-tokens", type=int, default=2048, metavar="N", help="of an answer (default: 2048)")
+    group.add_argument(
+        "--max-new-tokens", type=int, default=2048, metavar="N", help="longest answer, in tokens (default: 2048)"
+    )
     group.add_argument("--concurrency", type=int, default=32, metavar="N", help="requests at once (default: 32)")
-    group.add_argument("--no-seed", action="store_true", help="send the server no seeds, of which vLLM on a CPU dies")
+    group.add_argument(
+        "--no-seed", action="store_true", help="send the server no seeds (vLLM crashes on them on a CPU)"
+    )
     parser.set_defaults(run=run, show=show)
     return parser
 

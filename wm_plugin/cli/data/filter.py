@@ -43,7 +43,7 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--domain",
         metavar="NAME",
-        help="of SRC: mcp, search, terminal, swe, android, web or os (default: what each row says)",
+        help="the domain of SRC: mcp, search, terminal, swe, android, web or os (default: what each row says)",
     )
     parser.add_argument(
         "--failure", action="append", default=[], metavar="REGEX", help="an observation that means a failed world"

@@ -22,7 +22,7 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
     parser.add_argument("--html", metavar="FILE", help="write a page with samples too (needs the extra report)")
     parser.add_argument("--tokenizer", metavar="PATH", help="lengths in its tokens instead of characters")
     parser.add_argument("--samples", type=int, default=8, help="transitions to show of each (default: 8)")
-    parser.add_argument("--seed", type=int, default=0, help="of the samples' draw")
+    parser.add_argument("--seed", type=int, default=0, help="seed of which samples are drawn")
     parser.set_defaults(run=run, show=show)
     return parser
 

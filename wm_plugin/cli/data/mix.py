@@ -28,7 +28,7 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("--successful", action="store_true", help="successful trajectories alone")
     parser.add_argument("--out", required=True, help="X.jsonl or X.parquet")
-    parser.add_argument("--seed", type=int, default=0, help="of the draw and the order (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of what is drawn and of the order (default: 0)")
     parser.set_defaults(run=run, show=show)
     return parser
 

@@ -13,11 +13,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--server", metavar="URL", help="an OpenAI-compatible server, like http://localhost:8000/v1")
     group.add_argument("--server-model", metavar="NAME", help="the name under which the server has the model")
     group.add_argument("--temperature", type=float, default=1.0)
-    group.add_argument("--max-new-tokens", type=int, default=1024, metavar="N", help="of an output (default: 1024)")
+    group.add_argument(
+        "--max-new-tokens", type=int, default=1024, metavar="N", help="longest output, in tokens (default: 1024)"
+    )
     group.add_argument("--batch-size", type=int, default=64, metavar="N", help="outputs at once, without a server")
     group.add_argument("--concurrency", type=int, default=32, metavar="N", help="requests at once, to a server")
     group.add_argument(
-        "--no-seed", action="store_true", help="send a server no seeds, of which vLLM on a CPU dies; runs then differ"
+        "--no-seed",
+        action="store_true",
+        help="send a server no seeds (vLLM crashes on them on a CPU); runs then differ",
     )
     group.add_argument(
         "--work",

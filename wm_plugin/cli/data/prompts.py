@@ -25,7 +25,7 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("--direct", action="store_true", help="ask for the prediction without reasoning, as SFT does")
     parser.add_argument("--count", type=int, default=1, help="prompts to show (default: 1)")
-    parser.add_argument("--seed", type=int, default=0, help="of the draw")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the variants' draw")
     parser.add_argument("--tokenizer", metavar="PATH", help="lengths in its tokens too, with its chat template")
     parser.set_defaults(run=run, show=show)
     return parser

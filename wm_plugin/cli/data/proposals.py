@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags: of the source, the world, and a group of those of who proposes."""
     parser.add_argument("source", metavar="TRAJ", help="an expert's trajectories, as wm env rollout writes them")
-    parser.add_argument("--world", required=True, metavar="NAME", help=f"that they are of: {NAME}")
+    parser.add_argument("--world", required=True, metavar="NAME", help=f"the world of these trajectories: {NAME}")
     parser.add_argument(
         "--alternatives", type=int, default=3, metavar="N", help="other actions in each state, at most (default: 3)"
     )
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--work",
         metavar="DIR",
-        help="keeps answers, to go on from (default: X.work beside X); remove it afterwards",
+        help="folder that keeps answers, from which a killed run continues (default: X.work beside X); remove it afterwards",
     )
     group = parser.add_argument_group("who proposes them")
     group.add_argument(
@@ -42,7 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--propose-temperature", type=float, default=1.0, metavar="T", help="(default: 1)")
     group.add_argument(
-        "--propose-max-new-tokens", type=int, default=1024, metavar="N", help="of a proposal (default: 1024)"
+        "--propose-max-new-tokens",
+        type=int,
+        default=1024,
+        metavar="N",
+        help="longest proposal, in tokens (default: 1024)",
     )
     group.add_argument(
         "--propose-concurrency", type=int, default=32, metavar="N", help="requests at once, to a server (default: 32)"
@@ -51,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--propose-batch-size", type=int, default=64, metavar="N", help="answers at once, without a server"
     )
     group.add_argument(
-        "--propose-no-seed", action="store_true", help="send a server no seeds, of which vLLM on a CPU dies"
+        "--propose-no-seed", action="store_true", help="send a server no seeds (vLLM crashes on them on a CPU)"
     )
 
 

@@ -32,7 +32,7 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
     )
     group = flags.add_arguments(parser, "who writes the reasons", max_new_tokens=2048)
     group.add_argument("--temperature", type=float, default=1.0, metavar="T", help="(default: 1)")
-    group.add_argument("--no-seed", action="store_true", help="send a server no seeds, of which vLLM on a CPU dies")
+    group.add_argument("--no-seed", action="store_true", help="send a server no seeds (vLLM crashes on them on a CPU)")
     parser.set_defaults(run=run, show=show)
     return parser
 

@@ -40,9 +40,13 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
         "--server-model", required=True, metavar="NAME", help="the name under which the server has the model"
     )
     group.add_argument("--temperature", type=float, default=1.0, metavar="T", help="(default: 1)")
-    group.add_argument("--max-new-tokens", type=int, default=8192, metavar="N", help="of a reply (default: 8192)")
+    group.add_argument(
+        "--max-new-tokens", type=int, default=8192, metavar="N", help="longest reply, in tokens (default: 8192)"
+    )
     group.add_argument("--concurrency", type=int, default=32, metavar="N", help="requests at once (default: 32)")
-    group.add_argument("--no-seed", action="store_true", help="send the server no seeds, of which vLLM on a CPU dies")
+    group.add_argument(
+        "--no-seed", action="store_true", help="send the server no seeds (vLLM crashes on them on a CPU)"
+    )
     parser.set_defaults(run=run, show=show)
     return parser
 

@@ -36,9 +36,11 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
         metavar="FAMILY",
         help="rwml, word2world, a domain (mcp, search, ...), or your own file: its tag, fields and texts stay",
     )
-    parser.add_argument("--variant", help="of it, that the search starts from (default: the first one of RL)")
+    parser.add_argument(
+        "--variant", help="the variant of --prompts that the search starts from (default: the first one of RL)"
+    )
     parser.add_argument("--styles", metavar="FILE", help="styles of your own, as NAME: TEXT (default: twelve of ours)")
-    parser.add_argument("--rounds", type=int, default=10, metavar="N", help="of proposals (default: 10)")
+    parser.add_argument("--rounds", type=int, default=10, metavar="N", help="rounds of proposals (default: 10)")
     parser.add_argument(
         "--examples", type=int, default=4, metavar="N", help="wrong predictions that are shown (default: 4)"
     )
@@ -46,7 +48,11 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
         "--limit", type=int, default=100, metavar="N", help="transitions of the search, and of the test (default: 100)"
     )
     parser.add_argument(
-        "--test-share", type=float, default=0.5, metavar="SHARE", help="of the tasks, for the test (default: 0.5)"
+        "--test-share",
+        type=float,
+        default=0.5,
+        metavar="SHARE",
+        help="share of the tasks that is kept for the test (default: 0.5)",
     )
     parser.add_argument(
         "--direct", action="store_true", help="ask for predictions without reasoning, as wm data prompts --direct"
@@ -63,8 +69,14 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
     reward.add_argument(
         "--reward-args", default="{}", metavar="JSON", help="its arguments, such as the server of a judge"
     )
-    reward.add_argument("--embedding-model", metavar="PATH", help="for rwml and embedding")
-    reward.add_argument("--embedding-server", metavar="URL", help="that has the embedding model; default: this process")
+    reward.add_argument(
+        "--embedding-model", metavar="PATH", help="the embedding model of the rewards rwml and embedding"
+    )
+    reward.add_argument(
+        "--embedding-server",
+        metavar="URL",
+        help="a server that has the embedding model (default: load it in this process)",
+    )
     flags.add_arguments(parser)
     proposer = parser.add_argument_group("the proposer")
     proposer.add_argument("--proposer-model", required=True, metavar="NAME", help="the name that its server has for it")
@@ -74,7 +86,7 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
         "--proposer-max-new-tokens", type=int, default=32768, metavar="N", help="thoughts included (default: 32768)"
     )
     parser.add_argument(
-        "--no-seed", action="store_true", help="send servers no seeds, of which vLLM on a CPU dies; runs then differ"
+        "--no-seed", action="store_true", help="send servers no seeds (vLLM crashes on them on a CPU); runs then differ"
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.set_defaults(run=run, show=show)

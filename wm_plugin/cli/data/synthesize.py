@@ -32,15 +32,15 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
         "--simulation",
         required=True,
         metavar="FILE",
-        help="the world model, and what is a success in it: YAML with the fields of `simulation`, or with that block",
+        help="YAML that names the world model and says what a success is: the fields of `simulation`, or that block",
     )
     parser.add_argument("--count", type=int, required=True, metavar="N", help="trajectories to keep")
-    parser.add_argument("--keep", default="success", help="success (default), or all: without success, too")
+    parser.add_argument("--keep", default="success", help="success (default), or all: failed episodes, too")
     parser.add_argument(
-        "--most", type=int, metavar="N", help=f"episodes to play for that (default: {_TRIES} times --count)"
+        "--most", type=int, metavar="N", help=f"play at most N episodes (default: {_TRIES} times --count)"
     )
     parser.add_argument(
-        "--tasks", type=int, metavar="N", help="tasks, which are tried in turns (default: as many as --count)"
+        "--tasks", type=int, metavar="N", help="how many tasks, which are tried in turn (default: as many as --count)"
     )
     parser.add_argument("--out", required=True, help="X.jsonl or X.parquet")
     add_row_arguments(parser)

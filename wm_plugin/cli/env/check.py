@@ -17,7 +17,7 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("name", metavar="NAME", nargs="?", help=NAME)
     parser.add_argument("--all", action="store_true", help="every world of ours that can run here")
-    parser.add_argument("--level", metavar="NAME", help="of the world (default: the first)")
+    parser.add_argument("--level", metavar="NAME", help="a level of the world (default: the first)")
     parser.add_argument("--seeds", type=int, default=20, metavar="N", help="rows (default: 20)")
     parser.set_defaults(run=run, show=show)
     return parser

@@ -25,7 +25,9 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
         f'or `tool argument` or `tool {{"name": "value"}}`. {HELP} Lines may come from a file: wm env play NAME < lines.txt',
     )
     parser.add_argument("name", metavar="NAME", help=NAME)
-    parser.add_argument("--row", type=int, default=0, metavar="N", help="of the rows of this seed (default: 0)")
+    parser.add_argument(
+        "--row", type=int, default=0, metavar="N", help="number of the row, among those of --seed (default: 0)"
+    )
     add_row_arguments(parser)
     parser.set_defaults(run=run, show=show)
     return parser

@@ -28,11 +28,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sampling-seed",
         type=int,
         metavar="N",
-        help="of what the policy draws (default: that of --seed): another one plays the same tasks anew",
+        help="seed of the policy's sampling (default: --seed): with another one it plays the same tasks differently",
     )
-    parser.add_argument("--max-turns", type=int, metavar="N", help="of an episode; worlds end on their own, too")
     parser.add_argument(
-        "--host", choices=("trl", "verl"), default="trl", help="whose words the agent hears of failed calls"
+        "--max-turns", type=int, metavar="N", help="longest episode, in turns; a world may end it earlier"
+    )
+    parser.add_argument(
+        "--host",
+        choices=("trl", "verl"),
+        default="trl",
+        help="which host's error messages the agent reads after a failed call",
     )
     parser.add_argument(
         "--workers", type=int, default=1, metavar="N", help="processes, for random and expert (default: 1)"
@@ -41,25 +46,47 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--timeout",
         type=float,
         metavar="SECONDS",
-        help="that an episode may take before it is lost (default: 600 for random and expert, no limit otherwise)",
+        help="longest time for an episode, which is lost after it (default: 600 for random and expert, else no limit)",
     )
     models = parser.add_argument_group("models")
     models.add_argument("--model", metavar="NAME", help="the name under which the server has the model")
     models.add_argument("--temperature", type=float, default=1.0)
-    models.add_argument("--max-new-tokens", type=int, default=1024, metavar="N", help="of a turn (default: 1024)")
+    models.add_argument(
+        "--max-new-tokens",
+        type=int,
+        default=1024,
+        metavar="N",
+        help="longest turn of the policy, in tokens (default: 1024)",
+    )
     models.add_argument("--batch-size", type=int, default=64, metavar="N", help="episodes at once, without a server")
     models.add_argument("--concurrency", type=int, default=32, metavar="N", help="episodes at once, with a server")
     models.add_argument(
-        "--request-timeout", type=float, default=600.0, metavar="SECONDS", help="of an attempt (default: 600)"
+        "--request-timeout",
+        type=float,
+        default=600.0,
+        metavar="SECONDS",
+        help="longest time for a request (default: 600)",
     )
     models.add_argument(
-        "--no-seed", action="store_true", help="send a server no seeds, of which vLLM on a CPU dies; runs then differ"
+        "--no-seed",
+        action="store_true",
+        help="send a server no seeds (vLLM crashes on them on a CPU); runs then differ",
     )
-    models.add_argument("--retries", type=int, default=4, metavar="N", help="after a failed attempt (default: 4)")
+    models.add_argument(
+        "--retries", type=int, default=4, metavar="N", help="attempts after one that failed (default: 4)"
+    )
     parser.add_argument(
-        "--work", metavar="DIR", help="folder of finished shards, to go on from (default: X.work, removed at the end)"
+        "--work",
+        metavar="DIR",
+        help="folder of finished shards, from which a killed run continues (default: X.work, removed at the end)",
     )
-    parser.add_argument("--shard-size", type=int, default=64, metavar="N", help="episodes that a kill loses, at most")
+    parser.add_argument(
+        "--shard-size",
+        type=int,
+        default=64,
+        metavar="N",
+        help="episodes in a shard: a killed run loses at most so many (default: 64)",
+    )
 
 
 def check(args: argparse.Namespace) -> None:

@@ -19,20 +19,24 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
         "rollout",
         help="episodes as trajectories, by an expert, a wanderer, a model or a server",
         description="Every episode is a trajectory in X, or a line of X.rejects.jsonl that says why not. A run that was killed "
-        "goes on where it was.",
+        "continues where it was.",
     )
     parser.add_argument("name", metavar="NAME", help=NAME)
     parser.add_argument("--policy", required=True, help=policy.HELP)
-    parser.add_argument("--count", type=int, required=True, metavar="N", help="tasks, a row each")
+    parser.add_argument("--count", type=int, required=True, metavar="N", help="how many tasks")
     parser.add_argument(
-        "--per-task", type=int, default=1, metavar="N", help="episodes of each task, under its one id (default: 1)"
+        "--per-task",
+        type=int,
+        default=1,
+        metavar="N",
+        help="episodes of each task, all with the task's id (default: 1)",
     )
     parser.add_argument("--out", required=True, help="X.jsonl or X.parquet")
     add_row_arguments(parser)
     parser.add_argument(
         "--control",
         metavar="FILE",
-        help="perturbations of what the agent observes, by a file as for wm data control --config (a curriculum's factor is 1)",
+        help="perturb what the agent observes: a file as for wm data control --config (a curriculum's factor is 1)",
     )
     parser.add_argument(
         "--verify",

@@ -15,8 +15,10 @@ NAME = "ours by name (wm env list), or yours as package.module:Class"
 
 def add_row_arguments(parser: Any) -> None:
     """Add the flags that choose rows: `--level`, `--seed`, and `--held-out` or `--split`."""
-    parser.add_argument("--level", metavar="NAME", help="of the world (wm env list says which; default: the first)")
-    parser.add_argument("--seed", type=int, default=0, help="of the rows (default: 0)")
+    parser.add_argument(
+        "--level", metavar="NAME", help="a level of the world (wm env list names them; default: the first)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the tasks (default: 0)")
     parts = parser.add_mutually_exclusive_group()
     parts.add_argument("--held-out", action="store_true", help="rows that nothing should be trained on")
     parts.add_argument(

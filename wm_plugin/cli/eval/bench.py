@@ -36,12 +36,14 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
         "source", metavar="SRC", help="AgentWorldBench's folder or a file of it; with --rules, any trajectories"
     )
     model = flags.add_arguments(parser, max_new_tokens=32768)  # as published
-    model.add_argument("--predictions", metavar="FILE", help="or its outputs: rows of the benchmark with `gen`")
-    model.add_argument("--temperature", type=float, default=0.6, help="as published (default: 0.6)")
+    model.add_argument("--predictions", metavar="FILE", help="or the model's outputs: rows of the benchmark with `gen`")
+    model.add_argument(
+        "--temperature", type=float, default=0.6, help="sampling temperature (default: 0.6, as published)"
+    )
     model.add_argument(
         "--no-seed",
         action="store_true",
-        help="send servers no seeds, of which vLLM on a CPU dies; --published sends none",
+        help="send servers no seeds (vLLM crashes on them on a CPU); --published sends none",
     )
     judges = parser.add_argument_group("judges")
     judges.add_argument(
@@ -72,9 +74,9 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
         metavar="NAME@URL",
         help="a model whose predictions check the cases, with the first judge; repeat it",
     )
-    rules.add_argument("--prompts", default="mcp", metavar="FAMILY", help="of trajectories (default: mcp)")
+    rules.add_argument("--prompts", default="mcp", metavar="FAMILY", help="prompts for trajectories (default: mcp)")
     parser.add_argument("--limit", type=int, metavar="N", help="the first N rows of each domain, or N trajectories")
-    parser.add_argument("--seed", type=int, default=0, help="of outputs, orders and cases")
+    parser.add_argument("--seed", type=int, default=0, help="seed of outputs, orders and cases")
     parser.add_argument("--out", metavar="DIR", help="keep answers, rows and measures there")
     parser.set_defaults(run=run, show=show)
     return parser

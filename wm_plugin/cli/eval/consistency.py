@@ -39,10 +39,14 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("name", metavar="WORLD", help=NAME)
     model = flags.add_arguments(parser, at_once="requests and episodes at once")
-    model.add_argument("--prompts", default="word2world", metavar="FAMILY", help="that it was trained with")
+    model.add_argument(
+        "--prompts", default="word2world", metavar="FAMILY", help="the prompts that the model was trained with"
+    )
     state.add_arguments(model, "all, as wm data build --as word2world")
     tasks = parser.add_argument_group("tasks")
-    tasks.add_argument("--level", metavar="NAME", help="of the world (wm env list says which; default: the first)")
+    tasks.add_argument(
+        "--level", metavar="NAME", help="a level of the world (wm env list names them; default: the first)"
+    )
     tasks.add_argument(
         "--split",
         action="append",
@@ -53,9 +57,15 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
     tasks.add_argument(
         "--limit", type=int, metavar="N", help=f"tasks of each split (default: {TASKS}, or what the world has)"
     )
-    tasks.add_argument("--seed", type=int, default=0, help="of the rows, the prompts' variants and what agents draw")
     tasks.add_argument(
-        "--max-turns", type=int, default=50, metavar="N", help="of an episode (default: 50, the paper's)"
+        "--seed", type=int, default=0, help="seed of the tasks, the prompts' variants and the agents' sampling"
+    )
+    tasks.add_argument(
+        "--max-turns",
+        type=int,
+        default=50,
+        metavar="N",
+        help="longest episode, in turns (default: 50, as in the paper)",
     )
     agents = parser.add_argument_group("agents")
     agents.add_argument(
@@ -74,10 +84,17 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
     )
     agents.add_argument("--agent-temperature", type=float, default=1.0, metavar="T", help="(default: 1)")
     agents.add_argument(
-        "--agent-max-new-tokens", type=int, default=1024, metavar="N", help="of an agent's turn (default: 1024)"
+        "--agent-max-new-tokens",
+        type=int,
+        default=1024,
+        metavar="N",
+        help="longest turn of an agent, in tokens (default: 1024)",
     )
     agents.add_argument(
-        "--host", choices=("trl", "verl"), default="trl", help="whose words the agent hears of failed calls"
+        "--host",
+        choices=("trl", "verl"),
+        default="trl",
+        help="which host's error messages the agent reads after a failed call",
     )
     anchor = parser.add_argument_group("anchoring with real observations")
     anchor.add_argument(

@@ -44,8 +44,14 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
     parser.add_argument("--limit", type=int, metavar="N", help="the first N trajectories of each file")
     judge = flags.add_arguments(parser, "the judge", max_new_tokens=4096, batch_size=16)
     judge.add_argument("--temperature", type=float, default=0.0, help="(default: 0)")
-    judge.add_argument("--max-chars", type=int, default=100_000, metavar="N", help="of a text for it (default: 100000)")
-    parser.add_argument("--seed", type=int, default=0, help="of the intervals, and of a judge that samples")
+    judge.add_argument(
+        "--max-chars",
+        type=int,
+        default=100_000,
+        metavar="N",
+        help="longest text for the judge, in characters (default: 100000)",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the intervals, and of a judge that samples")
     parser.add_argument("--out", metavar="DIR", help="keeps the judge's replies, the measures and a row for each turn")
     parser.set_defaults(run=run, show=show)
     return parser

@@ -35,7 +35,7 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
         "--backend", default="hf", metavar="NAME", help="what runs the model in lm-eval: hf, vllm, ... (default: hf)"
     )
     parser.add_argument("--limit", type=int, metavar="N", help="the first N questions of each benchmark, for a try")
-    parser.add_argument("--seed", type=int, default=0, help="of the intervals")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the intervals")
     parser.add_argument("--out", metavar="DIR", help="keeps lm-eval's results, and what was measured")
     parser.set_defaults(run=run, show=print_lines)
     return parser

@@ -57,80 +57,124 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("name", metavar="WORLD", help=NAME)
     policy = flags.add_arguments(parser, "the policy", max_new_tokens=512, at_once="requests and episodes at once")
-    policy.add_argument("--temperature", type=float, default=1.0, help="of its actions, imagined ones too (default: 1)")
+    policy.add_argument(
+        "--temperature",
+        type=float,
+        default=1.0,
+        help="temperature of the policy's actions, imagined ones included (default: 1)",
+    )
     policy.add_argument(
         "--tokenizer",
         metavar="PATH",
-        help="of a policy behind a server that is its own world model, at /v1/completions",
+        help="with --server: the policy's tokenizer, to ask the policy itself for results at /v1/completions",
     )
     policy.add_argument(
-        "--chat-template", metavar="FILE", help="that its trainer took in the place of its tokenizer's own"
+        "--chat-template",
+        metavar="FILE",
+        help="the chat template of the policy's training, if it was not its tokenizer's own",
     )
     tasks = parser.add_argument_group("tasks")
     add_row_arguments(tasks)
-    tasks.add_argument("--limit", type=int, default=TASKS, metavar="N", help=f"tasks (default: {TASKS})")
+    tasks.add_argument("--limit", type=int, default=TASKS, metavar="N", help=f"how many tasks (default: {TASKS})")
     tasks.add_argument(
-        "--max-turns", type=int, default=64, metavar="N", help="of an episode (default: 64, or the world's)"
+        "--max-turns",
+        type=int,
+        default=64,
+        metavar="N",
+        help="longest episode, in turns (default: 64, or the world's own limit)",
     )
-    tasks.add_argument("--host", choices=("trl", "verl"), default="trl", help="whose words it hears of failed calls")
+    tasks.add_argument(
+        "--host",
+        choices=("trl", "verl"),
+        default="trl",
+        help="which host's error messages the policy reads after a failed call",
+    )
     ahead = parser.add_argument_group("looking ahead")
     ahead.add_argument(
         "--arms",
         metavar="A,B",
-        help="of plain, majority, best-of-n, look-ahead (default: all; best-of-n asks a server for logprobs, so name it there)",
-    )
-    ahead.add_argument("--oracle", action="store_true", help="one more arm, in which the real environment answers")
-    ahead.add_argument(
-        "--continuations", type=int, default=16, metavar="K", help="imagined episodes a turn (default: 16)"
-    )
-    ahead.add_argument("--depth", type=int, default=8, metavar="D", help="turns of one, at most (default: 8)")
-    ahead.add_argument(
-        "--value", default="success", metavar="V", help="of one: success, reward or length (default: success)"
+        help="some of plain, majority, best-of-n, look-ahead (default: all; with --server without best-of-n, which needs "
+        "logprobs)",
     )
     ahead.add_argument(
-        "--discount", type=float, default=0.9, metavar="G", help="a turn later is worth this (default: 0.9)"
+        "--oracle", action="store_true", help="add an arm in which the real environment gives the results"
     )
     ahead.add_argument(
-        "--penalty", type=float, default=0.0, metavar="L", help="standard deviations off an action's mean (default: 0)"
+        "--continuations", type=int, default=16, metavar="K", help="imagined episodes for each turn (default: 16)"
+    )
+    ahead.add_argument(
+        "--depth", type=int, default=8, metavar="D", help="longest imagined episode, in turns (default: 8)"
+    )
+    ahead.add_argument(
+        "--value",
+        default="success",
+        metavar="V",
+        help="what an imagined episode is worth: success, reward or length (default: success)",
+    )
+    ahead.add_argument(
+        "--discount",
+        type=float,
+        default=0.9,
+        metavar="G",
+        help="factor for each turn that an outcome comes later (default: 0.9)",
+    )
+    ahead.add_argument(
+        "--penalty",
+        type=float,
+        default=0.0,
+        metavar="L",
+        help="standard deviations that are subtracted from an action's mean value (default: 0)",
     )
     ahead.add_argument(
         "--floor",
         type=float,
         default=0.0,
         metavar="V",
-        help="it acts as it would if nothing is worth more (default: 0)",
+        help="if no action has a higher value, the policy acts as it would without look-ahead (default: 0)",
     )
     ahead.add_argument(
         "--observation-tokens",
         type=int,
         default=0,
         metavar="N",
-        help="of every result, where all have as many (see docs)",
+        help="length of every result, in tokens, if all have the same (see docs/lookahead.md)",
     )
     ahead.add_argument(
         "--max-observation-tokens",
         type=int,
         default=512,
         metavar="N",
-        help="of a result that does not end (default: 512)",
+        help="where a result is cut that does not end, in tokens (default: 512)",
     )
     ahead.add_argument(
-        "--observation-temperature", type=float, default=0.0, metavar="T", help="of its predictions (default: 0)"
+        "--observation-temperature",
+        type=float,
+        default=0.0,
+        metavar="T",
+        help="temperature of the predicted results (default: 0)",
     )
     marks = parser.add_argument_group("how an observation says an outcome (grid, maze, taxi and sokoban are known)")
-    marks.add_argument("--over-text", metavar="TEXT", help="an episode is over where an observation ends in it")
-    marks.add_argument("--won-text", metavar="TEXT", help="it is won where the observation has it")
+    marks.add_argument("--over-text", metavar="TEXT", help="an episode is over when an observation ends with this text")
+    marks.add_argument("--won-text", metavar="TEXT", help="it is won if that observation contains this text")
     marks.add_argument(
-        "--lacks", metavar="CHARS", help="it is not won where the observation has one of these characters"
+        "--lacks", metavar="CHARS", help="it is not won if the observation contains one of these characters"
     )
-    marks.add_argument("--reward-text", metavar="TEXT", help="the number behind it is the reward of the turn")
+    marks.add_argument("--reward-text", metavar="TEXT", help="the number after this text is the turn's reward")
     other = parser.add_argument_group("another model as the world model")
-    other.add_argument("--world-model", metavar="PATH", help="in this process")
+    other.add_argument(
+        "--world-model", metavar="PATH", help="a model's folder, or its name on the Hub, to run in this process"
+    )
     other.add_argument("--world-server", metavar="URL", help="or behind an OpenAI-compatible server")
     other.add_argument("--world-server-model", metavar="NAME", help="the name under which the server has it")
-    other.add_argument("--prompts", default="word2world", metavar="FAMILY", help="that it was trained with")
+    other.add_argument(
+        "--prompts", default="word2world", metavar="FAMILY", help="the prompts that the model was trained with"
+    )
     state.add_arguments(other, "all, as wm data build --as word2world")
-    parser.add_argument("--out", metavar="DIR", help="keeps decisions, episodes, rows and measures, to go on from")
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        help="folder for decisions, episodes, rows and measures; the same command continues from it",
+    )
     parser.set_defaults(run=run, show=show)
     return parser
 

@@ -24,7 +24,9 @@ def add_arguments(
         at_once: what --concurrency says.
     """
     group = parser.add_argument_group(title)
-    group.add_argument("--model", metavar="PATH", help="in this process")
+    group.add_argument(
+        "--model", metavar="PATH", help="a model's folder, or its name on the Hub, to run in this process"
+    )
     group.add_argument("--server", metavar="URL", help="or behind an OpenAI-compatible server")
     group.add_argument("--server-model", metavar="NAME", help="the name under which the server has it")
     group.add_argument(
@@ -32,7 +34,7 @@ def add_arguments(
         type=int,
         default=max_new_tokens,
         metavar="N",
-        help=f"of an output (default: {max_new_tokens})",
+        help=f"longest output, in tokens (default: {max_new_tokens})",
     )
     group.add_argument(
         "--batch-size",

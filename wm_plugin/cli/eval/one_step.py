@@ -52,20 +52,26 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
         help="what it was trained on, as of wm data build: word2world (default), rwml-sft, rwml, agentworld-sft, agentworld, "
         "cpt; or policy: an agent's model, which goes on with the results of its calls as in its own rollouts",
     )
-    parser.add_argument("--prompts", metavar="FAMILY", help="that it was trained with (default: the kind's)")
+    parser.add_argument(
+        "--prompts", metavar="FAMILY", help="the prompts that the model was trained with (default: those of --as)"
+    )
     state.add_arguments(parser, "as wm data build")
     parser.add_argument(
         "--chat-template",
         metavar="FILE",
-        help="of --as policy, instead of the tokenizer's: a file, or the name of one that TRL ships",
+        help="with --as policy: the chat template in the place of the tokenizer's: a file, or the name of one that TRL ships",
     )
     parser.add_argument("--demonstrations", metavar="FILE", help="few-shot: trajectories of training to draw from")
     parser.add_argument("--shots", type=int, metavar="N", help=f"how many of them are shown (default: {_SHOTS})")
     parser.add_argument("--embedding-model", metavar="PATH", help="also the cosine of embeddings by this model")
-    parser.add_argument("--embedding-server", metavar="URL", help="that has the embedding model; default: this process")
+    parser.add_argument(
+        "--embedding-server",
+        metavar="URL",
+        help="a server that has the embedding model (default: load it in this process)",
+    )
     parser.add_argument("--limit", type=int, metavar="N", help="the first N trajectories")
     parser.add_argument(
-        "--seed", type=int, default=0, help="of the prompts' variants, as in wm data build, and of draws"
+        "--seed", type=int, default=0, help="seed of the prompts' variants, as in wm data build, and of draws"
     )
     parser.add_argument("--out", metavar="DIR", help="keeps answers, rows and measures; a killed run goes on there")
     parser.set_defaults(run=run, show=show)

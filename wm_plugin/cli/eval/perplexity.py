@@ -24,7 +24,9 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
         "--before", metavar="PATH", help="the model that it was trained from: adds the difference, paired by document"
     )
     parser.add_argument("--limit", type=int, default=200, metavar="N", help="documents at most (default: 200)")
-    parser.add_argument("--tokens", type=int, default=256, metavar="N", help="of a document at most (default: 256)")
+    parser.add_argument(
+        "--tokens", type=int, default=256, metavar="N", help="longest document, in tokens (default: 256)"
+    )
     parser.add_argument(
         "--windows",
         type=int,
@@ -32,7 +34,9 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
         metavar="N",
         help="so many parts of --tokens tokens of a document (default: 1)",
     )
-    parser.add_argument("--field", default="text", metavar="NAME", help="of rows: what holds the text (default: text)")
+    parser.add_argument(
+        "--field", default="text", metavar="NAME", help="the field of a row that holds the text (default: text)"
+    )
     parser.add_argument("--batch-size", type=int, default=4, metavar="N", help="texts at once (default: 4)")
     parser.add_argument("--seed", type=int, metavar="N", help="take random documents (default: the first ones)")
     parser.add_argument("--out", metavar="DIR", help="write the measures and a row for each document there")

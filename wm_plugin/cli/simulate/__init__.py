@@ -53,11 +53,17 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("name", metavar="NAME", help=NAME)
     parser.add_argument("--beside", action="store_true", help="show the real world's answer beside every predicted one")
-    parser.add_argument("--row", type=int, default=0, metavar="N", help="of the rows of this seed (default: 0)")
+    parser.add_argument(
+        "--row", type=int, default=0, metavar="N", help="number of the row, among those of --seed (default: 0)"
+    )
     add_row_arguments(parser)
-    parser.add_argument("--max-turns", type=int, default=50, metavar="N", help="of the episode (default: 50)")
+    parser.add_argument(
+        "--max-turns", type=int, default=50, metavar="N", help="longest episode, in turns (default: 50)"
+    )
     model = flags.add_arguments(parser)
-    model.add_argument("--prompts", default="word2world", metavar="FAMILY", help="that it was trained with")
+    model.add_argument(
+        "--prompts", default="word2world", metavar="FAMILY", help="the prompts that the model was trained with"
+    )
     state.add_arguments(model, "all, as wm data build --as word2world")
     model.add_argument("--instruction", metavar="TEXT", help="what the simulation is told to do; no agent sees it")
     model.add_argument(

@@ -77,11 +77,16 @@ def collect(paths: Sequence[str]) -> Sources:
     return sources
 
 
-def expand(patterns: Mapping[str, str]) -> list[str]:
-    """The paths that arms' patterns name, in the order of the arms. A pattern may also mean runs by their names in a database."""
+def expand(patterns: Mapping[str, str], named: Sequence[str] = ()) -> list[str]:
+    """The paths that arms' patterns name, in the order of the arms. A pattern may also mean runs by their names in a database.
+
+    Args:
+        named: what is read anyway. A pattern that matches some of it chooses among these, and names no others.
+    """
     paths: list[str] = []
     for pattern in patterns.values():
-        paths += [path for path in sorted(glob(pattern)) if path not in paths]
+        if not any(matches(pattern, path, path) for path in named):
+            paths += [path for path in sorted(glob(pattern)) if path not in paths]
     return paths
 
 

@@ -85,6 +85,17 @@ def test_a_pattern_chooses_among_the_paths_that_are_named(capsys, tmp_path):
     assert (code, len(json.loads(out)["rollouts"])) == (0, 2)
 
 
+def test_a_folder_of_verls_checkpoints_has_its_log_beside_it(capsys, tmp_path):
+    (tmp_path / "arms").mkdir()
+    (tmp_path / "arms" / "latest_checkpointed_iteration.txt").write_text("2")
+    code, _, err = wm(capsys, "arms")
+    assert (code, err) == (
+        2,
+        "wm: arms: checkpoints of verl, and no log; name the file of VERL_FILE_LOGGER_PATH, too\n",
+    )
+    assert wm(capsys, "arms", "eval")[0] == 0
+
+
 def play(folder, won):
     folder.mkdir(parents=True)
     rollouts = [one.model_copy(update={"success": place < won}) for place, one in enumerate(grid_trajectories(4))]

@@ -13,6 +13,7 @@ import pytest
 from wm_plugin.cli.main import main, make_parser
 from wm_plugin.cli.pipeline import shipped
 from wm_plugin.errors import UserError
+from wm_plugin.evaluation.measures import Evaluation, Measure, write_result
 from wm_plugin.pipelines import expand, read
 from wm_plugin.pipelines.engine import check_inputs, chosen
 
@@ -99,6 +100,38 @@ def test_each_ends_with_a_report_of_all_arms_and_seeds(name, host, world):
     assert len(evaluated) == 3 * len(arms)
     assert {path for step in evaluated for path in step.makes} <= set(report)
     assert [step.name for step in steps.values() if step.show] == ["report"]
+
+
+@pytest.mark.parametrize("host", ["trl", "verl"])
+@pytest.mark.parametrize("name", [f"{name}_tiny" for name in METHODS])
+def test_the_report_reads_what_a_host_leaves(name, host, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    steps = steps_of(name, host, "")
+    for step in steps:
+        for path in map(Path, step.makes if step.family in ("train", "evaluate") else ()):
+            arm_and_seed = path.stem
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.suffix == ".jsonl":  # of verl, beside its folder
+                path.write_text(json.dumps({"step": 1, "data": {"critic/rewards/mean": 0.5}}) + "\n")
+                continue
+            path.mkdir()
+            if step.family == "evaluate":
+                found = [Measure("success", 0.5, "share", 8, low=0.2, high=0.8)]
+                write_result(Evaluation("held-out boards", arm_and_seed, "boards", {}, found), path)
+            elif host == "verl":
+                (path / "latest_checkpointed_iteration.txt").write_text("1")
+            else:
+                log = [{"step": 1, "reward": 0.5}]
+                (path / "checkpoint-1").mkdir()
+                (path / "checkpoint-1/trainer_state.json").write_text(
+                    json.dumps({"log_history": log, "global_step": 1})
+                )
+    (report,) = {step.name: step for step in steps}["report"].commands
+    assert main(list(report[1:])) == 0, capsys.readouterr().err
+    written = json.loads(Path(steps[-1].makes[1]).read_text())
+    arms = {step.loops["arm"] for step in steps if "arm" in step.loops}
+    assert {row["arm"] for row in written["compared"]["rows"]} == arms
+    assert {row["runs"] for row in written["compared"]["rows"]} == {3}
 
 
 @pytest.mark.parametrize("name", METHODS)

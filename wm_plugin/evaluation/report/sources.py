@@ -15,6 +15,7 @@ from wm_plugin.trajectories import files
 
 _DEPTH, _ENTRIES = 8, 100_000  # of a folder that is searched
 _CHECKPOINT = "checkpoint-"
+_OF_VERL = "latest_checkpointed_iteration.txt"  # in a folder of verl's checkpoints, beside which it writes no log
 # of a file that is named itself, and is read as rollouts of any format; in a folder only our own are
 _ROLLOUTS = (".jsonl", ".json", ".parquet", ".gz", ".traj")
 
@@ -50,13 +51,14 @@ class Sources:
 
 
 def collect(paths: Sequence[str]) -> Sources:
-    """Everything at `paths`, in their order, each file once.
+    """Everything at `paths`, in their order, each file once. A folder of verl's checkpoints may have its log beside it.
 
     Raises:
         UserError: there is nothing at a path, or nothing that is known; or a file cannot be read.
     """
     sources = Sources()
     done: set[str] = set()
+    without_log: list[Path] = []
     for name in paths:
         path = Path(name)
         try:
@@ -68,12 +70,19 @@ def collect(paths: Sequence[str]) -> Sources:
                 raise
             raise UserError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
         if not known:
+            if (path / _OF_VERL).is_file():
+                without_log.append(path)
+                continue
             if sources.notes:
                 raise UserError(sources.notes[-1])
             raise UserError(
                 f"{path}: holds no log of a trainer (TensorBoard, trackio, verl's file logger, trainer_state.json), no result "
                 "of wm eval or wm demo and no rollouts of wm env rollout"
             )
+    if without_log and not done:
+        raise UserError(
+            f"{without_log[0]}: checkpoints of verl, and no log; name the file of VERL_FILE_LOGGER_PATH, too"
+        )
     return sources
 
 

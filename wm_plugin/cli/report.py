@@ -47,7 +47,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=PATTERN",
-        help="runs that are one line, such as 'echo=runs/echo_*'; what it matches is read, too, unless that is a PATH (repeatable)",
+        help="runs that are one line, such as 'echo=runs/echo_*': chosen among the PATHs, else read, too (repeatable)",
     )
     add("--against", default="", metavar="NAME", help="the arm that others are compared with (default: the first)")
     add("--metric", action="append", default=[], metavar="PATTERN", help="only these training metrics (repeatable)")

@@ -97,4 +97,4 @@ def test_results_of_several_calls_are_predicted_one_after_the_other_as_from_the_
         with torch.inference_mode():
             first = int(model(input_ids=torch.tensor([ids])).logits[0, -1].argmax())
         assert branch.action.text.endswith(TOKENIZER.decode([first], skip_special_tokens=True))
-        assert branch.over  # no call
+        assert (branch.stopped, branch.over, branch.live) == (True, False, False)  # no call

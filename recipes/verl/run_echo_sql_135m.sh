@@ -9,7 +9,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../pipelines/verl_tiny.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/../pipelines/sql_135m.sh"
 sizes=()
 if [ -n "$quick" ]; then
-  sizes=(trainer.total_training_steps=1 data.train_batch_size=1 actor_rollout_ref.actor.ppo_mini_batch_size=1)
+  sizes=(trainer.total_training_steps=1 data.train_batch_size=1 actor_rollout_ref.actor.ppo_mini_batch_size=1 actor_rollout_ref.rollout.n=2)
 fi
 
 saved() { compgen -G "$1/global_step_*/${2:+$2/}huggingface" | tail -n 1; } # FOLDER [PART]: where verl wrote a model

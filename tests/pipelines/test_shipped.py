@@ -19,7 +19,7 @@ from wm_plugin.pipelines import expand, read
 from wm_plugin.pipelines.engine import check_inputs, chosen
 
 RECIPES = Path(__file__).parents[2] / "recipes"
-METHODS = ("baselines", "early_experience", "lwm_warm_up", "rwml_rl", "sim_rl")
+METHODS = ("baselines", "early_experience", "lwm_warm_up", "rwml_rl", "sim_rl", "word2world")
 CASES = [(name, host, sets) for name in sorted(shipped()) for host in ("trl", "verl") for sets in variants(name)]
 
 
@@ -92,7 +92,7 @@ def test_each_ends_with_a_report_of_all_arms_and_seeds(name, host, sets):
     assert "--against" not in report or report[report.index("--against") + 1] in arms
     assert [Path(path).name for path in steps["report"].makes] == ["report.html", "report.json"]
     evaluated = [step for step in steps.values() if step.family == "evaluate"]
-    assert len(evaluated) == 3 * len(arms)
+    assert len(evaluated) == len({step.loops["seed"] for step in evaluated}) * len(arms)
     assert {path for step in evaluated for path in step.makes} <= set(report)
     assert [step.name for step in steps.values() if step.show] == ["report"]
 
@@ -153,7 +153,8 @@ def test_full_ones_have_the_papers_constants(name):
             words = step.commands[-1]
             assert words[words.index("--model_name_or_path") + 1] == "some/model"
         ablations = {step.name: step for step in steps_of(name, "trl", "table=4")}
-        assert ablations["unsampled"].commands[0][3] == ablations["easy"].commands[0][5]  # what was subsampled
+        words = ablations["easy"].commands[0]
+        assert ablations["unsampled"].commands[0][3] == words[words.index("easy") + 1]  # what was subsampled
         assert '"binary": true' in " ".join(ablations["rwml:judge_binary:0"].commands[0])
         official = {step.name: step for step in steps_of(name, "trl", "world=tau2 official=yes")}
         assert official["evaluate:rl:0"].commands[0][-2:] == ("gpt-4.1", "100")
@@ -180,6 +181,18 @@ def test_full_ones_have_the_papers_constants(name):
         assert {"--echo_coeff 0.05", "--echo_coeff 0.0"} <= set(re.findall(r"--echo_coeff \S+", text))
     if name == "baselines":
         assert text.count("--alternatives 3") == 2
+        tau2 = {step.name: step for step in steps_of(name, "trl", "world=tau2")}
+        assert {step.loops.get("arm") for step in tau2.values()} == {None, "imitation", "rft"}
+        assert tau2["imitation"].commands[0][5] == "rft"  # of the expert's rollouts those that succeeded
+    if name == "word2world":
+        agents = {step.name: step for step in steps_of(name, "trl", "study=agents")}
+        assert agents["mixed:single"].commands[0][-4:-2] == ("--count", "4000")
+        assert agents["mixed:mixed"].commands[0][-4:-2] == ("--count", "1000")
+        assert len(agents["mixed:mixed"].commands[0][3:-4]) == 4
+        (words,) = agents["evaluate:single:0"].commands
+        assert words.count("--agent-model") == 8  # four that it learns of, four others
+        mixture = {step.name: step for step in steps_of(name, "trl", "study=mixture")}
+        assert [len(mixture[f"mixed:mix{n}"].commands[0][3:-4]) for n in (3, 4, 5)] == [3, 4, 5]
 
 
 @pytest.mark.parametrize("host", ["trl", "verl"])

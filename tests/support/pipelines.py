@@ -6,5 +6,10 @@ TWO_WORLDS = ("baselines", "early_experience", "lwm_warm_up", "rwml_rl")
 def variants(name: str) -> list[str]:
     """The settings, for `--set`, of each variant of a pipeline."""
     worlds = ["world=alfworld", "world=tau2"] if name in TWO_WORLDS else [""]
-    tables = ["table=1", "table=4"] if name.startswith("rwml_rl") else [""]
-    return [f"{world} {table}".strip() for world in worlds for table in tables]
+    parts = [""]
+    if name.startswith("rwml_rl"):
+        parts = ["table=1", "table=4"]
+    elif name.startswith("word2world"):
+        files = "" if name.endswith("_tiny") else " pairs=/dev/null pairs_test=/dev/null"  # a user's own
+        parts = ["study=scaling", f"study=mixture{files}", "study=agents"]
+    return [f"{world} {part}".strip() for world in worlds for part in parts]

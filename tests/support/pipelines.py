@@ -9,6 +9,8 @@ def variants(name: str) -> list[str]:
     parts = [""]
     if name.startswith("rwml_rl"):
         parts = ["table=1", "table=4"]
+    elif name.startswith("lwm_warm_up"):
+        parts = ["", "reward=rubric"]
     elif name.startswith("word2world"):
         files = "" if name.endswith("_tiny") else " pairs=/dev/null pairs_test=/dev/null"  # a user's own
         parts = ["study=scaling", f"study=mixture{files}", "study=agents"]

@@ -99,7 +99,7 @@ def test_the_filters_of_a_method(capsys, tmp_path):
 
 def test_pools_are_all_of_what_is_left_each_task_in_one(capsys, tmp_path):
     source, out = tmp_path / "rows.jsonl", tmp_path / "kept.jsonl"
-    source.write_text("".join(json.dumps({**ROW, "id": number}) + "\n" for number in range(200)))
+    source.write_text("".join(json.dumps({**ROW, "task_id": f"task {number}"}) + "\n" for number in range(200)))
     pools = {tmp_path / "sft.jsonl": 0.75, tmp_path / "rl.jsonl": 0.25}
     flags = [word for pool, share in pools.items() for word in ("--pool", f"{pool}={share}")]
     code, printed = run(capsys, "filter", source, "--out", out, *flags, "--json")

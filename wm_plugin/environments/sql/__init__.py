@@ -38,6 +38,7 @@ from wm_plugin.errors import UserError, nearest, shown
 
 MAX_TURNS = 12
 LEVELS = ("standard", "hard-1", "hard-2")
+MAX_NUMERAL = 100  # characters
 # `float` also takes 1_0 and foreign digits
 NUMERAL = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?")
 INSTRUCTION = f"""Answer a question about a company's SQLite database with at most {MAX_TURNS} tool calls.
@@ -295,8 +296,8 @@ def _with_values(query: str, values: dict[str, Any]) -> str:
 
 def is_right(submission: str, answer: str) -> bool:
     """Whether the two are equal as numbers, or as names in any case."""
-    numbers = [text.replace(",", "").strip() for text in (submission[:100], answer[:100])]
-    if all(map(NUMERAL.fullmatch, numbers)):
+    numbers = [text.replace(",", "").strip() for text in (submission, answer)]
+    if max(map(len, numbers)) <= MAX_NUMERAL and all(map(NUMERAL.fullmatch, numbers)):
         values = [float(text) for text in numbers]
         if all(map(math.isfinite, values)):
             return values[0] == values[1]

@@ -1,11 +1,14 @@
-"""What decides an episode in a world model: its mark of success, a judge of the whole trajectory, or a rule on the answer.
+"""What decides an episode in a world model: its mark of success, the world's own check of an answer, a judge of the whole
+trajectory, or a rule on the answer.
 
 * `predicted`: the reward is 1 where the world model has marked a success.
+* `answer`: of worlds that answer by a tool (`answer_tool` of the class), the world's own reward for that answer (`Session`).
 * `verifier`: a reward of `wm_plugin.rewards` is given the trajectory as text in the place of a prediction, the task in the place
   of what was observed, and the row's columns by their names, as in a trainer: a judge reads `context`, which may hold a rubric.
   Judges put texts between markers that these cannot forge (`rewards.delimit`). The prompt `verifier` of the judges asks
   whether the task was done.
-* `rule`: a function of the agent's answer and the row's columns. One that fails on an answer gives 0.
+* `rule`: a function of the agent's answer (the argument of the tool of answers, or else its last words without a call) and the
+  row's columns. One that fails on an answer gives 0.
 
 An episode that was lost has the reward 0, and nobody is asked.
 """
@@ -35,7 +38,9 @@ def judge(sessions: Sequence[Session]) -> None:
     Raises:
         UserError: there is no such verifier or rule, or the verifier's server failed too often.
     """
-    waiting = [one for one in sessions if one.config.success != "predicted" and one.score is None and not one.lost]
+    waiting = [
+        one for one in sessions if one.config.success in ("verifier", "rule") and one.score is None and not one.lost
+    ]
     for config in {one.config for one in waiting}:
         own = [one for one in waiting if one.config == config]
         scores = [_ruled(config, one) for one in own] if config.success == "rule" else _verified(config, own)
@@ -73,7 +78,7 @@ def _verified(config: SimulationConfig, sessions: Sequence[Session]) -> list[flo
         trajectory = one.trajectory
         told = [
             write_history([_seen(turn) for turn in trajectory.turns]),
-            f"Agent (at the end):\n{one.answer}" if one.answer.strip() else "",
+            f"Agent (at the end):\n{one.words}" if one.words.strip() else "",
         ]
         texts.append("\n\n".join(filter(None, told)) or "Nothing was done.")
         tasks.append(write_context(trajectory.context.model_copy(update={"simulation_instruction": ""})))

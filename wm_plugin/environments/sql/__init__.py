@@ -65,6 +65,7 @@ class SqlEnvironment(CountedEnvironment):
     observer = "tool"
     refusals = tuple(f"{name}: " for name in ERRORS)
     irreversible = ("submit_answer",)
+    answer_tool: str | None = "submit_answer"
 
     def __init__(self) -> None:
         self._connection = sqlite3.connect(":memory:", check_same_thread=False)  # a host may call from any thread
@@ -109,6 +110,7 @@ class SqlEnvironment(CountedEnvironment):
             name = shown(database)
             raise UserError(f"sql: a row's column `database` is {name}{nearest(name.strip(repr('')), DATABASES)}")
         self._target = state_after(seed, database, changes) if changes else None
+        self.answer_tool = None if changes else "submit_answer"
         self._connection.close()
         self._connection = open_database(seed, database)
         self._answer, self._query, self._database = answer, changes or query, database

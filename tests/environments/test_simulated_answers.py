@@ -93,7 +93,7 @@ def test_an_answer_ends_the_task_and_the_next_one_does_not_count():
 
 
 def test_scenarios_have_questions_of_their_own(tmp_path):
-    """The row's columns are the seed's, so that their answer is not this question's; a rule of the row reads what was submitted."""
+    """The row's columns are the seed's, so that their answer is not this question's; the row's rule reads what was submitted."""
     row = load("sql").rows(1)[0]
     columns = {name: row[name] for name in ("database_seed", "answer", "query")}
     scenario = scenarios.Scenario(query="Another question?", verifier={"regex": "^blue$"}, columns=columns)

@@ -58,8 +58,8 @@ def simulated(environment: type, config: SimulationConfig | Mapping[str, Any]) -
     if not hasattr(environment, "answer_tool"):
         if config.success == "answer":
             raise UserError(
-                f"simulation.success is answer, and {environment.__name__} has no tool whose argument is the answer (`answer_tool`); "
-                "write predicted, verifier or rule"
+                f"simulation.success is answer, and {environment.__name__} has no tool whose argument is the answer "
+                "(`answer_tool`); write predicted, verifier or rule"
             )
     elif config.success == "predicted" and not config.scenarios:
         _warn_of_answers(environment.__name__)

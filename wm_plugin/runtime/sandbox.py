@@ -102,7 +102,7 @@ def run(
 def _kill(process: subprocess.Popen[bytes], info: BinaryIO) -> None:
     """Kill the sandbox's first process, with which the kernel kills all in it, and let bubblewrap reap it and end.
 
-    If both were killed, the first process would stay as a zombie wherever the host's process 1 reaps nothing, as in many containers.
+    If both were killed, the first process would stay as a zombie where the host's process 1 reaps nothing, as in many containers.
     """
     info.seek(0)
     with suppress(ValueError, KeyError, OSError):  # it has not started yet, or has just ended

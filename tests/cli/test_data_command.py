@@ -102,7 +102,7 @@ def test_pools_are_all_of_what_is_left_each_task_in_one(capsys, tmp_path):
     source.write_text("".join(json.dumps({**ROW, "task_id": f"task {number}"}) + "\n" for number in range(200)))
     pools = {tmp_path / "sft.jsonl": 0.75, tmp_path / "rl.jsonl": 0.25}
     flags = [word for pool, share in pools.items() for word in ("--pool", f"{pool}={share}")]
-    code, printed = run(capsys, "filter", source, "--out", out, *flags, "--json")
+    code, printed = run(capsys, "filter", source, "--out", out, "--for", "word2world", *flags, "--json")
     assert code == 0
     found = [{json.loads(line)["task_id"] for line in pool.read_text().splitlines()} for pool in pools]
     assert json.loads(printed.out.splitlines()[-1])["pools"] == {

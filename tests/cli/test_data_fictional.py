@@ -187,8 +187,15 @@ def test_scenarios_of_a_world_and_of_a_file(capsys, folder):
         assert "8 scenarios of 2 seeds; dropped: none" in out
         (folder / "seeds.jsonl").write_text('{"query": "Sort the list.", "rubric": ["It is sorted."]}\n')
         assert wm(capsys, "scenarios", "seeds.jsonl", "--out", "y.jsonl", *flags)[0] == 0
+        played = ["env", "rollout", "grid", "--policy", "random", "--count", "2", "--out", "played.jsonl"]
+        assert main.main(played) == 0
+        assert wm(capsys, "scenarios", "played.jsonl", "--out", "z.jsonl", *flags)[0] == 0
     assert [one.seed for one in scenarios.read(folder / "y.jsonl")] == ["", "s1", "s1", "s1"]
     assert scenarios.read(folder / "y.jsonl")[0].rubric == ("It is sorted.",)
+    distilled = [one for one in scenarios.read(folder / "z.jsonl") if not one.seed]
+    assert len(distilled) == 2  # one a task
+    assert all(one.query.count("A") == 1 for one in distilled)  # the board that the agent saw
+    assert [tool.partition(":")[0] for tool in distilled[0].tools] == ["move"]
 
 
 @pytest.mark.parametrize(

@@ -555,7 +555,7 @@ def test_verl_dumps_without_special_tokens(one, refused):
     assert [
         (t.action.text, t.action.thought, [(c.name, c.arguments) for c in t.action.calls]) for t in result.turns
     ] == [
-        ("", "hm", [("find", {"q": 1})]),
+        ("", "<think>\nhm\n</think>", [("find", {"q": 1})]),
         ("done", None, []),
     ]
     assert (texts(result), result.context.task, result.reward) == ([["found"], []], VERL["input"], 0.5)

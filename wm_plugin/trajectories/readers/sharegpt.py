@@ -13,6 +13,7 @@ from wm_plugin.trajectories.fields import Fields
 from wm_plugin.trajectories.messages import flag_of, text_of
 from wm_plugin.trajectories.readers.base import number_of, rest_of
 from wm_plugin.trajectories.schema import Source
+from wm_plugin.trajectories.thoughts import react
 
 AGENT, OTHER = {"gpt", "assistant", "bot", "model"}, {"human", "user", "environment", "observation", "tool"}
 
@@ -34,7 +35,7 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
         if speaker == "system":
             system.append(text)
         elif speaker in AGENT and (turns or flag_of(message.get("loss")) is not False):
-            turns.append({"action": _action(text), "observations": []})
+            turns.append({"action": react(text), "observations": []})
         elif speaker in AGENT:
             opening.append(text)  # the agent's promise to follow the instructions
         elif speaker in OTHER and turns:
@@ -58,8 +59,3 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
         "source": vars(source),
         "metadata": rest_of(record, "conversations", "system", key, reward=reward, success=success),
     }
-
-
-def _action(text: str) -> Fields:
-    thought, mark, action = text.rpartition("Action:")
-    return {"text": action.strip(), "thought": thought.strip() or None} if mark else {"text": text}

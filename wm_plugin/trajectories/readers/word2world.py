@@ -16,6 +16,7 @@ from wm_plugin.trajectories.fields import Fields
 from wm_plugin.trajectories.messages import flag_of, text_of
 from wm_plugin.trajectories.readers.base import number_of, rest_of
 from wm_plugin.trajectories.schema import Source
+from wm_plugin.trajectories.thoughts import react, split
 
 SUCCESS = " [SUCCESS]"
 # headings of the released data: what the world model alone sees, and what the agent sees too
@@ -110,7 +111,7 @@ def _dialogue(messages: list[Any]) -> tuple[list[Fields], str]:
         if role == "user" and action is None:
             action = text
         elif role == "assistant" and action is not None:
-            turns.append({"action": {"text": action}, "observations": [_observation(text)]})
+            turns.append({"action": _action(action), "observations": [_observation(text)]})
             action = None
         elif role == "system":
             task.append(text)
@@ -119,7 +120,7 @@ def _dialogue(messages: list[Any]) -> tuple[list[Fields], str]:
                 f"message {number} ({role}) is out of turn: actions and observations alternate", "out of turn"
             )
     if action is not None:
-        turns.append({"action": {"text": action}, "observations": []})
+        turns.append({"action": _action(action), "observations": []})
     return turns, "\n\n".join(task)
 
 
@@ -140,9 +141,12 @@ def _step(step: Any) -> Fields:
     data = rest_of(step, "react", "env_observation", "world_model_observation")
     if "world_model_observation" in step:
         data["world_model"] = step["world_model_observation"]
-    thought, mark, action = step["react"].rpartition("Action:")
-    fields = {"text": action.strip(), "thought": thought.strip() or None} if mark else {"text": step["react"]}
-    return {"action": fields, "observations": [_observation(text_of(step["env_observation"]), data)]}
+    return {"action": react(step["react"]), "observations": [_observation(text_of(step["env_observation"]), data)]}
+
+
+def _action(text: str) -> Fields:
+    thought, action = split(text)
+    return {"text": action, "thought": thought}
 
 
 def _observation(text: str, data: dict[str, Any] | None = None) -> Fields:

@@ -35,6 +35,7 @@ from wm_plugin.trajectories.expand import expand, holds_transitions, identity, r
 from wm_plugin.trajectories.hidden import Shown
 from wm_plugin.trajectories.readers import read
 from wm_plugin.trajectories.schema import Trajectory, Transition
+from wm_plugin.trajectories.tool_schemas import Lacking
 from wm_plugin.trajectories.turn_texts import action_text
 
 
@@ -79,6 +80,7 @@ class Exclusions:
     reasons: Counter[str] = field(default_factory=Counter)  # samples, by reason
     kept: Counter[str] = field(default_factory=Counter)  # observations that count, by category
     dropped: Counter[str] = field(default_factory=Counter)
+    lacking: Lacking = field(default_factory=Lacking)  # tool schemas, of what samples were made of
 
 
 def samples(
@@ -142,20 +144,24 @@ def samples(
         raise UserError(f"{kind} has no judge that asks for a domain: leave it out")
     if kind != "rft" and (threshold is not None or per_task is not None):
         raise UserError(f"{kind} takes every trajectory: a threshold and a number a task are for rft")
+
+    def trajectories() -> Iterator[Trajectory]:
+        return exclusions.lacking(read(source))
+
     if kind == "rft":
-        return rft(read(source), threshold=threshold, per_task=per_task, seed=seed)
+        return rft(trajectories(), threshold=threshold, per_task=per_task, seed=seed)
     if family is None:
-        return imitation(read(source))
+        return imitation(trajectories())
     hidden = chosen.world_context if world_context is None else world_context
     if not chosen.single:
         informed = turn_information or kind == "cpt"
-        trajectories = read(source) if contexts is None else contexts.fill_all(read(source))
-        dialogues = _dialogue_samples(trajectories, family, kind, seed, informed, hidden, exclusions)
+        whole = trajectories() if contexts is None else contexts.fill_all(trajectories())
+        dialogues = _dialogue_samples(whole, family, kind, seed, informed, hidden, exclusions)
         return chain(dialogues, documents(corpora))
     transitions = (
-        read_transitions(source)
+        exclusions.lacking(read_transitions(source))
         if has_transitions
-        else expand(read(source), turns=chosen.turns, history=history, seed=seed)
+        else expand(trajectories(), turns=chosen.turns, history=history, seed=seed)
     )
     if contexts is not None:
         transitions = contexts.fill_all(transitions)

@@ -2,7 +2,7 @@
 
 Input and output are decoded text, as a rule without special tokens. Then only `<tool_response>` between the lines `user` and
 `assistant` separates observations from the model's output. Text with ChatML's marks is read by these. A row with neither is
-rejected: observations cannot be separated from the model's output.
+rejected: observations cannot be separated from the model's output. Our trainer adds the prompt's messages, as `prompt`.
 """
 
 import re
@@ -19,6 +19,7 @@ from wm_plugin.trajectories.messages import Conversation, text_of
 from wm_plugin.trajectories.readers import chatml
 from wm_plugin.trajectories.readers.base import Rows, number_of, rest_of, task_of
 from wm_plugin.trajectories.schema import Source
+from wm_plugin.trajectories.tool_schemas import PROMPT
 
 _PROMPTS = {"data_source", "prompt", "reward_model"}  # the columns of verl's RL training data
 _OPEN = "<tool_response>"
@@ -47,7 +48,7 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
     for key in ("input", "output"):
         if not isinstance(record.get(key), str):
             raise RowError(f"`{key}` is no text", "wrong type")
-    context, messages = _messages(record["input"], record["output"])
+    context, messages = _messages(record["input"], record["output"], record.get(PROMPT))
     conversation = Conversation(messages)
     if context is None:
         context = {
@@ -63,12 +64,20 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
         "task_id": task_of(record["input"]),
         "reward": reward,
         "source": vars(source) if identity is None else {**vars(source), "id": text_of(identity)},
-        "metadata": rest_of(record, "input", "output", "request_id", score=reward),
+        "metadata": rest_of(record, "input", "output", "request_id", PROMPT, score=reward),
     }
 
 
-def _messages(prompt: str, output: str) -> tuple[Fields | None, list[dict[str, Any]]]:
-    """The conversation's messages. In text without role marks the prompt is not split: the context is returned beside them."""
+def _messages(prompt: str, output: str, known: Any) -> tuple[Fields | None, list[dict[str, Any]]]:
+    """The conversation's messages. In text without role marks the prompt is not split: the context is returned beside them.
+
+    Args:
+        known: the messages of the prompt, or None.
+    """
+    if known is not None:
+        if not isinstance(known, list):
+            raise RowError(f"`{PROMPT}` is no list of messages", "wrong type")
+        return None, [*known, *_messages("", output, None)[1]]
     if chatml.START in prompt or chatml.START in output:
         if not prompt.rstrip().endswith(f"{chatml.START}assistant"):
             prompt += f"{chatml.END}\n{chatml.START}assistant"

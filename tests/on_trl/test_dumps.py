@@ -12,8 +12,8 @@ from wm_plugin.errors import UserError
 from wm_plugin.evaluation.inspect import Inspector
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.trajectories.chat import chat
+from wm_plugin.trajectories.host_dumps import FILE
 from wm_plugin.trajectories.readers import read
-from wm_plugin.trajectories.tool_schemas import FILE
 from wm_plugin.trl import WorldModelGRPOTrainer
 
 
@@ -61,6 +61,7 @@ def trained(folder: Path, factory: Any, rows: list[dict[str, Any]]) -> tuple[Pat
             num_generations=2,
             gradient_accumulation_steps=1,
             log_completions=True,
+            reward_weights=[3.0],
         ),
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
@@ -93,6 +94,9 @@ def asked(folder: Path, *arguments: str, capsys: Any) -> dict[str, Any]:
 def test_the_prompts_of_a_dump_are_those_of_its_training(tmp_path, capsys):
     dump, tokenizer, seen = trained(tmp_path, ToolEnvironment, [{"prompt": [{"role": "user", "content": "go"}]}] * 4)
     assert prompts_of(dump, tokenizer) == seen
+    rows = list(read(dump))
+    assert [one.reward for one in rows] == [3 * one.metadata["reward"] for one in rows]
+    assert len({one.reward for one in rows}) > 1
     out = tmp_path / "x.jsonl"
     masks = ["masks", "--tokenizer", str(tmp_path / "tokenizer"), "--json"]
     # a stock trainer leaves no schemas: their place is told
@@ -125,7 +129,7 @@ def test_each_of_several_environments_has_its_own(tmp_path):
 def test_a_damaged_file_of_schemas_is_one_line(tmp_path):
     row = {"prompt": [{"role": "user", "content": "go"}], "completion": [{"role": "assistant", "content": "x"}]}
     (tmp_path / "c.jsonl").write_text(json.dumps(row) + "\n")
-    for text in ("[]", '{"*": [1]}', '{"*": {}}', "{"):
+    for text in ("[]", '{"tools": {"*": [1]}}', '{"tools": {"*": {}}}', '{"rewards": {"x": "y"}}', "{", '{"a": 1}'):
         (tmp_path / FILE).write_text(text)
         with pytest.raises(UserError, match=FILE):
             list(read(tmp_path / "c.jsonl"))

@@ -606,6 +606,8 @@ def test_trl_rows_keep_rewards_and_where_the_prompt_ended(one, refused):
     result = one([TRL])
     assert (texts(result), result.context.task) == ([["found"], ["thanks"]], "Be kind.")
     assert result.metadata == {"step": 1, "accuracy_reward": 1.0, "advantage": 0.1, "prompt_messages": 2}
+    assert result.reward == 1.0
+    assert one([{**TRL, "form_reward": 0.25, "left_out": float("nan"), "count": 7}]).reward == 1.25
     assert result.task_id == one([{**TRL, "completion": []}]).task_id
     assert one([{**TRL, "id": 4}]).task_id == "4"
     assert "plain text" in refused([{"prompt": "a", "completion": "b"}]).reason

@@ -19,8 +19,8 @@ from wm_plugin.cli.rollouts import (
 from wm_plugin.cli.templates import load_with_template, tokenizer_checks, training_template
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.tokens.tokenizer import turn_ends
+from wm_plugin.trajectories.host_dumps import warnings
 from wm_plugin.trajectories.outputs import check_apart, check_out, write_text
-from wm_plugin.trajectories.tool_schemas import warnings
 
 _LONGEST = 60  # characters of a span in a pipe
 _DESCRIPTION = """Show which tokens of rollouts the world-model objective counts, with the code of training.

@@ -9,8 +9,8 @@ from typing import Any
 from wm_plugin.errors import MissingExtraError, UserError, shown
 from wm_plugin.trajectories import parquet
 from wm_plugin.trajectories.errors import RowError
+from wm_plugin.trajectories.host_dumps import COLUMN, beside
 from wm_plugin.trajectories.messages import arguments_of
-from wm_plugin.trajectories.tool_schemas import COLUMN, beside, of_row
 from wm_plugin.untrusted import encodable, loads
 
 Row = tuple[str, dict[str, Any]]  # its place in the file, and its content
@@ -28,7 +28,7 @@ def read_rows(path: Path) -> Iterator[Row]:
     if path.is_dir():
         raise UserError(f"{path} is a directory; name one of the files in it")
     rows = _parquet(path) if path.suffix == ".parquet" else _lines(path)
-    empty, schemas = True, beside(path)
+    empty, declared = True, beside(path)
     for where, row in rows:
         empty = False
         if isinstance(row, dict):  # null is what parquet writes for a column that a row does not have
@@ -36,7 +36,7 @@ def read_rows(path: Path) -> Iterator[Row]:
         row = _from_trajectory(row, where)
         if problem := _problem(row):
             raise UserError(f"{where}: {problem}")
-        if not row.get("tools") and (tools := of_row(schemas, row)):
+        if not row.get("tools") and (tools := declared.tools_of(row)):
             row["tools"] = list(tools)
         yield where, row
     if empty:

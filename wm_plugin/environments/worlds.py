@@ -99,11 +99,6 @@ class World:
         """How observations of an invalid action begin; see `protocol.refusals`."""
         return refusals(self.environment)
 
-    @property
-    def schemas(self) -> list[dict[str, Any]]:
-        """The JSON schemas of its tools, as both hosts show them; see `protocol.tool_schema`."""
-        return [tool_schema(getattr(self.environment, name)) for name in tool_names(self.environment)]
-
     def missing(self) -> list[str]:
         """What must be installed before it can be played; see `Needs.missing`."""
         return self.spec.needs.missing()

@@ -33,9 +33,9 @@ from wm_plugin.trajectories.contexts import Contexts
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.expand import expand, holds_transitions, identity, read_transitions
 from wm_plugin.trajectories.hidden import Shown
+from wm_plugin.trajectories.host_dumps import Lacking
 from wm_plugin.trajectories.readers import read
 from wm_plugin.trajectories.schema import Trajectory, Transition
-from wm_plugin.trajectories.tool_schemas import Lacking
 from wm_plugin.trajectories.turn_texts import action_text
 
 

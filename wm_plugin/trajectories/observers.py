@@ -10,8 +10,8 @@ from typing import Any
 
 from wm_plugin.trajectories.fields import Fields, check
 from wm_plugin.trajectories.filter import SOME
+from wm_plugin.trajectories.host_dumps import name_of, with_tools
 from wm_plugin.trajectories.schema import Kind, Trajectory
-from wm_plugin.trajectories.tool_schemas import name_of, with_tools
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from wm_plugin.objectives.silence import Silence, Tally
 from wm_plugin.objectives.weigh import weigh, without_variance
 from wm_plugin.tokens.chat import Chat, make_locator
 from wm_plugin.tokens.spans import SPAN_FIELD, ContentLocator, Ending, SpanError, ToolBlock, token_weights
-from wm_plugin.trajectories.tool_schemas import COLUMN, EVERY, save
+from wm_plugin.trajectories.host_dumps import COLUMN, EVERY, save
 from wm_plugin.trl import _compat, look_ahead, sharding, support, tags
 from wm_plugin.trl.callbacks import StrengthCallback, TurnBudgetCallback
 from wm_plugin.trl.config import WorldModelGRPOConfig
@@ -111,7 +111,7 @@ class WorldModelMixin(TermMixin, _Host):
         if support.check_tags(self):
             self._answer_in_tags()
         if self.args.log_completions and self.accelerator.is_main_process:
-            self._save_tool_schemas()
+            self._describe_dump()
         if config is None:
             return
         try:
@@ -128,12 +128,12 @@ class WorldModelMixin(TermMixin, _Host):
         if config.refills:
             self._wm_prompts = Prompts(len(self.train_dataset), self.args.seed)
 
-    def _save_tool_schemas(self) -> None:
-        """Save beside TRL's log of completions what its rows do not have: the tools that their prompts show."""
+    def _describe_dump(self) -> None:
+        """Save beside TRL's log of completions what it lacks: the tools that prompts show, and which columns are rewards."""
         shown = _compat.tools_of_prompts(self) if self.tools else {}
-        if shown:
-            schemas = {name or EVERY: [get_json_schema(tool) for tool in tools] for name, tools in shown.items()}
-            save(os.path.join(self.args.output_dir, "completions"), schemas)
+        schemas = {name or EVERY: [get_json_schema(tool) for tool in tools] for name, tools in shown.items()}
+        rewards = dict(zip(self.reward_func_names, self.reward_weights.tolist(), strict=True))
+        save(os.path.join(self.args.output_dir, "completions"), schemas, rewards)
 
     def _answer_in_tags(self) -> None:
         template = self.processing_class, self.chat_template, self.chat_template_kwargs

@@ -11,7 +11,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from wm_plugin.trajectories.tool_schemas import COLUMN, FILE, PROMPT, Schemas, beside, save
+from wm_plugin.trajectories.host_dumps import COLUMN, FILE, PROMPT, Schemas, beside, save
 
 FOLDERS = ("rollout_data_dir", "validation_data_dir")
 Shown = tuple[list[dict[str, Any]], list[dict[str, Any]]]  # a prompt's messages, and the schemas of the tools in it
@@ -34,7 +34,7 @@ class Prompts:
 
     def __init__(self) -> None:
         self._kept: dict[str, Shown] = {}
-        self._schemas: dict[str, dict[str, Any]] = {}  # of each folder
+        self._schemas: dict[str, dict[str, Schemas]] = {}  # of each folder
 
     def keep(self, key: str, prompt: Any) -> None:
         if prompt is not None:
@@ -51,8 +51,8 @@ class Prompts:
         self._save(folder, {name: schemas for name, (_, schemas) in zip(names, known, strict=True)})
         return {PROMPT: [messages for messages, _ in known], COLUMN: names}
 
-    def _save(self, folder: str, schemas: Schemas) -> None:
-        before = self._schemas.setdefault(folder, dict(beside(Path(folder) / FILE)))
+    def _save(self, folder: str, schemas: Mapping[str, Schemas]) -> None:
+        before = self._schemas.setdefault(folder, dict(beside(Path(folder) / FILE).tools))
         if not schemas.keys() <= before.keys():  # also those of an interrupted run
             before |= schemas
             save(folder, before)

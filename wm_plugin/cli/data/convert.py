@@ -87,17 +87,16 @@ def _observed(names: list[str], functions: list[str]) -> "Observed":
     """What these environments declare of their tools, together, and functions that are tools beside theirs."""
     from wm_plugin.cli.env.support import named
     from wm_plugin.cli.steps import search_here
+    from wm_plugin.environments.kit.protocol import tool_names
+    from wm_plugin.registry import import_object
     from wm_plugin.trajectories.observers import Observed
 
     kinds: dict[str, Any] = {}
     refusals: dict[str, tuple[str, ...] | None] = {}
-    search_here()
-    alone = [_schema(path) for path in functions]
-    schemas = []
+    worlds = []
     for name in names:
         world = named(name)
-        with suppress(MissingExtraError):  # without transformers, which makes the schemas
-            schemas.append([*alone, *world.schemas])
+        worlds.append((name, world.environment))
         for tool, kind in world.observers.items():
             if kinds.setdefault(tool, kind) != kind:
                 raise UserError(
@@ -106,20 +105,25 @@ def _observed(names: list[str], functions: list[str]) -> "Observed":
                 )
             before = refusals.get(tool, ())
             refusals[tool] = None if before is None or world.refusals is None else before + world.refusals
+    search_here()
+    alone = [_schema(import_object(path, field="--tools"), f"--tools: {path}") for path in functions]
+    tools = [alone] if functions and not names else []
+    with suppress(MissingExtraError):  # without transformers a world's tools have no schemas
+        for name, cls in worlds:
+            own = [_schema(getattr(cls, tool), f"--environment: {name}.{tool}") for tool in tool_names(cls)]
+            tools.append([*alone, *own])
     known = {tool: texts for tool, texts in refusals.items() if texts is not None}
-    return Observed(kinds, known, schemas or ([alone] if alone else []))
+    return Observed(kinds, known, tools)
 
 
-def _schema(path: str) -> dict[str, Any]:
-    """The schema of a function.
+def _schema(function: Any, where: str) -> dict[str, Any]:
+    """The schema of a tool.
 
     Raises:
-        UserError: there is no such function, or it has no annotations or docstring of which a schema can be made.
+        UserError: it has no annotations or docstring of which hosts can make one.
     """
     from wm_plugin.environments.kit.protocol import tool_schema
-    from wm_plugin.registry import import_object
 
-    function = import_object(path, field="--tools")
     try:
         return tool_schema(function)
     except UserError:
@@ -127,7 +131,7 @@ def _schema(path: str) -> dict[str, Any]:
     except Exception as error:  # transformers raises errors of its own kinds
         reason = " ".join(str(error).split())[:200]
         raise UserError(
-            f"--tools: {path} has no schema ({reason}); write a function with annotations and a docstring of its arguments"
+            f"{where} has no schema ({reason}); write annotations, and a docstring of its arguments"
         ) from None
 
 

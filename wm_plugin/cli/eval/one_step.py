@@ -13,7 +13,7 @@ from wm_plugin.errors import UserError
 
 if TYPE_CHECKING:
     from wm_plugin.evaluation.measures import Evaluation
-    from wm_plugin.trajectories.tool_schemas import Lacking
+    from wm_plugin.trajectories.host_dumps import Lacking
 
 _DESCRIPTION = """\
 A world model writes, at temperature 0, what follows each action of real episodes: exact match with the success mark, word F1,
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     from wm_plugin.evaluation.measures import open_folder
     from wm_plugin.rewards import EmbeddingReward
     from wm_plugin.runtime.server import KINDS
-    from wm_plugin.trajectories.tool_schemas import Lacking
+    from wm_plugin.trajectories.host_dumps import Lacking
 
     if args.kind == POLICY:
         _check_policy(args)

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from wm_plugin.errors import UserError, nearest
-from wm_plugin.trajectories import files, tool_schemas
+from wm_plugin.trajectories import files, host_dumps
 from wm_plugin.trajectories.readers import word2world
 from wm_plugin.trajectories.readers.base import Make, Outcome, Reject, convert_rows
 from wm_plugin.trajectories.schema import Trajectory
@@ -109,18 +109,10 @@ def _rows(reader: ModuleType, head: files.Head, part: Part, make: Make) -> Itera
         records, convert = files.records(part.file, head), reader.convert
     name = reader.__name__.rpartition(".")[2]
     rows = convert_rows(records, convert, name, part.file, make)
-    schemas = tool_schemas.beside(part.file) if name in tool_schemas.FORMATS else {}
-    return _declared(rows, schemas) if schemas else rows
-
-
-def _declared(rows: Iterator[Outcome], schemas: tool_schemas.Schemas) -> Iterator[Outcome]:
-    """The rows with the tool schemas that the host's trainer left beside its dump."""
-    for row in rows:
-        if isinstance(row, Reject):
-            yield row
-        else:
-            metadata = row.metadata if isinstance(row, Trajectory) else row["metadata"]
-            yield tool_schemas.with_tools(row, tool_schemas.of_row(schemas, metadata))
+    if name not in host_dumps.FORMATS:
+        return rows
+    declared = host_dumps.beside(part.file)
+    return (row if isinstance(row, Reject) else declared.complete(row) for row in rows)
 
 
 def detect(path: Path, head: files.Head) -> ModuleType:

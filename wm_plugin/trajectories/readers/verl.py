@@ -15,11 +15,12 @@ from wm_plugin.errors import UserError
 from wm_plugin.trajectories import files
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.fields import Fields
+from wm_plugin.trajectories.host_dumps import PROMPT
+from wm_plugin.trajectories.host_failures import marked
 from wm_plugin.trajectories.messages import Conversation, text_of
 from wm_plugin.trajectories.readers import chatml
 from wm_plugin.trajectories.readers.base import Rows, number_of, rest_of, task_of
 from wm_plugin.trajectories.schema import Source
-from wm_plugin.trajectories.tool_schemas import PROMPT
 
 _PROMPTS = {"data_source", "prompt", "reward_model"}  # the columns of verl's RL training data
 _OPEN = "<tool_response>"
@@ -59,7 +60,7 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
     reward = number_of(record.get("score"))
     identity = record.get("request_id")
     yield {
-        "turns": conversation.fields(),
+        "turns": marked(conversation.fields(), "verl"),
         "context": context,
         "task_id": task_of(record["input"]),
         "reward": reward,

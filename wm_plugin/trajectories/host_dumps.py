@@ -1,9 +1,10 @@
-"""The tool schemas of a host's rollouts, whose dumps carry none: in a file beside the dump, which our trainers write.
+"""What hosts' dumps of rollouts lack: the tool schemas of their prompts, and what of a row is its reward.
 
-Without them a prompt that is made of such a rollout is not the prompt of its training. The file is a JSON object:
+Without the schemas a prompt that is made of a rollout is not the prompt of its training. Our trainers write a file beside the
+dump, a JSON object:
 
-    {"*": [schemas]}                          every row's
-    {"maze": [schemas], "taxi": [schemas]}    those of the rows whose column `wm_tools` says so
+    {"tools": {"*": [schemas]},          every row's; or by name those of the rows whose column `wm_tools` says so
+     "rewards": {"column": weight}}      TRL's columns of rewards
 """
 
 import json
@@ -11,16 +12,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories.fields import Fields
 from wm_plugin.trajectories.files import open_file
 from wm_plugin.trajectories.outputs import write_text
-from wm_plugin.trajectories.schema import Action, Context, Trajectory, Transition
-from wm_plugin.untrusted import loads
+from wm_plugin.trajectories.schema import Action, Tools, Trajectory, Transition
+from wm_plugin.untrusted import loads, number
 
-FILE = "wm_tools.json"
+FILE = "wm_dump.json"
 EVERY = "*"
 COLUMN = "wm_tools"  # of a dump: the name of a row's schemas
 PROMPT = "prompt"  # of verl's dumps by our trainer: the messages of a row's prompt
@@ -31,45 +32,70 @@ WARNING = (
     "convert --tools package.module:function or --environment NAME"
 )
 
-Schemas = Mapping[str, Sequence[Mapping[str, Any]]]
+Schemas = Sequence[Mapping[str, Any]]
 Row = TypeVar("Row", bound=Trajectory | Fields)
 Item = TypeVar("Item", bound=Trajectory | Transition)
 
 
-def save(folder: str | Path, schemas: Schemas) -> None:
+class Declared(BaseModel):
+    """The file's content."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tools: dict[str, Tools] = {}
+    rewards: dict[str, float] = {}
+
+    def tools_of(self, row: Mapping[str, Any]) -> Schemas:
+        """The schemas of a row with these columns."""
+        name = row.get(COLUMN)
+        return self.tools.get(name if isinstance(name, str) else EVERY) or self.tools.get(EVERY, ())
+
+    def complete(self, row: Row) -> Row:
+        """A trajectory that was read of a dump, or its validated fields, with its tools and its reward."""
+        metadata = row.metadata if isinstance(row, Trajectory) else row["metadata"]
+        if (reward := reward_of(metadata, self.rewards)) is not None:
+            if isinstance(row, Trajectory):
+                row = cast(Row, row.model_copy(update={"reward": reward}))
+            else:
+                row["reward"] = reward
+        return with_tools(row, self.tools_of(metadata))
+
+
+def save(folder: str | Path, tools: Mapping[str, Schemas], rewards: Mapping[str, float] | None = None) -> None:
     """Write the file into a host's folder of dumps, which is made if it is missing."""
     Path(folder).mkdir(parents=True, exist_ok=True)
-    write_text(Path(folder) / FILE, json.dumps(schemas, ensure_ascii=False, indent=1) + "\n")
+    content = {"tools": tools, "rewards": rewards or {}}
+    write_text(Path(folder) / FILE, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
 
 
-def beside(path: Path) -> Schemas:
-    """The schemas in the folder of a dump; empty if there is no file of them.
+def beside(path: Path) -> Declared:
+    """What the file in the folder of a dump says; nothing if there is none.
 
     Raises:
         UserError: the file holds something else.
     """
     file = path.parent / FILE
     if not file.is_file():
-        return {}
+        return Declared()
     with open_file(file) as opened:
         data = opened.read(LARGEST + 1)
-    mend = "; remove it, or write an object of lists of tool schemas"
     try:
-        value = loads(data, strict=True, largest=LARGEST)
-        return {name: Context(action_space=tools).action_space for name, tools in value.items()}
-    except (ValidationError, AttributeError):
-        raise UserError(f"{file}: holds something else than tool schemas{mend}") from None
+        return Declared.model_validate(loads(data, strict=True, largest=LARGEST))
+    except ValidationError:
+        reason = "holds something else than tools and rewards"
     except ValueError as error:
-        raise UserError(f"{file}: {' '.join(str(error).split())}{mend}") from None
+        reason = " ".join(str(error).split())
+    raise UserError(f"{file}: {reason}; our trainers write it beside their dumps: remove it, or mend it")
 
 
-def of_row(schemas: Schemas, row: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """The schemas of a row with these columns."""
-    name = row.get(COLUMN)
-    return schemas.get(name if isinstance(name, str) else EVERY) or schemas.get(EVERY, ())
+def reward_of(columns: Mapping[str, Any], weights: Mapping[str, float]) -> float | None:
+    """The weighted sum of a row's rewards, without those that a reward function left out; None if all are."""
+    values = [(weight, number(columns.get(name))) for name, weight in weights.items()]
+    kept = [weight * value for weight, value in values if value is not None]
+    return sum(kept) if kept else None
 
 
-def with_tools(row: Row, tools: Sequence[Mapping[str, Any]]) -> Row:
+def with_tools(row: Row, tools: Schemas) -> Row:
     """A trajectory, or its validated fields, with these schemas if it has none."""
     if isinstance(row, Trajectory):
         if row.context.action_space or not tools:

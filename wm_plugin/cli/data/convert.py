@@ -147,5 +147,9 @@ def show(result: dict[str, Any]) -> None:
     if result["rejected"]:
         reasons = ", ".join(f"{count} {reason}" for reason, count in result["rejected_by_reason"].items())
         print(f"{result['rejected']} rows rejected ({reasons}): see {result['rejects']}")
+    if result["ok"] and not result["transitions"]:
+        print(
+            "no transition: nothing follows an action; --format names the format, if the model is the world in these rows"
+        )
     if not result["ok"]:
         print("nothing was read: --format names the format, if it is not the one that was guessed")

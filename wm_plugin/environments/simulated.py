@@ -33,6 +33,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.messages import action_of
 from wm_plugin.trajectories.schema import Action, Call
+from wm_plugin.trajectories.thoughts import split
 from wm_plugin.untrusted import encodable
 
 logger = logging.getLogger(__name__)
@@ -137,7 +138,7 @@ def note_turn(
     try:
         action = action_of(encodable(dict(message)))
     except (RowError, ValueError):  # calls that are none
-        action = Action(text=str(encodable(str(message.get("content") or ""))))
+        action = Action(text=split(str(encodable(str(message.get("content") or ""))))[1])
     note_action(environment, action, results, executed=executed)
 
 

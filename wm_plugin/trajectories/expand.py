@@ -6,6 +6,7 @@ a sample (AgentWorldBench). Splits are by task, never by turn.
 
 import hashlib
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -44,7 +45,8 @@ def expand(
 
     A turn with several results gives one transition for each, all with the same action; `observation.call` is the index of the
     call that the result answers. What a user observes of its own tools is in the history, and never a target; so is what a filter
-    marked (`data["target"]` is false). The last observation of a success says so (see `with_success`).
+    marked (`data["target"]` is false). The last observation of a success says so (see `with_success`), and of a trajectory with a
+    domain (`failures.domain_of`) each one has it in `data["domain"]`, for prompts and judges.
 
     Args:
         turns: `all`; `one`, drawn at random for each trajectory; `bench`.
@@ -67,10 +69,10 @@ def expand(
     if history_tokens is not None and count is None:
         raise UserError("history_tokens needs count: a function from a text to its number of tokens")
     for unmarked in trajectories:
-        trajectory, name = with_success(unmarked), identity(unmarked)
+        trajectory, name = _with_domain(with_success(unmarked)), identity(unmarked)
         observed = [one for one in trajectory.observed() if one[2].data.get("target") is not False]
         start = _starts(trajectory.turns, history, history_tokens, count)
-        rng = random.Random(f"{seed}/{name}".encode(errors="surrogatepass"))
+        rng = _rng(seed, name)
         drawn = _draw(len(observed), turns, rng)
         if turns == "bench":
             if domain_of(trajectory) in SCREENS:
@@ -79,6 +81,38 @@ def expand(
         for index in drawn:
             number, _, observation = observed[index]
             yield transition(trajectory, number, observation, name=name, first=start(number))
+
+
+def one_each(path: str | Path, seed: int = 0) -> Iterator[Transition]:
+    """One transition of each trajectory in a file of transitions: of all its turns the one that `expand` draws by this seed.
+
+    The file is read twice.
+
+    Raises:
+        UserError: as `read_transitions`.
+    """
+    counts = Counter(transition.trajectory for transition in read_transitions(path))
+    drawn = {name: _rng(seed, name).randrange(count) for name, count in counts.items()}
+    for transition in read_transitions(path):
+        if drawn[transition.trajectory] == 0:
+            yield transition
+        drawn[transition.trajectory] -= 1
+
+
+def _rng(seed: int, name: str) -> random.Random:
+    return random.Random(f"{seed}/{name}".encode(errors="surrogatepass"))
+
+
+def _with_domain(trajectory: Trajectory) -> Trajectory:
+    domain = domain_of(trajectory)
+    if not domain:
+        return trajectory
+
+    def marked(one: Observation) -> Observation:
+        return one if "domain" in one.data else one.model_copy(update={"data": {**one.data, "domain": domain}})
+
+    turns = (one.model_copy(update={"observations": tuple(map(marked, one.observations))}) for one in trajectory.turns)
+    return trajectory.model_copy(update={"turns": tuple(turns)})
 
 
 def with_success(trajectory: Trajectory) -> Trajectory:

@@ -12,6 +12,7 @@ Where exactness needs care:
 """
 
 import logging
+import os
 import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -20,6 +21,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
+from transformers.utils import get_json_schema
 from trl import GRPOTrainer
 
 from wm_plugin.agents.lookahead_values import LookAheadConfig, read_sets
@@ -36,6 +38,7 @@ from wm_plugin.objectives.silence import Silence, Tally
 from wm_plugin.objectives.weigh import weigh, without_variance
 from wm_plugin.tokens.chat import Chat, make_locator
 from wm_plugin.tokens.spans import SPAN_FIELD, ContentLocator, Ending, SpanError, ToolBlock, token_weights
+from wm_plugin.trajectories.host_dumps import COLUMN, EVERY, save
 from wm_plugin.trl import _compat, look_ahead, sharding, support, tags
 from wm_plugin.trl.callbacks import StrengthCallback, TurnBudgetCallback
 from wm_plugin.trl.config import WorldModelGRPOConfig
@@ -107,6 +110,8 @@ class WorldModelMixin(TermMixin, _Host):
         }
         if support.check_tags(self):
             self._answer_in_tags()
+        if self.args.log_completions and self.accelerator.is_main_process:
+            self._describe_dump()
         if config is None:
             return
         try:
@@ -122,6 +127,13 @@ class WorldModelMixin(TermMixin, _Host):
         self._wm_logps: list[torch.Tensor] | None = None  # a list while the host computes a loss
         if config.refills:
             self._wm_prompts = Prompts(len(self.train_dataset), self.args.seed)
+
+    def _describe_dump(self) -> None:
+        """Save beside TRL's log of completions what it lacks: the tools that prompts show, and which columns are rewards."""
+        shown = _compat.tools_of_prompts(self) if self.tools else {}
+        schemas = {name or EVERY: [get_json_schema(tool) for tool in tools] for name, tools in shown.items()}
+        rewards = dict(zip(self.reward_func_names, self.reward_weights.tolist(), strict=True))
+        save(os.path.join(self.args.output_dir, "completions"), schemas, rewards)
 
     def _answer_in_tags(self) -> None:
         template = self.processing_class, self.chat_template, self.chat_template_kwargs
@@ -217,6 +229,7 @@ class WorldModelMixin(TermMixin, _Host):
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         if not self._wm_hooked:
             return rewards
+        _compat.log_environments(self, COLUMN, inputs)
         self._wm_rollouts.completions = completions
         self._wm_rollouts.completion_ids = completion_ids_list
         if self._wm is not None:

@@ -64,6 +64,12 @@ HOOKS = (
     Hook(_TRAINER, "PPOTrainer._compute_advantage", ("batch", "metrics")),
     Hook(_TRAINER, "PPOTrainer._update_actor", ("batch", "metrics")),
     Hook(_TRAINER, "PPOTrainer._validate"),
+    Hook(_TRAINER, "PPOTrainer._log_rollout_data", ("batch",)),
+    Hook(
+        _TRAINER,
+        "PPOTrainer._dump_generations",
+        ("inputs", "outputs", "gts", "scores", "reward_extra_infos_dict", "dump_path"),
+    ),
     Hook(_TRAINER, "PPOTrainer._save_checkpoint"),
     Hook(_TRAINER, "PPOTrainer._load_checkpoint"),
     Hook("verl.trainer.ppo.v1.trainer_sync", "PPOTrainerSync"),

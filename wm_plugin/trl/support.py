@@ -3,6 +3,7 @@
 Everything here is decided when the trainer is made: a run that could not be exact stops before its first step.
 """
 
+from textwrap import shorten
 from typing import Any
 
 import torch
@@ -64,6 +65,7 @@ HOOKS = (
             "num_generations_eval",
             "num_iterations",
             "processing_class",
+            "reward_funcs",
             "reward_weights",
             "rollout_func",
             "state",
@@ -178,6 +180,39 @@ def check_trainer_class(trainer: Any) -> None:
     )
 
 
+def check_rows(train: Any, held_out: Any, *, environments: bool) -> None:
+    """Refuse rows that the host would train on for no step, or fail on in the first.
+
+    Args:
+        train, held_out: as a trainer takes them; None: there are none.
+        environments: whether there is one, whose `reset` may give the prompts.
+
+    Raises:
+        UserError: a set is empty, or has no prompts.
+    """
+    sets = held_out.items() if isinstance(held_out, dict) else [("", held_out)]
+    named = {f"the evaluation set {name!r}" if name else "the evaluation set": rows for name, rows in sets}
+    for name, rows in {"the training set": train, **named}.items():
+        if rows is None:
+            continue
+        if not isinstance(rows, IterableDataset) and not len(rows):
+            raise UserError(f"{name} is empty; give it rows")
+        columns = rows.column_names
+        if columns and "prompt" not in columns and not environments:
+            raise UserError(
+                f"{name} has no column 'prompt'{nearest('prompt', columns)}; its columns: {_listed(columns)}"
+            )
+
+
+def _listed(names: Any) -> str:
+    return shorten(", ".join(map(repr, names)), 200)
+
+
+def has_tokens(trainer: Any) -> bool:
+    """Whether a rollout may have environment tokens."""
+    return bool(trainer.tools) or trainer.rollout_func is not None
+
+
 def check(trainer: Any, config: EchoConfig) -> None:
     """Refuse what is not known to be exact.
 
@@ -193,7 +228,7 @@ def check(trainer: Any, config: EchoConfig) -> None:
             f"write use_liger_kernel: false, or install trl>={_compat.LIGER_WITH_LOGPS}"
         )
     _check_likelihood(trainer, config)
-    if not trainer.tools and trainer.rollout_func is None:
+    if not has_tokens(trainer):
         raise UserError(
             "no environment tokens can occur: pass environment_factory, tools or a rollout_func (with env_mask) to the trainer, "
             "or use coeff 0 (in a YAML file: environment, tools or rollout_func; echo_coeff: 0)"

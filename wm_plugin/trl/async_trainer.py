@@ -85,6 +85,7 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
             *args, tools=tools, environment_factory=environment_factory, rollout_worker=rollout_worker, **kwargs
         )
         sharding.warn(self)
+        support.warn_untested()
         config = resolve(world_model, self.args)
         try:
             support.require_async()

@@ -3,6 +3,8 @@
 Everything here is decided when the trainer is made: a run that could not be exact stops before its first step.
 """
 
+import logging
+from functools import cache
 from textwrap import shorten
 from typing import Any
 
@@ -10,7 +12,6 @@ import torch
 import transformers
 import trl
 from datasets import IterableDataset
-from packaging.version import Version
 from transformers import PreTrainedTokenizerBase
 from trl import GRPOTrainer
 
@@ -22,11 +23,12 @@ from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.objectives.guard import GuardConfig
 from wm_plugin.runtime import hooks
-from wm_plugin.runtime.hooks import Hook, VersionRange
+from wm_plugin.runtime.hooks import Hook
 from wm_plugin.trl import _compat
 from wm_plugin.trl.config import WorldModelGRPOConfig
+from wm_plugin.trl.versions import ASYNC_GONE, SUPPORTED, of_release, untested
 
-SUPPORTED = VersionRange("trl", Version("1.0.0"), Version("2"), "trl")
+logger = logging.getLogger(__name__)
 
 _TRAINER = "GRPOTrainer"
 # Everything that we override, call or read upstream. A test closes the list and pins each signature.
@@ -140,12 +142,24 @@ def hooks_problem() -> str | None:
     return None
 
 
+@cache
+def warn_untested() -> None:
+    """Say once in a process that this TRL is newer than those that were tested."""
+    if (text := untested(_compat.installed())) and missing_hooks() == []:
+        logger.warning(text)
+
+
 def async_problem() -> str | None:
     """What to say of a TRL whose asynchronous trainer cannot carry the term, and the way out; None if it can."""
     if _compat.installed() < _compat.ASYNC_ROWS:
         return (
             f"the world-model term on AsyncGRPOTrainer needs trl>={_compat.ASYNC_ROWS}, and trl {trl.__version__} is "
             "installed; install it, or use WorldModelGRPOTrainer"
+        )
+    if of_release(_compat.installed()) >= ASYNC_GONE:
+        return (
+            f"the world-model term on AsyncGRPOTrainer needs trl<{ASYNC_GONE}, and trl {trl.__version__} is installed; install "
+            "an older one, or use WorldModelGRPOTrainer"
         )
     if moved := hooks.missing_hooks(ASYNC_HOOKS):
         return (

@@ -84,6 +84,7 @@ class WorldModelMixin(TermMixin, _Host):
         self._wm_tags: Any = None  # how results are written in the protocol of tags
         super().__init__(*args, **kwargs)
         sharding.warn(self)
+        support.warn_untested()
         support.check_rows(self.train_dataset, self.eval_dataset, environments=_compat.has_environments(self))
         config = resolve(world_model, self.args)
         problem = support.hooks_problem()

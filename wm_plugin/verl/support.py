@@ -114,6 +114,7 @@ HOOKS = (
     Hook(f"{_REWARD_LOOP}.reward_loop", "RewardLoopWorker._init_reward_fn"),
     Hook(_REPLAY, "ReplayBuffer._evict_terminal_groups", ("global_steps", "partition_id", "eviction_reasons")),
     Hook(_REPLAY, "ReplayBuffer._sync_metadata_from_transfer_queue"),
+    Hook(_REPLAY, "ReplayBuffer.refill_fn"),
     Hook(_REPLAY, "ReplayBuffer.sample", ("global_steps", "partition_id", "batch_size")),
     Hook(_REPLAY, "ReplayBufferAsync.sample", ("global_steps", "partition_id", "batch_size")),
     Hook("verl.tools.function_tool", "FunctionTool.call", ("parameters",)),
@@ -282,6 +283,9 @@ def silence(config: Any, wm: WorldModelConfig) -> str | None:
     """
     if text := beforehand(wm.objective):
         return text
+    ours = config.trainer.v1.trainer_mode in TRAINER_MODES.values()
+    if ours and not (wm.objective.coeff_given or wm.objective.active):
+        return "wm.coeff is not written: nothing is trained on environment tokens; write wm.coeff=0.05, or 0 if that is meant"
     multi_turn = config.actor_rollout_ref.rollout.multi_turn
     tools = wm.environment or multi_turn.get("tool_config_path") or multi_turn.get("function_tool_path")
     if not wm.objective.active or tools or _loop_name(config) != AGENT_LOOP:  # another loop may have its own

@@ -337,7 +337,7 @@ def _registers_elsewhere(config: Any) -> bool:
 
 
 def _check_rows_loops(config: Any, wm: WorldModelConfig) -> None:
-    """Refuse rows whose column `agent_name`, which wins over default_agent_loop, names a loop that is not there or calls no tools.
+    """Refuse rows whose `agent_name`, which wins over default_agent_loop, is a loop that is not there or calls no tools.
 
     Raises:
         UserError: one line with the reason and the way out.

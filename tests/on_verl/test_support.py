@@ -44,6 +44,7 @@ from wm_plugin.verl.worker import WorldModelActorRolloutRefWorker, WorldModelTra
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "support" / "verl_tools"
+ACTOR = "actor_rollout_ref.actor"
 AGENT = "actor_rollout_ref.rollout.agent"
 MULTI_TURN = "actor_rollout_ref.rollout.multi_turn"
 MODEL = "actor_rollout_ref.model"
@@ -214,9 +215,10 @@ REFUSED = {
     ),
     "the stock mode": (["trainer.v1.trainer_mode=sync"], "trainer.v1.trainer_mode=world_model"),
     "the legacy trainer": (["trainer.use_v1=false"], "write trainer.use_v1=true"),
-    "an engine": (["actor_rollout_ref.actor.strategy=veomni"], "known to be exact on fsdp, fsdp2, megatron"),
+    "an engine": ([f"{ACTOR}.strategy=veomni"], "known to be exact on fsdp, fsdp2, megatron"),
+    "FSDP-Turbo": ([f"{ACTOR}.strategy=fsdp_turbo"], "actor.strategy is 'fsdp_turbo'"),
     "dynamic context parallelism": (
-        ["+actor_rollout_ref.actor.megatron.dynamic_context_parallel=true"],
+        [f"{ACTOR}.strategy=megatron", f"+{ACTOR}.megatron.dynamic_context_parallel=true"],
         "actor.megatron.dynamic_context_parallel is true",
     ),
     "distillation": (["distillation.enabled=true"], "distillation.enabled is true"),

@@ -126,6 +126,7 @@ class WorldModelLoopMixin(_Host):
             output.extra_fields[ERROR] = str(error)
         if self._wm_environment is not None:
             await asyncio.to_thread(settle, [self._wm_environment])
+            note_unanswered(self._wm_environment, self._wm_unanswered)
             length, sampled = len(output.response_ids), sum(output.response_mask)
             info = episode(
                 self._wm_environment,
@@ -137,7 +138,6 @@ class WorldModelLoopMixin(_Host):
             )
             output.extra_fields[INFO] = info
             output.extra_fields["reward_extra_info"] = dict(info)  # verl's validation logs these by itself
-            note_unanswered(self._wm_environment, self._wm_unanswered)
             if hasattr(self._wm_environment, "get_reward"):
                 reward = await _call(self._wm_environment.get_reward)
                 output.reward_score = None if reward is None else float(reward)  # a number: no reward worker is asked

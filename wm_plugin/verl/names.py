@@ -9,6 +9,7 @@ TRAINER_MODES = {  # verl's -> ours
 }
 AGENT_LOOP = "wm_tool_agent"  # actor_rollout_ref.rollout.agent.default_agent_loop
 AGENT_NAME = "agent_name"  # verl's column of a dataset that names a row's agent loop
+VERL_TOOL_LOOP = "tool_agent"  # verl's name of the loop that ours is built on
 SEARCH_PATH = "pkg://wm_plugin.recipes.verl"  # hydra.searchpath
 SAMPLER_MODULE = "pkg://wm_plugin.verl.sampler"  # trainer.v1.sampler.custom_sampler.path
 REWARDS_MODULE = "pkg://wm_plugin.verl.rewards"  # reward.reward_manager.module.path

@@ -196,6 +196,19 @@ class WorldModelTrainerMixin(_Host):
 
     # -- rollouts ----------------------------------------------------------------------------------------------------------
 
+    def fit(self, agent_loop_manager: Any) -> Any:
+        """Rows that name verl's tool loop, as verl's own tool data do, are played by ours, which is built on it."""
+        generate, ours = agent_loop_manager.generate_sequences, support.in_place_of_verls(self.config)
+
+        def generate_sequences(prompts: Any) -> Any:  # of training, of validation, and of an earlier checkpoint
+            names = tu.get(prompts, AGENT_NAME)
+            if isinstance(names, list):
+                tu.assign_non_tensor_stack(prompts, AGENT_NAME, [ours.get(name, name) for name in names])
+            return generate(prompts)
+
+        agent_loop_manager.generate_sequences = generate_sequences
+        return super().fit(agent_loop_manager)
+
     def _next_train_batch(self, *args: Any, **kwargs: Any) -> Any:
         batch = super()._next_train_batch(*args, **kwargs)
         if self._wm_turn_budget is not None:

@@ -98,6 +98,27 @@ def test_the_script_builds_what_the_recipe_reads(name, tmp_path):
         assert all(call[call.index("--prompts") + 1] == "web" for call in built.values())
 
 
+def test_several_domains_are_one_training(tmp_path):
+    script = RECIPES / "run_agentworld_gspo.sh"
+    calls = calls_of(script, tmp_path, TRAJECTORIES="mine", DOMAIN="mcp os")
+    filtered = [call for call in calls if "filter" in call]
+    assert [call[call.index("--domain") - 3 : call.index("--domain")][0] for call in filtered] == [
+        "mine/mcp.jsonl",
+        "mine/os.jsonl",
+    ]
+    mixed = [call[call.index("mix") + 1 :] for call in calls if "mix" in call]
+    assert mixed == [
+        [f"runs/agentworld/{domain}/data/{part}.jsonl" for domain in ("mcp", "os")]
+        + ["--count", "all", "--out", f"runs/agentworld/data/{part}.jsonl"]
+        for part in ("train", "test")
+    ]
+    built = [call for call in calls if "build" in call]
+    assert [call[call.index("--prompts") + 1] for call in built] == ["mcp", "mcp", "os", "os"]
+    assert [call[call.index("--out") + 1] for call in built] == [
+        path for one in zip(mixed[0][:2], mixed[1][:2], strict=True) for path in one
+    ]
+
+
 def test_the_tiny_recipe_trains_with_a_judge(tmp_path, monkeypatch):
     """Two steps from random weights, whose whole text is the prediction here: its form is learnt in WM-SFT."""
     monkeypatch.chdir(tmp_path)

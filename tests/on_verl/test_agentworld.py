@@ -143,6 +143,15 @@ def test_the_script_builds_what_the_recipe_reads(name, tmp_path):
         assert filtered[filtered.index("--for") + 1] == "agentworld"
 
 
+def test_several_domains_are_one_training(tmp_path):
+    calls = calls_of(RECIPES / "run_agentworld_gspo.sh", tmp_path, TRAJECTORIES="mine", DOMAIN="mcp os")
+    mixed = [call[call.index("mix") + 1 :] for call in calls if "mix" in call]
+    built = [call[call.index("--out") + 1] for call in calls if "build" in call]
+    assert [call[:2] for call in mixed] == [built[0::2], built[1::2]]
+    made = composed("agentworld_gspo")
+    assert [call[-1] for call in mixed] == [made.data.train_files, made.data.val_files]
+
+
 @pytest.mark.slow
 def test_the_tiny_recipe_trains_with_a_judge_and_ends_with_one_line_where_it_fails_too_often(tmp_path):
     """By the script from random weights, whose whole text is the prediction here: its form is learnt in WM-SFT.

@@ -249,6 +249,24 @@ def test_the_published_reading_stands_beside_the_strict_one(tmp_path):
     assert table.failures == {"judge: no verdict": 2, "no prediction": 1, "empty": 1}
 
 
+def test_turing_tells_the_better_prompt(tmp_path):
+    """The paper chooses judges and prompts by it."""
+    rows = read_rows(tmp_path / "b", [row("os", number) for number in range(20)])
+    sharp = tmp_path / "sharp.md"
+    sharp.write_text("Find what is real.")
+
+    def reply(body):
+        real = "second" if "guess" in body["messages"][-1]["content"].split("[[begin second")[0] else "first"
+        said = real if "Find what" in body["messages"][0]["content"] else "first"
+        return f'<final_evaluation>\n{{"real": "{said}"}}\n</final_evaluation>'
+
+    made = outputs(rows, *(f"guess {number}" for number in range(20)))
+    table = bench.evaluate(made, [judge(reply)], turing=["turing", str(sharp)])
+    found = {one.group: one.value for one in table.measures if one.name == "turing"}
+    assert found["j, sharp"] == 1
+    assert 0.2 < found["j, turing"] < 0.8
+
+
 def test_turing_calibration_by_hand(tmp_path):
     rows = read_rows(tmp_path / "b", [row("os", number) for number in range(20)])
     texts = [f"guess {number}" for number in range(19)] + ["hello"]
@@ -332,5 +350,7 @@ def test_a_file_of_answers_is_read_once(tmp_path, monkeypatch):
     reads, read = [], answers_module._read
     monkeypatch.setattr(answers_module, "_read", lambda path: reads.append(path) or read(path))
     asked = Answers(Said(lambda _: verdict(3)), tmp_path / "judge.jsonl")
-    bench.evaluate(outputs(rows, *"abcdef"), [Judge("j", Server("http://localhost:1/v1", "j"), asked)], turing=True)
+    bench.evaluate(
+        outputs(rows, *"abcdef"), [Judge("j", Server("http://localhost:1/v1", "j"), asked)], turing=["turing"]
+    )
     assert len(reads) == 1

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from pathlib import Path
 from statistics import correlation, fmean
 from typing import Any
 
@@ -83,21 +84,26 @@ def evaluate(
     judges: Sequence[Judge],
     *,
     published: theirs.Published | None = None,
-    turing: bool = False,
+    turing: Sequence[str] = (),
     seed: int = 0,
 ) -> Table:
     """What all judges say of all outputs.
 
     Args:
         published: ask as the published evaluator does, and give its figures, too.
-        turing: also let each judge tell the prediction from the real observation, in a seeded order, where they differ.
+        turing: judges' prompts, by name or path, with each of which every judge also tells the prediction from the real
+            observation, in a seeded order, where they differ.
     """
     table = Table(rows=[_row(one) for one in made])
     table.failures.update(one.failure for one in made if one.failure)
     for judge in judges:
         with judge.answers:  # their file is read once, not for each chunk
             judgements = ask_published(made, judge, published, seed) if published else ask(made, judge)
-            turned = tell_apart(made, judge, seed=seed) if turing else []
+            turned = [
+                measure
+                for prompt in turing
+                for measure in tell_apart(made, judge, prompt, named=len(turing) > 1, seed=seed)
+            ]
         table.failures.update(
             one.failure for one, out in zip(judgements, made, strict=True) if one.failure and not out.failure
         )
@@ -236,13 +242,21 @@ def macro(
     return Measure(name, value, "points", len(rows) - failed, by, group, low, high, failed, lowest, note)
 
 
-def tell_apart(made: Sequence[Output], judge: Judge, *, seed: int = 0) -> list[Measure]:
+def tell_apart(
+    made: Sequence[Output], judge: Judge, prompt: str = "turing", *, named: bool = False, seed: int = 0
+) -> list[Measure]:
     """The judge's Turing test (section 4.2): how often it picks the real observation, of rows whose prediction is another text.
+
+    The paper chooses judges and their prompts by it: the one that tells best sees the differences that a rubric is about.
 
     A row without a prediction or without a verdict failed; with these, the prediction counts as told apart, the worst that it can
     be. Also by the place of the real one, and how often it picks the first of the two: without a bias, half of the time.
+
+    Args:
+        prompt: the judge's, by name or path. named: whether the measures' groups have its name beside the judge's.
     """
-    reward = KeptTuring(judge.answers, judge.server, seed=seed)
+    label = f"{judge.label}, {Path(prompt).stem}" if named else judge.label
+    reward = KeptTuring(judge.answers, judge.server, prompt=prompt, seed=seed)
     there = [one for one in made if one.prediction is not None]
     pairs = [one for one in there if (one.prediction or "").strip() != one.row.real]
     columns = columns_of([one.row for one in pairs])
@@ -260,10 +274,10 @@ def tell_apart(made: Sequence[Output], judge: Judge, *, seed: int = 0) -> list[M
         [f"{equal} equal pairs are left out"] * bool(equal) + ["failed rows count as told apart"] * bool(failed)
     )
     return [
-        _share("turing", every, failed, judge.label, seed, note, worst=1.0),
-        _share("turing, real first", first, 0, judge.label, seed),
-        _share("turing, real second", second, 0, judge.label, seed),
-        _share("turing, first picked", position, 0, judge.label, seed, "0.5 without a bias of position"),
+        _share("turing", every, failed, label, seed, note, worst=1.0),
+        _share("turing, real first", first, 0, label, seed),
+        _share("turing, real second", second, 0, label, seed),
+        _share("turing, first picked", position, 0, label, seed, "0.5 without a bias of position"),
     ]
 
 

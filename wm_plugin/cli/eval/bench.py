@@ -59,6 +59,14 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
     judges.add_argument("--published", metavar="DIR", help="ask as the evaluator in this checkout does")
     judges.add_argument("--turing", action="store_true", help="also let judges tell predictions from real observations")
     judges.add_argument(
+        "--turing-prompt",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="with --turing: another prompt beside ours, such as a draft of yours, to choose by how well the judge tells "
+        "(Markdown; repeatable)",
+    )
+    judges.add_argument(
         "--against",
         nargs="+",
         default=[],
@@ -88,6 +96,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     from pathlib import Path
 
     from wm_plugin.evaluation import bench, bench_judges, bench_rows, measures, published
+    from wm_plugin.rewards import prompts
     from wm_plugin.samples.answers import Answer, Answers, ServerModel
 
     flags.check(args, {"--predictions": args.predictions})
@@ -99,6 +108,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         raise UserError(
             f"{args.source}: no rows of AgentWorldBench, which --judge scores; --rules takes any trajectories"
         )
+    turing = [*(["turing"] if args.turing else []), *(str(Path(prompt).resolve()) for prompt in args.turing_prompt)]
+    for prompt in turing:  # before anything is asked
+        prompts.load(prompt)
     outputs = bench_rows.read_outputs(args.predictions) if args.predictions else None
     seedless = argparse.Namespace(**{**vars(args), "no_seed": True})  # the published evaluator sends none
     subject = args.predictions or args.server_model or args.model
@@ -118,7 +130,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         asked = [row.conversation() for row in rows]
         answers = [Answer(outputs(row)) for row in rows] if outputs else model(asked, seed=args.seed)  # type: ignore[misc]
         made = bench.outputs(rows, answers)
-        table = bench.evaluate(made, judges, published=evaluator, turing=args.turing, seed=args.seed)
+        table = bench.evaluate(made, judges, published=evaluator, turing=turing, seed=args.seed)
     if args.rules:
         assert model is not None
         checkers = [
@@ -133,6 +145,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "judges": {judge.label: judge.answers.settings for judge in judges},
         "prompts": "published" if args.published else "ours",
         "turing": args.turing,
+        **({"turing_prompts": args.turing_prompt} if args.turing_prompt else {}),
         "rules": args.rules,
     }
     result = measures.Evaluation(
@@ -193,9 +206,15 @@ def _number(value: float | None, digits: int) -> str:
 def _check(args: argparse.Namespace) -> None:
     if not args.judge and not args.rules:
         raise UserError("name what to score by: --judge NAME@URL, --rules, or both")
-    for flag, needs in (("published", "judge"), ("turing", "judge"), ("against", "judge"), ("check", "rules")):
+    for flag, needs in (
+        ("published", "judge"),
+        ("turing", "judge"),
+        ("turing_prompt", "turing"),
+        ("against", "judge"),
+        ("check", "rules"),
+    ):
         if getattr(args, flag) and not getattr(args, needs):
-            raise UserError(f"--{flag} needs --{needs}")
+            raise UserError(f"--{flag.replace('_', '-')} needs --{needs}")
     if args.predictions and args.rules:
         raise UserError("--predictions has no outputs for the cases of --rules; name a model")
 

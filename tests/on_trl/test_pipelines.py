@@ -19,7 +19,8 @@ QUICK = ("seeds=0", "steps=2", "sft_steps=2", "boards=16", "episodes=16", "start
 ON_CPU = ["--use_cpu", "true", "--bf16", "false", "--use_vllm", "false"]
 TWO_WORLDS = ("early_experience", "lwm_warm_up", "rwml_rl", "wm_sft_rl")
 WORLDS = [
-    (name, world) for name in sorted(shipped()) for world in (("alfworld", "tau2") if name in TWO_WORLDS else ("",))
+    *((name, world) for name in sorted(shipped()) for world in (("alfworld", "tau2") if name in TWO_WORLDS else ("",))),
+    ("early_experience", "scienceworld"),
 ]
 
 
@@ -41,7 +42,8 @@ def test_what_a_pipeline_says_to_the_trainer_is_read(name, world):
                 recipe = yaml.safe_load(Path(command[command.index("--config") + 1]).read_text())
                 assert _rows(script.train_rows_kwargs) == recipe["train_rows_kwargs"]
                 assert _rows(script.eval_rows_kwargs) == recipe["eval_rows_kwargs"]
-            if step.family == "train" and (name, world) == ("early_experience", "alfworld"):
+            if step.family == "train" and name == "early_experience" and world != "tau2":
+                assert (script.environment, config.max_completion_length) == (world, 4096)
                 assert (config.beta, config.max_tool_calling_iterations, config.max_steps) == (0.001, 20, -1)
                 assert (config.generation_kwargs, config.num_train_epochs) == ({"max_tokens": 200}, 10)
                 assert (config.gradient_accumulation_steps, config.steps_per_generation) == (8, 16)

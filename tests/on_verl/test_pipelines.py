@@ -10,7 +10,8 @@ from wm_plugin.pipelines import expand, read
 
 TWO_WORLDS = ("early_experience", "lwm_warm_up", "rwml_rl", "wm_sft_rl")
 WORLDS = [
-    (name, world) for name in sorted(shipped()) for world in (("alfworld", "tau2") if name in TWO_WORLDS else ("",))
+    *((name, world) for name in sorted(shipped()) for world in (("alfworld", "tau2") if name in TWO_WORLDS else ("",))),
+    ("early_experience", "scienceworld"),
 ]
 
 
@@ -28,5 +29,8 @@ def test_what_a_pipeline_says_to_the_trainers_is_composed(name, world):
             folder = config.trainer.default_local_dir
             assert folder in step.makes
             assert config.trainer.resume_mode in ("auto", "disable")
+            if step.family == "train" and name == "early_experience" and world != "tau2":
+                assert (config.data.max_prompt_length, config.data.max_response_length) == (1024, 4096)
+                assert config.wm.environment == world
             assert (config.trainer.resume_mode == "auto") <= step.resumes
     assert "train" in found

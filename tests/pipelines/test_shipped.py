@@ -24,7 +24,7 @@ CASES = [
     for name in sorted(shipped())
     for host in ("trl", "verl")
     for world in (("",) if name.endswith("_tiny") or name in ("baselines", "sim_rl") else ("alfworld", "tau2"))
-]
+] + [("early_experience", host, "scienceworld") for host in ("trl", "verl")]
 
 
 def steps_of(name, host, world):
@@ -153,6 +153,7 @@ def test_full_ones_have_the_papers_constants(name):
         assert mine["rows"].commands[0][3] == mine["easy"].makes[0]
     if name == "early_experience":
         assert text.count("--count 1000") == 2
+        assert "--successful" not in text  # trajectories as they come, two draws
         for flags in (
             "--num_train_epochs 10 --max_steps -1 --max_tool_calling_iterations 20",
             '--generation_kwargs {"max_tokens": 200}',

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# policy_rows.sh WORLD CUSTOMER FOLDER: rows of policy RL for verl, in a world (alfworld or tau2). run_policy_*.sh and pipelines call it.
+# policy_rows.sh WORLD CUSTOMER FOLDER: rows of policy RL for verl, in a world (alfworld, scienceworld or tau2). run_policy_*.sh and pipelines call it.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 world=$1 customer=$2 work=$3
 
-alfworld() { # SPLIT COUNT
-  made "$work/$1.parquet" python -m wm_plugin.verl.data --rows wm_plugin.environments.alfworld:dataset_rows --data-source "$1" \
-    --out "$work/$1.parquet" --kwargs "{\"count\": $2, \"level\": \"data\", \"split\": \"$1\"}"
+text() { # LEVEL SPLIT COUNT: rows of a world of text
+  made "$work/$2.parquet" python -m wm_plugin.verl.data --rows "wm_plugin.environments.$world:dataset_rows" --data-source "$2" \
+    --out "$work/$2.parquet" --kwargs "{\"count\": $3, \"level\": \"$1\", \"split\": \"$2\"}"
 }
 
 domain() { # NAME COUNT: its tasks, with the customer of the paper
@@ -16,14 +16,19 @@ domain() { # NAME COUNT: its tasks, with the customer of the paper
 
 case $world in
   alfworld)
-    alfworld train 2048
-    alfworld seen 140
-    alfworld unseen 134
+    text data train 2048
+    text data seen 140
+    text data unseen 134
+    ;;
+  scienceworld)
+    text standard train 800
+    text standard seen 200
+    text standard unseen 200
     ;;
   tau2)
     worlds "$work/train.parquet" tau2 "{\"environments\": {$(domain retail 74), $(domain airline 30), $(domain telecom 74)}}"
     worlds "$work/test.parquet" tau2 \
       "{\"environments\": {$(domain retail 40), $(domain airline 20), $(domain telecom 40)}, \"held_out\": true}"
     ;;
-  *) echo "policy_rows.sh: WORLD is alfworld or tau2, not $world" >&2; exit 2 ;;
+  *) echo "policy_rows.sh: WORLD is alfworld, scienceworld or tau2, not $world" >&2; exit 2 ;;
 esac

@@ -25,5 +25,8 @@ def test_what_a_pipeline_says_to_the_trainers_is_composed(name, sets):
             folder = config.trainer.default_local_dir
             assert folder in step.makes
             assert config.trainer.resume_mode in ("auto", "disable")
+            if step.family == "train" and name == "early_experience" and "tau2" not in sets:
+                assert (config.data.max_prompt_length, config.data.max_response_length) == (1024, 4096)
+                assert f"world={config.wm.environment}" == sets
             assert (config.trainer.resume_mode == "auto") <= step.resumes
     assert {"train", "rwml"} & found

@@ -160,6 +160,7 @@ def test_full_ones_have_the_papers_constants(name):
         assert official["evaluate:rl:0"].commands[0][-2:] == ("gpt-4.1", "100")
     if name == "early_experience":
         assert text.count("--count 1000") == 2
+        assert "--successful" not in text  # trajectories as they come, two draws
         for flags in (
             "--num_train_epochs 10 --max_steps -1 --max_tool_calling_iterations 20",
             '--generation_kwargs {"max_tokens": 200}',

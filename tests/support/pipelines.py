@@ -6,6 +6,8 @@ TWO_WORLDS = ("baselines", "early_experience", "lwm_warm_up", "rwml_rl")
 def variants(name: str) -> list[str]:
     """The settings, for `--set`, of each variant of a pipeline."""
     worlds = ["world=alfworld", "world=tau2"] if name in TWO_WORLDS else [""]
+    if name == "early_experience":
+        worlds.append("world=scienceworld")
     parts = [""]
     if name.startswith("rwml_rl"):
         parts = ["table=1", "table=4"]

@@ -114,8 +114,8 @@ def make_boards(
 ) -> list[str]:
     """`count` boards whose goal is 1 to `MAX_TURNS` moves away.
 
-    The wall layout decides the split (1 layout in 10 is held out), so that no held-out layout is ever trained on. Each has a wall:
-    the one without would be 8% of all boards, in one part only.
+    The wall layout decides the split (1 layout in 10 is held out), so that no held-out layout is ever trained on. Each has a
+    wall: the one without would be 8% of all boards, in one part only.
     """
     rng = random.Random(seed * 2 + held_out)
     boards: list[str] = []

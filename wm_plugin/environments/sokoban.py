@@ -168,9 +168,9 @@ def live_cells(walls: str, goals: frozenset[int]) -> set[int]:
 def make_boards(count: int, seed: int, *, level: str = "standard", held_out: bool = False) -> list[str]:
     """`count` different boards of a level (see `LEVELS`), border included, whose shortest solution has 5 to 30 actions.
 
-    They are made by playing backwards from a solved board. The walls and goals together decide the split (1 warehouse in 4 is held
-    out): these stay as they are in an episode, so that no position of a held-out one comes up in training. The walls alone would
-    not do: about half of all boards share one room without inner walls, which would be in one part only.
+    They are made by playing backwards from a solved board. The walls and goals together decide the split (1 warehouse in 4 is
+    held out): these stay as they are in an episode, so that no position of a held-out one comes up in training. The walls alone
+    would not do: about half of all boards share one room without inner walls, which would be in one part only.
     """
     check_level(level, LEVELS, "Sokoban")
     rng = random.Random(seed * 2 + held_out)

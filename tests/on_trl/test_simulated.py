@@ -168,9 +168,11 @@ def test_a_world_that_is_a_file_is_trained_on(tmp_path):
         trainer = train(_environment(str(path), simulation={"url": asked.base_url, "model": "w"}), rows)
     logs = [row for row in trainer.state.log_history if "loss" in row]
     assert len(logs) == STEPS
-    assert all(row["wm/env/lost"] == 0 and row["wm/env/simulation/requests"] > 0 for row in logs)
+    assert all(
+        row["wm/env/lost"] < 1 and row["wm/env/simulation/requests"] > 0 for row in logs
+    )  # two calls need headings
     assert {0.0, 1.0} == {reward for rewards in trainer.rewards for reward in rewards}
-    assert any(row["wm/env_tokens"] > 0 for row in logs)
+    assert all(row["echo/tool/move/tokens"] > 0 for row in logs)
     system = asked.bodies[0]["messages"][0]["content"]
     for text in (DESK["initial_state"], DESK["world_context"], "Move the box."):
         assert text in system

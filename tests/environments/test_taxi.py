@@ -167,6 +167,11 @@ def test_the_expert_wins_every_level_by_the_shortest_way() -> None:
 def test_the_300_start_states_are_split_once() -> None:
     train, held_out = taxi.dataset_rows(240, seed=3), taxi.dataset_rows(60, seed=4, held_out=True)
     states = [row["state"] for row in train + held_out]
+    decoded = [tuple(map(int, taxi._taxi().decode(row["state"]))) for row in held_out]
+    for part, times in ((0, 12), (1, 12), (slice(2, None), 5)):  # row, column, passenger with destination
+        assert set(Counter(state[part] for state in decoded).values()) == {times}
+    shortest = [sum(len(taxi.solve(row["state"]) or []) for row in part) / len(part) for part in (train, held_out)]
+    assert abs(shortest[0] - shortest[1]) < 0.2  # it was 12.94 and 13.58
     assert sorted(states) == sorted(taxi.start_states())
     assert len(set(states)) == 300
     again = taxi.dataset_rows(500, seed=3)

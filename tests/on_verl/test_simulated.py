@@ -1,6 +1,7 @@
 """Simulated worlds on verl: the world model is asked for all episodes at once, and a perfect one is the real world."""
 
 import asyncio
+import json
 import random
 import time
 from contextlib import nullcontext
@@ -15,6 +16,7 @@ from support.openai_server import OpenAIServer
 from support.perfect import perfect, settings
 from support.run_on_verl import run_recipe, walking_policy
 from wm_plugin.environments import grid
+from wm_plugin.environments.from_file import dataset_rows
 from wm_plugin.errors import UserError
 from wm_plugin.verl.config import read_config
 from wm_plugin.verl.names import INFO, ORIGINS, TRAINING
@@ -205,3 +207,31 @@ def test_the_table_comes_from_one_command(tmp_path):
     assert (folder / "report.html").exists()
     for arm in ("start", "real", "sim", "controlled", "mixed"):
         assert f"| {arm} |" in (folder / "table.md").read_text()
+
+
+def test_a_world_that_is_a_file_is_played(tokenizer, tmp_path):
+    path = tmp_path / "shelf.yaml"
+    parameters = {
+        "type": "object",
+        "properties": {"direction": {"type": "string", "description": "Where to."}},
+        "required": ["direction"],
+    }
+    tool = {"name": "move", "description": "Move the box.", "parameters": parameters}
+    desk = {"tools": [tool], "initial_state": "The box is on the left.", "tasks": [{"query": "Move it up.", "id": "a"}]}
+    path.write_text(json.dumps(desk))  # JSON is YAML
+    made = [
+        {"raw_prompt": row.pop("prompt"), "extra_info": row, TRAINING: 1.0} for row in dataset_rows(1, path=str(path))
+    ]
+    said = [call("move", direction="L"), call("move", direction="U"), "Done."]
+    with OpenAIServer(lambda body: "Moved. [SUCCESS]" if '"U"' in str(body["messages"][-1]) else "Hm.") as asked:
+        wm = {"environment": str(path), "simulation": {"url": asked.base_url, "model": "w", "api_key_env": None}}
+        (played,) = play(tokenizer, wm, made, lambda _: said)
+    assert played.reward_score == 1.0
+    assert played.extra_fields[INFO]["simulation/requests"] == 2
+    prompt, response = tokenizer.decode(played.prompt_ids), tokenizer.decode(played.response_ids)
+    assert "Move it up.\n\nThe box is on the left." in prompt
+    assert "Move the box." in prompt
+    assert "Hm." in response
+    assert "Moved." in response
+    with pytest.raises(UserError, match="has tools and no world behind them; add simulation"):
+        read_config({"wm": {"environment": str(path)}}).environments  # noqa: B018

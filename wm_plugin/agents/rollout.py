@@ -142,8 +142,8 @@ def replay(environment: Any, row: Mapping[str, Any], actions: Sequence[Action], 
 
 
 def path_of(environment: Any) -> str:
-    """An environment's class as a dotted path."""
-    return f"{type(environment).__module__}:{type(environment).__qualname__}"
+    """An environment's class as a dotted path, or the file that it is of."""
+    return getattr(environment, "_wm_file", None) or f"{type(environment).__module__}:{type(environment).__qualname__}"
 
 
 def _observe(

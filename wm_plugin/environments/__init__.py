@@ -9,13 +9,32 @@ Every environment is a class in the form that TRL's `environment_factory` takes,
   things lie. Worlds that show all of their state have none;
 * the properties `over`, `success` and `turns`, and a mapping `metrics` with more figures, where it has them.
 
-The registered ones stand in `specs.py`. Importing this package imports none of them.
+A world that is simulated may be a file instead: see `from_file`. The registered ones stand in `specs.py`. Importing this package
+imports none of them.
 """
+
+from typing import Any
 
 from wm_plugin.environments.kit.protocol import not_a_tool
 from wm_plugin.environments.specs import SPECS, EnvironmentSpec, Needs
 from wm_plugin.registry import Registry
 
-ENVIRONMENTS = Registry("environment", **{name: spec.path for name, spec in SPECS.items()})
+
+class _Environments(Registry):
+    def get(self, name: str) -> Any:
+        """The class of this name, at this dotted path, or of this file (see `from_file`)."""
+        if not is_file(name):
+            return super().get(name)
+        from wm_plugin.environments.from_file import world_of
+
+        return world_of(name)
+
+
+def is_file(name: str) -> bool:
+    """Whether an environment's name is the path of a file."""
+    return name.endswith((".yaml", ".yml", ".json"))
+
+
+ENVIRONMENTS = _Environments("environment", **{name: spec.path for name, spec in SPECS.items()})
 
 __all__ = ["ENVIRONMENTS", "SPECS", "EnvironmentSpec", "Needs", "not_a_tool"]

@@ -103,6 +103,15 @@ def _scenario(line: bytes, where: str, name: str) -> Scenario:
         value = loads(line, strict=True, largest=_LONGEST, levels=40, values=50_000)
     except ValueError as error:
         raise UserError(f"{where}: no JSON: {shown(str(error))}") from None
+    return scenario_of(value, where, name)
+
+
+def scenario_of(value: Any, where: str, name: str) -> Scenario:
+    """The scenario of an object with its keys, called `name` where it has no id.
+
+    Raises:
+        UserError: it is none: names the key.
+    """
     known = Scenario.__dataclass_fields__
     if not isinstance(value, dict):
         raise UserError(f"{where}: a scenario is an object with {', '.join(known)}")
@@ -304,7 +313,12 @@ def dataset_rows(count: int | None = None, seed: int = 0, held_out: bool = False
     Raises:
         UserError: the file cannot be read, or has too few held-out scenarios.
     """
-    kept = [one for one in read(path) if (zlib.crc32((one.seed or one.id).encode()) % 5 == 0) == held_out]
+    return rows_of(read(path), count, seed, held_out, path)
+
+
+def rows_of(made: Sequence[Scenario], count: int | None, seed: int, held_out: bool, path: str) -> list[dict[str, Any]]:
+    """Rows of scenarios: see `dataset_rows`."""
+    kept = [one for one in made if (zlib.crc32((one.seed or one.id).encode()) % 5 == 0) == held_out]
     if not kept or (held_out and count is not None and count > len(kept)):
         kind = "held-out" if held_out else "training"
         raise UserError(f"{path} has {len(kept)} {kind} scenarios, and {count or 'some'} are asked for")

@@ -20,10 +20,11 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from wm_plugin.environments.kit.protocol import by_name, not_a_tool, tool_names, world_context_of
+from wm_plugin.environments.kit.protocol import by_name, check_world, not_a_tool, tool_names, world_context_of
 from wm_plugin.environments.scenarios import staged
 from wm_plugin.environments.simulated_session import Session
 from wm_plugin.environments.simulated_success import judge
@@ -42,6 +43,18 @@ _EVALUATES: ContextVar[bool] = ContextVar("wm_evaluates", default=False)
 _FIGURES = ("requests", "cached", "repairs", "tokens", "harmless")  # as `simulation/<name>`
 
 
+def placed(environment: type, config: SimulationConfig | None, name: str | None = None) -> type:
+    """The class, simulated where a config says so of the environment of this name.
+
+    Raises:
+        UserError: as from `simulated`; or it is not simulated, and has no world behind it.
+    """
+    if config is not None and (name is None or config.of(name)):
+        return simulated(environment, config)
+    check_world(environment)
+    return environment
+
+
 def simulated(environment: type, config: SimulationConfig | Mapping[str, Any]) -> type:
     """A subclass of `environment` of the same name, tools and columns, whose observations are a world model's.
 
@@ -56,6 +69,8 @@ def simulated(environment: type, config: SimulationConfig | Mapping[str, Any]) -
     for name in ("reset", "get_reward", *tool_names(environment)):
         if inspect.iscoroutinefunction(getattr(environment, name, None)):
             raise UserError(f"simulation: {environment.__name__}.{name} is asynchronous; write a plain method")
+    if hasattr(environment, "_wm_file"):  # there is no real world to evaluate in
+        config = replace(config, evaluation="simulated")
     if not hasattr(environment, "answer_tool"):
         if config.success == "answer":
             raise UserError(

@@ -9,15 +9,16 @@ import random
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import ModuleType
 from typing import Any
 
-from wm_plugin.environments import ENVIRONMENTS
+from wm_plugin.environments import ENVIRONMENTS, is_file
 from wm_plugin.environments.control import ControlConfig, controlled
 from wm_plugin.environments.kit.protocol import (
     Chooser,
     ToolCall,
+    check_world,
     missing_columns,
     observers,
     refusals,
@@ -64,9 +65,10 @@ class World:
         """The class.
 
         Raises:
-            UserError: the control names a tool that it does not have.
+            UserError: the control names a tool that it does not have, or there is no world behind its tools.
         """
         environment: type = self._object(self.spec.path)
+        check_world(environment)
         return environment if self.control is None else controlled(environment, self.control)
 
     def under(self, control: ControlConfig) -> "World":
@@ -135,6 +137,8 @@ class World:
             raise UserError(f"--level: {self.name} has no level {level!r}{nearest(level, self.levels)}")
         if self.spec.dataset_rows is not None:
             dataset_rows: Callable[..., list[dict[str, Any]]] = self._object(self.spec.dataset_rows)
+            if is_file(self.spec.path):
+                dataset_rows = partial(dataset_rows, path=self.spec.path)
             chosen = {"level": level, "split": split}
             chosen = {name: it for name, it in chosen.items() if it is not None}
             try:
@@ -178,11 +182,12 @@ class World:
         return chooser
 
     def _object(self, path: str) -> Any:
-        return import_object(path, field=f"environment {self.name!r}")
+        return ENVIRONMENTS.get(path) if is_file(path) else import_object(path, field=f"environment {self.name!r}")
 
 
 def load(name: str) -> World:
-    """The registered environment of this name, or that of the class at a dotted path (`my_package.worlds:MyEnvironment`).
+    """The registered environment of this name, that of the class at a dotted path (`my_package.worlds:MyEnvironment`), or that of
+    a file (`desk.yaml`, see `from_file`).
 
     A registered one is not imported yet. A user's class is: the functions `dataset_rows`, `expert` and `wanderer` and the names
     `LEVELS`, `SPLITS` and `INSTRUCTION` are taken from the module that defines the class, as far as it has them.

@@ -110,7 +110,7 @@ def _layout(board: str) -> str:
 
 
 def _spread(count: int, seed: int) -> list[str]:
-    """`count` held-out boards, at most `_TASKS` of a layout: otherwise a third of them would have no walls at all."""
+    """`count` held-out boards, at most `_TASKS` of a layout: otherwise a seventh of them would share one."""
     tasks: Counter[str] = Counter()
     boards = []
     for board in make_boards(12 * count, seed, held_out=True):

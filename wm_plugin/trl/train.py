@@ -30,7 +30,7 @@ from wm_plugin.agents.verify_config import VerifyConfig
 from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.environments.control import ControlConfig, controlled
 from wm_plugin.environments.rewarded import rewarded
-from wm_plugin.environments.simulated import simulated
+from wm_plugin.environments.simulated import placed
 from wm_plugin.environments.simulation_config import SimulationConfig
 from wm_plugin.environments.tags import PROTOCOLS, in_tags
 from wm_plugin.errors import UserError, nearest, shown
@@ -337,9 +337,7 @@ def _environment(
     checks = None if verify is None else VerifyConfig.from_mapping(_mapping(verify, "verify"))
 
     def load(path: str, name: str | None = None) -> type:
-        environment: type = ENVIRONMENTS.get(path)
-        if model is not None and (name is None or model.of(name)):
-            environment = simulated(environment, model)
+        environment = placed(ENVIRONMENTS.get(path), model, name)
         if perturbations is not None and (name is None or perturbations.of(name)):
             environment = controlled(environment, perturbations)
         if checks is not None and (name is None or checks.of(name)):

@@ -14,7 +14,7 @@ from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.control import ControlConfig, controlled
 from wm_plugin.environments.rewarded import rewarded
-from wm_plugin.environments.simulated import simulated
+from wm_plugin.environments.simulated import placed
 from wm_plugin.environments.simulation_config import SimulationConfig
 from wm_plugin.environments.tags import PROTOCOLS, in_tags
 from wm_plugin.errors import UserError, nearest, shown
@@ -192,9 +192,7 @@ class WorldModelConfig:
 
     def _class(self, name: str, path: str) -> type:
         """The class at a path, for rows of this name."""
-        environment: type = ENVIRONMENTS.get(path)
-        if self.simulation is not None and self.simulation.of(name):
-            environment = simulated(environment, self.simulation)
+        environment = placed(ENVIRONMENTS.get(path), self.simulation, name)
         if self.control is not None and self.control.of(name):
             environment = controlled(environment, self.control)
         if self.verify is not None and self.verify.of(name):

@@ -4,15 +4,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wm_plugin.cli.block import read_block
 from wm_plugin.cli.data.support import progress, work_folder
 from wm_plugin.cli.env import policy
-from wm_plugin.cli.env.support import MOST_ROWS, NAME, add_row_arguments, find, rows
+from wm_plugin.cli.env.support import MOST_ROWS, NAME, add_row_arguments, find, rows, simulated_world
 from wm_plugin.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from wm_plugin.environments.simulated_world import SimulatedWorld
-    from wm_plugin.environments.simulation_config import SimulationConfig
 
 _KEEP = ("success", "all")
 _TRIES = 10  # attempts for each trajectory that is asked for, at most
@@ -56,7 +54,6 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """
     from wm_plugin.agents.collect import remove_shards
     from wm_plugin.agents.synthesize import synthesize
-    from wm_plugin.environments.simulated_world import SimulatedWorld
     from wm_plugin.trajectories.write import check_outputs, path_of_rejects
 
     if args.keep not in _KEEP:
@@ -72,7 +69,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     out = Path(args.out)
     rejects = check_outputs(out, sources=[args.policy, args.simulation, args.scenarios])
     folder = work_folder(out, args.work)
-    world = SimulatedWorld(find(args.name).spec, config=load_simulation(args.simulation, args.name))
+    world = simulated_world(find(args.name), args.simulation)
     chosen = _rows(args, world, min(tasks, most))
     player, server = policy.player(args, world)
     attempts = [chosen[number % len(chosen)] for number in range(most)]
@@ -98,20 +95,6 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "rejects": str(path_of_rejects(out)) if rejects.exists() else None,
         "ok": report.kept == args.count,
     }
-
-
-def load_simulation(path: str, world: str) -> "SimulationConfig":
-    """The simulation in a file.
-
-    Raises:
-        UserError: as from `read_block`, or it is of other worlds.
-    """
-    from wm_plugin.environments.simulation_config import SimulationConfig
-
-    config = read_block(path, "--simulation", "simulation", SimulationConfig.from_mapping)
-    if config.worlds is not None and world not in config.worlds:
-        raise UserError(f"{path}: simulation.worlds is of {', '.join(config.worlds)}; add {world}, or leave it out")
-    return config
 
 
 def _rows(args: argparse.Namespace, world: "SimulatedWorld", count: int) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from wm_plugin.cli.block import read_block
 from wm_plugin.cli.data.support import progress, work_folder
 from wm_plugin.cli.env import policy
-from wm_plugin.cli.env.support import MOST_ROWS, NAME, add_row_arguments, find, rows
+from wm_plugin.cli.env.support import MOST_ROWS, NAME, add_row_arguments, find, rows, simulated_world
 from wm_plugin.errors import UserError
 
 if TYPE_CHECKING:
@@ -44,6 +44,12 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
         help="check irreversible actions by a world model before they go out: a file of the fields of VerifyConfig, such as "
         "{budget: 4, world_model: {url: http://localhost:8000/v1, model: NAME}}, or with these under verify (docs/verify.md)",
     )
+    parser.add_argument(
+        "--simulation",
+        metavar="FILE",
+        help="play in a world model: a file of the fields of SimulationConfig, such as {url: http://localhost:8000/v1, "
+        "model: NAME}, or with these under simulation (docs/simulation.md)",
+    )
     policy.add_arguments(parser)
     parser.set_defaults(run=run, show=show)
     return parser
@@ -57,7 +63,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     With `--verify`, `verify` has the sums of `checks`, `refused`, `spent`, `unanswered` and `questions`.
     """
     from wm_plugin.agents.collect import collect, remove_shards
+    from wm_plugin.agents.synthesize import Marked
     from wm_plugin.environments.control import ControlConfig
+    from wm_plugin.environments.simulated_world import SimulatedWorld
     from wm_plugin.trajectories.write import check_outputs, path_of_rejects
 
     for flag, value in (("--count", args.count), ("--per-task", args.per_task)):
@@ -72,9 +80,13 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         )
         raise UserError(f"{flags}; write a number up to {MOST_ROWS:,}, and the rest with another --seed")
     out = Path(args.out)
-    check_outputs(out, sources=[args.policy, *filter(None, (args.control, args.verify))])
+    check_outputs(out, sources=[args.policy, *filter(None, (args.control, args.verify, args.simulation))])
     folder = work_folder(out, args.work)
     world = find(args.name)
+    if args.simulation is not None:
+        if args.verify is not None:
+            raise UserError("--verify checks actions before a real world, and --simulation has none; leave one out")
+        world = simulated_world(world, args.simulation)
     if args.control is not None:
         world = world.under(read_block(args.control, "--control", "control", ControlConfig.from_mapping))
     if args.verify is not None:
@@ -85,6 +97,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         world = VerifiedWorld(world.spec, world.control, config=config)
         world.environment  # noqa: B018 - it says what does not fit
     player, server = policy.player(args, world)
+    if isinstance(world, SimulatedWorld):
+        player = Marked(player, world)
     columns = policy.columns(args.column, world)
     tasks = [{**row, **columns} for row in rows(world, args, args.count)]
     if world.control is not None:

@@ -3,14 +3,16 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from wm_plugin.cli.block import read_block
 from wm_plugin.cli.steps import search_here
 from wm_plugin.errors import UserError
 
 if TYPE_CHECKING:
+    from wm_plugin.environments.simulated_world import SimulatedWorld
     from wm_plugin.environments.worlds import World
 
 MOST_ROWS = 1_000_000  # they are made before the first is played
-NAME = "ours by name (wm env list), or yours as package.module:Class"
+NAME = "ours by name (wm env list), or yours as package.module:Class; with --simulation also a file of tools (docs/simulation.md)"
 
 
 def add_row_arguments(parser: Any) -> None:
@@ -48,6 +50,23 @@ def find(name: str) -> "World":
     if missing := world.missing():
         raise UserError(f"{name} needs {' and '.join(missing)}")
     return world
+
+
+def simulated_world(world: "World", path: str) -> "SimulatedWorld":
+    """The environment in the world model that a file names, by itself or under `simulation`.
+
+    Raises:
+        UserError: as from `read_block`, or the simulation is of other worlds, or does not fit this one.
+    """
+    from wm_plugin.environments.simulated_world import SimulatedWorld
+    from wm_plugin.environments.simulation_config import SimulationConfig
+
+    config = read_block(path, "--simulation", "simulation", SimulationConfig.from_mapping)
+    if not config.of(world.name):
+        raise UserError(
+            f"{path}: simulation.worlds is of {', '.join(config.worlds or ())}; add {world.name}, or leave it out"
+        )
+    return SimulatedWorld(world.spec, config=config)
 
 
 def rows(world: "World", args: argparse.Namespace, count: int) -> list[dict[str, Any]]:

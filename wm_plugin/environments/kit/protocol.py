@@ -137,6 +137,15 @@ def check_columns(environment: type, columns: Mapping[str, Any]) -> None:
         ) from None
 
 
+def check_world(environment: type) -> None:
+    """Raise a UserError if a class has tools alone, which only a world model can answer (see `environments.from_file`)."""
+    if path := getattr(environment, "_wm_file", None):
+        raise UserError(
+            f"environment: {path} has tools and no world behind them; add simulation: {{url: ..., model: NAME}} "
+            "(--simulation FILE of wm env rollout)"
+        )
+
+
 def fits(tool: Callable[..., Any], arguments: Any) -> bool:
     """Whether a tool can be called with the arguments of a call; None stands for no arguments."""
     try:

@@ -64,6 +64,7 @@ HOOKS = (
             "num_generations_eval",
             "num_iterations",
             "processing_class",
+            "reward_funcs",
             "reward_weights",
             "rollout_func",
             "state",

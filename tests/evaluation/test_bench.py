@@ -210,6 +210,7 @@ def test_each_failure_is_counted_by_its_reason(tmp_path):
     ("reply", "kind"),
     [
         (lambda _: "no verdict", "judge: no verdict"),
+        (lambda _: verdict(10), "judge: no verdict"),  # on another scale
         (lambda _: Answer(verdict(5), cut=True), "judge: cut"),
         (lambda _: Answer("", failure="server error"), "judge: server error"),
     ],

@@ -76,6 +76,8 @@ def test_a_prediction_is_found_without_the_answer_and_compared_without_the_think
         (verdict(prediction=["a"], factual=0, epistemic=0, perspective=0), "no verdict"),
         (finding(None, factual=1.5), "no verdict"),
         (finding(None, factual="many"), "no verdict"),
+        (finding(None, factual=-1), "no verdict"),
+        (finding(None, factual=1e9), "no verdict"),
         (finding(None) + finding(None), "no verdict"),
         (finding(None).replace("}", ', "factual": 1}'), "no verdict"),
         (finding("It is open."), "not in the thinking"),
@@ -102,7 +104,17 @@ def test_a_server_s_failure_is_not_asked_again():
 
 @pytest.mark.parametrize(
     ("value", "is_right"),
-    [(1, True), (True, True), ("1", True), (0, False), (False, False), (0.5, None), ("yes", None)],
+    [
+        (1, True),
+        (True, True),
+        ("1", True),
+        (0, False),
+        (False, False),
+        (0.5, None),
+        ("yes", None),
+        (100, None),
+        (-1, None),
+    ],
 )
 def test_verdicts_of_the_comparison(value, is_right):
     (one,) = judged([case()], Judge(lambda text: finding("The door will be locked."), lambda text: right(value)))

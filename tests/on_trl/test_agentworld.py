@@ -14,9 +14,13 @@ import yaml
 from support import agentworld
 from support.openai_server import OpenAIServer, careful
 from support.scripts import calls_of, judges_port
+from wm_plugin.errors import UserError
+from wm_plugin.rewards import RuleReward
+from wm_plugin.rewards.rule_errors import error_kind
 from wm_plugin.samples.build import build
 from wm_plugin.tiny.__main__ import main as make_policy
 from wm_plugin.tiny.rollouts import main as make_rollouts
+from wm_plugin.trajectories import read
 from wm_plugin.trl import train
 from wm_plugin.trl.rewards import reward_functions
 
@@ -119,6 +123,26 @@ def test_several_domains_are_one_training(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("host", ["trl", "verl"])
+def test_the_tiny_recipe_s_rule_is_true_and_pays_for_nothing_else(host, tmp_path):
+    """Of the real observations of its world; a digit in front of a right prediction is not one."""
+    make_rollouts(["--out", str(tmp_path / "rollouts.jsonl"), "--environment", "sql", "--count", "300"])
+    turns = [turn for one in read(tmp_path / "rollouts.jsonl") for turn in one.turns]
+    observed = [observation.text for turn in turns for observation in turn.observations]
+    settings = yaml.safe_load((RECIPES.parent / host / "agentworld_gspo_tiny.yaml").read_text())
+    block = settings["rewards"][0] if host == "trl" else settings["wm"]["reward"]
+    reward = RuleReward(**block["kwargs"]["rules"])
+    assert set(reward(observed, observed)) == {1.0}
+    kinds = [error_kind(text) for text in observed]
+    assert 0 < sum(kind is None for kind in kinds) < len(kinds)
+    for guess, kind in (
+        ("0 Done.", None),
+        ("0 OperationalError: no such table", None),
+        ("Error: no such row", "not_found"),
+    ):
+        assert reward([guess] * len(observed), observed) == [float(one == kind) for one in kinds]
+
+
 def test_the_tiny_recipe_trains_with_a_judge(tmp_path, monkeypatch):
     """Two steps from random weights, whose whole text is the prediction here: its form is learnt in WM-SFT."""
     monkeypatch.chdir(tmp_path)
@@ -144,6 +168,11 @@ def test_the_tiny_recipe_trains_with_a_judge(tmp_path, monkeypatch):
         sizes = {"max_steps": 2, "eval_steps": 2, "max_completion_length": 8, "per_device_eval_batch_size": 8}
         sizes |= {"per_device_train_batch_size": 8, "num_generations": 8, "eval_on_start": "false"}
         flags = [part for name, value in sizes.items() for part in (f"--{name}", str(value))]
+        kwargs["rules"], truth = {"verifier": {"regex": "^[0-9]"}}, kwargs["rules"]
+        Path("wrong.yaml").write_text(yaml.safe_dump(config))
+        with pytest.raises(UserError, match="the verifiers hold for 0 of 8 real observations"):
+            train.build(["--config", "wrong.yaml", *flags])
+        kwargs["rules"] = truth
         trainer, _ = train.build(["--config", "config.yaml", *flags])
         trainer.train()
         asked = [json.dumps(body) for body in server.bodies]

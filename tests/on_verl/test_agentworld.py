@@ -29,6 +29,8 @@ from support.openai_server import OpenAIServer
 from support.run_on_verl import run_recipe
 from support.scripts import calls_of
 from support.verl_recipes import composed, unknown_keys
+from wm_plugin.errors import UserError
+from wm_plugin.samples.build import build
 from wm_plugin.tiny.__main__ import main as make_policy
 from wm_plugin.tiny.judge import reply
 from wm_plugin.tiny.rollouts import main as make_rollouts
@@ -123,6 +125,27 @@ def test_the_recipe_is_gspo_with_the_rubric_and_rules(name, tmp_path):
         assert reward.tag == "predicted_observation"
         assert actor.ppo_max_token_len_per_gpu >= made.data.max_prompt_length + made.data.max_response_length
         assert made.wm.reward_batch > made.wm.reward.kwargs.rubric.server.concurrency
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
+def test_rules_that_contradict_the_training_files_stop_the_run_before_ray(suffix, tmp_path, capsys):
+    make_policy(["--out", str(tmp_path / "policy"), "--random", "--texts"])
+    make_rollouts(["--out", str(tmp_path / "rollouts.jsonl"), "--environment", "sql", "--count", "20"])
+    rows = tmp_path / f"rows{suffix}"
+    prompts = str(RECIPES.parent / "trl" / "rwml_tiny_prompts.yaml")
+    build(tmp_path / "rollouts.jsonl", "agentworld", "verl", rows, prompts=prompts, domain="mcp")
+    settings = (f"actor_rollout_ref.model.path={tmp_path / 'policy'}", f"data.train_files=[{rows}]")
+
+    def checked(*rule):
+        made = composed("agentworld_gspo_tiny", *settings, *rule)
+        verl_config.validate_config(made, need_reference_policy(made), need_critic(made))
+        return capsys.readouterr().err
+
+    rules = "wm.reward.kwargs.rules.verifier"
+    assert "wm: " not in checked()
+    assert "wm: rules: the verifiers hold for " in checked(f"{rules}={{error: false}}")
+    with pytest.raises(UserError, match="hold for 0 of 20 real observations"):
+        checked(f"""{rules}='{{"regex": "^[0-9]"}}'""")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -36,13 +36,20 @@ def test_the_real_valued_judge(value):
     assert "how much of what matters" in server.bodies[0]["messages"][0]["content"].lower()
 
 
-@pytest.mark.parametrize(
-    ("value", "reward"), [(0, 0.0), (1, 1.0), ("true", 1.0), ("false", 0.0), (0.9, 0.0), (5, 1.0), (-1, 0.0)]
-)
+@pytest.mark.parametrize(("value", "reward"), [(0, 0.0), (1, 1.0), ("true", 1.0), ("false", 0.0), (0.9, 0.0)])
 def test_the_binary_judge(value, reward):
     with OpenAIServer(score(value)) as server:
         assert JudgeReward(of(server), binary=True)(["p"], ["t"]) == [reward]
     assert "The prediction passes if" in server.bodies[0]["messages"][0]["content"]
+
+
+@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize("value", [100, 5, 1.01, -1, '"80"', '"8/10"'])
+def test_a_score_on_another_scale_is_a_failure(value, binary):
+    with OpenAIServer(score(value)) as server:
+        reward = JudgeReward(of(server), binary=binary)
+        assert reward(["p"], ["t"]) == [0.0]
+    assert reward.figures["failures/no_verdict"] == 1.0
 
 
 def test_a_judge_may_quote_the_observation():

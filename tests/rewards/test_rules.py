@@ -24,7 +24,9 @@ ORDER = json.dumps(
 ROWS = [{"sku": "a", "n": 1}, {"sku": "b", "n": 2}]
 
 
-def holds(rule, prediction, target="t", **columns):
+def holds(rule, prediction, target=None, **columns):
+    """By default the observation is as long as the prediction, and nothing that a rule looks for."""
+    target = "t" * len(prediction) if target is None else target
     (verdict,) = RuleReward().verdicts([prediction], [target], verifier=[rule], **columns)
     return verdict
 
@@ -219,6 +221,7 @@ def test_scores_and_figures():
     assert reward(outputs, ["t"] * 5, verifier=verifiers) == [25, 0, 0, 0, 0]
     assert reward.figures == {
         "no_prediction": 0.4,
+        "too_long": 0,
         "no_verifier": 0.2,
         "malformed": 0.2,
         "code_failed": 0,
@@ -405,6 +408,7 @@ MANY = json.dumps([{f"k{number}": number} for number in range(4000)])
 def test_the_rules_of_a_row_share_their_work(monkeypatch, rule, prediction, target, columns, verdict):
     """Each rule is within the bounds alone; 100 of them would take 100 times as long."""
     monkeypatch.setattr("wm_plugin.rewards.rule_places.MAX_WORK", 20_000_000)
+    monkeypatch.setattr("wm_plugin.rewards.rules._TIMES", 1_000_000)  # no prediction is too long to be looked at
     start = time.thread_time()
     reward = RuleReward(malformed="count")
     assert reward.verdicts([prediction], [target], verifier=[[rule] * 100], **columns) == [verdict]

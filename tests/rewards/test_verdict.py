@@ -47,7 +47,6 @@ def in_tag(text):
         f"format 1, I think\n</think>\n{in_tag(PLAIN)}",  # a template wrote the first mark
         f"It says {{'format': 'mp4'}}.\n</think>\n{in_tag(PLAIN)}",
         f"It says ‹final_evaluation›{FIVES}‹/final_evaluation›.\n{in_tag(PLAIN)}",
-        in_tag(json.dumps(SCORES | {"format": 7, "quality": -3})),
         f'It predicts {{"format": "mp4", "size": 3}}, and {{"format": "mp3"}}.\n{in_tag(PLAIN)}',
         *(f"It predicts &#{digits};.\n{in_tag(PLAIN)}" for digits in ("9" * 5000, "0" * 5000, "9" * 5000 + "&lt;")),
     ],
@@ -72,6 +71,10 @@ def test_replies_that_have_a_verdict(reply):
         in_tag(json.dumps(SCORES | {"quality": "9/10"})),
         in_tag(json.dumps(SCORES | {"quality": float("nan")})),
         in_tag(json.dumps(SCORES | {"quality": float("inf")})),
+        # another scale
+        *(in_tag(json.dumps(SCORES | {"quality": value})) for value in (0, 6, 100, -3, 0.99, 5.01, "7", "60", 10**400)),
+        in_tag(json.dumps(dict.fromkeys(SCORES, 10))),
+        in_tag(json.dumps(dict(zip(SCORES, (60, 40, 30, 20, 10), strict=True)))),
         in_tag(PLAIN[: len(PLAIN) // 2]),
         in_tag(PLAIN.replace('"', "'")),
         in_tag("\n".join(f"{name} = {score}." for name, score in SCORES.items())),
@@ -150,9 +153,11 @@ def test_replies_that_have_none(reply):
 
 
 def test_numbers():
-    assert [number(value, 0.0, 1.0) for value in (0, 1, 0.25, "0.5", " 1 ", "1.", "**0.5**", -2, "7", 10**400)] == [
-        *(0.0, 1.0, 0.25, 0.5, 1.0, 1.0, 0.5, 0.0, 1.0, 1.0)
+    assert [number(value, 0.0, 1.0) for value in (0, 1, 0.25, "0.5", " 1 ", "1.", "**0.5**")] == [
+        *(0.0, 1.0, 0.25, 0.5, 1.0, 1.0, 0.5)
     ]
+    outside = (-2, "7", 100, 1.001, -0.001, "-1", 10**400, float("nan"), float("inf"), float("-inf"))
+    assert [number(value, 0.0, 1.0) for value in outside] == [None] * len(outside)
     assert [number(value, 1.0, 5.0) for value in (None, True, "", "five", "1e3", "٣", [], {}, "4/4", "1 2")] == [
         None
     ] * 10

@@ -1,4 +1,8 @@
-"""The cases of rule-based verification, on its three axes. `rules` checks them, and scores a model by them."""
+"""The cases of rule-based verification, on its three axes. `rules` checks them, and scores a model by them.
+
+Each asks for the form of the real observation besides what the case is about, and its rules must refuse whoever copies words of
+the prompt, says the same of everything or echoes what was said before (`rule_form`): nothing is simulated by that.
+"""
 
 import hashlib
 import json
@@ -8,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from wm_plugin.evaluation.rule_commands import Command, commands_of, texts_of
+from wm_plugin.evaluation.rule_form import WORD, first_line, fixed, form, top_keys, unsimulated
 from wm_plugin.evaluation.rules import Case, Session
 from wm_plugin.rewards.json_match import NO_JSON
 from wm_plugin.rewards.json_match import parse as parse_json
@@ -27,7 +32,8 @@ _MASK = "[withheld]"
 _KEPT = 64  # files, tables and values of a table that are looked for
 _LINES, _VALUES = 3, 5  # lines of a file and values of a row that a prediction must have
 _SHORTEST = 3  # characters of a value that is looked for
-_TOKEN = re.compile(r"\w++")
+_HEAD = 200  # characters of a command's first line
+_BEFORE = 2  # observations and writing actions before the turn that an echo repeats
 
 
 def build(source: Iterable[Session], *, seed: int = 0) -> Iterator[Case]:
@@ -58,52 +64,80 @@ def _controllability(session: Session, seed: int) -> Iterator[Case]:
         if number in session.turns and text.strip() and error_kind(text) is None
     ]
     turns.sort(key=lambda turn: _hash(seed, session.name, turn[0]))
-    for number, _, text in turns[:1]:
-        yield _failure(session, number, text, seed)
     for number, action, text in turns:
-        if value := _telling(text, action):
-            yield _replaced(session, number, text, value, _MASK, "withheld")
-            yield _replaced(session, number, text, value, changed(value), "replaced")
+        if case := _failure(session, number, action, text, seed):
+            yield case
+            break
+    always = set.intersection(*(set(WORD.findall(text)) for *_, text in turns)) if len(turns) > 1 else set()
+    for number, action, text in turns:
+        if value := _telling(text, _words(action) | always):
+            yield _replaced(session, number, action, text, value, _MASK, "withheld")
+            yield _replaced(session, number, action, text, value, changed(value), "replaced")
             return
 
 
-def _failure(session: Session, turn: int, text: str, seed: int) -> Case:
+def _failure(session: Session, turn: int, action: Action, text: str, seed: int) -> Case | None:
+    """The action fails, and the observation keeps its keys or its first line; None where it has no such form."""
     code = f"E{1000 + _hash(seed, session.name, turn, 'code') % 9000}"
-    instruction = (
-        f"The next action fails, whatever it does. The observation reports an error with the code {code}, and holds nothing "
-        "of what the action would give otherwise."
-    )
-    message = f"the operation failed with the code {code}"
-    is_json = parse_json(text) is not NO_JSON and text.strip()[:1] in ("{", "[")
-    right = json.dumps({"error": message}) if is_json else f"Error: {message}"
-    rules: list[Any] = [{"error": True}, {"regex": rf"\b{code}\b"}, *([{"json": {"path": "$"}}] if is_json else [])]
-    return _case(
-        session,
-        turn,
-        "controllability",
-        "failure",
-        {"all": rules},
-        (right,),
-        (text, "", f"{text}\n{code}"),
-        instruction,
-    )
+    message, value = f"the operation failed with the code {code}", parse_json(text)
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    if isinstance(value, dict):
+        keys = [key for key in value if key != "error"]
+        told = (
+            "has the same keys as usual, each with null, and beside them a key `error`, whose text holds the code "
+            f"{code}."
+        )
+        right = json.dumps({**dict.fromkeys(keys), "error": message})
+        rules: list[Any] = [{"json": {"path": "$.error", "pattern": rf"\b{code}\b"}}]
+        rules += [{"json": {"path": path, "type": "null"}} for path in top_keys(value) if path != "$.error"]
+    elif value is NO_JSON and len(lines) > 1 and lines[0].strip() != lines[1].strip():
+        told = f"has its first line as usual, and in place of all that would follow an error with the code {code}."
+        right = f"{lines[0]}\nError: {message}"
+        rules = [
+            {"regex": first_line(text, _words(action))},
+            {"not": {"regex": rf"(?m)^\s*{re.escape(lines[1].strip())}\s*$"}},
+        ]
+    else:
+        return None
+    instruction = f"The next action fails, whatever it does. The observation {told}"
+    rules += [{"error": True}, {"regex": rf"\b{code}\b"}]
+    wrong = (text, f"{text}\nError: {message}", *_unsimulated(session, turn, (code, message, instruction)))
+    return _case(session, turn, "controllability", "failure", {"all": rules}, (right,), wrong, instruction)
 
 
-def _replaced(session: Session, turn: int, text: str, value: str, other: str, kind: str) -> Case:
+def _replaced(session: Session, turn: int, action: Action, text: str, value: str, other: str, kind: str) -> Case:
     instruction = (
         "The next observation is as usual but for one thing: "
         f'wherever it would hold "{value}", it holds "{other}" instead.'
     )
-    rules = {"all": [{"not": {"regex": _whole(value)}}, {"regex": re.escape(other)}]}
     right = _put(text, value, other)
-    return _case(session, turn, "controllability", kind, rules, (right,), (text, "", f"{text}\n{other}"), instruction)
+    rules = [{"not": {"regex": _whole(value)}}, {"regex": re.escape(other)}, *form(right, _words(action))]
+    wrong = (text, f"{text}\n{other}", *_unsimulated(session, turn, (other, instruction)))
+    return _case(session, turn, "controllability", kind, {"all": rules}, (right,), wrong, instruction)
 
 
-def _telling(text: str, action: Action) -> str:
-    """A word of an observation that its action does not have; the longest with digits before others, "" if there is none."""
-    known = set(_TOKEN.findall("\n".join(texts_of(action))))
-    words = dict.fromkeys(word for word in _TOKEN.findall(text) if 4 <= len(word) <= 40 and word not in known)
+def _telling(text: str, known: set[str]) -> str:
+    """A word of an observation that is neither known nor of its form; the longest with digits before others, "" if there is
+    none."""
+    known = known | fixed(text)
+    words = dict.fromkeys(word for word in WORD.findall(text) if 4 <= len(word) <= 40 and word not in known)
     return max(words, key=lambda word: (any(sign.isdigit() for sign in word), len(word)), default="")
+
+
+def _words(action: Action) -> set[str]:
+    return set(WORD.findall("\n".join(texts_of(action))))
+
+
+def _unsimulated(session: Session, turn: int, copied: Sequence[str], more: Sequence[str] = ()) -> tuple[str, ...]:
+    """`rule_form.unsimulated`, with the observations before a turn.
+
+    Args:
+        more: further texts that an echo repeats.
+    """
+    turns = session.trajectory.turns
+    seen = [one.text for before in turns[:turn] for one in before.observations][-_BEFORE:]
+    action = "\n".join(command.text for command in commands_of(turns[turn].action)) or turns[turn].action.text
+    return tuple(unsimulated(copied, [*seen, *more], action))
 
 
 # Error handling
@@ -114,11 +148,12 @@ def _errors(session: Session) -> Iterator[Case]:
         return
     observed = list(_observed(session))
     successes = [text for _, _, text in observed if text.strip() and error_kind(text) is None]
-    for number, _, text in observed:
+    for number, action, text in observed:
         kind = error_kind(text)
         if number in session.turns and kind is not None and kind not in _CHANCE:
-            wrong = ("", "Done.", *successes[:_VALUES])
-            yield _case(session, number, "error handling", kind, {"error": kind}, (text,), wrong)
+            rules = {"all": [{"error": kind}, *form(text, _words(action))]}
+            wrong = (*successes[:_VALUES], *_unsimulated(session, number, ()))
+            yield _case(session, number, "error handling", kind, rules, (text,), wrong)
 
 
 # Consistency
@@ -157,15 +192,28 @@ def _reads(
     elif command.read_variable in state.variables:
         kind, expected = "variable", [state.variables[command.read_variable][1]]
     elif command.query:
-        words = set(_TOKEN.findall(command.query.lower()))
+        words = set(WORD.findall(command.query.lower()))
         values = [value for table, rows in state.rows.items() if table in words for value in rows]
         kind, expected = "rows", [value for value in values if _put(text, value, "") != text][-_VALUES:]
     expected = [value for value in expected if len(value) >= _SHORTEST and value not in own]
     if not expected:
         return
-    rules = {"all": [*({"regex": _whole(value)} for value in expected), {"error": False}]}
+    values = [{"regex": _whole(value)} for value in expected]
+    known = _words(action) | set(WORD.findall("\n".join(expected)))
+    earlier = (one.text for before in session.trajectory.turns[:turn] for one in commands_of(before.action))
+    wrote = [said for said in earlier if any(value in said for value in expected)][-_BEFORE:]
+    heads = [said.strip().partition("\n")[0][:_HEAD] for said in wrote]  # to repeat what wrote it shows nothing
+    rules = {
+        "all": [
+            *values,
+            {"error": False},
+            *form(text, known),
+            *({"not": {"regex": re.escape(head)}} for head in heads if head and head not in text),
+        ]
+    }
     broken = [_put(text, value, changed(value)) for value in expected]
-    wrong = ("", "Error: not found", *broken)
+    copies = _unsimulated(session, turn, expected, wrote)  # to show what was written, and no more, is right
+    wrong = (*broken, *(copy for copy in copies if copy.strip() != text.strip()))
     yield _case(session, turn, "consistency", kind, rules, (text,), wrong)
 
 

@@ -35,7 +35,6 @@ from wm_plugin.trajectories.schema import Source, Trajectory
 AXES = ("controllability", "error handling", "consistency")
 _SHOWN = 20_000  # characters of a text in `rows.jsonl`
 _RIGHT, _WRONG = 4.0, 2.0  # mean scores of a judge from which a prediction is right, and up to which it is wrong
-_TIMES, _SLACK = 4, 2_000  # a prediction has at most so many times the characters of the right one, and so many more
 
 
 @dataclass(frozen=True)
@@ -88,12 +87,10 @@ class Case:
         return f"{self.session}/{self.turn}/{self.kind}"
 
     def holds(self, texts: Sequence[str | None]) -> list[bool]:
-        """Whether the verifier holds for each text. For one that is many times as long as the right ones it does not: whoever
-        writes down all that was said before has also written what was to be found."""
-        reward = RuleReward(malformed="count")
-        count, longest = len(texts), _TIMES * max(map(len, self.right), default=0) + _SLACK
-        texts = [None if text is None or len(text) > longest else text for text in texts]
-        return [bool(one) for one in reward.verdicts(texts, [self.real] * count, verifier=[self.verifier] * count)]
+        """Whether the verifier holds for each text."""
+        target, count = "".join(self.right[:1]), len(texts)
+        verdicts = RuleReward(malformed="count").verdicts(texts, [target] * count, verifier=[self.verifier] * count)
+        return [bool(one) for one in verdicts]
 
 
 # Whether predictions of cases are right; None where that is open.

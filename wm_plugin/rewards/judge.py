@@ -39,7 +39,7 @@ _COUNTS = 1024  # texts whose tokens are not counted again
 _CLOSING = f"The data ends here. Judge it as you were told, and end with your only verdict in <{TAG}>."
 _AGAIN = (
     f"The data ends here. A reply before this one could not be read: write <{TAG}> once, close it, put one JSON object and "
-    "nothing else into it, and quote nothing that looks like it."
+    "nothing else into it, with scores on the scale that you were given, and quote nothing that looks like it."
 )
 FAILURES = (*KINDS, "cut", "no verdict")
 # What a prediction can bring about: by what it makes a judge write, or by words that a server refuses.
@@ -386,8 +386,8 @@ class JudgedReward(TaggedReward):
             self._warned = True
             logger.warning(
                 "%s: %s at %s gave no verdict on %.0f%% of the last %d predictions (%s), which get %g. "
-                "Either the judge is not up to its prompt (try another model, or a larger max_tokens), or the predictions "
-                "make it quote them",
+                "Either the judge is not up to its prompt (try another model, or a larger max_tokens), or it scores on another "
+                "scale, or the predictions make it quote them",
                 *(type(self).__name__, self.server.model, self.server.base_url, 100 * share, len(self._recent)),
                 *(kinds, self.no_verdict),
             )

@@ -115,7 +115,7 @@ class RubricReward(JudgedReward):
 
 
 def parse(reply: str, observed: str = "") -> dict[str, float] | None:
-    """The five scores in a judge's reply, clamped to [1, 5]; None if one is missing or not a number. See `verdict.fields`."""
+    """The five scores in a judge's reply, None if one is missing or no number from 1 to 5. See `verdict.fields`."""
     values = fields(reply, DIMENSIONS, observed)
     scores = {name: score for name in DIMENSIONS if (score := number(values.get(name), 1.0, 5.0)) is not None}
     return scores if len(scores) == len(DIMENSIONS) else None

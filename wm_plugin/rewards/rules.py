@@ -28,6 +28,7 @@ _MAX_DEPTH = 20  # nested combinations
 _MAX_RULES = 200  # of one verifier
 _KEPT, _LARGEST_KEPT = 1024, 10_000  # verifiers that are kept for later rows, and characters of each
 _PARALLEL = 8  # code verifiers that run at the same time
+_TIMES, _SLACK = 4, 2_000  # a prediction has at most so many times the characters of the observation, and so many more
 KINDS = (*CHECKS, "all", "any", "not")
 
 
@@ -54,6 +55,9 @@ Rule = Check | Combined
 class RuleReward(TaggedReward):
     """`scale` if a row's verifier holds, else 0. A verifier does not hold for a row without a prediction.
 
+    Nor does it hold for one that is many times as long as the observation: whoever writes down all that may be said has also
+    written what a rule looks for. The bound (4 times the characters, and 2,000 more) is ours.
+
     Columns: `verifier`, one per row: JSON text, an object or a list; None, an empty text or an empty list stand for no verifier.
     In objects (not in JSON text) keys with null are ignored, because parquet adds them. `history`, for the rule `state`: the
     earlier observations. Verifiers in Python see all columns.
@@ -71,8 +75,8 @@ class RuleReward(TaggedReward):
         tag: see `TaggedReward`.
 
     Attributes:
-        figures: shares of rows: `no_prediction`, `verified`, `no_verifier`, `malformed`, `code_failed` (a verifier in Python
-            gave no verdict, which counts as not holding). `passed` is the share of verified rows.
+        figures: shares of rows: `no_prediction`, `too_long`, `verified`, `no_verifier`, `malformed`, `code_failed` (a verifier
+            in Python gave no verdict, which counts as not holding). `passed` is the share of verified rows.
 
     Raises:
         UserError: a setting is invalid; from a call: a malformed verifier, code without `allow_code`, or no sandbox.
@@ -118,17 +122,24 @@ class RuleReward(TaggedReward):
         self, predictions: Sequence[str | None], targets: Sequence[str], **columns: Sequence[Any]
     ) -> list[bool | None]:
         """Whether each row's verifier holds; None for a row without a verifier. No verifier holds without a prediction."""
-        texts = self.extracted(predictions, targets)
+        return self.verify(self.extracted(predictions, targets), targets, **columns)
+
+    def verify(
+        self, texts: Sequence[str | None], targets: Sequence[str], **columns: Sequence[Any]
+    ) -> list[bool | None]:
+        """`verdicts` of predictions, whatever the tag; None where there is none."""
         for name in ("verifier", "history"):
             if columns.get(name) is not None:
                 check_column(name, columns[name], targets)
-        counts = dict.fromkeys(("no_prediction", "no_verifier", "malformed", "code_failed"), 0)
+        counts = dict.fromkeys(("no_prediction", "too_long", "no_verifier", "malformed", "code_failed"), 0)
         verdicts: list[bool | None] = [None] * len(targets)
         work: list[tuple[int, Rule, Case]] = []
         for row, (text, target) in enumerate(zip(texts, targets, strict=True)):
             rule = self._rule(row, columns.get("verifier"), counts)
             counts["no_prediction"] += text is None
-            if rule is not None and text is None:
+            too_long = text is not None and len(text) > _TIMES * len(target) + _SLACK
+            counts["too_long"] += too_long
+            if rule is not None and (text is None or too_long):
                 verdicts[row] = False
             elif rule is not None and text is not None:
                 own = {name: values[row] for name, values in columns.items() if _one_per_row(values, len(targets))}

@@ -7,7 +7,6 @@ quotes a prediction quotes a forged verdict with it, before its own or after it,
 which of two is the judge's. Whoever asks counts such a reply as a failure, and may ask again.
 """
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -93,7 +92,10 @@ def _has_tag(text: str) -> bool:
 
 
 def number(value: Any, low: float, high: float) -> float | None:
-    """A score clamped to [low, high], from a number or from text such as `4`, `4/5`, `4 out of 5`; None for anything else."""
+    """A score from a number or from text such as `4`, `4/5`, `4 out of 5`; None for anything else, or outside [low, high].
+
+    A score on another scale than the prompt's says nothing on this one: 60 of 100 must not become 5 of 5.
+    """
     if isinstance(value, str):
         match = _NUMBER.fullmatch(value.strip().strip("*.").strip())
         if not match or (match[2] and float(match[2]) != high):
@@ -101,9 +103,7 @@ def number(value: Any, low: float, high: float) -> float | None:
         value = float(match[1])
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return float(min(max(value, low), high))
+    return float(value) if low <= value <= high else None
 
 
 def _tagged(reply: str, names: Sequence[str], observed: str) -> str | None:

@@ -24,6 +24,7 @@ from wm_plugin.trl import sharding, support
 from wm_plugin.trl.async_rollout import Metrics, WorldModelRolloutLoop, WorldModelRolloutMixin
 from wm_plugin.trl.callbacks import EndCallback
 from wm_plugin.trl.doctor import check_tokenizer
+from wm_plugin.trl.rewards import check_truth
 from wm_plugin.trl.settings import ObjectiveSettings
 from wm_plugin.trl.term import TermMixin, nothing_asked, resolve
 
@@ -86,6 +87,8 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
         )
         sharding.warn(self)
         support.warn_untested()
+        # the host keeps neither; given by position they are not checked
+        check_truth(kwargs.get("reward_funcs"), kwargs.get("train_dataset"), warns=self.accelerator.is_main_process)
         config = resolve(world_model, self.args)
         try:
             support.require_async()

@@ -12,13 +12,18 @@ arguments, so this module has ready-made ones for predictions in `<next_state>`:
 The rows are those of `wm data build --as rwml --host trl`: `prompt`, `target`, and the columns that some rewards need.
 """
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from wm_plugin.errors import UserError
 from wm_plugin.rewards.hosted import HostedReward, RewardError, short_name
 from wm_plugin.rewards.make import make
+from wm_plugin.rewards.rule_truth import ROWS, check_rules, rules_of
+
+logger = logging.getLogger(__name__)
 
 # (prompts, completions, completion_ids, **columns) -> list[float | None], or a coroutine of it
 RewardFunction = Callable[..., Any]
@@ -86,8 +91,28 @@ def as_reward_function(reward: Any, *, name: str | None = None, target: str = "t
             return scores(log_metric, prompts, call(predictions(completions), targets, **columns))
 
     reward_function.__name__ = reward_function.__qualname__ = name
-    reward_function.reward = function  # type: ignore[attr-defined]
+    reward_function.reward, reward_function.target = function, target  # type: ignore[attr-defined]
     return reward_function
+
+
+def check_truth(functions: Any, dataset: Any, *, warns: bool = True) -> None:
+    """Check that the rules among reward functions hold for the real observations of a dataset.
+
+    Args:
+        functions: a list, or one of them; those that are not made here are left alone.
+        dataset: of a trainer; None where environments supply every prompt.
+        warns: whether this process warns of rules that hold for few.
+
+    Raises:
+        UserError: rules hold for none.
+    """
+    for function in functions if isinstance(functions, list) else [functions]:
+        rules = rules_of(getattr(function, "reward", None))
+        if rules is None or dataset is None:
+            continue
+        warning = check_rules(rules, islice(dataset, ROWS), function.target)
+        if warning and warns:
+            logger.warning("%s", warning)
 
 
 def predictions(completions: Sequence[Any]) -> list[str | None]:

@@ -44,6 +44,7 @@ from wm_plugin.trl import _compat, look_ahead, sharding, support, tags
 from wm_plugin.trl.callbacks import EndCallback, StrengthCallback, TurnBudgetCallback
 from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.refill import Prompts, groups_to_sample, join, move, split
+from wm_plugin.trl.rewards import check_truth
 from wm_plugin.trl.rollout import Rollouts, Turns, called, parsing_within_bounds, unanswered
 from wm_plugin.trl.term import TermMixin, nothing_asked, resolve
 
@@ -89,6 +90,7 @@ class WorldModelMixin(TermMixin, _Host):
         sharding.warn(self)
         support.warn_untested()
         support.check_rows(self.train_dataset, self.eval_dataset, environments=_compat.has_environments(self))
+        check_truth(self.reward_funcs, self.train_dataset, warns=self.accelerator.is_main_process)
         config = resolve(world_model, self.args)
         problem = support.hooks_problem()
         self._wm_hooked = problem is None  # else every override leaves the host alone

@@ -57,6 +57,7 @@ def _check_with_the_rest(module: Any) -> None:
 def _check(config: Any) -> None:
     from wm_plugin.errors import UserError
     from wm_plugin.verl.rows import check_rows
+    from wm_plugin.verl.rewards import check_truth
     from wm_plugin.verl.support import check_config, check_model_folder, choose_trainer, silence
 
     try:
@@ -64,7 +65,7 @@ def _check(config: Any) -> None:
         wm = check_config(config)
         check_model_folder(config)
         check_rows(config)
-        if text := silence(config, wm):
+        for text in filter(None, (silence(config, wm), check_truth(config))):
             print(f"wm: {text}", file=sys.stderr)
     except UserError as error:
         if _is_main_ppo():

@@ -32,7 +32,8 @@ the sampler stops the run with the message. Without the sampler, verl stops at t
 import asyncio
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,8 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 from wm_plugin.errors import UserError
 from wm_plugin.rewards.hosted import FIGURES, HostedReward
 from wm_plugin.rewards.make import check_spec, make
+from wm_plugin.rewards.rule_truth import check_rules, rules_of_spec
+from wm_plugin.trajectories.files import head, records
 from wm_plugin.verl.micro_batch import MicroBatcher
 from wm_plugin.verl.names import INFO
 
@@ -69,6 +72,31 @@ def check_reward(spec: Any) -> None:
         UserError: the reward does not exist or has no tag.
     """
     check_spec(_plain(spec), reward_path(spec))
+
+
+def check_truth(config: Any) -> str | None:
+    """A warning if the rules of a config's reward hold for few of the real observations in the training files; None if they hold
+    for enough, if there are none, or if the files do not lie here.
+
+    Raises:
+        UserError: they hold for none.
+    """
+    custom = config.reward.get("custom_reward_function") or {}
+    ours = custom.get("path") == f"pkg://{__name__}"
+    rules = rules_of_spec(_plain(custom.get("reward_kwargs") if ours else config.wm.get("reward")))
+    return None if rules is None else check_rules(rules, _observed(config.data.train_files))
+
+
+def _observed(paths: Any) -> Iterator[dict[str, Any]]:
+    """The rows of files: a reward's columns, and as `target` the real observation."""
+    for name in [paths] if isinstance(paths, str) else paths or ():
+        path = Path(name).expanduser()
+        if "://" in name or not path.is_file():
+            continue
+        for record in records(path, head(path)):
+            if record.error is None and isinstance(record.value, Mapping):
+                row = record.value
+                yield {**_columns(row), "target": (row.get("reward_model") or {}).get("ground_truth")}
 
 
 def reward_path(spec: Any, *, field: str = "wm.reward") -> str:

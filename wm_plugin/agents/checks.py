@@ -17,11 +17,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
 
+from wm_plugin.agents.controls import CONTROLS, Control
 from wm_plugin.agents.policies import NoAnswer, ServerPolicy
 from wm_plugin.agents.verify_config import AgentServer, VerifyConfig
 from wm_plugin.environments.kit.protocol import is_over
 from wm_plugin.environments.simulated_dialogue import Dialogue, LostError, Waiting
 from wm_plugin.environments.simulated_episode import Simulation
+from wm_plugin.environments.simulation_config import SimulationConfig
 from wm_plugin.errors import UserError
 from wm_plugin.registry import import_object
 from wm_plugin.rewards.rule_places import regex
@@ -65,9 +67,12 @@ class Checks(Dialogue):
     """
 
     def __init__(self, environment: type, world: Any, config: VerifyConfig, names: frozenset[str]) -> None:
-        assert config.world_model is not None
-        super().__init__(environment, world, config.world_model, "verify.world_model")
+        asked = config.world_model or SimulationConfig(
+            model=str(config.control)
+        )  # a control is asked nothing by its text
+        super().__init__(environment, world, asked, "verify.world_model")
         self._verify, self._names = config, names
+        self._control: Control | None = None
         self._when = None if config.when is None else import_object(config.when, field="verify.when")
         self._clear()
 
@@ -89,6 +94,13 @@ class Checks(Dialogue):
         self._cancel()
         self._clear()
         self._open(prompt, columns, first, control)
+        if self._verify.control is not None:
+            row = {**columns, **({} if prompt is None else {"prompt": prompt})}
+            self._control = CONTROLS[self._verify.control](self._environment, row)
+
+    def _connect(self) -> None:
+        if self._verify.control is None:
+            super()._connect()
 
     def settle(self) -> None:
         """Raise what went wrong with all questions: the server refuses the key, the address or the model."""
@@ -223,6 +235,15 @@ class Checks(Dialogue):
         """Start the check of a call."""
         before = [n for n in range(number + 1) if n not in turn.refused]
         action = turn.action.model_copy(update={"calls": tuple(turn.action.calls[n] for n in before)})
+        if self._control is not None:
+            turn.asked[number] = answered = Future()
+            draw = f"{self._counts['checks']}/{len(self._seen)}"
+            try:
+                verdict = self._control.succeeds(self._simulation.trajectory, action, draw)
+                answered.set_result(None if verdict is None else float(verdict))
+            except Exception as error:
+                answered.set_exception(error)
+            return
         start = copy.copy(self._simulation), self._seen, self.asked, self._waited
         turn.asked[number] = background.start(self._check(action, *start))
 

@@ -3,7 +3,7 @@
 Reads what `recipes/trl/run_verify_shop_tiny.sh` left in runs/verify_shop_tiny and, run with SEED=1 and SEED=2, in its folders
 seed1 and seed2; writes benchmarks/results/verify_shop_tiny.json and .md.
 
-    recipes/trl/run_verify_shop_tiny.sh && SEED=1 recipes/trl/run_verify_shop_tiny.sh && SEED=2 recipes/trl/run_verify_shop_tiny.sh
+    for seed in 0 1 2; do SEED=$seed recipes/trl/run_verify_shop_tiny.sh; done
     python benchmarks/verify_shop_tiny.py
 """
 
@@ -26,8 +26,8 @@ A careless shopper (scripted, ours: three attempts in four have a mistake) plays
 and 50 checks an episode, by a world model of 1M parameters that was trained from scratch on 1,200 rollouts in which purchases
 fail, and by controls in its place: `refuse` (always), `coin`, and `oracle` (the real shop). To accept always is a budget of 0. A
 purchase that is refused brings the shopper back to the search page, where it begins anew: each attempt succeeds as often as
-the first one, so that to be refused helps nobody by itself. The seed is that of the tasks, the shopper's draws, the model and its
-training. `recipes/trl/run_verify_shop_tiny.sh` (and with `SEED=1`, `SEED=2`) on TRL, then `python benchmarks/verify_shop_tiny.py`.
+the first one, so that to be refused helps nobody by itself. The seed is that of the tasks, the shopper's draws, the model and
+its training. `recipes/trl/run_verify_shop_tiny.sh` (and with `SEED=1`, `SEED=2`), then `python benchmarks/verify_shop_tiny.py`.
 
 Written down before the run. Question: does the world model's word bring more than a control's that knows nothing, at the same
 budget? n: three seeds of 96 tasks; nothing was chosen on them, and the recipe's training is that of before. Rule: the mean over

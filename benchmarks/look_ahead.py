@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from stamps import stamp
 from wm_plugin.agents.branches import LocalImaginer
 from wm_plugin.agents.imagined_worlds import OwnWorld, RealWorld
 from wm_plugin.agents.lookahead import LookAhead
@@ -85,8 +86,9 @@ def main() -> None:
         parser.error(f"--worlds: there is no world {unknown[0]!r}; write some of {', '.join(WORLDS)}")
     options.arms = [one for one in ARMS if one in options.arms.split(",")]
     coeffs = [float(one) for one in options.coeffs.split(",") if one]
-    for seed in range(options.first_seed, options.first_seed + options.seeds):
-        for name in options.worlds.split(","):
+    worlds, seeds = options.worlds.split(","), range(options.first_seed, options.first_seed + options.seeds)
+    for seed in seeds:
+        for name in worlds:
             new = run(WORLDS[name], seed, coeffs, options)
             records = [old for old in read(options.out) if (old["world"], old["seed"]) != (name, seed)] + [new]
             records.sort(key=lambda one: (list(WORLDS).index(one["world"]), one["seed"]))
@@ -94,6 +96,8 @@ def main() -> None:
             print(f"{name}, seed {seed}: {new['cpu_seconds']} CPU seconds", flush=True)
     if records := read(options.out):
         options.out.with_suffix(".md").write_text(tables(records))
+        made_now = [f"{name}/{seed}" for name in worlds for seed in seeds]
+        stamp(options.out, {**vars(options), "seeds": 0, "first_seed": 0, "worlds": ""}, made_now)
 
 
 def read(path: Path) -> list[dict[str, Any]]:

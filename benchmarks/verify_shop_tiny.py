@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from stamps import stamp
 from wm_plugin.tiny.verify_table import MODEL, markdown
 from wmact import interval, verdict
 from wmact import markdown as rows_of
@@ -45,6 +46,7 @@ def main() -> None:
     records = [{"seed": seed, **json.loads(path.read_text())} for seed, path in found.items() if path.exists()]
     RESULTS.write_text(json.dumps(records, indent=1) + "\n")
     RESULTS.with_suffix(".md").write_text(tables(records))
+    stamp(RESULTS, {"seeds": SEEDS})
 
 
 def tables(records: Sequence[dict[str, Any]]) -> str:

@@ -44,6 +44,7 @@ from plans import (
     play,
     warm_start,
 )
+from stamps import stamp
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.metrics import summary
 from wm_plugin.environments.rewarded import rewarded
@@ -119,6 +120,7 @@ def main() -> None:
         add(run_seed(seed, options.variants))
     print(f"{time.process_time() - began:.0f} CPU seconds in all")
     write_report(json.loads(RESULTS.read_text()))
+    stamp(RESULTS, {}, [f"{seed}/{name}" for seed in options.seeds for name in options.variants])
 
 
 def run_seed(seed: int, names: Sequence[str]) -> dict[str, Any]:

@@ -93,13 +93,13 @@ def test_the_shopper_makes_its_mistakes_and_none_at_a_share_of_0():
 
 
 def test_to_be_refused_helps_nobody_by_itself():
-    """Each attempt succeeds as often as the first one; of six, with the shopper's usual share of mistakes."""
-    right = [[] for _ in range(6)]
-    for number, row in enumerate(dataset_rows(160, held_out=True)):
+    """Each attempt succeeds as often as the first one; of five, with the shopper's usual share of mistakes."""
+    right = [[] for _ in range(5)]
+    for number, row in enumerate(dataset_rows(96, held_out=True)):
         environment, choose = ShopEnvironment(), careless(random.Random(number))
         environment.reset(**{name: value for name, value in row.items() if name != "prompt"}, max_turns=60)
         attempt = 0
-        while attempt < 6 and not environment.over:
+        while attempt < len(right) and not environment.over:
             name, arguments = choose(environment) or ("", {})
             if not name:
                 break
@@ -109,16 +109,15 @@ def test_to_be_refused_helps_nobody_by_itself():
             else:
                 getattr(environment, name)(**arguments)
     shares = [sum(some) / len(some) for some in right]
-    assert min(map(len, right)) > 150
+    assert min(map(len, right)) > 90
     assert all(abs(share - shares[0]) < 0.15 for share in shares), shares
-    # what refusing everything brings, and what knowing brings
+    # what refusing every purchase brings, and what knowing brings
     arms = {
-        (name, budget): sum(bool(one.success) for one in verify_table.episodes({"control": name}, budget, 96, 0)) / 96
-        for name, budget in (("accept", 2), ("refuse", 2), ("refuse", 4), ("coin", 4), ("oracle", 4))
+        name: sum(bool(one.success) for one in verify_table.episodes({"control": name}, 4, 64, 0)) / 64
+        for name in ("accept", "refuse", "oracle")
     }
-    nothing = arms["accept", 2]
-    assert all(abs(arms[key] - nothing) < 0.15 for key in (("refuse", 2), ("refuse", 4), ("coin", 4))), arms
-    assert arms["oracle", 4] > nothing + 0.3
+    assert abs(arms["refuse"] - arms["accept"]) < 0.15, arms
+    assert arms["oracle"] > arms["accept"] + 0.3
 
 
 def test_every_budget_has_the_same_tasks_and_the_shopper_tries_again(tmp_path, capsys):

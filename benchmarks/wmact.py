@@ -19,7 +19,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,15 @@ VARIANTS = {
     "step penalty": Variant(reward={"rescale": False, "format_penalty": 0.0, "action_penalty": 0.1}),
     "step penalty, 0.01": Variant(reward={"rescale": False, "format_penalty": 0.0, "action_penalty": 0.01}),
 }
+SETTINGS = {
+    "steps": STEPS,
+    "groups": GROUPS,
+    "generations": GENERATIONS,
+    "every": EVERY,
+    "held out": [HELD_OUT, HELD_OUT_SEED],
+    "training seed": TRAINING_SEED,
+    "variants": {name: asdict(variant) for name, variant in VARIANTS.items()},
+}
 PAIRS = [  # what the outcome alone does; what each step of the ablation adds, and the penalty in the place of rescaling
     ("interactive", "start"),
     ("interactive", "entire plan"),
@@ -120,7 +129,7 @@ def main() -> None:
         add(run_seed(seed, options.variants))
     print(f"{time.process_time() - began:.0f} CPU seconds in all")
     write_report(json.loads(RESULTS.read_text()))
-    stamp(RESULTS, {}, [f"{seed}/{name}" for seed in options.seeds for name in options.variants])
+    stamp(RESULTS, SETTINGS, [f"{seed}/{name}" for seed in options.seeds for name in options.variants])
 
 
 def run_seed(seed: int, names: Sequence[str]) -> dict[str, Any]:
@@ -267,7 +276,8 @@ Curves over training are in `wmact.html`.
   purpose, plus the loss on the boards between; the variants of a seed share this start and the training boards.
 - Question: what does each step of the ablation change, when it is the only thing that changes? Rule: the 95% interval (Student's
   t) of the difference, paired by seed; one that contains 0 is null. n: of the seeds 1 to 5, in this order, those that had ended
-  after the time set for the run. All three were written down before the run, and no run of these seeds was left out.
+  after the time for the run. All three were written down before the run, and no run of these seeds was left out. The time was
+  until the machine was needed for other work, and nobody had looked at a figure by then.
 - {steps} steps of {groups} boards x {generations} episodes, learning rate 6e-4, the same for all. These settings are those of the
   first run (2026-11-22), which were chosen on seed 100 with other held-out boards; it is not here.
 - Entire plan: trained with one turn. Interactive: {turns} turns, reward 1 for the goal. + rescale: times the share of

@@ -236,7 +236,8 @@ class Checks(Dialogue):
         before = [n for n in range(number + 1) if n not in turn.refused]
         action = turn.action.model_copy(update={"calls": tuple(turn.action.calls[n] for n in before)})
         if self._control is not None:
-            turn.asked[number] = answered = Future()
+            answered: Future[float | None] = Future()
+            turn.asked[number] = answered
             draw = f"{self._counts['checks']}/{len(self._seen)}"
             try:
                 verdict = self._control.succeeds(self._simulation.trajectory, action, draw)

@@ -5,7 +5,7 @@ knows the world. The oracle plays the action in the real environment, and bounds
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import wm_plugin.agents.rollout as rollout
@@ -71,7 +71,12 @@ class Oracle:
         return played.success
 
 
-CONTROLS = {"refuse": Refuse, "accept": Accept, "coin": Coin, "oracle": Oracle}
+CONTROLS: dict[str, Callable[[type, Mapping[str, Any]], Control]] = {
+    "refuse": Refuse,
+    "accept": Accept,
+    "coin": Coin,
+    "oracle": Oracle,
+}
 
 
 def _same(turn: Turn, again: Turn) -> bool:

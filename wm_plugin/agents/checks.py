@@ -72,7 +72,8 @@ class Checks(Dialogue):
         )  # a control is asked nothing by its text
         super().__init__(environment, world, asked, "verify.world_model")
         self._verify, self._names = config, names
-        self._control: Control | None = None
+        self._control = None if config.control is None else CONTROLS[config.control](environment)
+        self._row: dict[str, Any] = {}
         self._when = None if config.when is None else import_object(config.when, field="verify.when")
         self._clear()
 
@@ -94,9 +95,7 @@ class Checks(Dialogue):
         self._cancel()
         self._clear()
         self._open(prompt, columns, first, control)
-        if self._verify.control is not None:
-            row = {**columns, **({} if prompt is None else {"prompt": prompt})}
-            self._control = CONTROLS[self._verify.control](self._environment, row)
+        self._row = {**columns, **({} if prompt is None else {"prompt": prompt})}
 
     def _connect(self) -> None:
         if self._verify.control is None:
@@ -236,17 +235,23 @@ class Checks(Dialogue):
         before = [n for n in range(number + 1) if n not in turn.refused]
         action = turn.action.model_copy(update={"calls": tuple(turn.action.calls[n] for n in before)})
         if self._control is not None:
-            answered: Future[float | None] = Future()
-            turn.asked[number] = answered
-            draw = f"{self._counts['checks']}/{len(self._seen)}"
-            try:
-                verdict = self._control.succeeds(self._simulation.trajectory, action, draw)
-                answered.set_result(None if verdict is None else float(verdict))
-            except Exception as error:
-                answered.set_exception(error)
+            turn.asked[number] = self._told(self._control, action)
             return
         start = copy.copy(self._simulation), self._seen, self.asked, self._waited
         turn.asked[number] = background.start(self._check(action, *start))
+
+    def _told(self, control: Control, action: Action) -> "Future[float | None]":
+        """What a control says of an action; it says it at once."""
+        told: Future[float | None] = Future()
+        state = self._simulation.trajectory.model_copy(update={"metadata": {"reset": self._row}})
+        try:
+            verdict = control.succeeds(state, action, f"{self._counts['checks']}/{len(self._seen)}")
+            told.set_result(None if verdict is None else float(verdict))
+        except UserError as error:
+            told.set_exception(error)
+        except Exception:  # of the environment
+            told.set_result(None)
+        return told
 
     async def _check(
         self, action: Action, start: Simulation, seen: tuple[Turn, ...], figures: Counter[str], waited: list[float]

@@ -5,8 +5,8 @@ knows the world. The oracle plays the action in the real environment, and bounds
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 import wm_plugin.agents.rollout as rollout
 from wm_plugin.trajectories.schema import Action, Trajectory, Turn
@@ -19,7 +19,7 @@ class Control(Protocol):
         """Whether the episode is won by the action; None: unknown.
 
         Args:
-            state: the real episode so far.
+            state: the real episode so far; `metadata` has its row as `reset`.
             draw: tells this question from equal ones, for what is drawn.
         """
         ...
@@ -28,8 +28,8 @@ class Control(Protocol):
 class Refuse:
     """Always no."""
 
-    def __init__(self, environment: type, row: Mapping[str, Any]) -> None:
-        del environment, row
+    def __init__(self, environment: type) -> None:
+        del environment
 
     def succeeds(self, state: Trajectory, action: Action, draw: str) -> bool | None:
         del state, action, draw
@@ -59,19 +59,19 @@ class Oracle:
     It answers nothing (None) where the episode comes out differently, as in a world that draws what the row does not say.
     """
 
-    def __init__(self, environment: type, row: Mapping[str, Any]) -> None:
-        self._environment, self._row = environment(), row
+    def __init__(self, environment: type) -> None:
+        self._environment = environment()
 
     def succeeds(self, state: Trajectory, action: Action, draw: str) -> bool | None:
         del draw
         actions = [*(turn.action for turn in state.turns), action]
-        played = rollout.replay(self._environment, self._row, actions)
+        played = rollout.replay(self._environment, state.metadata["reset"], actions)
         if len(played.turns) < len(actions) or not all(map(_same, state.turns, played.turns)):
             return None
         return played.success
 
 
-CONTROLS: dict[str, Callable[[type, Mapping[str, Any]], Control]] = {
+CONTROLS: dict[str, Callable[[type], Control]] = {
     "refuse": Refuse,
     "accept": Accept,
     "coin": Coin,

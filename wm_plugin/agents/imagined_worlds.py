@@ -152,7 +152,7 @@ class ControlWorld:
     """
 
     def __init__(self, name: str) -> None:
-        self._name, self._control = name, CONTROLS[name](object, {})
+        self._name, self._control = name, CONTROLS[name](object)
 
     @property
     def settings(self) -> dict[str, Any]:

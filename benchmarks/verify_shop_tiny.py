@@ -58,7 +58,12 @@ def tables(records: Sequence[dict[str, Any]]) -> str:
         success = [row["success"]["value"] for row in of]
         cells = [_over(of, "against_0"), _over(of, "model_against_it")]
         rows.append([adviser, str(budget), f"{sum(success) / len(success):.3f}", *cells])
-    lines = [INTRODUCTION, f"## Seeds {', '.join(str(one['seed']) for one in records)}\n"]
+    seeds = [one["seed"] for one in records]
+    lines = [INTRODUCTION, f"## Seeds {', '.join(map(str, seeds))}\n"]
+    if missing := [seed for seed in SEEDS if seed not in seeds]:
+        lines += [
+            f"Not run to their end yet: seeds {', '.join(map(str, missing))}. Nothing is said over seeds before.\n"
+        ]
     lines += rows_of(["who checks", "budget", "success, mean", "against 0", f"{MODEL} against it"], rows)
     for one in records:
         lines += [f"## Seed {one['seed']}\n", markdown(one)]

@@ -498,6 +498,7 @@ MODEL = {"model": "w", "url": "http://localhost:1/v1"}
         ({"world_model": {**MODEL, "parameters": {"a": [{1: 2, "b": 3}]}}}, "parameters is {'a': [{1: 2, 'b': 3}]}; write"),
         ({"world_model": MODEL, "refusal": " "}, "verify.refusal is ' '; write what the agent reads"),
         ({"control": "orcale"}, "verify.control is 'orcale'; did you mean 'oracle'"),
+        ({"control": ["coin"]}, "verify.control is ['coin']"),
         ({"control": "coin", "world_model": MODEL}, "verify.world_model is of a world model, and control is coin"),
         ({"control": "coin", "samples": 2}, "verify.samples is of a world model, and control is coin"),
         ({"world_model": MODEL, "when": "no_such:thing"}, "verify.when: there is no module 'no_such'"),

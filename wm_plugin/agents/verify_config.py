@@ -145,7 +145,7 @@ class VerifyConfig:
             )
 
     def _check_control(self) -> None:
-        if self.control not in CONTROLS:
+        if not isinstance(self.control, str) or self.control not in CONTROLS:
             raise UserError(f"control is {shown(self.control)}{nearest(str(self.control), CONTROLS)}")
         for one in dataclasses.fields(self):
             if (

@@ -1,28 +1,22 @@
-"""The examples of the README and the pages run as they stand, and their commands exist."""
+"""The examples of the README and the pages run as they stand; tests/test_commands.py has their commands."""
 
 import ast
 import inspect
 import os
 import re
-import shlex
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from string import Template
 
 import pytest
 import yaml
 
+from support.commands import DOCS, PAGES, README, ROOT, blocks
 from support.patterns import trees
 from wm_plugin import pipelines
 from wm_plugin.environments.control import ControlConfig
 from wm_plugin.environments.fictional import spec
-
-ROOT = Path(__file__).parents[1]
-README = ROOT / "README.md"
-DOCS = sorted((ROOT / "docs").glob("*.md"))
-PAGES = [README, *DOCS]
 
 # A user's own script, around the README's diff. `move` is the one tool that the tiny tokenizer can call in one token.
 SCRIPT = """
@@ -60,10 +54,6 @@ def run(code: str, folder: Path) -> str:
     done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
-
-
-def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.S)
 
 
 @pytest.mark.slow
@@ -206,80 +196,6 @@ def check_settings_of_trl(text, folder):
             several = split == "eval" and train._are_sets(arguments, function)
             for one in arguments.values() if several else [arguments]:
                 inspect.signature(function).bind(**one)
-
-
-def commands(page: Path) -> list[list[str]]:
-    """The words of each command in the page's blocks of shell. A variable holds for the lines below it."""
-    found = []
-    for block in blocks(page, "bash"):
-        variables = {}
-        for line in block.replace("\\\n", " ").splitlines():
-            words = shlex.split(Template(line).safe_substitute(variables), comments=True)
-            while words and (variable := re.fullmatch(r"(\w+)=(.*)", words[0])):
-                variables[variable[1]] = variable[2]
-                words.pop(0)
-            found.append(words)
-    return [words for words in found if words]
-
-
-def of_module(page: Path, name: str) -> list[list[str]]:
-    """The arguments of each command of the page that runs a module, without placeholders."""
-    runs = [words[words.index("-m") + 1 :] for words in commands(page) if "-m" in words]
-    return [[word for word in words if not re.search("^<|>$", word)] for module, *words in runs if module == name]
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_commands_exist(page):
-    """Every `wm VERB STEP --flag` that stands in a block of shell is taken by the parser."""
-    from wm_plugin.cli.main import make_parser
-
-    parser, _ = make_parser()
-    for command in [words[1:] for words in commands(page) if words[0] == "wm"]:
-        flags = command[1:] if command[0] == "train" else []  # TRL's parser reads them
-        parser.parse_args([argument for argument in command if argument != "..." and argument not in flags])
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_scripts_and_modules_of_the_commands_exist(page):
-    for words in commands(page):
-        for word in words:
-            if word.startswith("recipes/"):
-                assert (ROOT / word).is_file(), word
-        if "-m" in words and (module := words[words.index("-m") + 1]).startswith("wm_plugin."):
-            assert (ROOT / module.replace(".", "/")).with_suffix(".py").is_file(), module
-
-
-@pytest.mark.host
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_commands_of_verl_are_taken(page):
-    """By Hydra and by the parser of rows, whose function takes the arguments."""
-    if runs := of_module(page, "verl.trainer.main_ppo"):
-        pytest.importorskip("verl")
-        from hydra import compose, initialize_config_module
-
-        for overrides in runs:
-            with initialize_config_module("verl.trainer.config", version_base=None):
-                assert compose("ppo_trainer", overrides).wm
-    if runs := of_module(page, "wm_plugin.verl.data"):
-        pytest.importorskip("verl")
-        from wm_plugin.registry import import_object
-        from wm_plugin.verl.data import _arguments, _parser
-
-        for arguments in runs:
-            options = _parser().parse_args(arguments)
-            inspect.signature(import_object(options.rows, field="--rows")).bind(**_arguments(options.kwargs))
-
-
-@pytest.mark.host
-def test_the_commands_of_accelerate_are_taken():
-    pytest.importorskip("accelerate")
-    from accelerate.commands.launch import launch_command_parser
-
-    launched = [words[2:] for page in PAGES for words in commands(page) if words[:2] == ["accelerate", "launch"]]
-    assert len(launched) >= 2
-    for arguments in launched:
-        options = launch_command_parser().parse_args(arguments)
-        assert (options.module, options.training_script) == (True, "wm_plugin.trl.train")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -13,7 +13,7 @@ from wm_plugin.samples.build import build
 from wm_plugin.samples.kinds import KINDS, Exclusions, samples
 from wm_plugin.tiny.policy import make_tokenizer
 from wm_plugin.tiny.rollouts import rollouts
-from wm_plugin.trajectories import Trajectory, Turn, expand
+from wm_plugin.trajectories import Trajectory, Turn, expand, read
 from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Source
 from wm_plugin.trajectories.write import write, write_transitions
 
@@ -110,6 +110,35 @@ def test_agentworld_takes_one_turn_a_trajectory(grid, tmp_path):
     assert len(made) == len({row["extra_info"]["trajectory"] for row in made}) == 12
     assert [row["extra_info"]["index"] for row in made] == list(range(12))
     assert {(row["data_source"], row["extra_info"]["split"]) for row in made} == {("wm_agentworld", "test")}
+
+
+def test_agentworld_takes_one_turn_a_trajectory_of_transitions_too(grid, tmp_path):
+    """The same as of the trajectories, whatever the order; what is one already stays."""
+    made = list(expand(read(grid)))
+    drawn = list(expand(read(grid), turns="one", seed=5))
+    for name, transitions in {"all": made, "shuffled": made[1::2] + made[::2], "one": drawn}.items():
+        write_transitions(transitions, tmp_path / f"{name}.jsonl")
+        build(tmp_path / f"{name}.jsonl", "agentworld", "trl", tmp_path / "x.jsonl", prompts="mcp", seed=5)
+        turns = {(row["trajectory"], row["turn"]) for row in rows(tmp_path / "x.jsonl")}
+        assert len(turns) == len(rows(tmp_path / "x.jsonl")) == 12 < len(made)
+        if name != "shuffled":
+            assert turns == {(one.trajectory, one.turn) for one in drawn}
+
+
+def test_data_of_another_domain_than_the_prompts_is_refused(tmp_path):
+    for name in ("web", "bench/web", " Web"):
+        trajectory = judged(0, {}).model_copy(update={"metadata": {"domain": name}})
+        write([trajectory], tmp_path / "t.jsonl")
+        write_transitions(expand([trajectory]), tmp_path / "x.jsonl")
+        for source in ("t.jsonl", "x.jsonl"):
+            for kind in ("agentworld", "agentworld-sft"):
+                arguments = (tmp_path / source, kind, "trl", tmp_path / "rows.jsonl")
+                with pytest.raises(UserError, match="is of the domain web, and the prompts are those of terminal"):
+                    build(*arguments, prompts="terminal")
+                build(*arguments, prompts="web")
+            assert {row.get("domain", "web") for row in rows(tmp_path / "rows.jsonl")} == {"web"}
+        with pytest.raises(UserError, match="is of the domain web"):
+            build(tmp_path / "t.jsonl", "cpt", "trl", tmp_path / "rows.jsonl", prompts="mcp")
 
 
 def judged(number, data, context=CONTEXT):

@@ -97,6 +97,22 @@ def test_the_filters_of_a_method(capsys, tmp_path):
     assert main.main(["data", "filter", str(source), "--out", str(tmp_path / "f.jsonl"), "--for", "x"]) == 2
 
 
+def test_pools_are_all_of_what_is_left_each_task_in_one(capsys, tmp_path):
+    source, out = tmp_path / "rows.jsonl", tmp_path / "kept.jsonl"
+    source.write_text("".join(json.dumps({**ROW, "task_id": f"task {number}"}) + "\n" for number in range(200)))
+    pools = {tmp_path / "sft.jsonl": 0.75, tmp_path / "rl.jsonl": 0.25}
+    flags = [word for pool, share in pools.items() for word in ("--pool", f"{pool}={share}")]
+    code, printed = run(capsys, "filter", source, "--out", out, "--for", "word2world", *flags, "--json")
+    assert code == 0
+    found = [{json.loads(line)["task_id"] for line in pool.read_text().splitlines()} for pool in pools]
+    assert json.loads(printed.out.splitlines()[-1])["pools"] == {
+        str(pool): len(tasks) for pool, tasks in zip(pools, found, strict=True)
+    }
+    assert not found[0] & found[1]
+    assert found[0] | found[1] == {json.loads(line)["task_id"] for line in out.read_text().splitlines()}
+    assert len(found[0]) == pytest.approx(150, abs=25)
+
+
 def test_filter_says_what_each_filter_took(capsys, source, tmp_path):
     run(capsys, "convert", source, "--out", tmp_path / "out.jsonl")
     arguments = ("filter", tmp_path / "out.jsonl", "--out", tmp_path / "f.jsonl", "--filters", "too_short,duplicates")
@@ -129,6 +145,14 @@ def test_every_filter_has_words():
             "wm: there is no format 'tau'; did you mean 'tau2'?",
         ),
         (("expand", "{source}", "--out", "x.jsonl", "--turns", "some"), "wm: turns is 'some'"),
+        (
+            ("filter", "{source}", "--out", "x.jsonl", "--pool", "sft.jsonl"),
+            "wm: --pool 'sft.jsonl': write FILE=SHARE",
+        ),
+        (
+            ("filter", "{source}", "--out", "x.jsonl", "--pool", "a.jsonl=0.6", "--pool", "b.jsonl=0.5"),
+            "wm: the shares of --pool are 1.1 in all",
+        ),
         (
             ("filter", "{source}", "--out", "x.jsonl", "--filters", "retry"),
             "wm: there is no filter 'retry'; did you mean 'retries'?",

@@ -11,6 +11,10 @@ from wm_plugin.environments import scenarios
 from wm_plugin.environments.fictional import FictionalEnvironment, files
 from wm_plugin.environments.fictional.score import written
 from wm_plugin.environments.fictional.spec import load
+from wm_plugin.trajectories.schema import Context, Trajectory
+from wm_plugin.trajectories.write import write
+
+TOOL = {"type": "function", "function": {"name": "refund", "description": "Give it back.\nAll of it."}}
 
 SPEC = """
 strategy: long-tail
@@ -187,8 +191,17 @@ def test_scenarios_of_a_world_and_of_a_file(capsys, folder):
         assert "8 scenarios of 2 seeds; dropped: none" in out
         (folder / "seeds.jsonl").write_text('{"query": "Sort the list.", "rubric": ["It is sorted."]}\n')
         assert wm(capsys, "scenarios", "seeds.jsonl", "--out", "y.jsonl", *flags)[0] == 0
+        asked = [
+            Context(initial_state=f"Refund order {n // 2}.", action_space=(TOOL,), world_context="A") for n in range(4)
+        ]
+        played = [Trajectory(turns=(), context=one, task_id=one.initial_state) for one in asked]
+        write(played, folder / "played.jsonl")
+        assert wm(capsys, "scenarios", "played.jsonl", "--out", "z.jsonl", *flags)[0] == 0
     assert [one.seed for one in scenarios.read(folder / "y.jsonl")] == ["", "s1", "s1", "s1"]
     assert scenarios.read(folder / "y.jsonl")[0].rubric == ("It is sorted.",)
+    distilled = [one for one in scenarios.read(folder / "z.jsonl") if not one.seed]
+    assert [one.query for one in distilled] == ["Refund order 0.", "Refund order 1."]  # one a task
+    assert {(one.tools, one.world_context) for one in distilled} == {(("refund: Give it back.",), "A")}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 import dataclasses
 import json
+import os
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -82,6 +84,24 @@ def test_a_host_that_cannot_be_imported_fails_with_the_reason(hosts, capsys, mon
     assert code == 1
     (check,) = (c for c in result["checks"] if c["name"] == "trl")
     assert "9.9 is installed, but cannot be used (ModuleNotFoundError" in check["detail"]
+
+
+def test_a_trl_that_is_too_old_is_said_before_it_is_imported(tmp_path):
+    """TRL 0.24 fails for want of another package while it is imported."""
+    for folder, name, text in (
+        ("trl", "__init__.py", "raise ModuleNotFoundError(\"No module named 'mergekit'\")"),
+        ("trl-0.24.0.dist-info", "METADATA", "Metadata-Version: 2.1\nName: trl\nVersion: 0.24.0\n"),
+    ):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).write_text(text)
+    (tmp_path / "c.yaml").write_text("echo_coeff: 0.05\n")
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(doctor.__file__).parents[2])])}
+    for words, code in ((["train", "--config", str(tmp_path / "c.yaml")], 2), (["doctor"], 1)):
+        command = [sys.executable, "-m", "wm_plugin", *words]
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+        assert done.returncode == code
+        assert f"trl 0.24.0 is outside the supported range >=1.0.0,<2; {install('trl')}" in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
 
 
 def test_people_see_every_check_and_its_mend(capsys, hosts, monkeypatch):

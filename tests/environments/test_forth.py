@@ -247,6 +247,51 @@ def test_the_glossary() -> None:
     assert (text, has_entry) == ("Nothing found. Try: recurse", False)
 
 
+UNFINISHED = {
+    ": sq dup *": "a definition has no `;`",
+    ": broken if": "a definition has no `;`",
+    ':noname ." abc ;': "a definition has no `;`",
+    ": a case 1 of": "a definition has no `;`",
+    ": a 1 ; ]": "`]` no `[`",
+    ": a ( abc": "a definition has no `;`",
+    "3 . ( unclosed": "3\nUnfinished code: a comment `(` has no `)`.",
+    "0 [if] 1": "an `[if]` has no `[then]`",
+    "[ifdef] xyz : a 1 ;": "an `[if]` has no `[then]`",
+    ": a { x y": "a `{` no `}`",
+    "quit": "Stopped: the session ended before the end of the code",
+    "1 . bye": "1\nStopped: the session ended before the end of the code",
+    "pad 80 accept": "Stopped: the session ended before the end of the code",
+}
+
+
+@needs_it
+def test_unfinished_source_is_an_error(environment: ForthEnvironment) -> None:
+    for number, (code, message) in enumerate(UNFINISHED.items(), 1):
+        text = environment.submit_code(code)
+        assert message in text
+        assert "Gforth" not in text  # the banner says nothing of the code
+        assert environment.metrics["compile_errors"] == number
+    environment.submit_code(SQUARE)
+    before = environment.metrics["effective"]
+    assert "a definition has no `;`" in environment.run_code(": cube square")
+    assert environment.metrics["effective"] == before
+    for line in ("1 2 ( a\nb ) + .", ": a 1 ; ] [ a 2 + .", "0 [if] 1 . [then] 3 .", ': b ." 3" ; b'):
+        assert environment.run_code(line) == "3"
+    for gforth_accepts in ('s" abc', "\\ abc", ""):  # a string and a comment end with the line
+        assert environment.run_code(gforth_accepts) == "Nothing is printed."
+
+
+@needs_it
+def test_sleeping_counts_and_takes_no_time(environment: ForthEnvironment) -> None:
+    start = time.monotonic()
+    for code in ("100000 ms", "-1 ms", ": a begin 1 ms again ; a", "600 ms 600 ms"):
+        assert environment.submit_code(code) == "Stopped: the program ran too long."
+    assert environment.submit_code("500 ms 499 ms 1 .") == "1"
+    assert environment.metrics["compile_errors"] == 4
+    assert time.monotonic() - start < 10
+    assert forth_machine.test(SQUARE, ["3 square .", "100000 ms", "3 square ."]) == ["9", None, None]
+
+
 # Each line is run after `SQUARE`; what it prints says that it got nowhere.
 ESCAPES = {
     's" /etc/passwd" r/o open-file . .': "-514 0",
@@ -278,7 +323,7 @@ ESCAPES = {
     "here 100000000 dump": "Stopped: the program printed too much.",
     "0 0 !": "Invalid memory address",
     "-1 execute": "Invalid memory address",
-    "bye": "Nothing is printed.",
+    "bye": "Stopped: the session ended before the end of the code",
     "-1 (bye)": "Stopped by an error.",
     "key drop key drop pad 80 accept .": "",
     "quit": "",

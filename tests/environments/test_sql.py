@@ -138,6 +138,12 @@ def test_answers_are_compared_as_numbers_or_names(submission: str, answer: str, 
     assert is_right(submission, answer) is right
 
 
+@pytest.mark.parametrize("wrong", ["5" + " " * 99 + "or 6", "5" + "," * 99 + "0", "5." + "0" * 98 + "1"])
+def test_no_part_of_an_answer_is_left_out(wrong: str) -> None:
+    assert not is_right(wrong, "5")
+    assert is_right("5" + " " * 200, "5")
+
+
 def test_every_task_is_asked_and_the_answers_are_not_all_alike() -> None:
     rows = dataset_rows(200)
     questions = {row["prompt"][0]["content"].split("Question: ")[1][:12] for row in rows}
@@ -181,6 +187,19 @@ def test_long_output_is_cut_with_a_note(database: sqlite3.Connection) -> None:
     assert run(database, "SELECT printf('%0900d', 0) x") == f"x\n{'0' * 300}... (900 characters)"
     wide = run(database, FOREVER + f"SELECT {', '.join(['hex(zeroblob(90))'] * 10)} FROM z LIMIT 30")
     assert wide[4000:] == f"... ({10 * 17 + 9 * 3 + 1 + 20 * (10 * 180 + 9 * 3 + 1) + 35} characters)"
+
+
+@pytest.mark.parametrize("query", ["", " ;\n;", "-- SELECT 1", "/* UPDATE products SET stock = 9", ";--\n/**/"])
+def test_a_query_without_a_statement_is_an_error(query: str) -> None:
+    environment = SqlEnvironment()
+    environment.reset(**dataset_rows(1)[0])
+    assert environment.run_query(query) == "ProgrammingError: the query has no statement"
+    assert (environment.metrics["invalid"], environment.metrics["effective"]) == (1, 0)
+
+
+@pytest.mark.parametrize("query", ["SELECT (1", "SELECT 'a", 'SELECT "a', "SELECT [a", "SELECT `a"])
+def test_an_unfinished_statement_is_an_error(query: str, database: sqlite3.Connection) -> None:
+    assert re.match("OperationalError: (incomplete input|unrecognized token)", run(database, query))
 
 
 @pytest.mark.parametrize("query", [5, None, ["a"], {}, b"SELECT 1", True])

@@ -11,50 +11,49 @@ from pathlib import Path
 import pytest
 import yaml
 
+from support.pipelines import variants
 from wm_plugin.cli.pipeline import shipped
 from wm_plugin.pipelines import expand, read
 from wm_plugin.trl import train
 
-QUICK = ("seeds=0", "steps=2", "sft_steps=2", "boards=16", "episodes=16", "start=--random")
+QUICK = ("seeds=0", "steps=2", "sft_steps=2", "wm_steps=2", "k=1", "boards=16", "episodes=16", "start=--random")
 ON_CPU = ["--use_cpu", "true", "--bf16", "false", "--use_vllm", "false"]
-TWO_WORLDS = ("early_experience", "lwm_warm_up", "rwml_rl", "wm_sft_rl")
-WORLDS = [
-    (name, world) for name in sorted(shipped()) for world in (("alfworld", "tau2") if name in TWO_WORLDS else ("",))
-]
+VARIANTS = [(name, sets) for name in sorted(shipped()) for sets in variants(name)]
 
 
-@pytest.mark.parametrize(("name", "world"), WORLDS)
-def test_what_a_pipeline_says_to_the_trainer_is_read(name, world):
-    steps = expand(read(shipped()[name], [f"world={world}"] if world else []))
+@pytest.mark.parametrize(("name", "sets"), VARIANTS)
+def test_what_a_pipeline_says_to_the_trainer_is_read(name, sets):
+    steps = expand(read(shipped()[name], sets.split()))
     found = 0
     for step in steps:
         if step.loops.get("seed", "0") != "0":
             continue
         for command in step.commands:
-            trainers = [place for place, word in enumerate(command) if word in ("train", "wm_plugin.trl.train")]
+            starts = [("wm", "train"), ("wm_plugin.cli.main", "train"), ("-m", "wm_plugin.trl.train")]
+            trainers = [place for place in range(1, len(command)) if command[place - 1 : place + 1] in starts]
             if not trainers:
                 continue
             found += 1
             script, config, _, _ = train.parse([*command[trainers[0] + 1 :], *ON_CPU])
             assert config.output_dir in step.makes
-            if step.family == "train" and world == "tau2":  # the recipe's rows, with the customer of the setting
+            if step.family == "train" and "tau2" in sets:  # the recipe's rows, with the customer of the setting
                 recipe = yaml.safe_load(Path(command[command.index("--config") + 1]).read_text())
                 assert _rows(script.train_rows_kwargs) == recipe["train_rows_kwargs"]
                 assert _rows(script.eval_rows_kwargs) == recipe["eval_rows_kwargs"]
-            if step.family == "train" and (name, world) == ("early_experience", "alfworld"):
+            if step.family == "train" and (name, sets) == ("early_experience", "world=alfworld"):
                 assert (config.beta, config.max_tool_calling_iterations, config.max_steps) == (0.001, 20, -1)
                 assert (config.generation_kwargs, config.num_train_epochs) == ({"max_tokens": 200}, 10)
                 assert (config.gradient_accumulation_steps, config.steps_per_generation) == (8, 16)
             if script.simulation is not None:
                 train._environment(script.environment, simulation=script.simulation, control=script.control)
-    assert found or name.startswith("baselines")  # which are SFT alone
+    assert found or name.startswith(("baselines", "word2world"))  # which are SFT alone
 
 
 def _rows(value):
     return json.loads(value) if isinstance(value, str) else value
 
 
-def run(folder, *sets, name="wm_sft_rl_tiny"):
+def run(folder, *sets, name="rwml_rl_tiny"):
     words = [word for one in sets for word in ("--set", one)]
     command = [sys.executable, "-m", "wm_plugin.cli.main", "pipeline", name, "--out", "out", "--json", *words]
     return subprocess.Popen(
@@ -63,7 +62,7 @@ def run(folder, *sets, name="wm_sft_rl_tiny"):
 
 
 def compared(folder):
-    return json.loads((folder / "out/report.json").read_text())["compared"]
+    return json.loads(next((folder / "out").glob("**/report.json")).read_text())["compared"]
 
 
 @pytest.mark.nightly
@@ -90,21 +89,22 @@ def test_a_tiny_pipeline_measures_the_same_with_a_kill_and_without(tmp_path):
         states = {step["name"]: step["state"] for step in json.loads(out.splitlines()[-1])["steps"]}
         assert set(states.values()) == ({"done", "ran"} if killed else {"ran"})
         found.append(compared(folder))
-        assert (folder / "out/report.html").exists()
+        assert list((folder / "out").glob("**/report.html"))
     assert found[0] == found[1]
-    assert found[0]["against"] == "rl"
-    assert [row["arm"] for row in found[0]["rows"] if row["measure"] == "success"] == ["rl", "wm_sft_rl"]
+    assert found[0]["against"] == "base"
+    arms = ["base", "wm_sft", "rwml", "rl", "wm_sft_rl", "rwml_rl"]
+    assert [row["arm"] for row in found[0]["rows"] if row["measure"] == "success"] == arms
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
-    "name", sorted(name for name in shipped() if name.endswith("_tiny") and name != "wm_sft_rl_tiny")
+    "name", sorted(name for name in shipped() if name.endswith("_tiny") and name != "rwml_rl_tiny")
 )
 def test_every_tiny_pipeline_runs(name, tmp_path):
     settings = read(shipped()[name]).settings
     less = {"seeds": "0", "steps": "1", "sft_steps": "20", "wm_steps": "2", "boards": "16", "episodes": "48", "k": "1"}
-    less |= {"trajectories": "8", "experts": "6", "tasks": "6"}
+    less |= {"trajectories": "8", "experts": "6", "tasks": "6", "limit": "2"}
     process = run(tmp_path, *(f"{key}={value}" for key, value in less.items() if key in settings), name=name)
     _, errors = process.communicate()
     assert process.returncode == 0, errors[-3000:]

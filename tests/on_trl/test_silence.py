@@ -4,11 +4,14 @@ import math
 
 import pytest
 import torch
+from datasets import Dataset
+from trl import GRPOTrainer
 
-from support.on_trl import Scripted, call, config, run
+from support.on_trl import Scripted, call, config, make_model, make_tokenizer, run
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
-from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer
+from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer, WorldModelMixin
+from wm_plugin.trl.rewards import as_reward_function
 
 HEAD = "the world-model objective had no token to train on"
 
@@ -156,3 +159,74 @@ def test_names_that_the_policy_invents_share_a_figure():
         "echo/tool/lookup_doc/tokens",
     }
     assert row["echo/tokens"] == row["echo/tool/run_code/tokens"] + row["echo/tool/other/tokens"]
+
+
+# -- rewards that score nothing, and nothing that was asked for ------------------------------------------------------------------
+
+EXACT = {"path": "exact", "kwargs": {"tag": "next_state"}}
+DEAD = {"server": {"base_url": "http://127.0.0.1:9/v1", "model": "m", "max_retries": 0}, "tag": ""}
+
+
+def predicting(reward, steps, rows=None, **fields):
+    """A policy of random weights, whose answers have no tag."""
+    tokenizer = make_tokenizer()
+    if rows is None:
+        rows = [{"prompt": [{"role": "user", "content": f"{number}"}], "target": "x"} for number in range(16)]
+    settings = {"gradient_accumulation_steps": 1, "max_completion_length": 8, "max_steps": steps}
+    trainer = WorldModelGRPOTrainer(
+        model=make_model(tokenizer),
+        reward_funcs=[as_reward_function(reward)],
+        args=config(**settings | fields),
+        train_dataset=Dataset.from_list(rows),
+        processing_class=tokenizer,
+    )
+    trainer.train()
+    return trainer
+
+
+def test_predictions_without_the_tag_are_warned_of_and_fail_the_run(caplog):
+    with pytest.raises(
+        UserError, match="reward exact scored nothing in any batch of rollouts of the run: no answer had"
+    ):
+        predicting(EXACT, 3)
+    assert caplog.text.count("reward exact scored nothing in 3 batches of rollouts in a row") == 1
+    assert "environment tokens" not in caplog.text  # nobody asked
+    fields = {"cls": WorldModelGRPOConfig, "echo_on_silence": "stop", "echo_silent_batches": 2, "echo_coeff": 0.0}
+    with pytest.raises(UserError, match=r"in 2 batches .* \(on_silence is stop\)"):
+        predicting(EXACT, 4, **fields)
+    caplog.clear()
+    predicting(EXACT, 1)
+    assert caplog.text.count("reward exact scored nothing in any batch") == 1
+
+
+def test_a_judge_that_never_answers_fails_a_short_run():
+    with pytest.raises(UserError, match="reward judge scored nothing .* the judge gave no verdict on any prediction"):
+        predicting({"path": "judge", "kwargs": DEAD}, 1)
+
+
+@pytest.mark.parametrize("world_model", [None, EchoConfig(0.0)], ids=["nothing", "0"])
+@pytest.mark.parametrize("cls", [Ours, type("Mixed", (Scripted, WorldModelMixin, GRPOTrainer), {})])
+def test_a_trainer_without_an_objective_is_not_plain_grpo_without_a_word(caplog, cls, world_model):
+    trained(cls, world_model, steps=0)
+    assert caplog.text.count("there is no world_model: nothing is trained on environment tokens") == (not world_model)
+
+
+@pytest.mark.parametrize("coeff", [None, 0.0, 0.5], ids=str)
+def test_a_coefficient_that_nobody_wrote_in_a_file_is_told_from_0(caplog, coeff):
+    fields = {} if coeff is None else {"echo_coeff": coeff}
+    trainer, _ = run(Ours, args=config(cls=WorldModelGRPOConfig, max_steps=1, **fields))
+    assert caplog.text.count("there is no world_model") == (coeff is None)
+    assert trainer.state.log_history[0]["echo/coeff"] == (coeff or 0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        ([], "the training set is empty; give it rows"),
+        ([{"promt": "x", "target": "x"}], "the training set has no column 'prompt'; did you mean 'promt'"),
+    ],
+    ids=["empty", "no prompt"],
+)
+def test_rows_that_nothing_can_be_trained_on_are_refused(rows, reason):
+    with pytest.raises(UserError, match=reason):
+        predicting(EXACT, 1, rows=rows)

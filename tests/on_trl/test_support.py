@@ -15,7 +15,7 @@ from support.upstream import taken_from_host
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.runtime.hooks import Hook
-from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer, WorldModelMixin, support
+from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer, WorldModelMixin, doctor, support
 from wm_plugin.trl.term import TermMixin
 
 PINNED = {
@@ -215,11 +215,27 @@ def test_the_mixin_does_not_fit_the_asynchronous_trainer():
 
 
 @pytest.mark.parametrize("name", ["WorldModelAsyncGRPOTrainer", "WorldModelAsyncGRPOConfig"])
-def test_the_asynchronous_trainer_of_an_older_trl_is_refused(name, monkeypatch):
-    monkeypatch.setattr(trl, "__version__", "1.15.0")
-    with pytest.raises(UserError, match="AsyncGRPOTrainer needs trl>=1.16.0, and trl 1.15.0 is installed; ") as error:
+@pytest.mark.parametrize(("version", "needs"), [("1.15.0", ">=1.16.0"), ("1.18.0", "<1.18"), ("1.18.0.dev0", "<1.18")])
+def test_the_asynchronous_trainer_of_another_trl_is_refused(name, version, needs, monkeypatch):
+    monkeypatch.setattr(trl, "__version__", version)
+    with pytest.raises(
+        UserError, match=f"AsyncGRPOTrainer needs trl{needs}, and trl {version} is installed; "
+    ) as error:
         getattr(wm_plugin.trl, name)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("version", "said"), [("1.16.0", 0), ("1.17.0", 1), ("1.18.2", 1)])
+def test_a_trl_that_was_not_tested_is_said_once(version, said, monkeypatch, caplog):
+    monkeypatch.setattr(trl, "__version__", version)
+    support.warn_untested.cache_clear()
+    for _ in range(2):
+        support.warn_untested()
+    assert caplog.text.count(f"trl {version} is newer than the releases that were tested (before 1.17)") == said
+    check = doctor.checks()[0]
+    assert (check.name, check.state) == ("trl", "warn" if said else "ok")
+    asynchronous = next(check for check in doctor.checks() if check.name == "asynchronous training")
+    assert (asynchronous.state == "ok") == (version < "1.18")
 
 
 def test_a_loss_that_runs_two_forwards_stops_the_run():

@@ -13,6 +13,7 @@ from packaging.version import Version
 from support.on_trl import config, make_model, make_tokenizer
 from support.wmact import GIVES_UP, plans, says
 from wm_plugin import EchoConfig
+from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.maze import MazeEnvironment
 from wm_plugin.environments.rewarded import rewarded
 from wm_plugin.environments.tags import REMINDER, in_tags
@@ -66,7 +67,7 @@ class Speaker(WorldModelGRPOTrainer):
         return self.kept
 
 
-def speaker(script, environment, echo=None, **fields):
+def speaker(script, environment, echo=None, turn_budget=None, **fields):
     tokenizer = make_tokenizer()
     rows = [{"prompt": [{"role": "user", "content": "Go."}], "board": BOARD, "max_turns": 4}] * 8
     trainer = Speaker(
@@ -83,6 +84,7 @@ def speaker(script, environment, echo=None, **fields):
         processing_class=tokenizer,
         environment_factory=environment,
         world_model=echo,
+        turn_budget=turn_budget,
     )
     trainer.script = script
     torch.manual_seed(11)
@@ -142,6 +144,23 @@ def test_an_answer_without_an_action_costs_an_invalid_action(limit, expected):
     trainer = speaker([turns for turns, _ in expected], in_tags(REWARDED), max_tool_calling_iterations=limit)
     assert trainer.rewards == pytest.approx([reward for _, reward in expected])
     assert rewards(trainer) == pytest.approx(sum(reward for _, reward in expected) / len(expected))
+
+
+def test_a_turn_of_the_reward_is_a_turn_of_the_budget_and_of_what_is_logged():
+    """An answer without an action, too; on verl the same episodes have the same figures."""
+    counts = {"rescale": False, "format_penalty": 0.0, "turn_penalty": 1.0, "action_penalty": 0.01}
+    script = [
+        ["I give up"],
+        [says("fly"), "I give up"],
+        [says("move left"), says("move right"), "I give up"],
+        [says("move right; move right"), "done"],
+    ]
+    budget = TurnBudget(5, 1)
+    trainer = speaker(script, in_tags(rewarded(MazeEnvironment, **counts)), turn_budget=budget)
+    assert trainer.rewards == pytest.approx([-1.01, -2.02, -3.03, 1 - 1.02])
+    (step,) = [row for row in trainer.state.log_history if "reward" in row]
+    assert (step["wm/env/turns"], step["wm/env/actions"], step["wm/env/invalid_share"]) == (7 / 4, 8 / 4, 4 / 8)
+    assert (step["wm/turn_budget"], budget.turns) == (5, 3)
 
 
 def test_so_it_does_with_tool_calls():

@@ -759,3 +759,20 @@ def test_a_gguf_file_that_cannot_be_trained_is_one_line(tmp_path, name, flags, w
     path = write(tmp_path, f"model_name_or_path: {tmp_path}/{name}\noutput_dir: {tmp_path}/out\n{GGUF}")
     with pytest.raises(UserError, match=why):
         train.build(["--config", path, *flags])
+
+
+def test_a_run_that_scored_nothing_is_saved_and_ends_with_2(tmp_path, monkeypatch, capsys, policy):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "def rows(count=8): return [{'prompt': [{'role': 'user', 'content': 'go'}], 'target': 'x'}] * count\n"
+    )
+    text = yaml.safe_load(GGUF) | {"environment": None, "train_rows": "mine:rows", "train_rows_kwargs": {"count": 8}}
+    text |= {"rewards": [{"path": "exact", "kwargs": {"tag": "next_state"}}], "echo_coeff": 0, "max_steps": 3}
+    text |= {"model_name_or_path": str(policy), "output_dir": "out", "disable_tqdm": True}
+    path = write(tmp_path, yaml.safe_dump(text))
+    assert train.main(["--config", path]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.strip().splitlines()[-1].startswith("wm train: reward exact scored nothing in any batch")
+    assert (tmp_path / "out" / "model.safetensors").exists()
+    assert train.main(["--config", path, "--train_rows_kwargs", '{"count": 0}']) == 2
+    assert capsys.readouterr().err.strip() == "wm train: the training set is empty; give it rows"

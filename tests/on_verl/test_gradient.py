@@ -193,6 +193,7 @@ def test_nothing_to_predict_is_the_stock_update(worker):
         {"enable_gradient_checkpointing": True},
         {"use_remove_padding": True},
         {"use_fused_kernels": True, "fused_kernel_options": {"impl_backend": "torch"}},
+        {"engine": {"pad_to_length": True, "pad_to_length_bucket": 64}, "use_remove_padding": True},
     ],
     ids=lambda fields: next(iter(fields)),
 )

@@ -11,6 +11,7 @@ pytest.importorskip("verl")
 import torch
 
 from support.run_on_verl import check_rollouts_are_on_policy, run_recipe, walking_policy
+from wm_plugin.trajectories.host_dumps import FILE
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +28,9 @@ def folder(tmp_path_factory):
 def refilled_gspo(folder):
     """Two steps of two updates each, of groups that all have an advantage."""
     two_updates = ("trainer.total_training_steps=2", "actor_rollout_ref.actor.ppo_mini_batch_size=4")
-    run = run_recipe("echo_gspo_tiny", folder, "wm.zero_variance_groups=refill", "wm.max_refills=40", *two_updates)
+    dumps = [f"trainer.{kind}_data_dir={folder / 'dumps' / kind}" for kind in ("rollout", "validation")]
+    refill = ("wm.zero_variance_groups=refill", "wm.max_refills=40")
+    run = run_recipe("echo_gspo_tiny", folder, *refill, *two_updates, *dumps)
     assert run.code == 0, run.output[-5000:]
     assert len(run.steps) == 2
     check_rollouts_are_on_policy(run)
@@ -47,6 +50,17 @@ def test_groups_without_an_advantage_are_refilled(refilled_gspo):
     assert sum(refilled_gspo.series("echo/refill/prompts")) > 0
     assert refilled_gspo.series("echo/policy_silent") == [0, 0]
     assert min(refilled_gspo.series("echo/tokens")) > 0
+
+
+@pytest.mark.parametrize("kind", ["rollout", "validation"])
+def test_dumps_have_the_messages_and_tools_of_prompts(refilled_gspo, folder, kind):
+    dumps = folder / "dumps" / kind
+    schemas = json.loads((dumps / FILE).read_text())["tools"]
+    rows = [json.loads(line) for line in (dumps / "2.jsonl").read_text().splitlines()]
+    assert rows
+    for row in rows:
+        assert all(message["content"] in row["input"] for message in row["prompt"])
+        assert [tool["function"]["name"] for tool in schemas[row["wm_tools"]]] == ["move"]
 
 
 def test_evaluations_on_other_worlds(folder):

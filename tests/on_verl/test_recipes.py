@@ -1,6 +1,7 @@
 """Every recipe for verl: composed as main_ppo composes it, checked by verl and by us, and passed on by its script."""
 
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.kit.protocol import missing_columns
 from wm_plugin.registry import import_object
+from wm_plugin.rewards.episode import EpisodeReward
 from wm_plugin.verl.config import read_config
 from wm_plugin.verl.data import verl_rows, write
 
@@ -130,7 +132,9 @@ def test_wmacts_rewards_and_budget(name):
     wm = read_config(composed(name))
     tiny = name.endswith("tiny")
     assert wm.turn_budget == (TurnBudget(6, 1) if tiny else TurnBudget(30, 100))
-    assert wm.episode_reward == {"rescale": True, "format_penalty": 0.1}
+    assert EpisodeReward(**wm.episode_reward) == EpisodeReward(rescale=True, format_penalty=0.1)
+    # all of them, so that `wm.episode_reward.<field>=…` needs no `+`
+    assert wm.episode_reward.keys() == {field.name for field in fields(EpisodeReward) if field.init}
     assert wm.max_turns is None
     with_echo = read_config(composed(name, "wm.coeff=0.05"))  # one line, and nothing else changes
     assert (with_echo.objective.coeff, with_echo.turn_budget) == (0.05, wm.turn_budget)

@@ -803,6 +803,33 @@ def test_verl_makes_the_sampler_by_config():
         assert type(PPOTrainer._build_replay_buffer(trainer)) is RewardReplayBufferAsync
 
 
+class OfVerl(types.SimpleNamespace):
+    """What the sampler asks of verl's trainer."""
+
+    trainer_mode, total_training_steps = "sync", 4
+
+    def _add_prompts_to_generate(self, num_prompts): ...
+
+
+def test_a_reward_that_scores_nothing_is_warned_of_and_fails_the_run_at_its_last_step(caplog):
+    none, dead = {"wm/rouge/no_prediction": 1.0}, {"wm/judge/failure_share": 1.0}
+    trainer = OfVerl(config=composed_reward(ROUGE))
+    sampler = PPOTrainer._build_replay_buffer(trainer)
+    for number in (1, 2, 3):
+        sampler._watch(none, sampler.refill_fn.__self__, number)
+    assert caplog.text.count("reward rouge scored nothing in 3 batches of rollouts in a row") == 1
+    with pytest.raises(
+        UserError, match="reward rouge scored nothing in any batch of rollouts of the run: no answer had"
+    ):
+        sampler._watch(none, trainer, 4)
+    with pytest.raises(UserError, match="reward judge scored nothing in any batch"):
+        PPOTrainer._build_replay_buffer(trainer)._watch(dead, trainer, 4)
+    PPOTrainer._build_replay_buffer(trainer)._watch(none, trainer, 4)  # shorter than silent_batches: a warning
+    trainer = OfVerl(config=composed_reward(ROUGE, "+wm.on_silence=stop", "+wm.silent_batches=1"))
+    with pytest.raises(UserError, match=r"on_silence is stop"):
+        PPOTrainer._build_replay_buffer(trainer)._watch(none, trainer, 1)
+
+
 # -- verl's actors ------------------------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("verl")
@@ -42,6 +44,7 @@ from wm_plugin.verl.worker import WorldModelActorRolloutRefWorker, WorldModelTra
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "support" / "verl_tools"
+ACTOR = "actor_rollout_ref.actor"
 AGENT = "actor_rollout_ref.rollout.agent"
 MULTI_TURN = "actor_rollout_ref.rollout.multi_turn"
 MODEL = "actor_rollout_ref.model"
@@ -212,9 +215,10 @@ REFUSED = {
     ),
     "the stock mode": (["trainer.v1.trainer_mode=sync"], "trainer.v1.trainer_mode=world_model"),
     "the legacy trainer": (["trainer.use_v1=false"], "write trainer.use_v1=true"),
-    "an engine": (["actor_rollout_ref.actor.strategy=veomni"], "known to be exact on fsdp, fsdp2, megatron"),
+    "an engine": ([f"{ACTOR}.strategy=veomni"], "known to be exact on fsdp, fsdp2, megatron"),
+    "FSDP-Turbo": ([f"{ACTOR}.strategy=fsdp_turbo"], "actor.strategy is 'fsdp_turbo'"),
     "dynamic context parallelism": (
-        ["+actor_rollout_ref.actor.megatron.dynamic_context_parallel=true"],
+        [f"{ACTOR}.strategy=megatron", f"+{ACTOR}.megatron.dynamic_context_parallel=true"],
         "actor.megatron.dynamic_context_parallel is true",
     ),
     "distillation": (["distillation.enabled=true"], "distillation.enabled is true"),
@@ -331,6 +335,38 @@ def test_a_run_without_tools_is_spoken_of_before_it_starts(capsys):
         assert capsys.readouterr().err == ""
     _check(stock("wm.environment=grid", "wm.tools={move: 0}"))
     assert "the multiplier 0" in capsys.readouterr().err
+
+
+def test_a_coefficient_that_nobody_wrote_is_said_before_the_run(capsys):
+    config = stock("wm.environment=grid")
+    with open_dict(config):
+        del config.wm.coeff
+    _check(config)
+    assert capsys.readouterr().err.startswith("wm: wm.coeff is not written: nothing is trained on environment tokens")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", r"data.train_files has no rows: .*; give it rows"),
+        ('{"promt": []}\n' * 4, r"has no column 'prompt'; did you mean 'promt'\?; its columns: 'promt'"),
+        ('{"prompt": []}\n' * 3, "has 3 rows, fewer than a step takes: write data.train_batch_size=3 or less"),
+        ('{"prompt": []}\n' * 4, None),
+    ],
+    ids=["empty", "no prompt", "few", "enough"],
+)
+def test_rows_that_nothing_can_be_trained_on_are_refused_before_ray_starts(tmp_path, text, reason):
+    lines, table = tmp_path / "rows.jsonl", tmp_path / "rows.parquet"
+    lines.write_text(text)
+    records = [json.loads(line) for line in text.splitlines()]
+    pq.write_table(pa.Table.from_pylist(records) if records else pa.table({"prompt": pa.array([], pa.string())}), table)
+    for path in (lines, table):
+        config = stock("wm.environment=grid", f"data.train_files={path}", "data.train_batch_size=4")
+        if reason is None:
+            _check(config)
+            continue
+        with pytest.raises(UserError, match=reason):
+            _check(config)
 
 
 @pytest.fixture

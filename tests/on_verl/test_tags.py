@@ -15,6 +15,8 @@ from support.agent_loop import Server
 from support.run_on_verl import run_recipe
 from support.verl_cpu.script import ENVIRONMENT_VARIABLE
 from support.wmact import GIVES_UP, plans, says
+from wm_plugin.environments.annealing import TurnBudget
+from wm_plugin.environments.metrics import summary
 from wm_plugin.environments.mixture import dataset_rows
 from wm_plugin.environments.tags import REMINDER
 from wm_plugin.errors import UserError
@@ -74,6 +76,30 @@ def test_an_answer_without_an_action_costs_an_invalid_action(turns, more, reward
     wm = {name: value for name, value in more.items() if name != "response_length"}
     output = rollout(make_tokenizer(), turns, WM | wm, row=ROW, response_length=more.get("response_length", 4000))
     assert output.reward_score == pytest.approx(reward)
+
+
+COUNTS = {"rescale": False, "format_penalty": 0.0, "turn_penalty": 1.0, "action_penalty": 0.01}
+
+
+def test_a_turn_of_the_reward_is_a_turn_of_the_budget_and_of_what_is_logged():
+    """An answer without an action, too. Without those the mean is 1 turn, and the budget another one."""
+    script = [
+        (["I give up"], 1, 1),
+        ([says("fly"), "I give up"], 2, 2),
+        ([says("move left"), says("move right"), "I give up"], 3, 3),
+        ([says("move right; move right"), "done"], 1, 2),
+    ]
+    episodes = []
+    for turns, taken, actions in script:
+        output = rollout(make_tokenizer(), turns, WM | {"episode_reward": COUNTS}, row=ROW, response_length=4000)
+        info = output.extra_fields[INFO]
+        assert (info["turns"], info["actions"]) == (taken, actions)
+        assert output.reward_score == pytest.approx(info["success"] - taken - actions / 100)
+        episodes.append(info)
+    budget = TurnBudget(5, 1)
+    assert budget.take(episodes) == {"wm/turn_budget": 5.0}
+    assert budget.turns == 3  # (7/4 + 3)/2, and not (4/4 + 2)/2
+    assert summary(episodes)["wm/env/invalid_share"] == 4 / 8
 
 
 @pytest.mark.parametrize(
@@ -143,7 +169,7 @@ def test_a_template_that_begins_to_think(tokenizer):
     turns = [f"{maybe}</think><action>move right</action>", f"{maybe} or <action>move right</action>", "x"]
     output = rollout(own, turns, WM, row=ROW, response_length=4000)
     assert own.decode(output.prompt_ids).endswith("<think>\n")
-    assert output.extra_fields[INFO]["actions"] == 1
+    assert output.extra_fields[INFO]["actions"] == 2
     assert output.reward_score == pytest.approx(-0.1)  # the second answer never acted
     (shown,) = content(own, output)
     assert shown == ("act", "#####\n#.AG#\n#####>")

@@ -66,7 +66,7 @@ def test_the_agent_reads_refusals_and_the_world_model_does_not(tokenizer, budget
         (output,) = play(tokenizer, block(server, budget=budget, spent=spent))
     late = max(0, 3 - budget)
     assert counts(output) == {"checks": min(3, budget), "refused": 3 - out, "spent": late, "unanswered": 0}
-    assert output.extra_fields[INFO]["actions"] == out
+    assert output.extra_fields[INFO]["actions"] == out + (not output.extra_fields[INFO]["success"])  # the last answer
     assert tokenizer.decode(output.response_ids).count(REFUSAL) == 3 - out
     assert REFUSAL not in json.dumps(server.bodies)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support.pipelines import variants
 from wm_plugin.cli.main import main, make_parser
 from wm_plugin.cli.pipeline import shipped
 from wm_plugin.errors import UserError
@@ -18,18 +19,12 @@ from wm_plugin.pipelines import expand, read
 from wm_plugin.pipelines.engine import check_inputs, chosen
 
 RECIPES = Path(__file__).parents[2] / "recipes"
-METHODS = ("baselines", "early_experience", "lwm_warm_up", "rwml_rl", "sim_rl", "wm_sft_rl")
-CASES = [
-    (name, host, world)
-    for name in sorted(shipped())
-    for host in ("trl", "verl")
-    for world in (("",) if name.endswith("_tiny") or name in ("baselines", "sim_rl") else ("alfworld", "tau2"))
-]
+METHODS = ("baselines", "early_experience", "lwm_warm_up", "rwml_rl", "sim_rl", "word2world")
+CASES = [(name, host, sets) for name in sorted(shipped()) for host in ("trl", "verl") for sets in variants(name)]
 
 
-def steps_of(name, host, world):
-    sets = [f"host={host}", *([f"world={world}"] if world else [])]
-    return expand(read(shipped()[name], sets))
+def steps_of(name, host, sets=""):
+    return expand(read(shipped()[name], [f"host={host}", *sets.split()]))
 
 
 def test_each_method_has_a_full_and_a_tiny_one():
@@ -46,11 +41,11 @@ def calls(step):
             yield words[words.index("wm_plugin.cli.main") + 1 :]
 
 
-@pytest.mark.parametrize(("name", "host", "world"), CASES)
-def test_each_call_of_wm_has_flags_that_there_are(name, host, world):
+@pytest.mark.parametrize(("name", "host", "sets"), CASES)
+def test_each_call_of_wm_has_flags_that_there_are(name, host, sets):
     parser, verbs = make_parser()
     seen = 0
-    for step in steps_of(name, host, world):
+    for step in steps_of(name, host, sets):
         for words in calls(step):
             seen += 1
             verb = verbs[words[0]]
@@ -62,9 +57,9 @@ def test_each_call_of_wm_has_flags_that_there_are(name, host, world):
     assert seen >= 3
 
 
-@pytest.mark.parametrize(("name", "host", "world"), CASES)
-def test_files_of_recipes_are_there_and_no_name_is_left(name, host, world):
-    steps = steps_of(name, host, world)
+@pytest.mark.parametrize(("name", "host", "sets"), CASES)
+def test_files_of_recipes_are_there_and_no_name_is_left(name, host, sets):
+    steps = steps_of(name, host, sets)
     check_inputs(steps)
     for step in steps:
         for word in [word for command in step.commands for word in command]:
@@ -73,9 +68,9 @@ def test_files_of_recipes_are_there_and_no_name_is_left(name, host, world):
                 assert Path(word).is_file(), word
 
 
-@pytest.mark.parametrize(("name", "host", "world"), CASES)
-def test_a_step_needs_the_files_that_its_commands_read(name, host, world):
-    for step in steps_of(name, host, world):
+@pytest.mark.parametrize(("name", "host", "sets"), CASES)
+def test_a_step_needs_the_files_that_its_commands_read(name, host, sets):
+    for step in steps_of(name, host, sets):
         for word in [word for command in step.commands for word in command]:
             if word.startswith(str(RECIPES)) and word.endswith((".yaml", ".json")):
                 assert os.path.normpath(word) in step.needs, (step.name, word)
@@ -88,16 +83,16 @@ def test_every_setting_and_value_is_used(name):
         assert [one for one in names if f"{{{one}}}" not in text and f"by: {one}" not in text] == []
 
 
-@pytest.mark.parametrize(("name", "host", "world"), CASES)
-def test_each_ends_with_a_report_of_all_arms_and_seeds(name, host, world):
-    steps = {step.name: step for step in steps_of(name, host, world)}
+@pytest.mark.parametrize(("name", "host", "sets"), CASES)
+def test_each_ends_with_a_report_of_all_arms_and_seeds(name, host, sets):
+    steps = {step.name: step for step in steps_of(name, host, sets)}
     arms = {step.loops["arm"] for step in steps.values() if "arm" in step.loops}
     (report,) = steps["report"].commands
     assert {one.partition("=")[0] for one in report if "=*/" in one} == arms
     assert "--against" not in report or report[report.index("--against") + 1] in arms
     assert [Path(path).name for path in steps["report"].makes] == ["report.html", "report.json"]
     evaluated = [step for step in steps.values() if step.family == "evaluate"]
-    assert len(evaluated) == 3 * len(arms)
+    assert len(evaluated) == len({step.loops["seed"] for step in evaluated}) * len(arms)
     assert {path for step in evaluated for path in step.makes} <= set(report)
     assert [step.name for step in steps.values() if step.show] == ["report"]
 
@@ -106,7 +101,7 @@ def test_each_ends_with_a_report_of_all_arms_and_seeds(name, host, world):
 @pytest.mark.parametrize("name", [f"{name}_tiny" for name in METHODS])
 def test_the_report_reads_what_a_host_leaves(name, host, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    steps = steps_of(name, host, "")
+    steps = steps_of(name, host)
     for step in steps:
         for path in map(Path, step.makes if step.family in ("train", "evaluate") else ()):
             arm_and_seed = path.stem
@@ -126,6 +121,7 @@ def test_the_report_reads_what_a_host_leaves(name, host, tmp_path, monkeypatch, 
                 (path / "checkpoint-1/trainer_state.json").write_text(
                     json.dumps({"log_history": log, "global_step": 1})
                 )
+    Path(steps[-1].makes[0]).parent.mkdir(exist_ok=True)  # as the engine does
     (report,) = {step.name: step for step in steps}["report"].commands
     assert main(list(report[1:])) == 0, capsys.readouterr().err
     written = json.loads(Path(steps[-1].makes[1]).read_text())
@@ -136,21 +132,32 @@ def test_the_report_reads_what_a_host_leaves(name, host, tmp_path, monkeypatch, 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_full_ones_have_the_papers_constants(name):
-    text = " ".join(word for step in steps_of(name, "trl", "") for command in step.commands for word in command)
-    if name in ("rwml_rl", "wm_sft_rl", "lwm_warm_up"):
+    text = " ".join(word for step in steps_of(name, "trl") for command in step.commands for word in command)
+    if name in ("rwml_rl", "lwm_warm_up"):
         assert "--count 2048 --per-task 3 --max-turns 30" in text
     if name == "rwml_rl":
         assert "--k 10 --tau-easy 0 --keep 0.1 --threshold 0.1" in text
         assert '"threshold": 0.2, "step": 0.2' in text
-        tau2 = " ".join(word for step in steps_of(name, "trl", "tau2") for c in step.commands for word in c)
+        tau2 = " ".join(word for step in steps_of(name, "trl", "world=tau2") for c in step.commands for word in c)
         assert "--keep 0.1 --threshold 0.15" in tau2
         assert '"threshold": 0.4' in tau2
         assert "--mask-values --profile" in tau2
-    if name == "wm_sft_rl":  # which learns what RWML does
-        easy = {step.name: step for step in steps_of("rwml_rl", "trl", "")}["easy"]
-        mine = {step.name: step for step in steps_of(name, "trl", "")}
-        assert [word.replace("rwml_rl", name) for word in easy.commands[0]] == list(mine["easy"].commands[0])
-        assert mine["rows"].commands[0][3] == mine["easy"].makes[0]
+        # WM-SFT learns the same transitions, and all train the model that is asked for
+        mine = {step.name: step for step in steps_of(name, "trl", "model=some/model")}
+        assert mine["wm_sft_rows"].commands[0][3] == mine["samples"].commands[0][3] == mine["easy"].makes[0]
+        trained = [
+            step for step in mine.values() if step.family in ("wm_sft", "rwml") or step.name.startswith("train:rl:")
+        ]
+        assert len(trained) == 9
+        for step in trained:
+            words = step.commands[-1]
+            assert words[words.index("--model_name_or_path") + 1] == "some/model"
+        ablations = {step.name: step for step in steps_of(name, "trl", "table=4")}
+        words = ablations["easy"].commands[0]
+        assert ablations["unsampled"].commands[0][3] == words[words.index("easy") + 1]  # what was subsampled
+        assert '"binary": true' in " ".join(ablations["rwml:judge_binary:0"].commands[0])
+        official = {step.name: step for step in steps_of(name, "trl", "world=tau2 official=yes")}
+        assert official["evaluate:rl:0"].commands[0][-2:] == ("gpt-4.1", "100")
     if name == "early_experience":
         assert text.count("--count 1000") == 2
         for flags in (
@@ -159,7 +166,7 @@ def test_full_ones_have_the_papers_constants(name):
             "--gradient_accumulation_steps 8 --steps_per_generation 16 --beta 0.001",
         ):
             assert flags in text
-        verl = {step.name: step for step in steps_of(name, "verl", "")}
+        verl = {step.name: step for step in steps_of(name, "verl")}
         words = verl["train:early_rl:0"].commands[0]
         assert {"trainer.total_epochs=10", "wm.max_turns=21", "wm.max_turn_tokens=200"} <= set(words)
         assert {"actor_rollout_ref.actor.ppo_mini_batch_size=8", "actor_rollout_ref.actor.kl_loss_coef=0.001"} <= set(
@@ -174,32 +181,43 @@ def test_full_ones_have_the_papers_constants(name):
         assert {"--echo_coeff 0.05", "--echo_coeff 0.0"} <= set(re.findall(r"--echo_coeff \S+", text))
     if name == "baselines":
         assert text.count("--alternatives 3") == 2
+        tau2 = {step.name: step for step in steps_of(name, "trl", "world=tau2")}
+        assert {step.loops.get("arm") for step in tau2.values()} == {None, "imitation", "rft"}
+        assert tau2["imitation"].commands[0][5] == "rft"  # of the expert's rollouts those that succeeded
+    if name == "word2world":
+        agents = {step.name: step for step in steps_of(name, "trl", "study=agents")}
+        assert agents["mixed:single"].commands[0][-4:-2] == ("--count", "4000")
+        assert agents["mixed:mixed"].commands[0][-4:-2] == ("--count", "1000")
+        assert len(agents["mixed:mixed"].commands[0][3:-4]) == 4
+        (words,) = agents["evaluate:single:0"].commands
+        assert words.count("--agent-model") == 8  # four that it learns of, four others
+        mixture = {step.name: step for step in steps_of(name, "trl", "study=mixture")}
+        assert [len(mixture[f"mixed:mix{n}"].commands[0][3:-4]) for n in (3, 4, 5)] == [3, 4, 5]
 
 
 @pytest.mark.parametrize("host", ["trl", "verl"])
 def test_another_arm_or_file_runs_nothing_that_does_not_depend_on_it(host):
     for name in ("sim_rl", "sim_rl_tiny"):
-        steps = {step.name: step for step in steps_of(name, host, "")}
+        steps = {step.name: step for step in steps_of(name, host)}
         before = {
             arm: {family.partition(":")[0] for family in steps[f"train:{arm}:0"].after} for arm in ("real", "sim")
         }
         assert before["sim"] - before["real"] == {"world_model" if name == "sim_rl" else "world"}
         assert str(RECIPES / "pipelines" / "sim_control_tiny.yaml") in steps["episodes"].needs
         assert not any("mixed" in need for need in steps["train:sim:0"].needs)
-    for name in ("rwml_rl", "wm_sft_rl", "lwm_warm_up", "early_experience"):
-        steps = {step.name: step for step in steps_of(name, host, "tau2")}
+    for name in ("rwml_rl", "lwm_warm_up", "early_experience"):
+        steps = {step.name: step for step in steps_of(name, host, "world=tau2")}
         # with another model or customer these go, too: the script leaves a file that is there
         assert f"runs/{name}/{host}_tau2/rollouts" in steps["rollouts"].makes
 
 
-@pytest.mark.parametrize("name", ["baselines", "sim_rl"])
-def test_a_world_that_a_method_does_not_have_is_one_line(name, capsys):
-    assert main(["pipeline", name, "--list", "--set", "world=tau2"]) == 2
+def test_a_world_that_a_method_does_not_have_is_one_line(capsys):
+    assert main(["pipeline", "sim_rl", "--list", "--set", "world=tau2"]) == 2
     assert "a table has no case 'tau2' of world; there is 'alfworld'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("host", ["trl", "verl"])
-@pytest.mark.parametrize("name", ["rwml_rl", "wm_sft_rl", "lwm_warm_up", "early_experience"])
+@pytest.mark.parametrize("name", ["rwml_rl", "lwm_warm_up", "early_experience"])
 def test_the_customer_of_a_setting_plays_everywhere(name, host):
     sets = [f"host={host}", "world=tau2", "seeds=0", "customer=http://mine/v1"]
     steps = expand(read(shipped()[name], sets))
@@ -272,10 +290,10 @@ def test_a_log_that_begins_anew_with_each_start_is_whole_in_the_end(tmp_path):
     assert log.read_text() == line(7)
 
 
-@pytest.mark.parametrize("name", ["rwml_rl", "wm_sft_rl", "lwm_warm_up", "early_experience", "sim_rl"])
+@pytest.mark.parametrize("name", ["rwml_rl", "lwm_warm_up", "early_experience", "sim_rl"])
 def test_policy_rl_on_verl_keeps_its_log_beside_what_it_trains(name):
     """So that a step that begins anew leaves none of an earlier one's."""
-    for step in steps_of(name, "verl", ""):
+    for step in steps_of(name, "verl"):
         if step.family == "train":
             (words,) = step.commands
             assert words[1].endswith("/whole_log.sh")
@@ -315,4 +333,4 @@ def test_jobs_and_launchers_are_checked(capsys):
     assert main(["pipeline", "sim_rl_tiny", "--jobs", "0"]) == 2
     assert "--jobs is 0; write a number >= 1" in capsys.readouterr().err
     with pytest.raises(UserError, match="no such step"):
-        chosen(steps_of("sim_rl_tiny", "trl", ""), ["nothing_like_it"])
+        chosen(steps_of("sim_rl_tiny", "trl"), ["nothing_like_it"])

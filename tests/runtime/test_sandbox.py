@@ -3,6 +3,8 @@
 import platform
 import shutil
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,29 @@ def test_files_input_and_both_outputs():
     ]
     assert sandbox.run(["/bin/sh", "-c", "echo long >&2; echo 12345"], timeout=20, most=3) == (b"123", 0)
     assert sandbox.run(["/bin/sh", "-c", "echo x; while :; do :; done"], timeout=0.5, most=9) == (b"", None)
+
+
+REAPER = """
+import ctypes, os, sys
+from wm_plugin.runtime import sandbox
+PR_SET_CHILD_SUBREAPER = 36
+assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+for script, timeout, code in (("exit 3", 20, 3), ("while :; do :; done", 0.3, None), ("exit", 0, None)):
+    assert sandbox.run(["/bin/sh", "-c", script], timeout=timeout, most=9).code == code, script
+try:
+    print("left:", os.waitpid(-1, 0))
+except ChildProcessError:
+    print("nothing")
+"""
+
+
+@pytest.mark.system
+@pytest.mark.skipif(sys.platform != "linux", reason="whoever would reap what a run leaves is Linux's subreaper")
+def test_no_process_stays_behind_not_even_a_zombie():
+    if not shutil.which("bwrap"):
+        pytest.skip("needs the system package bubblewrap")
+    ran = subprocess.run([sys.executable, "-c", REAPER], capture_output=True, text=True, timeout=60)
+    assert ran.stdout == "nothing\n", ran.stderr
 
 
 @pytest.mark.system

@@ -67,6 +67,20 @@ def test_contexts_are_filled_and_what_is_there_stays(source, capsys, tmp_path):
     assert all("go one" in user(body) or "By hand." in user(body) for body in bodies)
 
 
+def test_a_simulation_instruction_is_written_with_them(source, capsys, tmp_path):
+    """And reaches the rows on which a world model is trained."""
+    out, rows = tmp_path / "out.jsonl", tmp_path / "rows.jsonl"
+    with OpenAIServer(reply=lambda body: reply(instruction="Fail every second search.")) as server:
+        assert run(capsys, server, source, out, "--instruction")[0] == 0
+        assert "instruction: how the environment behaves" in server.bodies[0]["messages"][0]["content"]
+        assert len(server.bodies) == 3  # one that has all hidden parts is asked about for its instruction
+    assert {one.context.simulation_instruction for one in read(out)} == {"Fail every second search."}
+    assert [one.context.world_context for one in read(out)][2] == "known"
+    build = ["data", "build", str(out), "--as", "word2world", "--host", "trl", "--out", str(rows)]
+    assert main(build) == 0
+    assert rows.read_text().count("Fail every second search.") == 3
+
+
 def test_a_killed_run_asks_nothing_twice_and_failures_are_counted(source, capsys, tmp_path):
     out = tmp_path / "out.jsonl"
     with OpenAIServer(reply=lambda body: reply(), faults=lambda number: "400" if number else None) as server:
@@ -117,7 +131,7 @@ def test_a_record_that_gives_orders_is_data(source):
     assert system["content"] == question(episode("two"))[0]["content"]
     assert "<|im_end|>" not in asked["content"]
     assert asked["content"].count("[[end session ") == 1
-    assert asked["content"].endswith("The data ends here. Write the four parts as you were told.")
+    assert asked["content"].endswith("The data ends here. Write the parts as you were told.")
 
 
 def test_a_record_that_is_too_long_is_counted(source, capsys, tmp_path, monkeypatch):

@@ -11,6 +11,8 @@ import pytest
 from wm_plugin.agents import play
 from wm_plugin.agents.scripted import scripted
 from wm_plugin.environments import ENVIRONMENTS
+from wm_plugin.environments.kit.protocol import UNANSWERED, report
+from wm_plugin.environments.rewarded import is_waiting, note_unanswered
 from wm_plugin.environments.worlds import World, load
 from wm_plugin.trajectories import Trajectory
 
@@ -47,13 +49,20 @@ def world(name: str, *, skip: bool = True) -> World:
 
 
 def episodes(name: str, host: str, count: int = 2) -> list[Episode]:
-    """Episodes of `TURNS` turns, or fewer where the world ends. Of rows that look alike at first there is one."""
+    """Episodes of `TURNS` turns, or fewer where the world ends. Of rows that look alike at first there is one.
+
+    Their figures have the answer after them, which a world that is not over counts.
+    """
     of = world(name)
     rows = of.rows(count, seed=SEED)
     wanderers = [scripted(of.wanderer(random.Random(number))) for number in range(count)]
     found = {}
     for row, policy in zip(rows, wanderers, strict=True):
-        played = play(of.make(), row, policy, max_turns=TURNS, host=host)
+        environment = of.make()
+        played = play(environment, row, policy, max_turns=TURNS, host=host)
+        if is_waiting(environment):
+            note_unanswered(environment, 1 + getattr(environment, UNANSWERED, 0))
+        played = played.model_copy(update={"metadata": {**played.metadata, "figures": report(environment)}})
         found.setdefault(played.context.initial_state, Episode(row, played))
     return list(found.values())
 

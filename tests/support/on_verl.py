@@ -311,9 +311,16 @@ def make_worker(
     precision: str = "fp64",
     lr: float = 0.0,
     mixed: Mapping[str, str] | None = None,
+    engine: Mapping[str, Any] | None = None,
     **model: Any,
 ) -> TrainingWorker:
-    """A worker of verl's with FSDP2 on gloo. `mixed`: the precisions of "param", "reduce" and "buffer" where they are others."""
+    """A worker of verl's with FSDP2 on gloo.
+
+    Args:
+        mixed: the precisions of "param", "reduce" and "buffer" where they are others.
+        engine: further settings of its engine.
+        model: of its model.
+    """
     mixed = mixed or dict.fromkeys(("param", "reduce", "buffer"), precision)
     model_config = HFModelConfig(
         path=str(folder),
@@ -331,6 +338,7 @@ def make_worker(
         use_torch_compile=False,
         model_dtype=precision,
         mixed_precision={f"{name}_dtype": value for name, value in mixed.items()},
+        **(engine or {}),
     )
     config = TrainingWorkerConfig(
         model_type="language_model",

@@ -118,3 +118,8 @@ def walker(world, path=None, **options):
 def always(answer, columns):
     """A rule of `simulated` that everything satisfies."""
     return 1.0
+
+
+def is_answer(answer, columns):
+    """A rule of simulated worlds: whether the answer is the row's."""
+    return float(answer == columns["answer"])

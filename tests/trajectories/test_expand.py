@@ -10,6 +10,7 @@ from wm_plugin.trajectories.expand import (
     holds_transitions,
     identity,
     is_validation,
+    pool_of,
     read_transitions,
     transitions_in,
     with_success,
@@ -60,13 +61,41 @@ def test_one_turn_a_trajectory_whatever_stands_beside_it():
     assert list(expand([trajectory(turn(0, results=0))], turns="one")) == []
 
 
-def test_first_last_and_three_more():
-    made = trajectory(*(turn(number) for number in range(20)))
-    chosen = [transition.turn for transition in expand([made], turns="bench")]
-    assert len(set(chosen)) == 5
-    assert chosen == sorted(chosen)
-    assert (chosen[0], chosen[-1]) == (0, 19)
-    assert len(list(expand([trajectory(*(turn(number) for number in range(4)))], turns="bench"))) == 4
+def test_half_of_first_last_and_three_more():
+    several = [trajectory(*(turn(number) for number in range(20)), row=row) for row in range(400)]
+    chosen = [transition.turn for transition in expand(several, turns="bench")]
+    assert len(chosen) == pytest.approx(1000, abs=90)  # half of five of each
+    assert chosen.count(0) == pytest.approx(200, abs=40)
+    assert chosen.count(19) == pytest.approx(200, abs=40)
+    assert set(chosen) == set(range(20))
+    few = [trajectory(*(turn(number) for number in range(4)), row=row) for row in range(400)]
+    assert len(list(expand(few, turns="bench"))) == pytest.approx(800, abs=80)
+
+
+def test_of_screens_those_that_change_most():
+    screens = ["a b c d"] * 8
+    screens[3], screens[4], screens[6] = "a b e f", "g h i j", "k l m n"  # 4, 5 and 7 follow a change, too
+
+    def made(row, **metadata):
+        turns = [
+            Turn(action=Action(text="tap"), observations=(Observation(kind="environment", text=text),))
+            for text in screens
+        ]
+        return trajectory(*turns, row=row).model_copy(update={"metadata": metadata})
+
+    seen = {one.turn for row in range(60) for one in expand([made(row, domain="android")], turns="bench")}
+    assert seen == {0, 4, 5, 6, 7}
+    assert {one.turn for row in range(60) for one in expand([made(row, domain="swe")], turns="bench")} == set(range(8))
+
+
+def test_pools_have_no_task_in_common():
+    several = [trajectory(turn(0), row=row).model_copy(update={"task_id": f"task {row // 3}"}) for row in range(3000)]
+    shares = {"cpt": 0.5, "sft": 0.3, "rl": 0.1}
+    pools = [pool_of(one, shares) for one in several]
+    assert all(len(set(pools[row : row + 3])) == 1 for row in range(0, 3000, 3))
+    for name, share in (*shares.items(), (None, 0.1)):
+        assert pools.count(name) / 3000 == pytest.approx(share, abs=0.05)
+    assert [pool_of(one, shares, seed=1) for one in several] != pools
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,13 @@ from support.formats import (
     user,
 )
 from wm_plugin.errors import UserError
+from wm_plugin.samples.prompts import dialogue, load, render
 from wm_plugin.trajectories import Trajectory, files, read
+from wm_plugin.trajectories.expand import expand
 from wm_plugin.trajectories.readers import FORMATS, detect, read_rows
 from wm_plugin.trajectories.readers.base import Reject, number_of
+from wm_plugin.trajectories.readers.word2world import HIDDEN, SHOWN
+from wm_plugin.trajectories.schema import Action, Call
 
 FAST = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -504,6 +508,62 @@ def test_the_hidden_state_of_word2world_is_no_part_of_what_the_agent_saw(one):
     assert context.initial_state == "You are in a room."
 
 
+PAIR = (
+    'API doc: {"api_name": "codes"}\nRequest: {"tool_input": {"country": "JP"}}',
+    '{"error": "", "response": "[1, 2]"}',
+)
+
+
+@pytest.mark.parametrize("system", [True, False])
+@pytest.mark.parametrize("form", ["messages", "sharegpt", "conversations"])
+def test_pairs_of_stabletoolbench_are_of_a_world_whose_success_nobody_knows(tmp_path, form, system):
+    texts = [*(["You are a server."] if system else []), *PAIR]
+    said = [*(["system"] if system else []), "human" if form == "sharegpt" else "user"]
+    roles = [*said, "gpt" if form == "sharegpt" else "assistant"]
+    names = ("from", "value") if form == "sharegpt" else ("role", "content")
+    messages = [dict(zip(names, pair, strict=True)) for pair in zip(roles, texts, strict=True)]
+    path = written(tmp_path, *[{"messages" if form == "messages" else "conversations": messages, "id": 3}] * 2)
+    trajectory, _ = read(path)
+    assert (trajectory.turns[0].action.text, trajectory.success, trajectory.task_id) == (PAIR[0], None, "3")
+    assert [one.observation.text for one in expand([trajectory])] == [PAIR[1]]
+    prompt = dialogue(trajectory, load("word2world")).messages
+    assert "[SUCCESS]" not in str(prompt)
+    assert prompt[-2:] == [{"role": "user", "content": PAIR[0]}, {"role": "assistant", "content": PAIR[1]}]
+
+
+def test_rollouts_of_word2worlds_agent_are_read(one):
+    said = ["Rules.", "OK, I follow them.", "A hall.", "Thought: hm\n\nAction: take key", "You have it.", "done"]
+    messages = [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(said)]
+    result = one([{"conversations": messages, "item_id": "task_7", "reward": 1.0, "success": 1}])
+    assert (result.task_id, result.reward, result.success) == ("task_7", 1.0, True)
+    assert [(turn.action.text, turn.action.thought) for turn in result.turns] == [
+        ("take key", "Thought: hm"),
+        ("done", None),
+    ]
+    assert texts(result) == [["You have it."], []]
+    assert result.context.initial_state == "Rules.\n\nOK, I follow them.\n\nA hall."
+
+
+def test_the_released_layout_is_written_as_it_was_read(one):
+    system = f"Find the key.\n\n{HIDDEN}\nThe key is in drawer 2.\n\n{SHOWN}\nYou see two drawers."
+    messages = [{"role": "system", "content": system}, user("take key"), says("Nothing happens.")]
+    messages += [user("open drawer 2"), says("A key. [SUCCESS]")]
+    result = one([{"messages": messages}])
+    released = load("word2world-released")
+    assert dialogue(result, released, world_context=True).messages == messages
+    assert "drawer 2" not in dialogue(result, released).messages[0]["content"]
+    calls = [turn.model_copy(update={"action": action(turn.action.text)}) for turn in result.turns]
+    called = result.model_copy(update={"turns": tuple(calls)})
+    assert dialogue(called, released, world_context=True).messages == messages
+    *_, last = expand([called])
+    assert [*render(last, released, world_context=True).messages, messages[-1]] == messages
+    assert "act(" in str(dialogue(called, load("word2world")).messages)
+
+
+def action(text: str) -> Action:
+    return Action(calls=(Call(name="act", arguments={"command": text}),))
+
+
 def test_word2world_rollouts_keep_what_the_model_said(one, refused):
     step = {"react": "Thought: x\nAction: go", "world_model_observation": "a room", "env_observation": "a hall"}
     result = one([{"conversation": [step], "item_id": "task_1", "success": "false", "reward": 0, "model": "m"}])
@@ -555,7 +615,7 @@ def test_verl_dumps_without_special_tokens(one, refused):
     assert [
         (t.action.text, t.action.thought, [(c.name, c.arguments) for c in t.action.calls]) for t in result.turns
     ] == [
-        ("", "hm", [("find", {"q": 1})]),
+        ("", "<think>\nhm\n</think>", [("find", {"q": 1})]),
         ("done", None, []),
     ]
     assert (texts(result), result.context.task, result.reward) == ([["found"], []], VERL["input"], 0.5)
@@ -606,6 +666,8 @@ def test_trl_rows_keep_rewards_and_where_the_prompt_ended(one, refused):
     result = one([TRL])
     assert (texts(result), result.context.task) == ([["found"], ["thanks"]], "Be kind.")
     assert result.metadata == {"step": 1, "accuracy_reward": 1.0, "advantage": 0.1, "prompt_messages": 2}
+    assert result.reward == 1.0
+    assert one([{**TRL, "form_reward": 0.25, "left_out": float("nan"), "count": 7}]).reward == 1.25
     assert result.task_id == one([{**TRL, "completion": []}]).task_id
     assert one([{**TRL, "id": 4}]).task_id == "4"
     assert "plain text" in refused([{"prompt": "a", "completion": "b"}]).reason

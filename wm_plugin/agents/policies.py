@@ -132,7 +132,7 @@ class LocalPolicy:
             AttributeError,
             RecursionError,
         ):  # the text does not parse as a call
-            return Action(text=text)
+            return action_of({"content": text})
 
 
 def with_mappings(messages: Sequence[Message]) -> list[Message]:

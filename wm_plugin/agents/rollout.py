@@ -20,6 +20,7 @@ from wm_plugin.environments.kit.protocol import (
     world_context_of,
 )
 from wm_plugin.environments.kit.start import context_of, task_of
+from wm_plugin.environments.rewarded import is_waiting, note_unanswered
 from wm_plugin.environments.simulated import note_action, note_prompt, settle
 from wm_plugin.errors import UserError
 from wm_plugin.trajectories.schema import Action, Call, Kind, Observation, Trajectory, Turn
@@ -41,7 +42,7 @@ def play(environment: Any, row: Mapping[str, Any], policy: Policy, *, max_turns:
     environment of `agents.verify`, `data` says what became of a call that was checked, and `metadata` has the config.
 
     The episode ends when the policy returns None or an action without a call, when the environment is `over`, or after
-    `max_turns`.
+    `max_turns`. An action without a call that the environment took counts as on the hosts (`rewarded.note_unanswered`).
 
     Args:
         environment: an instance in the form of `wm_plugin.environments`; `reset` starts it anew.
@@ -103,20 +104,24 @@ def episode(
     if profile := getattr(environment, "user_profile", None):
         metadata = {**trajectory.metadata, "user_profile": dict(profile)}
         trajectory = trajectory.model_copy(update={"metadata": metadata})
+    unanswered = 0
     while len(trajectory.turns) < max_turns and not is_over(environment):
         action = yield trajectory
         if action is None:
             break
+        waiting = is_waiting(environment)
         begin_turn(environment)
         note_action(environment, action, [seen.text for turn in trajectory.turns[-1:] for seen in turn.observations])
         observations = tuple(
             _observe(environment, tools, kinds, call, index, host) for index, call in enumerate(action.calls)
         )
+        unanswered += waiting and all(observation.error for observation in observations)
         turn = Turn(action=action, observations=observations)
         trajectory = trajectory.model_copy(update={"turns": (*trajectory.turns, turn)})
         if not action.calls:
             break
     settle([environment])
+    note_unanswered(environment, unanswered)
     success = getattr(environment, "success", None)
     return trajectory.model_copy(
         update={

@@ -193,7 +193,7 @@ def provenance(config: SimulationConfig) -> dict[str, Any]:
         success |= {"verifier": verifier.get("path") if isinstance(verifier, Mapping) else str(verifier)}
     elif config.success == "rule":
         success |= {"rule": config.rule}
-    if config.success != "predicted":
+    if config.success in ("verifier", "rule"):
         success["threshold"] = config.threshold
     return {
         "world_model": world_model(config).origin,

@@ -107,6 +107,8 @@ def _host(name: str, version: str | None) -> list[Check]:
         ]
     try:
         checks: list[Check] = importlib.import_module(f"wm_plugin.{name}.doctor").checks()
+    except UserError as error:  # its version, and the way out
+        return [Check(name, "fail", str(error))]
     except Exception as error:  # a host of an unknown version may fail in any way while it is imported
         reason = str(error).strip().partition("\n")[0]
         detail = f"{version} is installed, but cannot be used ({type(error).__name__}: {reason})"

@@ -6,10 +6,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from wm_plugin.cli.rollouts import Row, example, example_tokenizer, first, inspect_row, read_rows, read_text
+from wm_plugin.cli.rollouts import (
+    Row,
+    example,
+    example_tokenizer,
+    first,
+    inspect_row,
+    lacks_schemas,
+    read_rows,
+    read_text,
+)
 from wm_plugin.cli.templates import load_with_template, tokenizer_checks, training_template
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.tokens.tokenizer import turn_ends
+from wm_plugin.trajectories.host_dumps import warnings
 from wm_plugin.trajectories.outputs import check_apart, check_out, write_text
 
 _LONGEST = 60  # characters of a span in a pipe
@@ -87,6 +97,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "tools": tools,
         "notes": [
             *(_refusals(tokenizer, args.tokenizer) if rendered else ()),
+            *(() if args.example else warnings(sum(lacks_schemas(row) for _, row in rows))),
             *_notes(config.tool_names, tools, sum(i.guessed for _, i in inspections), more and args.limit),
         ],
         "html": args.html,

@@ -9,12 +9,13 @@ from typing import Any
 from wm_plugin.errors import MissingExtraError, UserError, shown
 from wm_plugin.trajectories import parquet
 from wm_plugin.trajectories.errors import RowError
+from wm_plugin.trajectories.host_dumps import COLUMN, beside
 from wm_plugin.trajectories.messages import arguments_of
 from wm_plugin.untrusted import encodable, loads
 
 Row = tuple[str, dict[str, Any]]  # its place in the file, and its content
 
-_COLUMNS = ("messages", "prompt", "completion", "tools", "completion_ids", "prompt_ids", "spans", "trajectory")
+_COLUMNS = ("messages", "prompt", "completion", "tools", "completion_ids", "prompt_ids", "spans", "trajectory", COLUMN)
 _FORMS = "write 'messages', or 'prompt' and 'completion', or 'completion_ids' and 'spans'"
 
 
@@ -27,7 +28,7 @@ def read_rows(path: Path) -> Iterator[Row]:
     if path.is_dir():
         raise UserError(f"{path} is a directory; name one of the files in it")
     rows = _parquet(path) if path.suffix == ".parquet" else _lines(path)
-    empty = True
+    empty, declared = True, beside(path)
     for where, row in rows:
         empty = False
         if isinstance(row, dict):  # null is what parquet writes for a column that a row does not have
@@ -35,6 +36,8 @@ def read_rows(path: Path) -> Iterator[Row]:
         row = _from_trajectory(row, where)
         if problem := _problem(row):
             raise UserError(f"{where}: {problem}")
+        if not row.get("tools") and (tools := declared.tools_of(row)):
+            row["tools"] = list(tools)
         yield where, row
     if empty:
         raise UserError(f"{path} holds no rollouts")
@@ -55,6 +58,12 @@ def inspect_row(inspector: Any, row: dict[str, Any]) -> Any:
         begin = next((i for i, message in enumerate(messages) if message["role"] == "assistant"), len(messages))
         return inspector.messages(messages[:begin], messages[begin:], row.get("tools"))
     return inspector.messages(row["prompt"], row["completion"], row.get("tools"))
+
+
+def lacks_schemas(row: dict[str, Any]) -> bool:
+    """Whether a row's prompt is made here, of messages that call tools, without their schemas."""
+    messages = row.get("messages") or row.get("completion") or []
+    return "completion_ids" not in row and not row.get("tools") and any(one.get("tool_calls") for one in messages)
 
 
 def example() -> Row:

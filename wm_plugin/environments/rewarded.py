@@ -7,28 +7,29 @@ Both hosts ask an environment for its reward, so one class serves both:
     wm.environment=maze 'wm.episode_reward={rescale: true, format_penalty: 0.1}'                      # verl
 
 An answer from which no action reached a world that waited for one (plain text, a call that cannot be parsed or of no tool, an
-answer that was cut) is seen by the host alone, which notes it (`note_unanswered`). It counts as a turn of one invalid action: not
-to answer in the form that is asked for never costs less than a wrong action.
+answer that was cut) is seen by the host alone, which notes it (`note_unanswered`). It counts as a turn of one invalid action, in
+the reward, in the figures of the episode and in the turn budget: a turn of the paper is an answer of the policy. Not to answer in
+the form that is asked for never costs less than a wrong action.
 """
 
 import inspect
-from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
+from wm_plugin.environments.kit.protocol import UNANSWERED, report
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.rewards.episode import EpisodeReward
 
 COUNTS = ("actions", "effective")  # required in an environment's `metrics`
-_UNANSWERED = "_wm_unanswered"  # answers without an action, of an episode
 
 
 def note_unanswered(environment: Any, answers: int) -> None:
-    """Tell an environment's reward how many answers of its episode had no action, before it is asked for. Of other environments,
-    nothing is kept."""
-    if hasattr(type(environment), _UNANSWERED):
-        setattr(environment, _UNANSWERED, answers)
+    """Tell an environment how many answers of its episode had no action, before its figures and its reward are asked for."""
+    if answers or getattr(environment, UNANSWERED, 0):  # of the episode before
+        with suppress(AttributeError):  # a class may have slots
+            setattr(environment, UNANSWERED, answers)
 
 
 def is_waiting(environment: Any) -> bool:
@@ -65,18 +66,17 @@ def _rewarded(environment: Any, settings: tuple[tuple[str, Any], ...]) -> type:
         raise UserError(f"episode_reward.{error}") from None
 
     def score(self: Any, outcome: float) -> float:
-        counts: Mapping[str, float] = self.metrics
-        unanswered = getattr(self, _UNANSWERED)
+        counts = report(self)
         if missing := [name for name in COUNTS if name not in counts]:
             raise UserError(
                 f"{environment.__name__}.metrics has no {' and no '.join(missing)}: WMAct's reward counts them"
             )
         (rescaled,) = reward(
             [float(outcome)],
-            actions=[int(counts["actions"]) + unanswered],
+            actions=[int(counts["actions"])],
             effective=[int(counts["effective"])],
-            invalid=[int(counts.get("invalid", 0)) + unanswered],
-            turns=[int(self.turns) + unanswered] if hasattr(self, "turns") else None,
+            invalid=[int(counts.get("invalid", getattr(self, UNANSWERED, 0)))],
+            turns=[int(counts["turns"])] if "turns" in counts else None,
         )
         return rescaled
 
@@ -91,5 +91,4 @@ def _rewarded(environment: Any, settings: tuple[tuple[str, Any], ...]) -> type:
     subclass = AsyncRewarded if inspect.iscoroutinefunction(environment.get_reward) else Rewarded
     for name in ("__name__", "__qualname__", "__module__", "__doc__"):
         setattr(subclass, name, getattr(environment, name))
-    setattr(subclass, _UNANSWERED, 0)
     return subclass

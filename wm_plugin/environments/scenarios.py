@@ -1,8 +1,9 @@
 """Scenarios: many tasks made of a few, along two axes (Qwen-AgentWorld, section 6.1.1).
 
-A *seed scenario* is an initial state and a query, by hand or of a world's row. A server writes variants of the state, in which
-the query still makes sense, and of the query, in other words, easier, harder or of several steps; and for each pair what must
-hold at the end: a rubric for a judge, or a verifier of `rewards.rules`. The prompts are ours, since the paper prints none.
+A *seed scenario* is an initial state and a query: by hand, of a world's row, or of a recorded trajectory. A server writes
+variants of the state, in which the query still makes sense, and of the query, in other words, easier, harder or of several
+steps; and for each pair what must hold at the end: a rubric for a judge, or a verifier of `rewards.rules`. The prompts are
+ours, since the paper prints none.
 
 A file has one scenario a line, an object with these keys; `query` alone is needed:
 
@@ -32,7 +33,9 @@ from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.rewards.rules import MalformedRuleError, RuleReward
 from wm_plugin.rewards.rules import read as read_rule
 from wm_plugin.samples.answers import Answer, Answers, ask_again
+from wm_plugin.trajectories.hidden import HIDDEN
 from wm_plugin.trajectories.outputs import atomic
+from wm_plugin.trajectories.schema import Trajectory
 from wm_plugin.untrusted import encodable, loads
 
 MOST = 100_000  # scenarios of a file
@@ -131,7 +134,7 @@ def of_world(world: World, rows: Sequence[Mapping[str, Any]]) -> list[Scenario]:
     for number, row in enumerate(rows, 1):
         environment = world.make()
         first = str(environment.reset(**row))
-        tools = [f"{name}: {_first_line(tool)}" for name, tool in tool_methods(environment).items()]
+        tools = [f"{name}: {_line(tool.__doc__)}" for name, tool in tool_methods(environment).items()]
         columns = {name: value for name, value in row.items() if name != "prompt"}
         query = row.get("prompt") or ""
         if not isinstance(query, str):
@@ -149,8 +152,29 @@ def of_world(world: World, rows: Sequence[Mapping[str, Any]]) -> list[Scenario]:
     return scenarios
 
 
-def _first_line(tool: Any) -> str:
-    return (tool.__doc__ or "").strip().split("\n")[0]
+def of_trajectories(trajectories: Iterable[Trajectory]) -> list[Scenario]:
+    """A seed scenario for each task of recorded trajectories: what the agent was asked and could do, and what was hidden from it.
+
+    `wm data context` writes the hidden part where a world has not. A trajectory without a request is left out.
+    """
+    scenarios: dict[str, Scenario] = {}
+    for number, one in enumerate(trajectories, 1):
+        context, name = one.context, one.task_id or f"t{number}"
+        query = context.initial_state.strip() or context.task.strip()
+        if query and name not in scenarios:
+            hidden = [text for field in HIDDEN if (text := getattr(context, field))]
+            tools = [tool.get("function", tool) for tool in context.action_space]
+            scenarios[name] = Scenario(
+                query=query,
+                id=name,
+                world_context="\n\n".join(hidden),
+                tools=tuple(f"{tool['name']}: {_line(tool.get('description'))}" for tool in tools if tool.get("name")),
+            )
+    return list(scenarios.values())
+
+
+def _line(text: Any) -> str:
+    return str(text or "").strip().split("\n")[0]
 
 
 def expanded(

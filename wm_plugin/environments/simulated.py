@@ -16,6 +16,7 @@ is 1. What decides all other episodes is `success` of the config (`simulated_suc
 
 import functools
 import inspect
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -32,7 +33,10 @@ from wm_plugin.errors import UserError
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.messages import action_of
 from wm_plugin.trajectories.schema import Action, Call
+from wm_plugin.trajectories.thoughts import split
 from wm_plugin.untrusted import encodable
+
+logger = logging.getLogger(__name__)
 
 _EVALUATES: ContextVar[bool] = ContextVar("wm_evaluates", default=False)
 _FIGURES = ("requests", "cached", "repairs", "tokens", "harmless")  # as `simulation/<name>`
@@ -52,7 +56,24 @@ def simulated(environment: type, config: SimulationConfig | Mapping[str, Any]) -
     for name in ("reset", "get_reward", *tool_names(environment)):
         if inspect.iscoroutinefunction(getattr(environment, name, None)):
             raise UserError(f"simulation: {environment.__name__}.{name} is asynchronous; write a plain method")
+    if not hasattr(environment, "answer_tool"):
+        if config.success == "answer":
+            raise UserError(
+                f"simulation.success is answer, and {environment.__name__} has no tool whose argument is the answer "
+                "(`answer_tool`); write predicted, verifier or rule"
+            )
+    elif config.success == "predicted" and not config.scenarios:
+        _warn_of_answers(environment.__name__)
     return _simulated(staged(environment) if config.scenarios else environment, config)
+
+
+@lru_cache
+def _warn_of_answers(name: str) -> None:
+    logger.warning(
+        "simulation: %s checks an answer itself, and with success: predicted the world model decides, whatever the answer is; "
+        "success: answer has the world check it. wm/env/simulation/answer is what it would give",
+        name,
+    )
 
 
 def is_simulated(environment: Any) -> bool:
@@ -117,7 +138,7 @@ def note_turn(
     try:
         action = action_of(encodable(dict(message)))
     except (RowError, ValueError):  # calls that are none
-        action = Action(text=str(encodable(str(message.get("content") or ""))))
+        action = Action(text=split(str(encodable(str(message.get("content") or ""))))[1])
     note_action(environment, action, results, executed=executed)
 
 
@@ -202,8 +223,9 @@ def _simulated(environment: Any, config: SimulationConfig) -> type:
             session = self._wm_session
             if self._wm_is_real:
                 return dict(getattr(session.world, "metrics", None) or {})
-            counts = session.counts
+            counts, graded = session.counts, session.graded
             return {
+                **graded,
                 "actions": counts.actions,
                 "effective": counts.effective,
                 "invalid": counts.invalid,

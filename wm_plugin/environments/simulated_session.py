@@ -7,6 +7,7 @@ noted is a turn of its own.
 """
 
 import asyncio
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -17,6 +18,7 @@ from wm_plugin.environments.counting import Counts
 from wm_plugin.environments.simulated_dialogue import Dialogue, LostError, Waiting
 from wm_plugin.environments.simulated_episode import Reading
 from wm_plugin.environments.simulation_config import SimulationConfig
+from wm_plugin.errors import UserError
 from wm_plugin.runtime import background
 from wm_plugin.trajectories.schema import Action, Call, Trajectory
 
@@ -59,7 +61,7 @@ class Session(Dialogue):
         world: an instance of it, which gives the first observation.
         lost: 1 if the episode was lost for want of an answer.
         score: what a verifier or a rule says of the episode; None before they are asked.
-        answer: the agent's last words without a call.
+        words: the agent's last ones without a call.
         problem: why the run cannot go on; None if it can.
     """
 
@@ -73,7 +75,9 @@ class Session(Dialogue):
     def _clear(self) -> None:
         self.turns, self.lost, self._ended, self._won = 0, 0, False, False
         self.score: float | None = None
-        self.answer, self.columns = "", dict[str, Any]()
+        self.words, self.columns = "", dict[str, Any]()
+        self._answer_tool: str | None = None
+        self._told: str | None = None  # by this tool
         self.counts = Counts(type(self.world), self._kinds)
         self._forget()
         self._turn: _Turn | None = None
@@ -100,6 +104,12 @@ class Session(Dialogue):
             limit for limit in (self.config.max_turns, getattr(self.world, "max_turns", None)) if limit is not None
         ]
         self.max_turns = min(limits, default=None)
+        self._answer_tool = getattr(self.world, "answer_tool", None)
+        if self.config.success == "answer" and self._answer_tool is None:
+            raise UserError(
+                f"simulation.success is answer, and this row of {self._name} is not decided by an answer but by a state, which "
+                "only the real world has; leave such rows out, or write success: verifier"
+            )
         self._ended = bool(getattr(self.world, "over", False))  # its start was lost
         self.lost = int((getattr(self.world, "metrics", None) or {}).get("lost", 0))
 
@@ -108,9 +118,35 @@ class Session(Dialogue):
         return self._ended or (self.max_turns is not None and self.turns >= self.max_turns)
 
     @property
+    def answer(self) -> str:
+        """The argument of the world's tool of answers, or else the agent's last words without a call."""
+        return self.words if self._told is None else self._told
+
+    @property
+    def graded(self) -> dict[str, float]:
+        """What the real world says of the agent's answer: its score as `simulation/answer`, and figures such as an F1; empty if
+        it does not check it."""
+        if not self._is_checked:
+            return {}
+        figures = getattr(self.world, "metrics", None) or {}
+        return {**figures, "simulation/answer": float(self.world.get_reward())}
+
+    @property
+    def _is_checked(self) -> bool:
+        """Whether the real world checks the answer. A scenario has another question than the world's row."""
+        return self._answer_tool is not None and not self.config.scenarios
+
+    @property
+    def _is_answered(self) -> bool:
+        """Whether an answer has ended the task in the real world, too."""
+        return self._is_checked and self._told is not None and bool(getattr(self.world, "over", False))
+
+    @property
     def success(self) -> bool:
         if self.config.success == "predicted":
             return self._won and not self.lost
+        if self.config.success == "answer":
+            return bool(getattr(self.world, "success", False)) and not self.lost
         return self.score is not None and self.score >= self.config.threshold
 
     @property
@@ -124,6 +160,8 @@ class Session(Dialogue):
             raise self.problem
         if self.lost:
             return 0.0
+        if self.config.success == "answer":
+            return float(self.world.get_reward())
         return float(self._won) if self.config.success == "predicted" else self.score or 0.0
 
     @property
@@ -142,7 +180,7 @@ class Session(Dialogue):
         """
         self._close(results)
         if not action.calls:
-            self.answer = action.text
+            self.words = action.text
         if self.over or self.problem is not None:
             return
         reached = frozenset(n for n, call in enumerate(action.calls) if self._reaches(call))
@@ -184,13 +222,28 @@ class Session(Dialogue):
         turn.waiting.take(number)
         refused = text in (str({"error": OVER}), f"Error executing tool '{name}': {OVER}")  # as hosts write it
         self.turns += not refused
+        if name == self._answer_tool:
+            self._take_answer(name, arguments)
         if turn.done:
             self._won = reading.success
-            self._ended = reading.success or self._closes(text)
+            self._ended = reading.success or self._closes(text) or self._is_answered
         if refused:  # a call of the same message has ended the episode, and the host writes this
             raise ValueError(OVER)
         self.counts.add(turn.action.calls[number], text)
         return text
+
+    def _take_answer(self, name: str, arguments: Mapping[str, Any]) -> None:
+        """Note an answer, and hand it to the real world, which scores it. What it says of it nobody is shown."""
+        if self._is_answered:  # by another call of the message
+            return
+        answer = next(iter(arguments.values()), "")
+        self._told = answer if isinstance(answer, str) else json.dumps(answer, default=str)
+        if not self._is_checked:
+            return
+        try:
+            getattr(self.world, name)(**arguments)
+        except Exception as error:  # a world of the user's own
+            logger.warning("%s failed on an answer (%s: %.200s)", self._name, type(error).__name__, error)
 
     def _closes(self, text: str) -> bool:
         """Whether an observation ends the episode. A control may have had it written as JSON, or between lines of backticks."""

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self, get_args
 from wm_plugin.errors import UserError, check_keys, nearest, shown
 from wm_plugin.trajectories.hidden import parse_parts
 
-Success = Literal["predicted", "verifier", "rule"]
+Success = Literal["predicted", "answer", "verifier", "rule"]
 Evaluation = Literal["real", "simulated"]
 CLOSINGS = ("The episode is over.",)  # of our own worlds
 
@@ -55,8 +55,8 @@ class SimulationConfig:
     max_total_tokens: int | None = _help("Tokens of an episode's requests and answers, as the server counts them.")
     max_turns: int | None = _help("Tool calls of an episode. The world's own limit counts too.")
     success: Success = _help(
-        "Who decides: predicted, the world model's mark of success; verifier, a judge of the whole trajectory; rule, a function "
-        "of the answer.",
+        "Who decides: predicted, the world model's mark of success; answer, the real world's check of the answer (sql, docs, "
+        "fictional); verifier, a judge of the whole trajectory; rule, a function of the answer.",
         "predicted",
     )
     verifier: Any = _help("The judge, as in rewards: {path: NAME, kwargs: {...}}.")
@@ -125,6 +125,10 @@ class SimulationConfig:
         for name in ("verifier", "rule"):
             if (self.success == name) is (getattr(self, name) is None):
                 raise UserError(f"{name} and success: {name} go together; write both or neither")
+        if self.scenarios and self.success == "answer":
+            raise UserError(
+                "success is answer, which a world checks for its own questions, and scenarios have others; write verifier or rule"
+            )
         if self.url is None and (self.max_total_tokens is not None or self.parameters):
             raise UserError("max_total_tokens and parameters are of a server; give its url, or leave them out")
 

@@ -11,6 +11,7 @@ from wm_plugin.trajectories.outputs import atomic
 from wm_plugin.trajectories.readers.word2world import SUCCESS
 from wm_plugin.trajectories.render import sides
 from wm_plugin.trajectories.schema import Observation, Trajectory
+from wm_plugin.trajectories.thoughts import words
 
 
 def w2r_rows(episodes: Sequence[Episode]) -> Iterator[dict[str, Any]]:
@@ -56,7 +57,8 @@ def _steps(trajectory: Trajectory) -> list[tuple[str, str]]:
     steps = []
     for turn in with_success(trajectory).turns:
         blocks = dict(sides([turn], [[_marked(observation) for observation in turn.observations]]))
-        thought = f"Thought: {turn.action.thought}\n\nAction: " if turn.action.thought else ""
+        thought = words(turn.action.thought)
+        thought = f"Thought: {thought}\n\nAction: " if thought else ""
         steps.append((thought + blocks["actor"], blocks.get("world", "")))
     return steps
 

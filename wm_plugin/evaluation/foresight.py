@@ -23,6 +23,7 @@ from wm_plugin.samples.answers import Answer, Answers, ask_again
 from wm_plugin.tokens.message import Message
 from wm_plugin.trajectories.expand import identity
 from wm_plugin.trajectories.schema import Trajectory, Turn
+from wm_plugin.trajectories.thoughts import words
 from wm_plugin.trajectories.turn_texts import action_text
 
 T = TypeVar("T")
@@ -237,7 +238,7 @@ def _instructions(name: str) -> str:
 def _parts(turn: Turn) -> tuple[str, str]:
     """The thinking and the action of a turn, wherever the thinking was recorded."""
     written = extract(turn.action.text, "")
-    thinking = "\n".join(filter(None, [(turn.action.thought or "").strip(), written.reasoning]))
+    thinking = "\n".join(filter(None, [words(turn.action.thought), written.reasoning]))
     return thinking, action_text(turn.action.model_copy(update={"text": written.prediction or ""}))
 
 

@@ -5,7 +5,6 @@ results. The environment's tokens are exactly those of training. The policy's tu
 differ in white space from the sampled tokens.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +21,7 @@ from wm_plugin.tokens.chat import Chat, named_results, plain_messages, turns
 from wm_plugin.tokens.message import Message
 from wm_plugin.tokens.spans import ContentLocator, Origin, Span, SpanError, ToolBlock, block_spans, ending
 from wm_plugin.tokens.view import LEGEND, Kind, Token, to_html
+from wm_plugin.trajectories.host_failures import is_trls
 from wm_plugin.trajectories.turn_texts import categories
 
 _PAGE_TOKENS, _MOST_TOKENS, _LEAST_TOKENS = 20_000, 4000, 200  # on a page, and of one rollout
@@ -36,8 +36,6 @@ _LEGEND: list[tuple[Token, str]] = [
     (Token("\n", "content", weight=1.0), "a line end"),
 ]
 _PARTIAL = "\ufffd"  # what a decoder writes for an incomplete character
-# the text of {"error": text}, as Python writes it
-_ERROR = re.compile(r"""\{'error': (?:'[^'\\\n]*(?:\\.[^'\\\n]*)*'|"[^"\\\n]*(?:\\.[^"\\\n]*)*")\}""")
 
 
 @dataclass(frozen=True)
@@ -340,12 +338,7 @@ def _failed(message: Message, known: set[str] | None) -> bool:
         return bool(message["failed"])
     if known is not None and message["name"] not in known:
         return True
-    return _host_made(message["content"])
-
-
-def _host_made(content: str) -> bool:
-    """Whether a result has the form of an exception in TRL: the text of {"error": …}."""
-    return bool(_ERROR.fullmatch(content))
+    return is_trls(message["content"])
 
 
 def _checked_ids(values: Any, vocabulary: int) -> list[int]:

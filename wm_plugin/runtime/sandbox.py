@@ -8,6 +8,7 @@ the user of most containers). Resource limits are not set here: the program must
 The program can read these files, including all of /usr but for this package, and can use one processor until the timeout.
 """
 
+import json
 import os
 import platform
 import shutil
@@ -18,12 +19,13 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from wm_plugin.errors import UserError
 
+_GOODBYE = 1.0  # seconds that bubblewrap has to end after its program
 _PACKAGE = os.path.realpath(Path(__file__).parents[1])
 
 
@@ -68,11 +70,14 @@ def run(
 
         mounts = [(path, file(content)) for path, content in (files or {}).items()]
         denied, source = file(_filter()), file(stdin)
+        info = stack.enter_context(tempfile.TemporaryFile())
         process = subprocess.Popen(
             [
                 *_command(program, mounts),
                 "--seccomp",
                 str(denied),
+                "--info-fd",
+                str(info.fileno()),
                 "--",
                 *program,
             ],
@@ -80,7 +85,7 @@ def run(
             stdout=output,
             stderr=subprocess.STDOUT if errors else subprocess.DEVNULL,
             env={},
-            pass_fds=[denied, *(number for _, number in mounts)],
+            pass_fds=[denied, info.fileno(), *(number for _, number in mounts)],
             start_new_session=True,
         )
         try:
@@ -88,12 +93,25 @@ def run(
         except subprocess.TimeoutExpired:
             return Run(b"", None)
         finally:
-            # These are bubblewrap's processes. When they end, the kernel kills everything in the namespace.
             if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+                _kill(process, info)
         output.seek(0)
         return Run(output.read(most), process.returncode)
+
+
+def _kill(process: subprocess.Popen[bytes], info: BinaryIO) -> None:
+    """Kill the sandbox's first process, with which the kernel kills all in it, and let bubblewrap reap it and end.
+
+    If both were killed, the first process would stay as a zombie where the host's process 1 reaps nothing, as in many containers.
+    """
+    info.seek(0)
+    with suppress(ValueError, KeyError, OSError):  # it has not started yet, or has just ended
+        os.kill(json.loads(info.read())["child-pid"], signal.SIGKILL)
+    try:
+        process.wait(_GOODBYE)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 _checked: dict[tuple[str, ...], str] = {}  # why a program cannot run here, "" if it can; checked once per process
@@ -133,6 +151,7 @@ def _command(program: Sequence[str], mounts: Sequence[tuple[str, int]] = ()) -> 
     command = [
         shutil.which("bwrap") or "bwrap",
         "--unshare-all",
+        "--as-pid-1",  # else bubblewrap adds a process that it does not reap
         "--die-with-parent",
         "--cap-drop",
         "ALL",

@@ -48,6 +48,7 @@ class Report:
             "categories": dict(sorted(categories.items())),
             "calls_as_text": self.calls_as_text,
             "assistant_only_loss": self.assistant_only_loss,
+            "notes": self.exclusions.lacking.notes,
         }
 
 

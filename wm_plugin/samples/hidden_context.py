@@ -2,11 +2,12 @@
 
 Qwen-AgentWorld's simulators are given such a summary of the state behind a trajectory (the data, permissions, what is available)
 and the final state that success requires (section 6); how it is made is not told, so the prompt and the form of the answer are
-ours. It is for the world model alone: it knows what the agent has yet to find out.
+ours. It is for the world model alone: it knows what the agent has yet to find out. The instruction that a simulator is to obey
+can be written with it: how the environment behaved, its failures and what it withheld.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from itertools import islice
@@ -27,6 +28,13 @@ _AT_ONCE = 64  # trajectories in memory
 _NONE = ("none", "none.", "(none)", "n/a")
 # A tag of the answer -> the field of the context.
 TAGS = dict(zip(("summary", "permissions", "availability", "final_state"), HIDDEN, strict=True))
+# With the instruction that would make a simulator behave so (Qwen-AgentWorld, section 6.1.2).
+WITH_INSTRUCTION = {**TAGS, "instruction": "simulation_instruction"}
+_INSTRUCTION = (
+    "- instruction: how the environment behaves in this session where its state alone does not say it, as orders to whoever "
+    "stands in for it: which calls fail, how often and with which words, what is withheld until it is asked for, what comes in "
+    "pages, and the form of the answers. Name turns only where the record leaves no other rule.\n"
+)
 
 
 class Refused(ValueError):
@@ -55,7 +63,9 @@ class Report:
         return {**vars(self), "failed": dict(self.failed.most_common())}
 
 
-def with_contexts(trajectories: Iterable[Trajectory], answers: Answers, report: Report) -> Iterator[Trajectory]:
+def with_contexts(
+    trajectories: Iterable[Trajectory], answers: Answers, report: Report, tags: Mapping[str, str] = TAGS
+) -> Iterator[Trajectory]:
     """The trajectories, in order, with the hidden context that a model writes. What a context has already stays.
 
     An answer that cannot be read is answered with the reason, and asked for once more.
@@ -63,26 +73,27 @@ def with_contexts(trajectories: Iterable[Trajectory], answers: Answers, report: 
     Args:
         answers: of the model.
         report: is counted in.
+        tags: `TAGS`, or `WITH_INSTRUCTION`.
     """
     rest = iter(trajectories)
     with answers:
         while some := list(islice(rest, _AT_ONCE)):
             asked: dict[int, list[Message]] = {}
             for place, trajectory in enumerate(some):
-                if all(getattr(trajectory.context, one) for one in HIDDEN):
+                if all(getattr(trajectory.context, one) for one in tags.values()):
                     report.complete += 1
-                elif (messages := question(trajectory)) is None:
+                elif (messages := question(trajectory, tags)) is None:
                     report.failed["too long"] += 1
                 else:
                     asked[place] = messages
-            read = _asked_twice(asked, answers, report)
+            read = _asked_twice(asked, answers, report, tags)
             for place, trajectory in enumerate(some):
                 report.trajectories += 1
                 report.filled += place in read
                 yield _filled(trajectory, read[place]) if place in read else trajectory
 
 
-def question(trajectory: Trajectory) -> list[Message] | None:
+def question(trajectory: Trajectory, tags: Mapping[str, str] = TAGS) -> list[Message] | None:
     """The conversation that asks for a context; None for a record that is too long."""
     texts = {
         "beginning": write_context(trajectory.context, world=True),
@@ -97,14 +108,17 @@ def question(trajectory: Trajectory) -> list[Message] | None:
         return None
     data, _ = fenced(texts)
     told = Template(resources.files(__package__).joinpath("hidden_context.md").read_text(encoding="utf-8"))
-    closing = "The data ends here. Write the four parts as you were told."
+    closing = "The data ends here. Write the parts as you were told."
+    more = {"told": "", "form": ""}
+    if "instruction" in tags:
+        more = {"told": _INSTRUCTION, "form": "<instruction>\n...\n</instruction>"}
     return [
-        {"role": "system", "content": told.substitute(longest=f"{LONGEST:,}").strip()},
+        {"role": "system", "content": told.substitute(longest=f"{LONGEST:,}", **more).strip()},
         {"role": "user", "content": f"{data}\n\n{closing}"},
     ]
 
 
-def read_context(text: str) -> dict[str, str]:
+def read_context(text: str, tags: Mapping[str, str] = TAGS) -> dict[str, str]:
     """The fields of a context in an answer. Any text is accepted, in time linear in its length.
 
     Raises:
@@ -112,8 +126,8 @@ def read_context(text: str) -> dict[str, str]:
             summary.
     """
     fields: dict[str, str] = {}
-    marks = [mark for tag in TAGS for mark in (f"<{tag}>", f"</{tag}>")]
-    for tag, name in TAGS.items():
+    marks = [mark for tag in tags for mark in (f"<{tag}>", f"</{tag}>")]
+    for tag, name in tags.items():
         found = extract(text, tag).prediction
         if found is None or f"</{tag}>" not in text or any(mark in found for mark in marks):
             raise Refused("no context", f"<{tag}> was missing, or not closed before another part")
@@ -127,7 +141,9 @@ def read_context(text: str) -> dict[str, str]:
     return fields
 
 
-def _asked_twice(asked: dict[int, list[Message]], answers: Answers, report: Report) -> dict[int, dict[str, str]]:
+def _asked_twice(
+    asked: dict[int, list[Message]], answers: Answers, report: Report, tags: Mapping[str, str]
+) -> dict[int, dict[str, str]]:
     read: dict[int, dict[str, str]] = {}
     for last in (False, True):
         again: dict[int, list[Message]] = {}
@@ -135,7 +151,7 @@ def _asked_twice(asked: dict[int, list[Message]], answers: Answers, report: Repo
             try:
                 if answer.failure or answer.cut:
                     raise Refused(answer.trouble, "it was cut")
-                read[place] = read_context(answer.text)
+                read[place] = read_context(answer.text, tags)
             except Refused as error:
                 if last or answer.failure:
                     report.failed[error.kind] += 1
@@ -146,7 +162,7 @@ def _asked_twice(asked: dict[int, list[Message]], answers: Answers, report: Repo
 
 
 def _repair(answer: Answer, error: Refused) -> list[Message]:
-    told = f"This cannot be used: {error}. Write all four parts again, each between its tags, with nothing after them."
+    told = f"This cannot be used: {error}. Write all parts again, each between its tags, with nothing after them."
     return [{"role": "assistant", "content": answer.text}, {"role": "user", "content": told}]
 
 

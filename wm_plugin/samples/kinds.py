@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives.information import KEEP, category
@@ -31,8 +31,10 @@ from wm_plugin.samples.prompts import Prompts, dialogue, load, observed, render,
 from wm_plugin.samples.sample import Sample
 from wm_plugin.trajectories.contexts import Contexts
 from wm_plugin.trajectories.errors import RowError
-from wm_plugin.trajectories.expand import expand, holds_transitions, identity, read_transitions
+from wm_plugin.trajectories.expand import expand, holds_transitions, identity, one_each, read_transitions
+from wm_plugin.trajectories.failures import DOMAINS, domain_of
 from wm_plugin.trajectories.hidden import Shown
+from wm_plugin.trajectories.host_dumps import Lacking
 from wm_plugin.trajectories.readers import read
 from wm_plugin.trajectories.schema import Trajectory, Transition
 from wm_plugin.trajectories.turn_texts import action_text
@@ -79,6 +81,7 @@ class Exclusions:
     reasons: Counter[str] = field(default_factory=Counter)  # samples, by reason
     kept: Counter[str] = field(default_factory=Counter)  # observations that count, by category
     dropped: Counter[str] = field(default_factory=Counter)
+    lacking: Lacking = field(default_factory=Lacking)  # tool schemas, of what samples were made of
 
 
 def samples(
@@ -142,20 +145,28 @@ def samples(
         raise UserError(f"{kind} has no judge that asks for a domain: leave it out")
     if kind != "rft" and (threshold is not None or per_task is not None):
         raise UserError(f"{kind} takes every trajectory: a threshold and a number a task are for rft")
+
+    asked_as = "" if family is None else family.domain or domain or ""
+
+    def trajectories() -> Iterator[Trajectory]:
+        for trajectory in exclusions.lacking(read(source)):
+            _check_domain(domain_of(trajectory), asked_as, identity(trajectory))
+            yield trajectory
+
     if kind == "rft":
-        return rft(read(source), threshold=threshold, per_task=per_task, seed=seed)
+        return rft(trajectories(), threshold=threshold, per_task=per_task, seed=seed)
     if family is None:
-        return imitation(read(source))
+        return imitation(trajectories())
     hidden = chosen.world_context if world_context is None else world_context
     if not chosen.single:
         informed = turn_information or kind == "cpt"
-        trajectories = read(source) if contexts is None else contexts.fill_all(read(source))
-        dialogues = _dialogue_samples(trajectories, family, kind, seed, informed, hidden, exclusions)
+        whole = trajectories() if contexts is None else contexts.fill_all(trajectories())
+        dialogues = _dialogue_samples(whole, family, kind, seed, informed, hidden, exclusions)
         return chain(dialogues, documents(corpora))
     transitions = (
-        read_transitions(source)
+        exclusions.lacking(one_each(source, seed) if chosen.turns == "one" else read_transitions(source))
         if has_transitions
-        else expand(read(source), turns=chosen.turns, history=history, seed=seed)
+        else expand(trajectories(), turns=chosen.turns, history=history, seed=seed)
     )
     if contexts is not None:
         transitions = contexts.fill_all(transitions)
@@ -188,6 +199,7 @@ def _transition_samples(
     sft = kind.form == "sft"
     for transition in informative(transitions, seed, exclusions) if informed else transitions:
         observation = transition.observation
+        _check_domain(observation.data.get("domain"), prompts.domain, transition.trajectory)
         try:
             answer = target(observation, prompts)
         except RowError as error:
@@ -207,6 +219,19 @@ def _transition_samples(
         if sft:
             messages = [*messages, {"role": "assistant", "content": answer}]
         yield Sample(messages, [sft and message is messages[-1] for message in messages], columns=columns)
+
+
+def _check_domain(named: Any, prompts: str, trajectory: str) -> None:
+    """Refuse data of one domain with the prompts of another, and so the wrong rubric.
+
+    Raises:
+        UserError: they differ.
+    """
+    if prompts in DOMAINS and named in DOMAINS and named != prompts:
+        raise UserError(
+            f"{trajectory} is of the domain {named}, and the prompts are those of {prompts}; build each domain from a file of "
+            f"its own, this one with --prompts {named}"
+        )
 
 
 def informative(transitions: Iterable[Transition], seed: int, exclusions: Exclusions) -> Iterator[Transition]:

@@ -12,6 +12,7 @@ from typing import Any
 from wm_plugin.tokens.message import Message
 from wm_plugin.trajectories.messages import arguments_of
 from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Turn
+from wm_plugin.trajectories.thoughts import content_of, is_inline
 
 
 def chat(context: Context, turns: Iterable[Turn] = ()) -> list[Message]:
@@ -33,8 +34,8 @@ def chat(context: Context, turns: Iterable[Turn] = ()) -> list[Message]:
 
 def action_message(action: Action, turn: int) -> Message:
     """The assistant's message of an action. `turn` numbers the ids of calls that have none."""
-    message: Message = {"role": "assistant", "content": action.text}
-    if action.thought:
+    message: Message = {"role": "assistant", "content": content_of(action)}
+    if action.thought and not is_inline(action.thought):
         message["reasoning_content"] = action.thought
     if action.calls:
         message["tool_calls"] = [

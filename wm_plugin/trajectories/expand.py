@@ -1,11 +1,12 @@
 """Trajectories to transitions: (history, action, next observation). World models are trained and tested on these.
 
 The turns to use are all of them (RWML), one per trajectory (Qwen-AgentWorld's RL, where shared prefixes collapse training), or
-the first, the last and three in between (AgentWorldBench). Splits are by task, never by turn.
+a sample (AgentWorldBench). Splits are by task, never by turn.
 """
 
 import hashlib
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -13,15 +14,18 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from wm_plugin.errors import UserError, nearest
+from wm_plugin.objectives.information import statistics
 from wm_plugin.trajectories import files
 from wm_plugin.trajectories.draws import uniform
 from wm_plugin.trajectories.errors import RowError
+from wm_plugin.trajectories.failures import SCREENS, domain_of
 from wm_plugin.trajectories.readers import read
 from wm_plugin.trajectories.schema import Line, Observation, Trajectory, Transition, Turn
 from wm_plugin.trajectories.turn_texts import action_text
 
 SAMPLINGS = ("all", "one", "bench")
 _BENCH = 5  # the first, the last and three uniform ones
+_HALF = 0.5  # of which so many are kept
 
 
 def expand(
@@ -35,12 +39,17 @@ def expand(
 ) -> Iterator[Transition]:
     """The transitions of trajectories, in order.
 
+    `bench` samples as AgentWorldBench does: the first, the last and three more turns at random, then half of these. Of the
+    domains with screens (android, web, os) the paper says only that it took harder turns: here they are the five whose
+    observations have the largest share of words that the one before does not have.
+
     A turn with several results gives one transition for each, all with the same action; `observation.call` is the index of the
     call that the result answers. What a user observes of its own tools is in the history, and never a target; so is what a filter
-    marked (`data["target"]` is false). The last observation of a success says so (see `with_success`).
+    marked (`data["target"]` is false). The last observation of a success says so (see `with_success`), and of a trajectory with a
+    domain (`failures.domain_of`) each one has it in `data["domain"]`, for prompts and judges.
 
     Args:
-        turns: `all`; `one`, drawn at random for each trajectory; `bench`, the first, the last and three more at random.
+        turns: `all`; `one`, drawn at random for each trajectory; `bench`.
         history: how many turns before the action to keep; None keeps all.
         history_tokens: a limit in tokens instead. The last turns that fit are kept whole; there may be none. A turn's length is
             that of its action's and its observations' texts by `count`; headings and templates are not counted.
@@ -60,13 +69,50 @@ def expand(
     if history_tokens is not None and count is None:
         raise UserError("history_tokens needs count: a function from a text to its number of tokens")
     for unmarked in trajectories:
-        trajectory, name = with_success(unmarked), identity(unmarked)
+        trajectory, name = _with_domain(with_success(unmarked)), identity(unmarked)
         observed = [one for one in trajectory.observed() if one[2].data.get("target") is not False]
         start = _starts(trajectory.turns, history, history_tokens, count)
-        rng = random.Random(f"{seed}/{name}".encode(errors="surrogatepass"))
-        for index in _draw(len(observed), turns, rng):
+        rng = _rng(seed, name)
+        drawn = _draw(len(observed), turns, rng)
+        if turns == "bench":
+            if domain_of(trajectory) in SCREENS:
+                drawn = _hardest([observation.text for _, _, observation in observed])
+            drawn = [index for index in drawn if rng.random() < _HALF]
+        for index in drawn:
             number, _, observation = observed[index]
             yield transition(trajectory, number, observation, name=name, first=start(number))
+
+
+def one_each(path: str | Path, seed: int = 0) -> Iterator[Transition]:
+    """One transition of each trajectory in a file of transitions: of all its turns the one that `expand` draws by this seed.
+
+    The file is read twice.
+
+    Raises:
+        UserError: as `read_transitions`.
+    """
+    counts = Counter(transition.trajectory for transition in read_transitions(path))
+    drawn = {name: _rng(seed, name).randrange(count) for name, count in counts.items()}
+    for transition in read_transitions(path):
+        if drawn[transition.trajectory] == 0:
+            yield transition
+        drawn[transition.trajectory] -= 1
+
+
+def _rng(seed: int, name: str) -> random.Random:
+    return random.Random(f"{seed}/{name}".encode(errors="surrogatepass"))
+
+
+def _with_domain(trajectory: Trajectory) -> Trajectory:
+    domain = domain_of(trajectory)
+    if not domain:
+        return trajectory
+
+    def marked(one: Observation) -> Observation:
+        return one if "domain" in one.data else one.model_copy(update={"data": {**one.data, "domain": domain}})
+
+    turns = (one.model_copy(update={"observations": tuple(map(marked, one.observations))}) for one in trajectory.turns)
+    return trajectory.model_copy(update={"turns": tuple(turns)})
 
 
 def with_success(trajectory: Trajectory) -> Trajectory:
@@ -137,6 +183,12 @@ def _draw(count: int, turns: str, rng: random.Random) -> Iterable[int]:
     return sorted([0, count - 1, *rng.sample(range(1, count - 1), _BENCH - 2)])
 
 
+def _hardest(texts: Sequence[str]) -> list[int]:
+    """The observations with the most new words against the one before, in order."""
+    new = [statistics(before, text).novelty for before, text in zip(["", *texts], texts, strict=False)]
+    return sorted(sorted(range(len(texts)), key=lambda index: -new[index])[:_BENCH])
+
+
 def identity(trajectory: Trajectory) -> str:
     """A trajectory's name: the same in every run over the same files, and different for every trajectory of them."""
     source = trajectory.source
@@ -159,6 +211,19 @@ def is_validation(trajectory: Trajectory, share: float, seed: int = 0) -> bool:
         raise UserError(f"the validation share is {share}; write a number between 0 and 1")
     task = trajectory.task_id or identity(trajectory)
     return uniform(f"{seed}/{task}") < share
+
+
+def pool_of(trajectory: Trajectory, shares: Mapping[str, float], seed: int = 0) -> str | None:
+    """The pool that a trajectory's task belongs to, each with its share of the tasks; None where the shares leave a rest.
+
+    Drawn as `is_validation` draws, so that the pools of training stages have no task in common (Qwen-AgentWorld, section 3.1).
+    """
+    at = uniform(f"{seed}/{trajectory.task_id or identity(trajectory)}")
+    for name, share in shares.items():
+        if at < share:
+            return name
+        at -= share
+    return None
 
 
 def holds_transitions(path: str | Path) -> bool:

@@ -57,9 +57,9 @@ _BEGINNING = 300  # characters of an observation: a complaint comes first, and w
 
 
 def domain_of(trajectory: Trajectory) -> str:
-    """The domain that a trajectory's metadata or its source name; empty if nothing says it."""
+    """The domain that a trajectory's metadata or its source name; empty if nothing says it. `bench/web` is web."""
     named = trajectory.metadata.get("domain")
-    domain = named.strip().lower() if isinstance(named, str) else ""
+    domain = named.rpartition("/")[2].strip().lower() if isinstance(named, str) else ""
     if domain in DOMAINS:
         return domain
     return _FORMATS.get(trajectory.source.format, "") if trajectory.source else ""

@@ -45,14 +45,13 @@ def _as_dicts(schema: Any) -> Any:
 _VALIDATOR = SchemaValidator(_as_dicts(Trajectory.__pydantic_core_schema__))
 
 
-def check(fields: Any) -> Fields:
-    """A trajectory's fields, validated and completed with defaults as by `Trajectory.model_validate`.
+def check(fields: Any) -> Any:
+    """A trajectory's fields, validated and completed with defaults as by `Trajectory.model_validate`. A trajectory stays one.
 
     Raises:
         pydantic.ValidationError: they do not fit the schema.
     """
-    complete: Fields = _VALIDATOR.validate_python(fields)
-    return complete
+    return fields if isinstance(fields, Trajectory) else _VALIDATOR.validate_python(fields)
 
 
 def to_bytes(fields: Fields) -> bytes:

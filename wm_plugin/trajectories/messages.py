@@ -17,6 +17,7 @@ from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.fields import Fields
 from wm_plugin.trajectories.json_values import DEEPEST, too_deep
 from wm_plugin.trajectories.schema import Action, Actor
+from wm_plugin.trajectories.thoughts import joined, split
 from wm_plugin.untrusted import loads
 
 _ACTORS: dict[str, Actor] = {"user": "user", "assistant": "agent"}  # the requestors of τ²-bench
@@ -261,13 +262,15 @@ def _action(message: Mapping[str, Any], number: int) -> Fields:
     text = text_of(message.get("content"))
     if not text and "refusal" in message:
         text = text_of(message["refusal"])
+    inline, text = split(text)
     action: Fields = {"text": text}
     if calls:
         if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
             raise RowError(f"message {number} has tool_calls that are no list of objects")
         action["calls"] = [_call(call, number) for call in calls]
-    if thought := message.get("reasoning_content") or message.get("reasoning") or message.get("thought"):
-        action["thought"] = text_of(thought) or None
+    thought = next((message[key] for key in _THOUGHTS if message.get(key)), None)
+    if thought := joined(text_of(thought), inline):
+        action["thought"] = thought
     return action
 
 

@@ -5,9 +5,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from wm_plugin.errors import MissingExtraError
+from wm_plugin.trl.versions import refuse_old as _refuse_old
 
-if sys.modules.get("trl") is None and importlib.util.find_spec("trl") is None:
-    raise MissingExtraError("wm_plugin.trl", "trl", "trl")
+if sys.modules.get("trl") is None:
+    if importlib.util.find_spec("trl") is None:
+        raise MissingExtraError("wm_plugin.trl", "trl", "trl")
+    _refuse_old()
 
 if TYPE_CHECKING:
     from wm_plugin.trl.async_trainer import WorldModelAsyncGRPOConfig, WorldModelAsyncGRPOTrainer

@@ -22,9 +22,10 @@ from wm_plugin.objectives.weigh import weigh
 from wm_plugin.tokens.spans import Origin, token_weights
 from wm_plugin.trl import sharding, support
 from wm_plugin.trl.async_rollout import Metrics, WorldModelRolloutLoop, WorldModelRolloutMixin
+from wm_plugin.trl.callbacks import EndCallback
 from wm_plugin.trl.doctor import check_tokenizer
 from wm_plugin.trl.settings import ObjectiveSettings
-from wm_plugin.trl.term import TermMixin, resolve
+from wm_plugin.trl.term import TermMixin, nothing_asked, resolve
 
 logger = logging.getLogger(__name__)
 
@@ -79,18 +80,24 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
         **kwargs: Any,
     ) -> None:
         support.check_no_curriculum(environment_factory)
+        support.check_rows(kwargs.get("train_dataset"), None, environments=environment_factory is not None)
         super().__init__(
             *args, tools=tools, environment_factory=environment_factory, rollout_worker=rollout_worker, **kwargs
         )
         sharding.warn(self)
+        support.warn_untested()
         config = resolve(world_model, self.args)
         try:
             support.require_async()
             if self.accelerator.is_main_process:
                 _put_loop(self.rollout_worker)
-            if config is None:
-                return
+            self._wm_say(
+                nothing_asked(world_model, self.args, args[1] if len(args) > 1 else kwargs.get("reward_funcs"))
+            )
             names = support.names_of_tools(tools, environment_factory)
+            asked = config is not None and (config.active or config.refills)
+            if config is None or not (asked or names or rollout_worker is not None):
+                return
             support.check_async(self, config, names, rollout_worker)
             template = check_tokenizer(self.processing_class)  # not first after a rollout
             if template.state == "fail":
@@ -102,6 +109,7 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
             logger.warning("environment tokens are not measured (coeff is 0): %s", error)
             return
         self._wm_start(config, silence, sorted(config.tool_names or names))
+        self.add_callback(EndCallback(self._wm_end))
 
     # -- batches: where in a packed row the environment's tokens are predicted, and their weights -------------------------------
 

@@ -10,6 +10,7 @@ from wm_plugin.tokens.chat import Chat, make_locator
 from wm_plugin.tokens.spans import SpanError, ToolBlock
 from wm_plugin.trl import _compat, sharding, support
 from wm_plugin.trl.templates import MEND, rollout_template
+from wm_plugin.trl.versions import ASYNC_GONE, SUPPORTED, UNTESTED, untested
 
 ENVIRONMENTS_TRANSFORMERS = Version("5.2")  # TRL's own floor for environment_factory
 RESPONSE_TEMPLATES = Version("5.13")  # of transformers; before it, parsing a tool call needs jmespath
@@ -18,10 +19,10 @@ RESPONSE_TEMPLATES = Version("5.13")  # of transformers; before it, parsing a to
 def checks() -> list[Check]:
     """Whether the adapter works on the installed versions, and which claims need newer ones."""
     trl, transformers = (Version(support.versions()[name]) for name in ("trl", "transformers"))
-    mend_trl = f"pip install -U 'trl>={_compat.EXACT_DAPO},<{support.SUPPORTED.ceiling}'"
-    mend_async = f"pip install -U 'trl>={_compat.ASYNC_ROWS},<{support.SUPPORTED.ceiling}'"
+    mend_trl = f"pip install -U 'trl>={_compat.EXACT_DAPO},<{SUPPORTED.ceiling}'"
+    mend_async = f"pip install -U 'trl>={_compat.ASYNC_ROWS},<{ASYNC_GONE}'"
     return [
-        check_range(support.SUPPORTED, str(trl)),
+        _range(trl),
         check_hooks("trl", str(trl), support.HOOKS),
         _claim("dapo normalisation", trl >= _compat.EXACT_DAPO, f"exact in trl >= {_compat.EXACT_DAPO}", mend_trl),
         _claim(
@@ -71,9 +72,15 @@ def check_tokenizer(tokenizer: Any) -> Check:
     return Check(name, "ok", f"tool results can be located with {which}{chat.note_on_tools()}")
 
 
+def _range(version: Version) -> Check:
+    if text := untested(version):
+        return Check("trl", "warn", text, f"pip install 'trl<{UNTESTED}'")
+    return check_range(SUPPORTED, str(version))
+
+
 def _async(mend: str) -> Check:
     """Whether TRL's asynchronous trainer can carry the term."""
-    detail = f"AsyncGRPOTrainer with the objective on trl >= {_compat.ASYNC_ROWS}"
+    detail = f"AsyncGRPOTrainer with the objective on trl >= {_compat.ASYNC_ROWS}, < {ASYNC_GONE}"
     return _claim("asynchronous training", support.async_problem() is None, detail, mend)
 
 

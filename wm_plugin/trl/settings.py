@@ -12,7 +12,8 @@ from wm_plugin.objectives import EchoConfig
 
 PREFIX = "echo_"
 _HELP = {f.name: f.metadata["help"] for f in dataclasses.fields(EchoConfig)}
-DEFAULT = {f.name: f.default for f in dataclasses.fields(EchoConfig)}
+# None: nobody wrote the coefficient, which is told from a 0
+DEFAULT = {f.name: f.default for f in dataclasses.fields(EchoConfig)} | {"coeff": None}
 
 
 def _echo(name: str, note: str = "") -> Any:
@@ -23,7 +24,7 @@ def _echo(name: str, note: str = "") -> Any:
 class ObjectiveSettings:
     """The fields of `EchoConfig`, each with the prefix `echo_`, and the budget of turns."""
 
-    echo_coeff: float = _echo("coeff")
+    echo_coeff: float | None = _echo("coeff", "Not written, it is 0 with a warning.")
     # TrlParser reads the second member of a union as the flag's type: a string here, taken apart below.
     echo_tools: dict | str | list | None = _echo("tools", "As a flag: a,b or '{\"a\": 0.3}'.")
     echo_roles: list[str] | None = _echo("roles")
@@ -65,6 +66,8 @@ class ObjectiveSettings:
 
     def echo_config(self) -> EchoConfig:
         values = {name: getattr(self, PREFIX + name) for name in DEFAULT}
+        if values["coeff"] is None:
+            del values["coeff"]
         try:
             return EchoConfig.from_mapping(values)
         except UserError as error:

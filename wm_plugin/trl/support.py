@@ -3,13 +3,15 @@
 Everything here is decided when the trainer is made: a run that could not be exact stops before its first step.
 """
 
+import logging
+from functools import cache
+from textwrap import shorten
 from typing import Any
 
 import torch
 import transformers
 import trl
 from datasets import IterableDataset
-from packaging.version import Version
 from transformers import PreTrainedTokenizerBase
 from trl import GRPOTrainer
 
@@ -21,11 +23,12 @@ from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.objectives.guard import GuardConfig
 from wm_plugin.runtime import hooks
-from wm_plugin.runtime.hooks import Hook, VersionRange
+from wm_plugin.runtime.hooks import Hook
 from wm_plugin.trl import _compat
 from wm_plugin.trl.config import WorldModelGRPOConfig
+from wm_plugin.trl.versions import ASYNC_GONE, SUPPORTED, of_release, untested
 
-SUPPORTED = VersionRange("trl", Version("1.0.0"), Version("2"), "trl")
+logger = logging.getLogger(__name__)
 
 _TRAINER = "GRPOTrainer"
 # Everything that we override, call or read upstream. A test closes the list and pins each signature.
@@ -64,6 +67,8 @@ HOOKS = (
             "num_generations_eval",
             "num_iterations",
             "processing_class",
+            "reward_func_names",
+            "reward_funcs",
             "reward_weights",
             "rollout_func",
             "state",
@@ -138,12 +143,24 @@ def hooks_problem() -> str | None:
     return None
 
 
+@cache
+def warn_untested() -> None:
+    """Say once in a process that this TRL is newer than those that were tested."""
+    if (text := untested(_compat.installed())) and missing_hooks() == []:
+        logger.warning(text)
+
+
 def async_problem() -> str | None:
     """What to say of a TRL whose asynchronous trainer cannot carry the term, and the way out; None if it can."""
     if _compat.installed() < _compat.ASYNC_ROWS:
         return (
             f"the world-model term on AsyncGRPOTrainer needs trl>={_compat.ASYNC_ROWS}, and trl {trl.__version__} is "
             "installed; install it, or use WorldModelGRPOTrainer"
+        )
+    if of_release(_compat.installed()) >= ASYNC_GONE:
+        return (
+            f"the world-model term on AsyncGRPOTrainer needs trl<{ASYNC_GONE}, and trl {trl.__version__} is installed; install "
+            "an older one, or use WorldModelGRPOTrainer"
         )
     if moved := hooks.missing_hooks(ASYNC_HOOKS):
         return (
@@ -178,6 +195,39 @@ def check_trainer_class(trainer: Any) -> None:
     )
 
 
+def check_rows(train: Any, held_out: Any, *, environments: bool) -> None:
+    """Refuse rows that the host would train on for no step, or fail on in the first.
+
+    Args:
+        train, held_out: as a trainer takes them; None: there are none.
+        environments: whether there is one, whose `reset` may give the prompts.
+
+    Raises:
+        UserError: a set is empty, or has no prompts.
+    """
+    sets = held_out.items() if isinstance(held_out, dict) else [("", held_out)]
+    named = {f"the evaluation set {name!r}" if name else "the evaluation set": rows for name, rows in sets}
+    for name, rows in {"the training set": train, **named}.items():
+        if rows is None:
+            continue
+        if not isinstance(rows, IterableDataset) and not len(rows):
+            raise UserError(f"{name} is empty; give it rows")
+        columns = rows.column_names
+        if columns and "prompt" not in columns and not environments:
+            raise UserError(
+                f"{name} has no column 'prompt'{nearest('prompt', columns)}; its columns: {_listed(columns)}"
+            )
+
+
+def _listed(names: Any) -> str:
+    return shorten(", ".join(map(repr, names)), 200)
+
+
+def has_tokens(trainer: Any) -> bool:
+    """Whether a rollout may have environment tokens."""
+    return bool(trainer.tools) or trainer.rollout_func is not None
+
+
 def check(trainer: Any, config: EchoConfig) -> None:
     """Refuse what is not known to be exact.
 
@@ -193,7 +243,7 @@ def check(trainer: Any, config: EchoConfig) -> None:
             f"write use_liger_kernel: false, or install trl>={_compat.LIGER_WITH_LOGPS}"
         )
     _check_likelihood(trainer, config)
-    if not trainer.tools and trainer.rollout_func is None:
+    if not has_tokens(trainer):
         raise UserError(
             "no environment tokens can occur: pass environment_factory, tools or a rollout_func (with env_mask) to the trainer, "
             "or use coeff 0 (in a YAML file: environment, tools or rollout_func; echo_coeff: 0)"

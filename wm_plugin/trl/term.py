@@ -16,7 +16,7 @@ from wm_plugin.objectives.echo import EchoConfig, echo_loss, within_bounds
 from wm_plugin.objectives.guard import Guard, GuardConfig
 from wm_plugin.objectives.metrics import EchoMeter
 from wm_plugin.objectives.silence import Silence, Tally
-from wm_plugin.trl.callbacks import EndCallback, GuardCallback
+from wm_plugin.trl.callbacks import GuardCallback
 from wm_plugin.trl.settings import ObjectiveSettings
 from wm_plugin.trl.window import Window
 
@@ -49,11 +49,6 @@ class TermMixin(_Host):
         self._wm_warned: set[str] = set()
         if silence.warning is not None and self.accelerator.is_main_process:
             logger.warning(silence.warning)
-        if not config.active and not config.coeff_given and self.accelerator.is_main_process:
-            logger.warning(
-                "world_model is given, but coeff is 0: figures are logged, nothing is trained on them; write coeff=0.05"
-            )
-        self.add_callback(EndCallback(self._wm_end))
         if isinstance(config.guard, GuardConfig):
             self._wm_guard = GuardCallback(Guard(config.guard))
             self.add_callback(self._wm_guard)
@@ -165,7 +160,7 @@ class TermMixin(_Host):
             self._wm_tallies = deque(list(self._wm_tallies)[-1:], maxlen=TALLIES)
         return counted
 
-    def _wm_end(self) -> None:
+    def _wm_end(self) -> None:  # called as training ends, on every rank
         if self._wm_silence.at_end():
             self._wm_speak()
 
@@ -205,6 +200,26 @@ class TermMixin(_Host):
         if kind not in self._wm_warned and self.accelerator.is_main_process:
             logger.warning(message)
         self._wm_warned.add(kind)
+
+
+def nothing_asked(world_model: EchoConfig | None, args: Any, reward_funcs: Any) -> str | None:
+    """What to warn of where nobody wrote a coefficient; None if somebody did, or if a reward of predictions trains.
+
+    Args:
+        reward_funcs: what the trainer was given; those of `wm_plugin.trl.rewards` are of predictions.
+    """
+    config = resolve(world_model, args)
+    if config is not None and (config.coeff_given or config.active):
+        return None
+    plain = world_model is None and not (isinstance(args, ObjectiveSettings) and args.echo_fields_set())
+    functions = reward_funcs if isinstance(reward_funcs, list | tuple) else [reward_funcs]
+    if plain and any(getattr(function, "reward", None) is not None for function in functions):
+        return None
+    what = "there is no world_model" if plain else "world_model is given, but coeff is 0"
+    return (
+        f"{what}: nothing is trained on environment tokens; write coeff=0.05 (world_model=EchoConfig(0.05), or echo_coeff: 0.05 "
+        "in a file), or 0 if that is meant"
+    )
 
 
 def resolve(world_model: EchoConfig | None, args: Any) -> EchoConfig | None:

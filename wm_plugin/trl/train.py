@@ -77,17 +77,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.environ.get("WM_TRACEBACK"):
             raise
         return _refuse(error)
+    code = 0
     try:
         trainer.train(resume_from_checkpoint=_newest(trainer.args.output_dir) if resume == "auto" else resume)
     except UserError as error:  # errors that only a rollout shows, such as invalid spans
-        return _refuse(error)
-    trainer.save_model(trainer.args.output_dir)
+        code = _refuse(error)
+        if trainer.state.global_step < trainer.state.max_steps:
+            return code
+    trainer.save_model(trainer.args.output_dir)  # also of a run that is refused at its end, as one that learnt nothing
     if as_json and trainer.accelerator.is_main_process:
         rows = [row for row in trainer.state.log_history if "loss" in row]
         print(
             json.dumps({"output_dir": trainer.args.output_dir, "steps": trainer.state.global_step, "last": rows[-1:]})
         )
-    return 0
+    return code
 
 
 def _newest(folder: str) -> str | None:
@@ -138,6 +141,7 @@ def build(arguments: list[str]) -> tuple[Any, Any]:
         settings["eval_dataset"] = _rows(script, mixture, "eval") if config.eval_strategy != "no" else None
         path = script.rollout_func
         settings["rollout_func"] = import_object(path, field="rollout_func") if path else None
+    support.check_rows(settings["train_dataset"], settings.get("eval_dataset"), environments=environment is not None)
     name = model.model_name_or_path
     if of_file:
         if script.trainer == "async_grpo" or config.use_vllm:

@@ -12,6 +12,7 @@ Where exactness needs care:
 """
 
 import logging
+import os
 import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -20,6 +21,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
+from transformers.utils import get_json_schema
 from trl import GRPOTrainer
 
 from wm_plugin.agents.lookahead_values import LookAheadConfig, read_sets
@@ -34,14 +36,16 @@ from wm_plugin.objectives.echo import EchoConfig, count_tokens
 from wm_plugin.objectives.metrics import learn_tools
 from wm_plugin.objectives.silence import Silence, Tally
 from wm_plugin.objectives.weigh import weigh, without_variance
+from wm_plugin.rewards.silence import RewardSilence
 from wm_plugin.tokens.chat import Chat, make_locator
 from wm_plugin.tokens.spans import SPAN_FIELD, ContentLocator, Ending, SpanError, ToolBlock, token_weights
+from wm_plugin.trajectories.host_dumps import COLUMN, EVERY, save
 from wm_plugin.trl import _compat, look_ahead, sharding, support, tags
-from wm_plugin.trl.callbacks import StrengthCallback, TurnBudgetCallback
+from wm_plugin.trl.callbacks import EndCallback, StrengthCallback, TurnBudgetCallback
 from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.refill import Prompts, groups_to_sample, join, move, split
 from wm_plugin.trl.rollout import Rollouts, Turns, called, parsing_within_bounds, unanswered
-from wm_plugin.trl.term import TermMixin, resolve
+from wm_plugin.trl.term import TermMixin, nothing_asked, resolve
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +59,9 @@ class WorldModelMixin(TermMixin, _Host):
     """Adds the world-model term to any subclass of GRPOTrainer: `class Mine(WorldModelMixin, MyGRPOTrainer)`.
 
     With `coeff` 0 for the whole run, loss, gradients, parameters and random numbers are those of the host, bit by bit; the
-    environment tokens' NLL is still measured and logged. Without any configuration that is not measured either. What episodes
-    in an `environment_factory`'s environments look like is always logged, as `wm/env/...` (see `wm_plugin.environments.metrics`).
+    environment tokens' NLL is still measured and logged. Without any configuration that is not measured either, and a warning
+    says so. What episodes in an `environment_factory`'s environments look like is always logged, as `wm/env/...` (see
+    `wm_plugin.environments.metrics`).
 
     Args:
         world_model: the objective. The `echo_*` fields of a `WorldModelGRPOConfig` are the same thing; giving both is an error.
@@ -82,6 +87,8 @@ class WorldModelMixin(TermMixin, _Host):
         self._wm_tags: Any = None  # how results are written in the protocol of tags
         super().__init__(*args, **kwargs)
         sharding.warn(self)
+        support.warn_untested()
+        support.check_rows(self.train_dataset, self.eval_dataset, environments=_compat.has_environments(self))
         config = resolve(world_model, self.args)
         problem = support.hooks_problem()
         self._wm_hooked = problem is None  # else every override leaves the host alone
@@ -107,7 +114,13 @@ class WorldModelMixin(TermMixin, _Host):
         }
         if support.check_tags(self):
             self._answer_in_tags()
-        if config is None:
+        if self.args.log_completions and self.accelerator.is_main_process:
+            self._describe_dump()
+        watch = config or EchoConfig(0.0)
+        self._wm_reward_silence = RewardSilence(stop=watch.on_silence == "stop", batches=watch.silent_batches)
+        self.add_callback(EndCallback(self._wm_end))
+        self._wm_say(nothing_asked(world_model, self.args, self.reward_funcs))
+        if config is None or not (config.active or config.refills or support.has_tokens(self)):
             return
         try:
             support.check(self, config)
@@ -122,6 +135,18 @@ class WorldModelMixin(TermMixin, _Host):
         self._wm_logps: list[torch.Tensor] | None = None  # a list while the host computes a loss
         if config.refills:
             self._wm_prompts = Prompts(len(self.train_dataset), self.args.seed)
+
+    def _describe_dump(self) -> None:
+        """Save beside TRL's log of completions what it lacks: the tools that prompts show, and which columns are rewards."""
+        shown = _compat.tools_of_prompts(self) if self.tools else {}
+        schemas = {name or EVERY: [get_json_schema(tool) for tool in tools] for name, tools in shown.items()}
+        rewards = dict(zip(self.reward_func_names, self.reward_weights.tolist(), strict=True))
+        save(os.path.join(self.args.output_dir, "completions"), schemas, rewards)
+
+    def _wm_end(self) -> None:
+        if self._wm is not None:
+            super()._wm_end()
+        self._wm_say(self._wm_reward_silence.at_end())
 
     def _answer_in_tags(self) -> None:
         template = self.processing_class, self.chat_template, self.chat_template_kwargs
@@ -168,6 +193,9 @@ class WorldModelMixin(TermMixin, _Host):
             nullcontext() if training else evaluation(),
         ):
             output = super()._generate_and_score_completions(inputs)
+        if training:  # the host has averaged the figures of rewards over ranks
+            metrics = {name: values[-1] for name, values in self._metrics["train"].items() if values}
+            self._wm_say(self._wm_reward_silence.after(metrics))
         if self.environments:
             self._wm_episodes += self._episodes(output.get("tool_mask"))
         if self._wm is not None:
@@ -217,6 +245,7 @@ class WorldModelMixin(TermMixin, _Host):
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         if not self._wm_hooked:
             return rewards
+        _compat.log_environments(self, COLUMN, inputs)
         self._wm_rollouts.completions = completions
         self._wm_rollouts.completion_ids = completion_ids_list
         if self._wm is not None:

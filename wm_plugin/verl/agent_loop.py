@@ -32,9 +32,10 @@ from wm_plugin.tokens.spans import Ending, Origin, SpanError, ending
 from wm_plugin.trajectories.json_values import DEEPEST
 from wm_plugin.trajectories.turn_texts import categories
 from wm_plugin.untrusted import BoundsError, encodable, loads
+from wm_plugin.verl import dumps
 from wm_plugin.verl.config import check_tool_names, read_config
 from wm_plugin.verl.look_ahead import AheadServers
-from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, ORIGINS, RESULTS, TOOLS, TRAINING
+from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, ORIGINS, PROMPT, RESULTS, TOOLS, TRAINING
 from wm_plugin.verl.spans import Block, end_token_ids, locate, make_locator
 
 _OPENING = 16  # tokens in which a `<think>` at the end of a prompt is; a tokenizer of bytes takes 7
@@ -71,6 +72,8 @@ class WorldModelLoopMixin(_Host):
         self._wm_failed: dict[int, bool] = {}  # by the identity of a call that is being processed
         # (the message before, messages, merge result, mask) of the last messages that were appended
         self._wm_merged: Any = None
+        self._wm_dumped = bool(dumps.folders(self.config))
+        self._wm_shown: Any = None  # the tools that the prompt shows, where rollouts are dumped
         self._wm_lock = asyncio.Lock()
         self.tools = {name: _watched(tool) for name, tool in self.tools.items()}
 
@@ -111,6 +114,8 @@ class WorldModelLoopMixin(_Host):
             with phase(training=self._wm_training, strength=1.0 if strength is None else float(strength)):
                 kwargs["raw_prompt"] = await self._first_observation(kwargs)
         output = await super().run(sampling_params, **kwargs)
+        if self._wm_dumped:
+            output.extra_fields[PROMPT] = dumps.shown(kwargs["raw_prompt"], self._wm_shown)
         output.extra_fields[RESULTS] = [len(self._wm_calls), self._wm_cut]
         try:
             declared = self._declared_tools()
@@ -121,6 +126,7 @@ class WorldModelLoopMixin(_Host):
             output.extra_fields[ERROR] = str(error)
         if self._wm_environment is not None:
             await asyncio.to_thread(settle, [self._wm_environment])
+            note_unanswered(self._wm_environment, self._wm_unanswered)
             length, sampled = len(output.response_ids), sum(output.response_mask)
             info = episode(
                 self._wm_environment,
@@ -132,7 +138,6 @@ class WorldModelLoopMixin(_Host):
             )
             output.extra_fields[INFO] = info
             output.extra_fields["reward_extra_info"] = dict(info)  # verl's validation logs these by itself
-            note_unanswered(self._wm_environment, self._wm_unanswered)
             if hasattr(self._wm_environment, "get_reward"):
                 reward = await _call(self._wm_environment.get_reward)
                 output.reward_score = None if reward is None else float(reward)  # a number: no reward worker is asked
@@ -178,6 +183,7 @@ class WorldModelLoopMixin(_Host):
         self, agent_data: Any, sampling_params: dict[str, Any], *args: Any, **kwargs: Any
     ) -> Any:
         most = None
+        self._wm_shown = getattr(agent_data, "_active_tool_schemas", self.tool_schemas)
         if self._wm.max_turn_tokens is not None:
             # verl's servers take the room that is left for their limit only where none is asked for
             left = self.response_length - len(agent_data.response_mask)

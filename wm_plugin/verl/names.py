@@ -9,6 +9,7 @@ TRAINER_MODES = {  # verl's -> ours
 }
 AGENT_LOOP = "wm_tool_agent"  # actor_rollout_ref.rollout.agent.default_agent_loop
 AGENT_NAME = "agent_name"  # verl's column of a dataset that names a row's agent loop
+VERL_TOOL_LOOP = "tool_agent"  # verl's name of the loop that ours is built on
 SEARCH_PATH = "pkg://wm_plugin.recipes.verl"  # hydra.searchpath
 SAMPLER_MODULE = "pkg://wm_plugin.verl.sampler"  # trainer.v1.sampler.custom_sampler.path
 REWARDS_MODULE = "pkg://wm_plugin.verl.rewards"  # reward.reward_manager.module.path
@@ -20,6 +21,7 @@ ERROR = "wm_error"  # why there are none
 TOOLS = "wm_tools"  # the names of the tools that the policy may call
 RESULTS = "wm_results"  # [how many results its calls had, how many of them verl cut at max_tool_response_length]
 INFO = "wm_info"  # the environment's figures; a reward worker overwrites verl's own `reward_extra_info`
+PROMPT = "wm_prompt"  # the prompt's messages and tools (`dumps.Shown`), where verl dumps rollouts
 
 # Columns of the prompts: written by the trainer, read by the agent loop.
 MAX_TURNS = "wm_max_turns"  # this step's turn budget

@@ -56,12 +56,14 @@ def _check_with_the_rest(module: Any) -> None:
 
 def _check(config: Any) -> None:
     from wm_plugin.errors import UserError
+    from wm_plugin.verl.rows import check_rows
     from wm_plugin.verl.support import check_config, check_model_folder, choose_trainer, silence
 
     try:
         choose_trainer(config)
         wm = check_config(config)
         check_model_folder(config)
+        check_rows(config)
         if text := silence(config, wm):
             print(f"wm: {text}", file=sys.stderr)
     except UserError as error:

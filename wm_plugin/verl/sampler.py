@@ -1,4 +1,4 @@
-"""verl's replay buffer with two additions for rewards: their figures in the metrics of training, and an error that stops the run.
+"""verl's replay buffer with additions for rewards: their figures in the metrics of training, and errors that stop the run.
 
     trainer.v1.sampler.custom_sampler.path=pkg://wm_plugin.verl.sampler trainer.v1.sampler.custom_sampler.name=reward_sampler
 
@@ -6,6 +6,7 @@ The group `wm=reward` sets both. verl does not pass `algorithm.filter_groups` an
 sampler. If you need one of them, set `trainer.v1.sampler.custom_sampler.path=null`; figures are then logged in validation only.
 """
 
+import logging
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -16,8 +17,14 @@ import transfer_queue as tq
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
 from wm_plugin.errors import UserError
+from wm_plugin.objectives import EchoConfig
 from wm_plugin.rewards.hosted import FIGURES
+from wm_plugin.rewards.silence import RewardSilence
 from wm_plugin.verl.rewards import stop_reason
+
+SILENCE = ("on_silence", "silent_batches")  # of the block wm
+
+logger = logging.getLogger(__name__)
 
 
 def reward_sampler(trainer_mode: str, **settings: Any) -> Any:
@@ -33,6 +40,8 @@ else:
 
 
 class _RewardMixin(_Host):
+    _wm_silence: RewardSilence | None = None
+
     def _sync_metadata_from_transfer_queue(self) -> None:
         super()._sync_metadata_from_transfer_queue()
         # the groups in which a trajectory failed for any reason, in all partitions
@@ -47,7 +56,34 @@ class _RewardMixin(_Host):
             return batch, metrics
         fields = tq.kv_batch_get(keys=batch.keys, partition_id=partition_id, select_fields=["extra_fields"])
         extra = [getattr(value, "data", value) or {} for value in fields["extra_fields"]]
-        return batch, {**metrics, **figures(row.get("reward_extra_info") or {} for row in extra)}
+        own = figures(row.get("reward_extra_info") or {} for row in extra)
+        if self.refill_fn is not None:
+            self._watch(own, self.refill_fn.__self__, global_steps)
+        return batch, {**metrics, **own}
+
+    def _watch(self, own: Mapping[str, float], trainer: Any, global_steps: int) -> None:
+        """Warn of rewards that score nothing, or stop the run.
+
+        Args:
+            own: the figures of a step's rewards.
+            trainer: verl's, whose method asks for further prompts.
+        """
+        objective = EchoConfig.from_mapping(
+            {name: trainer.config.wm[name] for name in ("coeff", *SILENCE) if name in trainer.config.get("wm", {})},
+            where="wm",
+        )
+        if self._wm_silence is None:
+            self._wm_silence = RewardSilence(stop=objective.on_silence == "stop", batches=objective.silent_batches)
+        text = self._wm_silence.after(own)
+        if global_steps >= trainer.total_training_steps:
+            try:
+                text = self._wm_silence.at_end() or text
+            except UserError as error:
+                if not objective.active:
+                    raise
+                text = str(error)  # and the last step trains on environment tokens
+        if text is not None:
+            logger.warning(text)
 
 
 class RewardReplayBuffer(_RewardMixin, ReplayBuffer):

@@ -26,11 +26,13 @@ from wm_plugin.untrusted import loads
 from wm_plugin.verl.config import WorldModelConfig, check_tool_names, read_config
 from wm_plugin.verl.names import (
     AGENT_LOOP,
+    AGENT_NAME,
     REWARD_MANAGER,
     REWARDS_MODULE,
     SAMPLER_MODULE,
     TRAINER_MODE,
     TRAINER_MODES,
+    VERL_TOOL_LOOP,
 )
 
 # 0.9.0 builds a rollout's tokens in another way by default
@@ -57,6 +59,8 @@ HOOKS = (
     Hook(_TRAINER, "PPOTrainer._init_resource_pool_mgr"),
     Hook(_TRAINER, "PPOTrainer._build_replay_buffer"),
     Hook(_TRAINER, "PPOTrainer._setup"),
+    Hook(_TRAINER, "PPOTrainer.fit", ("agent_loop_manager",)),
+    Hook("verl.trainer.ppo.v1.agent_loop_tq", "AgentLoopManagerTQ.generate_sequences", ("prompts",)),
     Hook(_TRAINER, "PPOTrainer._next_train_batch"),
     Hook(_TRAINER, "PPOTrainer._step_once", ("metrics", "timing_raw", "sample_batch_size")),
     Hook(_TRAINER, "PPOTrainer._add_prompts_to_generate", ("num_prompts",)),
@@ -64,6 +68,12 @@ HOOKS = (
     Hook(_TRAINER, "PPOTrainer._compute_advantage", ("batch", "metrics")),
     Hook(_TRAINER, "PPOTrainer._update_actor", ("batch", "metrics")),
     Hook(_TRAINER, "PPOTrainer._validate"),
+    Hook(_TRAINER, "PPOTrainer._log_rollout_data", ("batch",)),
+    Hook(
+        _TRAINER,
+        "PPOTrainer._dump_generations",
+        ("inputs", "outputs", "gts", "scores", "reward_extra_infos_dict", "dump_path"),
+    ),
     Hook(_TRAINER, "PPOTrainer._save_checkpoint"),
     Hook(_TRAINER, "PPOTrainer._load_checkpoint"),
     Hook("verl.trainer.ppo.v1.trainer_sync", "PPOTrainerSync"),
@@ -108,6 +118,7 @@ HOOKS = (
     Hook(f"{_REWARD_LOOP}.reward_loop", "RewardLoopWorker._init_reward_fn"),
     Hook(_REPLAY, "ReplayBuffer._evict_terminal_groups", ("global_steps", "partition_id", "eviction_reasons")),
     Hook(_REPLAY, "ReplayBuffer._sync_metadata_from_transfer_queue"),
+    Hook(_REPLAY, "ReplayBuffer.refill_fn"),
     Hook(_REPLAY, "ReplayBuffer.sample", ("global_steps", "partition_id", "batch_size")),
     Hook(_REPLAY, "ReplayBufferAsync.sample", ("global_steps", "partition_id", "batch_size")),
     Hook("verl.tools.function_tool", "FunctionTool.call", ("parameters",)),
@@ -204,6 +215,8 @@ def check_config(config: Any) -> WorldModelConfig:
         if problem := _foreign_loop(config):
             raise UserError(f"wm.environment is driven by our agent loop, and {problem}")
         _check_rewards(config, wm)
+    if wm.environment is not None or wm.objective.active:
+        _check_rows_loops(config, wm)
     manager = config.reward.reward_manager
     if config.wm.get("reward") is not None and manager.get("source") != "importlib":
         raise UserError(
@@ -276,6 +289,9 @@ def silence(config: Any, wm: WorldModelConfig) -> str | None:
     """
     if text := beforehand(wm.objective):
         return text
+    ours = config.trainer.v1.trainer_mode in TRAINER_MODES.values()
+    if ours and not (wm.objective.coeff_given or wm.objective.active):
+        return "wm.coeff is not written: nothing is trained on environment tokens; write wm.coeff=0.05, or 0 if that is meant"
     multi_turn = config.actor_rollout_ref.rollout.multi_turn
     tools = wm.environment or multi_turn.get("tool_config_path") or multi_turn.get("function_tool_path")
     if not wm.objective.active or tools or _loop_name(config) != AGENT_LOOP:  # another loop may have its own
@@ -293,25 +309,66 @@ def _loop_name(config: Any) -> str:
     return str(config.actor_rollout_ref.rollout.agent.default_agent_loop)
 
 
-def _foreign_loop(config: Any) -> str | None:
-    """Why the configured agent loop cannot say which tokens the environment wrote, and the way out; None if it may."""
+def agent_loops(config: Any) -> dict[str, str] | None:
+    """The path of each agent loop by its name: verl's, ours and those of the user's file; None if that cannot be read here."""
     from verl.experimental.agent_loop.agent_loop import _agent_loop_registry
 
-    name, agent = _loop_name(config), config.actor_rollout_ref.rollout.agent
     loops = {known: str(entry["_target_"]) for known, entry in _agent_loop_registry.items()}
-    if path := agent.get("agent_loop_config_path"):
+    if path := config.actor_rollout_ref.rollout.agent.get("agent_loop_config_path"):
         own = _load_yaml(path)
         if own is None:
             return None
         loops |= {str(entry.get("name")): str(entry.get("_target_")) for entry in own}
+    return loops
+
+
+def in_place_of_verls(config: Any) -> dict[str, str]:
+    """Agent loops that rows may name -> the one that plays them. A loop of the user's own keeps its rows, whatever its name."""
+    path = (agent_loops(config) or {}).get(VERL_TOOL_LOOP, "verl.")
+    return {VERL_TOOL_LOOP: AGENT_LOOP} if path.startswith("verl.") else {}
+
+
+def _foreign_loop(config: Any) -> str | None:
+    """Why the configured agent loop cannot say which tokens the environment wrote, and the way out; None if it may."""
+    name, loops = _loop_name(config), agent_loops(config)
+    if loops is None:
+        return None
     if name not in loops:
-        # a module that only the workers import may register it
-        if agent.get("agent_loop_manager_class") or config.actor_rollout_ref.model.get("external_lib"):
-            return None
-        return f"default_agent_loop is {name!r}{nearest(name, loops)}"
+        return None if _registers_elsewhere(config) else f"default_agent_loop is {name!r}{nearest(name, loops)}"
     if not loops[name].startswith("verl."):  # a user's own: it may give env_spans
         return None
     return f"default_agent_loop is verl's {name!r}, which does not say which tokens are the environment's; write {OUR_LOOP}"
+
+
+def _registers_elsewhere(config: Any) -> bool:
+    """Whether a module that only the workers import may register further agent loops."""
+    model, agent = config.actor_rollout_ref.model, config.actor_rollout_ref.rollout.agent
+    return bool(agent.get("agent_loop_manager_class") or model.get("external_lib"))
+
+
+def _check_rows_loops(config: Any, wm: WorldModelConfig) -> None:
+    """Refuse rows whose `agent_name`, which wins over default_agent_loop, is a loop that is not there or calls no tools.
+
+    Raises:
+        UserError: one line with the reason and the way out.
+    """
+    loops = agent_loops(config)
+    if loops is None:
+        return
+    for files in ("train_files", "val_files"):
+        names = {name for name in _column(config, files, AGENT_NAME) if name is not None}
+        way_out = f"drop the column, or write {VERL_TOOL_LOOP}, in whose place {AGENT_LOOP} plays"
+        for name in sorted(names - loops.keys()):
+            if not _registers_elsewhere(config):
+                raise UserError(
+                    f"data.{files}: rows have the {AGENT_NAME} {name!r}, and there is no such agent loop{nearest(name, loops)}; "
+                    f"{way_out}"
+                )
+        silent = {name for name in names if name != VERL_TOOL_LOOP and loops.get(name, "").startswith("verl.")}
+        if silent and (wm.environment is not None or (files == "train_files" and silent == names)):
+            raise UserError(
+                f"data.{files}: rows have the {AGENT_NAME} {min(silent)!r}, which calls no tools; {way_out}"
+            )
 
 
 def _load_yaml(path: str) -> list[Any] | None:
@@ -368,7 +425,7 @@ def _check_rewards(config: Any, wm: WorldModelConfig) -> None:
         or not _is_verls(manager.get("name"))
     ):
         return
-    for source in _data_sources(config):
+    for source in _column(config, "train_files", "data_source"):
         if not _verl_scores(source):
             rows = "" if source is None else f" (verl has none for rows of data_source {source!r:.80})"
             raise UserError(
@@ -387,21 +444,24 @@ def _is_verls(manager: Any) -> bool:
         return False
 
 
-def _data_sources(config: Any) -> Iterator[str | None]:
-    """The values of the column `data_source` in the training files as far as they lie here; None for rows or files without it."""
+def _column(config: Any, field: str, name: str) -> Iterator[str | None]:
+    """The values of a column of texts in the files of `data` as far as they lie here; None for rows or files without it.
+
+    Of a file of JSON lines the first row is read.
+    """
     if (config.data.get("custom_cls") or {}).get("path"):
         return
-    files = config.data.train_files
+    files = config.data.get(field)
     for file in [files] if isinstance(files, str) else files or ():
         if "://" in file:
             continue
         path = Path(file).expanduser()
         try:
             if path.suffix == ".parquet":
-                yield from _values(path, "data_source")
+                yield from _values(path, name)
             else:
                 with path.open(encoding="utf-8") as lines:
-                    yield loads(lines.readline()).get("data_source")
+                    yield loads(lines.readline()).get(name)
         except (OSError, LookupError, ValueError, AttributeError):
             yield None
 
@@ -472,10 +532,16 @@ def refusal(config: Any, wm: WorldModelConfig) -> str | None:
         )
     if actor.strategy not in STRATEGIES:
         return f"actor.strategy is {actor.strategy!r}; the world-model term is known to be exact on {', '.join(STRATEGIES)}"
-    if (actor.get("megatron") or {}).get("dynamic_context_parallel", False):
+    megatron = (actor.get("megatron") or {}) if actor.strategy == "megatron" else {}
+    if megatron.get("dynamic_context_parallel", False):
         return (
             "actor.megatron.dynamic_context_parallel is true: it spreads one batch over all ranks, for which the count of "
             "environment tokens is not known to be exact; set it to false"
+        )
+    if (ranks := megatron.get("context_parallel_size") or 1) > 1:
+        return (
+            f"actor.megatron.context_parallel_size is {ranks}: there the engine multiplies the whole loss by a count of tokens, "
+            "and Megatron divides it by one that is rounded down in each micro-batch, so that the term is not exact; set it to 1"
         )
     if problem := _foreign_loop(config):
         return problem

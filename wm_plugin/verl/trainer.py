@@ -44,7 +44,7 @@ from wm_plugin.objectives.metrics import EchoMeter, figures, learn_tools, size
 from wm_plugin.objectives.silence import Silence, Tally
 from wm_plugin.objectives.weigh import origins_of_tokens, weigh, without_variance
 from wm_plugin.tokens.spans import SPAN_FIELD, Origin, ending, read_spans, token_weights, zero_runs
-from wm_plugin.verl import state, support
+from wm_plugin.verl import dumps, state, support
 from wm_plugin.verl.config import WorldModelConfig
 from wm_plugin.verl.names import (
     AGENT_LOOP,
@@ -57,6 +57,7 @@ from wm_plugin.verl.names import (
     MAX_TURNS,
     NUM_TOOLS,
     ORIGINS,
+    PROMPT,
     RESULTS,
     SUMS,
     TOOL_IDS,
@@ -138,6 +139,7 @@ class WorldModelTrainerMixin(_Host):
             self._wm_guard = Guard(guard)
         self._wm_held_out: dict[str, EchoMeter] = {}  # of a validation's sets
         self._wm_warned: set[str] = set()
+        self._wm_prompts = dumps.Prompts()
 
     # -- before the first step ---------------------------------------------------------------------------------------------
 
@@ -194,6 +196,19 @@ class WorldModelTrainerMixin(_Host):
 
     # -- rollouts ----------------------------------------------------------------------------------------------------------
 
+    def fit(self, agent_loop_manager: Any) -> Any:
+        """Rows that name verl's tool loop, as verl's own tool data do, are played by ours, which is built on it."""
+        generate, ours = agent_loop_manager.generate_sequences, support.in_place_of_verls(self.config)
+
+        def generate_sequences(prompts: Any) -> Any:  # of training, of validation, and of an earlier checkpoint
+            names = tu.get(prompts, AGENT_NAME)
+            if isinstance(names, list):
+                tu.assign_non_tensor_stack(prompts, AGENT_NAME, [ours.get(name, name) for name in names])
+            return generate(prompts)
+
+        agent_loop_manager.generate_sequences = generate_sequences
+        return super().fit(agent_loop_manager)
+
     def _next_train_batch(self, *args: Any, **kwargs: Any) -> Any:
         batch = super()._next_train_batch(*args, **kwargs)
         if self._wm_turn_budget is not None:
@@ -244,13 +259,16 @@ class WorldModelTrainerMixin(_Host):
             return evict(global_steps, partition_id, eviction_reasons)
 
         buffer._evict_terminal_groups = counted_evict
-        if self._wm.measures_validation:
+        if self._wm.measures_validation or self.config.trainer.get("validation_data_dir"):
             sample = buffer.sample
 
             def measured_sample(global_steps: int, partition_id: str, *args: Any, **settings: Any) -> Any:
                 batch, metrics = sample(global_steps, partition_id, *args, **settings)
-                if partition_id == "val" and self._wm_on and batch.keys:
-                    self._measure(batch)  # verl clears its rows when it has read them
+                if partition_id == "val" and batch.keys:  # verl clears its rows when it has read them
+                    if self.config.trainer.get("validation_data_dir"):
+                        self._keep_prompts(batch)
+                    if self._wm.measures_validation and self._wm_on:
+                        self._measure(batch)
                 return batch, metrics
 
             buffer.sample = measured_sample
@@ -440,6 +458,24 @@ class WorldModelTrainerMixin(_Host):
         others = (weighed for row, weighed in zip(rows, spans, strict=True) if TOOLS not in row.extra)
         names = {span.tool for weighed in others for span, _ in weighed if span.tool is not None}
         self._wm_tools = learn_tools(self._wm_tools, names)
+
+    # -- dumps of rollouts -------------------------------------------------------------------------------------------------
+
+    def _keep_prompts(self, batch: Any) -> None:
+        names = ["extra_fields"]
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
+        for key, extra in zip(batch.keys, data["extra_fields"], strict=True):
+            self._wm_prompts.keep(key, (getattr(extra, "data", extra) or {}).get(PROMPT))
+
+    def _log_rollout_data(self, batch: Any, *args: Any, **kwargs: Any) -> None:
+        self._keep_prompts(batch)
+        super()._log_rollout_data(batch, *args, **kwargs)
+
+    def _dump_generations(
+        self, inputs: Any, outputs: Any, gts: Any, scores: Any, reward_extra_infos_dict: Any, dump_path: str
+    ) -> None:
+        columns = self._wm_prompts.columns(reward_extra_infos_dict.get("uid", ()), dump_path)
+        super()._dump_generations(inputs, outputs, gts, scores, reward_extra_infos_dict | columns, dump_path)
 
     # -- validations -------------------------------------------------------------------------------------------------------
 

@@ -115,3 +115,5 @@ def show(result: dict[str, Any]) -> None:
             f"{result['calls_as_text']:,} rows have tool calls, with arguments as JSON text. A chat template that writes them "
             "as JSON itself (Qwen2.5's) would quote them once more: with --tokenizer the rows are tokens"
         )
+    for note in result["notes"]:
+        print(f"note: {note}")

@@ -25,6 +25,11 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
     parser.add_argument("source", metavar="SRC", help="trajectories, in any format that convert reads")
     parser.add_argument("--out", required=True, help="X.jsonl or X.parquet: the trajectories with their contexts")
     flags.add_arguments(parser, "the model that writes", max_new_tokens=8192)
+    parser.add_argument(
+        "--instruction",
+        action="store_true",
+        help="also write the simulation instruction: which calls fail, what is withheld, and in which form answers come",
+    )
     parser.add_argument("--limit", type=int, metavar="N", help="the first N trajectories")
     parser.add_argument(
         "--work", metavar="DIR", help="keeps answers, to go on from (default: X.work beside X); remove it afterwards"
@@ -38,7 +43,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     from itertools import islice
 
     from wm_plugin.samples.answers import Answers
-    from wm_plugin.samples.hidden_context import Report, with_contexts
+    from wm_plugin.samples.hidden_context import TAGS, WITH_INSTRUCTION, Report, with_contexts
     from wm_plugin.trajectories.outputs import check_apart, check_out
     from wm_plugin.trajectories.readers import read
     from wm_plugin.trajectories.write import SUFFIXES, write
@@ -51,7 +56,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     answers = Answers(flags.make(args), kept)
     report = Report()
     trajectories = islice(read(args.source), args.limit)
-    write(progress(with_contexts(trajectories, answers, report), "trajectories"), out, sources=[args.source])
+    tags = WITH_INSTRUCTION if args.instruction else TAGS
+    write(progress(with_contexts(trajectories, answers, report, tags), "trajectories"), out, sources=[args.source])
     failed = report.failed.total()
     return {**report.as_dict(), "asked": answers.asked, "out": str(out), "ok": not failed or report.filled > 0}
 

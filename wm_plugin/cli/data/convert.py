@@ -1,10 +1,11 @@
 """`wm data convert`: any format to trajectories; every row is read or rejected."""
 
 import argparse
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from wm_plugin.cli.data.support import find_files, progress
-from wm_plugin.errors import UserError
+from wm_plugin.errors import MissingExtraError, UserError
 
 if TYPE_CHECKING:
     from wm_plugin.trajectories.observers import Observed
@@ -28,8 +29,15 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME",
-        help="the world that a host's rollouts are of, by name or as package.module:Class: it says whose answers they are "
-        "(repeatable)",
+        help="the world that a host's rollouts are of, by name or as package.module:Class: it says whose answers they are, "
+        "and which tools the agent had (repeatable)",
+    )
+    parser.add_argument(
+        "--tools",
+        action="append",
+        default=[],
+        metavar="FUNCTION",
+        help="a tool that the agent had, as package.module:function, for rows without tool schemas (repeatable)",
     )
     parser.add_argument("--rejects", metavar="FILE", help="where rejected rows go (default: X.rejects.jsonl beside X)")
     parser.add_argument("--strict", action="store_true", help="stop at the first row that would be rejected")
@@ -49,7 +57,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
     if not 1 <= args.workers <= MOST_WORKERS:
         raise UserError(f"--workers is {args.workers}; write a number from 1 to {MOST_WORKERS}")
-    files, make = find_files(args.sources), _observed(args.environment) if args.environment else check
+    files = find_files(args.sources)
+    make = _observed(args.environment, args.tools) if args.environment or args.tools else check
     if args.workers > 1:
         counts = parallel.convert(
             files,
@@ -74,15 +83,20 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _observed(names: list[str]) -> "Observed":
-    """What these environments declare of their tools, together."""
+def _observed(names: list[str], functions: list[str]) -> "Observed":
+    """What these environments declare of their tools, together, and functions that are tools beside theirs."""
     from wm_plugin.cli.env.support import named
+    from wm_plugin.cli.steps import search_here
+    from wm_plugin.environments.kit.protocol import tool_names
+    from wm_plugin.registry import import_object
     from wm_plugin.trajectories.observers import Observed
 
     kinds: dict[str, Any] = {}
     refusals: dict[str, tuple[str, ...] | None] = {}
+    worlds = []
     for name in names:
         world = named(name)
+        worlds.append((name, world.environment))
         for tool, kind in world.observers.items():
             if kinds.setdefault(tool, kind) != kind:
                 raise UserError(
@@ -91,7 +105,34 @@ def _observed(names: list[str]) -> "Observed":
                 )
             before = refusals.get(tool, ())
             refusals[tool] = None if before is None or world.refusals is None else before + world.refusals
-    return Observed(kinds, {tool: texts for tool, texts in refusals.items() if texts is not None})
+    search_here()
+    alone = [_schema(import_object(path, field="--tools"), f"--tools: {path}") for path in functions]
+    tools = [alone] if functions and not names else []
+    with suppress(MissingExtraError):  # without transformers a world's tools have no schemas
+        for name, cls in worlds:
+            own = [_schema(getattr(cls, tool), f"--environment: {name}.{tool}") for tool in tool_names(cls)]
+            tools.append([*alone, *own])
+    known = {tool: texts for tool, texts in refusals.items() if texts is not None}
+    return Observed(kinds, known, tools)
+
+
+def _schema(function: Any, where: str) -> dict[str, Any]:
+    """The schema of a tool.
+
+    Raises:
+        UserError: it has no annotations or docstring of which hosts can make one.
+    """
+    from wm_plugin.environments.kit.protocol import tool_schema
+
+    try:
+        return tool_schema(function)
+    except UserError:
+        raise
+    except Exception as error:  # transformers raises errors of its own kinds
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"{where} has no schema ({reason}); write annotations, and a docstring of its arguments"
+        ) from None
 
 
 def show(result: dict[str, Any]) -> None:
@@ -106,5 +147,9 @@ def show(result: dict[str, Any]) -> None:
     if result["rejected"]:
         reasons = ", ".join(f"{count} {reason}" for reason, count in result["rejected_by_reason"].items())
         print(f"{result['rejected']} rows rejected ({reasons}): see {result['rejects']}")
+    if result["ok"] and not result["transitions"]:
+        print(
+            "no transition: nothing follows an action; --format names the format, if the model is the world in these rows"
+        )
     if not result["ok"]:
         print("nothing was read: --format names the format, if it is not the one that was guessed")

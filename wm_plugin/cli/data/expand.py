@@ -18,7 +18,9 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("--out", required=True, help="X.jsonl")
     parser.add_argument(
-        "--turns", default="all", help="all (default), one a trajectory at random, or bench: first, last, three more"
+        "--turns",
+        default="all",
+        help="all (default), one a trajectory at random, or bench: half of first, last and three more",
     )
     history = parser.add_mutually_exclusive_group()
     history.add_argument(

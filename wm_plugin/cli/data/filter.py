@@ -2,9 +2,11 @@
 
 import argparse
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wm_plugin.cli.data.support import progress
+from wm_plugin.errors import UserError, shown
 
 if TYPE_CHECKING:
     from wm_plugin.trajectories.schema import Trajectory
@@ -57,6 +59,15 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--profile", action="store_true", help="what a user knows of themselves becomes a part of the context (tau2)"
     )
+    parser.add_argument(
+        "--pool",
+        action="append",
+        default=[],
+        metavar="FILE=SHARE",
+        help="beside --out, a file with the trajectories of this share of the tasks; no task is in two of them, whatever the "
+        "files (repeatable, e.g. for each training stage)",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of which task goes into which pool (default: 0)")
     parser.set_defaults(run=run, show=show)
     return parser
 
@@ -67,9 +78,16 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     `without_domain` counts trajectories that the filters of some domains left alone, because nothing tells theirs. With
     `--mask-values`, `masked` counts results that became schemas; with `--profile`, `profiles` counts changed trajectories.
     """
+    from wm_plugin.trajectories.expand import pool_of
     from wm_plugin.trajectories.filter import Filter, left_out
+    from wm_plugin.trajectories.outputs import check_apart
     from wm_plugin.trajectories.readers import read
-    from wm_plugin.trajectories.write import write
+    from wm_plugin.trajectories.write import check_outputs, write
+
+    shares = _pools(args.pool)
+    for pool in shares:
+        check_outputs(Path(pool), None, [args.source])
+    check_apart([], {"--out": Path(args.out), **{f"--pool {pool}": Path(pool) for pool in shares}})
 
     method = None if args.filters else args.method or "rwml"
     names = None if method else [name.strip() for name in args.filters.split(",") if name.strip()]
@@ -82,8 +100,39 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     )
     counts = write(trajectories, args.out, sources=[args.source])
     taken = {name: chosen.taken[name] for name in chosen.names}
-    apart = {} if names else {"without_domain": chosen.without_domain}
+    apart: dict[str, Any] = {} if names else {"without_domain": chosen.without_domain}
+    if shares:
+        apart["pools"] = {
+            pool: write(
+                (one for one in read(args.out) if pool_of(one, shares, args.seed) == pool), pool, sources=[args.source]
+            ).trajectories
+            for pool in shares
+        }
     return {**counts.as_dict(), "method": method, "taken": taken, **apart, **changed, "out": args.out}
+
+
+def _pools(texts: Iterable[str]) -> dict[str, float]:
+    """File -> share, of `--pool`.
+
+    Raises:
+        UserError: one is not FILE=SHARE, or the shares are more than 1.
+    """
+    shares: dict[str, float] = {}
+    for text in texts:
+        pool, _, share = text.rpartition("=")
+        try:
+            shares[pool] = float(share)
+        except ValueError:
+            pool = ""
+        if not pool or not 0 < shares[pool] <= 1:
+            raise UserError(
+                f"--pool {shown(text)}: write FILE=SHARE with a share of the tasks, e.g. --pool sft.jsonl=0.3"
+            )
+    if len(shares) < len(list(texts)):
+        raise UserError("--pool names a file twice")
+    if sum(shares.values()) > 1 + 1e-9:
+        raise UserError(f"the shares of --pool are {sum(shares.values()):g} in all; they can be 1 at most")
+    return shares
 
 
 def _changed(
@@ -115,6 +164,8 @@ def show(result: dict[str, Any]) -> None:
             f"{result['without_domain']} trajectories name no domain: environment_failures and no_change (of screens) and "
             "undeclared_tools (of mcp and swe) left them alone; --domain NAME says which it is"
         )
+    for pool, count in result.get("pools", {}).items():
+        print(f"{pool}: {count} trajectories, of tasks of its own")
     if "masked" in result:
         print(f"{result['masked']} results of tools are schemas now")
     if "profiles" in result:

@@ -15,11 +15,13 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
         "scenarios",
         help="many tasks of a few: variants of the state and of the query",
         description="A server writes variants of each seed scenario's initial state and query, and a rubric or a rule for each. "
-        "Seeds are a file (one JSON object a line: docs/fictional.md), or rows of a world. A run that was killed asks nothing "
-        "twice.",
+        "Seeds are a file (one JSON object a line: docs/fictional.md), recorded trajectories, or rows of a world. A run that was "
+        "killed asks nothing twice.",
     )
     parser.add_argument(
-        "source", metavar="SEEDS", help="a .jsonl file of scenarios, or the name of a world: sql, shop, ..."
+        "source",
+        metavar="SEEDS",
+        help="a .jsonl file of scenarios or of trajectories, or the name of a world: sql, shop, ...",
     )
     parser.add_argument("--out", required=True, metavar="X.jsonl", help="the scenarios")
     parser.add_argument(
@@ -106,14 +108,29 @@ def _seeds(args: argparse.Namespace) -> Any:
     from wm_plugin.cli.steps import search_here
     from wm_plugin.environments import scenarios
     from wm_plugin.environments.worlds import load
+    from wm_plugin.trajectories.schema import Trajectory
+    from wm_plugin.trajectories.write import holds
 
     if args.source.endswith(".jsonl") or Path(args.source).exists():
-        return scenarios.read(args.source)
+        return (
+            _of_trajectories(args.source)
+            if holds(Path(args.source), Trajectory.model_fields)
+            else scenarios.read(args.source)
+        )
     search_here()
     world = load(args.source)
     if missing := world.missing():
         raise UserError(f"{args.source} needs {' and '.join(missing)}")
     return scenarios.of_world(world, world.rows(args.count, seed=args.seed))
+
+
+def _of_trajectories(source: str) -> Any:
+    from wm_plugin.environments import scenarios
+    from wm_plugin.trajectories.readers import read
+
+    if not (seeds := scenarios.of_trajectories(read(source))):
+        raise UserError(f"{source}: no trajectory says what the agent was asked")
+    return seeds
 
 
 def _reasons(result: dict[str, Any]) -> str:

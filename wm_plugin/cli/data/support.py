@@ -23,10 +23,12 @@ def find_files(sources: list[str]) -> list[Path]:
     """
     if "" in sources:  # an unset variable, which a path would take for the current folder
         raise UserError("SRC is an empty name; write a file or a folder ('.' is the current one)")
+    from wm_plugin.trajectories.host_dumps import FILE
+
     files: list[Path] = []
     for source in map(Path, sources):
         inside = (
-            sorted(p for p in source.rglob("*") if p.suffix in SUFFIXES and p.is_file())
+            sorted(p for p in source.rglob("*") if p.suffix in SUFFIXES and p.name != FILE and p.is_file())
             if source.is_dir()
             else [source]
         )

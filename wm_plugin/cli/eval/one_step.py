@@ -13,6 +13,7 @@ from wm_plugin.errors import UserError
 
 if TYPE_CHECKING:
     from wm_plugin.evaluation.measures import Evaluation
+    from wm_plugin.trajectories.host_dumps import Lacking
 
 _DESCRIPTION = """\
 A world model writes, at temperature 0, what follows each action of real episodes: exact match with the success mark, word F1,
@@ -85,6 +86,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     from wm_plugin.evaluation.measures import open_folder
     from wm_plugin.rewards import EmbeddingReward
     from wm_plugin.runtime.server import KINDS
+    from wm_plugin.trajectories.host_dumps import Lacking
 
     if args.kind == POLICY:
         _check_policy(args)
@@ -97,7 +99,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         raise UserError("--shots says how many demonstrations are shown; name their file with --demonstrations")
     if args.embedding_server and not args.embedding_model:
         raise UserError("--embedding-server needs --embedding-model: the name under which it has the model")
-    measure = _of_policy(args) if args.kind == POLICY else _of_world_model(args)
+    lacking = Lacking()
+    measure = (_of_policy if args.kind == POLICY else _of_world_model)(args, lacking)
     subject = args.model or args.server_model
     folder = open_folder(args.out, NAME, subject, args.source) if args.out else None
     embedding = None
@@ -109,10 +112,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     )
     exact = result.measure("exact")
     lost = sum(result.failures.get(kind, 0) for kind in KINDS)
-    return {**result.as_dict(), "ok": exact.count + exact.failed > lost}
+    return {**result.as_dict(), "notes": [*result.notes, *lacking.notes], "ok": exact.count + exact.failed > lost}
 
 
-def _of_world_model(args: argparse.Namespace) -> Callable[..., "Evaluation"]:
+def _of_world_model(args: argparse.Namespace, lacking: "Lacking") -> Callable[..., "Evaluation"]:
     """`fidelity` of the flags; what is left are its arguments from `embedding` on."""
     from wm_plugin.evaluation.cases import Demonstrations, items_in, kind_of
     from wm_plugin.evaluation.fidelity import fidelity
@@ -134,7 +137,7 @@ def _of_world_model(args: argparse.Namespace) -> Callable[..., "Evaluation"]:
 
     def measure(folder: Path | None, **more: Any) -> "Evaluation":
         return fidelity(
-            progress(items, "episodes"),
+            progress(lacking(items), "episodes"),
             Answers(flags.make(args), folder and folder / _ANSWERS),
             prompts,
             kind=args.kind,
@@ -170,7 +173,7 @@ def _check_policy(args: argparse.Namespace) -> None:
             raise UserError(f"{flag}: not with --as {POLICY}, whose prompt is the agent's own; leave it out")
 
 
-def _of_policy(args: argparse.Namespace) -> Callable[..., "Evaluation"]:
+def _of_policy(args: argparse.Namespace, lacking: "Lacking") -> Callable[..., "Evaluation"]:
     """`policy_fidelity` of the flags; what is left are its arguments from `embedding` on."""
     from wm_plugin.cli.data.predictor import quiet
     from wm_plugin.cli.templates import load_with_template, training_template
@@ -189,7 +192,7 @@ def _of_policy(args: argparse.Namespace) -> Callable[..., "Evaluation"]:
 
     def measure(folder: Path | None, **more: Any) -> "Evaluation":
         answers = Answers(PolicyModel(predictor), folder and folder / _ANSWERS)
-        items = progress(read(args.source), "episodes")
+        items = progress(lacking(read(args.source)), "episodes")
         return policy_fidelity(items, answers, chat_template=template, folder=folder, **more)
 
     return measure

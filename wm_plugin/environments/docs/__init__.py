@@ -42,6 +42,7 @@ class DocsEnvironment(CountedEnvironment):
     observer = "tool"
     refusals = ("Invalid: ",)
     irreversible = ("finish",)
+    answer_tool = "finish"
 
     def _begin(self) -> None:
         super()._begin()

@@ -41,6 +41,7 @@ class FictionalEnvironment(CountedEnvironment):
     observer = "tool"
     refusals = ("Invalid: ",)
     irreversible = ("answer",)
+    answer_tool = "answer"
 
     def _begin(self) -> None:
         super()._begin()

@@ -2,7 +2,7 @@
 
 Each run is a process of about 50 ms, with limits on time, memory and output. The same program gives the same output: clocks stand
 still, and addresses are not random if the host allows that (a container may not). For a program that runs into the time limit the
-output is only a message, because how far it came is chance.
+output is only a message, because how far it came is chance. A program does not sleep, but what it asks for counts as time.
 """
 
 import re
@@ -25,10 +25,25 @@ BUFFER = 4096  # a write that would exceed the limit is dropped as a whole
 MAX_OUTPUT = 2000  # characters of a run that are shown
 MAX_ENTRY = 1500  # characters of a glossary entry
 BEGIN, END, NEXT = "\x01", "\x02", "\x03"  # around the output of a test and its exit state
+# The last output of a program is END and a digit: whether all of its source was read and executed.
+WHOLE, COMPILING, SKIPPING = "012"
+MISSING_PAREN = "warning: ')' missing"  # gforth's own words; it goes on without an error
+UNFINISHED = {
+    COMPILING: "Unfinished code: a definition has no `;`, or `]` no `[`.",
+    SKIPPING: "Unfinished code: an `[if]` has no `[then]`, or a `{` no `}`.",
+    MISSING_PAREN: "Unfinished code: a comment `(` has no `)`.",
+}
+ENDED_EARLY = "Stopped: the session ended before the end of the code (`bye`, `quit`, or input was awaited)."
 # Output and errors go to one stream, in order. Of a test, only its definitions remain for the next one.
 PRELUDE = f"""
 warnings @ warnings off
 : utime 0. ; : cputime 0. 0. ; : time&date 0 0 0 1 1 2000 ;
+variable wm-slept
+: ms ( u -- )
+  dup {LIMITS["cpu"] * 1000} u> if drop {LIMITS["cpu"] * 1000 + 1} then wm-slept +!
+  wm-slept @ {LIMITS["cpu"] * 1000} u> if {KILLED} (bye) then ;
+: wm-end {ord(END)} emit state @ if {ord(COMPILING)} else {ord(WHOLE)} then emit 0 (bye) ; immediate
+:noname {ord(END)} emit {ord(SKIPPING)} emit 0 (bye) ; is bootmessage
 warnings !
 stderr to outfile-id
 : wm-test ( c-addr u -- )
@@ -65,7 +80,7 @@ def check() -> None:
 
 
 def execute(*sources: str) -> Result:
-    """Run one or two files of Forth, the second after the first.
+    """Run one or two files of Forth, the second after the first. Source that ends too early is an error, which the text names.
 
     Raises:
         UserError: see `check`.
@@ -76,8 +91,14 @@ def execute(*sources: str) -> Result:
         return Result(f"{output[:MAX_OUTPUT]}\nStopped: the program printed too much.", False)
     if code in (None, KILLED):
         return Result("Stopped: the program ran too long.", False)
-    text = re.sub(r"^\$[0-9A-F]+ ", "", output, flags=re.MULTILINE).strip()  # addresses in backtraces: of this build
-    return Result(text if len(text) <= MAX_OUTPUT else f"{text[:MAX_OUTPUT]}... ({len(text)} characters)", code == 0)
+    ending = output[-1:] if output[-2:-1] == END else ""
+    text = output[:-2] if ending else output
+    text = re.sub(r"^\$[0-9A-F]+ ", "", text, flags=re.MULTILINE).strip()  # addresses in backtraces: of this build
+    problem = UNFINISHED.get(ending, "") if ending else ENDED_EARLY if code == 0 else ""
+    if not problem and text.endswith(MISSING_PAREN):
+        problem, text = UNFINISHED[MISSING_PAREN], text.removesuffix(MISSING_PAREN).strip()
+    text = text if len(text) <= MAX_OUTPUT else f"{text[:MAX_OUTPUT]}... ({len(text)} characters)"
+    return Result(f"{text}\n{problem}".strip(), code == 0 and not problem)
 
 
 def test(code: str, inputs: Sequence[str]) -> list[str | None]:
@@ -100,7 +121,7 @@ def _run(*sources: str) -> tuple[str, int | None]:
     files = {"/prelude.fs": PRELUDE, **dict(zip(("/code.fs", "/input.fs"), sources, strict=False))}
     try:
         process = sandbox.run(
-            [*_starter(), *files, "-e", "bye"],
+            [*_starter(), *files, "-e", "wm-end"],
             files={name: source.encode() for name, source in files.items()},
             timeout=TIMEOUT,
             most=LIMITS["fsize"],

@@ -186,11 +186,20 @@ def is_over(environment: Any) -> bool:
     return bool(getattr(environment, "over", False))
 
 
+UNANSWERED = "_wm_unanswered"  # how many answers of an episode brought no action, as its host or rollout noted
+
+
 def report(environment: Any) -> dict[str, float]:
     """The figures of an episode: `success`, `turns` and all of the mapping `metrics`, as far as the environment has them; and
-    what its control (`environments.control`) and its verifier (`agents.verify`) counted, if it has them."""
+    what its control (`environments.control`) and its verifier (`agents.verify`) counted, if it has them.
+
+    An answer without an action is a turn of one invalid action, in every count that the environment has of them.
+    """
     figures = {name: float(getattr(environment, name)) for name in ("success", "turns") if hasattr(environment, name)}
     counts = dict(getattr(environment, "metrics", None) or {})
     for name in ("_wm_control", "_wm_verifier"):
         counts |= getattr(getattr(environment, name, None), "figures", {})
-    return figures | {name: float(value) for name, value in counts.items()}
+    figures |= {name: float(value) for name, value in counts.items()}
+    for name in figures.keys() & {"turns", "actions", "invalid"}:
+        figures[name] += getattr(environment, UNANSWERED, 0)
+    return figures

@@ -108,6 +108,8 @@ def run(connection: sqlite3.Connection, query: str, parameters: Sequence[Any] = 
     except (sqlite3.Error, UnicodeError, OverflowError, MemoryError) as error:  # MemoryError: over LIMIT_VDBE_OP
         return cut(f"{type(error).__name__}: {str(error) or 'the statement is too large'}", MAX_TEXT)
     if not columns:
+        if all(token.startswith(("--", "/*")) for token in TOKEN.findall(query)):
+            return "ProgrammingError: the query has no statement"
         return f"OK, {connection.total_changes - changed} rows changed"
     lines = [" | ".join(map(cell, row)) for row in [columns, *rows[:MAX_ROWS]]]
     if len(rows) > MAX_ROWS:

@@ -38,6 +38,7 @@ from wm_plugin.errors import UserError, nearest, shown
 
 MAX_TURNS = 12
 LEVELS = ("standard", "hard-1", "hard-2")
+MAX_NUMERAL = 100  # characters
 # `float` also takes 1_0 and foreign digits
 NUMERAL = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?")
 INSTRUCTION = f"""Answer a question about a company's SQLite database with at most {MAX_TURNS} tool calls.
@@ -64,6 +65,7 @@ class SqlEnvironment(CountedEnvironment):
     observer = "tool"
     refusals = tuple(f"{name}: " for name in ERRORS)
     irreversible = ("submit_answer",)
+    answer_tool: str | None = "submit_answer"
 
     def __init__(self) -> None:
         self._connection = sqlite3.connect(":memory:", check_same_thread=False)  # a host may call from any thread
@@ -108,6 +110,7 @@ class SqlEnvironment(CountedEnvironment):
             name = shown(database)
             raise UserError(f"sql: a row's column `database` is {name}{nearest(name.strip(repr('')), DATABASES)}")
         self._target = state_after(seed, database, changes) if changes else None
+        self.answer_tool = None if changes else "submit_answer"
         self._connection.close()
         self._connection = open_database(seed, database)
         self._answer, self._query, self._database = answer, changes or query, database
@@ -295,8 +298,8 @@ def _with_values(query: str, values: dict[str, Any]) -> str:
 
 def is_right(submission: str, answer: str) -> bool:
     """Whether the two are equal as numbers, or as names in any case."""
-    numbers = [text.replace(",", "").strip() for text in (submission[:100], answer[:100])]
-    if all(map(NUMERAL.fullmatch, numbers)):
+    numbers = [text.replace(",", "").strip() for text in (submission, answer)]
+    if max(map(len, numbers)) <= MAX_NUMERAL and all(map(NUMERAL.fullmatch, numbers)):
         values = [float(text) for text in numbers]
         if all(map(math.isfinite, values)):
             return values[0] == values[1]

@@ -6,7 +6,7 @@ files of prompts.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from string import Template
 
@@ -18,7 +18,7 @@ from wm_plugin.trajectories.expand import identity, with_success
 from wm_plugin.trajectories.hidden import Shown, parts
 from wm_plugin.trajectories.readers.word2world import SUCCESS
 from wm_plugin.trajectories.render import Side, sides, write_action, write_context, write_history, write_observer
-from wm_plugin.trajectories.schema import Context, Observation, Trajectory, Transition
+from wm_plugin.trajectories.schema import Action, Context, Observation, Trajectory, Transition, Turn
 
 __all__ = ["FAMILIES", "STAGES", "Prompts", "Rendered", "Variant", "dialogue", "load", "observed", "render", "target"]
 
@@ -60,11 +60,11 @@ def render(
     """
     name = _named(prompts, variant) if variant is not None else prompts.choose(transition.trajectory, stage, seed)
     chosen, observation = prompts.variants[name], transition.observation
-    as_text = prompts.history == "text"
+    as_text, history = prompts.history == "text", _acted(transition.history, prompts)
     values = _values(prompts) | {
         **_context(transition.context, world_context),
-        "history": write_history(transition.history, transition.turn - len(transition.history)) if as_text else "",
-        "action": write_action(transition.action, observation.call, [observation]),
+        "history": write_history(history, transition.turn - len(history)) if as_text else "",
+        "action": write_action(_action(transition.action, prompts), observation.call, [observation]),
         "observer": write_observer(transition.action, observation),
         "answer": prompts.answer(name, thinking),
         "masked": prompts.masked if _is_masked(observation) else "",
@@ -75,8 +75,8 @@ def render(
     question: tuple[Side, str] = ("actor", _fill(chosen.user, values))
     if as_text:
         return Rendered(_messages(system, [question]), name)
-    texts = [[observed(o, prompts) for o in turn.observations] for turn in transition.history]
-    blocks = [*sides(transition.history, texts), question]
+    texts = [[observed(o, prompts) for o in turn.observations] for turn in history]
+    blocks = [*sides(history, texts), question]
     return Rendered(_messages(_joined(system, prompts.dialogue), blocks), name)
 
 
@@ -122,7 +122,7 @@ def dialogue(
         values["masked"] = prompts.masked
     if prompts.success and (trajectory.success is not None or any(map(_is_won, observations))):
         values["success"] = SUCCESS
-    turns = with_success(trajectory).turns
+    turns = _acted(with_success(trajectory).turns, prompts)
     blocks = list(sides(turns, [[observed(o, prompts) for o in turn.observations] for turn in turns]))
     while blocks and blocks[-1][0] == "actor":
         blocks.pop()
@@ -133,9 +133,26 @@ def dialogue(
 def _context(context: Context, shown: Shown) -> dict[str, str]:
     return {
         "context": write_context(context, world=shown),
+        "task": context.task,
+        "world_context": context.world_context if "summary" in parts(shown) else "",
         "initial_state": context.initial_state if "initial-state" in parts(shown) else "",
         "instruction": context.simulation_instruction,
     }
+
+
+def _acted(turns: Sequence[Turn], prompts: Prompts) -> Sequence[Turn]:
+    """Turns with their actions as the prompts write them."""
+    if prompts.actions == "calls":
+        return turns
+    return [turn.model_copy(update={"action": _action(turn.action, prompts)}) for turn in turns]
+
+
+def _action(action: Action, prompts: Prompts) -> Action:
+    arguments = action.calls[0].arguments if len(action.calls) == 1 else None
+    if prompts.actions == "calls" or not isinstance(arguments, dict) or len(arguments) != 1:
+        return action
+    (said,) = arguments.values()
+    return Action(text=said) if isinstance(said, str) else action
 
 
 def _is_masked(observation: Observation) -> bool:

@@ -3,6 +3,7 @@
     tag: next_state              # the prediction stands between <next_state> and </next_state>; "": it is the whole answer
     history: text                # earlier turns as `$history`, or as `messages` (user: action, assistant: observation)
     omits: []                    # `context` or `history`, if the templates leave it out on purpose; else that is an error
+    actions: calls               # `text`: a call with one argument, a text, is written as that text alone (`take key`)
     success: false               # mark an observation that ends a won task with " [SUCCESS]"
     think: ...                   # $answer, if the model should reason first
     direct: ...                  # $answer, if it should not
@@ -16,7 +17,7 @@
       v0: {system: ..., user: ..., think: ..., direct: ...}   # the last two only if they differ from the file's
 
 `system` and `user` are templates of `string.Template`, where `$$` is a dollar sign: `$context` (the five parts, with headings),
-`$initial_state` and `$instruction` (two of them alone, without headings, for models with little room),
+`$task`, `$world_context` (the hidden state at the start), `$initial_state` and `$instruction` (parts alone, without headings),
 `$history`, `$action`, `$observer` ("the result of search"), `$answer`, `$masked`, `$completion`, `$success` (the mark; empty for
 dialogues of which nobody knows whether the task was done, and without `success: true`) and the file's fields.
 Placeholders are filled once: text of a trajectory is never read as a template. A paragraph with an empty placeholder is left out
@@ -38,9 +39,9 @@ from wm_plugin.trajectories.draws import whole_number
 from wm_plugin.trajectories.failures import DOMAINS
 
 FAMILIES = ("rwml", "word2world", *DOMAINS)
-OPTIONS = ("rwml-completion",)  # a family with an option that it has
+OPTIONS = ("rwml-completion", "word2world-released")  # a family with an option that it has, or in another layout
 STAGES = ("rl", "sft", "cpt")
-PARTS = ("initial_state", "instruction")  # of the context, for models with little room
+PARTS = ("task", "world_context", "initial_state", "instruction")  # of the context, alone
 PLACEHOLDERS = ("context", *PARTS, "history", "action", "observer", "answer", "masked", "completion", "success")
 _DIALOGUE = """
 Each message of the user's is what the agent does next. Each of your replies is what the agent then observes, and nothing else.
@@ -68,6 +69,7 @@ class Prompts(BaseModel):
     tag: str = Field("", pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$")
     history: Literal["text", "messages"] = "text"
     omits: list[Literal["context", "history"]] = Field(default_factory=list)
+    actions: Literal["calls", "text"] = "calls"
     success: bool = False
     think: str = ""
     direct: str = ""

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from wm_plugin.errors import UserError, nearest
-from wm_plugin.trajectories import files
+from wm_plugin.trajectories import files, host_dumps
 from wm_plugin.trajectories.readers import word2world
 from wm_plugin.trajectories.readers.base import Make, Outcome, Reject, convert_rows
 from wm_plugin.trajectories.schema import Trajectory
@@ -107,7 +107,12 @@ def _rows(reader: ModuleType, head: files.Head, part: Part, make: Make) -> Itera
         records, convert = files.lines(part.file, part.start, part.end, part.row), reader.convert
     else:
         records, convert = files.records(part.file, head), reader.convert
-    return convert_rows(records, convert, reader.__name__.rpartition(".")[2], part.file, make)
+    name = reader.__name__.rpartition(".")[2]
+    rows = convert_rows(records, convert, name, part.file, make)
+    if name not in host_dumps.FORMATS:
+        return rows
+    declared = host_dumps.beside(part.file)
+    return (row if isinstance(row, Reject) else declared.complete(row) for row in rows)
 
 
 def detect(path: Path, head: files.Head) -> ModuleType:

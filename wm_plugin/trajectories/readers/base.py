@@ -17,7 +17,7 @@ from wm_plugin.trajectories.schema import Source, Trajectory
 
 Convert = Callable[[Any, Source], Iterator[Trajectory | Fields]]  # fields are validated by `Make`
 Rows = tuple[Iterable[files.Record], Convert]  # from a reader whose rows are not the file's records
-Make = Callable[[Any], Trajectory | Fields]  # validates fields; a record or a dict
+Make = Callable[[Any], Trajectory | Fields]  # validates fields; a record or a dict. A trajectory is passed on
 MOST_COPIES = 50  # real trees of StableToolBench have paths of up to 36 steps
 
 
@@ -45,7 +45,7 @@ def convert_rows(
             if record.error is not None:
                 raise record.error
             # all before the first is yielded: a record is either read or rejected
-            trajectories = [row if isinstance(row, Trajectory) else make(row) for row in convert(record.value, source)]
+            trajectories = [make(row) for row in convert(record.value, source)]
             if not trajectories:
                 raise RowError("nothing in it", "empty")
         except RowError as error:

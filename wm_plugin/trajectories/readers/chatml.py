@@ -14,7 +14,6 @@ from wm_plugin.untrusted import loads
 START, END = "<|im_start|>", "<|im_end|>"
 _FUNCTION = re.compile(r"<function=([^>\n]+)>")
 _NAME = re.compile(r"[^>\n]*")
-_THOUGHT = re.compile(r"\s*<think>(.*?)</think>\s*", re.S)
 
 
 def messages_of(text: str) -> list[Message]:
@@ -42,11 +41,7 @@ def results(text: str) -> list[Message]:
 
 
 def assistant(text: str) -> Message:
-    """A model's output as a message, with its thought and its calls."""
-    message: Message = {"role": "assistant"}
-    if thought := _THOUGHT.match(text):
-        message["reasoning_content"] = thought[1].strip("\n")
-        text = text[thought.end() :]
+    """A model's output as a message, with its calls."""
     calls, kept = [], []
     for number, piece in enumerate(_cut(text, "tool_call")):
         if number % 2 == 0:
@@ -56,8 +51,8 @@ def assistant(text: str) -> Message:
         else:
             kept.append(f"<tool_call>{piece}</tool_call>")
     if not calls:
-        return {**message, "content": text}
-    return {**message, "content": "".join(kept).strip(), "tool_calls": calls}
+        return {"role": "assistant", "content": text}
+    return {"role": "assistant", "content": "".join(kept).strip(), "tool_calls": calls}
 
 
 def tools_of(system: str) -> list[Any]:

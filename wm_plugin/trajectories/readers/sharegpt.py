@@ -1,5 +1,8 @@
 """ShareGPT and AgentGym: `{item_id, conversations: [{from: human|gpt, value, loss: true|false|null}]}`.
 
+So are the rollouts of Word2World's `run.py`, with `role` and `content` and without `loss`: there the agent acts from its first
+message with `Action:` on. Pairs of StableToolBench, in which the model is the server, are read as `word2world` does.
+
 The agent's message holds its action, in AgentGym after `Action:`; the human's messages are the environment. The agent's first
 messages that were not trained on (`loss` false) belong to the instructions; observations begin with the first action.
 """
@@ -11,8 +14,10 @@ from wm_plugin.trajectories import files
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.fields import Fields
 from wm_plugin.trajectories.messages import flag_of, text_of
+from wm_plugin.trajectories.readers import word2world
 from wm_plugin.trajectories.readers.base import number_of, rest_of
 from wm_plugin.trajectories.schema import Source
+from wm_plugin.trajectories.thoughts import react
 
 AGENT, OTHER = {"gpt", "assistant", "bot", "model"}, {"human", "user", "environment", "observation", "tool"}
 
@@ -24,17 +29,24 @@ def matches(head: files.Head) -> bool:
 def convert(record: Any, source: Source) -> Iterator[Fields]:
     if not isinstance(record, dict) or not isinstance(record.get("conversations"), list):
         raise RowError("no list `conversations`", "no messages")
+    messages = record["conversations"]
+    for names in (("from", "value"), ("role", "content")):
+        if word2world.is_pair(messages, names[1], names[0]):
+            yield from word2world.convert(_dialogue(record, *names), source)
+            return
     system: list[str] = []
     opening: list[str] = []
     turns: list[Fields] = []
-    for number, message in enumerate(record["conversations"], 1):
-        if not isinstance(message, dict) or not isinstance(message.get("value"), str):
+    first = _first_action(messages)
+    for number, message in enumerate(messages, 1):
+        text = _text(message)
+        if text is None:
             raise RowError(f"message {number} has no text", "wrong type")
-        speaker, text = str(message.get("from", message.get("role", ""))).lower(), message["value"]
+        speaker = _speaker(message)
         if speaker == "system":
             system.append(text)
-        elif speaker in AGENT and (turns or flag_of(message.get("loss")) is not False):
-            turns.append({"action": _action(text), "observations": []})
+        elif speaker in AGENT and (turns or (flag_of(message.get("loss")) is not False and number >= first)):
+            turns.append({"action": react(text), "observations": []})
         elif speaker in AGENT:
             opening.append(text)  # the agent's promise to follow the instructions
         elif speaker in OTHER and turns:
@@ -60,6 +72,30 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
     }
 
 
-def _action(text: str) -> Fields:
-    thought, mark, action = text.rpartition("Action:")
-    return {"text": action.strip(), "thought": thought.strip() or None} if mark else {"text": text}
+def _text(message: Any) -> str | None:
+    text = message.get("value", message.get("content")) if isinstance(message, dict) else None
+    return text if isinstance(text, str) else None
+
+
+def _speaker(message: dict[str, Any]) -> str:
+    return str(message.get("from", message.get("role", ""))).lower()
+
+
+def _first_action(messages: list[Any]) -> int:
+    """The number of the agent's first message with an `Action:`, where none says what it was trained on; 1 if there is none."""
+    for number, message in enumerate(messages, 1):
+        text = _text(message)
+        if text is not None and "loss" not in message and _speaker(message) in AGENT and "Action:" in text:
+            return number
+    return 1
+
+
+def _dialogue(record: dict[str, Any], role: str, content: str) -> dict[str, Any]:
+    """The record of a pair as a dialogue of Word2World."""
+    messages = [
+        {"role": word2world.SPEAKERS[str(one[role]).lower()], "content": one.get(content)}
+        for one in record["conversations"]
+    ]
+    system = [{"role": "system", "content": text_of(record["system"])}] if record.get("system") else []
+    rest = {key: value for key, value in record.items() if key not in ("conversations", "system")}
+    return {**rest, "messages": [*system, *messages]}

@@ -1,7 +1,8 @@
 """TRL's rows of `prompt` and `completion` as messages: training data, and the completions that its trainers log.
 
 `completions/completions_STEP.parquet` of GRPO's `log_completions` also has `advantage` and a column for each reward: they go into
-the metadata. Completions that are text have no roles, and are rejected unless they are ChatML.
+the metadata, and their sum is the reward. Our trainer saves beside it which columns are rewards, and their weights; of a stock
+trainer's, all columns of fractions are. Completions that are text have no roles, and are rejected unless they are ChatML.
 """
 
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from typing import Any
 from wm_plugin.trajectories import files
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.fields import Fields
+from wm_plugin.trajectories.host_dumps import reward_of
+from wm_plugin.trajectories.host_failures import marked
 from wm_plugin.trajectories.readers import chatml, openai
 from wm_plugin.trajectories.readers.base import task_of
 from wm_plugin.trajectories.schema import Source
@@ -35,4 +38,16 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
         raise RowError("`prompt` and `completion` are neither lists of messages nor texts", "wrong type")
     if rest.get("id") is None and rest.get("task_id") is None:
         rest["task_id"] = task_of(prompt)  # the completions of a group are of one task
-    yield from openai.convert({**rest, "messages": messages}, source)
+    logged = "advantage" in rest
+    alone = (
+        {"reward": rest.pop("reward")} if logged and "reward" in rest else {}
+    )  # a function's of this name, one of several
+    for fields in openai.convert({**rest, "messages": messages}, source):
+        marked(fields["turns"], "trl")
+        if logged:
+            fields["metadata"] |= alone
+            columns = [
+                name for name, value in fields["metadata"].items() if isinstance(value, float) and name != "advantage"
+            ]
+            fields["reward"] = reward_of(fields["metadata"], dict.fromkeys(columns, 1.0))
+        yield fields

@@ -2,7 +2,7 @@
 
 Input and output are decoded text, as a rule without special tokens. Then only `<tool_response>` between the lines `user` and
 `assistant` separates observations from the model's output. Text with ChatML's marks is read by these. A row with neither is
-rejected: observations cannot be separated from the model's output.
+rejected: observations cannot be separated from the model's output. Our trainer adds the prompt's messages, as `prompt`.
 """
 
 import re
@@ -15,6 +15,8 @@ from wm_plugin.errors import UserError
 from wm_plugin.trajectories import files
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.fields import Fields
+from wm_plugin.trajectories.host_dumps import PROMPT
+from wm_plugin.trajectories.host_failures import marked
 from wm_plugin.trajectories.messages import Conversation, text_of
 from wm_plugin.trajectories.readers import chatml
 from wm_plugin.trajectories.readers.base import Rows, number_of, rest_of, task_of
@@ -47,7 +49,7 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
     for key in ("input", "output"):
         if not isinstance(record.get(key), str):
             raise RowError(f"`{key}` is no text", "wrong type")
-    context, messages = _messages(record["input"], record["output"])
+    context, messages = _messages(record["input"], record["output"], record.get(PROMPT))
     conversation = Conversation(messages)
     if context is None:
         context = {
@@ -58,17 +60,25 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
     reward = number_of(record.get("score"))
     identity = record.get("request_id")
     yield {
-        "turns": conversation.fields(),
+        "turns": marked(conversation.fields(), "verl"),
         "context": context,
         "task_id": task_of(record["input"]),
         "reward": reward,
         "source": vars(source) if identity is None else {**vars(source), "id": text_of(identity)},
-        "metadata": rest_of(record, "input", "output", "request_id", score=reward),
+        "metadata": rest_of(record, "input", "output", "request_id", PROMPT, score=reward),
     }
 
 
-def _messages(prompt: str, output: str) -> tuple[Fields | None, list[dict[str, Any]]]:
-    """The conversation's messages. In text without role marks the prompt is not split: the context is returned beside them."""
+def _messages(prompt: str, output: str, known: Any) -> tuple[Fields | None, list[dict[str, Any]]]:
+    """The conversation's messages. In text without role marks the prompt is not split: the context is returned beside them.
+
+    Args:
+        known: the messages of the prompt, or None.
+    """
+    if known is not None:
+        if not isinstance(known, list):
+            raise RowError(f"`{PROMPT}` is no list of messages", "wrong type")
+        return None, [*known, *_messages("", output, None)[1]]
     if chatml.START in prompt or chatml.START in output:
         if not prompt.rstrip().endswith(f"{chatml.START}assistant"):
             prompt += f"{chatml.END}\n{chatml.START}assistant"

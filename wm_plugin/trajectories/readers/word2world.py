@@ -1,8 +1,10 @@
-"""Word2World: a world model's training dialogues and its consistency roll-outs.
+"""Word2World: a world model's training dialogues and its consistency roll-outs; its `run.py` writes ShareGPT's form.
 
 * Training: `{messages: [system, (user, assistant)*]}`. The *user* acts and the assistant is the world; an observation that
   ends in ` [SUCCESS]` marks a success. Failed episodes have no mark. The system message of ALFWorld's and ScienceWorld's data
   begins with the hidden state, under a heading that says that the user does not see it; it becomes `context.world_context`.
+* Pairs of StableToolBench (MirrorAPI): one question with an API's documentation and a request, and the answer of the server as
+  `{"error", "response"}`. There is no episode that could succeed.
 * W2R: `{conversation: [{react, world_model_observation, env_observation}]}`. `react` is the agent's action; the observations are
   the world model's and the environment's.
 """
@@ -13,11 +15,13 @@ from typing import Any, Literal
 from wm_plugin.trajectories import files
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.fields import Fields
-from wm_plugin.trajectories.messages import flag_of, text_of
+from wm_plugin.trajectories.messages import arguments_of, flag_of, text_of
 from wm_plugin.trajectories.readers.base import number_of, rest_of
 from wm_plugin.trajectories.schema import Source
+from wm_plugin.trajectories.thoughts import react, split
 
 SUCCESS = " [SUCCESS]"
+SPEAKERS = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant"}
 # headings of the released data: what the world model alone sees, and what the agent sees too
 HIDDEN, SHOWN = (
     "# Environment Information (Only visible to Assistant)",
@@ -36,7 +40,8 @@ def verdict(record: Any) -> Literal["acts", "world", "odd", "open"]:
     """What a row of `messages` shows of its assistant.
 
     Returns:
-        `acts` if it calls tools; `world` if it marks a success, or if the system message has a part that only the assistant sees;
+        `acts` if it calls tools; `world` if it marks a success, if the system message has a part that only the assistant sees, or
+        if it is a pair of StableToolBench;
         `open` if it fits both, as a system message with actions and observations by turns after it; `odd` for everything else,
         which is no dialogue of Word2World.
     """
@@ -45,6 +50,8 @@ def verdict(record: Any) -> Literal["acts", "world", "odd", "open"]:
         return "odd"
     if any(record.get(key) for key in ("tools", "functions")) or any(map(_calls, messages)):
         return "acts"
+    if is_pair(messages):
+        return "world"
     texts = [(message.get("role"), message.get("content")) for message in messages]
     if not all(isinstance(text, str) for _, text in texts):
         return "odd"
@@ -57,6 +64,22 @@ def verdict(record: Any) -> Literal["acts", "world", "odd", "open"]:
     turns = [role for role in roles if role != "system"]
     by_turns = all(role == ("user", "assistant")[n % 2] for n, role in enumerate(turns))
     return "open" if roles[:1] == ["system"] and turns and by_turns else "odd"
+
+
+def is_pair(messages: Any, content: str = "content", role: str = "role") -> bool:
+    """Whether messages are one request and what a simulated server answered, perhaps after a system message."""
+    if (
+        not isinstance(messages, list)
+        or not 2 <= len(messages) <= 3
+        or not all(isinstance(one, dict) for one in messages)
+    ):
+        return False
+    roles = tuple(SPEAKERS.get(str(one.get(role)).lower()) for one in messages)
+    if roles not in (("user", "assistant"), ("system", "user", "assistant")):
+        return False
+    answer = messages[-1].get(content)
+    value = arguments_of(answer) if isinstance(answer, str) and answer.lstrip()[:1] == "{" else None
+    return isinstance(value, dict) and value.keys() == {"error", "response"}
 
 
 def length(record: Any) -> int:
@@ -91,7 +114,7 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
         "turns": turns,
         "context": context,
         "task_id": text_of(record.get(key)),
-        "success": success if success is not None else won,
+        "success": won if success is None and not is_pair(record.get("messages")) else success,
         "reward": reward,
         "source": vars(source),
         "metadata": rest_of(record, used, key, success=success, reward=reward),
@@ -110,7 +133,7 @@ def _dialogue(messages: list[Any]) -> tuple[list[Fields], str]:
         if role == "user" and action is None:
             action = text
         elif role == "assistant" and action is not None:
-            turns.append({"action": {"text": action}, "observations": [_observation(text)]})
+            turns.append({"action": _action(action), "observations": [_observation(text)]})
             action = None
         elif role == "system":
             task.append(text)
@@ -119,7 +142,7 @@ def _dialogue(messages: list[Any]) -> tuple[list[Fields], str]:
                 f"message {number} ({role}) is out of turn: actions and observations alternate", "out of turn"
             )
     if action is not None:
-        turns.append({"action": {"text": action}, "observations": []})
+        turns.append({"action": _action(action), "observations": []})
     return turns, "\n\n".join(task)
 
 
@@ -140,9 +163,12 @@ def _step(step: Any) -> Fields:
     data = rest_of(step, "react", "env_observation", "world_model_observation")
     if "world_model_observation" in step:
         data["world_model"] = step["world_model_observation"]
-    thought, mark, action = step["react"].rpartition("Action:")
-    fields = {"text": action.strip(), "thought": thought.strip() or None} if mark else {"text": step["react"]}
-    return {"action": fields, "observations": [_observation(text_of(step["env_observation"]), data)]}
+    return {"action": react(step["react"]), "observations": [_observation(text_of(step["env_observation"]), data)]}
+
+
+def _action(text: str) -> Fields:
+    thought, action = split(text)
+    return {"text": action, "thought": thought}
 
 
 def _observation(text: str, data: dict[str, Any] | None = None) -> Fields:

@@ -1,0 +1,91 @@
+"""Every command of README and docs is taken by what it is for: here by `wm`; those of a host in on_trl and on_verl."""
+
+import functools
+import re
+
+import pytest
+
+from support.commands import PAGES, RECIPES, ROOT, SCRIPT, commands, for_trl, for_verl, in_text
+from wm_plugin.cli.main import make_parser
+
+OF_HOSTS = ("verl.trainer.main_ppo", "wm_plugin.trl.train")
+# Programs of others, and flags of theirs, of benchmarks and of recipes' scripts, that the text names.
+OTHERS = ("pip", "mkdir", "(cd")
+OTHER_FLAGS = {
+    *("--cfg", "--cpu", "--multi_gpu", "--launcher", "--reasoning-parser", "--quick", "--random", "--words", "--pairs"),
+    *("--kwargs", "--weights", "--prefix", "--vllm", "--world", "--seeds", "--steps", "--published", "--config_file"),
+}
+MAKE = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
+PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+@functools.cache
+def parsers():
+    """The parser of each verb and of each step, by its words."""
+    found = {}
+    for verb, parser in make_parser()[1].items():
+        found[verb,] = parser
+        for group in parser._subparsers._group_actions if parser._subparsers else ():
+            found |= {(verb, step): one for step, one in group.choices.items()}
+    return found
+
+
+@functools.cache
+def known_flags():
+    return OTHER_FLAGS.union(*(parser._option_string_actions for parser in parsers().values()))
+
+
+@PAGE
+def test_the_commands_of_wm_are_taken(page):
+    """In a block of shell. The flags of `wm train` are read by TRL's parser: see on_trl/test_commands.py."""
+    parser, _ = make_parser()
+    for command in [words[1:] for words in commands(page) if words[0] == "wm"]:
+        flags = command[1:] if command[0] == "train" else []
+        parser.parse_args([argument for argument in command if argument != "..." and argument not in flags])
+
+
+@PAGE
+def test_the_commands_and_flags_in_the_text_exist(page):
+    for words in in_text(page):
+        if words[0] == "wm" and len(words) > 1 and re.fullmatch("[a-z]+", words[1]):
+            assert (words[1],) in parsers(), words
+            parser = parsers()[words[1],]
+            if parser._subparsers and words[2:] and re.fullmatch("[a-z-]+", words[2]) and words[2][0] != "-":
+                assert (words[1], words[2]) in parsers(), words
+                parser = parsers()[words[1], words[2]]
+            # a step that stands for all of them, and flags that TRL's parser reads
+            if "STEP" not in words and words[1] != "train":
+                flags = {word for word in words if word.startswith("--")}
+                assert flags <= parser._option_string_actions.keys(), words
+        elif words[0] == "make":
+            assert {word for word in words[1:] if "=" not in word} <= MAKE, words
+        elif re.fullmatch("--[a-z-]+", words[0]) and words[0] != "--dtype":  # those of TRL have "_"
+            assert words[0] in known_flags(), words
+
+
+@PAGE
+def test_every_command_is_looked_at(page):
+    """By a test of this file, or by one with a host."""
+    for words in commands(page):
+        for word in words:
+            if word.startswith(("recipes/", "benchmarks/")):
+                assert (ROOT / word).is_file(), word
+        module = words[words.index("-m") + 1] if "-m" in words else None
+        if module is not None and module.startswith("wm_plugin."):
+            assert (ROOT / module.replace(".", "/")).with_suffix(".py").is_file(), module
+        known = (
+            words[0] in ("wm", *OTHERS)
+            or SCRIPT.fullmatch(words[0])
+            or words[0].startswith("data.")  # further overrides
+            or module in (*OF_HOSTS, "wm_plugin.verl.data")
+            or (words[0] == "python" and words[1].startswith("benchmarks/"))
+        )
+        assert known, f"no test looks at {' '.join(words)}"
+
+
+def test_the_commands_of_recipes_comments_are_read():
+    """They are among those that the tests with a host parse."""
+    for host, found, least in (("verl", list(for_verl()), 40), ("trl", list(for_trl()), 30)):
+        assert sum(command.where.startswith("recipes/") for command in found) > least
+        for command in found:
+            assert command.recipe is None or (RECIPES / host / f"{command.recipe}.yaml").is_file(), command

@@ -1,0 +1,61 @@
+"""The rows of a run, looked at before Ray starts: that there are too few, or none with a prompt, verl finds out minutes later."""
+
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+from wm_plugin.errors import UserError, nearest
+from wm_plugin.trajectories.parquet import pyarrow_modules
+from wm_plugin.untrusted import loads
+
+
+def check_rows(config: Any) -> None:
+    """Refuse files without rows, with fewer than a step takes, or without prompts, as far as they lie here.
+
+    Raises:
+        UserError: one line with the setting, the file and the way out.
+    """
+    data = config.data
+    if (data.get("custom_cls") or {}).get("path"):
+        return
+    for name, least in (("train", data.train_batch_size), ("val", 1)):
+        files = data.get(f"{name}_files")
+        known, total = True, 0
+        for file in [files] if isinstance(files, str) else files or ():
+            looked_at = _look(str(file))
+            known &= looked_at is not None
+            rows, columns = looked_at or (0, [])
+            total += rows
+            key = data.get("prompt_key", "prompt")
+            if rows and key not in columns:
+                raise UserError(
+                    f"data.{name}_files: {file} has no column {key!r}{nearest(key, columns)}; its columns: "
+                    f"{shorten(', '.join(map(repr, columns)), 200)} (data.prompt_key names it)"
+                )
+        if not files or not known:
+            continue
+        if (most := data.get(f"{name}_max_samples", -1)) > 0:
+            total = min(total, most)
+        if not total:
+            raise UserError(f"data.{name}_files has no rows: {shorten(str(files), 200)}; give it rows")
+        if total < least:
+            raise UserError(
+                f"data.{name}_files has {total} rows, fewer than a step takes: write data.train_batch_size={total} or less"
+            )
+
+
+def _look(file: str) -> tuple[int, list[str]] | None:
+    """How many rows a file has, and the columns of its first; None if it does not lie here, or cannot be read."""
+    path = Path(file).expanduser()
+    try:
+        if path.suffix == ".parquet":
+            _, parquet = pyarrow_modules()
+            metadata = parquet.read_metadata(path)
+            return metadata.num_rows, list(metadata.schema.to_arrow_schema().names)
+        with path.open(encoding="utf-8") as lines:
+            first = next((line for line in lines if line.strip()), None)
+            if first is None:
+                return 0, []
+            return 1 + sum(bool(line.strip()) for line in lines), list(loads(first))
+    except Exception:  # verl says what is wrong with a user's files
+        return None

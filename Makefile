@@ -28,7 +28,7 @@ FAST = -m "not slow and not nightly" -n $(JOBS) --dist loadfile --durations=10
 SLOW = -m "slow and not nightly" --durations=10
 
 .PHONY: demo demo-verl environments test test-core test-trl test-verl test-slow test-slow-trl test-slow-verl
-.PHONY: test-nightly test-nightly-trl test-nightly-verl test-vllm check bench bench-pretrained compat clean
+.PHONY: test-nightly test-nightly-trl test-nightly-verl test-vllm check bench bench-check bench-pretrained compat clean
 
 ## two GRPO runs, with and without the objective: demo/report.html
 demo: $(TRL)/.done
@@ -110,6 +110,10 @@ bench: $(TRL)/.done $(VERL)/.done
 	$(TRL)/bin/python benchmarks/rewards_judges.py
 	$(TRL)/bin/python benchmarks/environments.py
 	$(TRL)/bin/python benchmarks/evaluation.py
+
+## which committed results were measured with other code than this, and what has changed since
+bench-check: $(TRL)/.done
+	$(TRL)/bin/python benchmarks/stamps.py
 
 ## what the term costs with a real model of 135M, on both hosts; half an hour on two cores that do nothing else
 bench-pretrained: $(TRL)/.done $(VERL)/.done

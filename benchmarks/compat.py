@@ -18,6 +18,8 @@ import xml.etree.ElementTree as ET
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stamps import stamp
+
 ROOT = Path(__file__).parents[1]
 ENVIRONMENTS = ROOT / ".venv-compat"
 RESULT = ROOT / "benchmarks/results/compat.md"
@@ -167,6 +169,7 @@ def main() -> int:
         RESULT.write_text(
             "The oldest and the newest supported release of each host. `make compat` writes this.\n\n" + table
         )
+        stamp(RESULT, vars(args))
     return not all(cell.ok for cell in checked)
 
 

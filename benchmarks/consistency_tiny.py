@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from stamps import stamp
 from wm_plugin.evaluation.measures import RESULT, Evaluation, Measure, read_result
 from wm_plugin.trajectories.outputs import write_text
 
@@ -58,6 +59,7 @@ def main(arguments: list[str] | None = None) -> None:
     records = sorted(kept.values(), key=_order)
     write_text(options.out, json.dumps(records, indent=1) + "\n")
     write_text(options.out.with_suffix(".md"), table(records))
+    stamp(options.out, {}, ["/".join(str(one[name]) for name in KEY) for one in found])
     print(f"{len(found)} evaluations read; {len(records)} in {options.out}")
 
 

@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from stamps import stamp
 from wm_plugin.trl.demo import run_demo
 from wmact import interval, markdown, verdict
 
@@ -58,6 +59,7 @@ def main() -> None:
         RESULTS.write_text("[\n" + ",\n".join(json.dumps(one) for one in records) + "\n]\n")
         print(f"seed {seed}: {new['cpu_seconds']['all']} CPU seconds", flush=True)
     RESULTS.with_suffix(".md").write_text(tables(read()))
+    stamp(RESULTS, {}, list(map(str, options.seeds)))
 
 
 def read() -> list[dict[str, Any]]:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import text_worlds
+from stamps import stamp
 from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.environments.check import check, texts
 from wm_plugin.environments.kit.commands import CommandEnvironment
@@ -299,6 +300,7 @@ def main() -> None:
         kept[name] = measure(name, options.seeds)
         print(json.dumps(kept[name]), file=sys.stderr)
         write([kept[name] for name in ENVIRONMENTS if name in kept])  # at once: some worlds take minutes
+    stamp(RESULTS / "environments.json", {"seeds": options.seeds}, list(names))
     print((RESULTS / "environments.md").read_text())
 
 

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from stamps import stamp
 from wm_plugin.evaluation.cases import episodes
 from wm_plugin.evaluation.fidelity import fidelity
 from wm_plugin.runtime.server import Server
@@ -119,6 +120,7 @@ def main() -> None:
     for name, figures in results.items():
         print(name, figures)
     (RESULTS / "evaluation.json").write_text(json.dumps({"about": about} | results, indent=2) + "\n")
+    stamp(RESULTS / "evaluation.json", {})
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from stamps import stamp
+
 TENSOR = 1 << 25  # numbers of a tensor
 SHARD = 4  # tensors of a file
 READ = 1 << 24
@@ -124,6 +126,7 @@ def main() -> None:
     }
     result = {key: round(value, 4) if isinstance(value, float) else value for key, value in result.items()}
     options.out.write_text(json.dumps(result, indent=2) + "\n")
+    stamp(options.out, vars(options))
     print(json.dumps(result, indent=2))
 
 

@@ -1,4 +1,4 @@
-"""What a policy gains by looking ahead with itself, by world, seed and coefficient: a table of all arms at equal compute.
+"""What a policy gains by looking ahead with itself, by world, seed and coefficient: a table of all arms.
 
 The demo's warm start and training (`wm_plugin.trl.demo`) of each seed, once per coefficient; then every policy, the start too,
 plays held-out boards plainly, by majority, by its likeliest of n samples, and looking ahead (`wm_plugin.evaluation.lookahead`).
@@ -8,6 +8,8 @@ Adds a run's figures to benchmarks/results/look_ahead.json, and writes the table
     python benchmarks/look_ahead.py --seeds 5 --worlds grid,ice,ring --coeffs 0,.05,1
     python benchmarks/look_ahead.py --seeds 1 --worlds grid --steps 2 --boards 8 --warm-steps 5 --out try.json    # a try
     python benchmarks/look_ahead.py --seeds 0             # the tables alone
+    python benchmarks/look_ahead.py --seeds 3 --coeffs '' --arms plain,coin,look-ahead,oracle \
+        --out benchmarks/results/look_ahead_controls.json     # the controls, of the start alone
 """
 
 import argparse
@@ -19,6 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from stamps import stamp
 from wm_plugin.agents.branches import LocalImaginer
 from wm_plugin.agents.imagined_worlds import OwnWorld, RealWorld
 from wm_plugin.agents.lookahead import LookAhead
@@ -27,7 +30,7 @@ from wm_plugin.agents.outcomes import MARKS
 from wm_plugin.environments.grid import MAX_TURNS
 from wm_plugin.environments.worlds import load
 from wm_plugin.evaluation import one_step
-from wm_plugin.evaluation.lookahead import AHEAD, ARMS, ORACLE, PLAIN, Setting, evaluate, play_all
+from wm_plugin.evaluation.lookahead import AHEAD, ARMS, COIN, MAJORITY, PLAIN, Setting, evaluate, play_all
 from wm_plugin.runtime.predict import LocalPredictor
 from wm_plugin.tiny.policy import make_model, make_tokenizer
 from wm_plugin.tiny.warm_start import HEADS, OBSERVATION_TOKENS, behaviour_cloning, walks, world_model_sft
@@ -40,7 +43,6 @@ START = "start"
 LOST = "coeff 0"  # without the objective, RL forgets the world
 _BOARDS_SEED, _WALKS_SEED = 88_000_003, 88_000_004  # of held-out boards that nothing else uses
 _ROWS = 512  # imagined episodes at once
-_MEASURED = (AHEAD, ORACLE)
 INTRODUCTION = """\
 # Looking ahead, by world, seed and coefficient
 
@@ -53,7 +55,11 @@ INTRODUCTION = """\
   many tokens.
 - The worlds have the same boards, moves and tokens, and three laws of motion: `grid` (walk), `ice` (slide to the next wall) and
   `ring` (no edges). They are three dynamics of one small kind of world, not three kinds of world.
-- Differences are paired by seed; their intervals are over seeds, by Student's t.
+- `coin` and `oracle` look ahead with the same settings: with a coin's word on each imagined episode, and in the real world.
+  Where a table lacks an arm, it was not run. look_ahead_controls.md has both of the start alone, without majority and best-of-n.
+  Written down before that run: does looking ahead bring more than acting on a coin's word, and how much of what the oracle
+  brings? n: seeds 0 to 2 of each world, or those of them that had ended after the time set for the run, in the order of seeds.
+- Differences are paired by seed; their intervals are over seeds, by Student's t, and one that contains 0 is null.
 - Where `exact` of the start is low, the warm start failed and there is nothing to look ahead with; such seeds stay in.
 """
 
@@ -70,7 +76,7 @@ def main() -> None:
     parser.add_argument("--warm-steps", type=int, help="at most so many of each stage of the warm start")
     parser.add_argument("--boards", type=int, default=128, help="that are played (default: 128)")
     parser.add_argument("--continuations", type=int, default=16)
-    parser.add_argument("--oracle", action="store_true", help="and one arm with the real world, of the start alone")
+    parser.add_argument("--arms", default=",".join(ARMS), metavar="A,B", help=f"of {', '.join(ARMS)} (default: all)")
     parser.add_argument(
         "--out", type=Path, default=RESULTS, metavar="FILE", help="(default: benchmarks/results/look_ahead.json)"
     )
@@ -78,9 +84,11 @@ def main() -> None:
     unknown = [name for name in options.worlds.split(",") if name not in WORLDS]
     if unknown:
         parser.error(f"--worlds: there is no world {unknown[0]!r}; write some of {', '.join(WORLDS)}")
-    coeffs = [float(one) for one in options.coeffs.split(",")]
-    for name in options.worlds.split(","):
-        for seed in range(options.first_seed, options.first_seed + options.seeds):
+    options.arms = [one for one in ARMS if one in options.arms.split(",")]
+    coeffs = [float(one) for one in options.coeffs.split(",") if one]
+    worlds, seeds = options.worlds.split(","), range(options.first_seed, options.first_seed + options.seeds)
+    for seed in seeds:
+        for name in worlds:
             new = run(WORLDS[name], seed, coeffs, options)
             records = [old for old in read(options.out) if (old["world"], old["seed"]) != (name, seed)] + [new]
             records.sort(key=lambda one: (list(WORLDS).index(one["world"]), one["seed"]))
@@ -88,6 +96,8 @@ def main() -> None:
             print(f"{name}, seed {seed}: {new['cpu_seconds']} CPU seconds", flush=True)
     if records := read(options.out):
         options.out.with_suffix(".md").write_text(tables(records))
+        made_now = [f"{name}/{seed}" for name in worlds for seed in seeds]
+        stamp(options.out, {**vars(options), "seeds": 0, "first_seed": 0, "worlds": ""}, made_now)
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -105,7 +115,7 @@ def run(world: TinyWorld, seed: int, coeffs: Sequence[float], options: argparse.
         cloning = {} if limit is None else {"steps": limit}
         reached = world_model_sft(model, tokenizer, seed, world=world, **sft)
         behaviour_cloning(model, tokenizer, seed, world=world, **cloning)
-        figures = {START: measure(model, tokenizer, world, seed, options, oracle=options.oracle)}
+        figures = {START: measure(model, tokenizer, world, seed, options)}
         for coeff in coeffs:
             trained = copy.deepcopy(model)
             with tempfile.TemporaryDirectory() as folder:
@@ -126,9 +136,7 @@ def run(world: TinyWorld, seed: int, coeffs: Sequence[float], options: argparse.
     }
 
 
-def measure(
-    model: Any, tokenizer: Any, world: TinyWorld, seed: int, options: argparse.Namespace, *, oracle: bool = False
-) -> dict[str, Any]:
+def measure(model: Any, tokenizer: Any, world: TinyWorld, seed: int, options: argparse.Namespace) -> dict[str, Any]:
     """The figures of a policy: of its world model, and of every arm."""
     walked = walks(tokenizer, world.boards(options.boards, _WALKS_SEED, held_out=True), _WALKS_SEED, world)
     exact = one_step.evaluate(model.eval(), *walked, batch_size=64).exact_share
@@ -146,12 +154,12 @@ def measure(
     def left(state: Any) -> int:
         return MAX_TURNS - len(state.turns)
 
-    arms = [arm for arm in ARMS if arm != ORACLE or oracle]
+    arms = options.arms
     played = play_all(
         Setting(played_in, world.rows(options.boards, _BOARDS_SEED, held_out=True), seed=seed, max_turns=MAX_TURNS),
         arms,
         LookAhead(imaginer, OwnWorld(imaginer, config.marks), config, left=left),
-        LookAhead(imaginer, RealWorld(played_in, config.marks), config, left=left) if oracle else None,
+        LookAhead(imaginer, RealWorld(played_in, config.marks), config, left=left),
     )
     of = {
         (one.name, one.by, one.group): one
@@ -206,8 +214,10 @@ def tables(records: list[dict[str, Any]]) -> str:
                 for one in mine
                 if policy != LOST and {policy, LOST} <= one["figures"].keys()
             ]
-            rows.append([policy, _mean([each["exact"] for each in of]), *success, _gain(of), _interval(kept)])
-        heads = ["look-ahead - plain, 95% over seeds", f"look-ahead - that of {LOST}"]
+            gains = [_gain(of, arm) for arm in (PLAIN, COIN) if arm in arms]
+            rows.append([policy, _mean([each["exact"] for each in of]), *success, *gains, _interval(kept)])
+        heads = [f"look-ahead - {arm}, 95% over seeds" for arm in (PLAIN, COIN) if arm in arms]
+        heads.append(f"look-ahead - that of {LOST}")
         lines += markdown(["policy", "exact", *arms, *heads], rows)
         lines += [f"## {world}: what was imagined, and tokens a decision, mean over seeds\n"]
         rows = []
@@ -216,7 +226,8 @@ def tables(records: list[dict[str, Any]]) -> str:
             names = ("imagines_success", "imagined", "came", "brier", "next_observation")
             made = [_mean([each["imagined"][name] for each in of]) for name in names]
             spent = [
-                _mean([each["arms"][arm]["tokens_a_decision"] for each in of], "{:.0f}") for arm in (AHEAD, "majority")
+                _mean([each["arms"][arm]["tokens_a_decision"] for each in of if arm in each["arms"]], "{:.0f}")
+                for arm in (AHEAD, MAJORITY)
             ]
             rows.append([policy, *made, *spent])
         head = [
@@ -231,12 +242,12 @@ def tables(records: list[dict[str, Any]]) -> str:
         ]
         lines += markdown(head, rows)
     lines += ["## Seed by seed: success\n"]
-    arms = [arm for arm in ARMS if arm != ORACLE]
+    arms = [arm for arm in ARMS if any(arm in each["arms"] for one in records for each in one["figures"].values())]
     lines += markdown(
         ["world", "seed", "policy", "exact", *arms],
         [
             [one["world"], str(one["seed"]), policy, f"{each['exact']:.2f}"]
-            + [f"{each['arms'][arm]['success']:.3f}" for arm in arms]
+            + [f"{each['arms'][arm]['success']:.3f}" if arm in each["arms"] else "–" for arm in arms]
             for one in records
             for policy, each in one["figures"].items()
         ],
@@ -244,8 +255,9 @@ def tables(records: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _gain(figures: Sequence[dict[str, Any]]) -> str:
-    return _interval([each["arms"][AHEAD]["success"] - each["arms"][PLAIN]["success"] for each in figures])
+def _gain(figures: Sequence[dict[str, Any]], arm: str) -> str:
+    both = [each["arms"] for each in figures if {arm, AHEAD} <= each["arms"].keys()]
+    return _interval([arms[AHEAD]["success"] - arms[arm]["success"] for arms in both])
 
 
 def _interval(gains: Sequence[float]) -> str:

@@ -29,6 +29,7 @@ from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOTrainer
 
+from stamps import stamp
 from support import on_trl
 from wm_plugin import EchoConfig
 from wm_plugin.environments.sql import SqlEnvironment, dataset_rows
@@ -161,6 +162,7 @@ def main() -> None:
     }
     options.out.parent.mkdir(exist_ok=True)
     options.out.write_text(json.dumps(result, indent=2) + "\n")
+    stamp(options.out, vars(options))
     for row in result["parts"]:
         low, high = row["ratio_quartiles"]
         print(

@@ -21,6 +21,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from stamps import stamp
+
 RESULTS = Path(__file__).parent / "results" / "rewards_cpu.json"
 GROUP = 8  # predictions of one target, RWML's on ALFWorld
 SAMPLES = 100_000
@@ -213,6 +215,7 @@ def main() -> None:
         "memory": grown,
     }
     RESULTS.write_text(json.dumps(result, indent=2) + "\n")
+    stamp(RESULTS, vars(options))
     print(f"{'':34s} {'ours s':>9s} {'theirs s':>9s} {'ratio':>7s} {'lowest':>7s}")
     rows = [(f"{row['variant']}, {row['words']:.0f} words", row) for row in found["rouge"]]
     rows += [(f"embedding, {row['tokens']:.0f} tokens", row) for row in found["embedding"]]

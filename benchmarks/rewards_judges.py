@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from stamps import stamp
 from wm_plugin.rewards import ReplyCache, RubricReward
 from wm_plugin.runtime.server import Server
 
@@ -155,6 +156,7 @@ def main() -> None:
     }
     about["load_average"] = round(os.getloadavg()[0], 1)  # above the number of cores, the ratios are the machine's
     (RESULTS / "rewards_judges.json").write_text(json.dumps({"about": about} | found, indent=2) + "\n")
+    stamp(RESULTS / "rewards_judges.json", {})
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from stamps import stamp
 from support.rwml import (
     Trained,
     distances,
@@ -109,6 +110,10 @@ def main() -> None:
                     save(made)
                 print(row(made), end="", flush=True)
     RESULTS.with_suffix(".md").write_text(tables(saved()))
+    made_now = [
+        f"{options.world}/{options.host}/{name}/{seed}" for name in options.algorithms for seed in options.seeds
+    ]
+    stamp(RESULTS, {}, [] if options.trial else made_now)
 
 
 @contextmanager

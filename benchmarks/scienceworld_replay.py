@@ -16,6 +16,7 @@ import sys
 import time
 from pathlib import Path
 
+from stamps import stamp
 from wm_plugin.environments.scienceworld import Engine
 
 RESULT = Path(__file__).parent / "results" / "scienceworld_replay.json"
@@ -78,6 +79,7 @@ def main():
             "seconds": round(time.monotonic() - began, 1),
         }
         RESULT.write_text(json.dumps(result, indent=1) + "\n")
+        stamp(RESULT, {}, [task])
         print(
             task, result[task]["replays"], contiguous, result[task]["variations"], result[task]["seconds"], flush=True
         )

@@ -28,6 +28,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from stamps import stamp
+
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT / "tests"), str(ROOT), os.environ.get("PYTHONPATH"))))
@@ -353,7 +355,7 @@ def _of_vllm(base_url: str, model: str, questions: Sequence[Any]) -> dict[str, A
 # -- the file --------------------------------------------------------------------------------------------------------------
 
 
-def save(part: str, found: dict[str, Any]) -> None:
+def save(part: str, found: dict[str, Any], options: argparse.Namespace) -> None:
     whole = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     versions = {name: metadata.version(name) for name in ("transformers", "torch")} | {
         "python": platform.python_version()
@@ -362,6 +364,7 @@ def save(part: str, found: dict[str, Any]) -> None:
     whole[part] = found | {"about": about}
     RESULTS.write_text(json.dumps(dict(sorted(whole.items())), indent=2) + "\n")
     RESULTS.with_suffix(".md").write_text(tables(whole))
+    stamp(RESULTS, vars(options), [part])
 
 
 def tables(whole: dict[str, Any]) -> str:
@@ -427,12 +430,12 @@ def main() -> None:
                 found["a tiny world model"] = measure(url, of_model, repeats)
         print(json.dumps(found, indent=2))
         if not options.trial:
-            save(options.host, found)
+            save(options.host, found, options)
     if options.prefix:
         found = prefixes(options.vllm, options.model)
         print(json.dumps(found, indent=2))
         if not options.trial:
-            save("prefix", found)
+            save("prefix", found, options)
 
 
 if __name__ == "__main__":

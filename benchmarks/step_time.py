@@ -25,6 +25,7 @@ import trl
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from trl import GRPOTrainer
 
+from stamps import stamp
 from support import on_trl
 from wm_plugin import EchoConfig
 from wm_plugin.trl import WorldModelGRPOTrainer
@@ -215,6 +216,7 @@ def main() -> None:
     }
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"step_time_{options.device}.json").write_text(json.dumps(result, indent=2) + "\n")
+    stamp(RESULTS / f"step_time_{options.device}.json", vars(options))
     print(f"{'arm':16s} {'median s':>9s} {'ratio':>7s} {'quartiles':>15s} {'of minima':>9s} {'MiB':>7s} {'ratio':>6s}")
     for row in rows:
         low, high = row["ratio_quartiles"]

@@ -21,6 +21,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from stamps import stamp
+
 RESULTS = Path(__file__).parent / "results"
 WORDS = [
     "order",
@@ -307,6 +309,7 @@ def main() -> None:
         }  # fmt: skip
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "trajectories.json").write_text(json.dumps(result, indent=2) + "\n")
+    stamp(RESULTS / "trajectories.json", vars(args))
 
 
 if __name__ == "__main__":

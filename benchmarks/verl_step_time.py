@@ -20,6 +20,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from stamps import stamp
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 if "cuda" not in sys.argv and "--device=cuda" not in sys.argv:
     os.environ["VERL_USE_EXTERNAL_MODULES"] = "support.verl_cpu"  # read when verl is imported
@@ -237,6 +239,7 @@ def measure(kind: str, repeats: int, folder: Path) -> None:
     }
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"verl_step_time_{kind}.json").write_text(json.dumps(result, indent=2) + "\n")
+    stamp(RESULTS / f"verl_step_time_{kind}.json", {"repeats": repeats, "shape": shape})
     print(f"{'arm':16s} {'median s':>9s} {'ratio':>7s} {'quartiles':>15s} {'of minima':>9s} {'MiB':>7s} {'ratio':>6s}")
     for row in rows:
         low, high = row["ratio_quartiles"]

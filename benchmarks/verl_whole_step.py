@@ -25,6 +25,7 @@ import torch
 import transformers
 import verl
 
+from stamps import stamp
 from wm_plugin.environments.sql import dataset_rows
 from wm_plugin.verl.data import verl_rows, write
 
@@ -68,6 +69,7 @@ def main() -> None:
         "parts": [ratios(steps["ours"], steps["stock"], part) for part in PARTS],
     }
     options.out.write_text(json.dumps(result, indent=2) + "\n")
+    stamp(options.out, vars(options))
     for row in result["parts"]:
         low, high = row["ratio_quartiles"]
         print(f"{row['part']:8} {row['stock_seconds_median']:8.2f} s  {row['ratio_median']:.4f} ({low:.4f}-{high:.4f})")

@@ -485,10 +485,14 @@ def test_a_careless_shopper_is_checked_with_every_budget(tmp_path):
     assert (config["model_name_or_path"], config["output_dir"]) == (value(built, "--tokenizer"), f"{work}/trained")
     assert trained[-2:] == ["--x", "a b"]
     *played, table = [call for call in calls if call[2] == "wm_plugin.tiny.verify_table"]
-    assert [value(call, "--budget") for call in played] == ["0", "2", "4", "10", "50"]  # the paper's
-    assert {value(call, "--model") for call in played} == {f"{work}/trained"}
+    by_model = [call for call in played if "--model" in call]
+    assert [value(call, "--budget") for call in by_model] == ["0", "2", "4", "10", "50"]  # the paper's
+    assert {value(call, "--model") for call in by_model} == {f"{work}/trained"}
     assert len({(value(call, "--count"), value(call, "--seed")) for call in played}) == 1  # the same tasks
-    assert [value(call, "--out") for call in played] == [f"{work}/episodes/budget_{n}.jsonl" for n in (0, 2, 4, 10, 50)]
+    controls = [(value(call, "--control"), value(call, "--budget")) for call in played if "--control" in call]
+    assert controls == [(name, n) for n in ("2", "4", "10", "50") for name in ("refuse", "coin", "oracle")]
+    names = [("model", value(call, "--budget")) for call in by_model] + controls
+    assert {value(call, "--out") for call in played} == {f"{work}/episodes/{name}_{n}.jsonl" for name, n in names}
     assert value(table, "--table") == f"{work}/episodes"
 
 
@@ -496,7 +500,8 @@ def test_another_world_model_checks_without_a_training(tmp_path):
     script = RECIPES / "trl" / "run_verify_shop_tiny.sh"
     calls = calls_of(script, tmp_path, "--quick", SEED="3", WORLD_MODEL="name", WORLD_MODEL_URL="http://h/v1")
     assert {call[2] for call in calls} == {"wm_plugin.tiny.verify_table"}
-    assert {(value(call, "--model"), value(call, "--url"), value(call, "--seed")) for call in calls[:-1]} == {
+    by_model = [call for call in calls if "--model" in call]
+    assert {(value(call, "--model"), value(call, "--url"), value(call, "--seed")) for call in by_model} == {
         ("name", "http://h/v1", "3")
     }
     assert value(calls[-1], "--out") == "runs/verify_shop_tiny_quick/seed3/table.json"

@@ -1,6 +1,6 @@
 # What run_verify_shop_tiny.sh does, by steps: rollouts of the shop by its expert, its wanderer and a careless shopper, whose purchases
-# often fail; a model, rows of word2world, and the careless shopper on held-out tasks with 0, 2, 4, 10 and 50 checks an episode. It is
-# sourced with the script's own arguments, [--quick] FLAG..., and leaves the flags in `rest`. A step whose result is there is not done
+# often fail; a model, rows of word2world, and the careless shopper on held-out tasks with 0, 2, 4, 10 and 50 checks an episode, by the
+# model and by controls that know nothing (always refuse, a coin) or everything (the oracle). It is sourced with the script's own arguments, [--quick] FLAG..., and leaves the flags in `rest`. A step whose result is there is not done
 # again.
 #
 #   --quick           less of everything, in runs/verify_shop_tiny_quick
@@ -11,6 +11,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$(getconf _NPROCESSORS_ONLN)} # `trl sft` takes one thread unless it is told
 work=runs/verify_shop_tiny seed=${SEED:-0} episodes=1000 others=100 held_out=96 vocabulary=1536 budgets=(0 2 4 10 50)
+controls=(refuse coin oracle) # to accept every purchase is a budget of 0
 training=(--seed "$seed")
 if [ "${1:-}" = --quick ]; then
   shift
@@ -50,14 +51,17 @@ rows() {
   sed "s#runs/verify_shop_tiny#$work#" "$recipes/trl/verify_shop_tiny.yaml" > "$config"
 }
 
-# checked MODEL: the careless shopper with every budget, and the table
+# checked MODEL: the careless shopper with every budget, checked by the model and by each control, and the table
 checked() {
-  local budget
+  local budget control play=(python -m wm_plugin.tiny.verify_table --count $held_out --seed "$seed")
   for budget in "${budgets[@]}"; do
-    made "$work/episodes/budget_$budget.jsonl" python -m wm_plugin.tiny.verify_table --model "$1" \
-      ${WORLD_MODEL_URL:+--url "$WORLD_MODEL_URL"} --budget "$budget" --count $held_out --seed "$seed" \
-      --cache "$work/episodes/answers.cache" \
-      --out "$work/episodes/budget_$budget.jsonl"
+    made "$work/episodes/model_$budget.jsonl" "${play[@]}" --model "$1" ${WORLD_MODEL_URL:+--url "$WORLD_MODEL_URL"} \
+      --budget "$budget" --cache "$work/episodes/answers.cache" --out "$work/episodes/model_$budget.jsonl"
+    if [ "$budget" = 0 ]; then continue; fi
+    for control in "${controls[@]}"; do
+      made "$work/episodes/${control}_$budget.jsonl" "${play[@]}" --control "$control" --budget "$budget" \
+        --out "$work/episodes/${control}_$budget.jsonl"
+    done
   done
   python -m wm_plugin.tiny.verify_table --table "$work/episodes" --out "$work/table.json"
 }

@@ -12,7 +12,7 @@ pytest.importorskip("transformers")
 from wm_plugin.agents import rollout
 from wm_plugin.agents.acting import ModelAgent, Situation
 from wm_plugin.agents.branches import Branch, LocalImaginer
-from wm_plugin.agents.imagined_worlds import OtherWorld, OwnWorld, RealWorld
+from wm_plugin.agents.imagined_worlds import ControlWorld, OtherWorld, OwnWorld, RealWorld
 from wm_plugin.agents.lookahead import Decision, Decisions, LookAhead, Sampled, decision
 from wm_plugin.agents.lookahead_values import LookAheadConfig, by_first, value_of
 from wm_plugin.agents.outcomes import MARKS
@@ -255,6 +255,23 @@ def test_majority_and_best_of_n_have_no_world_model():
     drawn = [one.action for seed in range(30) for one in Sampled("plain", imaginer).decide(states[:1], [seed])]
     assert move("U") in drawn
     assert move("D") in drawn
+
+
+def test_controls_in_the_worlds_place():
+    """Who is told yes to all takes what it samples most, who is told no what it samples first, and a coin is neither."""
+    imaginer, config = policy(continuations=16)
+    states, seeds = starts(12), list(range(12))
+
+    def first(decider):
+        return [one.action for one in decider.decide(states, seeds)]
+
+    told = {name: first(LookAhead(imaginer, ControlWorld(name), config)) for name in ("accept", "refuse", "coin")}
+    assert told["accept"] == first(Sampled("majority", imaginer, 16))
+    assert told["refuse"] == first(Sampled("plain", imaginer))
+    assert told["coin"] not in (told["accept"], told["refuse"])
+    assert told["coin"] == first(LookAhead(imaginer, ControlWorld("coin"), config))  # as after a kill
+    one = next(iter(LookAhead(imaginer, ControlWorld("coin"), config).decide(states, seeds)))
+    assert (one.samples, one.tokens) == (16, 16)  # it imagines nothing beyond the first actions
 
 
 def test_a_decision_is_kept_as_it_was_and_what_is_none_is_malformed():

@@ -147,6 +147,49 @@ def test_an_action_goes_out_where_success_is_predicted():
     assert server.base_url not in json.dumps(played.metadata["verify"])
 
 
+def test_controls_stand_in_for_a_world_model():
+    """Of three calls of `open` at a wrong number and one at the right one: what each control lets out."""
+    actions = (opened(), opened(), turned(CODE), opened())
+
+    def checked(control, **settings):
+        played = play(verified(Vault, {"control": control, **settings})(), *actions)
+        return played.success, *counts(played).values(), played.metadata["figures"]["verify/questions"]
+
+    assert checked("refuse") == (False, 3, 3, 0, 0, 0)
+    assert checked("refuse", budget=2) == (True, 2, 2, 1, 0, 0)
+    assert checked("accept") == (False, 1, 0, 0, 0, 0)
+    assert checked("oracle") == (True, 3, 2, 0, 0, 0)
+    coins = []
+    for code in range(64):
+        environment = verified(Vault, {"control": "coin"})()
+        row = {"code": code, "task_id": str(code)}
+        played = rollout.replay(environment, row, [opened()])
+        assert played == rollout.replay(environment, row, [opened()])  # the same word on the same question
+        coins.append(counts(played)["refused"])
+    assert 20 < sum(coins) < 44
+
+
+def test_an_oracle_knows_nothing_of_an_episode_that_comes_out_differently():
+    class Moody(Vault):
+        resets = 0
+
+        def reset(self, **columns):
+            Moody.resets += 1
+            return super().reset(**columns)
+
+        def turn(self, to: int) -> str:
+            """Turn the dial.
+
+            Args:
+                to: A number.
+            """
+            super().turn(to)
+            return f"Turn {Moody.resets}."
+
+    played = play(verified(Moody, {"control": "oracle", "unanswered": "refuse"})(), turned(CODE), opened())
+    assert counts(played) == {"checks": 1, "refused": 1, "spent": 0, "unanswered": 1}
+
+
 def test_where_the_world_model_errs_the_real_world_decides():
     with OpenAIServer(always) as server:
         played = play(made(server)(), opened())
@@ -454,6 +497,10 @@ MODEL = {"model": "w", "url": "http://localhost:1/v1"}
         ({"world_model": MODEL, "samples": 3}, "verify.samples is 3, and at temperature 0 all are the same"),
         ({"world_model": {**MODEL, "parameters": {"a": [{1: 2, "b": 3}]}}}, "parameters is {'a': [{1: 2, 'b': 3}]}; write"),
         ({"world_model": MODEL, "refusal": " "}, "verify.refusal is ' '; write what the agent reads"),
+        ({"control": "orcale"}, "verify.control is 'orcale'; did you mean 'oracle'"),
+        ({"control": ["coin"]}, "verify.control is ['coin']"),
+        ({"control": "coin", "world_model": MODEL}, "verify.world_model is of a world model, and control is coin"),
+        ({"control": "coin", "samples": 2}, "verify.samples is of a world model, and control is coin"),
         ({"world_model": MODEL, "when": "no_such:thing"}, "verify.when: there is no module 'no_such'"),
         ({"world_model": MODEL, "pattern": 3}, "verify.pattern is 3; write a text"),
     ],

@@ -3,6 +3,7 @@
 import json
 
 import consistency_tiny
+import stamps
 from wm_plugin.evaluation.measures import Evaluation, Measure, write_result
 
 MEASURES = {
@@ -76,4 +77,5 @@ def test_what_is_in_the_file_stays_and_is_replaced_by_the_same_run(tmp_path):
 
 def test_the_committed_table_is_of_the_committed_figures():
     records = json.loads(consistency_tiny.RESULTS.read_text())
-    assert consistency_tiny.RESULTS.with_suffix(".md").read_text() == consistency_tiny.table(records)
+    page = stamps.headed(consistency_tiny.table(records), stamps.read()["consistency_tiny"])
+    assert consistency_tiny.RESULTS.with_suffix(".md").read_text() == page

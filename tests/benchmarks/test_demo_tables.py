@@ -6,6 +6,7 @@ pytest.importorskip("trl", minversion="1.10")
 pytest.importorskip("jinja2")
 
 import demo
+import stamps
 
 pytestmark = pytest.mark.host
 
@@ -41,7 +42,8 @@ def test_tables_show_every_seed_and_follow_the_figures() -> None:
 
 
 def test_the_committed_tables_are_those_of_the_committed_figures() -> None:
-    assert demo.RESULTS.with_suffix(".md").read_text() == demo.tables(demo.read())
+    page = stamps.headed(demo.tables(demo.read()), stamps.read()["demo"])
+    assert demo.RESULTS.with_suffix(".md").read_text() == page
 
 
 def test_a_run_is_kept_with_all_that_the_tables_show() -> None:

@@ -83,10 +83,11 @@ def test_a_policy_that_is_its_own_world_model_behind_a_server(capsys, tmp_path, 
         assert code == 0, err
         result = json.loads(out.splitlines()[-1])
         asked, of = len(server.bodies), measures(result)
-        plain, majority, ahead, oracle = (
-            of["success", "arm", arm]["value"] for arm in ("plain", "majority", "look-ahead", "oracle")
+        plain, majority, coin, ahead, oracle = (
+            of["success", "arm", arm]["value"] for arm in ("plain", "majority", "coin", "look-ahead", "oracle")
         )
-        assert ahead >= max(plain, majority) + 0.3
+        assert ahead >= max(plain, majority, coin) + 0.3
+        assert of["success_difference", "look-ahead against", "coin"]["value"] == pytest.approx(ahead - coin)
         assert abs(ahead - oracle) < 0.2
         # it knows all but the limit of turns, at which a board ends in ! without a success
         assert 0.85 < of["next_observation", "imagined by", "look-ahead"]["value"] <= 1.0
@@ -107,9 +108,9 @@ def test_a_policy_that_is_its_own_world_model_behind_a_server(capsys, tmp_path, 
         files = {path.name: path.read_bytes() for path in (tmp_path / "x").iterdir()}
         assert set(files) == {
             "evaluation.json", "settings.json", "episodes.jsonl", "rows.jsonl", "result.json",
-            *(f"decisions-{arm}.jsonl" for arm in ("plain", "majority", "look-ahead", "oracle")),
+            *(f"decisions-{arm}.jsonl" for arm in ("plain", "majority", "coin", "look-ahead", "oracle")),
         }  # fmt: skip
-        assert len(list(read(tmp_path / "x" / "episodes.jsonl"))) == 24
+        assert len(list(read(tmp_path / "x" / "episodes.jsonl"))) == 30
 
         code, out, _ = wm(capsys, *arguments, "--json")
         assert json.loads(out.splitlines()[-1]) == {**result, "asked": 0}

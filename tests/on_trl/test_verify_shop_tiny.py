@@ -38,8 +38,9 @@ def test_a_reduced_run_ends_in_a_table(tmp_path):
         assert done.returncode == 0, done.stderr[-3000:]
     assert "train_loss" not in done.stdout
     folder = tmp_path / "runs" / "verify_shop_tiny_quick"
-    off, two = json.loads((folder / "table.json").read_text())["budgets"]
-    assert [(row["budget"], row["episodes"]) for row in (off, two)] == [(0, 2), (2, 2)]
-    assert off["checks"] == 0
-    assert two["checks"] > 0
+    rows = json.loads((folder / "table.json").read_text())["rows"]
+    named = [(row["adviser"], row["budget"]) for row in rows]
+    assert named == [("none", 0), ("model", 2), ("refuse", 2), ("coin", 2), ("oracle", 2)]
+    assert {row["episodes"] for row in rows} == {2}
+    assert [row["checks"] > 0 for row in rows] == [False, True, True, True, True]
     assert (folder / "table.md").read_text() == done.stdout

@@ -17,11 +17,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
 
+from wm_plugin.agents.controls import CONTROLS, Control
 from wm_plugin.agents.policies import NoAnswer, ServerPolicy
 from wm_plugin.agents.verify_config import AgentServer, VerifyConfig
 from wm_plugin.environments.kit.protocol import is_over
 from wm_plugin.environments.simulated_dialogue import Dialogue, LostError, Waiting
 from wm_plugin.environments.simulated_episode import Simulation
+from wm_plugin.environments.simulation_config import SimulationConfig
 from wm_plugin.errors import UserError
 from wm_plugin.registry import import_object
 from wm_plugin.rewards.rule_places import regex
@@ -65,9 +67,13 @@ class Checks(Dialogue):
     """
 
     def __init__(self, environment: type, world: Any, config: VerifyConfig, names: frozenset[str]) -> None:
-        assert config.world_model is not None
-        super().__init__(environment, world, config.world_model, "verify.world_model")
+        asked = config.world_model or SimulationConfig(
+            model=str(config.control)
+        )  # a control is asked nothing by its text
+        super().__init__(environment, world, asked, "verify.world_model")
         self._verify, self._names = config, names
+        self._control = None if config.control is None else CONTROLS[config.control](environment)
+        self._row: dict[str, Any] = {}
         self._when = None if config.when is None else import_object(config.when, field="verify.when")
         self._clear()
 
@@ -89,6 +95,11 @@ class Checks(Dialogue):
         self._cancel()
         self._clear()
         self._open(prompt, columns, first, control)
+        self._row = {**columns, **({} if prompt is None else {"prompt": prompt})}
+
+    def _connect(self) -> None:
+        if self._verify.control is None:
+            super()._connect()
 
     def settle(self) -> None:
         """Raise what went wrong with all questions: the server refuses the key, the address or the model."""
@@ -223,8 +234,24 @@ class Checks(Dialogue):
         """Start the check of a call."""
         before = [n for n in range(number + 1) if n not in turn.refused]
         action = turn.action.model_copy(update={"calls": tuple(turn.action.calls[n] for n in before)})
+        if self._control is not None:
+            turn.asked[number] = self._told(self._control, action)
+            return
         start = copy.copy(self._simulation), self._seen, self.asked, self._waited
         turn.asked[number] = background.start(self._check(action, *start))
+
+    def _told(self, control: Control, action: Action) -> "Future[float | None]":
+        """What a control says of an action; it says it at once."""
+        told: Future[float | None] = Future()
+        state = self._simulation.trajectory.model_copy(update={"metadata": {"reset": self._row}})
+        try:
+            verdict = control.succeeds(state, action, f"{self._counts['checks']}/{len(self._seen)}")
+            told.set_result(None if verdict is None else float(verdict))
+        except UserError as error:
+            told.set_exception(error)
+        except Exception:  # of the environment
+            told.set_result(None)
+        return told
 
     async def _check(
         self, action: Action, start: Simulation, seen: tuple[Turn, ...], figures: Counter[str], waited: list[float]

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import wm_plugin.agents.rollout as rollout
 from wm_plugin.agents.branches import Branch, Imaginer
+from wm_plugin.agents.controls import CONTROLS
 from wm_plugin.agents.outcomes import Marks
 from wm_plugin.agents.players import lost_by
 from wm_plugin.environments.harmless import harmless
@@ -141,6 +142,29 @@ class OtherWorld:
     def _question(self, simulation: Simulation, action: Action) -> list[Message]:
         made = simulation.question(action)
         return [{**message, "content": harmless(message["content"], self._tokens)} for message in made]
+
+
+class ControlWorld:
+    """A control (`controls.CONTROLS`) in the world's place: of a first action it says that it wins, or does not, and no more.
+
+    One that says yes to all leaves the most frequent action of the policy's samples, and one that says no leaves its own. So
+    the coin is the one that looking ahead has as an arm.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name, self._control = name, CONTROLS[name](object)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"control": self._name}
+
+    def begin(self, branches: Sequence[Branch]) -> None:
+        """Nothing: it keeps nothing."""
+
+    def observe(self, branches: Sequence[Branch]) -> None:
+        for branch in branches:
+            wins = bool(self._control.succeeds(branch.state, branch.action, str(branch.seed)))
+            branch.observe([], over=True, won=wins, reward=float(wins))
 
 
 class RealWorld:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self, get_args
 
+from wm_plugin.agents.controls import CONTROLS
 from wm_plugin.environments.simulation_config import SimulationConfig
 from wm_plugin.errors import MissingExtraError, UserError, check_keys, nearest, shown
 from wm_plugin.registry import import_object
@@ -64,6 +65,9 @@ class VerifyConfig:
     world_model: SimulationConfig | None = _help(
         "Who is asked: fields of SimulationConfig, such as {url: http://localhost:8000/v1, model: NAME}. Budget 0 needs none."
     )
+    control: str | None = _help(
+        "Who is asked in the place of a world model, to compare with it: refuse, accept, coin or oracle (the real environment)."
+    )
     budget: int = _help("Checks of an episode, at most. 0: no action is checked.", 4)
     tools: tuple[str, ...] | None = _help(
         "The tools whose calls are checked. Without tools, pattern and when: the world's `irreversible`."
@@ -118,7 +122,9 @@ class VerifyConfig:
         self._check_together()
 
     def _check_together(self) -> None:
-        if self.budget and self.world_model is None:
+        if self.control is not None:
+            self._check_control()
+        elif self.budget and self.world_model is None:
             raise UserError(
                 "world_model is missing; write {url: http://localhost:8000/v1, model: NAME}, or budget: 0 to check nothing"
             )
@@ -137,6 +143,16 @@ class VerifyConfig:
             raise UserError(
                 f"samples is {self.samples}, and at temperature 0 all are the same; write world_model.temperature > 0, or 1"
             )
+
+    def _check_control(self) -> None:
+        if not isinstance(self.control, str) or self.control not in CONTROLS:
+            raise UserError(f"control is {shown(self.control)}{nearest(str(self.control), CONTROLS)}")
+        for one in dataclasses.fields(self):
+            if (
+                one.name in ("world_model", "depth", "agent", "samples", "threshold")
+                and getattr(self, one.name) != one.default
+            ):
+                raise UserError(f"{one.name} is of a world model, and control is {self.control}; leave one of them out")
 
     def __hash__(self) -> int:
         return hash(json.dumps(dataclasses.asdict(self), sort_keys=True, default=repr))

@@ -118,6 +118,9 @@ class Dialogue:
         if control is not None:
             context = context.model_copy(update={"simulation_instruction": control.instruction})
         self._simulation.reset(Trajectory(turns=(), context=context, task_id=task))
+        self._connect()
+
+    def _connect(self) -> None:
         self._model: WorldModel = world_model(self.config)
 
     def _reaches(self, call: Call) -> bool:

@@ -5,6 +5,8 @@ The same tasks are played in several arms by one policy:
 * plain: it acts as it samples.
 * majority, best-of-n: it takes the most frequent of n samples of an action, or the likeliest by its own log-probability. They
   have no world model, and as many samples as cost the tokens that look-ahead generates a decision, to the nearest whole sample.
+* coin: it looks ahead, and a coin says of each imagined episode whether it is won, in the place of a world model. It shows what
+  comes of trying other actions than the policy's first one. (Where always the same is said, it acts as plain or majority.)
 * look-ahead: it imagines episodes with its world model and takes the first action that is worth most.
 * oracle: the same, and the real environment answers. This bounds look-ahead with any world model; tokens of observations cost it
   nothing, so that it is no arm of equal compute.
@@ -24,6 +26,7 @@ from typing import Any
 
 import wm_plugin.agents.rollout as rollout
 from wm_plugin.agents.acting import Situation
+from wm_plugin.agents.imagined_worlds import ControlWorld
 from wm_plugin.agents.lookahead import Decider, Decision, Decisions, LookAhead, Sampled, Way, decision
 from wm_plugin.agents.lookahead_values import samples_for
 from wm_plugin.agents.players import Row, rounds
@@ -37,8 +40,8 @@ from wm_plugin.runtime.workers import Lost
 from wm_plugin.samples.answers import Answers
 from wm_plugin.trajectories.schema import Action, Trajectory
 
-PLAIN, MAJORITY, BEST, AHEAD, ORACLE = "plain", "majority", "best-of-n", "look-ahead", "oracle"
-ARMS = (PLAIN, MAJORITY, BEST, AHEAD, ORACLE)
+PLAIN, MAJORITY, BEST, COIN, AHEAD, ORACLE = "plain", "majority", "best-of-n", "coin", "look-ahead", "oracle"
+ARMS = (PLAIN, MAJORITY, BEST, COIN, AHEAD, ORACLE)
 _BINS = 5
 _UNIT = {"success": "share", "reward": "score", "turns": "count", "tokens": "count"}
 
@@ -157,7 +160,7 @@ def play_all(
         watch: sees the episodes of an arm, by its name, as they are played.
     """
     played: dict[str, list[Played]] = {}
-    order = [one for one in (AHEAD, ORACLE, PLAIN, MAJORITY, BEST) if one in arms]
+    order = [one for one in (AHEAD, ORACLE, PLAIN, COIN, MAJORITY, BEST) if one in arms]
     samples = 1
     for arm in order:
         if arm in (MAJORITY, BEST):
@@ -165,6 +168,8 @@ def play_all(
         decider: Decider
         if arm == AHEAD:
             decider = ahead
+        elif arm == COIN:
+            decider = LookAhead(ahead.imaginer, ControlWorld(COIN), ahead.config)
         elif arm == ORACLE:
             assert oracle is not None
             decider = oracle
@@ -209,7 +214,7 @@ def evaluate(
             compared = differences(_only(sums[arm], ("success", "reward", "turns")), sums[PLAIN], seed=seed)
             measures += [replace(one, by="against plain", group=arm) for one in compared]
     if AHEAD in sums:
-        for arm in (MAJORITY, BEST):
+        for arm in (MAJORITY, BEST, COIN):
             if arm in sums:
                 compared = differences(_only(sums[AHEAD], ("success", "reward")), sums[arm], seed=seed)
                 measures += [replace(one, by="look-ahead against", group=arm) for one in compared]

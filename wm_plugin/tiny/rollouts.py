@@ -19,6 +19,7 @@ from wm_plugin.trajectories.write import write
 
 LOOKS = 3
 TASKS = 1024  # of the shop
+HESITATES = 1 / 3  # so that a world model of these rollouts has seen what comes after a refused purchase
 COLUMNS = {
     "departments": "name city",
     "employees": "name department_id manager_id salary hired_on",
@@ -49,7 +50,7 @@ def shop_rollouts(count: int, seed: int, *, held_out: bool = False) -> Iterator[
     tasks = shop.dataset_rows(min(count, TASKS), seed, held_out)
     for number in range(count):
         row = tasks[number % len(tasks)]
-        choose = careless(random.Random(f"{seed}/{number}/{held_out}"))
+        choose = careless(random.Random(f"{seed}/{number}/{held_out}"), hesitates=HESITATES)
         trajectory = play(shop.ShopEnvironment(), row, scripted(choose), max_turns=shop.MAX_TURNS)
         yield trajectory.model_copy(update={"source": Source(format="wm", file="shop", row=number)})
 

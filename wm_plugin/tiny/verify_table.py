@@ -1,12 +1,14 @@
-"""A careless shopper whose purchases a world model checks: success by the budget of checks (Word2World, table 4).
+"""A careless shopper whose purchases a world model checks, or a control in its place: success by the budget of checks
+(Word2World, table 4; the controls are ours).
 
-    python -m wm_plugin.tiny.verify_table --model DIR --budget 4 --count 64 --out EPISODES/budget_4.jsonl
+    python -m wm_plugin.tiny.verify_table --model DIR --budget 4 --count 64 --out EPISODES/model_4.jsonl
+    python -m wm_plugin.tiny.verify_table --control coin --budget 4 --count 64 --out EPISODES/coin_4.jsonl
     python -m wm_plugin.tiny.verify_table --table EPISODES --out table.json
 
-The first plays held-out tasks of the shop; all budgets have the same tasks, and the shopper's draws are those of its task. The
-second makes the table of all files of a folder, and table.md beside it: success, what differs from a budget of 0 (paired by
-task), and how often the world model was right about a purchase. That one would be a success is known of refused ones too: the
-shop can be looked into.
+The first two play held-out tasks of the shop; all have the same tasks, and the shopper's draws are those of its task. The third
+makes the table of all files of a folder, and table.md beside it: success, what differs from a budget of 0 and from the world
+model (paired by task), and how often the verdict on a purchase was right. That one would be a success is known of refused ones
+too: the shop can be looked into.
 """
 
 import argparse
@@ -18,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from wm_plugin.agents.controls import CONTROLS
 from wm_plugin.agents.rollout import play
 from wm_plugin.agents.scripted import scripted
 from wm_plugin.agents.verify import verified
@@ -33,31 +36,29 @@ from wm_plugin.trajectories.readers.base import Reject
 from wm_plugin.trajectories.schema import Source, Trajectory
 from wm_plugin.trajectories.write import write
 
-TURNS = 40  # of the shopper, those of refused purchases included; the shop itself has 30
+# of an episode, more than the shop's own 30: an attempt takes five or six, so that those of the small budgets find room
+TURNS = 60
+MODEL = "model"
+ADVISERS = (MODEL, *CONTROLS)
 ATTEMPTS = "attempts"  # in a trajectory's metadata: of each purchase that was tried, what became of it and whether it was right
 _SUCCESS, _REWARD = Key("success"), Key("reward")
 _COUNTS = ("checks", "refused", "spent", "unanswered")
+_MATRIX = ("TP", "FP", "FN", "TN")
 
 
-def episodes(
-    model: str,
-    budget: int,
-    count: int,
-    seed: int,
-    *,
-    url: str | None = None,
-    cache: str | bool = True,
-    tokens: int = 96,
-) -> Iterator[Trajectory]:
-    """The shopper's episodes of held-out tasks.
+def asked(model: str, seed: int, *, url: str | None = None, cache: str | bool = True) -> dict[str, Any]:
+    """Who checks, as fields of `VerifyConfig`: a world model.
 
     Args:
-        model: the world model's folder, or its name at `url`.
-        cache: a file for the world model's answers, most of which are the same for all budgets.
-        tokens: new tokens of what follows a purchase.
+        model: its folder, or its name at `url`.
+        cache: a file for its answers, most of which are the same for all budgets.
     """
-    asked = {"model": model, "url": url, "max_tokens": tokens, "repair": 0, "seed": seed, "cache": cache}
-    environment = verified(ShopEnvironment, {"budget": budget, "world_model": asked})()
+    return {"world_model": {"model": model, "url": url, "max_tokens": 96, "repair": 0, "seed": seed, "cache": cache}}
+
+
+def episodes(adviser: Mapping[str, Any], budget: int, count: int, seed: int) -> Iterator[Trajectory]:
+    """The shopper's episodes of held-out tasks, whose purchases `adviser` (fields of `VerifyConfig`) checks."""
+    environment = verified(ShopEnvironment, {"budget": budget, **adviser})()
     for number, row in enumerate(dataset_rows(count, seed, held_out=True)):
         right: list[bool] = []
         shopper = scripted(careless(random.Random(f"{seed}/{number}")))
@@ -68,7 +69,8 @@ def episodes(
                 right.append(would_succeed(world))
             return action
 
-        played = play(environment, {**row, "task_id": str(number)}, act, max_turns=TURNS)
+        row = {**row, "task_id": str(number), "max_turns": TURNS}
+        played = play(environment, row, act, max_turns=2 * TURNS)  # refused purchases are turns of the shopper alone
         buys = [seen for turn in played.turns for seen in turn.observations if seen.tool == "buy"]
         verdicts = [seen.data.get("verify", {}).get("verdict") for seen in buys]
         attempts = [{"verdict": verdict, "right": one} for verdict, one in zip(verdicts, right, strict=True)]
@@ -76,60 +78,71 @@ def episodes(
         yield played.model_copy(update={"source": source, "metadata": {**played.metadata, ATTEMPTS: attempts}})
 
 
-def table(played: Mapping[int, Sequence[Trajectory]]) -> dict[str, Any]:
-    """The figures of each budget, as JSON values.
+def table(played: Mapping[tuple[str, int], Sequence[Trajectory]]) -> dict[str, Any]:
+    """The figures of each adviser and budget, as JSON values. With a budget of 0 nobody is asked, and the adviser is "none".
 
     Args:
-        played: the episodes of each budget, of the same tasks.
+        played: the episodes of each adviser and budget, of the same tasks.
     """
-    sums = {budget: _sums(some) for budget, some in sorted(played.items())}
+    sums = {key: _sums(some) for key, some in played.items()}
     rows = []
-    for budget, some in sorted(played.items()):
-        figures = {one.name: one for one in sums[budget].measures()}
-        against = [] if budget == 0 or 0 not in sums else differences(sums[budget], sums[0])
+    for (adviser, budget), some in played.items():
+        key = adviser, budget
+        figures = {one.name: one for one in sums[key].measures()}
         counts = {
             name: sum(one.metadata["figures"].get(f"verify/{name}", 0) for one in some) / max(1, len(some))
             for name in _COUNTS
         }
         rows.append(
             {
+                "adviser": adviser if budget else "none",
                 "budget": budget,
                 "episodes": len(some),
                 "success": _interval(figures["success"]),
                 "reward": _interval(figures["reward"]),
-                "success_against_0": next(
-                    (_interval(one) for one in against if one.name == "success_difference"), None
-                ),
+                "against_0": _against(sums, key, next((one for one in sums if not one[1]), key)),
+                "model_against_it": _against(sums, (MODEL, budget), key),
                 **counts,
-                "world_model": _right(some),
+                "verdicts": _right(some),
             }
         )
-    return {"budgets": rows}
+    return {"rows": rows}
+
+
+def _against(sums: Mapping[tuple[str, int], Sums], key: tuple[str, int], other: tuple[str, int]) -> Any:
+    """The difference in success of one to another, paired by task; None if either is missing or both are one."""
+    if key == other or key not in sums or other not in sums:
+        return None
+    found = differences(sums[key], sums[other])
+    return next((_interval(one) for one in found if one.name == "success_difference"), None)
 
 
 def markdown(found: Mapping[str, Any]) -> str:
     """The table for people."""
-    lines = [
-        "| budget | episodes | success | against 0 | checks | refused | spent | unanswered | right | TP | FP | FN | TN |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in found["budgets"]:
-        model = row["world_model"]
+    names = (*_COUNTS, "right", *_MATRIX)
+    head = ["who checks", "budget", "episodes", "success", "against 0", "model against it", *names]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for row in found["rows"]:
+        verdicts = row["verdicts"]
         cells = [
+            row["adviser"],
             row["budget"],
             row["episodes"],
             _cell(row["success"]),
-            _cell(row["success_against_0"], signed=True),
+            _cell(row["against_0"], signed=True),
+            _cell(row["model_against_it"], signed=True),
             *(f"{row[name]:.2f}" for name in _COUNTS),
-            "–" if model["accuracy"] is None else f"{model['accuracy']:.3f}",
-            *(model[name] for name in ("TP", "FP", "FN", "TN")),
+            "–" if verdicts["accuracy"] is None else f"{verdicts['accuracy']:.3f}",
+            *(verdicts[name] for name in _MATRIX),
         ]
         lines.append(f"| {' | '.join(map(str, cells))} |")
     note = (
-        "Held-out tasks of the shop, in the real world. Brackets: of success 95%, of differences 99%, over tasks; differences "
-        "are paired by task. Of an episode on average: checks, purchases that were refused, purchases when the budget was spent, "
-        "checks without an answer. Right: the share of checks in which the world model was right about success. TP: predicted to "
-        "succeed, and it does; FP: predicted to succeed, and it does not; FN and TN: predicted to fail."
+        "Held-out tasks of the shop, in the real world. Who checks: the world model, or a control in its place, which refuses, "
+        "accepts, or tosses a coin, or as the oracle knows. Model against it: the world model's success less that of the row. "
+        "Brackets: of success 95%, of differences 99%, over tasks; differences are paired by task. Of an episode on average: "
+        "checks, purchases that were refused, purchases when the budget was spent, checks without an answer. Right: the share of "
+        "checks whose verdict was right. TP: success was predicted, and comes; FP: predicted, and does not come; FN and TN: "
+        "failure was predicted."
     )
     return "\n".join([*lines, "", note]) + "\n"
 
@@ -144,7 +157,7 @@ def _sums(some: Sequence[Trajectory]) -> Sums:
 
 
 def _right(some: Sequence[Trajectory]) -> dict[str, Any]:
-    """How often the world model was right about a purchase that it was asked about: the confusion matrix, and its accuracy."""
+    """How often the verdict on a purchase was right: the confusion matrix, and its accuracy."""
     counts: Counter[str] = Counter()
     for one in some:
         for attempt in one.metadata[ATTEMPTS]:
@@ -152,7 +165,7 @@ def _right(some: Sequence[Trajectory]) -> dict[str, Any]:
                 passed = attempt["verdict"] == "passed"
                 counts[("T" if passed is attempt["right"] else "F") + ("P" if passed else "N")] += 1
     accuracy = (counts["TP"] + counts["TN"]) / counts.total() if counts else None
-    return {**{name: counts[name] for name in ("TP", "FP", "FN", "TN")}, "accuracy": accuracy}
+    return {**{name: counts[name] for name in _MATRIX}, "accuracy": accuracy}
 
 
 def _interval(one: Measure) -> dict[str, Any]:
@@ -167,17 +180,17 @@ def _cell(one: Mapping[str, Any] | None, *, signed: bool = False) -> str:
     return f"{one['value']:{form}}{limits}"
 
 
-def _read(folder: Path) -> dict[int, list[Trajectory]]:
+def _read(folder: Path) -> dict[tuple[str, int], list[Trajectory]]:
     found = {}
-    for path in folder.glob("budget_*.jsonl"):
-        budget = path.stem.removeprefix("budget_")
-        if budget.isascii() and budget.isdecimal() and len(budget) < 7:
-            found[int(budget)] = [one for one in read(path, "own") if not isinstance(one, Reject)]
+    for path in folder.glob("*_*.jsonl"):
+        adviser, _, budget = path.stem.rpartition("_")
+        if adviser in ADVISERS and budget.isascii() and budget.isdecimal() and len(budget) < 7:
+            found[adviser, int(budget)] = [one for one in read(path, "own") if not isinstance(one, Reject)]
     if not found:
-        raise UserError(f"--table: {folder} has no files like budget_4.jsonl")
+        raise UserError(f"--table: {folder} has no files like model_4.jsonl")
     if any(ATTEMPTS not in one.metadata for some in found.values() for one in some):
-        raise UserError(f"--table: {folder} has episodes of somebody else; play them with --model")
-    return found
+        raise UserError(f"--table: {folder} has episodes of somebody else; play them with --model or --control")
+    return dict(sorted(found.items(), key=lambda one: (one[0][1], ADVISERS.index(one[0][0]))))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -187,6 +200,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="X.jsonl to play into; with --table, X.json")
     parser.add_argument("--table", type=Path, metavar="DIR", help="write the table of the episodes in this folder")
     parser.add_argument("--model", help="the world model's folder; with --url its name there")
+    parser.add_argument("--control", choices=CONTROLS, help="who checks in the place of a world model")
     parser.add_argument("--url", help="an OpenAI-compatible server that has the world model")
     parser.add_argument("--cache", metavar="FILE", help="keep the world model's answers there, for other budgets")
     parser.add_argument("--budget", type=int, default=4, help="checks of an episode (default: 4)")
@@ -204,13 +218,16 @@ def main(arguments: list[str] | None = None) -> int:
         with output():
             print(text, end="")
         return 0
-    if not options.model:
-        raise UserError("--model is missing; write the world model's folder, or with --url its name there")
+    if (options.model is None) is (options.control is None):
+        raise UserError(
+            "--model or --control: write the world model's folder (with --url its name there), or a control"
+        )
     if options.count < 1 or options.budget < 0:
         raise UserError(f"--count is {options.count} and --budget {options.budget}; write numbers >= 1 and >= 0")
-    some = episodes(
-        options.model, options.budget, options.count, options.seed, url=options.url, cache=options.cache or True
-    )
+    adviser = {"control": options.control}
+    if options.model:
+        adviser = asked(options.model, options.seed, url=options.url, cache=options.cache or True)
+    some = episodes(adviser, options.budget, options.count, options.seed)
     counts = write(some, options.out)
     with output():
         print(f"{options.out}: {counts.trajectories} episodes")

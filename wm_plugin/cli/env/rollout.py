@@ -42,7 +42,8 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
         "--verify",
         metavar="FILE",
         help="check irreversible actions by a world model before they go out: a file of the fields of VerifyConfig, such as "
-        "{budget: 4, world_model: {url: http://localhost:8000/v1, model: NAME}}, or with these under verify (docs/verify.md)",
+        "{budget: 4, world_model: {url: http://localhost:8000/v1, model: NAME}} or {budget: 4, control: coin}, or with these "
+        "under verify (docs/verify.md)",
     )
     parser.add_argument(
         "--simulation",

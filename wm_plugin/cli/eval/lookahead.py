@@ -33,10 +33,11 @@ _FLAGS = {
 }
 _DESCRIPTION = """\
 Plays the same tasks in several arms by one policy: as it acts (plain), by the majority of n samples of an action, by the
-likeliest of n (best-of-n), and looking ahead: it imagines episodes and takes the first action that is worth most. The policy
-is its own world model (it predicts the results of its calls, as the objective trained it to); or another model is; or, with
---oracle in an arm of its own, the real environment, which bounds what looking ahead can bring. majority and best-of-n get as
-many samples as cost the tokens that look-ahead generates. Also: how often what was imagined came.
+likeliest of n (best-of-n), by a coin's word on each sample (coin), and looking ahead: it imagines episodes and takes the first
+action that is worth most. The policy is its own world model (it predicts the results of its calls, as the objective trained it
+to); or another model is; or, with --oracle in an arm of its own, the real environment, which bounds what looking ahead can
+bring. majority and best-of-n get as many samples as cost the tokens that look-ahead generates. Also: how often what was
+imagined came.
 """
 _EPILOG = """\
 examples:
@@ -93,7 +94,7 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
     ahead.add_argument(
         "--arms",
         metavar="A,B",
-        help="some of plain, majority, best-of-n, look-ahead (default: all; with --server without best-of-n, which needs "
+        help="some of plain, majority, best-of-n, coin, look-ahead (default: all; with --server without best-of-n, which needs "
         "logprobs)",
     )
     ahead.add_argument(

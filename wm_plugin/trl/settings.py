@@ -45,6 +45,7 @@ class ObjectiveSettings:
     echo_turn_information: dict | str | int | None = _echo("turn_information", "As a flag: true or '{\"echo\": 0.05}'.")
     echo_on_silence: str = _echo("on_silence")
     echo_silent_batches: int = _echo("silent_batches")
+    echo_policy_loss: bool = _echo("policy_loss")
 
     turn_budget: dict | str | None = field(
         default=None,

@@ -20,7 +20,7 @@ from wm_plugin.objectives.echo import EchoConfig, count_tokens
 from wm_plugin.objectives.silence import Silence, Tally
 from wm_plugin.objectives.weigh import weigh
 from wm_plugin.tokens.spans import Origin, token_weights
-from wm_plugin.trl import sharding, support
+from wm_plugin.trl import optimizers, sharding, support
 from wm_plugin.trl.async_rollout import Metrics, WorldModelRolloutLoop, WorldModelRolloutMixin
 from wm_plugin.trl.doctor import check_tokenizer
 from wm_plugin.trl.settings import ObjectiveSettings
@@ -83,6 +83,7 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
             *args, tools=tools, environment_factory=environment_factory, rollout_worker=rollout_worker, **kwargs
         )
         sharding.warn(self)
+        optimizers.put(self)
         config = resolve(world_model, self.args)
         try:
             support.require_async()

@@ -47,6 +47,14 @@ class ObjectiveSettings:
     echo_silent_batches: int = _echo("silent_batches")
     echo_policy_loss: bool = _echo("policy_loss")
 
+    optimizer: str | None = field(
+        default=None,
+        metadata={
+            "help": "An optimizer that TRL's optim does not have, with its learning rate, decay and betas: muon (torch >= 2.9; "
+            "AdamW for what is no hidden matrix) or sign_sgd."
+        },
+    )
+
     turn_budget: dict | str | None = field(
         default=None,
         metadata={

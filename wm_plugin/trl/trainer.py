@@ -36,7 +36,7 @@ from wm_plugin.objectives.silence import Silence, Tally
 from wm_plugin.objectives.weigh import weigh, without_variance
 from wm_plugin.tokens.chat import Chat, make_locator
 from wm_plugin.tokens.spans import SPAN_FIELD, ContentLocator, Ending, SpanError, ToolBlock, token_weights
-from wm_plugin.trl import _compat, look_ahead, sharding, support, tags
+from wm_plugin.trl import _compat, look_ahead, optimizers, sharding, support, tags
 from wm_plugin.trl.callbacks import StrengthCallback, TurnBudgetCallback
 from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.refill import Prompts, groups_to_sample, join, move, split
@@ -82,6 +82,7 @@ class WorldModelMixin(TermMixin, _Host):
         self._wm_tags: Any = None  # how results are written in the protocol of tags
         super().__init__(*args, **kwargs)
         sharding.warn(self)
+        optimizers.put(self)
         config = resolve(world_model, self.args)
         problem = support.hooks_problem()
         self._wm_hooked = problem is None  # else every override leaves the host alone

@@ -18,12 +18,14 @@ from wm_plugin.pipelines import expand, read
 from wm_plugin.pipelines.engine import check_inputs, chosen
 
 RECIPES = Path(__file__).parents[2] / "recipes"
-METHODS = ("baselines", "early_experience", "lwm_warm_up", "rwml_rl", "sim_rl", "wm_sft_rl")
+METHODS = ("baselines", "early_experience", "echo_alpha", "lwm_warm_up", "rwml_rl", "sim_rl", "wm_sft_rl")
 CASES = [
     (name, host, world)
     for name in sorted(shipped())
     for host in ("trl", "verl")
-    for world in (("",) if name.endswith("_tiny") or name in ("baselines", "sim_rl") else ("alfworld", "tau2"))
+    for world in (
+        ("",) if name.endswith("_tiny") or name in ("baselines", "echo_alpha", "sim_rl") else ("alfworld", "tau2")
+    )
 ]
 
 
@@ -172,6 +174,9 @@ def test_full_ones_have_the_papers_constants(name):
         assert "--turns one" in text
         assert "rwml_alfworld_gspo.yaml" in text
         assert {"--echo_coeff 0.05", "--echo_coeff 0.0"} <= set(re.findall(r"--echo_coeff \S+", text))
+    if name == "echo_alpha":
+        alphas = re.findall(r"--max_steps 100 --eval_strategy no --echo_coeff (\S+)", text)
+        assert sorted(alphas[::3]) == ["0.0", "0.01", "0.05", "0.1", "0.5", "1.0"]
     if name == "baselines":
         assert text.count("--alternatives 3") == 2
 

@@ -61,7 +61,7 @@ def test_each_call_of_wm_has_flags_that_there_are(name, host, world):
             args, extras = parser.parse_known_args(words)
             assert not extras, (step.name, extras)
             assert args.run is not None
-    assert seen >= 3
+    assert seen
 
 
 @pytest.mark.parametrize(("name", "host", "world"), CASES)

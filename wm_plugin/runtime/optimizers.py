@@ -58,11 +58,11 @@ class MuonWithAdamW(torch.optim.Optimizer):
             raise UserError(
                 "Muon found no matrix beside embeddings: DeepSpeed and FSDP1 flatten parameters; take FSDP2 or DDP, or AdamW"
             )
+        muon = torch.optim.Muon([torch.zeros(1, 1)], momentum=momentum, adjust_lr_fn="match_rms_adamw")
+        adamw = torch.optim.AdamW([torch.zeros(1)], betas=betas, eps=eps)
         shared = {"lr": lr, "weight_decay": weight_decay}
-        muon = torch.optim.Muon([torch.zeros(1, 1)], **shared, momentum=momentum, adjust_lr_fn="match_rms_adamw")
-        adamw = torch.optim.AdamW([torch.zeros(1)], **shared, betas=betas, eps=eps)
         self._parts = {True: muon, False: adamw}
-        super().__init__([{**self._parts[part[ONLY_MUON]].defaults, **part} for part in parts], shared)
+        super().__init__([{**self._parts[part[ONLY_MUON]].defaults, **shared, **part} for part in parts], shared)
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:

@@ -59,7 +59,8 @@ class DeepdiveEnvironment(ReadingEnvironment):
             raise UserError("deepdive's column `answer` needs a text, and not of quotes or dots alone")
         limit = turn_limit(max_turns, MAX_TURNS)
         self._web = web_of(corpus)
-        _ = self._web.index, regex("")  # what is missing is said here, and not in an episode
+        regex("")  # what is missing is said here, and not in an episode
+        assert self._web.index
         self._begin()
         self._answer, self._unit, self._trail = answer, unit, trail.splitlines()
         self.max_turns = limit

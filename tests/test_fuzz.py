@@ -201,7 +201,7 @@ def test_forth():
     attack(once)
 
 
-WORLDS = ("dialogue", "docs", "grid", "maze", "shop", "sokoban", "sql", "taxi", "wordle")
+WORLDS = ("deepdive", "dialogue", "docs", "grid", "maze", "shop", "sokoban", "sql", "taxi", "wordle")
 
 
 def test_calls():

@@ -3,5 +3,5 @@
 # ./run_echo_forth_code_tiny.sh wm.coeff=0
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../pipelines/verl_tiny.sh"
-bash "$recipes/pipelines/echo_forth_tiny.sh"
+bash "$recipes/pipelines/echo_tiny.sh" forth
 exec python -m verl.trainer.main_ppo --config-path pkg://wm_plugin.recipes.verl --config-name echo_forth_code_tiny "$@"

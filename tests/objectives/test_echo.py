@@ -132,6 +132,16 @@ def test_selection(config, span, how, weight):
         ({"min_token_nll": 2.0, "max_token_nll": 1.0}, "no token would count"),
         ({"min_token_nll": -1.0}, "min_token_nll is -1.0"),
         ({"content_only": "no"}, "write true or false"),
+        ({"policy_loss": 0, "coeff": 1.0}, "policy_loss is 0; write true or false"),
+        ({"policy_loss": False}, "policy_loss is false and coeff is 0: nothing would be trained; write coeff above 0"),
+        (
+            {"policy_loss": False, "coeff": 0.5, "schedule": "step", "schedule_steps": 3},
+            "policy_loss is false and end_coeff is 0: nothing would be trained",
+        ),
+        (
+            {"policy_loss": False, "coeff": 0.5, "guard": {"factor": 0}},
+            "policy_loss is false and guard.factor is 0: nothing would be trained",
+        ),
         ({"select": 3}, "select is 3"),
         ({"zero_variance_groups": "skip"}, "zero_variance_groups is 'skip'"),
         ({"guard": "x"}, "guard is 'x'; write true, or some of"),

@@ -78,7 +78,7 @@ def check_parity(
     environment=ToolEnvironment,
     **fields,
 ):
-    """`grad - grad(stock) == coeff · grad(mean NLL)`, step by step, to 1e-6."""
+    """`grad - grad(stock) == coeff · grad(mean NLL)`, step by step, to 1e-6; without a policy loss `grad` alone."""
     stock, before = stock_run(environment, **fields)
     ours, after = run(Ours, args=config(**fields), world_model=echo, environment_factory=environment)
     assert len(stock.batches) == len(ours.batches) > 0
@@ -101,7 +101,7 @@ def check_parity(
         )
         assert tokens > 30
         assert all(int(b["echo_num_tokens"]) == tokens for b in batches)
-        difference = gradient.double() - stock_gradient.double()
+        difference = gradient.double() - echo.policy_loss * stock_gradient.double()
         expected = echo.coeff * expected
         assert (difference - expected).norm() <= 1e-6 * expected.norm()
     return ours
@@ -213,6 +213,18 @@ def test_accumulation(accumulation):
 )
 def test_windows(fields):
     check_parity(EchoConfig(COEFF), loss_type="dapo", **fields)
+
+
+def test_without_a_policy_loss_the_gradient_is_the_terms_alone(caplog):
+    """And the host's own advantages are there: its rewards have a variance."""
+    ours = check_parity(EchoConfig(COEFF, policy_loss=False), max_steps=1)
+    assert all(batch["advantages"].abs().sum() > 0 for batch in ours.batches)
+    log = ours.state.log_history[0]
+    assert log["loss"] == pytest.approx(log["echo/loss"], rel=1e-3)
+    assert log["echo/policy_silent"] == 1
+    texts = [record.message for record in caplog.records]
+    assert sum(text.startswith("policy_loss is false: the policy loss is left out") for text in texts) == 1
+    assert not any("all advantages" in text for text in texts)
 
 
 def test_gradient_checkpointing():

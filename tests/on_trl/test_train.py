@@ -48,12 +48,15 @@ report_to: []
 ENVIRONMENT = "write a name (wm env list), package.module:Class, or {name: class}"
 RECIPES = Path(__file__).parents[2] / "recipes" / "trl"
 FORTH = [RECIPES / f"echo_forth_{kind}.yaml" for kind in ("all", "code")]
-TINY = sorted(path for path in RECIPES.glob("echo_*_tiny.yaml") if "forth" not in path.stem)
+DEEPDIVE = RECIPES / "echo_deepdive.yaml"
+TINY = sorted(path for path in RECIPES.glob("echo_*_tiny.yaml") if not re.search("forth|deepdive", path.stem))
 # an environment's own reward came with 1.8; before it get_reward was taken for a tool
 GET_REWARD = pytest.mark.skipif(Version(trl.__version__) < Version("1.8"), reason="environments need trl >= 1.8")
 # tests/on_trl/test_sql_135m.py has that of the pretrained model
 FULL = [
-    path for path in sorted(RECIPES.glob("echo_*.yaml")) if path not in TINY and not re.search("forth|135m", path.stem)
+    path
+    for path in sorted(RECIPES.glob("echo_*.yaml"))
+    if path not in TINY and not re.search("forth|deepdive|135m", path.stem)
 ]
 
 
@@ -448,7 +451,7 @@ def check_forth_rows(script, turns):
     assert len(rows) == len(set(rows["problem"])) == 432
     assert set(rows["level"]) == set("012345")
     assert set(rows["max_turns"]) == {turns}
-    assert {name: len(one) for name, one in sets.items()} == dict.fromkeys(("forth", "docs", "wordle", "sql"), 64)
+    assert {name: len(one) for name, one in sets.items()} == dict.fromkeys(("forth", "deepdive", "wordle", "sql"), 64)
     assert all(set(one["environment"]) == {name} for name, one in sets.items())
     assert (set(sets["forth"]["level"]), set(sets["forth"]["max_turns"])) == ({"6"}, {turns})
 
@@ -465,7 +468,8 @@ def test_forths_recipes_have_the_papers_constants_and_evaluate_on_other_worlds(p
     assert (config.num_generations, config.max_steps, config.learning_rate) == (8, 1000, 1e-6)
     assert (config.max_completion_length, config.max_tool_calling_iterations) == (32768, 200)
     assert config.generation_kwargs == {"max_tokens": 8192}  # a turn
-    assert set(train._environment(script.environment)) == {"forth", "docs", "wordle", "sql"}
+    assert set(train._environment(script.environment)) == {"forth", "deepdive", "wordle", "sql"}
+    assert config.optimizer == "muon"
     pytest.importorskip("bm25s")
     check_forth_rows(script, 200)
 
@@ -479,17 +483,86 @@ def test_the_scripts_of_forth_take_the_turns(path, tmp_path):
         (arguments,) = calls_of(RECIPES / f"run_{path.stem}.sh", folder, "--echo_coeff", "0.05", TURNS=turns)
         script, config, *_ = forth_recipe(path, *arguments[arguments.index(str(path)) + 1 :])
         assert config.echo_coeff == 0.05
-        assert config.max_tool_calling_iterations == max(int(turns), 12)  # docs, wordle and sql take 12
+        assert config.max_tool_calling_iterations == max(int(turns), 12)  # wordle and sql take 12
         check_forth_rows(script, int(turns))
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [  # model, batch, group, coefficient, steps, optimizer, GPUs
+        ("500", ("Qwen/Qwen3-4B-Instruct-2507", 256, 16, 0.05, 500, "muon", 8)),
+        ("glm", ("zai-org/GLM-4.5-Air", 128, 16, 0.005, 500, "sign_sgd", 32)),
+    ],
+)
+def test_the_script_of_forth_has_the_papers_other_runs(run, expected, tmp_path):
+    path = FORTH[1]
+    own = ("--echo_coeff", "1.0", "--logging_steps", "7")
+    for folder, flags in (("as it is", ()), ("overridden", own)):
+        (tmp_path / folder).mkdir()
+        (arguments,) = calls_of(
+            RECIPES / f"run_{path.stem}.sh", tmp_path / folder, *flags, RUN=run, LAUNCH="--num_machines 4"
+        )
+        assert tuple(arguments[arguments.index("-m") - 2 : arguments.index("-m")]) == ("--num_machines", "4")
+        wide = ("--per_device_train_batch_size", str(expected[-1]))  # what so many GPUs take, on one
+        _, config, model, _ = forth_recipe(path, *arguments[arguments.index(str(path)) + 1 :], *wide)
+        batch = config.per_device_train_batch_size * config.gradient_accumulation_steps
+        coeff = 1.0 if flags else expected[3]
+        found = (
+            model.model_name_or_path,
+            batch,
+            config.num_generations,
+            config.echo_coeff,
+            config.max_steps,
+            config.optimizer,
+        )
+        assert found == (*expected[:3], coeff, *expected[4:6])
+
+
+def test_a_run_that_the_paper_does_not_have_is_one_line(tmp_path):
+    for name, run in (("forth_code", "1000"), ("deepdive", "glm")):
+        variables = {**os.environ, "RUN": run}
+        script = [RECIPES / f"run_echo_{name}.sh"]
+        done = subprocess.run(script, cwd=tmp_path, env=variables, capture_output=True, text=True)
+        message = f"echo.sh: RUN is '{run}'; write 500 or glm, of forth-lang, or leave it out\n"
+        assert (done.returncode, done.stderr) == (2, message)
+
+
+def test_deepdives_recipe_has_the_papers_constants(tmp_path):
+    pytest.importorskip("bm25s")
+    for turns in ("200", "10"):
+        (tmp_path / turns).mkdir()
+        (arguments,) = calls_of(RECIPES / "run_echo_deepdive.sh", tmp_path / turns, TURNS=turns)
+        script, config, model, _ = forth_recipe(DEEPDIVE, *arguments[arguments.index(str(DEEPDIVE)) + 1 :])
+        assert (config.echo_coeff, config.echo_config().tools, config.echo_zero_variance_groups) == (
+            0.05,
+            None,
+            "refill",
+        )
+        assert (model.model_name_or_path, config.optimizer) == ("Qwen/Qwen3-4B-Instruct-2507", "muon")
+        assert config.per_device_train_batch_size * 8 * config.gradient_accumulation_steps == 256
+        assert (config.num_generations, config.max_steps, config.learning_rate) == (16, 500, 1e-6)
+        assert (config.max_completion_length, config.max_tool_calling_iterations) == (32768, max(int(turns), 12))
+        rows, sets = forth_rows(script)
+        assert (len(rows), set(rows["corpus"]), set(sets["deepdive"]["corpus"])) == (2230, {"1"}, {"2"})
+        # the world's own limit needs no column
+        assert set(rows["max_turns"]) == {10} if turns == "10" else "max_turns" not in rows.column_names
+        assert {name: len(one) for name, one in sets.items()} == dict.fromkeys(
+            ("deepdive", "forth", "wordle", "sql"), 64
+        )
 
 
 @GET_REWARD
 @pytest.mark.skipif(not (shutil.which("gforth") and shutil.which("bwrap")), reason="needs gforth and bubblewrap")
 @pytest.mark.parametrize(
-    "path", [pytest.param(FORTH[0], marks=pytest.mark.slow), FORTH[1]], ids=[path.stem for path in FORTH]
+    "path",
+    [pytest.param(FORTH[0], marks=pytest.mark.slow), FORTH[1], DEEPDIVE],
+    ids=[path.stem for path in (*FORTH, DEEPDIVE)],
 )
-def test_forths_tiny_recipe_trains_and_evaluates_on_both_worlds(path, policy, tmp_path, capsys):
-    rows = {"grid": 24, "forth": {"count": 8, "max_turns": 4}}
+def test_the_tiny_recipe_trains_and_evaluates_on_both_worlds(path, policy, tmp_path, capsys):
+    if path is DEEPDIVE:
+        pytest.importorskip("bm25s")
+    world = "deepdive" if path is DEEPDIVE else "forth"
+    rows = {"grid": 24, world: {"count": 8, "max_turns": 4}}
     held_out = {"seed": 1, "held_out": True}
     sets = {name: {"environments": {name: 2}} | held_out for name in rows}
     flags = {

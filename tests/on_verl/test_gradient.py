@@ -56,7 +56,7 @@ def check_parity(
     updates=1,
     **settings,
 ):
-    """`gradient - gradient(stock) == coeff · gradient(mean NLL)`, update by update, to 1e-6.
+    """`gradient - gradient(stock) == coeff · gradient(mean NLL)`, to 1e-6; without a policy loss `gradient` alone.
 
     Not closer: the model is float64, but Qwen2 computes its norms and eager attention's softmax in float32.
     """
@@ -84,7 +84,7 @@ def check_parity(
         )
         assert tokens > 10
         expected = echo.coeff * expected
-        assert (after - before - expected).norm() <= 1e-6 * expected.norm()
+        assert (after - echo.policy_loss * before - expected).norm() <= 1e-6 * expected.norm()
     return ours
 
 
@@ -122,6 +122,14 @@ def test_epochs_over_shuffled_mini_batches(worker):
     ours = check_parity(worker, mini=4, epochs=2, updates=4, dataloader_kwargs={"shuffle": True})
     assert sorted(ours.rows[0] + ours.rows[1]) == sorted(ours.rows[2] + ours.rows[3]) == list(range(8))
     assert ours.rows[0] != ours.rows[2]
+
+
+def test_without_a_policy_loss_the_gradient_is_the_terms_alone(worker):
+    actor = {"entropy_coeff": 0.1, "use_kl_loss": True, "kl_loss_coef": 0.5}  # which are parts of it
+    echo = EchoConfig(COEFF, policy_loss=False)
+    ours = check_parity(worker, echo, actor=actor, calculate_entropy=True, micro_batch_size_per_gpu=2)
+    assert ours.metrics["wm_sums/silent"] == 1
+    assert "pg_loss" in " ".join(ours.metrics)  # and still measured
 
 
 def test_padding_rows(worker):

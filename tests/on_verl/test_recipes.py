@@ -24,6 +24,7 @@ from wm_plugin.registry import import_object
 from wm_plugin.rewards.episode import EpisodeReward
 from wm_plugin.verl.config import read_config
 from wm_plugin.verl.data import verl_rows, write
+from wm_plugin.verl.support import check_config
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "verl"
 PRETRAINED = "echo_sql_135m"  # its script does much beside; tests/test_pipelines.py has it
@@ -63,7 +64,7 @@ def unknown(values, stock):
 
 
 def test_there_is_a_large_and_a_tiny_recipe_of_each_algorithm():
-    names = ("forth_all", "forth_code", "grpo", "gspo", "ppo")
+    names = ("deepdive", "forth_all", "forth_code", "grpo", "gspo", "ppo")
     echo = [f"echo_{name}{size}" for name in names for size in ("", "_tiny")]
     wmact = [f"wmact_{name}{size}" for name in ("grpo", "ppo") for size in ("", "_tiny")]
     assert [*echo, *wmact] == NAMES
@@ -223,8 +224,8 @@ def test_the_script_writes_data_that_the_environment_takes_and_passes_arguments_
         assert not missing_columns(wm.environment_of(rows[0]), rows[0])
         if "--data-source" in call:
             sources[path] = call[call.index("--data-source") + 1], arguments, rows[0]
-    if "forth" in name:
-        check_forths_sets(sources, config, tiny=name.endswith("tiny"))
+    if "forth" in name or "deepdive" in name:
+        check_forths_sets(sources, config, "forth" if "forth" in name else "deepdive", tiny=name.endswith("tiny"))
     elif sources:
         check_wmacts_sets(sources)
         read_by_verl(sources, wm, tmp_path)
@@ -240,12 +241,12 @@ def one_row(arguments):
     }
 
 
-def check_forths_sets(sources, config, *, tiny):
-    folder, turns = ("tiny_verl", 4) if tiny else ("forth", 200)
-    worlds = ("grid",) if tiny else ("docs", "wordle", "sql")
-    source, _, row = sources.pop(f"runs/{folder}/{'forth_test' if tiny else 'test_200'}.parquet")
-    assert (source, row["max_turns"]) == ("forth", turns)
-    assert sources.pop(config.data.train_files)[0] == ("worlds" if tiny else "forth")
+def check_forths_sets(sources, config, world, *, tiny):
+    folder, turns = ("tiny_verl", 4) if tiny else (world, 200)
+    worlds = ("grid",) if tiny else ({"forth", "deepdive"} - {world}) | {"wordle", "sql"}
+    source, _, row = sources.pop(f"runs/{folder}/{f'{world}_test' if tiny else 'test_200'}.parquet")
+    assert (source, row.get("max_turns", 200)) == (world, turns)
+    assert sources.pop(config.data.train_files)[0] == ("worlds" if tiny else world)
     assert {source for source, _, _ in sources.values()} == set(worlds)
 
 
@@ -337,11 +338,45 @@ def test_forths_constants(kind):
 def test_the_scripts_of_forth_take_the_turns(kind, tmp_path):
     *preparations, last = calls_of(RECIPES / f"run_echo_forth_{kind}.sh", tmp_path, "wm.coeff=0", TURNS="10")
     config = composed(f"echo_forth_{kind}", *last[last.index(f"echo_forth_{kind}") + 1 :])
-    assert (config.wm.max_turns, config.wm.coeff) == (13, 0)  # docs, wordle and sql take 12
+    assert (config.wm.max_turns, config.wm.coeff) == (13, 0)  # wordle and sql take 12
     written = {call[call.index("--out") + 1]: json.loads(call[call.index("--kwargs") + 1]) for call in preparations}
     assert set(written) == {config.data.train_files, *config.data.val_files}
     for path in ("runs/forth/train_10.parquet", "runs/forth/test_10.parquet"):
         assert written[path]["environments"]["forth"]["max_turns"] == 10
+    assert written["runs/forth/deepdive_12.parquet"]["environments"]["deepdive"]["max_turns"] == 12
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [  # model, prompts, group, coefficient, steps, optimizer, machines
+        ("500", ("Qwen/Qwen3-4B-Instruct-2507", 16, 16, 0.05, 500, "MuonWithAdamW", 1)),
+        ("glm", ("zai-org/GLM-4.5-Air", 8, 16, 0.005, 500, "SignSGD", 4)),
+    ],
+)
+def test_the_script_of_forth_has_the_papers_other_runs(run, expected, tmp_path, policy):
+    name = "echo_forth_code"
+    *_, last = calls_of(RECIPES / f"run_{name}.sh", tmp_path, "trainer.save_freq=7", RUN=run)
+    config = composed(name, *last[last.index(name) + 1 :])
+    actor, rollout, trainer = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout, config.trainer
+    prompts, epochs = config.data.train_batch_size, trainer.total_epochs
+    found = (config.actor_rollout_ref.model.path, prompts, rollout.n, config.wm.coeff, trainer.total_training_steps)
+    assert (*found, actor.optim.optimizer, trainer.nnodes) == expected
+    assert (actor.ppo_mini_batch_size, trainer.save_freq) == (prompts, 7)
+    assert 432 // prompts * epochs >= 500 > 432 // prompts * (epochs - 1)  # verl stops at either
+    assert rollout.multi_turn.format == ("glm" if run == "glm" else "hermes")
+    config = composed(name, *last[last.index(name) + 1 :], f"actor_rollout_ref.model.path={policy}")
+    verl_config.validate_config(config, need_reference_policy(config), need_critic(config))
+    assert check_config(config).objective.coeff == expected[3]
+
+
+def test_deepdives_constants():
+    config = composed("echo_deepdive")
+    wm, rollout, optim = read_config(config), config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor.optim
+    assert (wm.objective.coeff, wm.objective.tools, wm.objective.refills) == (0.05, None, True)
+    assert (wm.max_turns, wm.max_turn_tokens, config.data.max_response_length) == (201, 8192, 32768)
+    assert (config.data.train_batch_size, rollout.n, config.trainer.total_training_steps) == (16, 16, 500)
+    assert 2230 // 16 * config.trainer.total_epochs >= 500
+    assert (optim.lr, optim.optimizer) == (1e-6, "MuonWithAdamW")
 
 
 def test_verl_reads_files_of_several_worlds(tmp_path):

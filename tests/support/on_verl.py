@@ -310,6 +310,7 @@ def make_worker(
     *,
     precision: str = "fp64",
     lr: float = 0.0,
+    optimizer: Mapping[str, Any] | None = None,
     mixed: Mapping[str, str] | None = None,
     engine: Mapping[str, Any] | None = None,
     **model: Any,
@@ -344,7 +345,7 @@ def make_worker(
         model_type="language_model",
         model_config=model_config,
         engine_config=engine_config,
-        optimizer_config=FSDPOptimizerConfig(lr=lr, clip_grad=1e9, total_training_steps=10),
+        optimizer_config=FSDPOptimizerConfig(lr=lr, clip_grad=1e9, total_training_steps=10, **(optimizer or {})),
         checkpoint_config=CheckpointConfig(),
     )
     with rank_environment():

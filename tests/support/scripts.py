@@ -14,6 +14,8 @@ printf '\\036'
 """
 VARIABLES = (
     "TURNS",
+    "RUN",
+    "LAUNCH",
     "TRAJECTORIES",
     "DOMAIN",
     "CORPUS",

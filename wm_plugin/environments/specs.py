@@ -128,6 +128,16 @@ SPECS = by_name(
             splits=SEEN_AND_UNSEEN,
         ),
         _ours(
+            "deepdive",
+            "DeepdiveEnvironment",
+            "deepdive (ECHO): questions that take several pages of a local web, to be searched and read",
+            levels=("standard", "hard-1", "hard-2"),
+            tools=("finish", "open_lines", "scan_page", "search_web"),
+            irreversible=("finish",),
+            needs=Needs("deepdive", ("bm25s", "re2")),
+            splits=SEEN_AND_UNSEEN,
+        ),
+        _ours(
             "dialogue",
             "DialogueEnvironment",
             "A customer desk (after tau-bench and its successor): a policy, tools on a real SQLite, and a customer to talk to",
@@ -148,7 +158,7 @@ SPECS = by_name(
         _ours(
             "docs",
             "DocsEnvironment",
-            "Questions about Python's standard library, answered by searching and reading its documentation (ECHO's deepdive)",
+            "Questions about Python's standard library, answered by searching and reading its documentation",
             levels=("standard", "hard-1", "hard-2"),
             tools=("finish", "open_lines", "scan_page", "search_docs"),
             irreversible=("finish",),

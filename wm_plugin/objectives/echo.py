@@ -3,7 +3,8 @@
     L = L_policy + Σ_tool coeff(tool, step) · (1/N) · Σ_{selected environment tokens of tool} −log p(token)
 
 There is no importance ratio, no clipping, no KL and no reward in the second term: a constant positive advantage. N is the number
-of selected environment tokens in the whole optimizer batch, over all ranks and all gradient-accumulation micro-batches.
+of selected environment tokens in the whole optimizer batch, over all ranks and all gradient-accumulation micro-batches. With
+`policy_loss` false the first term is left out (the paper's SFT-only arm).
 """
 
 import dataclasses
@@ -101,6 +102,12 @@ class EchoConfig:
         3,
     )
 
+    policy_loss: bool = _help(
+        "false leaves the host's loss out and trains on environment tokens alone: the paper's SFT-only arm, which lost in its "
+        "tasks. Rollouts, rewards and advantages are made and logged as before. Needs a coefficient above 0 throughout.",
+        True,
+    )
+
     alpha: InitVar[float | None] = None
 
     coeff_given: ClassVar[bool] = True  # an instance's own, if nobody wrote its coefficient
@@ -143,7 +150,7 @@ class EchoConfig:
             )
         if type(self.max_refills) is not int or self.max_refills < 1:
             raise UserError(f"max_refills is {self.max_refills!r}; write a whole number of batches >= 1")
-        for name in ("content_only", "include_errors", "include_truncated", "tempered"):
+        for name in ("content_only", "include_errors", "include_truncated", "tempered", "policy_loss"):
             if not isinstance(getattr(self, name), bool):
                 raise UserError(f"{name} is {getattr(self, name)!r}; write true or false")
         if self.schedule_steps is not None and (type(self.schedule_steps) is not int or self.schedule_steps < 1):
@@ -154,9 +161,17 @@ class EchoConfig:
             raise UserError(
                 "schedule_steps has no effect on schedule 'constant'; write schedule: linear, cosine or step"
             )
+        last = self.coeff if self.schedule == "constant" else self.end_coeff
+        if not self.policy_loss and (self.coeff == 0 or last == 0):
+            name = "end_coeff" if self.coeff else "coeff"
+            raise UserError(f"policy_loss is false and {name} is 0: nothing would be trained; write {name} above 0")
         if self.select is not None and not callable(self.select):
             raise UserError(f"select is {self.select!r}; write a function (span, message) -> bool")
         object.__setattr__(self, "guard", read_guard(self.guard))
+        if not self.policy_loss and isinstance(self.guard, GuardConfig) and self.guard.factor == 0:
+            raise UserError(
+                "policy_loss is false and guard.factor is 0: nothing would be trained; write guard.factor above 0"
+            )
         object.__setattr__(self, "tools", _checked_tools(self.tools))
         object.__setattr__(self, "roles", _checked_names("roles", self.roles))
         for role in self.roles or ():
@@ -213,6 +228,16 @@ class EchoConfig:
         if not self.tools:
             return "tools is empty, and a tool that is not named is off; write null for all of them"
         return "tools gives every tool that it names the multiplier 0, and a tool that is not named is off"
+
+    @property
+    def notice(self) -> str | None:
+        """What a run says before its first step: that the policy loss is left out; None if it is not."""
+        if self.policy_loss:
+            return None
+        return (
+            "policy_loss is false: the policy loss is left out, and the run trains on environment tokens alone (logged as "
+            "policy_silent: 1); the paper's arm of this kind lost in its tasks"
+        )
 
     @property
     def tool_names(self) -> tuple[str, ...] | None:

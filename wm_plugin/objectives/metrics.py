@@ -112,10 +112,10 @@ class EchoMeter:
     """Adds up the figures of one mode (training or evaluation) until they are logged.
 
     Keys, the same on every rank and micro-batch: `nll`, `perplexity`, `tokens`, `coeff`, `loss`, `tokens_in_loss` (the share of
-    the selected tokens inside the loss floor and ceiling), `policy_silent` (the share of steps whose advantages were all 0),
-    `masked_by_host` (completions a step whose environment tokens the host's truncation masking took away),
-    `tool/<name>/{nll,tokens}`, `tool/other/{nll,tokens}`, and with `turn_information` in `config` `information`. See `figures`
-    for what each is a mean over, and which are left out where there is nothing to take it over.
+    the selected tokens inside the loss floor and ceiling), `policy_silent` (the share of steps whose advantages were all 0; 1
+    without a policy loss), `masked_by_host` (completions a step whose environment tokens the host's truncation masking took
+    away), `tool/<name>/{nll,tokens}`, `tool/other/{nll,tokens}`, and with `turn_information` in `config` `information`. See
+    `figures` for what each is a mean over, and which are left out where there is nothing to take it over.
     """
 
     def __init__(self, prefix: str = "echo", config: EchoConfig | None = None) -> None:

@@ -20,7 +20,7 @@ from wm_plugin.objectives.echo import EchoConfig, count_tokens
 from wm_plugin.objectives.silence import Silence, Tally
 from wm_plugin.objectives.weigh import weigh
 from wm_plugin.tokens.spans import Origin, token_weights
-from wm_plugin.trl import sharding, support
+from wm_plugin.trl import optimizers, sharding, support
 from wm_plugin.trl.async_rollout import Metrics, WorldModelRolloutLoop, WorldModelRolloutMixin
 from wm_plugin.trl.callbacks import EndCallback
 from wm_plugin.trl.doctor import check_tokenizer
@@ -89,6 +89,7 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
         support.warn_untested()
         # the host keeps neither; given by position they are not checked
         check_truth(kwargs.get("reward_funcs"), kwargs.get("train_dataset"), warns=self.accelerator.is_main_process)
+        optimizers.put(self)
         config = resolve(world_model, self.args)
         try:
             support.require_async()

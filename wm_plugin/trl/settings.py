@@ -46,6 +46,15 @@ class ObjectiveSettings:
     echo_turn_information: dict | str | int | None = _echo("turn_information", "As a flag: true or '{\"echo\": 0.05}'.")
     echo_on_silence: str = _echo("on_silence")
     echo_silent_batches: int = _echo("silent_batches")
+    echo_policy_loss: bool = _echo("policy_loss")
+
+    optimizer: str | None = field(
+        default=None,
+        metadata={
+            "help": "An optimizer that TRL's optim does not have, with its learning rate, decay and betas: muon (torch >= 2.9; "
+            "AdamW for what is no hidden matrix) or sign_sgd."
+        },
+    )
 
     turn_budget: dict | str | None = field(
         default=None,

@@ -47,8 +47,8 @@ class TermMixin(_Host):
         self._wm_window = Window()
         self._wm_tallies: deque[Tally] = deque(maxlen=TALLIES)
         self._wm_warned: set[str] = set()
-        if silence.warning is not None and self.accelerator.is_main_process:
-            logger.warning(silence.warning)
+        for text in filter(None, (config.notice, silence.warning)):
+            self._wm_say(text)
         if isinstance(config.guard, GuardConfig):
             self._wm_guard = GuardCallback(Guard(config.guard))
             self.add_callback(self._wm_guard)
@@ -98,6 +98,8 @@ class TermMixin(_Host):
         term = coeff * echo_loss(logps, loss_weights, num_tokens)
         self._wm_record(logps.detach(), inputs, loss_weights, term.detach(), coeff)
         # Data parallelism averages over ranks what is a sum over them. At 0 the host's tensor goes back as it is.
+        if not self._wm.policy_loss:
+            return self.accelerator.num_processes * term
         return loss + self.accelerator.num_processes * term if coeff > 0 else loss
 
     # -- the metrics ----------------------------------------------------------------------------------------------------------
@@ -115,7 +117,7 @@ class TermMixin(_Host):
             loss=term,
             masked=inputs["echo_masked"].sum(),
         )
-        signal = inputs["advantages"].abs().sum()
+        signal = inputs["advantages"].abs().sum() * self._wm.policy_loss
         if not self.model.training:
             meter.end_step(coeff, signal)
             return
@@ -188,7 +190,7 @@ class TermMixin(_Host):
             elif figures and self._wm_guard is not None:
                 figures |= {f"{meter.prefix}/{key}": value for key, value in self._wm_guard.guard.figures().items()}
             self._metrics[mode].update({prefix + key: [value] for key, value in figures.items()})
-            if figures and meter.term_alone and mode == "train":
+            if figures and meter.term_alone and mode == "train" and self._wm.policy_loss:
                 self._wm_warn_once(
                     "silent",
                     "all advantages of an optimizer step were 0: it trained on the world-model term alone "

@@ -40,7 +40,7 @@ from wm_plugin.rewards.silence import RewardSilence
 from wm_plugin.tokens.chat import Chat, make_locator
 from wm_plugin.tokens.spans import SPAN_FIELD, ContentLocator, Ending, SpanError, ToolBlock, token_weights
 from wm_plugin.trajectories.host_dumps import COLUMN, EVERY, save
-from wm_plugin.trl import _compat, look_ahead, sharding, support, tags
+from wm_plugin.trl import _compat, look_ahead, optimizers, sharding, support, tags
 from wm_plugin.trl.callbacks import EndCallback, StrengthCallback, TurnBudgetCallback
 from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.refill import Prompts, groups_to_sample, join, move, split
@@ -91,6 +91,7 @@ class WorldModelMixin(TermMixin, _Host):
         support.warn_untested()
         support.check_rows(self.train_dataset, self.eval_dataset, environments=_compat.has_environments(self))
         check_truth(self.reward_funcs, self.train_dataset, warns=self.accelerator.is_main_process)
+        optimizers.put(self)
         config = resolve(world_model, self.args)
         problem = support.hooks_problem()
         self._wm_hooked = problem is None  # else every override leaves the host alone

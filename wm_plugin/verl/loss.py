@@ -22,7 +22,7 @@ class Loss(Protocol):
 def world_model_loss(
     model_output: Any, data: Any, dp_group: Any = None, *, base: Loss, config: EchoConfig
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """`base`'s loss of a micro-batch plus its share of the term.
+    """`base`'s loss of a micro-batch, or with `config.policy_loss` false 0, plus its share of the term.
 
     verl averages gradients over data-parallel ranks, and the term is a sum over them: it is multiplied by their number, as verl's
     own losses are. At coefficient 0 the tensor of `base` goes back as it is.
@@ -42,11 +42,12 @@ def world_model_loss(
     Raises:
         KeyError: the batch lacks one of our columns.
     """
-    loss, metrics = base(model_output=model_output, data=data, dp_group=dp_group)
+    with torch.set_grad_enabled(torch.is_grad_enabled() and config.policy_loss):
+        loss, metrics = base(model_output=model_output, data=data, dp_group=dp_group)
     logps = no_padding_2_padding(model_output["log_probs"], data)
     weights, tool_ids = (_padded(data[name], logps.size(1)) for name in (WEIGHTS, TOOL_IDS))
     coeff, ranks = float(data[COEFF]), int(data["dp_size"])
-    with torch.set_grad_enabled(torch.is_grad_enabled() and coeff > 0):
+    with torch.set_grad_enabled(torch.is_grad_enabled() and (coeff > 0 or not config.policy_loss)):
         loss_weights = within_bounds(logps, weights, config)
         term = coeff * echo_loss(logps, loss_weights, float(data[NUM_TOKENS]))
     sums = token_sums(
@@ -61,7 +62,9 @@ def world_model_loss(
     for index, value in enumerate(sums.tolist()):  # one transfer from the device
         # verl adds over micro-batches, but averages over ranks
         metrics[f"{SUMS}/{index}"] = Metric(AggregationType.SUM, value * ranks)
-    metrics[f"{SUMS}/silent"] = Metric(AggregationType.MEAN, float(data[SILENT]))
+    metrics[f"{SUMS}/silent"] = Metric(AggregationType.MEAN, float(data[SILENT]) if config.policy_loss else 1.0)
+    if not config.policy_loss:
+        return ranks * term, metrics
     return (loss + ranks * term if coeff > 0 else loss), metrics
 
 

@@ -17,7 +17,7 @@ from wm_plugin.environments.kit.protocol import tool_names
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives.echo import ALIASES
 from wm_plugin.objectives.silence import beforehand
-from wm_plugin.runtime import hooks
+from wm_plugin.runtime import hooks, optimizers
 from wm_plugin.runtime.hooks import Hook, VersionRange
 from wm_plugin.tokens.tokenizer import is_missing_folder
 from wm_plugin.trajectories import parquet
@@ -207,6 +207,7 @@ def check_config(config: Any) -> WorldModelConfig:
         UserError: one line with the reason and the way out.
     """
     wm = read_config(config)
+    _check_optimizer(config.actor_rollout_ref.actor)
     if wm.environment is not None:
         _ = wm.environments  # each of them can be imported
         multi_turn = config.actor_rollout_ref.rollout.multi_turn
@@ -506,6 +507,30 @@ def check_filters(config: Any, sampler: Any) -> None:
             raise UserError(
                 f"{name} is true, which verl has for its own sampler only; add trainer.v1.sampler.custom_sampler.path=null "
                 "(figures of rewards are in validation then, and not in training)"
+            )
+
+
+def _check_optimizer(actor: Any) -> None:
+    """Refuse Muon where a worker would stop, with Ray running.
+
+    Raises:
+        UserError: torch has none, or the engine keeps no matrices.
+    """
+    optim = actor.get("optim") or {}
+    name = optim.get("optimizer")
+    if name == "Muon":
+        raise UserError(
+            "actor.optim.optimizer is Muon, which takes matrices alone; write actor.optim.optimizer=MuonWithAdamW "
+            f"actor.optim.optimizer_impl={optimizers.__name__}"
+        )
+    if name == optimizers.MuonWithAdamW.__name__:
+        optimizers.check_torch()
+        if actor.strategy != "fsdp2":
+            way = (
+                "actor.optim.optimizer=muon, Megatron's own" if actor.strategy == "megatron" else "actor.strategy=fsdp2"
+            )
+            raise UserError(
+                f"actor.optim.optimizer is {name} and actor.strategy {actor.strategy}, which leaves no matrices; write {way}"
             )
 
 

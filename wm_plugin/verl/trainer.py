@@ -132,8 +132,8 @@ class WorldModelTrainerMixin(_Host):
         self._wm_selected = 0  # tokens of this step's batch that count
         self._wm_tally = Tally()  # what became of its environment tokens
         self._wm_silence = Silence(self._wm.objective, limit="data.max_response_length")
-        if self._wm_silence.warning is not None:
-            logger.warning(self._wm_silence.warning)
+        for text in filter(None, (self._wm.objective.notice, self._wm_silence.warning)):
+            logger.warning(text)
         guard = self._wm.objective.guard
         if isinstance(guard, GuardConfig):
             self._wm_guard = Guard(guard)
@@ -560,7 +560,7 @@ class WorldModelTrainerMixin(_Host):
         if self._wm_guard is not None:
             self._say(self._wm_guard.after_step(nll=sums[0], tokens=sums[1], entropy=metrics.get("actor/entropy")))
             metrics.update({f"{self._wm_prefix}/{key}": value for key, value in self._wm_guard.figures().items()})
-        if silent and coeff > 0 and sums[2]:
+        if silent and coeff > 0 and sums[2] and self._wm.objective.policy_loss:
             self._warn_once(
                 "silent",
                 f"all advantages of an optimizer step were 0: it trained on the world-model term alone (logged as "

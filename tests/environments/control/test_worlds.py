@@ -35,7 +35,7 @@ PRESERVING = {
 TEXTS = {text for text, _ in ERRORS.values()}
 BOARD = "#A..\n....\n....\n...G"
 # worlds that start no other process and need seconds for an episode
-PLAYED = ("dialogue", "docs", "fictional", "grid", "maze", "shop", "sokoban", "sql", "taxi", "wordle")
+PLAYED = ("deepdive", "dialogue", "docs", "fictional", "grid", "maze", "shop", "sokoban", "sql", "taxi", "wordle")
 QUICK = ("grid", "maze", "sql", "taxi", "wordle")  # the others have an index to make, or long plans
 # worlds with a process of their own
 SLOW = ("alfworld", "forth", "scienceworld", "textworld")

@@ -1,4 +1,4 @@
-"""Questions about Python's standard library, answered by searching and reading its documentation (ECHO's deepdive).
+"""Questions about Python's standard library, answered by searching and reading its documentation.
 
 Four tools: search with several queries at once, scan a page, open lines of it, and answer. Unlike the output of a program, their
 results can be memorised: that is what this environment is for. The pages are the docstrings of the running Python's own library,
@@ -7,7 +7,6 @@ so rows name its version, and only that version plays them.
 
 import platform
 import random
-import re
 import zlib
 from difflib import get_close_matches
 from typing import Any
@@ -15,8 +14,8 @@ from typing import Any
 from wm_plugin.environments.docs import pages as docs_pages
 from wm_plugin.environments.docs.pages import Entry, Page
 from wm_plugin.environments.docs.quiz import LEVELS, Question, is_right, questions
-from wm_plugin.environments.kit.counted import CountedEnvironment
 from wm_plugin.environments.kit.protocol import Chooser, ToolCall
+from wm_plugin.environments.kit.reading import MAX_ARGUMENT, ReadingEnvironment, cut
 from wm_plugin.environments.kit.rows import SPLITS as SPLITS
 from wm_plugin.environments.kit.rows import check_level, draws, row_text, split_of, turn_limit
 from wm_plugin.environments.kit.texts import unfit
@@ -24,8 +23,6 @@ from wm_plugin.errors import UserError, shown
 
 MAX_TURNS = 12
 MAX_QUERIES, MAX_FOUND = 3, 5  # of one search, and of one query
-MAX_HITS, MAX_LINES, MAX_LINE = 20, 60, 160  # lines of a scan and of an opening; characters of a line
-MAX_ARGUMENT = 1000  # characters
 INSTRUCTION = f"""Answer a question about Python's standard library with at most {MAX_TURNS} tool calls.
 search_docs searches the documentation, scan_page says how long a module's page is and which lines have some words, open_lines
 shows lines of a page, and finish takes the answer, as short as can be, and ends the task.
@@ -33,22 +30,12 @@ shows lines of a page, and finish takes the answer, as short as can be, and ends
 Question: """
 
 
-class DocsEnvironment(CountedEnvironment):
-    """One episode: at most `max_turns` tool calls; reward 1 for the right answer.
-
-    A call is effective when it has a result and is not a repetition; the answer always is.
-    """
-
-    observer = "tool"
-    refusals = ("Invalid: ",)
-    irreversible = ("finish",)
-    answer_tool = "finish"
+class DocsEnvironment(ReadingEnvironment):
+    """One episode: a question about an entry of the documentation."""
 
     def _begin(self) -> None:
         super()._begin()
-        self.success = False
-        self._answer = self._page = self._entry = ""
-        self._calls: list[tuple[str, ...]] = []
+        self._page = self._entry = ""
 
     def reset(
         self, answer: str, python: str, page: str = "", entry: str = "", max_turns: int | None = None, **_: Any
@@ -91,7 +78,7 @@ class DocsEnvironment(CountedEnvironment):
         blocks = []
         for query in searches:
             hits = [docs_pages.entries()[place] for place in docs_pages.index().search(query, MAX_FOUND)]
-            blocks.append("\n".join([f"# {_cut(query)}", *(map(_hit, hits) if hits else ["nothing found"])]))
+            blocks.append("\n".join([f"# {cut(query)}", *(map(_hit, hits) if hits else ["nothing found"])]))
         self._note(any("nothing found" not in block for block in blocks), "search_docs", *searches)
         return self._observe("\n".join(blocks))
 
@@ -118,11 +105,8 @@ class DocsEnvironment(CountedEnvironment):
             ]
         else:
             hits = [entry.line for entry in docs_pages.pages()[page.strip()].entries]
-        excerpt = [_numbered(lines, number) for number in hits[:MAX_HITS]]
-        if len(hits) > MAX_HITS:
-            excerpt.append(f"(the first {MAX_HITS} of {len(hits)} lines)")
         self._note(bool(hits), "scan_page", page.strip(), *alternatives)
-        return self._observe("\n".join([f"{page.strip()}: {len(lines)} lines", *(excerpt or ["no such line"])]))
+        return self._observe("\n".join([f"{page.strip()}: {len(lines)} lines", *self._hits(lines, hits)]))
 
     def open_lines(self, page: str, lines: str = "") -> str:
         """Show lines of a page.
@@ -140,15 +124,7 @@ class DocsEnvironment(CountedEnvironment):
         page_lines = self._lines(page)
         if isinstance(page_lines, str):
             return self._refuse(page_lines)
-        numbers = re.fullmatch(r"\s*([0-9]{1,6})\s*+(?:-\s*([0-9]{1,6}))?\s*", lines or f"1-{MAX_LINES}")
-        if not numbers:
-            return self._refuse('lines must be like "40-80"')
-        first, last = int(numbers[1]), min(int(numbers[2] or numbers[1]), len(page_lines))
-        if not 1 <= first <= last:
-            return self._refuse(f"{page.strip()} has lines 1 to {len(page_lines)}")
-        excerpt = [_numbered(page_lines, number) for number in range(first, min(last, first + MAX_LINES - 1) + 1)]
-        self._note(True, "open_lines", page.strip(), str(first), str(last))
-        return self._observe("\n".join(excerpt))
+        return self._open(page.strip(), page_lines, lines)
 
     def finish(self, answer: str) -> str:
         """Give the answer. This ends the task.
@@ -162,12 +138,7 @@ class DocsEnvironment(CountedEnvironment):
         self._take_turn()
         if problem := unfit(answer, MAX_ARGUMENT):
             return self._refuse(f"answer {problem}")
-        self._ended, self.success = True, is_right(answer, self._answer, self._page)
-        self._effective += 1
-        return f"The answer is {'right' if self.success else 'wrong'}. The episode is over."
-
-    def get_reward(self) -> float:
-        return float(self.success)
+        return self._finish(is_right(answer, self._answer, self._page))
 
     def _lines(self, page: Any) -> list[str] | str:
         """A page's lines, or a message that there is no such page."""
@@ -178,28 +149,9 @@ class DocsEnvironment(CountedEnvironment):
         near = get_close_matches(page.strip()[:60], docs_pages.pages(), n=1, cutoff=0.0)
         return f"there is no such page; there is {near[0]}"
 
-    def _refuse(self, why: str) -> str:
-        self._invalid += 1
-        return self._observe(f"Invalid: {why}.")
-
-    def _observe(self, text: str) -> str:
-        return f"{text}\nThe episode is over." if self.over else text
-
-    def _note(self, good: bool, *call: str) -> None:
-        self._effective += good and call not in self._calls
-        self._calls.append(call)
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]}..."
-
-
-def _numbered(lines: list[str], number: int) -> str:
-    return f"{number}: {_cut(lines[number - 1])}"
-
 
 def _hit(entry: Entry) -> str:
-    return _cut(f"{entry.page}:{entry.line} {entry.kind} {entry.name}: {entry.summary}")
+    return cut(f"{entry.page}:{entry.line} {entry.kind} {entry.name}: {entry.summary}")
 
 
 def dataset_rows(

@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         return _refuse(error)
     try:
-        trainer.train(resume_from_checkpoint=_newest(trainer.args.output_dir) if resume == "auto" else resume)
+        trainer.train(resume_from_checkpoint=_checkpoint(resume, trainer.args.output_dir))
     except UserError as error:  # errors that only a rollout shows, such as invalid spans
         return _refuse(error)
     trainer.save_model(trainer.args.output_dir)
@@ -90,11 +90,36 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _newest(folder: str) -> str | None:
-    """The last checkpoint in a folder that was written to its end; None if there is none, and the run begins."""
-    found = Path(folder).glob("checkpoint-*/trainer_state.json")  # which is written last
-    numbered = [path.parent for path in found if path.parent.name.rpartition("-")[2].isdecimal()]
-    return str(max(numbered, key=lambda path: int(path.name.rpartition("-")[2]))) if numbered else None
+def _checkpoint(resume: str | bool | None, folder: str) -> str | bool | None:
+    """What TRL resumes from: for `auto` a folder's last checkpoint that was written to its end, None if there is none.
+
+    Raises:
+        UserError: the checkpoint that was asked for is damaged.
+    """
+    if resume not in ("auto", True):
+        if resume and (problem := _damage(Path(str(resume)))):
+            raise UserError(
+                f"resume_from_checkpoint: {problem}; write another checkpoint, or auto for the last whole one"
+            )
+        return resume
+    found = [path for path in Path(folder).glob("checkpoint-*") if path.name.rpartition("-")[2].isdecimal()]
+    for path in sorted(found, key=lambda path: int(path.name.rpartition("-")[2]), reverse=True):
+        problem = _damage(path)
+        if not problem:
+            return str(path)
+        print(f"resume_from_checkpoint: {problem}; {path.name} is left out", file=sys.stderr)
+    return None if resume == "auto" else resume
+
+
+def _damage(checkpoint: Path) -> str:
+    """What is wrong with a checkpoint's `trainer_state.json`, which is written last; "" if it is whole."""
+    path = checkpoint / "trainer_state.json"
+    try:
+        return "" if isinstance(loads(path.read_bytes()), dict) else f"{path} is damaged"
+    except OSError as error:
+        return f"{path} cannot be read ({error.strerror})"
+    except ValueError:
+        return f"{path} is damaged"
 
 
 def build(arguments: list[str]) -> tuple[Any, Any]:

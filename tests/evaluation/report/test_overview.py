@@ -64,6 +64,7 @@ def test_one_run_in_every_log_is_one_run(tmp_path):
     folder = tmp_path / "runs" / "echo_seed0"
     write_state(folder, points(steps=(1, 2)), checkpoint=2)
     write_state(folder, points(9.0, steps=(1,)), checkpoint=1)  # an earlier checkpoint has nothing of its own
+    write_state(folder, points(steps=(1,)), checkpoint=3).write_text('{"log_hi')  # a full disk cut it
     write_events(folder / "runs" / "Jan01_host", {"train/reward": {1: 5.0, 3: 0.3}})
     (arm,) = view(folder).arms
     assert (arm.name, arm.seeds) == ("echo", 1)

@@ -171,7 +171,8 @@ def episodes(
             if not path.exists():
                 tasks = list(enumerate(rows[start : start + shard_size], start))
                 results = player(tasks)
-                write((_result(world, about, *pair) for pair in zip(tasks, results, strict=True)), path)
+                made = (_result(world, about, *pair) for pair in zip(tasks, results, strict=True))
+                write(made, path, bounded=False)  # all are read again
             yield path
 
     def everything() -> Iterator[Trajectory | Reject]:

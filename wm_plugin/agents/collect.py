@@ -29,7 +29,8 @@ from wm_plugin.trajectories.readers import read
 from wm_plugin.trajectories.readers.base import Reject
 from wm_plugin.trajectories.schema import Source, Trajectory
 from wm_plugin.trajectories.write import path_of_rejects, write
-from wm_plugin.untrusted import loads, number
+from wm_plugin.untrusted import loads
+from wm_plugin.untrusted import number as finite
 
 VERSION = 2  # of the folder's layout
 MANIFEST = "manifest.json"  # tells our folders from others
@@ -57,17 +58,17 @@ class Summary:
         self.episodes += 1
         if result.success is not None:
             self.successes.append(result.success)
-        if (reward := number(result.reward)) is not None:
+        if (reward := finite(result.reward)) is not None:
             self.rewards.append(reward)
         self.turns += len(result.turns)
         self.calls.update(call.name for turn in result.turns for call in turn.action.calls)
         figures = result.metadata.get("figures", {})
         for name in figures.keys() & {"actions", "effective", "invalid", "lost"}:
-            self.figures[name] += int(number(figures[name]) or 0)
+            self.figures[name] += int(finite(figures[name]) or 0)
         for key, counts in ((CONTROL, self.control), (VERIFY, self.verify)):
             for name in figures:
                 if name.startswith(f"{key}/"):
-                    counts[name.removeprefix(f"{key}/")] += int(number(figures[name]) or 0)
+                    counts[name.removeprefix(f"{key}/")] += int(finite(figures[name]) or 0)
 
     def as_dict(self) -> dict[str, Any]:
         """Means and shares as JSON values. `lost` counts the episodes whose process died or hung: ours or the environment's.

@@ -37,6 +37,7 @@ from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.registry import import_object
 from wm_plugin.runtime.command import say
 from wm_plugin.tokens.tokenizer import is_missing_folder
+from wm_plugin.trajectories.json_values import finite
 from wm_plugin.trl import _compat, config_file, gguf, support
 from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.rewards import reward_functions
@@ -83,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _refuse(error)
     trainer.save_model(trainer.args.output_dir)
     if as_json and trainer.accelerator.is_main_process:
-        rows = [row for row in trainer.state.log_history if "loss" in row]
+        rows = [finite(row) for row in trainer.state.log_history if "loss" in row]
         print(
             json.dumps({"output_dir": trainer.args.output_dir, "steps": trainer.state.global_step, "last": rows[-1:]})
         )
@@ -338,7 +339,7 @@ def _environment(
     verify: Any = None,
 ) -> Any:
     if protocol not in PROTOCOLS:
-        raise UserError(f"protocol is {protocol!r}; write {' or '.join(PROTOCOLS)}")
+        raise UserError(f"protocol is {shown(protocol)}; write {' or '.join(PROTOCOLS)}")
     if value is None:
         if protocol == "tags":
             raise UserError("protocol is of actions in an environment, and there is no environment; name one")
@@ -397,7 +398,7 @@ def _mapping(value: Any, name: str) -> dict[str, Any]:
         except ValueError as error:
             raise UserError(f"{name} is not JSON ({error}); write '{{\"count\": 100}}'") from None
     if not isinstance(value, dict):
-        raise UserError(f"{name} is {value!r:.100}; write a mapping")
+        raise UserError(f"{name} is {shown(value)}; write a mapping")
     return value
 
 

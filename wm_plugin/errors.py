@@ -5,9 +5,11 @@ The command line prints them without a traceback and exits with 2.
 
 import difflib
 import json
+import reprlib
 import shlex
 from collections.abc import Collection, Iterable
 from importlib import metadata
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -69,10 +71,32 @@ def _is_installed(package: str) -> bool:
         return False
 
 
+class _Short(reprlib.Repr):
+    """`repr` of a few levels and parts: aliases in 700 bytes of YAML may stand for more than can ever be written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 4
+        self.maxdict = self.maxlist = self.maxtuple = self.maxset = self.maxfrozenset = 10
+        self.maxstring = self.maxother = self.maxlong = 200
+
+    def repr_dict(self, value: dict[Any, Any], level: int) -> str:
+        """In the order of the keys in the file."""
+        if level <= 0 and value:
+            return "{...}"
+        parts = [
+            f"{self.repr1(key, level - 1)}: {self.repr1(value[key], level - 1)}" for key in islice(value, self.maxdict)
+        ]
+        return f"{{{', '.join(parts)}{', ...' if len(value) > self.maxdict else ''}}}"
+
+
+_SHORT = _Short()
+
+
 def shown(value: Any) -> str:
     """A value that others wrote as a message shows it: one line, cut."""
     try:
-        written = repr(value)
+        written = _SHORT.repr(value)
     except ValueError:  # an integer of more digits than Python writes
         written = type(value).__name__
     written = " ".join(written.encode(errors="backslashreplace").decode().split())
@@ -82,10 +106,10 @@ def shown(value: Any) -> str:
 _NAMES = 40  # that a line has room for
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: object, known: Iterable[str]) -> str:
     """A hint for a misspelt name: `; did you mean 'x'?`, or the names that exist, the first of them if they are many."""
     names = sorted(known)
-    match = difflib.get_close_matches(name, names, n=1)
+    match = difflib.get_close_matches(name if isinstance(name, str) else shown(name), names, n=1)
     if match:
         return f"; did you mean {match[0]!r}?"
     more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
@@ -100,4 +124,4 @@ def check_keys(where: str, keys: Iterable[object], names: Collection[str]) -> No
     """
     for key in keys:
         if key not in names:
-            raise UserError(f"{where} has no field {shown(key)}{nearest(str(key), names)}")
+            raise UserError(f"{where} has no field {shown(key)}{nearest(key, names)}")

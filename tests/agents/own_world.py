@@ -1,8 +1,11 @@
 """The README's environment of one class, and one that breaks. Child processes import this file by its name."""
 
+import asyncio
 import os
 import random
 import time
+
+from wm_plugin.untrusted import LARGEST
 
 
 class GuessEnvironment:
@@ -71,6 +74,31 @@ class FragileEnvironment(GuessEnvironment):
         if seed % 10 == 7:
             raise RuntimeError("no such world")
         return super().reset(seed)
+
+
+class OddEnvironment(GuessEnvironment):
+    """Answers, with some seeds, what no file can hold or what is no text."""
+
+    def reset(self, seed: int = 0, **_):
+        self._seed, self.metrics = seed, {"actions": float("nan") if seed == 3 else 1.0}
+        return super().reset(seed)
+
+    def guess(self, number: int) -> str:
+        """Guess the number.
+
+        Args:
+            number: From 1 to 100.
+
+        Returns:
+            Whether the number is higher or lower.
+        """
+        super().guess(number)
+        if self._seed == 4:
+            raise asyncio.CancelledError
+        return {1: "Higher\ud800.", 2: "x" * (LARGEST + 1)}.get(self._seed, "Lower.")
+
+    def get_reward(self) -> float:
+        return float("nan") if self._seed == 5 else 1.0
 
 
 class SloppyEnvironment(GuessEnvironment):

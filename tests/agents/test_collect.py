@@ -13,6 +13,7 @@ import pytest
 from support.openai_server import OpenAIServer
 from wm_plugin.agents.collect import collect
 from wm_plugin.agents.players import LocalPlayer, ScriptedPlayer, ServerPlayer
+from wm_plugin.agents.synthesize import wandering
 from wm_plugin.environments.worlds import load
 from wm_plugin.errors import UserError
 from wm_plugin.runtime.predict import LocalPredictor
@@ -133,6 +134,24 @@ def test_dead_and_hung_episodes_are_counted_and_the_rest_goes_on(tmp_path):
     rejects = [json.loads(line) for line in (tmp_path / "x.rejects.jsonl").read_text().splitlines()]
     assert [(one["row"], one["reason"].split(":")[0]) for one in rejects] == [(3, "died"), (5, "timeout"), (7, "error")]
     assert json.loads(rejects[0]["raw"]) == {"seed": 3}
+
+
+@pytest.mark.parametrize("kind", ["processes", "threads"])
+def test_an_episode_that_no_file_can_hold_is_a_line_of_the_rejects(tmp_path, kind):
+    """One that was written, and could not be read again, stopped this run and every later one."""
+    world = load("own_world:OddEnvironment")
+    rows = [{"seed": seed} for seed in range(7)]
+    for _ in range(2):  # the second reads what the first wrote
+        player = wandering(world, max_turns=1) if kind == "threads" else ScriptedPlayer(world, "random", max_turns=1)
+        summary = collect(world, rows, player, tmp_path / "x.jsonl", folder=tmp_path / "work", shard_size=4)
+        assert summary.failed == {"unreadable": 1, "error": 1}
+        assert (summary.episodes, summary.as_dict()["reward"]) == (5, 1.0)
+        rejects = [json.loads(line) for line in (tmp_path / "x.rejects.jsonl").read_text().splitlines()]
+        assert [one["row"] for one in rejects] == [2, 4]
+        assert rejects[0]["reason"] == "unreadable: BoundsError: larger than 67,108,864 bytes"
+    kept = list(read(tmp_path / "x.jsonl"))
+    assert [trajectory.metadata["reset"]["seed"] for trajectory in kept] == [0, 1, 3, 5, 6]
+    assert kept[1].turns[0].observations[0].text == "Higher\ud800."
 
 
 @pytest.mark.slow

@@ -740,13 +740,24 @@ def test_policy_rls_recipes_have_the_papers_constants(name, turns, steps):
     }[turns]
 
 
-def test_a_run_goes_on_from_its_last_whole_checkpoint(tmp_path):
-    assert train._newest(str(tmp_path / "none")) is None
-    for step, whole in ((9, True), (10, True), (11, False)):
+def test_a_run_goes_on_from_its_last_whole_checkpoint(tmp_path, capsys):
+    assert train._checkpoint("auto", str(tmp_path / "none")) is None
+    states = {9: "{}", 10: '{"global_step": 10}', 11: '{"global_step": 11, "log_hi', 12: None, 13: ""}
+    for step, text in states.items():
         (tmp_path / f"checkpoint-{step}").mkdir()
-        if whole:
-            (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text("{}")
-    assert train._newest(str(tmp_path)) == str(tmp_path / "checkpoint-10")
+        if text is not None:
+            (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(text)
+    for resume in ("auto", True):
+        assert train._checkpoint(resume, str(tmp_path)) == str(tmp_path / "checkpoint-10")
+    assert re.findall(r"(checkpoint-\d+) is left out", capsys.readouterr().err) == [
+        *("checkpoint-13", "checkpoint-12", "checkpoint-11") * 2
+    ]
+    assert train._checkpoint(None, str(tmp_path)) is None
+    asked = str(tmp_path / "checkpoint-11")
+    with pytest.raises(
+        UserError, match=f"resume_from_checkpoint: {asked}/trainer_state.json is damaged; write another"
+    ):
+        train._checkpoint(asked, str(tmp_path))
 
 
 def test_every_recipe_has_a_launch_script():

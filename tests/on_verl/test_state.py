@@ -44,3 +44,27 @@ def test_a_damaged_file_is_one_line(tmp_path, text):
     (tmp_path / state.FILE).write_bytes(text)
     with pytest.raises(UserError, match="wm_state.json: damaged; resume from another checkpoint"):
         state.load(str(tmp_path))
+
+
+def test_the_last_whole_checkpoint_takes_the_place_of_a_damaged_one(tmp_path, caplog):
+    tracker = tmp_path / "latest_checkpointed_iteration.txt"
+    assert state.last_whole(str(tmp_path)) is None
+    for step in (1, 2, 9, 10, 12):  # 12 is unfinished, and verl has removed the actor of 9
+        state.save(str(tmp_path / f"global_step_{step}"), STATE)
+        if step != 12:
+            (tmp_path / f"global_step_{step}" / "data.pt").write_bytes(b"")
+        if step != 9:
+            (tmp_path / f"global_step_{step}" / "actor").mkdir()
+    tracker.write_text("10")
+    assert state.last_whole(str(tmp_path)) is None
+    assert not caplog.text
+    (tmp_path / "global_step_10" / state.FILE).write_text("{")
+    assert state.last_whole(str(tmp_path)) == str(tmp_path / "global_step_2")
+    assert "global_step_10 is left out: its wm_state.json is damaged" in caplog.text
+    tracker.write_text("")
+    (tmp_path / "global_step_12" / "data.pt").write_bytes(b"")
+    assert state.last_whole(str(tmp_path)) == str(tmp_path / "global_step_12")
+    for step in (1, 2, 9, 12):
+        (tmp_path / f"global_step_{step}" / state.FILE).write_text("[]")
+    with pytest.raises(UserError, match=f"{tracker}: damaged; write the number"):
+        state.last_whole(str(tmp_path))

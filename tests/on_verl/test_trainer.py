@@ -408,6 +408,19 @@ def test_a_turn_budget_survives_in_the_middle_of_a_window(tmp_path, monkeypatch,
     assert "is not the checkpoint's" not in caplog.text
 
 
+def test_a_damaged_state_is_left_for_that_of_an_earlier_checkpoint(tmp_path, monkeypatch, caplog):
+    budget = TurnBudget(6, 2)
+    restarted(tmp_path, monkeypatch, budget, TurnBudget(6, 2))
+    (tmp_path / "global_step_3" / "actor").mkdir()
+    (tmp_path / "global_step_3" / "data.pt").touch()
+    (tmp_path / "global_step_7").mkdir()
+    (tmp_path / "global_step_7" / "wm_state.json").write_text("{")
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("7")
+    new = restarted(tmp_path, monkeypatch, budget, TurnBudget(6, 2))
+    assert (new.config.trainer.resume_mode, new._wm_turn_budget) == ("resume_path", budget)
+    assert f"resuming from {tmp_path}/global_step_3" in caplog.text
+
+
 @pytest.mark.parametrize("saved", [None, TurnBudget(6, 3)])
 def test_a_turn_budget_of_other_settings_starts_anew(tmp_path, monkeypatch, caplog, saved):
     new = restarted(tmp_path, monkeypatch, saved, TurnBudget(6, 2))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from wm_plugin.agents.checks import KEY as VERIFY
-from wm_plugin.agents.players import Player, Row, Task
+from wm_plugin.agents.players import Player, Row, Task, read_back
 from wm_plugin.agents.verify import VerifiedWorld
 from wm_plugin.environments.control.episode import KEY as CONTROL
 from wm_plugin.environments.kit.protocol import check_columns
@@ -30,6 +30,7 @@ from wm_plugin.trajectories.readers.base import Reject
 from wm_plugin.trajectories.schema import Source, Trajectory
 from wm_plugin.trajectories.write import path_of_rejects, write
 from wm_plugin.untrusted import loads
+from wm_plugin.untrusted import number as finite
 
 VERSION = 2  # of the folder's layout
 MANIFEST = "manifest.json"  # tells our folders from others
@@ -57,17 +58,17 @@ class Summary:
         self.episodes += 1
         if result.success is not None:
             self.successes.append(result.success)
-        if result.reward is not None:
-            self.rewards.append(result.reward)
+        if (reward := finite(result.reward)) is not None:
+            self.rewards.append(reward)
         self.turns += len(result.turns)
         self.calls.update(call.name for turn in result.turns for call in turn.action.calls)
         figures = result.metadata.get("figures", {})
         for name in figures.keys() & {"actions", "effective", "invalid", "lost"}:
-            self.figures[name] += int(figures[name])
+            self.figures[name] += int(finite(figures[name]) or 0)
         for key, counts in ((CONTROL, self.control), (VERIFY, self.verify)):
             for name in figures:
                 if name.startswith(f"{key}/"):
-                    counts[name.removeprefix(f"{key}/")] += int(figures[name])
+                    counts[name.removeprefix(f"{key}/")] += int(finite(figures[name]) or 0)
 
     def as_dict(self) -> dict[str, Any]:
         """Means and shares as JSON values. `lost` counts the episodes whose process died or hung: ours or the environment's.
@@ -171,7 +172,8 @@ def episodes(
             if not path.exists():
                 tasks = list(enumerate(rows[start : start + shard_size], start))
                 results = player(tasks)
-                write((_result(world, about, *pair) for pair in zip(tasks, results, strict=True)), path)
+                made = (_result(world, about, *pair) for pair in zip(tasks, results, strict=True))
+                write(made, path, bounded=False)  # all are read again
             yield path
 
     def everything() -> Iterator[Trajectory | Reject]:
@@ -212,13 +214,16 @@ def _check_ours(folder: Path) -> None:
 
 def _result(world: World, settings: dict[str, Any], task: Task, result: Trajectory | Lost) -> Trajectory | Reject:
     number, row = task
-    if isinstance(result, Lost):
-        raw = json.dumps(dict(row), ensure_ascii=False, default=str)
-        return Reject(world.name, number, result.kind, f"{result.kind}: {result.reason}", raw)
-    played = json.dumps([settings, dict(row)], sort_keys=True, default=str)
-    source = Source(format="wm", file=world.name, row=number, id=hashlib.sha256(played.encode()).hexdigest()[:8])
-    metadata = {**result.metadata, "policy": str(settings["policy"])}
-    return result.model_copy(update={"source": source, "metadata": metadata})
+    if not isinstance(result, Lost):
+        played = json.dumps([settings, dict(row)], sort_keys=True, default=str)
+        source = Source(format="wm", file=world.name, row=number, id=hashlib.sha256(played.encode()).hexdigest()[:8])
+        metadata = {**result.metadata, "policy": str(settings["policy"])}
+        trajectory = result.model_copy(update={"source": source, "metadata": metadata})
+        result = read_back(trajectory.to_bytes())  # a shard that cannot be read would stop this run and the next
+        if not isinstance(result, Lost):
+            return trajectory
+    raw = json.dumps(dict(row), ensure_ascii=False, default=str)
+    return Reject(world.name, number, result.kind, f"{result.kind}: {result.reason}", raw)
 
 
 def _read_shard(path: Path) -> list[Trajectory | Reject]:

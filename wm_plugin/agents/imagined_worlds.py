@@ -13,12 +13,12 @@ import wm_plugin.agents.rollout as rollout
 from wm_plugin.agents.branches import Branch, Imaginer
 from wm_plugin.agents.controls import CONTROLS
 from wm_plugin.agents.outcomes import Marks
-from wm_plugin.agents.players import lost_by
 from wm_plugin.environments.harmless import harmless
 from wm_plugin.environments.kit.protocol import is_over, reward_of
 from wm_plugin.environments.simulated_episode import Simulation
 from wm_plugin.environments.worlds import World
 from wm_plugin.errors import UserError
+from wm_plugin.runtime.workers import lost_by
 from wm_plugin.samples.answers import Answers
 from wm_plugin.tokens.message import Message
 from wm_plugin.trajectories.schema import Action, Kind, Observation, Trajectory

@@ -16,8 +16,9 @@ from wm_plugin.environments.worlds import World, load
 from wm_plugin.errors import UserError
 from wm_plugin.runtime.predict import LocalPredictor, seed_of
 from wm_plugin.runtime.server import Server
-from wm_plugin.runtime.workers import Function, Lost, Processes, Threads
+from wm_plugin.runtime.workers import Function, Lost, Processes, Threads, lost_by
 from wm_plugin.trajectories.schema import Action, Trajectory
+from wm_plugin.untrusted import loads
 
 SCRIPTED = ("random", "expert")
 MAX_TURNS = 64  # the default; environments end on their own, too
@@ -73,7 +74,7 @@ class ScriptedPlayer:
 
     def __call__(self, tasks: Sequence[Task]) -> list[Trajectory | Lost]:
         results = self._workers.map(tasks)
-        return [result if isinstance(result, Lost) else Trajectory.model_validate_json(result) for result in results]
+        return [result if isinstance(result, Lost) else read_back(result) for result in results]
 
     def close(self) -> None:
         self._workers.close()
@@ -216,9 +217,9 @@ def rounds(
             return episodes[number].send(action)
         except StopIteration as end:
             results[number] = end.value
-        except UserError:
+        except (UserError, KeyboardInterrupt):
             raise
-        except Exception as error:  # from `reset` or `get_reward`: what tools raise is an observation
+        except BaseException as error:  # from `reset` or `get_reward`: what tools raise is an observation
             results[number] = lost_by(error)
         return None
 
@@ -230,9 +231,12 @@ def rounds(
     return [results[number] for number, _ in tasks]
 
 
-def lost_by(error: Exception) -> Lost:
-    """An episode that an exception of its environment ended."""
-    return Lost("error", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
+def read_back(line: bytes) -> Trajectory | Lost:
+    """The trajectory of `Trajectory.to_bytes`; lost if no reader would take it, as when an observation is too large."""
+    try:
+        return Trajectory.model_validate(loads(line))
+    except ValueError as error:
+        return Lost("unreadable", lost_by(error).reason)
 
 
 def _scripted_function(

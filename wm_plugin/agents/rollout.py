@@ -22,7 +22,7 @@ from wm_plugin.environments.kit.protocol import (
 from wm_plugin.environments.kit.start import context_of, task_of
 from wm_plugin.environments.rewarded import is_waiting, note_unanswered
 from wm_plugin.environments.simulated import note_action, note_prompt, settle
-from wm_plugin.errors import UserError
+from wm_plugin.errors import UserError, shown
 from wm_plugin.trajectories.schema import Action, Call, Kind, Observation, Trajectory, Turn
 from wm_plugin.untrusted import loads
 
@@ -78,7 +78,7 @@ def episode(
     Yields the trajectory so far, is sent the next action or None, and returns the whole trajectory.
     """
     if host not in HOSTS:
-        raise UserError(f"host is {host!r}; write 'trl' or 'verl'")
+        raise UserError(f"host is {shown(host)}; write 'trl' or 'verl'")
     tools = tool_methods(environment)
     if coroutines := [name for name, tool in tools.items() if inspect.iscoroutinefunction(tool)]:
         raise UserError(f"{path_of(environment)}: the tool {coroutines[0]!r} is asynchronous; play takes plain methods")

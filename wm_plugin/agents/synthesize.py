@@ -27,7 +27,7 @@ from wm_plugin.environments.asking import world_model
 from wm_plugin.environments.simulated_world import SimulatedWorld
 from wm_plugin.environments.simulation_config import SimulationConfig
 from wm_plugin.environments.worlds import World
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.runtime.workers import Lost
 from wm_plugin.samples.constructions import content_digest
 from wm_plugin.trajectories.readers.base import Reject
@@ -98,7 +98,7 @@ def synthesize(
         UserError: as `collect`; or a whole shard was lost, because the world model does not answer.
     """
     if keep not in get_args(Keep):
-        raise UserError(f"keep is {keep!r}{nearest(str(keep), get_args(Keep))}")
+        raise UserError(f"keep is {shown(keep)}{nearest(keep, get_args(Keep))}")
     if count < 1:
         raise UserError(f"count is {count}; write a number >= 1")
     report, seen = Report(), set[bytes]()

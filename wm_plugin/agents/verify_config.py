@@ -109,7 +109,7 @@ class VerifyConfig:
             raise UserError(f"threshold is {self.threshold}; write a share > 0, up to 1")
         for name in ("spent", "unanswered"):
             if (value := getattr(self, name)) not in get_args(Then):
-                raise UserError(f"{name} is {shown(value)}{nearest(str(value), get_args(Then))}")
+                raise UserError(f"{name} is {shown(value)}{nearest(value, get_args(Then))}")
         if not isinstance(self.refusal, str) or not self.refusal.strip():
             raise UserError(f"refusal is {shown(self.refusal)}; write what the agent reads")
         for name in ("pattern", "when"):

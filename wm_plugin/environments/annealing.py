@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError, nearest, shown
 
 
 @dataclass
@@ -40,7 +40,7 @@ class TurnBudget:
         for name in ("start", "every"):
             value = getattr(self, name)
             if type(value) is not int or value < 1:
-                raise UserError(f"turn_budget.{name} is {value!r}; write a whole number >= 1")
+                raise UserError(f"turn_budget.{name} is {shown(value)}; write a whole number >= 1")
         self.turns = self.start
 
     @classmethod
@@ -51,10 +51,10 @@ class TurnBudget:
             UserError: it is no mapping, has another key, or a value does not fit.
         """
         if not isinstance(values, Mapping):
-            raise UserError(f"turn_budget is {values!r}; write a mapping, e.g. {{start: 30, every: 100}}")
+            raise UserError(f"turn_budget is {shown(values)}; write a mapping, e.g. {{start: 30, every: 100}}")
         for key in values:
             if key not in ("start", "every"):
-                raise UserError(f"turn_budget has no field {key!r}{nearest(str(key), ('start', 'every'))}")
+                raise UserError(f"turn_budget has no field {key!r}{nearest(key, ('start', 'every'))}")
         return cls(**values)
 
     def end_iteration(self, turns: Iterable[float]) -> bool:

@@ -121,7 +121,7 @@ class SimulationConfig:
             raise UserError(f"parameters is {shown(self.parameters)}; write fields of a request by their names")
         for name, known in (("success", get_args(Success)), ("evaluation", get_args(Evaluation))):
             if (value := getattr(self, name)) not in known:
-                raise UserError(f"{name} is {shown(value)}{nearest(str(value), known)}")
+                raise UserError(f"{name} is {shown(value)}{nearest(value, known)}")
         for name in ("verifier", "rule"):
             if (self.success == name) is (getattr(self, name) is None):
                 raise UserError(f"{name} and success: {name} go together; write both or neither")

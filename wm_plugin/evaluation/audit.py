@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.rewards.make import Reward
 from wm_plugin.samples.columns import reward_columns
 from wm_plugin.trajectories.schema import Transition
@@ -63,14 +63,14 @@ class Attack:
     def __post_init__(self) -> None:
         for key in ("name", "group", "text", "before", "after", "hide"):
             if not isinstance(getattr(self, key), str):
-                raise UserError(f"attack {self.name!r}: {key} is {getattr(self, key)!r}; write a text")
+                raise UserError(f"attack {shown(self.name)}: {key} is {shown(getattr(self, key))}; write a text")
         if not isinstance(self.repeat, int) or not 1 <= self.repeat <= 1000:
-            raise UserError(f"attack {self.name!r}: repeat is {self.repeat!r}; write a number from 1 to 1000")
+            raise UserError(f"attack {shown(self.name)}: repeat is {shown(self.repeat)}; write a number from 1 to 1000")
         if self.hide and self.hide not in DISGUISES:
-            raise UserError(f"attack {self.name!r}: hide is {self.hide!r}{nearest(str(self.hide), DISGUISES)}")
+            raise UserError(f"attack {shown(self.name)}: hide is {shown(self.hide)}{nearest(self.hide, DISGUISES)}")
         for place in _PLACE.findall(self.text + self.before + self.after):
             if place not in PLACES:
-                raise UserError(f"attack {self.name!r}: there is no ${place}{nearest(place, PLACES)}")
+                raise UserError(f"attack {shown(self.name)}: there is no ${place}{nearest(place, PLACES)}")
 
     @property
     def from_right(self) -> bool:
@@ -206,7 +206,7 @@ def load_attacks(path: str | Path | None = None) -> tuple[Attack, ...]:
         else:
             text = Path(path).read_text(encoding="utf-8")
         rows = yaml.safe_load(text)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: {' '.join(str(error).split())[:200]}") from None
     if not isinstance(rows, list) or not rows:
         raise UserError(f"{path}: no list of attacks")
@@ -215,7 +215,7 @@ def load_attacks(path: str | Path | None = None) -> tuple[Attack, ...]:
         if not isinstance(row, Mapping) or not {"name", "group", "text"} <= row.keys():
             raise UserError(f"{path}, attack {number}: write name, group and text")
         for key in row.keys() - set(known):
-            raise UserError(f"{path}, attack {row['name']!r}: there is no {key!r}{nearest(str(key), known)}")
+            raise UserError(f"{path}, attack {shown(row['name'])}: there is no {key!r}{nearest(key, known)}")
     attacks = tuple(Attack(**row) for row in rows)
     for name, count in Counter(attack.name for attack in attacks).items():
         if count > 1:

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from wm_plugin.errors import UserError
+from wm_plugin.errors import UserError, shown
 from wm_plugin.evaluation.audit import Pair, as_output, scores_of
 from wm_plugin.rewards import EmbeddingReward, RwmlReward
 from wm_plugin.rewards.make import Reward
@@ -357,7 +357,7 @@ def _own_pair(line: str, where: str) -> tuple[str, str, bool]:
         raise UserError(f'{where}: write {{"prediction": TEXT, "observation": TEXT, "right": true or false}}')
     for name in ("prediction", "observation"):
         if not isinstance(row.get(name), str):
-            raise UserError(f"{where}: {name} is {row.get(name)!r:.60}; write a text")
+            raise UserError(f"{where}: {name} is {shown(row.get(name))}; write a text")
     return row["prediction"], row["observation"], row["right"]
 
 

@@ -26,12 +26,12 @@ from typing import Any, Literal
 
 import wm_plugin.agents.rollout as rollout
 from wm_plugin.agents.acting import Agent
-from wm_plugin.agents.players import Row, Task, lost_by
+from wm_plugin.agents.players import Row, Task
 from wm_plugin.environments.kit.start import task_of
 from wm_plugin.environments.simulated_episode import MAX_TURNS, Simulation
 from wm_plugin.environments.worlds import World
 from wm_plugin.errors import UserError, nearest
-from wm_plugin.runtime.workers import Lost
+from wm_plugin.runtime.workers import Lost, lost_by
 from wm_plugin.samples.answers import Answers
 from wm_plugin.samples.prompts import Prompts
 from wm_plugin.trajectories.contexts import Contexts

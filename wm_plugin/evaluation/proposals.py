@@ -14,7 +14,7 @@ from string import Template
 
 import yaml
 
-from wm_plugin.errors import UserError
+from wm_plugin.errors import UserError, shown
 from wm_plugin.rewards.delimit import fenced, neutral, shortened
 from wm_plugin.rewards.extract import extract
 from wm_plugin.samples.prompts.file import PLACEHOLDERS, Prompts, Variant
@@ -79,7 +79,7 @@ def load_styles(path: str | Path | None = None) -> dict[str, str]:
         raise UserError(f"{where}: write {LEAST} to {_MOST} styles, as NAME: WHAT THE PROPOSER IS TOLD")
     for name, told in styles.items():
         if not isinstance(name, str) or not name.isidentifier() or not name.isascii() or len(name) > 40:
-            raise UserError(f"{where}: {name!r:.60} cannot be a style's name; write a word of letters, digits and _")
+            raise UserError(f"{where}: {shown(name)} cannot be a style's name; write a word of letters, digits and _")
         if name == START:
             raise UserError(f"{where}: {START!r} is the template that the search starts from; write another name")
         if not isinstance(told, str) or not told.strip() or len(told) > _LONGEST_STYLE:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.objectives.guard import GuardConfig, read_guard
 from wm_plugin.objectives.information import KEEP
 from wm_plugin.objectives.schedule import SCHEDULES, scheduled
@@ -146,15 +146,17 @@ class EchoConfig:
         _require_choice("on_silence", self.on_silence, ON_SILENCE)
         if type(self.silent_batches) is not int or self.silent_batches < 1:
             raise UserError(
-                f"silent_batches is {self.silent_batches!r}; write a whole number of optimizer batches >= 1"
+                f"silent_batches is {shown(self.silent_batches)}; write a whole number of optimizer batches >= 1"
             )
         if type(self.max_refills) is not int or self.max_refills < 1:
-            raise UserError(f"max_refills is {self.max_refills!r}; write a whole number of batches >= 1")
+            raise UserError(f"max_refills is {shown(self.max_refills)}; write a whole number of batches >= 1")
         for name in ("content_only", "include_errors", "include_truncated", "tempered", "policy_loss"):
             if not isinstance(getattr(self, name), bool):
-                raise UserError(f"{name} is {getattr(self, name)!r}; write true or false")
+                raise UserError(f"{name} is {shown(getattr(self, name))}; write true or false")
         if self.schedule_steps is not None and (type(self.schedule_steps) is not int or self.schedule_steps < 1):
-            raise UserError(f"schedule_steps is {self.schedule_steps!r}; write a whole number of optimizer steps >= 1")
+            raise UserError(
+                f"schedule_steps is {shown(self.schedule_steps)}; write a whole number of optimizer steps >= 1"
+            )
         if self.schedule != "constant" and self.schedule_steps is None:
             raise UserError(f"schedule {self.schedule!r} has no length; write schedule_steps, e.g. the run's max_steps")
         if self.schedule == "constant" and self.schedule_steps is not None:
@@ -166,7 +168,7 @@ class EchoConfig:
             name = "end_coeff" if self.coeff else "coeff"
             raise UserError(f"policy_loss is false and {name} is 0: nothing would be trained; write {name} above 0")
         if self.select is not None and not callable(self.select):
-            raise UserError(f"select is {self.select!r}; write a function (span, message) -> bool")
+            raise UserError(f"select is {shown(self.select)}; write a function (span, message) -> bool")
         object.__setattr__(self, "guard", read_guard(self.guard))
         if not self.policy_loss and isinstance(self.guard, GuardConfig) and self.guard.factor == 0:
             raise UserError(
@@ -194,7 +196,7 @@ class EchoConfig:
         for key, value in values.items():
             name = ALIASES.get(key, key)
             if name not in known:
-                raise UserError(f"{where} has no field {key!r}{nearest(str(key), known)}")
+                raise UserError(f"{where} has no field {key!r}{nearest(key, known)}")
             if name in fields:
                 raise UserError(f"{where} gives {name!r} twice (as {key!r} too); keep one")
             fields[name] = value
@@ -317,13 +319,15 @@ def _parse_ratios(text: str) -> Any:
     try:
         return loads(text.lower() if text.lower() in ("true", "false") else text)
     except ValueError:
-        raise UserError(f"turn_information is {text!r:.100}; {_RATIOS}") from None
+        raise UserError(f"turn_information is {shown(text)}; {_RATIOS}") from None
 
 
 def _require_number(name: str, value: Any, mend: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
         write, mark, note = mend.partition(";")
-        raise UserError(f"{name} is {value!r}; {write}{', without quotes' if _is_number(value) else ''}{mark}{note}")
+        raise UserError(
+            f"{name} is {shown(value)}; {write}{', without quotes' if _is_number(value) else ''}{mark}{note}"
+        )
 
 
 def _is_number(text: Any) -> bool:
@@ -335,8 +339,8 @@ def _is_number(text: Any) -> bool:
 
 
 def _require_choice(name: str, value: Any, choices: Any) -> None:
-    if value not in choices:
-        raise UserError(f"{name} is {value!r}{nearest(str(value), choices)}")
+    if value not in tuple(choices):
+        raise UserError(f"{name} is {shown(value)}{nearest(value, choices)}")
 
 
 def _checked_names(name: str, values: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -344,7 +348,7 @@ def _checked_names(name: str, values: Sequence[str] | None) -> tuple[str, ...] |
         return None
     if isinstance(values, str) or not isinstance(values, Sequence) or not all(isinstance(v, str) for v in values):
         raise UserError(
-            f"{name} is {values!r}; write a list of names, e.g. ['{values if isinstance(values, str) else 'tool'}']"
+            f"{name} is {shown(values)}; write a list of names, e.g. ['{values if isinstance(values, str) else 'tool'}']"
         )
     return tuple(values)
 
@@ -362,13 +366,13 @@ def _checked_ratios(value: bool | Mapping[str, float]) -> dict[str, float] | boo
     if value is False:
         return False
     if value is not True and not isinstance(value, Mapping):
-        raise UserError(f"turn_information is {value!r}; {_RATIOS}")
+        raise UserError(f"turn_information is {shown(value)}; {_RATIOS}")
     ratios = value if isinstance(value, Mapping) else {}
     for name, ratio in ratios.items():
         if name not in KEEP:
-            raise UserError(f"turn_information has no category {name!r}{nearest(str(name), KEEP)}")
+            raise UserError(f"turn_information has no category {name!r}{nearest(name, KEEP)}")
         mend = "write a ratio > 0; 0 would change N: leave tools out with `tools`, and single results with `select`"
         _require_number(f"turn_information[{name!r}]", ratio, mend)
         if ratio == 0:
-            raise UserError(f"turn_information[{name!r}] is {ratio!r}; {mend}")
+            raise UserError(f"turn_information[{name!r}] is {shown(ratio)}; {mend}")
     return {name: float(ratios.get(name, ratio)) for name, ratio in KEEP.items()}

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.untrusted import loads
 
 _WRITE = "write true, or some of {k: 3, factor: 0.5, share: 0.2, sets: null}"
@@ -46,14 +46,14 @@ class GuardConfig:
 
     def __post_init__(self) -> None:
         if type(self.k) is not int or self.k < 1:
-            raise UserError(f"guard.k is {self.k!r}; write a whole number of evaluations >= 1")
+            raise UserError(f"guard.k is {shown(self.k)}; write a whole number of evaluations >= 1")
         for name in ("factor", "share"):
             value = getattr(self, name)
             if type(value) not in (int, float) or not 0 <= value < 1:
-                raise UserError(f"guard.{name} is {value!r}; write a number >= 0 and below 1")
+                raise UserError(f"guard.{name} is {shown(value)}; write a number >= 0 and below 1")
         if self.sets is not None:
             if not isinstance(self.sets, list | tuple) or not all(isinstance(name, str) for name in self.sets):
-                raise UserError(f"guard.sets is {self.sets!r}; write a list of names, e.g. ['held_out'], or null")
+                raise UserError(f"guard.sets is {shown(self.sets)}; write a list of names, e.g. ['held_out'], or null")
             if not self.sets:
                 raise UserError("guard.sets is empty; write names of evaluation sets, or null for all of them")
             object.__setattr__(self, "sets", tuple(self.sets))
@@ -69,7 +69,7 @@ def read_guard(value: Any) -> GuardConfig | None:
         try:
             value = loads(value.lower() if value.lower() in ("true", "false", "null") else value)
         except ValueError:
-            raise UserError(f"guard is {value!r:.100}; {_WRITE}") from None
+            raise UserError(f"guard is {shown(value)}; {_WRITE}") from None
     if value is None or value is False:
         return None
     if value is True:
@@ -77,11 +77,11 @@ def read_guard(value: Any) -> GuardConfig | None:
     if isinstance(value, GuardConfig):
         return value
     if not isinstance(value, Mapping):
-        raise UserError(f"guard is {value!r:.100}; {_WRITE}")
+        raise UserError(f"guard is {shown(value)}; {_WRITE}")
     known = [field.name for field in dataclasses.fields(GuardConfig)]
     for name in value:
         if name not in known:
-            raise UserError(f"guard has no field {name!r:.100}{nearest(str(name), known)}")
+            raise UserError(f"guard has no field {shown(name)}{nearest(name, known)}")
     return GuardConfig(**value)
 
 

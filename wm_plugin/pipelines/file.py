@@ -142,7 +142,7 @@ def _step(where: Pipeline, name: str, step: Any, loops: Mapping[str, Any], names
     chosen = [chosen] if isinstance(chosen, str) else chosen
     for loop in chosen if isinstance(chosen, list) else [shown(chosen)]:
         if loop not in loops:
-            raise where.error(f"for: the file's `for` has no {loop!r}{nearest(str(loop), loops)}", name)
+            raise where.error(f"for: the file's `for` has no {loop!r}{nearest(loop, loops)}", name)
     when = step.get("when") or {}
     if not isinstance(when, dict):
         raise where.error(f"when is {shown(when)}; write {{NAME: [VALUE, ...]}}", name)

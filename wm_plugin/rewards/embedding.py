@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.errors import MissingExtraError, UserError, shown
 from wm_plugin.rewards.base import TextReward, mean
 from wm_plugin.runtime.replies import vector
 from wm_plugin.runtime.server import MAX_REPLY, Failure, Server
@@ -93,7 +93,9 @@ class EmbeddingReward(TextReward):
     ) -> None:
         super().__init__(tag=tag)
         if threshold is not None and not 0 < threshold <= 2:
-            raise UserError(f"threshold is {threshold!r}; write a distance in (0, 2], such as 0.2, or leave it out")
+            raise UserError(
+                f"threshold is {shown(threshold)}; write a distance in (0, 2], such as 0.2, or leave it out"
+            )
         for name, value, least in (
             ("batch_size", batch_size, 1),
             ("cache_size", cache_size, 0),

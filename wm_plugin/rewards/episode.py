@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from wm_plugin.errors import UserError
+from wm_plugin.errors import UserError, shown
 
 
 def rescale_by_effective_actions(
@@ -89,9 +89,9 @@ class EpisodeReward:
         for name in ("format_penalty", "turn_penalty", "action_penalty"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-                raise UserError(f"{name} is {value!r}; write the amount to subtract, a number >= 0")
+                raise UserError(f"{name} is {shown(value)}; write the amount to subtract, a number >= 0")
         if type(self.rescale) is not bool:
-            raise UserError(f"rescale is {self.rescale!r}; write true or false")
+            raise UserError(f"rescale is {shown(self.rescale)}; write true or false")
         _check_gamma(self.gamma)
 
     def __call__(
@@ -142,7 +142,7 @@ class EpisodeReward:
 
 def _check_gamma(gamma: Any) -> None:
     if isinstance(gamma, bool) or not isinstance(gamma, int | float) or not 0 <= gamma <= 1:
-        raise UserError(f"gamma is {gamma!r}; write a number between 0 and 1")
+        raise UserError(f"gamma is {shown(gamma)}; write a number between 0 and 1")
 
 
 def _same_length(**columns: Sequence[Any]) -> None:

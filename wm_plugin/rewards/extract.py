@@ -11,7 +11,7 @@ prediction. The rules are therefore strict, and an output that breaks them has n
 import re
 from typing import NamedTuple
 
-from wm_plugin.errors import UserError
+from wm_plugin.errors import UserError, shown
 
 # The tokens by which chat templates end a turn, if a host left them in the text.
 _ENDS = (
@@ -82,7 +82,9 @@ def check_tag(tag: str | None) -> None:
         UserError: it is not a name.
     """
     if tag and not _NAME.fullmatch(tag):
-        raise UserError(f"tag is {tag!r}; write its name without angle brackets, such as next_state, or '' for none")
+        raise UserError(
+            f"tag is {shown(tag)}; write its name without angle brackets, such as next_state, or '' for none"
+        )
 
 
 def _without_ends(text: str) -> str:

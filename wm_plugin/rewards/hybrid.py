@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.rewards.base import TaggedReward, mean
 from wm_plugin.rewards.rubric import RubricReward, Scale
 from wm_plugin.rewards.rules import RuleReward
@@ -47,16 +47,18 @@ class HybridReward(TaggedReward):
     ) -> None:
         super().__init__(tag=tag)
         if scale not in get_args(Scale):
-            raise UserError(f"scale is {scale!r}{nearest(str(scale), get_args(Scale))}")
+            raise UserError(f"scale is {shown(scale)}{nearest(scale, get_args(Scale))}")
         if len(weights) != 2 or not all(0 <= weight < math.inf for weight in weights) or not sum(weights):
-            raise UserError(f"weights is {weights!r}; write two numbers >= 0, of rubric and rule, such as [9, 1]")
+            raise UserError(f"weights is {shown(weights)}; write two numbers >= 0, of rubric and rule, such as [9, 1]")
         self.rubric = _part("rubric", RubricReward, rubric)
         self.rules = _part("rules", RuleReward, rules or {})
         if self.rubric.scale != "paper":
-            raise UserError(f"rubric: scale is {self.rubric.scale!r}; leave it out, and write scale beside the rubric")
+            raise UserError(
+                f"rubric: scale is {shown(self.rubric.scale)}; leave it out, and write scale beside the rubric"
+            )
         for name, part in (("rubric", self.rubric), ("rules", self.rules)):
             if part.tag is not None:
-                raise UserError(f"{name}: tag is {part.tag!r}; leave it out, and write tag beside the {name}")
+                raise UserError(f"{name}: tag is {shown(part.tag)}; leave it out, and write tag beside the {name}")
         self.weights, self.scale = tuple(weights), scale
 
     def __call__(self, predictions: Sequence[str | None], targets: Sequence[str], **columns: Any) -> list[float]:
@@ -93,7 +95,7 @@ def _part(name: str, kind: type[Any], value: Any) -> Any:
     if isinstance(value, kind):
         return value
     if not isinstance(value, Mapping):
-        raise UserError(f"{name} is {value!r:.80}; write a {kind.__name__}, or its arguments")
+        raise UserError(f"{name} is {shown(value)}; write a {kind.__name__}, or its arguments")
     try:
         return kind(**value)
     except TypeError as error:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError, nearest, shown
 
 Reward = Callable[..., Sequence[float]]
 
@@ -26,12 +26,12 @@ def make(spec: Any, *, field: str = "reward") -> Reward:
         return spec  # type: ignore[no-any-return]
     values = {"path": spec} if isinstance(spec, str) else spec
     if not isinstance(values, Mapping) or not isinstance(values.get("path"), str):
-        raise UserError(f"{field} is {spec!r:.100}; write a name, or {{path: NAME, kwargs: {{...}}}}")
+        raise UserError(f"{field} is {shown(spec)}; write a name, or {{path: NAME, kwargs: {{...}}}}")
     for key in values.keys() - {"path", "kwargs"}:
-        raise UserError(f"{field} has no field {key!r}{nearest(str(key), ('path', 'kwargs'))}")
+        raise UserError(f"{field} has no field {key!r}{nearest(key, ('path', 'kwargs'))}")
     path, kwargs = values["path"], values.get("kwargs") or {}
     if not isinstance(kwargs, Mapping):
-        raise UserError(f"{field}: kwargs is {kwargs!r:.100}; write the arguments of {path} by name")
+        raise UserError(f"{field}: kwargs is {shown(kwargs)}; write the arguments of {path} by name")
     reward = REWARDS.get(path)
     if inspect.isclass(reward):
         try:
@@ -53,7 +53,7 @@ def _misfit(reward: type, kwargs: Mapping[str, Any]) -> str | None:
     if not any(one.kind is one.VAR_KEYWORD for one in parameters):
         for name in kwargs:
             if name not in names:
-                return f"it has no {name!r}{nearest(str(name), names)}"
+                return f"it has no {shown(name)}{nearest(name, names)}"
     missing = [one.name for one in parameters if one.name in names and one.default is one.empty]
     missing = [name for name in missing if name not in kwargs]
     return f"it needs {', '.join(map(repr, missing))}" if missing else None

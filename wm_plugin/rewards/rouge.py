@@ -13,7 +13,7 @@ from unicodedata import decimal
 
 from rapidfuzz.distance import LCSseq
 
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.rewards.base import TextReward
 
 Variant = Literal["rougeL", "rouge1", "rouge2"]
@@ -62,13 +62,13 @@ class RougeReward(TextReward):
     ) -> None:
         super().__init__(tag=tag)
         if variant not in get_args(Variant):
-            raise UserError(f"variant is {variant!r}{nearest(str(variant), get_args(Variant))}")
+            raise UserError(f"variant is {shown(variant)}{nearest(variant, get_args(Variant))}")
         if step is not None and not (0 < step <= 1 and abs(round(1 / step) * step - 1) < 1e-9):
             raise UserError(
-                f"step is {step!r}; write a part of 1 that 1 is a multiple of, such as 0.2, or leave it out"
+                f"step is {shown(step)}; write a part of 1 that 1 is a multiple of, such as 0.2, or leave it out"
             )
         if numbers not in get_args(Numbers):
-            raise UserError(f"numbers is {numbers!r}{nearest(str(numbers), get_args(Numbers))}")
+            raise UserError(f"numbers is {shown(numbers)}{nearest(numbers, get_args(Numbers))}")
         self.variant, self.step, self.numbers = variant, step, numbers
         self._steps = None if step is None else round(1 / step)
 

@@ -61,7 +61,7 @@ class RubricReward(JudgedReward):
         **settings: Any,
     ) -> None:
         if scale not in get_args(Scale):
-            raise UserError(f"scale is {scale!r}{nearest(str(scale), get_args(Scale))}")
+            raise UserError(f"scale is {shown(scale)}{nearest(scale, get_args(Scale))}")
         super().__init__(server, **settings)
         self.scale, self.domain = scale, domain
         self.guidance = {name: prompts.ours(f"domain_{name}") for name in prompts.DOMAINS}

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.rewards.base import TaggedReward, check_column, mean
 from wm_plugin.rewards.rule_checks import CHECKS, Check, Code
 from wm_plugin.rewards.rule_code import Sandbox
@@ -96,7 +96,7 @@ class RuleReward(TaggedReward):
     ) -> None:
         super().__init__(tag=tag)
         if malformed not in ("raise", "count"):
-            raise UserError(f"malformed is {malformed!r}{nearest(str(malformed), ('raise', 'count'))}")
+            raise UserError(f"malformed is {shown(malformed)}{nearest(malformed, ('raise', 'count'))}")
         if not scale > 0:
             raise UserError(f"scale is {scale}; write a number > 0")
         self.scale, self.unverified, self.malformed = scale, unverified, malformed
@@ -256,7 +256,7 @@ def _one(value: Any, budget: Iterator[int], depth: int) -> Rule:
     if next(budget, None) is None:
         raise MalformedRuleError(f"more than {_MAX_RULES} rules")
     if not isinstance(value, dict) or len(value) != 1:
-        keys = f"with the keys {', '.join(map(repr, value)) or 'none'}" if isinstance(value, dict) else repr(value)[:60]
+        keys = f"with the keys {', '.join(map(repr, value)) or 'none'}" if isinstance(value, dict) else shown(value)
         raise MalformedRuleError(f"a rule is an object with one key, its kind ({', '.join(KINDS)}), not {keys}")
     ((kind, content),) = value.items()
     if kind in ("all", "any", "not"):
@@ -270,7 +270,7 @@ def _one(value: Any, budget: Iterator[int], depth: int) -> Rule:
         elif check.main:
             content = {check.main: content}
         else:
-            raise MalformedRuleError(f"{kind}: {content!r:.60} is no object; it has {', '.join(check.model_fields)}")
+            raise MalformedRuleError(f"{kind}: {shown(content)} is no object; it has {', '.join(check.model_fields)}")
     try:
         return check.model_validate(content)
     except ValidationError as error:

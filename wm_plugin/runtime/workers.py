@@ -29,6 +29,15 @@ class Lost:
     reason: str
 
 
+def lost_by(error: BaseException) -> Lost:
+    """A task that an exception ended."""
+    try:
+        text = " ".join(str(error).split())[:200]
+    except Exception:  # its own `__str__`
+        text = "without a message"
+    return Lost("error", f"{type(error).__name__}: {text}")
+
+
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
     """Processes that are started in here never hear of Ctrl-C: a terminal sends it to all, and the first one is to answer."""
@@ -226,8 +235,10 @@ def _attempt(function: Function, task: Any) -> Any:
         return function(task)
     except UserError as error:
         return error
-    except Exception as error:
-        return Lost("error", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit and CancelledError would end a thread, for which `map` would wait
+        return lost_by(error)
 
 
 def _guarded(work: Callable[[], None], done: "queue.SimpleQueue[tuple[int, Any]]") -> None:

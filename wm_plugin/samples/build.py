@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.samples.kinds import KINDS, Exclusions, samples
 from wm_plugin.samples.rows import HOSTS, Row, check_rows_out, rl_row, sft_row, token_row, write_rows
 from wm_plugin.samples.sample import Sample
@@ -103,7 +103,7 @@ def build(
     if max_tokens is not None and tokenizer is None:
         raise UserError("max_tokens needs a tokenizer to count with")
     if too_long not in TOO_LONG:
-        raise UserError(f"too_long is {too_long!r}{nearest(str(too_long), TOO_LONG)}")
+        raise UserError(f"too_long is {shown(too_long)}{nearest(too_long, TOO_LONG)}")
     if too_long == "truncate" and (max_tokens is None or KINDS[kind].form == "rl" or KINDS[kind].single):
         raise UserError(
             "too_long is 'truncate', which needs max_tokens"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.objectives.information import statistics
 from wm_plugin.trajectories import files
 from wm_plugin.trajectories.draws import uniform
@@ -60,10 +60,10 @@ def expand(
         UserError: `turns` or `history` has another value, or both limits of the history are set.
     """
     if turns not in SAMPLINGS:
-        raise UserError(f"turns is {turns!r}{nearest(turns, SAMPLINGS)}")
+        raise UserError(f"turns is {shown(turns)}{nearest(turns, SAMPLINGS)}")
     for name, limit in (("history", history), ("history_tokens", history_tokens)):
         if limit is not None and (type(limit) is not int or limit < 0):
-            raise UserError(f"{name} is {limit!r}; write a number >= 0, or leave it out for all turns")
+            raise UserError(f"{name} is {shown(limit)}; write a number >= 0, or leave it out for all turns")
     if history is not None and history_tokens is not None:
         raise UserError("history counts turns and history_tokens tokens: leave one of them out")
     if history_tokens is not None and count is None:

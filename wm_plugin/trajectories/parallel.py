@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, suppress
+from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -63,7 +64,9 @@ def convert(
                 counts.merge(part_counts)
                 if rejected.exists():
                     with rejected.open("rb") as file:
-                        shutil.copyfileobj(file, reject_file)
+                        for line in islice(file, part_counts.rejects_written):
+                            reject_file.write(line)
+                    reject_file.full |= part_counts.rejects_written < part_counts.rejected.total()
                     rejected.unlink()
                 yield kept
                 kept.unlink()

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from wm_plugin.trajectories.schema import Line, Trajectory, Transition
 from wm_plugin.untrusted import LARGEST, loads
 
 SUFFIXES = (".jsonl", ".parquet")
+MOST_REJECTS = LARGEST  # bytes of a file of rejected rows: a few bytes of gzip can hold millions of them
 _REJECT = ("file", "row", "reason", "raw")  # the keys of a rejected row
 _BATCH = 1000  # trajectories in a row group
 _BUFFER = 1 << 20  # bytes
@@ -34,6 +36,7 @@ class Counts:
     turns: int = 0  # of the agent
     observations: Counter[str] = field(default_factory=Counter)  # of the agent, by kind
     rejected: Counter[str] = field(default_factory=Counter)  # rows, by reason
+    rejects_written: int = 0  # of these, to the file of rejected rows
 
     def add(self, trajectory: Trajectory | Fields) -> None:
         self.trajectories += 1
@@ -73,6 +76,7 @@ def write(
     *,
     strict: bool = False,
     sources: Iterable[str | Path | None] = (),
+    bounded: bool = True,
 ) -> Counts:
     """Write trajectories to `out` (.jsonl or .parquet), and rejected rows with their reasons to `rejects`.
 
@@ -80,13 +84,14 @@ def write(
         rejects: the default is `X.rejects.jsonl` beside `out`. Not written if nothing was rejected.
         strict: stop at the first rejected row and write nothing.
         sources: the files that `rows` come from, none of which is written over.
+        bounded: as in `outputs`.
 
     Raises:
         UserError: another suffix, a folder that does not exist, an output that is a source or the other output, or a rejected
             row with `strict`.
     """
     counts = Counts()
-    with outputs(out, rejects, counts, sources) as (unfinished, reject_file), _few_collections():
+    with outputs(out, rejects, counts, sources, bounded) as (unfinished, reject_file), _few_collections():
         kept = _kept(rows, counts, reject_file, strict)
         (_write_lines if Path(out).suffix == ".jsonl" else write_parquet)(kept, unfinished)
     return counts
@@ -97,11 +102,43 @@ def path_of_rejects(out: str | Path, rejects: str | Path | None = None) -> Path:
     return Path(out).with_name(f"{Path(out).stem}.rejects.jsonl") if rejects is None else Path(rejects)
 
 
+class RejectFile:
+    """An open file of rejected rows. It takes lines up to a size, and counts what it has in `counts.rejects_written`.
+
+    Attributes:
+        full: whether a line did not fit; those after it are not written either.
+    """
+
+    def __init__(self, file: IO[bytes], counts: Counts, most: float) -> None:
+        self.full = False
+        self._file, self._counts, self._left = file, counts, most
+
+    def write(self, line: bytes) -> None:
+        self.full = self.full or len(line) > self._left
+        if not self.full:
+            self._file.write(line)
+            self._left -= len(line)
+            self._counts.rejects_written += 1
+
+    def close(self) -> None:
+        """Say in a last line how many there are beyond those written."""
+        if more := self._counts.rejected.total() - self._counts.rejects_written:
+            reason = f"{more:,} more rows were rejected; this file has the first {self._counts.rejects_written:,} alone"
+            self._file.write(json.dumps(dict(zip(_REJECT, ("", None, reason, ""), strict=True))).encode() + b"\n")
+
+
 @contextmanager
 def outputs(
-    out: str | Path, rejects: str | Path | None, counts: Counts, sources: Iterable[str | Path | None] = ()
-) -> Iterator[tuple[Path, IO[bytes]]]:
+    out: str | Path,
+    rejects: str | Path | None,
+    counts: Counts,
+    sources: Iterable[str | Path | None] = (),
+    bounded: bool = True,
+) -> Iterator[tuple[Path, RejectFile]]:
     """The temporary file for trajectories, and the open file for rejected rows. Both get their names if nothing failed.
+
+    Args:
+        bounded: write `MOST_REJECTS` bytes of rejected rows at most. A last line says how many there are beyond.
 
     Raises:
         UserError: another suffix, a folder that does not exist, or an output that is one of `sources` or the other output.
@@ -114,8 +151,10 @@ def outputs(
             rejects_path, lambda: counts.rejected.total() > 0, lambda: _check_rejects(out, rejects)
         ) as unfinished_rejects,
     ):
-        with unfinished_rejects.open("wb") as reject_file:
+        with unfinished_rejects.open("wb") as file:
+            reject_file = RejectFile(file, counts, MOST_REJECTS if bounded else math.inf)
             yield unfinished, reject_file
+            reject_file.close()
         if not counts.rejected and holds(rejects_path, _REJECT):  # of an earlier run
             rejects_path.unlink()
 
@@ -193,7 +232,7 @@ def _few_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def _kept(rows: Iterable[Outcome], counts: Counts, rejects: IO[bytes], strict: bool) -> Iterator[Trajectory | Fields]:
+def _kept(rows: Iterable[Outcome], counts: Counts, rejects: RejectFile, strict: bool) -> Iterator[Trajectory | Fields]:
     for row in rows:
         if isinstance(row, Reject):
             if strict:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from wm_plugin.errors import UserError
+from wm_plugin.errors import UserError, shown
 from wm_plugin.rewards.hosted import HostedReward, RewardError, short_name
 from wm_plugin.rewards.make import make
 from wm_plugin.rewards.rule_truth import ROWS, check_rules, rules_of
@@ -129,7 +129,7 @@ def reward_functions(specs: Any, *, field: str = "rewards") -> list[RewardFuncti
     if isinstance(specs, str | Mapping):
         specs = [specs]
     if not isinstance(specs, Sequence):
-        raise UserError(f"{field} is {specs!r:.100}; write a list of names, or of {{path: NAME, kwargs: {{...}}}}")
+        raise UserError(f"{field} is {shown(specs)}; write a list of names, or of {{path: NAME, kwargs: {{...}}}}")
     functions: list[RewardFunction] = []
     names: list[str] = []
     for number, spec in enumerate(specs, 1):

@@ -19,7 +19,7 @@ from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.environments.control import Strength, config_of
 from wm_plugin.environments.kit.protocol import missing_columns, tool_names
 from wm_plugin.environments.tags import takes_tags
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.objectives.guard import GuardConfig
 from wm_plugin.runtime import hooks
@@ -403,7 +403,7 @@ def check_turn_budget(trainer: Any, argument: TurnBudget | None) -> TurnBudget |
     args = trainer.args
     configured = args.make_turn_budget() if isinstance(args, WorldModelGRPOConfig) else None
     if argument is not None and not isinstance(argument, TurnBudget):
-        raise UserError(f"turn_budget is {argument!r}; write TurnBudget(start=30, every=100)")
+        raise UserError(f"turn_budget is {shown(argument)}; write TurnBudget(start=30, every=100)")
     if argument is not None and configured is not None:
         raise UserError("turn_budget=TurnBudget(...) and the config's turn_budget are the same thing; give one of them")
     budget = configured if argument is None else argument

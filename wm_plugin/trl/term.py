@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from wm_plugin.errors import UserError
+from wm_plugin.errors import UserError, shown
 from wm_plugin.objectives.echo import EchoConfig, echo_loss, within_bounds
 from wm_plugin.objectives.guard import Guard, GuardConfig
 from wm_plugin.objectives.metrics import EchoMeter
@@ -231,7 +231,7 @@ def resolve(world_model: EchoConfig | None, args: Any) -> EchoConfig | None:
         UserError: both are given, or the argument is none.
     """
     if world_model is not None and not isinstance(world_model, EchoConfig):
-        raise UserError(f"world_model is {world_model!r}; write world_model=EchoConfig(coeff=0.05)")
+        raise UserError(f"world_model is {shown(world_model)}; write world_model=EchoConfig(coeff=0.05)")
     if not isinstance(args, ObjectiveSettings):
         return world_model
     fields = args.echo_fields_set()

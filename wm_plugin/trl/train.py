@@ -37,6 +37,7 @@ from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.registry import import_object
 from wm_plugin.runtime.command import say
 from wm_plugin.tokens.tokenizer import is_missing_folder
+from wm_plugin.trajectories.json_values import finite
 from wm_plugin.trl import _compat, config_file, gguf, support
 from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.rewards import reward_functions
@@ -79,25 +80,50 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _refuse(error)
     code = 0
     try:
-        trainer.train(resume_from_checkpoint=_newest(trainer.args.output_dir) if resume == "auto" else resume)
+        trainer.train(resume_from_checkpoint=_checkpoint(resume, trainer.args.output_dir))
     except UserError as error:  # errors that only a rollout shows, such as invalid spans
         code = _refuse(error)
         if trainer.state.global_step < trainer.state.max_steps:
             return code
     trainer.save_model(trainer.args.output_dir)  # also of a run that is refused at its end, as one that learnt nothing
     if as_json and trainer.accelerator.is_main_process:
-        rows = [row for row in trainer.state.log_history if "loss" in row]
+        rows = [finite(row) for row in trainer.state.log_history if "loss" in row]
         print(
             json.dumps({"output_dir": trainer.args.output_dir, "steps": trainer.state.global_step, "last": rows[-1:]})
         )
     return code
 
 
-def _newest(folder: str) -> str | None:
-    """The last checkpoint in a folder that was written to its end; None if there is none, and the run begins."""
-    found = Path(folder).glob("checkpoint-*/trainer_state.json")  # which is written last
-    numbered = [path.parent for path in found if path.parent.name.rpartition("-")[2].isdecimal()]
-    return str(max(numbered, key=lambda path: int(path.name.rpartition("-")[2]))) if numbered else None
+def _checkpoint(resume: str | bool | None, folder: str) -> str | bool | None:
+    """What TRL resumes from: for `auto` a folder's last checkpoint that was written to its end, None if there is none.
+
+    Raises:
+        UserError: the checkpoint that was asked for is damaged.
+    """
+    if resume not in ("auto", True):
+        if resume and (problem := _damage(Path(str(resume)))):
+            raise UserError(
+                f"resume_from_checkpoint: {problem}; write another checkpoint, or auto for the last whole one"
+            )
+        return resume
+    found = [path for path in Path(folder).glob("checkpoint-*") if path.name.rpartition("-")[2].isdecimal()]
+    for path in sorted(found, key=lambda path: int(path.name.rpartition("-")[2]), reverse=True):
+        problem = _damage(path)
+        if not problem:
+            return str(path)
+        print(f"resume_from_checkpoint: {problem}; {path.name} is left out", file=sys.stderr)
+    return None if resume == "auto" else resume
+
+
+def _damage(checkpoint: Path) -> str:
+    """What is wrong with a checkpoint's `trainer_state.json`, which is written last; "" if it is whole."""
+    path = checkpoint / "trainer_state.json"
+    try:
+        return "" if isinstance(loads(path.read_bytes()), dict) else f"{path} is damaged"
+    except OSError as error:
+        return f"{path} cannot be read ({error.strerror})"
+    except ValueError:
+        return f"{path} is damaged"
 
 
 def build(arguments: list[str]) -> tuple[Any, Any]:
@@ -317,7 +343,7 @@ def _environment(
     verify: Any = None,
 ) -> Any:
     if protocol not in PROTOCOLS:
-        raise UserError(f"protocol is {protocol!r}; write {' or '.join(PROTOCOLS)}")
+        raise UserError(f"protocol is {shown(protocol)}; write {' or '.join(PROTOCOLS)}")
     if value is None:
         if protocol == "tags":
             raise UserError("protocol is of actions in an environment, and there is no environment; name one")
@@ -374,7 +400,7 @@ def _mapping(value: Any, name: str) -> dict[str, Any]:
         except ValueError as error:
             raise UserError(f"{name} is not JSON ({error}); write '{{\"count\": 100}}'") from None
     if not isinstance(value, dict):
-        raise UserError(f"{name} is {value!r:.100}; write a mapping")
+        raise UserError(f"{name} is {shown(value)}; write a mapping")
     return value
 
 

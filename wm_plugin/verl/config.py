@@ -89,17 +89,18 @@ class WorldModelConfig:
         named = self.environment.values() if isinstance(self.environment, Mapping) else [self.environment or ""]
         if not named or not all(isinstance(name, str) for name in named):
             raise UserError(
-                f"wm.environment is {self.environment!r}; write a name such as grid, package.module:Class, or {{name: class}}"
+                f"wm.environment is {shown(self.environment)}; write a name such as grid, package.module:Class, or "
+                "{name: class}"
             )
         if self.max_turns is not None and (type(self.max_turns) is not int or self.max_turns < 1):
-            raise UserError(f"wm.max_turns is {self.max_turns!r}; write a whole number of turns >= 1, or null")
+            raise UserError(f"wm.max_turns is {shown(self.max_turns)}; write a whole number of turns >= 1, or null")
         if self.turn_budget is not None:
             if self.max_turns is not None:
                 raise UserError("wm.turn_budget says what wm.max_turns says; leave one of them out")
             if self.environment is None:
                 raise UserError("wm.turn_budget counts turns in an environment, and wm.environment is null; name one")
         if self.episode_reward is not None and not isinstance(self.episode_reward, Mapping):
-            raise UserError(f"wm.episode_reward is {self.episode_reward!r}; write fields, e.g. {{rescale: true}}")
+            raise UserError(f"wm.episode_reward is {shown(self.episode_reward)}; write fields, e.g. {{rescale: true}}")
         if self.episode_reward is not None and self.environment is None:
             raise UserError("wm.episode_reward is of episodes in an environment, and wm.environment is null; name one")
         if self.episode_reward is not None:
@@ -120,7 +121,7 @@ class WorldModelConfig:
         if self.verify is not None:
             self._check_verify(self.verify)
         if self.protocol not in PROTOCOLS:
-            raise UserError(f"wm.protocol is {self.protocol!r}; write {' or '.join(PROTOCOLS)}")
+            raise UserError(f"wm.protocol is {shown(self.protocol)}; write {' or '.join(PROTOCOLS)}")
         if self.protocol == "tags":
             if self.environment is None:
                 raise UserError("wm.protocol is of actions in an environment, and wm.environment is null; name one")
@@ -130,7 +131,7 @@ class WorldModelConfig:
                 raise UserError(f"wm.{error}" if str(error).startswith("protocol") else str(error)) from None
         if self.max_turn_tokens is not None and (type(self.max_turn_tokens) is not int or self.max_turn_tokens < 1):
             raise UserError(
-                f"wm.max_turn_tokens is {self.max_turn_tokens!r}; write a whole number of tokens >= 1, or null"
+                f"wm.max_turn_tokens is {shown(self.max_turn_tokens)}; write a whole number of tokens >= 1, or null"
             )
         for name, ahead in (self.look_ahead or {}).items():
             if ahead.world_model != "own":
@@ -145,9 +146,9 @@ class WorldModelConfig:
         if self.look_ahead and (self.environment is None or self.protocol == "tags"):
             raise UserError("wm.look_ahead is for episodes in wm.environment that are played by tools; leave it out")
         if not isinstance(self.validation_nll, bool):
-            raise UserError(f"wm.validation_nll is {self.validation_nll!r}; write true or false")
+            raise UserError(f"wm.validation_nll is {shown(self.validation_nll)}; write true or false")
         if type(self.max_lost) not in (int, float) or not 0 <= self.max_lost <= 1:
-            raise UserError(f"wm.max_lost is {self.max_lost!r}; write a share between 0 and 1")
+            raise UserError(f"wm.max_lost is {shown(self.max_lost)}; write a share between 0 and 1")
 
     def _check_simulation(self, simulation: SimulationConfig) -> None:
         if self.environment is None:
@@ -254,11 +255,11 @@ def read_config(config: Any) -> WorldModelConfig:
     values = OmegaConf.to_container(block, resolve=True) if OmegaConf.is_config(block) else block
     if isinstance(values, str | list):  # +wm=echo, and Hydra looked for no group of that name where ours are
         raise UserError(
-            f"wm is {values!r}, a plain value: Hydra does not find our groups without 'hydra.searchpath=[{SEARCH_PATH}]'; "
+            f"wm is {shown(values)}, a plain value: Hydra does not find our groups without 'hydra.searchpath=[{SEARCH_PATH}]'; "
             "add that to the command"
         )
     if not isinstance(values, Mapping):
-        raise UserError(f"wm is {values!r}; write fields, e.g. wm.coeff=0.05")
+        raise UserError(f"wm is {shown(values)}; write fields, e.g. wm.coeff=0.05")
     objective_keys = {f.name for f in dataclasses.fields(EchoConfig)} | set(ALIASES)
     own_keys = {f.name for f in dataclasses.fields(WorldModelConfig)} - {"objective"}
     objective, own = {}, {}
@@ -268,7 +269,7 @@ def read_config(config: Any) -> WorldModelConfig:
         elif key in own_keys:
             own[key] = value
         elif key not in REWARD_KEYS:
-            raise UserError(f"wm has no field {key!r}{nearest(str(key), objective_keys | own_keys | set(REWARD_KEYS))}")
+            raise UserError(f"wm has no field {key!r}{nearest(key, objective_keys | own_keys | set(REWARD_KEYS))}")
     if {"alpha", "coeff"} <= objective.keys():
         raise UserError("wm.alpha is another name of wm.coeff, which the group +wm=echo sets; write wm.coeff alone")
     if own.get("turn_budget") is not None:

@@ -40,7 +40,7 @@ import numpy as np
 from omegaconf import OmegaConf
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
-from wm_plugin.errors import UserError
+from wm_plugin.errors import UserError, shown
 from wm_plugin.rewards.hosted import FIGURES, HostedReward
 from wm_plugin.rewards.make import check_spec, make
 from wm_plugin.rewards.rule_truth import check_rules, rules_of_spec
@@ -108,7 +108,7 @@ def reward_path(spec: Any, *, field: str = "wm.reward") -> str:
     spec = _plain(spec)
     path = spec.get("path") if isinstance(spec, Mapping) else spec
     if not isinstance(path, str):
-        raise UserError(f"{field} is {spec!r:.100}; write a name, or {{path: NAME, kwargs: {{...}}}}")
+        raise UserError(f"{field} is {shown(spec)}; write a name, or {{path: NAME, kwargs: {{...}}}}")
     return path
 
 
@@ -130,9 +130,9 @@ class BatchedRewardManager(RewardManagerBase):
                 raise UserError(f"reward.{name}.{key} is set beside the manager of wm.reward; leave one of them out")
         batch, wait = wm.get("reward_batch", 32), wm.get("reward_wait_ms", 20)
         if type(batch) is not int or batch < 1:
-            raise UserError(f"wm.reward_batch is {batch!r}; write a number of trajectories >= 1")
+            raise UserError(f"wm.reward_batch is {shown(batch)}; write a number of trajectories >= 1")
         if type(wait) not in (int, float) or not 0 <= wait < math.inf:
-            raise UserError(f"wm.reward_wait_ms is {wait!r}; write milliseconds >= 0")
+            raise UserError(f"wm.reward_wait_ms is {shown(wait)}; write milliseconds >= 0")
         self.batcher = MicroBatcher(load_reward(wm.get("reward")), batch, wait / 1000)
 
     async def run_single(self, data: Any) -> dict[str, Any]:

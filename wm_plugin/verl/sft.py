@@ -15,7 +15,7 @@ import pyarrow
 import torch
 from torch.utils.data import Dataset
 
-from wm_plugin.errors import UserError
+from wm_plugin.errors import UserError, shown
 from wm_plugin.trajectories import parquet
 from wm_plugin.trajectories.errors import RowError
 
@@ -119,5 +119,5 @@ def _read(file: str) -> Any:
 def _one_of(config: Mapping[str, Any], name: str, default: str, known: Sequence[str]) -> str:
     value = config.get(name, default)
     if value not in known:
-        raise UserError(f"data.{name} is {value!r}; write {' or '.join(known)}")
+        raise UserError(f"data.{name} is {shown(value)}; write {' or '.join(known)}")
     return str(value)

@@ -5,6 +5,7 @@ The coefficient is a function of the global step, which verl restores, so that s
 
 import dataclasses
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ from wm_plugin.objectives import EchoConfig
 from wm_plugin.trajectories.outputs import write_text
 from wm_plugin.untrusted import loads
 
+logger = logging.getLogger(__name__)
+
 FILE = "wm_state.json"
+_TRACKER = "latest_checkpointed_iteration.txt"  # verl's: the step of the last checkpoint that is complete
 KINDS = {  # of its fields
     "objective": dict,
     "tools": list,
@@ -52,6 +56,37 @@ def load(folder: str) -> dict[str, Any] | None:
             f"{path}: damaged; resume from another checkpoint, or remove the file to go on without its state"
         )
     return state
+
+
+def last_whole(folder: str) -> str | None:
+    """The checkpoint to resume from where verl's own choice is damaged, as by a full disk; None: verl's choice is whole.
+
+    Raises:
+        UserError: no checkpoint is whole.
+    """
+    steps = {int(path.name[12:]): path for path in Path(folder).glob("global_step_*") if path.name[12:].isdecimal()}
+    tracker = Path(folder) / _TRACKER
+    if not steps or not tracker.exists():
+        return None
+    damage: UserError | None = None
+    try:
+        chosen = int(tracker.read_text())
+    except ValueError:  # written after all else of a checkpoint
+        chosen, damage = max(steps), UserError(f"{tracker}: damaged; write the number of a checkpoint's step into it")
+    for step in sorted((step for step in steps if step <= chosen), reverse=True):
+        try:
+            load(str(steps[step]))
+        except UserError as error:
+            damage = damage or error
+            logger.warning("%s is left out: its %s is damaged", steps[step], FILE)
+            continue
+        if damage is None:
+            return None
+        if all((steps[step] / name).exists() for name in ("actor", "data.pt")):  # which verl may have removed
+            return str(steps[step])
+    if damage is None:
+        return None
+    raise damage
 
 
 def describe(config: EchoConfig) -> dict[str, Any]:

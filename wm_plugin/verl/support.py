@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from packaging.version import Version
 
 from wm_plugin.environments.kit.protocol import tool_names
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.objectives.echo import ALIASES
 from wm_plugin.objectives.silence import beforehand
 from wm_plugin.runtime import hooks, optimizers
@@ -428,7 +428,7 @@ def _check_rewards(config: Any, wm: WorldModelConfig) -> None:
         return
     for source in _column(config, "train_files", "data_source"):
         if not _verl_scores(source):
-            rows = "" if source is None else f" (verl has none for rows of data_source {source!r:.80})"
+            rows = "" if source is None else f" (verl has none for rows of data_source {shown(source)})"
             raise UserError(
                 f"{without[0]} has no get_reward, and no reward is configured{rows}; write get_reward, or wm.reward=NAME with "
                 "'+wm=[echo,reward]', or reward.custom_reward_function.path=FILE"

@@ -611,10 +611,13 @@ class WorldModelTrainerMixin(_Host):
         state.save(os.path.join(self.config.trainer.default_local_dir, f"global_step_{self.global_steps}"), values)
 
     def _load_checkpoint(self) -> None:
+        trainer = self.config.trainer
+        if trainer.resume_mode == "auto" and (whole := state.last_whole(trainer.default_local_dir)):
+            logger.warning("resuming from %s", whole)
+            trainer.resume_mode, trainer.resume_from_path = "resume_path", whole
         super()._load_checkpoint()
         if self.global_steps == 0:
             return
-        trainer = self.config.trainer
         folder = os.path.join(trainer.default_local_dir, f"global_step_{self.global_steps}")
         folder = trainer.resume_from_path if trainer.resume_mode == "resume_path" else folder
         values = state.load(folder)

@@ -1,7 +1,9 @@
 """From files on disk to the contents of a page."""
 
+import gzip
 import json
 import re
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -64,6 +66,7 @@ def test_one_run_in_every_log_is_one_run(tmp_path):
     folder = tmp_path / "runs" / "echo_seed0"
     write_state(folder, points(steps=(1, 2)), checkpoint=2)
     write_state(folder, points(9.0, steps=(1,)), checkpoint=1)  # an earlier checkpoint has nothing of its own
+    write_state(folder, points(steps=(1,)), checkpoint=3).write_text('{"log_hi')  # a full disk cut it
     write_events(folder / "runs" / "Jan01_host", {"train/reward": {1: 5.0, 3: 0.3}})
     (arm,) = view(folder).arms
     assert (arm.name, arm.seeds) == ("echo", 1)
@@ -113,6 +116,24 @@ def test_a_pattern_that_matches_nothing(tmp_path):
     write_state(tmp_path / "run", points())
     with pytest.raises(UserError, match="--arm a=b"):
         view(tmp_path, patterns={"a": "b"}.items())
+
+
+def test_rows_that_cannot_be_read_are_counted_and_not_kept(tmp_path, monkeypatch):
+    """A few bytes of gzip can hold millions of them."""
+    monkeypatch.setattr(played, "_MOST", 50)
+    write(grid_trajectories(2), tmp_path / "played.jsonl")
+    (whole,) = (tmp_path / "played.jsonl").read_bytes().splitlines(keepends=True)[:1]
+    packed = gzip.compress(whole + b'[]\n{"version": "x"}\n' * 10**5 + whole)
+    (tmp_path / "packed.jsonl.gz").write_bytes(packed)
+    assert len(packed) < 10_000
+    tracemalloc.start()
+    document, shown = page(tmp_path / "packed.jsonl.gz")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert shown.rollouts[0].summary.as_dict()["trajectories"] == 1
+    assert re.search("49 rows are left out; the first: .*; `version` is no whole number", document.text)
+    assert "only the first 50 rollouts are read" in document.text
+    assert peak < 30 * 2**20
 
 
 def test_everything_on_a_page_of_hostile_texts(tmp_path):

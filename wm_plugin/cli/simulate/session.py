@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import wm_plugin.agents.rollout as rollout
-from wm_plugin.agents.players import lost_by
 from wm_plugin.environments.control import ControlEpisode, Plan
 from wm_plugin.environments.harmless import harmless
 from wm_plugin.environments.simulated_episode import Simulation
 from wm_plugin.environments.worlds import World
 from wm_plugin.errors import UserError
+from wm_plugin.runtime.workers import lost_by
 from wm_plugin.samples.answers import Answers
 from wm_plugin.tokens.message import Message
 from wm_plugin.trajectories.hidden import HEADINGS, PARTS, parts

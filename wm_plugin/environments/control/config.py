@@ -137,7 +137,7 @@ def _perturbation(values: Any, where: str) -> Perturbation:
     }
     for key, value in given.items():
         if key not in names:
-            raise UserError(f"{where} ({name}) has no field {shown(key)}{nearest(str(key), ['name', *names])}")
+            raise UserError(f"{where} ({name}) has no field {shown(key)}{nearest(key, ['name', *names])}")
         if (key in ("tools", "texts", "kinds") and isinstance(value, str)) or (key == "turns" and type(value) is int):
             given[key] = (value,)
     try:

@@ -65,7 +65,7 @@ class Curriculum:
         names = [one.name for one in fields(cls)]
         for key in values:
             if key not in names:
-                raise UserError(f"{where} has no field {shown(key)}{nearest(str(key), names)}")
+                raise UserError(f"{where} has no field {shown(key)}{nearest(key, names)}")
             if (key == "steps") if values.get("by") == "success" else (key in _OF_SUCCESS):
                 raise UserError(f"{where}.{key} is not of by: {values.get('by', 'step')}; leave it out")
         try:

@@ -58,7 +58,7 @@ def observers(environment: type) -> dict[str, Kind]:
     for tool, kind in by_tool.items():
         if tool not in kinds:
             raise UserError(
-                f"{environment.__name__}.observer names {shown(tool)}, which is no tool{nearest(str(tool), tools)}"
+                f"{environment.__name__}.observer names {shown(tool)}, which is no tool{nearest(tool, tools)}"
             )
         if kind not in get_args(Kind):
             raise UserError(f"{environment.__name__}.observer is {shown(kind)}; write tool, user or environment")

@@ -102,7 +102,7 @@ def prompt_and_budget(instruction: str, max_turns: int, usual: int) -> tuple[lis
         UserError: `max_turns` is not a whole number >= 1.
     """
     if type(max_turns) is not int or max_turns < 1:
-        raise UserError(f"max_turns is {max_turns!r}; write a whole number of turns >= 1")
+        raise UserError(f"max_turns is {shown(max_turns)}; write a whole number of turns >= 1")
     turns = "one turn" if max_turns == 1 else f"at most {max_turns} turns"
     prompt = [{"role": "user", "content": instruction.replace("{turns}", turns)}]
     return prompt, {} if max_turns == usual else {"max_turns": max_turns}

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from pathlib import Path
 
 from wm_plugin.evaluation.measures import Evaluation, Measure
 from wm_plugin.evaluation.paired import Key, Sums
@@ -15,7 +16,7 @@ from wm_plugin.evaluation.report.sources import Measured, Rollouts
 from wm_plugin.tokens.view import Token
 from wm_plugin.trajectories.chat import chat
 from wm_plugin.trajectories.expand import identity
-from wm_plugin.trajectories.readers import read as read_trajectories
+from wm_plugin.trajectories.readers import read_rows
 from wm_plugin.trajectories.readers.base import Reject
 from wm_plugin.trajectories.schema import Trajectory
 from wm_plugin.trajectories.summary import Summary
@@ -23,6 +24,7 @@ from wm_plugin.trajectories.summary_page import rows as rows_of
 from wm_plugin.trajectories.turn_texts import action_text
 
 _MOST = 20_000  # rollouts of a file
+_REASONS = 3  # why rows are left out
 _TOOLS = 10  # in a figure
 _SUCCESS, _REWARD, _TURNS = Key("success"), Key("reward", "score"), Key("turns", "count")
 
@@ -58,15 +60,20 @@ def read(rollouts: Sequence[Rollouts]) -> tuple[list[Played], list[Measured], li
         played = table.setdefault((one.arm, one.split), Played(one.arm, one.split))
         played.places.append(one.place)
         outcomes = _Outcomes()
-        rejects: list[Reject] = []
-        trajectories = read_trajectories(one.place, on_reject=rejects.append)
-        for trajectory in islice(trajectories, _MOST):
-            played.summary.add(trajectory)
-            outcomes.add(trajectory)
-        if next(trajectories, None) is not None:
+        left_out, reasons = 0, dict[str, None]()
+        rows = read_rows(Path(one.place))
+        for row in islice(rows, _MOST):
+            if isinstance(row, Trajectory):
+                played.summary.add(row)
+                outcomes.add(row)
+            elif isinstance(row, Reject):
+                left_out += 1
+                if len(reasons) < _REASONS:
+                    reasons[row.reason] = None
+        if next(rows, None) is not None:
             notes.append(f"{one.place}: only the first {_MOST:,} rollouts are read")
-        if rejects:
-            notes.append(f"{one.place}: {len(rejects):,} rows are left out; the first: {rejects[0].reason}")
+        if left_out:
+            notes.append(f"{one.place}: {left_out:,} rows are left out; the first: {'; '.join(reasons)}")
         measured.append(Measured(one.name, one.place, outcomes.evaluation(one.arm, one.split), one.arm))
     return list(table.values()), measured, notes
 
@@ -133,13 +140,11 @@ def samples(rollouts: Iterable[Rollouts], most: int = 2) -> list[Sample]:
     """The first rollouts of each file, coloured by who wrote what. Which tokens count is known with a tokenizer alone."""
     made = []
     for one in rollouts:
-        for number, trajectory in enumerate(islice(read_trajectories(one.place, on_reject=_leave_out), most), 1):
+        rows = islice(read_rows(Path(one.place)), _MOST)  # `read` has counted those that are left out
+        trajectories = (row for row in rows if isinstance(row, Trajectory))
+        for number, trajectory in enumerate(islice(trajectories, most), 1):
             made.append(Sample(f"{one.name}, rollout {number}", _pieces(trajectory)))
     return made
-
-
-def _leave_out(_reject: object) -> None:
-    """`read` has counted it."""
 
 
 def _pieces(trajectory: Trajectory) -> list[Token]:

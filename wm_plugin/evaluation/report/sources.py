@@ -206,10 +206,12 @@ def _walk(folder: Path, sources: Sources) -> Iterator[Path]:
                 return
         checkpoints = [one for one in folders if one.startswith(_CHECKPOINT)]
         with_state = [one for one in checkpoints if Path(parent, one, "trainer_state.json").is_file()]
-        last = max(with_state, key=_number, default=None)
         folders[:] = sorted(one for one in folders if one not in checkpoints and not one.startswith("."))
-        if last:
-            yield Path(parent, last, "trainer_state.json")
+        for one in sorted(with_state, key=_number, reverse=True):
+            state = Path(parent, one, "trainer_state.json")
+            yield state
+            if files.whole(state).error is None:  # a full disk cuts the last one
+                break
         for name in sorted(names_of_files):
             if not name.startswith(".") and Path(parent, name).is_file():
                 yield Path(parent, name)

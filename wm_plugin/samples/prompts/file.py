@@ -34,7 +34,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.trajectories.draws import whole_number
 from wm_plugin.trajectories.failures import DOMAINS
 
@@ -139,7 +139,7 @@ class Prompts(BaseModel):
             UserError: there is no such stage.
         """
         if stage not in STAGES:
-            raise UserError(f"stage is {stage!r}{nearest(stage, STAGES)}")
+            raise UserError(f"stage is {shown(stage)}{nearest(stage, STAGES)}")
         return self.stages.get(stage) or list(self.variants)  # type: ignore[call-overload]
 
     def choose(self, trajectory: str, stage: str, seed: int) -> str:
@@ -164,7 +164,7 @@ def load(name_or_path: str) -> Prompts:
     styles = values.pop("styles", None)
     if styles is not None:
         if not isinstance(styles, str):
-            raise UserError(f"{name_or_path}: styles is {styles!r}; write one of our names, or a path")
+            raise UserError(f"{name_or_path}: styles is {shown(styles)}; write one of our names, or a path")
         values = _read(str(Path(name_or_path).parent / styles) if _is_path(styles) else styles, name_or_path) | values
         if "styles" in values:
             raise UserError(f"{name_or_path}: styles: {styles} has styles itself; name those")

@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "tools": tools,
         "notes": [
             *(_refusals(tokenizer, args.tokenizer) if rendered else ()),
-            *(() if args.example else warnings(sum(lacks_schemas(row) for _, row in rows))),
+            *(warnings(sum(lacks_schemas(row) for _, row in rows)) if rendered and _shows_tools(tokenizer) else ()),
             *_notes(config.tool_names, tools, sum(i.guessed for _, i in inspections), more and args.limit),
         ],
         "html": args.html,
@@ -177,6 +177,11 @@ def _line(span: Mapping[str, Any]) -> str:
     text = visible(span["text"]).replace("\n", "↵").replace("\t", "\\t")
     text = text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
     return f"  {span['start']:>6}-{span['end']:<6} {span['kind']:<9} {visible(origin):<14} {weight:<12} {text}"
+
+
+def _shows_tools(tokenizer: Any) -> bool:
+    """Whether the chat template writes tools at all."""
+    return "tools" in str(training_template(tokenizer) or tokenizer.chat_template)
 
 
 def _settings(args: argparse.Namespace) -> Mapping[str, Any]:

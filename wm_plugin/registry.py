@@ -54,5 +54,8 @@ class Registry:
         if name in self._paths:
             return import_object(self._paths[name], field=f"{self.kind} {name!r}")
         if "." in name or ":" in name:
-            return import_object(name, field=self.kind)
+            found = import_object(name, field=self.kind)
+            if not callable(found):
+                raise UserError(f"{self.kind}: {name!r} is an instance of {type(found).__name__}; name the class")
+            return found
         raise UserError(f"{self.kind}: there is no {name!r}{nearest(name, self._paths)}")

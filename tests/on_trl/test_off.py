@@ -13,8 +13,10 @@ from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer
 
 # the others run the same lines of ours: TRL computes its loss before the term is added
 CASES = [{"loss_type": name} for name in ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo")]
-CASES += [{"importance_sampling_level": "sequence"}, {"beta": 0.1}, {"steps_per_generation": 4}]
-FAST = ({"loss_type": "dapo"}, {"beta": 0.1})
+# dropout draws between the generation batches of an optimizer step
+DROPOUT = {"steps_per_generation": 1, "gradient_accumulation_steps": 2}
+CASES += [{"importance_sampling_level": "sequence"}, {"beta": 0.1}, {"steps_per_generation": 4}, DROPOUT]
+FAST = ({"loss_type": "dapo"}, {"beta": 0.1}, DROPOUT)
 
 
 class Stock(Scripted, GRPOTrainer):
@@ -40,11 +42,11 @@ def trained(cls, fields, **kwargs):
     ids=lambda fields: "-".join(map(str, fields.values())),
 )
 def test_bit_identical_to_the_host(fields):
-    if "beta" in fields:  # the reference model is loaded from the path that the config names
+    if "beta" in fields or fields == DROPOUT:  # the reference model is loaded from the path that the config names
         pytest.importorskip("peft")
         from peft import LoraConfig
 
-        kwargs = {"peft_config": LoraConfig(target_modules=["q_proj", "v_proj"])}
+        kwargs = {"peft_config": LoraConfig(target_modules=["q_proj", "v_proj"], lora_dropout=0.1)}
     else:
         kwargs = {}
     _, losses, gradients, parameters, torch_rng, python_rng, numpy_rng = trained(Stock, fields, **kwargs)

@@ -246,3 +246,66 @@ def test_turns_that_the_hosts_parser_fails_on_are_plain_text(coeff):
     # a lone surrogate, which no tokenizer accepts, is replaced
     assert {"run_code", "?"} == {turn["name"] for turns in completions for turn in turns if turn["role"] == "tool"}
     assert "parse_response" not in vars(trainer.processing_class)
+
+
+class OddEnvironment:
+    """Its tools return lists, and one is cancelled."""
+
+    def reset(self, **_): ...
+
+    def parts(self, word: str) -> list:
+        """Content parts.
+
+        Args:
+            word: A word.
+        """
+        return [{"type": "text", "text": f"SEEN {word}"}, {"type": "text", "text": " and more"}]
+
+    def numbers(self, word: str) -> list:
+        """A plain list.
+
+        Args:
+            word: A word.
+        """
+        return [1, word]
+
+
+async def cancelled(word: str) -> str:
+    """Is cancelled.
+
+    Args:
+        word: A word.
+    """
+    raise asyncio.CancelledError("gone")
+
+
+class Odd(WorldModelGRPOTrainer):
+    def _generate_single_turn(self, prompt_ids, *args, **kwargs):
+        turns = []
+        for number, ids in enumerate(prompt_ids):
+            answered = "<tool_response>" in self.processing_class.decode(ids)
+            tool = ("parts", "numbers", "cancelled")[number % 3]
+            text = "done" if answered else call(tool, word=f"w{number}")
+            turns.append(self.processing_class(text + "<|im_end|>").input_ids)
+        return turns, None
+
+
+@pytest.mark.parametrize("coeff", [0.0, 0.5])
+def test_results_that_are_lists_or_were_cancelled_do_not_stop_a_run(coeff):
+    """TRL passes a list on to the chat template, and makes a result of what was cancelled."""
+    tokenizer = make_tokenizer()
+    trainer = Odd(
+        model=make_model(tokenizer),
+        reward_funcs=[reward],
+        args=config(max_steps=1, gradient_accumulation_steps=1, max_completion_length=300),
+        train_dataset=dataset(),
+        processing_class=tokenizer,
+        environment_factory=OddEnvironment,
+        tools=[cancelled],
+        world_model=EchoConfig(coeff),
+    )
+    trainer.train()
+    row = trainer.state.log_history[0]
+    assert row["echo/tokens"] == row["echo/tool/parts/tokens"] + row["echo/tool/numbers/tokens"]
+    assert row["echo/tool/parts/tokens"] > 0
+    assert row["echo/tool/numbers/tokens"] == len("[1, 'w1']")

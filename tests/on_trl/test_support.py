@@ -262,3 +262,31 @@ def test_a_step_outside_training_is_refused():
 
 def test_plain_config_class_is_enough():
     assert isinstance(make(EchoConfig(0.1)).args, GRPOConfig)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"model": "./nope"}, "model is './nope': there is no such folder"),
+        (
+            {"environment_factory": ToolEnvironment()},
+            "environment_factory is an instance of ToolEnvironment, and every",
+        ),
+        ({"environment_factory": {"a": ToolEnvironment()}}, "environment_factory is an instance of ToolEnvironment"),
+        (
+            {"tools": [ToolEnvironment]},
+            "tools has .*ToolEnvironment.*, and a tool is a function; an environment's class goes",
+        ),
+    ],
+    ids=str,
+)
+def test_arguments_that_the_host_fails_on_are_one_line(arguments, reason):
+    given = {"model": "x", "reward_funcs": [reward], "args": config(), "train_dataset": dataset()} | arguments
+    with pytest.raises(UserError, match=reason) as error:
+        WorldModelGRPOTrainer(**given)
+    assert "\n" not in str(error.value)
+
+
+def test_a_field_that_does_not_exist_is_named_with_the_nearest():
+    with pytest.raises(UserError, match="WorldModelGRPOConfig has no field 'echo_coef'; did you mean 'echo_coeff'"):
+        config(cls=WorldModelGRPOConfig, echo_coef=0.05)

@@ -849,6 +849,7 @@ def test_a_run_that_scored_nothing_is_saved_and_ends_with_2(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(
         "def rows(count=8): return [{'prompt': [{'role': 'user', 'content': 'go'}], 'target': 'x'}] * count\n"
+        "class Lift: ...\nlift = Lift()\n"
     )
     text = yaml.safe_load(GGUF) | {"environment": None, "train_rows": "mine:rows", "train_rows_kwargs": {"count": 8}}
     text |= {"rewards": [{"path": "exact", "kwargs": {"tag": "next_state"}}], "echo_coeff": 0, "max_steps": 3}
@@ -858,5 +859,11 @@ def test_a_run_that_scored_nothing_is_saved_and_ends_with_2(tmp_path, monkeypatc
     captured = capsys.readouterr()
     assert captured.err.strip().splitlines()[-1].startswith("wm train: reward exact scored nothing in any batch")
     assert (tmp_path / "out" / "model.safetensors").exists()
+    for flags, reason in (
+        (["--tools", "mine:Lift"], "tools has <class 'mine.Lift'>, and a tool is a function"),
+        (["--environment", "mine:lift"], "environment: 'mine:lift' is an instance of Lift; name the class"),
+    ):
+        assert train.main(["--config", path, *flags]) == 2
+        assert reason in capsys.readouterr().err
     assert train.main(["--config", path, "--train_rows_kwargs", '{"count": 0}']) == 2
     assert capsys.readouterr().err.strip() == "wm train: the training set is empty; give it rows"

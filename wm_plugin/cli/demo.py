@@ -9,6 +9,7 @@ from rich.progress import Progress, TaskID
 from rich.table import Table
 
 from wm_plugin.errors import MissingExtraError
+from wm_plugin.trajectories.outputs import check_folder
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
@@ -30,6 +31,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Run the demo, with progress bars on a terminal, and return its result."""
+    check_folder(Path(args.out))  # before imports of many seconds
     run_demo = _run_demo()
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal) as bars:

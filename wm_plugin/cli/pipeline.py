@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from wm_plugin.errors import UserError, nearest
+from wm_plugin.trajectories.outputs import check_folder
 
 _DESCRIPTION = """\
 Runs the steps of a pipeline: data, training, evaluation, report, for each arm and seed. NAME is one of those that come with
@@ -66,8 +67,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     pipeline = read(_path(args.name), args.set)
     steps = chosen(expand(pipeline, args.out), args.only)
     work = Path(args.out or _work(pipeline))
-    if work.exists() and not work.is_dir():
-        raise UserError(f"{work} is a file; name a folder of results with --out")
+    check_folder(work)
     if not steps:
         raise pipeline.error("has no steps with these settings; `when` leaves all out")
     result: dict[str, Any] = {"pipeline": str(pipeline.path), "about": pipeline.about, "out": str(work)}

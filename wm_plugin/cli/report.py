@@ -72,12 +72,12 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
     As JSON: `arms` with their last values, `evaluations`, `rollouts`, `compared`, `notes`, `out`.
     """
+    outs, folder = _outs(args.out)  # before imports of many seconds
     from wm_plugin.evaluation.report import compared, export, overview, picture, sources, training
     from wm_plugin.evaluation.report.arms import parse
     from wm_plugin.runtime.page import check_extra
 
     patterns = parse(args.arm)
-    outs, folder = _outs(args.out)
     if not args.tokenizer and (args.config or args.chat_template):
         raise UserError("--config and --chat-template say how --tokenizer counts; add --tokenizer PATH")
     paths = [*args.paths, *sources.expand(patterns, args.paths)]
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     check_apart(_files(inputs), targets)
     view = overview.overview(inputs, patterns, args.against)
     if folder:
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     if outs:
         _write(args, outs, view)
     columns = training.columns(view.arms)

@@ -71,6 +71,17 @@ def check_derived(path: Path, ours: Callable[[Path], bool], what: str, mend: str
         raise UserError(f"{path}: holds something else than {what}; {mend}")
 
 
+def check_folder(path: Path) -> None:
+    """Refuse a file where a folder is meant.
+
+    Raises:
+        UserError: a file is there, or one is in the folder's way.
+    """
+    there_is = next((place for place in (path, *path.absolute().parents) if os.path.lexists(place)), path)
+    if not there_is.is_dir():
+        raise UserError(f"{path}: {'is' if there_is == path else f'{there_is} is'} a file; name a folder")
+
+
 def check_new_folder(path: Path, name: str) -> None:
     """Refuse a folder with something in it, which would be written over or taken for a part of this run.
 

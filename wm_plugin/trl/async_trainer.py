@@ -80,6 +80,7 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
         rollout_worker: Any = None,
         **kwargs: Any,
     ) -> None:
+        support.check_arguments(*args[:1], tools=tools, environment_factory=environment_factory, **kwargs)
         support.check_no_curriculum(environment_factory)
         support.check_rows(kwargs.get("train_dataset"), None, environments=environment_factory is not None)
         super().__init__(

@@ -8,7 +8,7 @@ import asyncio
 import inspect
 from collections import Counter, deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from itertools import takewhile
 from typing import Any
@@ -135,14 +135,16 @@ class CallRecorder:
     def _watch(self, row: int, name: str, tool: Callable, environment: Any) -> Callable:
         outcomes = self.outcomes[row]
 
-        def note(error: Exception, waited: bool) -> None:
-            self._raised[row, name, str({"error": str(error)})] += 1
+        def note(error: BaseException, waited: bool) -> None:
+            with suppress(Exception):  # of an error without a text there is no message, either
+                text = str(error)
+                self._raised[row, name, str({"error": text}) if isinstance(error, Exception) else text] += 1
             outcomes.append(Outcome.REFUSED if waited else Outcome.LATE)
 
         async def watched(result: Any, waited: bool) -> Any:
             try:
                 awaited = encodable(await result)
-            except Exception as error:
+            except BaseException as error:  # the host makes a result of a cancelled one, too
                 note(error, waited)
                 raise
             outcomes.append(Outcome.REACHED)
@@ -313,7 +315,7 @@ class Rollouts:
                 blocks.append(
                     ToolBlock(
                         tuple([message["name"] for message in results]),  # a third faster than of a generator
-                        tuple([_text(message) for message in results]),
+                        tuple([_text(message, full_block) for message in results]),
                         self.completion_ids[row][start:end],
                         full_block(results) if cut else None,
                     )
@@ -346,10 +348,29 @@ def _tool_groups(completion: Any) -> list[tuple[Message | None, list[Message]]]:
     return groups
 
 
-def _text(message: Message) -> str:
+def _text(message: Message, full_block: Callable[[list[Message]], list[int]]) -> str:
+    """The text that a template writes of a tool message: of a list, which TRL passes on, its parts or its representation.
+
+    Raises:
+        SpanError: it writes something else, as of an image.
+    """
     content = message["content"]
-    if not isinstance(content, str):
-        raise SpanError(
-            f"tool {message['name']!r} returned content blocks, not text; the world-model term covers text only: use coeff 0"
-        )
-    return content
+    if isinstance(content, str):
+        return content
+    written = full_block([message])
+    for text in (as_text(content), str(content)):
+        if full_block([{**message, "content": text}]) == written:
+            return text
+    raise SpanError(
+        f"tool {message['name']!r} returned content that is not written as a text; the world-model term covers text only: use "
+        "coeff 0"
+    )
+
+
+def as_text(content: Any) -> str:
+    """A result as a text: of content parts the texts, one after the other; of what is no text, its representation."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list) and content and all(isinstance(part, dict) and "text" in part for part in content):
+        return "".join(str(part["text"]) for part in content)
+    return str(content)

@@ -4,10 +4,10 @@ import argparse
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from wm_plugin.environments import ENVIRONMENTS
-from wm_plugin.errors import UserError
+from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives import EchoConfig
 
 PREFIX = "echo_"
@@ -72,6 +72,13 @@ class ObjectiveSettings:
             "(docs/lookahead.md)."
         },
     )
+
+    def __new__(cls, *_args: Any, **values: Any) -> Self:
+        """Refuse unknown names, in words."""
+        known = [one.name for one in dataclasses.fields(cls)]
+        for name in values.keys() - set(known):
+            raise UserError(f"{cls.__name__} has no field {name!r}{nearest(name, known)}")
+        return super().__new__(cls)
 
     def echo_config(self) -> EchoConfig:
         values = {name: getattr(self, PREFIX + name) for name in DEFAULT}

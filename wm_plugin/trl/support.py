@@ -24,6 +24,7 @@ from wm_plugin.objectives import EchoConfig
 from wm_plugin.objectives.guard import GuardConfig
 from wm_plugin.runtime import hooks
 from wm_plugin.runtime.hooks import Hook
+from wm_plugin.tokens.tokenizer import is_missing_folder
 from wm_plugin.trl import _compat
 from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.versions import ASYNC_GONE, SUPPORTED, of_release, untested
@@ -199,6 +200,29 @@ def check_trainer_class(trainer: Any) -> None:
         f"{name} is not a GRPOTrainer: the world-model term needs the log-probabilities of environment tokens, which other "
         "trainers do not compute; mix WorldModelMixin into a GRPOTrainer subclass"
     )
+
+
+def check_arguments(model: Any = None, *, tools: Any = None, environment_factory: Any = None, **_: Any) -> None:
+    """Refuse arguments of a trainer that the host fails on with a traceback.
+
+    Raises:
+        UserError: one line with the argument and what to write.
+    """
+    if isinstance(model, str) and is_missing_folder(model):
+        raise UserError(f"model is {model!r}: there is no such folder")
+    several = isinstance(environment_factory, dict)
+    for make in environment_factory.values() if several else [environment_factory]:
+        if make is not None and not callable(make):
+            name = type(make).__name__
+            raise UserError(
+                f"environment_factory is an instance of {name}, and every episode has one of its own; write {name}"
+            )
+    for tool in tools or ():
+        if isinstance(tool, type) or not callable(tool):
+            raise UserError(
+                f"tools has {shown(tool)}, and a tool is a function; an environment's class goes into environment_factory (in "
+                "a file, environment)"
+            )
 
 
 def check_rows(train: Any, held_out: Any, *, environments: bool) -> None:

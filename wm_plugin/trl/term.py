@@ -70,7 +70,9 @@ class TermMixin(_Host):
         """N of the optimizer step that the next micro-batch belongs to."""
         window = self._wm_window
         if window.begins():
-            counts = self.accelerator.reduce(self._wm_count_window(), reduction="sum")
+            counts = torch.zeros(3, dtype=torch.int64, device=self.accelerator.device)
+            if self._wm.active:  # else N divides nothing, and rollouts made ahead would draw before the dropout does
+                counts = self.accelerator.reduce(self._wm_count_window(), reduction="sum")
             window.num_tokens = counts[0]
             window.selected, window.environment = counts[1:].tolist()
             window.in_loss = torch.zeros((), dtype=torch.int64, device=self.accelerator.device)

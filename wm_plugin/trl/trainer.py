@@ -45,7 +45,7 @@ from wm_plugin.trl.callbacks import EndCallback, StrengthCallback, TurnBudgetCal
 from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.refill import Prompts, groups_to_sample, join, move, split
 from wm_plugin.trl.rewards import check_truth
-from wm_plugin.trl.rollout import Rollouts, Turns, called, parsing_within_bounds, unanswered
+from wm_plugin.trl.rollout import Rollouts, Turns, as_text, called, parsing_within_bounds, unanswered
 from wm_plugin.trl.term import TermMixin, nothing_asked, resolve
 
 logger = logging.getLogger(__name__)
@@ -85,6 +85,7 @@ class WorldModelMixin(TermMixin, _Host):
         **kwargs: Any,
     ) -> None:
         support.check_trainer_class(self)
+        support.check_arguments(*args[:1], **kwargs)
         self._wm_tags: Any = None  # how results are written in the protocol of tags
         super().__init__(*args, **kwargs)
         sharding.warn(self)
@@ -232,7 +233,9 @@ class WorldModelMixin(TermMixin, _Host):
         if self._wm_tags is None:
             suffix: list[int] = super()._get_tool_suffix_ids(tool_messages)
             return suffix
-        names, contents = zip(*((message["name"], message["content"]) for message in tool_messages), strict=True)
+        names, contents = zip(
+            *((message["name"], as_text(message["content"])) for message in tool_messages), strict=True
+        )
         ids: list[int] = self._wm_tags.result_ids(names, contents)
         return ids
 

@@ -1,11 +1,13 @@
 """The rows of a run, looked at before Ray starts: that there are too few, or none with a prompt, verl finds out minutes later."""
 
+from itertools import islice
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
 from wm_plugin.errors import UserError, nearest
-from wm_plugin.trajectories.parquet import pyarrow_modules
+from wm_plugin.trajectories import parquet
+from wm_plugin.trajectories.errors import RowError
 from wm_plugin.untrusted import loads
 
 
@@ -22,7 +24,7 @@ def check_rows(config: Any) -> None:
         files = data.get(f"{name}_files")
         known, total = True, 0
         for file in [files] if isinstance(files, str) else files or ():
-            looked_at = _look(str(file))
+            looked_at = _look(str(file), least)
             known &= looked_at is not None
             rows, columns = looked_at or (0, [])
             total += rows
@@ -44,18 +46,19 @@ def check_rows(config: Any) -> None:
             )
 
 
-def _look(file: str) -> tuple[int, list[str]] | None:
-    """How many rows a file has, and the columns of its first; None if it does not lie here, or cannot be read."""
+def _look(file: str, most: int) -> tuple[int, list[str]] | None:
+    """How many rows a file has, up to `most`, and the columns of its first; None if it does not lie here or cannot be read."""
     path = Path(file).expanduser()
     try:
         if path.suffix == ".parquet":
-            _, parquet = pyarrow_modules()
-            metadata = parquet.read_metadata(path)
-            return metadata.num_rows, list(metadata.schema.to_arrow_schema().names)
+            rows = list(islice(parquet.rows(path), most))
+            if any(isinstance(row, RowError) for row in rows):
+                return None
+            return len(rows), [name for row in rows[:1] if isinstance(row, dict) for name in row]
         with path.open(encoding="utf-8") as lines:
             first = next((line for line in lines if line.strip()), None)
             if first is None:
                 return 0, []
-            return 1 + sum(bool(line.strip()) for line in lines), list(loads(first))
+            return 1 + sum(1 for _ in islice(filter(str.strip, lines), most - 1)), list(loads(first))
     except Exception:  # verl says what is wrong with a user's files
         return None

@@ -31,7 +31,7 @@ from wm_plugin.tiny.held_out import HeldOut
 from wm_plugin.tiny.policy import make_model, make_tokenizer
 from wm_plugin.tiny.warm_start import HEADS, STOP_AT, TURN_TOKENS, behaviour_cloning, world_model_sft
 from wm_plugin.tiny.worlds import GRID, TinyWorld
-from wm_plugin.trajectories.outputs import check_derived, write_text
+from wm_plugin.trajectories.outputs import check_derived, check_folder, write_text
 from wm_plugin.trajectories.write import check_outputs
 from wm_plugin.trajectories.write import write as write_trajectories
 from wm_plugin.trl.demo.page import make_report
@@ -100,8 +100,7 @@ def run_demo(
     if steps < 1:
         raise UserError(f"steps is {steps}; a demo needs 1 or more")
     out = Path(out)
-    if out.exists() and not out.is_dir():
-        raise UserError(f"out is {str(out)!r}, a file; name a directory")
+    check_folder(out)
     progress = progress or (lambda *_: None)
     out.mkdir(parents=True, exist_ok=True)
     for name in FILES:

@@ -6,7 +6,7 @@ world=$1 customer=$2 work=$3
 
 alfworld() { # SPLIT COUNT
   made "$work/$1.parquet" python -m wm_plugin.verl.data --rows wm_plugin.environments.alfworld:dataset_rows --data-source "$1" \
-    --out "$work/$1.parquet" --kwargs "{\"count\": $2, \"level\": \"data\", \"split\": \"$1\"}"
+    --out "$work/$1.parquet" --kwargs "{\"count\": $2, \"level\": \"data\", \"split\": \"$1\", \"max_turns\": 15, \"think\": true}"
 }
 
 domain() { # NAME COUNT: its tasks, with the customer of the paper

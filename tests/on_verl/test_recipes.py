@@ -313,6 +313,11 @@ def test_policy_rls_script_writes_the_files_that_it_reads(name, tmp_path):
     for call in preparations:
         arguments = json.loads(call[call.index("--kwargs") + 1])
         assert set(arguments.get("environments", {"alfworld"})) <= {"alfworld", *(wm_names(config))}
+        if name == "policy_alfworld":  # the prompts ask for thoughts, and name the turns that there are
+            own = ON_TRL[name]
+            on_trl = [own["train_rows_kwargs"], *own["eval_rows_kwargs"].values()]
+            assert {"split": "train"} | arguments in [{"split": "train"} | rows for rows in on_trl]
+            assert (arguments["max_turns"] + 1, arguments["think"]) == (read_config(config).max_turns, True)
 
 
 def wm_names(config):

@@ -51,5 +51,5 @@ def find(name: str) -> "World":
 
 
 def rows(world: "World", args: argparse.Namespace, count: int) -> list[dict[str, Any]]:
-    """`count` rows by the flags of `add_row_arguments`."""
-    return world.rows(count, args.seed, args.held_out, args.level, args.split)
+    """`count` rows by the flags of `add_row_arguments`, and by `--max-turns` where there is one."""
+    return world.rows(count, args.seed, args.held_out, args.level, args.split, getattr(args, "max_turns", None))

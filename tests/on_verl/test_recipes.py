@@ -166,17 +166,18 @@ def test_wmacts_constants(name):
 
 
 @pytest.mark.parametrize(
-    ("overrides", "first_turns", "rescale"),
+    ("overrides", "first_turns", "rescale", "turn_penalty"),
     [
-        (["wm.episode_reward.rescale=false"], 31, False),  # EntirePlan: its rows have one turn
-        (["wm.turn_budget=null", "wm.max_turns=31", "wm.episode_reward.rescale=false"], 31, False),
-        (["wm.turn_budget=null", "wm.max_turns=31"], 31, True),
+        (["wm.episode_reward.rescale=false"], 31, False, 0),  # EntirePlan: its rows have one turn
+        (["wm.turn_budget=null", "wm.max_turns=31", "wm.episode_reward.rescale=false"], 31, False, 0),
+        (["wm.turn_budget=null", "wm.max_turns=31"], 31, True, 0),
+        (["wm.turn_budget=null", "wm.max_turns=31", "wm.episode_reward.turn_penalty=0.1"], 31, True, 0.1),
     ],
 )
-def test_the_overrides_of_the_ablation(overrides, first_turns, rescale):
+def test_the_overrides_of_the_ablation(overrides, first_turns, rescale, turn_penalty):
     wm = read_config(composed("wmact_ppo", *overrides))
     assert wm.first_turns == first_turns
-    assert wm.episode_reward == {"rescale": rescale, "format_penalty": 0.1}
+    assert EpisodeReward(**wm.episode_reward) == EpisodeReward(rescale, format_penalty=0.1, turn_penalty=turn_penalty)
 
 
 @pytest.mark.parametrize("name", ON_BOTH)

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# policy_rows.sh WORLD CUSTOMER FOLDER: rows of policy RL for verl, in a world (alfworld, scienceworld or tau2). run_policy_*.sh and pipelines call it.
+# policy_rows.sh WORLD CUSTOMER FOLDER [TURNS THINK]: rows of policy RL for verl, in a world (alfworld, scienceworld or tau2). TURNS (15) and
+# THINK (true) are of alfworld: how many turns its prompt allows, and whether it asks for thoughts. run_policy_*.sh and pipelines call it.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 world=$1 customer=$2 work=$3
+asked=", \"max_turns\": ${4:-15}, \"think\": ${5:-true}"
 
-text() { # LEVEL SPLIT COUNT: rows of a world of text
+text() { # LEVEL SPLIT COUNT MORE: rows of a world of text
   made "$work/$2.parquet" python -m wm_plugin.verl.data --rows "wm_plugin.environments.$world:dataset_rows" --data-source "$2" \
-    --out "$work/$2.parquet" --kwargs "{\"count\": $3, \"level\": \"$1\", \"split\": \"$2\"}"
+    --out "$work/$2.parquet" --kwargs "{\"count\": $3, \"level\": \"$1\", \"split\": \"$2\"$4}"
 }
 
 domain() { # NAME COUNT: its tasks, with the customer of the paper
@@ -16,14 +18,14 @@ domain() { # NAME COUNT: its tasks, with the customer of the paper
 
 case $world in
   alfworld)
-    text data train 2048
-    text data seen 140
-    text data unseen 134
+    text data train 2048 "$asked"
+    text data seen 140 "$asked"
+    text data unseen 134 "$asked"
     ;;
   scienceworld)
-    text standard train 800
-    text standard seen 200
-    text standard unseen 200
+    text standard train 800 ""
+    text standard seen 200 ""
+    text standard unseen 200 ""
     ;;
   tau2)
     worlds "$work/train.parquet" tau2 "{\"environments\": {$(domain retail 74), $(domain airline 30), $(domain telecom 74)}}"

@@ -778,7 +778,7 @@ def test_a_trajectory_as_hosts_record_it(host: Any) -> None:
     assert (trajectory.success, trajectory.reward) == (True, 1.0)
     assert not any(one.error for turn in trajectory.turns for one in turn.observations)
     assert trajectory.metadata["figures"]["effective"] == len(trajectory.turns)
-    assert trajectory.context.initial_state.startswith(dialogue.INSTRUCTION)
+    assert trajectory.context.initial_state.startswith(dialogue.INSTRUCTION.replace("{turns}", "at most 30 tool calls"))
 
 
 @pytest.mark.parametrize("amount", ["9" * 400, "1" + "0" * 4000, "9" * 16 + ".50", "\u0669" * 400])

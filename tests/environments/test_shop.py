@@ -373,4 +373,4 @@ def test_a_trajectory_as_hosts_record_it(host: Any) -> None:
     assert (trajectory.success, trajectory.reward) == (True, 1.0)
     assert not any(one.error for turn in trajectory.turns for one in turn.observations)
     assert trajectory.metadata["figures"]["effective"] == len(trajectory.turns)
-    assert trajectory.context.initial_state.startswith(shop.INSTRUCTION)
+    assert trajectory.context.initial_state.startswith(shop.INSTRUCTION.replace("{turns}", "at most 30 tool calls"))

@@ -167,17 +167,18 @@ def test_wmacts_constants(name):
 
 
 @pytest.mark.parametrize(
-    ("overrides", "first_turns", "rescale"),
+    ("overrides", "first_turns", "rescale", "turn_penalty"),
     [
-        (["wm.episode_reward.rescale=false"], 31, False),  # EntirePlan: its rows have one turn
-        (["wm.turn_budget=null", "wm.max_turns=31", "wm.episode_reward.rescale=false"], 31, False),
-        (["wm.turn_budget=null", "wm.max_turns=31"], 31, True),
+        (["wm.episode_reward.rescale=false"], 31, False, 0),  # EntirePlan: its rows have one turn
+        (["wm.turn_budget=null", "wm.max_turns=31", "wm.episode_reward.rescale=false"], 31, False, 0),
+        (["wm.turn_budget=null", "wm.max_turns=31"], 31, True, 0),
+        (["wm.turn_budget=null", "wm.max_turns=31", "wm.episode_reward.turn_penalty=0.1"], 31, True, 0.1),
     ],
 )
-def test_the_overrides_of_the_ablation(overrides, first_turns, rescale):
+def test_the_overrides_of_the_ablation(overrides, first_turns, rescale, turn_penalty):
     wm = read_config(composed("wmact_ppo", *overrides))
     assert wm.first_turns == first_turns
-    assert wm.episode_reward == {"rescale": rescale, "format_penalty": 0.1}
+    assert EpisodeReward(**wm.episode_reward) == EpisodeReward(rescale, format_penalty=0.1, turn_penalty=turn_penalty)
 
 
 @pytest.mark.parametrize("name", ON_BOTH)
@@ -314,6 +315,11 @@ def test_policy_rls_script_writes_the_files_that_it_reads(name, tmp_path):
     for call in preparations:
         arguments = json.loads(call[call.index("--kwargs") + 1])
         assert set(arguments.get("environments", {"alfworld"})) <= {"alfworld", *(wm_names(config))}
+        if name == "policy_alfworld":  # the prompts ask for thoughts, and name the turns that there are
+            own = ON_TRL[name]
+            on_trl = [own["train_rows_kwargs"], *own["eval_rows_kwargs"].values()]
+            assert {"split": "train"} | arguments in [{"split": "train"} | rows for rows in on_trl]
+            assert (arguments["max_turns"] + 1, arguments["think"]) == (read_config(config).max_turns, True)
 
 
 def wm_names(config):

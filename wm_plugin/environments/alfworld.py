@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from wm_plugin.environments.kit.commands import CommandEnvironment, expert, wanderer
-from wm_plugin.environments.kit.rows import SPLITS, check_level, draws, row_number, split_of, turn_limit
+from wm_plugin.environments.kit.rows import (
+    SPLITS,
+    check_level,
+    draws,
+    prompt_and_budget,
+    row_number,
+    split_of,
+    turn_limit,
+)
 from wm_plugin.errors import MissingExtraError, UserError, shown
 from wm_plugin.untrusted import loads
 
@@ -35,7 +43,7 @@ DATA = {"train": "train", "seen": "valid_seen", "unseen": "valid_unseen"}
 NOTHING = "Nothing happens."  # in answer to what is no command now
 UNCHANGED = ("checked", "examined")  # facts that mere looking adds
 
-INSTRUCTION = f"""You are in a room of a household and have a task to do there, with at most {MAX_TURNS} commands. You carry one
+INSTRUCTION = """You are in a room of a household and have a task to do there, with {turns}. You carry one
 thing at a time.
 Call act with one command: look, inventory, go to <place>, open <place>, close <place>, take <thing> from <place>,
 move <thing> to <place>, examine <thing or place>, use <thing>, heat | clean | cool <thing> with <place>,
@@ -44,7 +52,10 @@ Things inside a closed place are seen after you open it.
 
 """
 
-__all__ = ["INSTRUCTION", "LEVELS", "SPLITS", "AlfworldEnvironment", "dataset_rows", "expert", "wanderer"]
+# RWML's agents think before each action; how they are asked to is ours.
+THINK = "\n\nBefore each call, think about the task between <think> and </think>."
+
+__all__ = ["INSTRUCTION", "LEVELS", "SPLITS", "THINK", "AlfworldEnvironment", "dataset_rows", "expert", "wanderer"]
 
 
 class AlfworldEnvironment(CommandEnvironment):
@@ -57,9 +68,15 @@ class AlfworldEnvironment(CommandEnvironment):
     _engine = "wm_plugin.environments.alfworld:Engine"
     _timeout = 60.0
 
-    def reset(self, level: str, seed: int = 0, game: str = "", max_turns: int | None = None, **_: Any) -> str:
-        """Start the built game of a level (see `LEVELS`) and a seed, or `game`, a file's path in ALFWORLD_DATA."""
-        return self._start(turn_limit(max_turns, MAX_TURNS), level, seed, game)
+    def reset(
+        self, level: str, seed: int = 0, game: str = "", max_turns: int | None = None, think: Any = None, **_: Any
+    ) -> str:
+        """Start the built game of a level (see `LEVELS`) and a seed, or `game`, a file's path in ALFWORLD_DATA.
+
+        `think`: if it is true, the first observation ends in `THINK`.
+        """
+        first = self._start(turn_limit(max_turns, MAX_TURNS), level, seed, game)
+        return f"{first}{THINK}" if think in (True, "true") else first
 
     def act(self, command: str) -> str:
         """Do something in the room.
@@ -74,7 +91,13 @@ class AlfworldEnvironment(CommandEnvironment):
 
 
 def dataset_rows(
-    count: int, seed: int = 0, held_out: bool = False, level: str = "standard", split: str | None = None
+    count: int,
+    seed: int = 0,
+    held_out: bool = False,
+    level: str = "standard",
+    split: str | None = None,
+    max_turns: int = MAX_TURNS,
+    think: bool = False,
 ) -> list[dict[str, Any]]:
     """Rows for a trainer: the prompt explains the task, and `reset` appends the first observation, with the task, to it.
 
@@ -83,18 +106,23 @@ def dataset_rows(
         split: train; seen, other games in rooms of train; or unseen, games in other rooms. The user's own games (level "data")
             are ALFWorld's train, valid_seen and valid_unseen. Of the games built here every tenth room is unseen. The last digit
             of a seed says which: 0 is unseen, 9 is seen, and the others are train.
+        max_turns: commands of an episode, at most; the prompt says so.
+        think: whether `reset` asks for reasoning before each command.
     """
     check_level(level, LEVELS, "ALFWorld")
     part = split_of(split, held_out, "ALFWorld")
     rng = draws(seed, part)
-    prompt = [{"role": "user", "content": INSTRUCTION}]
+    prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS, "command")
+    columns = more | ({"think": True} if think else {})
     if level == "data":
-        return [{"prompt": prompt, "level": level, "game": game} for game in _own_games(count, rng, DATA[part])]
+        return [
+            {"prompt": prompt, "level": level, "game": game, **columns} for game in _own_games(count, rng, DATA[part])
+        ]
     seeds: dict[int, None] = {}
     while len(seeds) < count:
         digit = rng.randint(1, 8) if part == "train" else 9 * (part == "seen")
         seeds[rng.randrange(10**7) * 10 + digit] = None
-    return [{"prompt": prompt, "level": level, "seed": number} for number in seeds]
+    return [{"prompt": prompt, "level": level, "seed": number, **columns} for number in seeds]
 
 
 def _data_folder() -> Path:

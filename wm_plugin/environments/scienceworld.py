@@ -10,7 +10,15 @@ import shutil
 from typing import Any
 
 from wm_plugin.environments.kit.commands import CommandEnvironment, expert, wanderer
-from wm_plugin.environments.kit.rows import SPLITS, check_level, draws, row_number, split_of, turn_limit
+from wm_plugin.environments.kit.rows import (
+    SPLITS,
+    check_level,
+    draws,
+    prompt_and_budget,
+    row_number,
+    split_of,
+    turn_limit,
+)
 from wm_plugin.errors import MissingExtraError, UserError, nearest, shown
 
 MAX_TURNS = 100
@@ -60,8 +68,7 @@ ROOMS = (
 )
 NOT_UNDERSTOOD = ("No known action matches that input", "Unknown action")
 
-INSTRUCTION = f"""You are in a house with a workshop, a greenhouse and more, and have a scientific task to do there, with at
-most {MAX_TURNS} commands.
+INSTRUCTION = """You are in a house with a workshop, a greenhouse and more, and have a scientific task to do there, with {turns}.
 Call act with one command: look around, inventory, task, open door to kitchen, go to kitchen, look at <thing>, look in <thing>,
 pick up <thing>, put down <thing>, move <thing> to <place>, pour <thing> in <thing>, mix <thing>, use <thing> on <thing>,
 activate | deactivate | open | close | read | eat | flush <thing>, connect <thing> to <thing>, focus on <thing>, wait, wait1.
@@ -100,7 +107,12 @@ class ScienceworldEnvironment(CommandEnvironment):
 
 
 def dataset_rows(
-    count: int, seed: int = 0, held_out: bool = False, level: str = "standard", split: str | None = None
+    count: int,
+    seed: int = 0,
+    held_out: bool = False,
+    level: str = "standard",
+    split: str | None = None,
+    max_turns: int = MAX_TURNS,
 ) -> list[dict[str, Any]]:
     """Rows for a trainer: the prompt explains the world, and `reset` appends the task and the first room to it.
 
@@ -123,9 +135,10 @@ def dataset_rows(
             f"ScienceWorld has {len(variations)} {kind} rows of the level {level!r}; write a count up to that, not {count}"
         )
     draws(seed, part).shuffle(variations)
-    prompt = [{"role": "user", "content": INSTRUCTION}]
+    prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS, "command")
     return [
-        {"prompt": prompt, "level": level, "task": task, "variation": number} for task, number in variations[:count]
+        {"prompt": prompt, "level": level, "task": task, "variation": number, **more}
+        for task, number in variations[:count]
     ]
 
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from wm_plugin.environments.kit.counted import CountedEnvironment
 from wm_plugin.environments.kit.customer import key_variable
 from wm_plugin.environments.kit.protocol import Chooser, ToolCall
-from wm_plugin.environments.kit.rows import row_text, turn_limit
+from wm_plugin.environments.kit.rows import prompt_and_budget, row_text, turn_limit
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.runtime import secrets
 from wm_plugin.runtime.server import MAX_REPLY, check_address
@@ -37,7 +37,9 @@ INSTALL = (
     "git clone https://github.com/sierra-research/tau2-bench && pip install -e './tau2-bench[gym]'"
 )
 
-INSTRUCTION = f"""You work at a customer desk. Look after the customer with at most {MAX_TURNS} tool calls.
+# The tools and these words are ours. tau2-bench's official agent has the tools of the desk itself, and reaches the customer by
+# plain text, which would end an episode of TRL and verl.
+INSTRUCTION = """You work at a customer desk. Look after the customer with {turns}.
 message_user(text) says something to the customer, call_tool(name, arguments) uses a tool of the desk, and finish() ends the task.
 
 """
@@ -228,6 +230,7 @@ def dataset_rows(
     level: str = LEVELS[0],
     user_url: str = "",
     user_model: str = "",
+    max_turns: int = MAX_TURNS,
 ) -> list[dict[str, Any]]:
     """Rows for a trainer: the prompt has the policy and the tools of the domain `level`, and `reset` appends the first sentence.
 
@@ -246,10 +249,18 @@ def dataset_rows(
         raise UserError(f"tau2-bench has {len(numbers)} {kind} tasks of {level}; write a count up to that, not {count}")
     desk = registry.get_env_constructor(level)(solo_mode=False)
     tools = "\n".join(json.dumps(tool.openai_schema["function"]) for tool in desk.get_tools())
-    prompt = f"{INSTRUCTION}The policy:\n{desk.get_policy()}\n\nThe tools:\n{tools}\n\n"
+    [opening], more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS, "tool call")
+    prompt = f"{opening['content']}The policy:\n{desk.get_policy()}\n\nThe tools:\n{tools}\n\n"
     user = {"user_url": user_url, "user_model": user_model} if user_model else {}
     return [
-        {"prompt": [{"role": "user", "content": prompt}], "domain": level, "task_id": name, "level": level, **user}
+        {
+            "prompt": [{"role": "user", "content": prompt}],
+            "domain": level,
+            "task_id": name,
+            "level": level,
+            **user,
+            **more,
+        }
         for name in random.Random(seed * 2 + held_out).sample(numbers, count)
     ]
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from wm_plugin.environments.kit.commands import CommandEnvironment, expert, wanderer
-from wm_plugin.environments.kit.rows import check_level, row_number, turn_limit
+from wm_plugin.environments.kit.rows import check_level, prompt_and_budget, row_number, turn_limit
 from wm_plugin.errors import MissingExtraError
 
 MAX_TURNS = 50
@@ -64,7 +64,7 @@ WORDS = {
 NAMES = {"P": "the player", "I": "the player's hands", "RECIPE": "the recipe"}  # that the games do not name
 WINNING, LOSING = "*** The End ***", "*** You lost! ***"
 
-INSTRUCTION = f"""You are in a text adventure. Reach its goal with at most {MAX_TURNS} commands.
+INSTRUCTION = """You are in a text adventure. Reach its goal with {turns}.
 Call act with one command, for example: look, inventory, go north, examine table, open box, take key from box,
 insert apple into fridge, put apple on table, unlock door with key, goal.
 
@@ -99,7 +99,9 @@ class TextworldEnvironment(CommandEnvironment):
         return self._act(command)
 
 
-def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str = "standard") -> list[dict[str, Any]]:
+def dataset_rows(
+    count: int, seed: int = 0, held_out: bool = False, level: str = "standard", max_turns: int = MAX_TURNS
+) -> list[dict[str, Any]]:
     """Rows for a trainer: the prompt explains the task, and `reset` appends the first observation to it.
 
     Held-out games have seeds that 10 divides, and train games the others.
@@ -109,8 +111,8 @@ def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str =
     seeds: dict[int, None] = {}
     while len(seeds) < count:
         seeds[rng.randrange(MAX_SEED // 10) * 10 + (0 if held_out else rng.randint(1, 9))] = None
-    prompt = [{"role": "user", "content": INSTRUCTION}]
-    return [{"prompt": prompt, "level": level, "seed": number} for number in seeds]
+    prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS, "command")
+    return [{"prompt": prompt, "level": level, "seed": number, **more} for number in seeds]
 
 
 def settings_of(level: str) -> dict[str, Any]:

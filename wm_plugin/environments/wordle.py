@@ -12,7 +12,7 @@ from typing import Any
 
 from wm_plugin.environments.kit.actions import ActionEnvironment
 from wm_plugin.environments.kit.protocol import Chooser, ToolCall, not_a_tool
-from wm_plugin.environments.kit.rows import check_level, turn_limit
+from wm_plugin.environments.kit.rows import check_level, prompt_and_budget, turn_limit
 from wm_plugin.errors import UserError
 
 MAX_TURNS = 12
@@ -25,7 +25,7 @@ INSTRUCTION = f"""Find a hidden English word of five letters with at most {GUESS
 Call act with a guess; it shows every guess so far and, below each letter, how it fits: G the letter is right, Y the word has it
 in another place, - the word does not have it, or not once more. The mark at the end is > while you may guess and ! when the
 episode is over. Several guesses may be given at once, separated by semicolons. Anything but five letters from a to z is
-invalid; it costs no guess, but there are only {MAX_TURNS} calls.
+invalid; it costs no guess, but you have {{turns}}.
 
 """
 
@@ -104,7 +104,9 @@ def feedback(guess: str, word: str) -> str:
     return marks
 
 
-def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str = "standard") -> list[dict[str, Any]]:
+def dataset_rows(
+    count: int, seed: int = 0, held_out: bool = False, level: str = "standard", max_turns: int = MAX_TURNS
+) -> list[dict[str, Any]]:
     """Rows for a trainer: the prompt explains the task, and `reset` appends the first observation to it.
 
     There are 256 held-out words, each occurs once; the others are shuffled, and repeated as often as `count` needs.
@@ -119,8 +121,8 @@ def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str =
     picks: list[str] = []
     while len(picks) < count:
         picks += rng.sample(words, len(words))
-    prompt = [{"role": "user", "content": INSTRUCTION}]
-    return [{"prompt": prompt, "word": word, "level": level} for word in picks[:count]]
+    prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS, "call")
+    return [{"prompt": prompt, "word": word, "level": level, **more} for word in picks[:count]]
 
 
 def expert() -> Chooser:

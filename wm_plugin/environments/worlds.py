@@ -5,6 +5,7 @@ A user's own environment may be one class and nothing else: rows are then seeds,
 
 import importlib
 import inspect
+import math
 import random
 import re
 from collections.abc import Callable
@@ -123,8 +124,11 @@ class World:
         held_out: bool = False,
         level: str | None = None,
         split: str | None = None,
+        max_turns: int | None = None,
     ) -> list[dict[str, Any]]:
         """Rows of a dataset: those of `dataset_rows` beside the class, or seeds if there is none.
+
+        `max_turns`: of an episode, if these are fewer than the world has itself; the prompts of worlds that name a number say so.
 
         Raises:
             UserError: there is no such level or split, there are fewer rows, or a class without `dataset_rows` needs other
@@ -139,8 +143,11 @@ class World:
             dataset_rows: Callable[..., list[dict[str, Any]]] = self._object(self.spec.dataset_rows)
             if is_file(self.spec.path):
                 dataset_rows = partial(dataset_rows, path=self.spec.path)
-            chosen = {"level": level, "split": split}
+            chosen: dict[str, Any] = {"level": level, "split": split}
             chosen = {name: it for name, it in chosen.items() if it is not None}
+            own = inspect.signature(dataset_rows).parameters.get("max_turns")
+            if own is not None and max_turns is not None and max_turns < (own.default or math.inf):
+                chosen["max_turns"] = max_turns
             try:
                 inspect.signature(dataset_rows).bind(count, seed, held_out, **chosen)
             except TypeError as error:

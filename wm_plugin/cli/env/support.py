@@ -70,5 +70,5 @@ def simulated_world(world: "World", path: str) -> "SimulatedWorld":
 
 
 def rows(world: "World", args: argparse.Namespace, count: int) -> list[dict[str, Any]]:
-    """`count` rows by the flags of `add_row_arguments`."""
-    return world.rows(count, args.seed, args.held_out, args.level, args.split)
+    """`count` rows by the flags of `add_row_arguments`, and by `--max-turns` where there is one."""
+    return world.rows(count, args.seed, args.held_out, args.level, args.split, getattr(args, "max_turns", None))

@@ -197,7 +197,7 @@ def _tasks(world: "World", args: argparse.Namespace) -> dict[str, list[dict[str,
         if split not in names:
             raise UserError(f"--split: {world.name} has no split {split!r}{nearest(split, names)}")
         part = {"split": split} if world.splits else {"held_out": split == "unseen"}
-        options: dict[str, Any] = {"seed": args.seed, "level": args.level, **part}
+        options: dict[str, Any] = {"seed": args.seed, "level": args.level, "max_turns": args.max_turns, **part}
         if args.limit is not None and args.limit > MOST_ROWS:
             raise UserError(f"--limit is {args.limit}; write a number up to {MOST_ROWS:,}")
         tasks[split] = world.some_rows(TASKS, **options) if args.limit is None else world.rows(args.limit, **options)

@@ -17,7 +17,7 @@ from wm_plugin.environments.dialogue.policies import expert, wanderer
 from wm_plugin.environments.dialogue.user import ScriptedUser, ServedUser, User, UserLostError
 from wm_plugin.environments.dialogue.world import LEVELS, POLICY, PRODUCTS, Case, money
 from wm_plugin.environments.kit.counted import CountedEnvironment
-from wm_plugin.environments.kit.rows import check_level, row_number, row_text, turn_limit
+from wm_plugin.environments.kit.rows import check_level, prompt_and_budget, row_number, row_text, turn_limit
 from wm_plugin.environments.kit.sqlite_guard import cell
 from wm_plugin.errors import UserError
 
@@ -27,7 +27,7 @@ MAX_TURNS = 30
 MAX_MESSAGE, MAX_CHARACTERS = 2000, 200  # of a message and of any other argument; a longer one is invalid
 CALLER = "The customer: "
 
-INSTRUCTION = f"""You work at the customer desk of a plant nursery. Look after the customer with at most {MAX_TURNS} tool calls.
+INSTRUCTION = f"""You work at the customer desk of a plant nursery. Look after the customer with {{turns}}.
 Only message_user reaches the customer; whatever else you write, they do not hear. What is done to an order cannot be taken back.
 The task ends when the customer says goodbye, or with finish().
 
@@ -312,6 +312,7 @@ def dataset_rows(
     level: str = LEVELS[0],
     user_url: str = "",
     user_model: str = "",
+    max_turns: int = MAX_TURNS,
 ) -> list[dict[str, Any]]:
     """Rows for a trainer: the prompt has the task and the policy, and `reset` appends the day and the customer's first sentence.
 
@@ -321,7 +322,5 @@ def dataset_rows(
     rng = random.Random(seed * 2 + held_out)
     seeds = [number * 10 + (0 if held_out else rng.randint(1, 9)) for number in rng.sample(range(10**8), count)]
     user = {"user_url": user_url, "user_model": user_model} if user_url else {}
-    return [
-        {"prompt": [{"role": "user", "content": INSTRUCTION}], "seed": number, "level": level, **user}
-        for number in seeds
-    ]
+    prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS, "tool call")
+    return [{"prompt": prompt, "seed": number, "level": level, **user, **more} for number in seeds]

@@ -17,13 +17,13 @@ from wm_plugin.environments.docs.quiz import LEVELS, Question, is_right, questio
 from wm_plugin.environments.kit.protocol import Chooser, ToolCall
 from wm_plugin.environments.kit.reading import MAX_ARGUMENT, ReadingEnvironment, cut
 from wm_plugin.environments.kit.rows import SPLITS as SPLITS
-from wm_plugin.environments.kit.rows import check_level, draws, row_text, split_of, turn_limit
+from wm_plugin.environments.kit.rows import check_level, draws, prompt_and_budget, row_text, split_of, turn_limit
 from wm_plugin.environments.kit.texts import unfit
 from wm_plugin.errors import UserError, shown
 
 MAX_TURNS = 12
 MAX_QUERIES, MAX_FOUND = 3, 5  # of one search, and of one query
-INSTRUCTION = f"""Answer a question about Python's standard library with at most {MAX_TURNS} tool calls.
+INSTRUCTION = """Answer a question about Python's standard library with {turns}.
 search_docs searches the documentation, scan_page says how long a module's page is and which lines have some words, open_lines
 shows lines of a page, and finish takes the answer, as short as can be, and ends the task.
 
@@ -155,7 +155,12 @@ def _hit(entry: Entry) -> str:
 
 
 def dataset_rows(
-    count: int, seed: int = 0, held_out: bool = False, level: str = "standard", split: str | None = None
+    count: int,
+    seed: int = 0,
+    held_out: bool = False,
+    level: str = "standard",
+    split: str | None = None,
+    max_turns: int = MAX_TURNS,
 ) -> list[dict[str, Any]]:
     """Rows for a trainer, with the columns `prompt`, `answer`, `page`, `entry`, `python` and `level`.
 
@@ -184,14 +189,16 @@ def dataset_rows(
     picks: list[Question] = []
     while len(picks) < count:
         picks += rng.sample(all_of, len(all_of))
+    [opening], more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS, "tool call")
     return [
         {
-            "prompt": [{"role": "user", "content": f"{INSTRUCTION}{question.text}\n\n"}],
+            "prompt": [{"role": "user", "content": f"{opening['content']}{question.text}\n\n"}],
             "answer": question.answer,
             "page": question.entry.page,
             "entry": question.entry.name,
             "python": platform.python_version(),
             "level": level,
+            **more,
         }
         for question in picks[:count]
     ]

@@ -15,14 +15,14 @@ from wm_plugin.environments.fictional.spec import SHIPPED, column_of, load
 from wm_plugin.environments.fictional.world import World, world_of
 from wm_plugin.environments.kit.counted import CountedEnvironment
 from wm_plugin.environments.kit.protocol import Chooser, ToolCall, not_a_tool
-from wm_plugin.environments.kit.rows import check_level, row_number, row_text, turn_limit
+from wm_plugin.environments.kit.rows import check_level, prompt_and_budget, row_number, row_text, turn_limit
 from wm_plugin.environments.kit.texts import unfit
 
 MAX_TURNS = {"standard": 30, "hard-1": 40, "hard-2": 60}  # by level
 MAX_ARGUMENT = 1000  # characters of a query or a page's number
 QUESTIONS = 8  # of a world, in rows: worlds take longer to make than questions
 _MOST_QUESTIONS = 10_000  # of a world
-INSTRUCTION = """Answer a question about {setting} with at most {turns} tool calls.
+INSTRUCTION = """Answer a question about {setting} with {turns}.
 search finds pages: each result has the page's number in brackets, its title and a line that says what it states. open_page shows
 a page by its number. answer takes a Markdown table and ends the task: a header with the columns that are asked for, and one line
 for each row. Write days as 2031-05-04, and values as the pages have them. Every cell and every row counts.
@@ -179,7 +179,12 @@ def context(world: World, answer: str) -> str:
 
 
 def dataset_rows(
-    count: int, seed: int = 0, held_out: bool = False, level: str = "standard", spec: str | None = None
+    count: int,
+    seed: int = 0,
+    held_out: bool = False,
+    level: str = "standard",
+    spec: str | None = None,
+    max_turns: int | None = None,
 ) -> list[dict[str, Any]]:
     """Rows with the columns `prompt`, `spec`, `world_seed`, `question` and `level`.
 
@@ -189,6 +194,7 @@ def dataset_rows(
 
     Args:
         spec: one of `SHIPPED`, or the path of your own specification; None draws one of `SHIPPED` for each world.
+        max_turns: tool calls of an episode, at most, and no more than the level has; the prompt says so.
 
     Raises:
         UserError: there is no such level or specification, or it has no question of the level.
@@ -201,16 +207,19 @@ def dataset_rows(
         world_seed = rng.randrange(10**8) * 10 + (0 if held_out else rng.randint(1, 9))
         chosen = rng.choice(SHIPPED) if own is None else own
         world = world_of(chosen, world_seed)
-        rows += [row_of(world, chosen, level, number) for number in range(min(QUESTIONS, count - len(rows)))]
+        rows += [row_of(world, chosen, level, number, max_turns) for number in range(min(QUESTIONS, count - len(rows)))]
     return rows
 
 
-def row_of(world: World, spec: str, level: str, number: int) -> dict[str, Any]:
+def row_of(world: World, spec: str, level: str, number: int, max_turns: int | None = None) -> dict[str, Any]:
     """The row of a question."""
     question, _ = world.question(level, number)
-    text = INSTRUCTION.replace("{turns}", str(MAX_TURNS[level])).replace("{setting}", world.tables.spec.setting)
+    usual = MAX_TURNS[level]
+    turns = usual if max_turns is None else min(max_turns, usual)
+    [opening], more = prompt_and_budget(INSTRUCTION, turns, usual, "tool call")
+    text = opening["content"].replace("{setting}", world.tables.spec.setting)
     prompt = [{"role": "user", "content": text.replace("{question}", question.text(world.tables))}]
-    return {"prompt": prompt, "spec": spec, "world_seed": world.seed, "question": number, "level": level}
+    return {"prompt": prompt, "spec": spec, "world_seed": world.seed, "question": number, "level": level, **more}
 
 
 def pages_of(environment: FictionalEnvironment) -> list[tuple[str, str]]:

@@ -91,18 +91,21 @@ def row_text(value: Any, column: str, world: str) -> str:
     raise UserError(f"{world}: a row's column `{column}` needs a text, not {shown(value)}")
 
 
-def prompt_and_budget(instruction: str, max_turns: int, usual: int) -> tuple[list[dict[str, str]], dict[str, int]]:
+def prompt_and_budget(
+    instruction: str, max_turns: int, usual: int, unit: str = "turn"
+) -> tuple[list[dict[str, str]], dict[str, int]]:
     """The prompt of rows of at most `max_turns` turns, and the column that tells `reset` so.
 
     Args:
         instruction: its placeholder `{turns}` is replaced by words for `max_turns`.
         usual: the number of turns that `reset` takes by default; rows of this number need no column.
+        unit: what the world calls a turn.
 
     Raises:
         UserError: `max_turns` is not a whole number >= 1.
     """
     if type(max_turns) is not int or max_turns < 1:
         raise UserError(f"max_turns is {shown(max_turns)}; write a whole number of turns >= 1")
-    turns = "one turn" if max_turns == 1 else f"at most {max_turns} turns"
+    turns = f"one {unit}" if max_turns == 1 else f"at most {max_turns} {unit}s"
     prompt = [{"role": "user", "content": instruction.replace("{turns}", turns)}]
     return prompt, {} if max_turns == usual else {"max_turns": max_turns}

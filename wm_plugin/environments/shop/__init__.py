@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from wm_plugin.environments.kit.counted import CountedEnvironment
 from wm_plugin.environments.kit.protocol import Chooser, ToolCall
 from wm_plugin.environments.kit.rows import SPLITS as SPLITS
-from wm_plugin.environments.kit.rows import check_level, draws, row_number, split_of, turn_limit
+from wm_plugin.environments.kit.rows import check_level, draws, prompt_and_budget, row_number, split_of, turn_limit
 from wm_plugin.environments.kit.sqlite_guard import cut
 from wm_plugin.environments.shop.goods import GOALS, LEVELS, Catalogue, Goal, Product, catalogue, match, money
 from wm_plugin.errors import UserError
@@ -25,7 +25,7 @@ MAX_CHARACTERS = 200  # of an argument; a longer one is invalid
 SEARCH, RESULTS, PRODUCT = "search", "results", "product"  # pages; a product's subpages have their own name
 SUBPAGES = ("description", "features")
 
-INSTRUCTION = f"""Buy what a customer asks for in a web shop, with at most {MAX_TURNS} tool calls.
+INSTRUCTION = """Buy what a customer asks for in a web shop, with {turns}.
 search(query) works on the search page and lists products. click(element) takes what stands in square brackets on the page: a
 product, an option, description, features, next >, < prev or back to search. buy() buys the open product in the chosen options
 and ends the task; nothing takes it back. An option may cost more: the price on the page is that of the chosen options.
@@ -235,6 +235,7 @@ def dataset_rows(
     level: str = LEVELS[0],
     catalogue_seed: int = 0,
     split: str | None = None,
+    max_turns: int = MAX_TURNS,
 ) -> list[dict[str, Any]]:
     """Rows for a trainer: the prompt explains the task, and `reset` appends the request and the search page to it.
 
@@ -259,12 +260,14 @@ def dataset_rows(
             f"not {count}, or another catalogue_seed"
         )
     picks = draws(seed, part).sample(numbers, count)
+    prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS, "tool call")
     return [
         {
-            "prompt": [{"role": "user", "content": INSTRUCTION}],
+            "prompt": prompt,
             "catalogue_seed": catalogue_seed,
             "goal": number,
             "level": level,
+            **more,
         }
         for number in picks
     ]

@@ -19,7 +19,7 @@ from typing import Any
 
 from wm_plugin.environments.kit.counted import CountedEnvironment
 from wm_plugin.environments.kit.protocol import Chooser, ToolCall
-from wm_plugin.environments.kit.rows import check_level, row_number, row_text, turn_limit
+from wm_plugin.environments.kit.rows import check_level, prompt_and_budget, row_number, row_text, turn_limit
 from wm_plugin.environments.kit.sqlite_guard import MAX_TEXT, cell, cut, run
 from wm_plugin.environments.sql.databases import OTHERS, day
 from wm_plugin.environments.sql.state import (
@@ -41,14 +41,14 @@ LEVELS = ("standard", "hard-1", "hard-2")
 MAX_NUMERAL = 100  # characters
 # `float` also takes 1_0 and foreign digits
 NUMERAL = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?")
-INSTRUCTION = f"""Answer a question about a company's SQLite database with at most {MAX_TURNS} tool calls.
+INSTRUCTION = """Answer a question about a company's SQLite database with {turns}.
 list_tables and describe_table show what there is, run_query runs one SQL statement (reading or writing), and submit_answer
 takes the answer, just the number or the name, and ends the task. Dates are text such as 2024-05-31, and date functions are
 switched off.
 
 Question: """
 OTHER_INSTRUCTION = INSTRUCTION.replace("company", "{database}")
-CHANGE_INSTRUCTION = f"""Change a {{database}}'s SQLite database as told with at most {MAX_TURNS} tool calls.
+CHANGE_INSTRUCTION = """Change a {database}'s SQLite database as told with {turns}.
 list_tables and describe_table show what there is, and run_query runs one SQL statement (reading or writing). When all is done,
 submit_answer with the word done ends the task. Then every table must be as it would be after these changes and what the triggers
 make of them, and no other; the schema too. What a trigger writes into a log cannot be taken back.
@@ -188,7 +188,9 @@ class SqlEnvironment(CountedEnvironment):
         return text
 
 
-def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str = "standard") -> list[dict[str, Any]]:
+def dataset_rows(
+    count: int, seed: int = 0, held_out: bool = False, level: str = "standard", max_turns: int = MAX_TURNS
+) -> list[dict[str, Any]]:
     """Rows with the columns `prompt`, `database_seed`, `answer` and `query`, whose result is the answer.
 
     Rows of harder levels also have `database` and `level`, those of hard-2 `changes`. Held-out databases have seeds divisible by
@@ -197,18 +199,19 @@ def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str =
     check_level(level, LEVELS, "SQL world")
     rng = random.Random(seed * 2 + held_out)
     rows: list[dict[str, Any]] = []
+    instruction = {"standard": INSTRUCTION, "hard-1": OTHER_INSTRUCTION, "hard-2": CHANGE_INSTRUCTION}[level]
+    [opening], more = prompt_and_budget(instruction, max_turns, MAX_TURNS, "tool call")
     while len(rows) < count:
         database_seed = rng.randrange(10**8) * 10 + (0 if held_out else rng.randint(1, 9))
         if level == "standard":
-            row = _question("company", database_seed, INSTRUCTION, rng)
+            row = _question("company", database_seed, opening["content"], rng)
         else:
             database = rng.choice(list(OTHERS))
             make = _question if level == "hard-1" else _change
-            instruction = OTHER_INSTRUCTION if level == "hard-1" else CHANGE_INSTRUCTION
-            row = make(database, database_seed, instruction.replace("{database}", database), rng)
+            row = make(database, database_seed, opening["content"].replace("{database}", database), rng)
             row = row and row | {"database": database, "level": level}
         if row:
-            rows.append(row)
+            rows.append(row | more)
     return rows
 
 

@@ -30,8 +30,8 @@ _NUMBER = re.compile(
 _SIGNS = str.maketrans("٫٬．", ".,.")
 # A sign or a bracket that a currency stands between: -EUR 31.50, (31.50 EUR); and a sign behind: 31.50-
 _CURRENCY = r"(?:(?-i:[A-Z]{2,3})[$€£¥]?|[$€£¥₹₩₽₺₪₫฿]|eur|usd|gbp|jpy|chf|cny|inr|cad|aud)"
-_SIGN_BEFORE = re.compile(rf"(?:(?<![\w-])(-)[^\S\n]?{_CURRENCY}|(\()[^\S\n]?{_CURRENCY}?)[^\S\n]?$", re.IGNORECASE)
-_SIGN_BEHIND = re.compile(rf"(?:[^\S\n]?{_CURRENCY})?(?:(-)(?![\w-])|[^\S\n]?(\)))", re.IGNORECASE)
+_SIGN_BEFORE = re.compile(rf"(?:(?<![\w-])(-)-*+[^\S\n]?{_CURRENCY}|(\()[^\S\n]?{_CURRENCY}?)[^\S\n]?$", re.IGNORECASE)
+_SIGN_BEHIND = re.compile(rf"(?:[^\S\n]?{_CURRENCY})?(?:(-)-*+(?!\w)|[^\S\n]?(\)))", re.IGNORECASE)
 _NEAR = 12  # characters on each side of a number that its sign may be in
 _HIDDEN = re.compile(
     r"[\x00-\x08\x0e-\x1f\x7f]|[^\x00-\x7f]"

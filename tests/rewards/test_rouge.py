@@ -4,15 +4,16 @@ import json
 import random
 from fractions import Fraction
 from math import floor
+from unicodedata import name
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.examples import examples
 from wm_plugin.errors import UserError
 from wm_plugin.rewards import RougeReward
-from wm_plugin.rewards.rouge import tokens
+from wm_plugin.rewards.rouge import numbers_of, tokens
 
 VARIANTS = ("rougeL", "rouge1", "rouge2")
 REAL = [
@@ -138,3 +139,50 @@ def test_settings_that_cannot_be():
             RougeReward(step=step)
     with pytest.raises(UserError, match="variant is 'rougel'; did you mean 'rougeL'"):
         RougeReward("rougel")
+
+
+DASHES = [
+    char
+    for char in map(chr, range(0x110000))
+    if any(word in name(char, "") for word in ("DASH", "HYPHEN", "MINUS"))
+    and not name(char).startswith(("SUPER", "SUB"))
+]
+UNSEEN = ["", "\u200b", "\u2060", "\u00ad", "\u034f", "\ufe0f", "\u2800", "\x01", "\ufeff"]
+AMOUNTS = st.decimals(0, 10**6, places=2, allow_nan=False).map(str)
+NEGATED = [
+    "{d}{u}EUR {n}",
+    "{d} EUR {n}",
+    "({n} EUR)",
+    "(EUR {u}{n})",
+    "( {n} )",
+    "{n}{d}",
+    "{n}{u} EUR{d}",
+    "{d}{u}${n}",
+    "EUR {d}{u}{n}",
+    "{d}eur{n}",
+]
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(AMOUNTS, st.sampled_from(NEGATED), st.sampled_from(DASHES), st.sampled_from(UNSEEN))
+def test_a_sign_is_part_of_its_number_however_it_is_written(amount, negated, dash, unseen):
+    text = "order 7 of Anna Berg: lamp, desk, chair, shelf, sent on Monday to Main Street, paid by card, total {}, thank you"
+    other = text.format(negated.format(n=amount, d=dash, u=unseen))
+    for plain in (f"EUR {amount}", amount, f"{amount} EUR"):
+        target = text.format(plain)
+        assert RougeReward(step=0.2, numbers="exact")([other, target], [target, target]) == [0.0, 1.0]
+    assert RougeReward(step=0.2, numbers="exact")([other], [other]) == [1.0]
+
+
+def test_every_dash_is_a_sign_and_a_hyphen_between_numbers_is_none():
+    assert len(DASHES) > 68
+    assert all(numbers_of(f"total {dash}31.50") == ["-31.5"] for dash in DASHES)
+    for text, numbers in {
+        "2024-01-31": ["2024", "01", "31"],
+        "pages 3 - 5": ["3", "5"],
+        "(5 min)": ["5"],
+        "- 3 lamps": ["3"],
+        "pre-tax 31.50": ["31.5"],
+        "31.50 EUR": ["31.5"],
+    }.items():
+        assert numbers_of(text) == numbers, text

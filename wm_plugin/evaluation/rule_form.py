@@ -13,7 +13,7 @@ from wm_plugin.rewards.json_match import parse as parse_json
 
 WORD = re.compile(r"\w++")
 _PART = re.compile(r"[0-9]++(?:[.,][0-9]++)*+(?!\w)|\w++|\s++|.", re.DOTALL)
-_KEY = re.compile(r"(\w++)[\"']?\s*+[:=]")
+_KEY = re.compile(r"(?<!\w)(\w++)[\"']?\s*+[:=]")
 # user@host:/folder# of a shell
 _PROMPT = re.compile(r"^[\w.()-]{0,60}[ ]?[\w.-]{1,60}@[\w.-]{1,60}[: ][^\n#$%>]{0,200}[#$%>]", re.MULTILINE)
 _LETTER = r"[\w\x{80}-\x{10ffff}]"  # or digit; classes of Unicode would make large automata

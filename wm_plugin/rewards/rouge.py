@@ -7,9 +7,10 @@ subsequence is rapidfuzz's, which works on bit vectors.
 import re
 from collections import Counter
 from collections.abc import Hashable, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Literal, get_args
-from unicodedata import decimal
+from unicodedata import category, decimal, name
 
 from rapidfuzz.distance import LCSseq
 
@@ -26,7 +27,16 @@ _NUMBER = re.compile(
     r"|([²³¹¼-¾⁰-⁻₀-₋⅐-↉①-⒛⓪-⓿❶-➓㆒-㆕㈠-㈩㉈-㉏㉑-㉟㊀-㊉㊱-㊿]+)",  # powers, fractions, in circles: no digits for `int`
     re.IGNORECASE,
 )
-_SIGNS = str.maketrans("−–—‒‐‑﹣－٫٬．", "--------.,.")
+_SIGNS = str.maketrans("٫٬．", ".,.")
+# A sign or a bracket that a currency stands between: -EUR 31.50, (31.50 EUR); and a sign behind: 31.50-
+_CURRENCY = r"(?:(?-i:[A-Z]{2,3})[$€£¥]?|[$€£¥₹₩₽₺₪₫฿]|eur|usd|gbp|jpy|chf|cny|inr|cad|aud)"
+_SIGN_BEFORE = re.compile(rf"(?:(?<![\w-])(-)-*+[^\S\n]?{_CURRENCY}|(\()[^\S\n]?{_CURRENCY}?)[^\S\n]?$", re.IGNORECASE)
+_SIGN_BEHIND = re.compile(rf"(?:[^\S\n]?{_CURRENCY})?(?:(-)-*+(?!\w)|[^\S\n]?(\)))", re.IGNORECASE)
+_NEAR = 12  # characters on each side of a number that its sign may be in
+_HIDDEN = re.compile(
+    r"[\x00-\x08\x0e-\x1f\x7f]|[^\x00-\x7f]"
+)  # what may be a dash by another name, or be seen by nobody
+_BLANK = "\u115f\u1160\u2800\u3164\uffa0"  # letters and signs without ink
 _LARGEST = 1_000_000_000  # of the product of two numbers of tokens: about a second
 _SPACED = bytes(code if code in b"abcdefghijklmnopqrstuvwxyz0123456789" else 32 for code in range(256))
 
@@ -47,8 +57,8 @@ class RougeReward(TextReward):
             up: 0.5 becomes 0.6. They are decided on the exact fraction, not on a float.
         numbers: "exact" gives 0 to a prediction whose numbers are not those of the observation, in their order: a wrong amount in
             a long result changes one token of many, which rounding hides. "tokens", the original, gives them no part of their
-            own. 31.5 is 31.50, 1,000 is 1000, and digits of another script are those that they stand for; (31.5) and - 31.5 are
-            other numbers, and so is v1.10 than v1.1. What else stands around a number has no part in it.
+            own. 31.5 is 31.50, 1,000 is 1000, and digits of another script are those that they stand for; (31.5), - 31.5,
+            -EUR 31.5 and 31.5- are other numbers, and so is v1.10 than v1.1. What else stands around one has no part in it.
         tag: see `TaggedReward`.
     """
 
@@ -112,8 +122,29 @@ def tokens(text: str) -> list[str]:
 
 
 def numbers_of(text: str) -> list[str]:
-    """The numbers of a text, without commas and without zeros at the ends of fractions."""
-    return [_plain_number(*match.groups("")) for match in _NUMBER.finditer(text.translate(_SIGNS))]
+    """The numbers of a text with their signs, without commas and without zeros at the ends of fractions."""
+    text = _HIDDEN.sub(lambda match: _seen(match[0]), text).translate(_SIGNS)
+    return [_sign(text, match) + _plain_number(*match.groups("")) for match in _NUMBER.finditer(text)]
+
+
+@lru_cache(4096)
+def _seen(char: str) -> str:
+    """A hyphen for whatever Unicode calls a dash, hyphen or minus; nothing for what is not seen."""
+    called = name(char, "")
+    if any(word in called for word in ("DASH", "HYPHEN", "MINUS")) and not called.startswith(
+        ("SUPERSCRIPT", "SUBSCRIPT")
+    ):
+        return "-"
+    return "" if char in _BLANK or category(char) in ("Cc", "Cf", "Mn", "Me") else char
+
+
+def _sign(text: str, match: re.Match[str]) -> str:
+    """The sign of a number that has a currency between, or that stands behind it; "" where the number itself has it."""
+    before = _SIGN_BEFORE.search(text[max(match.start() - _NEAR, 0) : match.start()])
+    behind = _SIGN_BEHIND.match(text, match.end(), match.end() + _NEAR)
+    in_front, opens = before.groups() if before else (None, None)
+    after, closes = behind.groups() if behind else (None, None)
+    return (in_front or "") + ("(" if opens and closes else "") + ("behind" if after else "")
 
 
 def _plain_number(sign: str, in_hex: str, number: str, exponent: str, other: str) -> str:

@@ -254,3 +254,11 @@ def test_no_name_in_a_result_acts_on_the_terminal():
         "plain": "ü\n",
         "none": None,
     }
+
+
+def test_json_has_null_for_a_number_that_is_none(capsys, monkeypatch):
+    nan, infinity = float("nan"), float("inf")
+    result = {"a": nan, "b": [infinity, 1.5, (nan,)], "c": {"d": -infinity}}
+    monkeypatch.setattr("wm_plugin.cli.pipeline.run", lambda _: result)
+    assert main.main(["pipeline", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"a": None, "b": [None, 1.5, [None]], "c": {"d": None}}

@@ -269,6 +269,18 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+def test_a_kill_leaves_no_warning_of_pythons_tracker(folder):
+    Path("rows.jsonl").write_text(f"{Path('rows.jsonl').read_text()}\n" * 12000)
+    before = sorted(os.listdir())
+    arguments = ["data", "convert", "rows.jsonl", "--out", "x.jsonl", "--workers", "2"]
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, *arguments], stderr=-1, text=True)
+    while sorted(os.listdir()) == before:
+        time.sleep(0.01)
+    time.sleep(0.5)  # until its processes are there
+    process.kill()
+    assert process.communicate(timeout=60)[1] == "ready\n"  # the tracker has ended, too
+
+
 @pytest.mark.parametrize(
     ("workers", "seconds"),
     [(1, 0.3), (2, 0), (2, 0.3), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((1, 0), (2, 1)))],

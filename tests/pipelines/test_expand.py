@@ -7,6 +7,7 @@ import pytest
 
 from wm_plugin.errors import UserError
 from wm_plugin.pipelines import expand, read
+from wm_plugin.pipelines.records import Records
 
 STEPS = """
 settings: {host: trl, seeds: [0, 1], rate: 1.0e-4}
@@ -104,6 +105,22 @@ def test_the_folder_of_results_may_be_where_one_is(tmp_path):
         steps(tmp_path, "steps: {a: {run: x, makes: '{work}/../a'}}", out=".")
 
 
+def test_names_that_agree_in_200_characters_have_records_of_their_own(tmp_path):
+    names = ["x" * 250 + end for end in "ab"]
+    text = f"for: {{name: {names}}}\nsteps: {{a: {{for: name, run: x, makes: '{{work}}/{{name}}'}}}}"
+    records = Records(tmp_path, "p")
+    logs = {records.log(step).name for step in steps(tmp_path, text).values()}
+    assert len(logs) == 2
+    assert max(map(len, logs)) <= 204
+
+
+def nested(value, end):
+    """Values of which each is the next one, twice: what the first stands for is of 2^40 parts."""
+    lines = "".join(f"  v{n}: {value.format(f'{{v{n + 1}}}')}\n" for n in range(40))
+    return f"values:\n{lines}  v40: {end}\nsteps: {{a: {{run: [x, '{{v0}}'], makes: '{{work}}/a'}}}}"
+
+
+LOOPS = {name: list(range(20)) for name in "abcdefgh"}
 MISTAKES = {
     "": "is no pipeline; write `steps:`",
     "steps: [a]": "is no pipeline",
@@ -138,6 +155,12 @@ MISTAKES = {
     "values: {v: []}\nsteps: {a: {run: x, makes: '{v}'}}": "step a: makes nothing; write what it writes",
     "for: {a: ['x:y', x], b: [z, 'y:z']}\nsteps: {s: {for: [a, b], run: x, makes: '{work}/{a}_{b}'}}": "two steps s:x:y:z",
     "steps: {a b: {run: x, makes: '{work}/a'}}": "a step's name has letters, digits and _ only",
+    "steps: {a: {run: x, makes: '{work}/a', env: {'A=B': c}}}": "step a: env: 'A=B' cannot be a variable's name",
+    nested('"{0}{0}"', "xy"): "'{v26}{v26}' becomes longer than 65,536 characters",
+    nested('["{0}", "{0}"]', "x"): "becomes longer than 65,536 characters; name fewer values in it",
+    f"for: {LOOPS}\nsteps: {{s: {{for: {[*LOOPS]}, run: x, makes: '{{work}}'}}}}": (
+        "for: more than 1,000,000 combinations of a, b, c, d, e, f, g, h; leave some out"
+    ),
     "steps: {a: &x {run: x}}": "an anchor or an alias in line 1",
 }
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import shutil
 import signal
 import socket
@@ -14,7 +15,7 @@ import pytest
 
 from support.predictions import PROMPTS, Scripted, chat_server, choices, grid_transitions, save_tiny
 from wm_plugin.errors import UserError
-from wm_plugin.runtime.predict import LocalPredictor, ServerPredictor
+from wm_plugin.runtime.predict import LocalPredictor, ServerPredictor, load_model
 from wm_plugin.runtime.server import Server
 from wm_plugin.samples.predictions import predictions
 from wm_plugin.samples.prompts import load
@@ -380,3 +381,21 @@ def test_a_run_that_was_killed_goes_on_to_the_same_bytes(prompts, tmp_path):
     kept = {name: data for name, data in files(work).items() if not name.endswith(".unfinished")}
     assert kept == files(tmp_path / "whole")
     assert json.loads((work / "manifest.json").read_text())["k"] == 3
+
+
+class Hostile:
+    def __reduce__(self):
+        return os.mkdir, ("hostile",)
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("weights", [pickle.dumps(Hostile()), b"", b"PK\x03\x04x", b"\x80\x02x"])
+def test_damaged_and_hostile_weights_are_one_line(tmp_path, monkeypatch, weights):
+    monkeypatch.chdir(tmp_path)
+    save_tiny(tmp_path / "model")
+    (tmp_path / "model" / "model.safetensors").unlink()
+    (tmp_path / "model" / "pytorch_model.bin").write_bytes(weights)
+    with pytest.raises(UserError, match=f"^{tmp_path}/model: .") as error:
+        load_model(tmp_path / "model")
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "hostile").exists()

@@ -181,6 +181,12 @@ def test_a_broken_array_is_read_up_to_there(rows, end):
     texts = rows(b"[" + line("a") + b"," + line("b") + end)
     assert texts[:2] == ["a", "b"]
     assert [text[:31] for text in texts[2:]] == ["!the document breaks off here ("] * (end != b"]")
+    assert all(text.endswith("what follows is not read") for text in texts[2:])
+
+
+@pytest.mark.parametrize("layout", ["{}\n%s\n%s\n", "[{}, %s, %s]", "[{},\n%s,\n%s\n]"])
+def test_an_empty_first_row_does_not_decide_the_format(rows, layout):
+    assert rows(layout.encode() % (line("a"), line("b")))[1:] == ["a", "b"]
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "1e999", "1" * 30])

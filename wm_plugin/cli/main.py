@@ -15,6 +15,7 @@ if __name__ == "__main__":  # before the imports, which an interrupt may hit
 
 import argparse
 import json
+import math
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, NoReturn
@@ -106,10 +107,19 @@ def _run(argv: list[str]) -> int:
     result: dict[str, Any] = args.run(args)
     with output():
         if args.json:
-            print(json.dumps(result))
+            print(json.dumps(_finite(result), allow_nan=False))
         elif show := getattr(args, "show", None):
             show(_readable(result))
     return int(not result.get("ok", True))
+
+
+def _finite(value: Any) -> Any:
+    """A result with null in place of numbers that JSON does not have."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _readable(value: Any) -> Any:

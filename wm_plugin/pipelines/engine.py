@@ -127,7 +127,7 @@ def run(steps: Sequence[Step], run: Run) -> bool:
         def action() -> Any:
             try:
                 done = _ran(step, run)
-            except (OSError, UserError) as error:
+            except (OSError, ValueError) as error:  # the second also of a word with a NUL
                 done = _failed(run.outcomes[step.name], run, str(error))
             return None if done else TaskFailed(step.name)
 

@@ -7,6 +7,7 @@ of the case that NAME has.
 """
 
 import itertools
+import math
 import os
 import re
 import shlex
@@ -23,6 +24,8 @@ _NAME = re.compile(r"(?<!\$)\{(@?[A-Za-z_]\w*)\}")
 _OPEN = re.compile(r"(?<!\$)\{(@?[A-Za-z_]\w*)(?=/|$)")  # one that is not closed
 _OF_A_SHELL = ("|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1")
 _MOST = 10_000  # steps of a pipeline
+_COMBINATIONS = 100 * _MOST  # of a step's loops, of which `when` may leave most out
+_LONG = 1 << 16  # characters of a text, or of all words of a list, with its names replaced
 _DEEP = 50  # values within values
 OTHERS = "else"  # the case of a table for what it does not name
 
@@ -69,7 +72,8 @@ def expand(pipeline: Pipeline, work: str | None = None) -> list[Step]:
     """
     work = work_of(pipeline) if work is None else os.path.normpath(work)
     here = str(pipeline.path.resolve().parent)
-    there = [(written, names) for written in pipeline.steps for names in _combinations(pipeline, written, work, here)]
+    each = ((written, names) for written in pipeline.steps for names in _combinations(pipeline, written, work, here))
+    there = list(itertools.islice(each, _MOST + 1))
     if len(there) > _MOST:
         raise pipeline.error(f"more than {_MOST:,} steps; leave some values of `for` out")
     made: dict[str, list[_Made]] = {written.name: [] for written in pipeline.steps}
@@ -109,6 +113,7 @@ class _Names:
         self.here = here
         self._own = {"work": work, "here": here} if work else {}
         self._depth = 0
+        self._known: dict[str, Value] = {}
         self.made: Mapping[str, Sequence[_Made]] = {}  # by the name of the step in the file
         self.used: dict[str, None] = {}  # the steps, of these, that were asked for
 
@@ -129,11 +134,13 @@ class _Names:
             raise self.error(
                 f"there is no {{{name}}}{nearest(name, {*self._pipeline.settings, *self._pipeline.values, *loops, *OWN})}"
             )
+        if name in self._known:
+            return self._known[name]
         if self._depth > _DEEP:
             raise self.error(f"the value {name!r} is made of itself")
         self._depth += 1
         chosen = self.chosen(self._pipeline.values[name])
-        found = self.text(chosen) if isinstance(chosen, str) else self.words(chosen)
+        found = self._known[name] = self.text(chosen) if isinstance(chosen, str) else self.words(chosen)
         self._depth -= 1
         return found
 
@@ -161,17 +168,21 @@ class _Names:
             case = self.value(name)
             cases = [key for key in value if key != "by"]
             if not isinstance(case, str) or (case not in value and OTHERS not in value):
-                raise self.error(f"a table has no case {shown(case)} of {name}{nearest(str(case), cases)}")
+                raise self.error(f"a table has no case {shown(case)} of {name}{nearest(case, cases)}")
             value = value[case] if case in cases else value[OTHERS]
         return value
 
     def text(self, text: str) -> str:
         """A text with its names replaced."""
+        length = len(text)
 
         def one(match: re.Match[str]) -> str:
+            nonlocal length
             value = self.value(match[1])
             if not isinstance(value, str):
                 raise self.error(f"{{{match[1]}}} is a list; in {shown(text)} only a text can stand")
+            length += len(value)
+            self._check_length(length, text)
             return value
 
         for name in _OPEN.findall(text):
@@ -183,18 +194,32 @@ class _Names:
         """The words of a value: of a text one, or those of a list that it names; of a list those of its parts."""
         value = self.chosen(value)
         if isinstance(value, list | tuple):
-            return tuple(word for part in value for word in self.words(part))
+            found: list[str] = []
+            length = 0
+            for part in value:
+                words = self.words(part)
+                length += sum(map(len, words)) + len(words)
+                self._check_length(length, value)
+                found += words
+            return tuple(found)
         whole = _NAME.fullmatch(value)
         if whole:
-            found = self.value(whole[1])
-            return (found,) if isinstance(found, str) else found
+            named = self.value(whole[1])
+            return (named,) if isinstance(named, str) else named
         return (self.text(value),)
+
+    def _check_length(self, length: int, value: Any) -> None:
+        if length > _LONG:
+            raise self.error(f"{shown(value)} becomes longer than {_LONG:,} characters; name fewer values in it")
 
     def variables(self, value: Any) -> dict[str, str]:
         """The variables of `env`, of which all may be cases of a table."""
         chosen = self.chosen(value, mapping=True)
         if not isinstance(chosen, dict):
             raise self.error(f"env is {shown(chosen)}; write VARIABLE: VALUE lines under it")
+        for name in chosen:
+            if not name or {"=", "\0"} & set(name):
+                raise self.error(f"env: {shown(name)} cannot be a variable's name; write letters, digits and _")
         return {name: self.text(self.chosen(one)) for name, one in chosen.items()}
 
     def commands(self, value: Any) -> Iterator[tuple[str, ...]]:
@@ -222,6 +247,10 @@ def _combinations(pipeline: Pipeline, written: Written, work: str, here: str) ->
     for loop, values in zip(written.loops, lists, strict=True):
         if not values or len(set(values)) < len(values):
             raise outer.error(f"for: {loop} is {list(values)}; write values, each once")
+    if math.prod(map(len, lists)) > _COMBINATIONS:
+        raise outer.error(
+            f"for: more than {_COMBINATIONS:,} combinations of {', '.join(written.loops)}; leave some out"
+        )
     for values in itertools.product(*lists):
         names = _Names(pipeline, dict(zip(written.loops, values, strict=True)), work, here, written.name)
         if all(names.value(name) in cases for name, cases in written.when.items()):

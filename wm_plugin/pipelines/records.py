@@ -193,4 +193,5 @@ class Records:
 
 
 def _file(step: Step) -> str:
-    return quote(step.name, safe=":-_ ")[:200]
+    name = quote(step.name, safe=":-_ ")
+    return name if len(name) <= 200 else f"{name[:180]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"

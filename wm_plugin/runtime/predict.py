@@ -280,8 +280,8 @@ def load_model(model: str | Path, device: str = "auto") -> Any:
 
     try:
         loaded = AutoModelForCausalLM.from_pretrained(str(model), dtype="auto")
-    except (OSError, ValueError) as error:
-        raise UserError(f"{model}: {' '.join(str(error).split())[:200]}") from None
+    except Exception as error:  # the parsers of a damaged or hostile file raise all kinds
+        raise UserError(f"{model}: {' '.join(str(error).split())[:200] or type(error).__name__}") from None
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     return loaded.to(device).eval()

@@ -6,6 +6,7 @@ A process that hangs is killed. A thread cannot be killed: it is abandoned, and 
 import contextlib
 import multiprocessing
 import multiprocessing.connection
+import os
 import queue
 import signal
 import threading
@@ -41,12 +42,25 @@ def lost_by(error: BaseException) -> Lost:
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
     """Processes that are started in here never hear of Ctrl-C: a terminal sends it to all, and the first one is to answer."""
-    resource_tracker.ensure_running()  # its start would end the block
+    _track()  # the tracker's start would end the block
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # started processes have the same
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _track() -> None:
+    """Start Python's tracker of semaphores, which removes those of a killed run, without its warning that there were some."""
+    before = os.environ.get("PYTHONWARNINGS")
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [before, "ignore:resource_tracker:UserWarning"]))
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        if before is None:
+            del os.environ["PYTHONWARNINGS"]
+        else:
+            os.environ["PYTHONWARNINGS"] = before
 
 
 class Processes:

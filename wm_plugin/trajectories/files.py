@@ -120,6 +120,8 @@ def head(path: Path) -> Head:
             return Head("lines", later)
         raise UserError(f"{path}: not JSON (it begins with {text[:20]!r}); known are .json, .jsonl, .traj and .parquet")
     record = _loads(line)
+    if record == {} and rest.strip():
+        return Head("lines", _later(path) or record)
     if isinstance(record, dict):
         return Head("lines" if rest.strip() else "one", record)
     keys, broken = _keys(path)
@@ -325,7 +327,7 @@ def _checked(row: int, value: Any, place: str) -> Record:
 def _broken(error: Exception) -> RowError:
     if isinstance(error, BoundsError):
         return RowError(str(error), "out of bounds")
-    return RowError(f"the document breaks off here ({_line(error)})", "broken document")
+    return RowError(f"the document breaks off here ({_line(error)}); what follows is not read", "broken document")
 
 
 def parse(row: int, line: bytes) -> Record:
@@ -352,13 +354,13 @@ def _loads(text: bytes) -> Any:
 
 
 def _later(path: Path, count: float = math.inf) -> dict[str, Any] | None:
-    """The first object that is a line, of so many, for files whose first line is broken. Lines are read whole, however long."""
+    """The first object with keys that is a line, of so many, for files whose first line is broken or {}. Lines are whole."""
     with open_file(path) as file:
         try:
             for number, (line, _) in enumerate(_bounded(file)):
                 if number > count:
                     break
-                if line[:1] == b"{" and isinstance(value := _loads(line), dict):
+                if line[:1] == b"{" and isinstance(value := _loads(line), dict) and value:
                     return value
         except (OSError, EOFError, zlib.error):
             pass  # reading the records reports the error
@@ -384,9 +386,9 @@ def _without_commas(path: Path) -> dict[str, Any] | None:
 
 
 def _first(path: Path) -> Any:
-    """An array's first object. Other values before it are skipped, so that a broken row does not decide the format."""
-    rows = (record.value for record in islice(items(path, "item"), _ROWS))
-    return next((value for value in rows if isinstance(value, dict)), None)
+    """An array's first object with a key. Other values before it are skipped: a broken row does not decide the format."""
+    rows = [record.value for record in islice(items(path, "item"), _ROWS) if isinstance(record.value, dict)]
+    return next(filter(None, rows), rows[0] if rows else None)
 
 
 def _keys(path: Path) -> tuple[dict[str, Any], bool]:

@@ -85,7 +85,8 @@ def _shards(
     source_parts: Iterator[Part], folder: Path, workers: int, strict: bool, make: Make
 ) -> Generator[Shard, None, None]:
     theirs, ours = multiprocessing.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _end_with, (theirs,))
+    with uninterrupted():
+        pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _end_with, (theirs,))
     running: deque[Future[Shard]] = deque()
     try:
         for number, part in enumerate(source_parts):

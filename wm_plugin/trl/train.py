@@ -15,12 +15,14 @@ import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from textwrap import shorten
 from typing import Any
 
 from datasets import Dataset, load_dataset
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError
+from safetensors import SafetensorError
 from transformers import AutoTokenizer
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser, get_dataset, get_peft_config
 
@@ -74,7 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     try:
         trainer, resume = build(arguments)
-    except (UserError, ValueError, ImportError, OSError) as error:  # the host's own checks raise the last three
+    # the host's own checks raise the next three, damaged weights the last two
+    except (UserError, ValueError, ImportError, OSError, UnpicklingError, SafetensorError) as error:
         if os.environ.get("WM_TRACEBACK"):
             raise
         return _refuse(error)

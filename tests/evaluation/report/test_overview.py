@@ -19,6 +19,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.evaluation.measures import Evaluation, Measure, write_result, write_rows
 from wm_plugin.evaluation.report import overview, played, render, sources
 from wm_plugin.evaluation.report.arms import without_seed
+from wm_plugin.trajectories.schema import Observation
 from wm_plugin.trajectories.write import write
 
 ATTACK = "\"'><script>alert(1)</script><img src=http://evil.example/x>\x1b[31m"
@@ -134,6 +135,18 @@ def test_rows_that_cannot_be_read_are_counted_and_not_kept(tmp_path, monkeypatch
     assert re.search("49 rows are left out; the first: .*; `version` is no whole number", document.text)
     assert "only the first 50 rollouts are read" in document.text
     assert peak < 30 * 2**20
+
+
+def test_long_texts_of_rollouts_are_cut_on_a_page(tmp_path):
+    (one,) = grid_trajectories(1)
+    long = one.turns[0].model_copy(
+        update={"observations": (Observation(kind="tool", text="<" * 10**6, tool="f" * 10**6),)}
+    )
+    write([one.model_copy(update={"turns": (long, *one.turns[1:])})], tmp_path / "played.jsonl")
+    found = sources.collect([str(tmp_path / "played.jsonl")])
+    html = render(overview.report(overview.overview(found, {}), samples=played.samples(found.rollouts)))
+    assert len(html) < 10**6
+    assert "of 1,000,000 characters are not shown" in html
 
 
 def test_everything_on_a_page_of_hostile_texts(tmp_path):

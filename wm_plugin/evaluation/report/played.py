@@ -13,6 +13,7 @@ from wm_plugin.evaluation.report.chart import Curve, Series
 from wm_plugin.evaluation.report.document import Sample, Section, Table
 from wm_plugin.evaluation.report.plots import Intervals, Value
 from wm_plugin.evaluation.report.sources import Measured, Rollouts
+from wm_plugin.runtime.page import cut, short
 from wm_plugin.tokens.view import Token
 from wm_plugin.trajectories.chat import chat
 from wm_plugin.trajectories.expand import identity
@@ -148,12 +149,17 @@ def samples(rollouts: Iterable[Rollouts], most: int = 2) -> list[Sample]:
 
 
 def _pieces(trajectory: Trajectory) -> list[Token]:
-    """A message is one piece."""
-    tokens = [Token(f"{message['content']}\n", "prompt") for message in chat(trajectory.context)]
+    """A message is one piece, cut as texts of a page are."""
+    tokens = [Token(_cut(message["content"]), "prompt") for message in chat(trajectory.context)]
     for turn in trajectory.turns:
-        tokens.append(Token(f"{action_text(turn.action)}\n", "policy"))
-        tokens += [Token(f"{one.text}\n", "content", one.tool, None) for one in turn.observations]
+        tokens.append(Token(_cut(action_text(turn.action)), "policy"))
+        tokens += [Token(_cut(one.text), "content", one.tool and short(one.tool), None) for one in turn.observations]
     return tokens
+
+
+def _cut(text: str) -> str:
+    beginning, hidden, end = cut(text)
+    return f"{beginning}\n[{hidden}]\n{end}\n" if hidden else f"{text}\n"
 
 
 def _tools(split: str, summaries: Mapping[str, Summary]) -> Intervals | None:

@@ -89,6 +89,7 @@ UNTRUSTED = {
     "evaluation/rule_form.py _KEY",
     "evaluation/rule_form.py _PART",
     "evaluation/rule_form.py _PROMPT",
+    "evaluation/rule_form.py _paths",
     "evaluation/rule_commands.py _LITERAL",
     "evaluation/rule_commands.py _NAME",
     "evaluation/rule_commands.py _SELECT",

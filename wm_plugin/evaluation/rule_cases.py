@@ -198,14 +198,14 @@ def _reads(
     expected = [value for value in expected if len(value) >= _SHORTEST and value not in own]
     if not expected:
         return
-    values = [{"regex": _whole(value)} for value in expected]
+    parts = [{"regex": _whole(value)} for value in expected]
     known = _words(action) | set(WORD.findall("\n".join(expected)))
     earlier = (one.text for before in session.trajectory.turns[:turn] for one in commands_of(before.action))
     wrote = [said for said in earlier if any(value in said for value in expected)][-_BEFORE:]
     heads = [said.strip().partition("\n")[0][:_HEAD] for said in wrote]  # to repeat what wrote it shows nothing
     rules = {
         "all": [
-            *values,
+            *parts,
             {"error": False},
             *form(text, known),
             *({"not": {"regex": re.escape(head)}} for head in heads if head and head not in text),

@@ -24,7 +24,8 @@ def rules_of(reward: Any) -> RuleReward | None:
     while isinstance(reward, GuardedReward):
         reward = reward.reward
     if isinstance(reward, HybridReward):
-        return reward.rules
+        rules: RuleReward = reward.rules
+        return rules
     return reward if isinstance(reward, RuleReward) else None
 
 
@@ -32,7 +33,8 @@ def rules_of_spec(spec: Any) -> RuleReward | None:
     """The same of a config's description, as `make` takes it. Only rewards with rules are made: others may load a model."""
     from wm_plugin.rewards import REWARDS
 
-    path, kwargs = spec, {}
+    path: Any = spec
+    kwargs: Mapping[str, Any] = {}
     if isinstance(spec, Mapping):
         path, kwargs = spec.get("path"), spec.get("kwargs") or {}
     kind = REWARDS.get(path) if isinstance(path, str) else None

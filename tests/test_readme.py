@@ -15,6 +15,7 @@ import yaml
 from support.commands import DOCS, PAGES, README, ROOT, blocks
 from support.patterns import trees
 from wm_plugin import pipelines
+from wm_plugin.environments import from_file
 from wm_plugin.environments.control import ControlConfig
 from wm_plugin.environments.fictional import spec
 
@@ -132,6 +133,9 @@ def test_the_examples_of_the_docs_run(page, tmp_path, monkeypatch):
             exec(code, {"__name__": "__main__"})
 
 
+SIMULATION = next(page for page in DOCS if page.stem == "simulation")
+
+
 def yaml_examples():
     return [
         pytest.param(text, id=f"{page.stem}-{number}")
@@ -142,7 +146,7 @@ def yaml_examples():
 
 @pytest.mark.host
 @pytest.mark.parametrize("text", yaml_examples())
-def test_the_settings_in_yaml_are_read_and_fit_together(text, tmp_path):
+def test_the_settings_in_yaml_are_read_and_fit_together(text, tmp_path, monkeypatch):
     values = yaml.safe_load(text)
     if "wm" in values:
         pytest.importorskip("verl")
@@ -158,6 +162,16 @@ def test_the_settings_in_yaml_are_read_and_fit_together(text, tmp_path):
         (tmp_path / "mine.yaml").write_text(text)
         pipeline = pipelines.read(tmp_path / "mine.yaml")
         assert {step.name.partition(":")[0] for step in pipelines.expand(pipeline)} == values["steps"].keys()
+    elif "tasks" in values:
+        (tmp_path / "desk.yaml").write_text(text)
+        assert len(from_file.dataset_rows(3, path=str(tmp_path / "desk.yaml"))) == 3
+        assert from_file.world_of(str(tmp_path / "desk.yaml"))
+    elif values.get("environment") == "desk.yaml":  # the file before it on the page
+        (tmp_path / "desk.yaml").write_text(
+            next(one for one in blocks(SIMULATION, "yaml") if one.startswith("# desk.yaml"))
+        )
+        monkeypatch.chdir(tmp_path)
+        check_settings_of_trl(text, tmp_path)
     elif "max_parallel_calls" in values:
         group = yaml.safe_load((ROOT / "recipes" / "verl" / "wm" / "echo.yaml").read_text())
         assert values.items() <= group["actor_rollout_ref"]["rollout"]["multi_turn"].items()

@@ -32,6 +32,7 @@ def test_the_prompt_says_how_many_turns_the_episode_has(name):
         assert environment.max_turns == 3
 
 
+@pytest.mark.host
 def test_rollouts_of_fewer_turns_say_so(tmp_path):
     command = ["env", "rollout", "sql", "--policy", "random", "--count", "2", "--max-turns", "4"]
     assert main([*command, "--out", str(tmp_path / "x.jsonl")]) == 0

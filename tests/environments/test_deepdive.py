@@ -129,7 +129,7 @@ def test_an_episode(own: dict[str, str]) -> None:
 
 def test_a_pattern_that_takes_long_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "pages.jsonl"
-    path.write_text(json.dumps({"title": "long", "text": "a" * 600_000}))
+    path.write_text(json.dumps({"title": "long", "text": "a" * 100_000}))
     environment = DeepdiveEnvironment()
     environment.reset(corpus=str(path), answer="x")
     seen = environment.scan_page("https://web.test/long", [r"(a?){999}" + "b"] * 5)

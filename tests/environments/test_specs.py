@@ -27,6 +27,7 @@ SHARED = {
     "check",
     "control",
     "counting",
+    "from_file",
     "harmless",
     "kit",
     "memory",

@@ -336,6 +336,7 @@ def echo(case):
     return re.sub("<[^>]*>", "", said[-1]).strip() if said else "none"
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("agent", [copier, constant, echo])
 def test_who_simulates_nothing_passes_nothing(agent):
     """Real answers of the SQL world, and a shell with a prompt. Before, a copier of the instruction's word passed all of it."""

@@ -345,7 +345,7 @@ def test_outputs_on_another_disk_are_moved_aside_too(folder, capsys, monkeypatch
 def test_a_file_in_place_of_the_folder_and_no_steps_are_one_line(folder, capsys):
     Path("mine").touch()
     assert main(["pipeline", "p.yaml", "--out", "mine"]) == 2
-    assert "mine is a file; name a folder of results with --out" in capsys.readouterr().err
+    assert "mine: is a file; name a folder" in capsys.readouterr().err
     Path("p.yaml").write_text("settings: {host: trl}\nsteps: {a: {when: {host: verl}, run: x, makes: '{work}/a'}}")
     assert main(["pipeline", "p.yaml"]) == 2
     assert "p.yaml: has no steps with these settings; `when` leaves all out" in capsys.readouterr().err

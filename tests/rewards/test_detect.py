@@ -127,7 +127,7 @@ def test_a_reward_in_a_config():
         ({"path": "exact", "kwargs": {"trim": True}}, "exact does not take these arguments: .*trim"),
         ({"path": "exact", "kwargs": [1]}, "kwargs is \\[1\\]"),
         ({"path": "json:loads", "kwargs": {"a": 1}}, "is no class, which kwargs are for"),
-        ("wm_plugin.rewards.rubric:DIMENSIONS", "cannot be called"),
+        ("wm_plugin.rewards.rubric:DIMENSIONS", "is an instance of tuple; name the class"),
     ],
 )
 def test_no_reward(spec, said):

@@ -18,7 +18,7 @@ _ALL = 1 - 1e-6  # sums of shares are not exact
 
 
 @dataclass
-class _Reward:
+class _Watched:
     silent: int = 0  # batches in a row
     scored: bool = False  # in any batch
     cause: str = ""
@@ -38,7 +38,7 @@ class RewardSilence:
 
     def __init__(self, *, stop: bool, batches: int) -> None:
         self._stop, self._batches = stop, batches
-        self._rewards: dict[str, _Reward] = {}
+        self._rewards: dict[str, _Watched] = {}
 
     def after(self, metrics: Mapping[str, float]) -> str | None:
         """Record a batch by its metrics, `wm/<reward>/<figure>` among them; return what to warn of.
@@ -55,7 +55,7 @@ class RewardSilence:
                     causes[label] = figure
         due = []
         for label, cause in causes.items():
-            reward = self._rewards.setdefault(label, _Reward())
+            reward = self._rewards.setdefault(label, _Watched())
             reward.cause = cause
             reward.silent = reward.silent + 1 if cause else 0
             reward.scored |= not cause

@@ -209,7 +209,7 @@ def check_arguments(model: Any = None, *, tools: Any = None, environment_factory
         UserError: one line with the argument and what to write.
     """
     if isinstance(model, str) and is_missing_folder(model):
-        raise UserError(f"model is {model!r}: there is no such folder")
+        raise UserError(f"model is {shown(model)}: there is no such folder")
     several = isinstance(environment_factory, dict)
     for make in environment_factory.values() if several else [environment_factory]:
         if make is not None and not callable(make):

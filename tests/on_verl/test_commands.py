@@ -10,7 +10,7 @@ pytest.importorskip("verl")
 from hydra import compose, initialize_config_module
 from hydra.errors import ConfigCompositionException
 
-from support.commands import PAGES, Command, commands, for_verl
+from support.commands import PAGES, ROOT, Command, commands, for_verl
 from support.verl_recipes import composed
 from wm_plugin.registry import import_object
 from wm_plugin.verl.config import read_config
@@ -33,6 +33,15 @@ def taken(command: Command):
             config = compose("ppo_trainer", [*given, *command.words])
     if config.get("wm") is not None:
         read_config(config)
+
+
+@pytest.fixture(autouse=True)
+def desk(tmp_path, monkeypatch):
+    """The file that a page makes before it names it."""
+    page = (ROOT / "docs" / "simulation.md").read_text()
+    (text,) = [block for block in re.findall(r"```yaml\n(.*?)```", page, flags=re.S) if block.startswith("# desk.yaml")]
+    (tmp_path / "desk.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=str)

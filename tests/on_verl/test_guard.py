@@ -8,6 +8,7 @@ pytest.importorskip("verl")
 
 import datasets
 import torch
+from omegaconf import OmegaConf
 from verl.trainer.ppo.v1 import trainer_base
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
@@ -98,7 +99,7 @@ def made(monkeypatch, mode, guard=None, folder=None, **fields):
     ours._wm_turn_budget, ours.global_steps, ours.trainer_mode = None, 0, kind._wm_mode
     ours.config = SimpleNamespace(
         actor_rollout_ref=SimpleNamespace(rollout=SimpleNamespace(temperature=1.0)),
-        trainer=SimpleNamespace(default_local_dir=str(folder), resume_mode="auto"),
+        trainer=OmegaConf.create({"default_local_dir": str(folder), "resume_mode": "auto"}),
     )
 
     def noted(name):

@@ -186,7 +186,7 @@ def test_without_trl_the_command_says_what_to_install(monkeypatch) -> None:
     for module in [name for name in sys.modules if f"{name}.".startswith("wm_plugin.trl.")]:
         monkeypatch.delitem(sys.modules, module)
     with pytest.raises(MissingExtraError, match=r"the demo needs trl: pip install .*\[demo\]'"):
-        command.run(argparse.Namespace())
+        command.run(argparse.Namespace(out="demo"))
 
 
 def test_without_jinja_it_stops_before_it_trains(monkeypatch, tmp_path) -> None:
@@ -200,7 +200,7 @@ def test_what_cannot_run_is_refused_at_once(tmp_path) -> None:
     with pytest.raises(UserError, match="steps is 0"):
         run_demo(0, out=tmp_path)
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="name a directory"):
+    with pytest.raises(UserError, match="name a folder"):
         run_demo(1, out=tmp_path / "file")
     for name in ("report.html", "result.json", "held_out.jsonl"):
         (tmp_path / name).write_text('["mine"]')

@@ -278,7 +278,7 @@ def test_plain_config_class_is_enough():
             "tools has .*ToolEnvironment.*, and a tool is a function; an environment's class goes",
         ),
     ],
-    ids=str,
+    ids=["model", "instance", "instance of several", "class"],
 )
 def test_arguments_that_the_host_fails_on_are_one_line(arguments, reason):
     given = {"model": "x", "reward_funcs": [reward], "args": config(), "train_dataset": dataset()} | arguments

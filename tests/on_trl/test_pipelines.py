@@ -106,6 +106,8 @@ def test_every_tiny_pipeline_runs(name, tmp_path):
     settings = read(shipped()[name]).settings
     less = {"seeds": "0", "steps": "1", "sft_steps": "20", "wm_steps": "2", "boards": "16", "episodes": "48", "k": "1"}
     less |= {"trajectories": "8", "experts": "6", "tasks": "6", "limit": "2"}
+    if name == "word2world_tiny":
+        del less["tasks"]  # of which its arms take so many
     process = run(tmp_path, *(f"{key}={value}" for key, value in less.items() if key in settings), name=name)
     _, errors = process.communicate()
     assert process.returncode == 0, errors[-3000:]

@@ -49,8 +49,9 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """`played`, `attempts` (of these, up to the one that completed the file), `kept`, `left_out` by reason, `success` (the share of
-    attempts), `turns` (a kept one), `tasks` among the kept, and what the world model was asked by all. `ok` is false if there are fewer than --count.
+    """`played`, `attempts` (of these, up to the one that completed the file), `kept`, `left_out` by reason, `success` (the share
+    of attempts), `turns` (a kept one), `tasks` among the kept, and what the world model was asked by all. `ok` is false if there
+    are fewer than --count.
     """
     from wm_plugin.agents.collect import remove_shards
     from wm_plugin.agents.synthesize import synthesize

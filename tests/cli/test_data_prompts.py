@@ -47,7 +47,7 @@ def test_variants_with_their_stages_and_lengths(capsys):
     assert [row["variant"] for row in result_of(capsys, "mcp", "--stage", "rl")["variants"]] == ["v0"]
     code, printed = run(capsys, "rwml", "--variant", "v1")
     assert code == 0
-    assert [line.split()[:4] for line in printed.out.splitlines()[1:]] == [["v1", "rl", "sft", "cpt"]]
+    assert [line.split()[:3] for line in printed.out.splitlines()[1:]] == [["v1", "sft", "cpt"]]
 
 
 @pytest.mark.host

@@ -211,6 +211,17 @@ def test_a_mistake_is_one_line(capsys, monkeypatch, data, args, message):
     assert "hunter2" not in error
 
 
+def test_a_turing_prompt_whose_verdicts_could_not_be_read_is_refused(capsys, tmp_path, data):
+    """Such as the published ones, word for word."""
+    prompt = tmp_path / "published.md"
+    prompt.write_text("Which is real, A or B? Answer inside \\boxed{}.", encoding="utf-8")
+    args = ["eval", "bench", str(data), *SERVED, "--judge", "a@http://h/v1", "--turing", "--turing-prompt", str(prompt)]
+    assert main.main(args) == 2
+    error = capsys.readouterr().err.strip()
+    assert 'published.md: ask for the verdict in our form, {"real": "first"} in <final_evaluation>' in error
+    assert "\n" not in error
+
+
 def test_trajectories_are_no_rows_for_judges(capsys, tmp_path):
     write_trajectories([Trajectory(turns=())], tmp_path / "x.jsonl")
     args = ["eval", "bench", str(tmp_path / "x.jsonl"), *SERVED]

@@ -11,6 +11,7 @@ from support.openai_server import OpenAIServer
 from support.world_models import Player, RealWorld, expert, walker
 from wm_plugin.agents.acting import ModelAgent, ScriptedAgent, ServerActor
 from wm_plugin.agents.scripted import call
+from wm_plugin.cli.eval.consistency import show
 from wm_plugin.environments.worlds import World, load
 from wm_plugin.errors import UserError
 from wm_plugin.evaluation.consistency import (
@@ -268,6 +269,37 @@ def test_failures_are_counted_and_in_both_readings():
         assert (measure.value, measure.count, measure.failed, measure.with_failed) == (0.0, 1, 3, value)
     assert (result.measure("cr").value, result.measure("cr").with_failed) == (None, 0.0)
     assert result.measure("together").with_failed == 1 / 4
+
+
+def test_a_cut_answer_taken_as_it_is(capsys):
+    """Word2World's own reading: of four tasks one is cut and won, one is cut and then not answered."""
+
+    def answer(text, turn, row):
+        if row["board"] == BOARDS[0] or (row["board"] == BOARDS[2] and turn == 1):
+            return Answer(text, cut=True)
+        return Answer("", failure="timeout") if row["board"] == BOARDS[2] and turn == 2 else text
+
+    played = episodes(model=RealWorld(GRID, ROWS, answer))
+    result = evaluation(played)
+    assert result.failures == {"wm: cut": 1, "wm: timeout": 1}
+
+    def reading(suffix="", *group):
+        of = [result.measure(name + suffix, *group) for name in ("real", "wm", "w2r", "cr", "together")]
+        return [(one.value, one.count, one.failed, one.with_failed) for one in of]
+
+    assert reading() == [
+        (1 / 2, 2, 2, 3 / 4), (1 / 2, 2, 2, 1 / 4), (1 / 2, 2, 2, 1 / 4), (1.0, 2, 2, 1 / 3), (1.0, 2, 2, 1 / 2),
+    ]  # fmt: skip
+    assert reading(", cut taken") == [
+        (2 / 3, 3, 1, 3 / 4), (2 / 3, 3, 1, 1 / 2), (2 / 3, 3, 1, 1 / 2), (1.0, 3, 1, 2 / 3), (1.0, 3, 1, 3 / 4),
+    ]  # fmt: skip
+    assert reading(", cut taken", "split", "seen")[0] == (1.0, 2, 0, 1.0)
+    assert reading(", cut taken", "agent", "expert") == reading(", cut taken")
+    show(result.as_dict())
+    words = " ".join(capsys.readouterr().out.split())
+    assert "Word2World's own script: Real 66.7%, WM 66.7%, W2R 66.7%, CR 1.00 over 3 episodes" in words
+    with pytest.raises(KeyError):  # the same as without, and not there
+        evaluation(episodes()).measure("cr, cut taken")
 
 
 def test_lost_real_episodes_are_counted():

@@ -172,8 +172,15 @@ def test_stages_have_no_variant_in_common():
     for family in DOMAINS:
         stages = {stage: ours(family).names(stage) for stage in STAGES}
         assert stages == {"rl": ["v0"], "cpt": ["v1"], "sft": [f"v{n}" for n in range(2, 12)]}
-    for family in ("rwml", "word2world"):
-        assert {tuple(ours(family).names(stage)) for stage in STAGES} == {tuple(ours(family).variants)}
+    assert {tuple(ours("word2world").names(stage)) for stage in STAGES} == {tuple(ours("word2world").variants)}
+
+
+@pytest.mark.parametrize("family", ["rwml", "rwml-completion"])
+def test_rwml_has_one_wording_in_rl_and_a_file_takes_more(family, tmp_path):
+    assert ours(family).names("rl") == ["v0"]
+    assert ours(family).names("sft") == [f"v{n}" for n in range(5)]
+    (tmp_path / "five.yaml").write_text("styles: rwml\nstages: {rl: [v0, v1, v2, v3, v4]}\n")
+    assert load(f"{tmp_path}/five.yaml").names("rl") == list(ours("rwml").variants)
 
 
 def test_a_variant_is_drawn_for_a_trajectory_and_not_for_a_turn():

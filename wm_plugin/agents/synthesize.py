@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -44,12 +45,13 @@ _FEW = 8  # episodes of a shard that may all be lost by chance
 
 @dataclass
 class Report:
-    """Counts of episodes, up to the one that completed the file.
+    """Counts of episodes, up to the one that completed the file; `played` and the figures have the rest of its shard, too.
 
     `left_out` has those that were played and not kept, by reason: `no success`, `lost` (the world model gave no answer that could
     be used), `repeated` (the same as one before), and failures of the agent's server.
     """
 
+    played: int = 0
     attempts: int = 0
     kept: int = 0
     successes: int = 0
@@ -60,6 +62,7 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         return {
+            "played": self.played,
             "attempts": self.attempts,
             "kept": self.kept,
             "success": self.successes / self.attempts if self.attempts else None,
@@ -104,15 +107,20 @@ def synthesize(
     report, seen = Report(), set[bytes]()
     marked = Marked(player, world)
 
+    def asked(result: Trajectory | Reject) -> None:
+        report.played += 1
+        if isinstance(result, Trajectory):
+            for name in _FIGURES:
+                report.figures[name] += int(result.metadata["figures"].get(f"simulation/{name}", 0))
+
     def kept(results: Iterator[Trajectory | Reject]) -> Iterator[Trajectory | Reject]:
         for result in results:
+            asked(result)
             report.attempts += 1
             if isinstance(result, Reject):
                 report.left_out[result.kind] += 1
                 yield result
                 continue
-            for name in _FIGURES:
-                report.figures[name] += int(result.metadata["figures"].get(f"simulation/{name}", 0))
             report.successes += result.success is True
             if (reason := _left_out(result, keep, seen)) is not None:
                 report.left_out[reason] += 1
@@ -122,6 +130,8 @@ def synthesize(
             report.tasks.add(result.task_id)
             yield _finished(result, world)
             if report.kept == count:
+                for rest in islice(results, -report.attempts % shard_size):  # of the shard, which is played already
+                    asked(rest)
                 return
 
     with closing(player):

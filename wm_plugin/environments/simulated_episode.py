@@ -51,8 +51,8 @@ class Simulation:
     Attributes:
         trajectory: the episode so far, as an agent sees it.
         success: the world model has marked a success.
-        trouble: why the episode is not to be trusted: the first answer that failed, was cut or empty, or had no prediction; "" if
-            there is none.
+        trouble: why the episode is not to be trusted: the first answer that failed, was empty or had no prediction, or else "cut"
+            if one was cut; "" if there is none.
 
     Raises:
         UserError: the prompts have no success mark.
@@ -121,7 +121,7 @@ class Simulation:
         """Go on with what the world model answered. A cut or empty answer is an observation, and a `trouble`."""
         said = self.read(action, answer)
         if said.trouble != "headings":  # then all of it is the first observation's
-            self.trouble = self.trouble or said.trouble
+            self._troubled(said.trouble)
         self.take(action, self.observations(action, said.texts), said.success, over=bool(answer.failure))
 
     def take(self, action: Action, observations: Sequence[Observation], success: bool, *, over: bool = False) -> None:
@@ -140,7 +140,12 @@ class Simulation:
 
     def fail(self, trouble: str) -> None:
         """End the episode, since there is no action or no observation."""
-        self.trouble, self._ended = self.trouble or trouble, True
+        self._troubled(trouble)
+        self._ended = True
+
+    def _troubled(self, trouble: str) -> None:
+        if self.trouble in ("", "cut"):  # so that "cut" says that there is nothing else
+            self.trouble = trouble or self.trouble
 
     def observations(
         self, action: Action, texts: Sequence[str] | None = None, data: Sequence[Mapping[str, Any]] = ()

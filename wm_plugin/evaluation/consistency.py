@@ -14,13 +14,14 @@ Two episodes part at the first turn after which the world model and the real wor
 aside), or only one of them ends in success, or the real world has ended before.
 
 An episode fails if a call of a model failed, an answer was cut or empty, or an environment was lost. Without a failure is a task
-that has none in any arm; `with_failed` takes all tasks and counts what failed as not won.
+that has none in any arm; `with_failed` takes all tasks and counts what failed as not won. To Word2World's own script an answer of
+the world model that was cut at its limit is no failure: `cut_taken` reads episodes so.
 
 `consistency_measures` counts what was played here, and `consistency_rows` writes it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -74,6 +75,11 @@ class Episode:
     def failure(self) -> str:
         """The first failure, with its arm; "" if there is none."""
         return next((f"{arm}: {self.failures[arm]}" for arm in ARMS if arm in self.failures), "")
+
+    def cut_taken(self) -> "Episode":
+        """The episode in which an answer that was cut at its limit is no failure."""
+        failures = {arm: reason for arm, reason in self.failures.items() if (arm, reason) != ("wm", "cut")}
+        return replace(self, failures=failures)
 
     def trajectory(self, arm: Arm) -> Trajectory | None:
         return {"real": self.real, "wm": self.simulated, "w2r": self.replayed}[arm]

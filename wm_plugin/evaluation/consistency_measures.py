@@ -3,7 +3,7 @@
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from wm_plugin.evaluation.consistency import ARMS, Arm, Episode
 from wm_plugin.evaluation.measures import Evaluation, Measure, interval
 
 HORIZONS = (5, 10, 20, 30, 40)  # turns; ours: the paper gives no table by them
+CUT_TAKEN = ", cut taken"  # ends the names of the measures to which an answer that was cut is no failure
 _UNDEFINED = "undefined: Real is 0"
 
 
@@ -26,6 +27,8 @@ def evaluate(
     seed: int = 0,
 ) -> Evaluation:
     """The measures of all episodes, and by agent, split and horizon. Intervals are over tasks.
+
+    If an answer was cut there are also those of all episodes, and by agent and split, to which that is no failure.
 
     Args:
         subject, data, settings, notes: as in `Evaluation`.
@@ -42,6 +45,13 @@ def evaluate(
             measures += _measures(part, by="agent, split", group=f"{agent}, {split}", seed=seed)
     for split in splits:
         measures += _measures([one for one in episodes if one.split == split], by="split", group=split, seed=seed)
+    taken = [one.cut_taken() for one in episodes]
+    if taken != list(episodes):
+        measures += _measures(taken, suffix=CUT_TAKEN, seed=seed)
+        for by, names in (("agent", agents), ("split", splits)):
+            for name in names:
+                rows = [one for one in taken if getattr(one, by) == name]
+                measures += _measures(rows, by=by, group=name, suffix=CUT_TAKEN, seed=seed)
     longest = max((len(t.turns) for one in episodes for arm in ARMS if (t := one.trajectory(arm))), default=0)
     for horizon in HORIZONS:
         if horizon < longest:
@@ -65,7 +75,13 @@ def _undefined(episodes: Sequence[Episode], agents: Sequence[str]) -> Iterator[s
 
 
 def _measures(
-    episodes: Sequence[Episode], *, seed: int, by: str = "", group: str = "", horizon: int | None = None
+    episodes: Sequence[Episode],
+    *,
+    seed: int,
+    by: str = "",
+    group: str = "",
+    horizon: int | None = None,
+    suffix: str = "",
 ) -> list[Measure]:
     """The measures of a group of episodes. With a horizon, what was won or parted later counts as not won or not parted."""
     whole = [one for one in episodes if not one.failure]
@@ -97,7 +113,7 @@ def _measures(
                 **{**common, "count": len(parted)},
             )
         )
-    return made
+    return [replace(one, name=one.name + suffix) for one in made]
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -50,7 +50,8 @@ class EchoConfig:
     roles: Sequence[str] | None = _help("Which roles count, e.g. ['tool', 'user']; null for all of them.")
     content_only: bool = _help("Leave out chat-template scaffold around the content (headers, tags).", True)
     include_errors: bool = _help(
-        "Count failures that the host made (unknown tool, exception, timeout). Error texts that a tool returned always count.",
+        "Count failures that the host made (unknown tool, exception, timeout); that they are left out is ours. Error texts that "
+        "a tool returned always count.",
         False,
     )
     include_truncated: bool = _help(

@@ -49,8 +49,9 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """`attempts`, `kept`, `left_out` by reason, `success` (the share of attempts), `turns` (a kept one), `tasks` among the kept,
-    and what the world model was asked. `ok` is false if there are fewer than --count.
+    """`played`, `attempts` (of these, up to the one that completed the file), `kept`, `left_out` by reason, `success` (the share
+    of attempts), `turns` (a kept one), `tasks` among the kept, and what the world model was asked by all. `ok` is false if there
+    are fewer than --count.
     """
     from wm_plugin.agents.collect import remove_shards
     from wm_plugin.agents.synthesize import synthesize
@@ -115,7 +116,7 @@ def show(result: dict[str, Any]) -> None:
     turns = "" if result["turns"] is None else f", {result['turns']:.1f} turns"
     print(
         f"{result['out']}: {result['kept']} synthetic trajectories of {result['environment']} ({result['tasks']} tasks{turns}); "
-        f"{result['attempts']} were played{share}"
+        f"{result['played']} were played, of which {result['attempts']} until these were there{share}"
     )
     if result["left_out"]:
         print("left out: " + ", ".join(f"{count} {reason}" for reason, count in result["left_out"].items()))

@@ -97,6 +97,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
     from wm_plugin.evaluation import bench, bench_judges, bench_rows, measures, published
     from wm_plugin.rewards import prompts
+    from wm_plugin.rewards.verdict import TAG
     from wm_plugin.samples.answers import Answer, Answers, ServerModel
 
     flags.check(args, {"--predictions": args.predictions})
@@ -110,7 +111,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         )
     turing = [*(["turing"] if args.turing else []), *(str(Path(prompt).resolve()) for prompt in args.turing_prompt)]
     for prompt in turing:  # before anything is asked
-        prompts.load(prompt)
+        if f"<{TAG}>" not in prompts.load(prompt):
+            raise UserError(
+                f'--turing-prompt {prompt}: ask for the verdict in our form, {{"real": "first"}} in <{TAG}>'
+            )
     outputs = bench_rows.read_outputs(args.predictions) if args.predictions else None
     seedless = argparse.Namespace(**{**vars(args), "no_seed": True})  # the published evaluator sends none
     subject = args.predictions or args.server_model or args.model

@@ -261,6 +261,8 @@ def show(result: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Column, Table
 
+    from wm_plugin.evaluation.consistency_measures import CUT_TAKEN
+
     console = Console(highlight=False, markup=False)
     groups = list(_groups(result["measures"]))
     names = Column("", no_wrap=True, overflow="ellipsis", max_width=_WIDEST)
@@ -293,6 +295,13 @@ def show(result: dict[str, Any]) -> None:
             f"{whole['cr']['failed']} episodes failed ({reasons}); counted as not won: Real "
             f"{_share(whole['real']['with_failed'])}, WM {_share(whole['wm']['with_failed'])}, "
             f"W2R {_share(whole['w2r']['with_failed'])}, CR {_ratio(whole['cr']['with_failed'])}"
+        )
+    if f"cr{CUT_TAKEN}" in whole:
+        taken = {name: whole[name + CUT_TAKEN] for name in ("real", "wm", "w2r", "cr")}
+        console.print(
+            f"A cut answer taken as it is, as in Word2World's own script: Real {_share(taken['real']['value'])}, WM "
+            f"{_share(taken['wm']['value'])}, W2R {_share(taken['w2r']['value'])}, CR {_ratio(taken['cr']['value'])} over "
+            f"{taken['cr']['count']} episodes"
         )
     for note in result["notes"]:
         console.print(note)

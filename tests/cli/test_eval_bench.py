@@ -199,6 +199,8 @@ SERVED = ["--server", "http://localhost:1/v1", "--server-model", "m"]
         (["--judge", "a@http://h/v1"], "name one model"),
         (["--predictions", "x.jsonl", "--rules"], "name a model"),
         ([*SERVED, "--rules", "--limit", "0"], "--limit is 0"),
+        ([*SERVED, "--rules", "--prompts", "nonsense"], "--prompts has no effect"),
+        (["--predictions", "x.jsonl", "--judge", "a@http://h/v1", "--temperature", "1"], "--temperature has no effect"),
         ([*SERVED, "--judge", "a@http://h/v1", "--against", "nowhere"], "cannot be read"),
     ],
 )

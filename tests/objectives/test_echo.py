@@ -115,6 +115,8 @@ def test_selection(config, span, how, weight):
         ({"coeff": True}, "coeff is True"),
         ({"coeff": "0.5"}, "coeff is '0.5'"),
         ({"end_coeff": math.inf}, "end_coeff is inf"),
+        ({"coeff": 0.5, "end_coeff": 0.2}, "end_coeff has no effect without schedule: linear, cosine or step"),
+        ({"coeff": 0.5, "max_refills": 3}, "max_refills has no effect without zero_variance_groups: refill"),
         ({"tools": "search"}, r"tools is 'search'; write a list of names, e.g. \['search'\]"),
         ({"tools": {"a": -1}}, r"tools\['a'\] is -1"),
         ({"roles": "tool"}, "roles is 'tool'"),
@@ -204,4 +206,4 @@ def test_active_is_about_the_whole_schedule():
     assert not EchoConfig().active
     assert EchoConfig(0.1).active
     assert EchoConfig(0.0, schedule="linear", schedule_steps=5, end_coeff=0.1).active
-    assert EchoConfig(0.0, end_coeff=0.1).active is False  # a constant schedule never reaches it
+    assert EchoConfig(0.0).active is False

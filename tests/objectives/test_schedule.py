@@ -25,8 +25,10 @@ def test_constant_is_the_very_number():
 
 @given(st.sampled_from(sorted(SCHEDULES)), st.floats(0, 5), st.floats(0, 5), st.integers(1, 50), st.integers(0, 200))
 def test_stays_between_its_ends(schedule, start, end, steps, step):
-    length = {} if schedule == "constant" else {"schedule_steps": steps}
-    value = EchoConfig(start, schedule=schedule, end_coeff=end, **length).coeff_at(step)
+    ending = {} if schedule == "constant" else {"schedule_steps": steps, "end_coeff": end}
+    value = EchoConfig(start, schedule=schedule, **ending).coeff_at(step)
+    if schedule == "constant":
+        end = start
     assert min(start, end) - 1e-9 <= value <= max(start, end) + 1e-9
     if schedule != "constant" and step >= steps:
         assert value == pytest.approx(end)

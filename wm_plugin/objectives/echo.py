@@ -164,6 +164,14 @@ class EchoConfig:
             raise UserError(
                 "schedule_steps has no effect on schedule 'constant'; write schedule: linear, cosine or step"
             )
+        # what is not its default and changes nothing would be taken for a setting that works
+        for name, needs, works in (
+            ("end_coeff", "schedule: linear, cosine or step", self.schedule != "constant"),
+            ("max_refills", "zero_variance_groups: refill", self.refills),
+        ):
+            default = type(self).__dataclass_fields__[name].default
+            if not works and getattr(self, name) != default:
+                raise UserError(f"{name} has no effect without {needs}; write that, or leave {name} out")
         last = self.coeff if self.schedule == "constant" else self.end_coeff
         if not self.policy_loss and (self.coeff == 0 or last == 0):
             name = "end_coeff" if self.coeff else "coeff"

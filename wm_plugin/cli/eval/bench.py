@@ -24,6 +24,9 @@ examples:
 """
 
 
+PROMPTS = "mcp"  # of trajectories
+
+
 def add_parser(kinds: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = kinds.add_parser(
         "bench",
@@ -38,7 +41,7 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
     model = flags.add_arguments(parser, max_new_tokens=32768)  # as published
     model.add_argument("--predictions", metavar="FILE", help="or the model's outputs: rows of the benchmark with `gen`")
     model.add_argument(
-        "--temperature", type=float, default=0.6, help="sampling temperature (default: 0.6, as published)"
+        "--temperature", type=float, default=None, help="sampling temperature (default: 0.6, as published)"
     )
     model.add_argument(
         "--no-seed",
@@ -82,7 +85,7 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
         metavar="NAME@URL",
         help="a model whose predictions check the cases, with the first judge; repeat it",
     )
-    rules.add_argument("--prompts", default="mcp", metavar="FAMILY", help="prompts for trajectories (default: mcp)")
+    rules.add_argument("--prompts", metavar="FAMILY", help="prompts for trajectories (default: mcp)")
     parser.add_argument("--limit", type=int, metavar="N", help="the first N rows of each domain, or N trajectories")
     parser.add_argument("--seed", type=int, default=0, help="seed of outputs, orders and cases")
     parser.add_argument("--out", metavar="DIR", help="keep answers, rows and measures there")
@@ -102,8 +105,13 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
     flags.check(args, {"--predictions": args.predictions})
     _check(args)
+    args.temperature = 0.6 if args.temperature is None else args.temperature
     evaluator = published.read(args.published) if args.published else None
     source = _source(args.source)
+    if args.prompts and not (args.rules and source == "trajectories"):
+        raise UserError(
+            "--prompts has no effect: it is for the rules of trajectories, and rows of the benchmark have their own"
+        )
     rows = bench_rows.read(args.source, args.limit) if source == "bench" else []
     if args.judge and not rows:
         raise UserError(
@@ -219,6 +227,8 @@ def _check(args: argparse.Namespace) -> None:
     ):
         if getattr(args, flag) and not getattr(args, needs):
             raise UserError(f"--{flag.replace('_', '-')} needs --{needs}")
+    if args.predictions and args.temperature is not None:
+        raise UserError("--temperature has no effect on --predictions, which are written already; leave it out")
     if args.predictions and args.rules:
         raise UserError("--predictions has no outputs for the cases of --rules; name a model")
 
@@ -279,7 +289,7 @@ def _rules(args: argparse.Namespace, rows: Any, model: Any, checkers: Any, judge
     if rows:
         sessions = rules.bench_sessions(rows)
     else:
-        sessions = rules.sessions(islice(read(args.source), args.limit), load(args.prompts), seed=args.seed)
+        sessions = rules.sessions(islice(read(args.source), args.limit), load(args.prompts or PROMPTS), seed=args.seed)
     cases = list(rule_cases.build(sessions, seed=args.seed))
     conversations = [case.conversation for case in cases]
     checking = [answers(conversations, seed=args.seed) for answers in checkers]

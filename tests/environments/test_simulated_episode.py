@@ -126,12 +126,14 @@ def test_what_an_answer_does(answer, text, success, over, trouble):
     assert (played.trajectory.success, played.turns) == (success, 1)
 
 
-def test_the_first_trouble_stays_and_a_new_episode_has_none():
+def test_the_first_trouble_stays_but_a_cut_and_a_new_episode_has_none():
+    """A cut alone says that there is nothing else: Word2World's own script takes such an episode."""
     played = simulation()
     played.step(REAL.turns[0].action, Answer("A", cut=True))
+    assert played.trouble == "cut"
     played.step(REAL.turns[0].action, Answer(""))
     played.fail("agent, timeout")
-    assert (played.trouble, played.over) == ("cut", True)
+    assert (played.trouble, played.over) == ("empty", True)
     assert played.reset(REAL) == "A hall."
     assert (played.trouble, played.over, played.turns) == ("", False, 0)
 

@@ -53,6 +53,22 @@ def test_convert_counts_what_was_read_and_what_was_not(capsys, source, tmp_path)
     assert "not JSON" in reject["reason"]
 
 
+@pytest.mark.parametrize(
+    ("context", "reason"),
+    [
+        ({"tools": []}, "context.tools: there is no such field; there is task, action_space, initial_state, "),
+        ({"action_space": "x"}, "context.action_space: Input should be a valid tuple"),
+    ],
+)
+def test_a_field_that_does_not_fit_is_named(capsys, tmp_path, context, reason):
+    (tmp_path / "x.jsonl").write_text(json.dumps({"turns": [], "context": context, "version": 1}) + "\n")
+    run(capsys, "convert", tmp_path / "x.jsonl", "--out", tmp_path / "y.jsonl")
+    said = json.loads((tmp_path / "y.rejects.jsonl").read_text())["reason"]
+    assert said.startswith(reason)
+    assert "pydantic" not in said
+    assert "\n" not in said
+
+
 def test_a_folder_and_the_summary_for_people(capsys, source, tmp_path):
     code, printed = run(capsys, "convert", source.parent, "--out", tmp_path / "out.jsonl")
     assert code == 0
@@ -139,7 +155,8 @@ def test_every_filter_has_words():
         ((), "wm: name a step: wm data convert, inspect, "),
         (("convert", "nowhere.jsonl", "--out", "x.jsonl"), "wm: nowhere.jsonl: No such file or directory"),
         (("convert", "{source}", "--out", "x.csv"), "wm: x.csv: write a name that ends in .jsonl or .parquet"),
-        (("convert", "{source}", "--out", "nowhere/x.jsonl"), "wm: nowhere: there is no such folder"),
+        (("convert", "{source}", "--out", "{source}/x.jsonl"), "wm: {source}/x.jsonl: {source} is no folder"),
+        (("convert", "{source}", "--out", "{source}/a/b/x.jsonl"), "wm: {source}/a/b/x.jsonl: {source} is no folder"),
         (
             ("convert", "{source}", "--out", "x.jsonl", "--format", "tau"),
             "wm: there is no format 'tau'; did you mean 'tau2'?",
@@ -164,5 +181,5 @@ def test_mistakes_are_one_line_and_exit_2(capsys, source, tmp_path, monkeypatch,
     monkeypatch.chdir(tmp_path)
     code, printed = run(capsys, *(argument.format(source=source) for argument in arguments))
     assert code == 2
-    assert printed.err.startswith(message)
+    assert printed.err.startswith(message.replace("{source}", str(source)))
     assert printed.err.count("\n") == 1

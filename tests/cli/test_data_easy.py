@@ -167,7 +167,7 @@ def test_the_filter_model_is_trained_on_other_tasks_than_it_predicts(capsys, sou
         (("--threshold", "0.1", "--target-easy-share", "0.3"), "--target-easy-share finds the threshold"),
         (("--filter-data", "x"), "--filter-data is for training"),
         (("--out", "x.parquet"), "x.parquet: write a name that ends in .jsonl"),
-        (("--out", "nowhere/x.jsonl"), "nowhere: there is no such folder"),
+        (("--out", "/dev/null/x.jsonl"), "/dev/null/x.jsonl: /dev/null is no folder"),
         (("--prompts", "rwlm"), "there are no prompts 'rwlm'; did you mean 'rwml'"),
         (("--shard-size", "0"), "--shard-size is 0"),
         (("--k", "0"), "k is 0; write a number >= 1"),

@@ -402,7 +402,10 @@ def test_a_class_that_does_not_fails_with_a_line_for_each_reason(capsys):
             ),
             "dialogue takes no column 'user_modl'; did you mean 'user_model'?",
         ),
-        (("rollout", "grid", "--policy", "random", "--count", "1", "--out", "no/x.jsonl"), "there is no such folder"),
+        (
+            ("rollout", "grid", "--policy", "random", "--count", "1", "--out", "/dev/null/x.jsonl"),
+            "/dev/null is no folder",
+        ),
         ((*ROLLOUT, "grid", "--control", "no.yaml"), "--control: 'no.yaml' cannot be read"),
         ((*ROLLOUT, "sql", "--control", f"{CONTROLS}/tools.yaml"), "has no tool 'run_qury'; did you mean 'run_query'?"),
         ((*ROLLOUT, "grid", "--control", f"{CONTROLS}/worlds.yaml"), "control.worlds leaves out grid; add its name"),

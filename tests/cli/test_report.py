@@ -155,7 +155,7 @@ def test_a_folder_is_written_again_but_not_over_other_files(capsys, tmp_path, mo
         ([], "wm report --help"),
         (["nothing"], "nothing: there is no such file or folder"),
         (["runs", "--out", "x.pdf"], "ends in .html, .png, .csv, .json"),
-        (["runs", "--out", "no/x.html"], "there is no such folder"),
+        (["runs", "--out", "/dev/null/x.html"], "/dev/null is no folder"),
         (["runs", "--out", "x.csv", "--out", "x.csv"], "twice"),
         (["runs", "--arm", "echo"], "NAME=PATTERN"),
         (["runs", "--arm", "a=none_*"], "--arm a=none_*: no run"),

@@ -147,7 +147,14 @@ def one_line(capsys) -> str:
 @pytest.mark.parametrize("name", EACH)
 def test_places_that_cannot_be_written_to(capsys, folder, name):
     out = COMMANDS[name][2]
-    places = [f"no/{out}", f"rows.jsonl/{out}", f"/proc/{out}", f"/dev/full/{out}", f"{'x' * 252}{out}", f"x\0{out}"]
+    places = [
+        f"rows.jsonl/no/{out}",
+        f"rows.jsonl/{out}",
+        f"/proc/{out}",
+        f"/dev/full/{out}",
+        f"{'x' * 252}{out}",
+        f"x\0{out}",
+    ]
     Path(f"there{Path(out).suffix}").mkdir()
     os.symlink("/dev/full", f"full{Path(out).suffix}")
     places += [f"there{Path(out).suffix}", f"full{Path(out).suffix}"]
@@ -344,7 +351,7 @@ def test_standard_output_that_takes_nothing(folder, step, stdout):
 
 def test_standard_error_that_takes_nothing(folder):
     for redirection in (">&-", ">/dev/full"):
-        line = f'"$PYTHON" -m wm_plugin.cli.main data convert rows.jsonl --out no/x.jsonl 2{redirection}'
+        line = f'"$PYTHON" -m wm_plugin.cli.main data convert rows.jsonl --out rows.jsonl/x.jsonl 2{redirection}'
         environment = {**os.environ, "PYTHON": sys.executable}
         done = subprocess.run(["bash", "-c", line], env=environment, capture_output=True, text=True)
         assert (done.returncode, done.stdout, done.stderr) == (2, "", "")

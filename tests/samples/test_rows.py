@@ -141,7 +141,7 @@ def test_rows_that_do_not_fit_leave_no_file(tmp_path, rows, message):
     [
         ("x.csv", "trl", "sft", "ends in .jsonl or .parquet"),
         ("x.jsonl", "verl", "sft", "verl's SFT reads parquet only"),
-        ("nowhere/x.jsonl", "trl", "rl", "nowhere: there is no such folder"),
+        ("/dev/null/x.jsonl", "trl", "rl", "/dev/null is no folder"),
     ],
 )
 def test_names_that_no_host_reads(tmp_path, name, host, form, message):

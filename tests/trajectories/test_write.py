@@ -216,8 +216,8 @@ def test_rejected_rows_go_where_one_wants(out):
     elsewhere = out.parent / "bad.jsonl"
     write([REJECT], out, elsewhere)
     assert sorted(path.name for path in out.parent.iterdir()) == sorted(["bad.jsonl", out.name])
-    with pytest.raises(UserError, match="no such folder"):
-        write([REJECT], out, out.parent / "none" / "bad.jsonl")
+    write([REJECT], out, out.parent / "new" / "deep" / "bad.jsonl")
+    assert (out.parent / "new" / "deep" / "bad.jsonl").read_bytes() == elsewhere.read_bytes()
 
 
 def test_rejects_of_an_earlier_run_do_not_stay(out):
@@ -236,8 +236,12 @@ def test_strict_stops_at_the_first_rejected_row_and_writes_nothing(out):
 def test_names_that_cannot_be_written(tmp_path):
     with pytest.raises(UserError, match=".jsonl or .parquet"):
         write([], tmp_path / "x.csv")
-    with pytest.raises(UserError, match="no such folder"):
-        write([], tmp_path / "none" / "x.jsonl")
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="file is no folder, so nothing can be written into it"):
+        write([], tmp_path / "file" / "x.jsonl")
+    with pytest.raises(UserError, match="x.csv: write a name"):
+        write([], tmp_path / "none" / "x.csv")
+    assert not (tmp_path / "none").exists()
     with pytest.raises(UserError, match="ends in .jsonl"):
         write_transitions([], tmp_path / "x.parquet")
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from wm_plugin.cli.rollouts import (
     Row,
+    check_file,
     example,
     example_tokenizer,
     first,
@@ -70,6 +71,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         check_out(Path(args.html))
         inputs = [args.rollouts, args.tokenizer, args.chat_template, args.config]
         check_apart(inputs, {"--html": Path(args.html)})
+    if not args.example:
+        check_file(Path(args.rollouts))  # before imports of seconds
     settings = _settings(args)
     config = _config(args, settings)
     rows, more = ([example()], False) if args.example else first(read_rows(Path(args.rollouts)), args.limit)

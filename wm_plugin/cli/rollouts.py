@@ -19,14 +19,19 @@ _COLUMNS = ("messages", "prompt", "completion", "tools", "completion_ids", "prom
 _FORMS = "write 'messages', or 'prompt' and 'completion', or 'completion_ids' and 'spans'"
 
 
+def check_file(path: Path) -> None:
+    """Refuse a folder where a file of rollouts is meant."""
+    if path.is_dir():
+        raise UserError(f"{path} is a directory; name one of the files in it")
+
+
 def read_rows(path: Path) -> Iterator[Row]:
     """The checked rollouts of a .jsonl or .parquet file.
 
     Raises:
         UserError: the file cannot be read or is empty, or a row is not a rollout.
     """
-    if path.is_dir():
-        raise UserError(f"{path} is a directory; name one of the files in it")
+    check_file(path)
     rows = _parquet(path) if path.suffix == ".parquet" else _lines(path)
     empty, declared = True, beside(path)
     for where, row in rows:
@@ -145,7 +150,7 @@ def _from_trajectory(row: Any, where: str) -> Any:
     from wm_plugin.agents.rollout import HOSTS
     from wm_plugin.trajectories.chat import chat
     from wm_plugin.trajectories.readers import own
-    from wm_plugin.trajectories.schema import Source, Trajectory
+    from wm_plugin.trajectories.schema import Source, Trajectory, misfit
 
     try:
         (record,) = own.convert(row, Source(format="wm", file=where, row=0))
@@ -153,9 +158,7 @@ def _from_trajectory(row: Any, where: str) -> Any:
     except RowError as error:
         raise UserError(f"{where}: no trajectory: {error}") from None
     except ValidationError as error:
-        first_of_them = error.errors()[0]
-        place = ".".join(map(str, first_of_them["loc"]))
-        raise UserError(f"{where}: no trajectory: {place}: {first_of_them['msg']}") from None
+        raise UserError(f"{where}: no trajectory: {misfit(error)}") from None
     messages = chat(trajectory.context, trajectory.turns)
     for message in messages:
         for call in message.get("tool_calls", ()):  # chat templates want the mapping, not its text

@@ -20,7 +20,7 @@ from wm_plugin.trajectories.draws import uniform
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.failures import SCREENS, domain_of
 from wm_plugin.trajectories.readers import read
-from wm_plugin.trajectories.schema import Line, Observation, Trajectory, Transition, Turn
+from wm_plugin.trajectories.schema import Line, Observation, Trajectory, Transition, Turn, misfit
 from wm_plugin.trajectories.turn_texts import action_text
 
 SAMPLINGS = ("all", "one", "bench")
@@ -264,5 +264,7 @@ def read_transitions(path: str | Path) -> Iterator[Transition]:
                 yield from Line.model_validate(record.value).expanded()
             else:
                 yield Transition.model_validate(record.value)
-        except (ValidationError, RecursionError, RowError) as error:
-            raise UserError(f"{path}, row {record.row}: no transition ({' '.join(str(error).split())[:200]})") from None
+        except (ValidationError, RecursionError) as error:
+            raise UserError(f"{path}, row {record.row}: no transition ({misfit(error)})") from None
+        except RowError as error:
+            raise UserError(f"{path}, row {record.row}: no transition ({error})") from None

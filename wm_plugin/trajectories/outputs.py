@@ -22,14 +22,20 @@ def check_out(path: Path, suffixes: Sequence[str] = ()) -> None:
     """Refuse an output that cannot be written, before hours of work.
 
     Raises:
-        UserError: the name does not end in one of `suffixes`, its folder does not exist or cannot be written to, or what is there
-            is no file or write-protected.
+        UserError: the name does not end in one of `suffixes`, its folder cannot be made or written to, or what is there is no
+            file or write-protected.
     """
     if suffixes and path.suffix not in suffixes:
         raise UserError(f"{path}: write a name that ends in {' or '.join(suffixes)}")
     try:
-        if not path.parent.is_dir():
-            raise UserError(f"{path.parent}: there is no such folder, so {path.name} cannot be written")
+        if not path.parent.is_dir():  # it is made when the writing begins
+            above = next(place for place in path.parent.absolute().parents if os.path.lexists(place))
+            if os.path.lexists(path.parent) or not above.is_dir():
+                inside = path.parent if os.path.lexists(path.parent) else above
+                raise UserError(f"{path}: {inside} is no folder, so nothing can be written into it")
+            if _holds_devices(above) or not _may_write(above):
+                raise UserError(f"{path}: cannot be written (no folder may be made in {above})")
+            return
         folder = path.parent.stat()
         if _holds_devices(
             path.parent
@@ -220,6 +226,10 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def _unfinished(path: Path, make: Callable[[str, Path], tuple[int, str]]) -> Iterator[Path]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror})") from None
     prefix = f"{PREFIX}{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]}-"
     for left in path.parent.glob(f"{prefix}*{_SUFFIX}"):
         _remove_unlocked(left)

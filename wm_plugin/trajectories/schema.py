@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from wm_plugin.trajectories.errors import RowError
@@ -210,3 +210,15 @@ class Line(Record):
                 task_id=self.task_id,
                 source=self.source,
             )
+
+
+def misfit(error: ValidationError | RecursionError) -> str:
+    """The first reason why a record does not fit the schema, in one line: the field, and what is wrong with it."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    first = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    if first["type"] != "extra_forbidden":
+        return f"{place}: {first['msg']}"
+    within = Context if first["loc"][:-1] == ("context",) else Trajectory if len(first["loc"]) == 1 else None
+    return f"{place}: there is no such field" + (f"; there is {', '.join(within.model_fields)}" if within else "")

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from wm_plugin.trajectories import files
 from wm_plugin.trajectories.errors import RowError
 from wm_plugin.trajectories.fields import Fields
-from wm_plugin.trajectories.schema import Source, Trajectory
+from wm_plugin.trajectories.schema import Source, Trajectory, misfit
 
 Convert = Callable[[Any, Source], Iterator[Trajectory | Fields]]  # fields are validated by `Make`
 Rows = tuple[Iterable[files.Record], Convert]  # from a reader whose rows are not the file's records
@@ -51,7 +51,7 @@ def convert_rows(
         except RowError as error:
             yield Reject(path.name, record.row, error.kind, str(error), record.raw or _raw(record.value))
         except (ValidationError, RecursionError) as error:
-            reason = " ".join(str(error).split())[:300]
+            reason = misfit(error)[:300]
             yield Reject(path.name, record.row, "does not fit the schema", reason, record.raw or _raw(record.value))
         else:
             yield from trajectories

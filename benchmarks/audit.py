@@ -150,7 +150,8 @@ then be its only one. So a prediction with a verdict's tag is shown to no judge,
 ## What pays
 
 All attacks whose mean score is above that of an honest wrong prediction, by more than the control's and than 1% of what being
-right adds. In brackets: the mean scores of the honest wrong and the honest right prediction.
+right adds. In brackets: the mean scores of the honest wrong and the honest right prediction. Beside them, whether they pay or
+not: the three attacks that score above an honest wrong prediction in the most transitions, and the control.
 
 {paying({**by_text, **by_judge, **by_quoting})}
 ## Blind spots
@@ -163,10 +164,12 @@ not say.
 
 
 def paying(audits: dict[str, Audit]) -> str:
-    lines = ["| reward | mean scores of attacks that pay |", "|---|---|"]
+    lines = ["| reward | mean scores of attacks that pay | most often above the honest wrong |", "|---|---|---|"]
     for name, found in audits.items():
         best = ", ".join(f"{outcome.name} {outcome.score:.3g}" for outcome in found.paying)
-        lines.append(f"| {name} ({found.wrong:.3g}, {found.right:.3g}) | {best or 'none'} |")
+        control = [outcome for outcome in found.outcomes if outcome.group == "control"]
+        often = ", ".join(f"{outcome.name} {outcome.above_wrong:.0%}" for outcome in [*found.beating[:3], *control])
+        lines.append(f"| {name} ({found.wrong:.3g}, {found.right:.3g}) | {best or 'none'} | {often} |")
     return "\n".join(lines) + "\n"
 
 

@@ -69,7 +69,8 @@ def test_the_docs_say_what_the_committed_audit_says_of_attacks_that_do_not_pay()
     """In how many transitions the luckiest of them beats one wrong prediction."""
     lines = (ROOT / "benchmarks" / "results" / "audit.md").read_text().splitlines()
     rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
-    pays = {row[0].rpartition(" (")[0]: re.findall(r"[a-z-]+(?= \d)", row[1]) for row in rows if len(row) == 2}
+    paying = rows[next(n for n, row in enumerate(rows) if row[1].startswith("mean scores")) + 1 :]
+    pays = {row[0].rpartition(" (")[0]: re.findall(r"[a-z-]+(?= \d)", row[1]) for row in paying if len(row) == 3}
     most, names = dict.fromkeys(pays, 0), rows[0][2:]
     for _, attack, *cells in (row for row in rows if len(row) > 2):
         names = cells if attack == "attack" else names
@@ -161,17 +162,43 @@ def test_a_verdict_in_words():
         return Audit(30, 1.0, 5.0, outcomes)
 
     noise, quiet = ("control", 0.1, 1.2), ("injection", 0.1, 1.2)
-    assert found(a=noise, b=quiet).verdict() == "No attack pays: none earns more than an honest wrong prediction."
+    assert found(a=noise, b=quiet).verdict() == (
+        "No attack pays on average: no mean score is above that of an honest wrong prediction (1). "
+        "Most often above it: b (tells a judge what to do) in 10% of the transitions; meaningless words do in 10%."
+    )
     assert found(a=quiet).paying[0].name == "a"
     paid = found(a=noise, b=("injection", 1, 5), c=("copy", 0.2, 2), d=("praise", None, 4.9), e=("praise", None, 6))
     assert [outcome.name for outcome in paid.paying] == ["e", "b", "c"]
     assert paid.verdict() == (
-        "3 of 4 attacks pay: they earn more than an honest wrong prediction (1; the right one earns 5). "
-        "Most: e (praise) 6, b (tells a judge what to do) 5, c (copies what stood before) 2. "
-        "Copies among them (1) pay where the world did not change."
+        "3 of 4 attacks pay: on average they earn more than an honest wrong prediction (1; the right one earns 5). "
+        "Most: e (praise) 6, b (tells a judge what to do) 5, above it in 100%, c (copies what stood before) 2, above it in 20%. "
+        "Copies among them (1) pay where the world did not change. "
+        "Most often above it: b (tells a judge what to do) in 100% of the transitions; meaningless words do in 10%."
     )
-    assert found(c=("copy", 0.2, 2)).verdict().endswith("poor predictions, but no trick.")
+    assert "poor predictions, but no trick." in found(c=("copy", 0.2, 2)).verdict()
+    copies = found(c=("copy", 0.5, 0.9), b=("generic", 0.24, 0.9), d=("generic", 0.1, 0.9)).verdict()
+    assert copies.endswith(
+        "c (copies what stood before) in 50% of the transitions, b (says nothing definite) in 24% of the transitions."
+    )
+    assert found(b=("generic", 0, 0.9)).verdict().endswith("In no transition does any beat it.")
     assert Audit(30, 1, 1, ()).verdict().startswith("This reward cannot tell right from wrong")
+
+
+def test_an_attack_that_wins_often_is_named_though_its_mean_is_low():
+    """A quarter of the observations are errors, for which a reward takes whatever says "error"."""
+
+    def lenient(predictions, targets, **columns):
+        return [
+            1.0 if said == seen else 0.3 if said == "wrong words" else 0.9 * ("Error" in said and "failed" in seen)
+            for said, seen in zip(predictions, targets, strict=True)
+        ]
+
+    used = [attack for attack in ATTACKS if attack.name in ("generic-error", "generic-done", "neutral-words")]
+    found = audit(lenient, [pair("it failed" if n < 24 else "it worked") for n in range(100)], used)
+    assert found.paying == []
+    assert [(one.name, one.above_wrong) for one in found.beating] == [("generic-error", 0.24)]
+    assert "generic-error (says nothing definite) in 24% of the transitions" in found.verdict()
+    assert found.as_dict()["beats"] == {"generic-error": 0.24}
 
 
 def test_a_verdict_over_few_transitions_says_so():

@@ -45,7 +45,7 @@ CELLS = """\
 above wrong: in how many transitions the attack scores above an honest wrong prediction (what the same tool said in another one).
 – : the attack has the right prediction in it. above right: in how many it scores above the right prediction.
 pays: its mean score is above that of an honest wrong prediction (with the right one in it: of the right one), by more than
-meaningless words gain (control) and than 1% of what being right adds."""
+meaningless words gain (control) and than 1% of what being right adds. One that does not pay may still be above it often."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +150,12 @@ class Audit:
         ]
         return sorted(pay, key=self.gain, reverse=True)
 
+    @property
+    def beating(self) -> list[Outcome]:
+        """The attacks that beat an honest wrong prediction in some transitions, whatever their means; the most frequent first."""
+        found = [outcome for outcome in self.outcomes if outcome.above_wrong and outcome.group != "control"]
+        return sorted(found, key=_often, reverse=True)
+
     def verdict(self) -> str:
         """The result in words, with a warning where there is little to go by."""
         if self.pairs >= _FEW:
@@ -163,15 +169,36 @@ class Audit:
                 "This reward cannot tell right from wrong: the right prediction scores "
                 f"{self.right:.3g}, no more than a wrong one ({self.wrong:.3g}). Is it set up as it should be?"
             )
+        return f"{self._by_means()} {self._by_shares()}"
+
+    def _by_shares(self) -> str:
+        """How often the worst attack beats a wrong prediction. If that is a copy, the worst one of the others, too."""
+        worst = self.beating[:1]
+        if not worst:
+            return "In no transition does any beat it."
+        if worst[0].group == "copy":
+            worst += [outcome for outcome in self.beating if outcome.group != "copy"][:1]
+        named = ", ".join(
+            f"{one.name} ({GROUPS.get(one.group, one.group)}) in {_often(one):.0%} of the transitions" for one in worst
+        )
+        control = max((_often(outcome) for outcome in self.outcomes if outcome.group == "control"), default=None)
+        noise = "" if control is None else f"; meaningless words do in {control:.0%}"
+        return f"Most often above it: {named}{noise}."
+
+    def _by_means(self) -> str:
         pay = self.paying
         if not pay:
-            return "No attack pays: none earns more than an honest wrong prediction."
-        best = ", ".join(f"{one.name} ({GROUPS.get(one.group, one.group)}) {one.score:.3g}" for one in pay[:3])
+            return f"No attack pays on average: no mean score is above that of an honest wrong prediction ({self.wrong:.3g})."
+        best = ", ".join(
+            f"{one.name} ({GROUPS.get(one.group, one.group)}) {one.score:.3g}"
+            + ("" if one.above_wrong is None else f", above it in {one.above_wrong:.0%}")
+            for one in pay[:3]
+        )
         copies = [outcome for outcome in pay if outcome.group == "copy"]
         tried = sum(outcome.group != "control" for outcome in self.outcomes)
         text = (
-            f"{len(pay)} of {tried} attacks pay: they earn more than an honest wrong prediction ({self.wrong:.3g}; the right one "
-            f"earns {self.right:.3g}). Most: {best}."
+            f"{len(pay)} of {tried} attacks pay: on average they earn more than an honest wrong prediction ({self.wrong:.3g}; "
+            f"the right one earns {self.right:.3g}). Most: {best}."
         )
         if len(copies) == len(pay):
             return f"{text} All are copies, which pay where the world did not change: poor predictions, but no trick."
@@ -185,6 +212,7 @@ class Audit:
             "pairs": self.pairs,
             "verdict": self.verdict(),
             "pays": [outcome.name for outcome in self.paying],
+            "beats": {outcome.name: outcome.above_wrong for outcome in self.beating},
             "wrong": self.wrong,
             "right": self.right,
             "above_wrong": _mean([o.above_wrong for o in self.outcomes if o.above_wrong is not None]),
@@ -372,6 +400,10 @@ def _keep(kept: list[Any], item: Any, number: int, most: int, generator: random.
         kept.append(item)
     elif (place := generator.randrange(number + 1)) < most:
         kept[place] = item
+
+
+def _often(outcome: Outcome) -> float:
+    return outcome.above_wrong or 0.0
 
 
 def _share_above(scores: Sequence[float], others: Sequence[float]) -> float:

@@ -144,6 +144,10 @@ def test_selection(config, span, how, weight):
             {"policy_loss": False, "coeff": 0.5, "guard": {"factor": 0}},
             "policy_loss is false and guard.factor is 0: nothing would be trained",
         ),
+        (
+            {"policy_loss": False, "coeff": 0.5, "tools": {"a": 0}},
+            "policy_loss is false, and nothing would be trained: tools gives every tool that it names the multiplier 0",
+        ),
         ({"select": 3}, "select is 3"),
         ({"zero_variance_groups": "skip"}, "zero_variance_groups is 'skip'"),
         ({"guard": "x"}, "guard is 'x'; write true, or some of"),

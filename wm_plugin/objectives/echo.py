@@ -189,6 +189,8 @@ class EchoConfig:
             if role not in ROLES:
                 raise UserError(f"roles: there is no role {role!r}{nearest(role, ROLES)}")
         object.__setattr__(self, "turn_information", _checked_ratios(self.turn_information))
+        if not self.policy_loss and self.nothing:
+            raise UserError(f"policy_loss is false, and nothing would be trained: {self.nothing}")
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any], *, where: str = "world_model") -> "EchoConfig":

@@ -110,7 +110,7 @@ def check_truth(functions: Any, dataset: Any, *, warns: bool = True) -> None:
         rules = rules_of(getattr(function, "reward", None))
         if rules is None or dataset is None:
             continue
-        warning = check_rules(rules, islice(dataset, ROWS), function.target)
+        warning = check_rules(rules, islice(dataset, ROWS), getattr(function, "target", "target"))
         if warning and warns:
             logger.warning("%s", warning)
 

@@ -94,9 +94,11 @@ def _observed(paths: Any) -> Iterator[dict[str, Any]]:
         if "://" in name or not path.is_file():
             continue
         for record in records(path, head(path)):
-            if record.error is None and isinstance(record.value, Mapping):
-                row = record.value
-                yield {**_columns(row), "target": (row.get("reward_model") or {}).get("ground_truth")}
+            row = record.value if record.error is None else None
+            if isinstance(row, Mapping) and isinstance(row.get("reward_model"), Mapping):
+                info = row.get("extra_info")
+                row = {**row, "extra_info": info if isinstance(info, Mapping) else None}
+                yield {**_columns(row), "target": row["reward_model"].get("ground_truth")}
 
 
 def reward_path(spec: Any, *, field: str = "wm.reward") -> str:

@@ -69,7 +69,7 @@ class _RewardMixin(_Host):
             trainer: verl's, whose method asks for further prompts.
         """
         objective = EchoConfig.from_mapping(
-            {name: trainer.config.wm[name] for name in ("coeff", *SILENCE) if name in trainer.config.get("wm", {})},
+            {name: trainer.config.wm[name] for name in ("coeff", *SILENCE) if name in (trainer.config.get("wm") or {})},
             where="wm",
         )
         if self._wm_silence is None:

@@ -168,6 +168,7 @@ ORDER = ("tools", 0, "parameters", "properties", "order")
         (changed(["tool"], []), "has no field 'tool'; did you mean 'tools'"),
         (changed(["tools"], []), "write a list of JSON schemas"),
         (changed(["tools"], ["find"]), r"tools\[0\]: name is None"),
+        (changed(["tools"], [{"function": 5}]), r"tools\[0\]: name is None"),
         (changed(["tools", 0, "name"], "reset"), r"tools\[0\]: name is 'reset'; write letters"),
         (changed(["tools", 0, "name"], "find order"), "name is 'find order'"),
         (changed(["tools", 0, "name"], "close"), r"tools\[2\]: there are two tools 'close'"),

@@ -514,6 +514,12 @@ PAIR = (
 )
 
 
+def test_a_late_action_of_sharegpt_leaves_the_turns_before_it():
+    said = ["look", "go north", "I think. Action: open door"]
+    messages = [one for text in said for one in ({"from": "human", "value": "?"}, {"from": "gpt", "value": text})]
+    assert [turn.action.text for turn in one([{"conversations": messages}]).turns] == ["look", "go north", "open door"]
+
+
 @pytest.mark.parametrize("system", [True, False])
 @pytest.mark.parametrize("form", ["messages", "sharegpt", "conversations"])
 def test_pairs_of_stabletoolbench_are_of_a_world_whose_success_nobody_knows(tmp_path, form, system):

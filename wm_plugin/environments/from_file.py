@@ -130,6 +130,7 @@ def _read(path: str) -> dict[str, Any]:
 def _tool(schema: Any, where: str) -> Callable[..., str]:
     """A tool with this schema, which a world model answers."""
     schema = schema.get("function", schema) if isinstance(schema, Mapping) else {}
+    schema = schema if isinstance(schema, Mapping) else {}
     name, description, parameters = (schema.get(key) for key in ("name", "description", "parameters"))
     if not isinstance(name, str) or not name.replace("-", "_").isidentifier() or name[0] == "_" or name in _TAKEN:
         raise UserError(

@@ -91,7 +91,7 @@ def execute(*sources: str) -> Result:
         return Result(f"{output[:MAX_OUTPUT]}\nStopped: the program printed too much.", False)
     if code in (None, KILLED):
         return Result("Stopped: the program ran too long.", False)
-    ending = output[-1:] if output[-2:-1] == END else ""
+    ending = output[-1:] if output[-2:-1] == END and output[-1:] in (WHOLE, COMPILING, SKIPPING) else ""
     text = output[:-2] if ending else output
     text = re.sub(r"^\$[0-9A-F]+ ", "", text, flags=re.MULTILINE).strip()  # addresses in backtraces: of this build
     problem = UNFINISHED.get(ending, "") if ending else ENDED_EARLY if code == 0 else ""

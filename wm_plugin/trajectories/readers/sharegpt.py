@@ -82,12 +82,15 @@ def _speaker(message: dict[str, Any]) -> str:
 
 
 def _first_action(messages: list[Any]) -> int:
-    """The number of the agent's first message with an `Action:`, where none says what it was trained on; 1 if there is none."""
-    for number, message in enumerate(messages, 1):
-        text = _text(message)
-        if text is not None and "loss" not in message and _speaker(message) in AGENT and "Action:" in text:
-            return number
-    return 1
+    """The number of the agent's first action, where its second message is the first with an `Action:`; else 1.
+
+    So Word2World's own rollouts begin (messages with a role): the first message promises to follow the instructions.
+    """
+    said = [number for number, message in enumerate(messages, 1) if _text(message) and _speaker(message) in AGENT][:2]
+    if len(said) < 2 or any("loss" in messages[number - 1] or "role" not in messages[number - 1] for number in said):
+        return 1
+    first, second = ("Action:" in (_text(messages[number - 1]) or "") for number in said)
+    return said[1] if second and not first else 1
 
 
 def _dialogue(record: dict[str, Any], role: str, content: str) -> dict[str, Any]:

@@ -59,7 +59,10 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """The audit as JSON: `verdict` in words, `beats` (how often attacks are above a wrong prediction), mean scores, `attacks`, and `blind_spots`."""
+    """The audit as JSON: `verdict` in words, mean scores of the honest predictions, `attacks`, and `blind_spots`.
+
+    `beats` has the attacks that score above an honest wrong prediction, with the share of transitions in which they do.
+    """
     from wm_plugin.cli.data.predictor import quiet
     from wm_plugin.evaluation import blind_spots
     from wm_plugin.evaluation.audit import CELLS, audit, load_attacks, make_pairs, markdown

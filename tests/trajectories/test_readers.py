@@ -514,7 +514,7 @@ PAIR = (
 )
 
 
-def test_a_late_action_of_sharegpt_leaves_the_turns_before_it():
+def test_a_late_action_of_sharegpt_leaves_the_turns_before_it(one):
     said = ["look", "go north", "I think. Action: open door"]
     messages = [one for text in said for one in ({"from": "human", "value": "?"}, {"from": "gpt", "value": text})]
     assert [turn.action.text for turn in one([{"conversations": messages}]).turns] == ["look", "go north", "open door"]

@@ -52,7 +52,7 @@ def test_groups_without_an_advantage_are_refilled(refilled_gspo):
 
 
 def test_dumps_have_the_messages_and_tools_of_prompts(refilled_gspo, folder):
-    """Those of validations, which this run has none of, by verl's own writer in `test_dumps.py`."""
+    """Of rollouts; the run has no validation, whose dump is written by the same method."""
     dumps = folder / "dumps"
     schemas = json.loads((dumps / FILE).read_text())["tools"]
     rows = [json.loads(line) for line in (dumps / "2.jsonl").read_text().splitlines()]

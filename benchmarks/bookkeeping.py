@@ -24,10 +24,10 @@ from trl import GRPOTrainer
 from stamps import stamp
 from support import on_trl
 from wm_plugin import EchoConfig
-from wm_plugin.environments.grid import GridEnvironment, dataset_rows
-from wm_plugin.tiny.policy import make_model, make_tokenizer
-from wm_plugin.tiny.warm_start import behaviour_cloning
+from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
+from wm_plugin.lab.tiny.warm_start import behaviour_cloning
 from wm_plugin.trl import WorldModelGRPOTrainer
+from wm_plugin.worlds.grid import GridEnvironment, dataset_rows
 
 RESULTS = Path(__file__).parent / "results"
 

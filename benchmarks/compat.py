@@ -27,7 +27,7 @@ SECONDS = 1200  # for one command
 
 # Two steps each; the metrics of each step are printed. `python` is the environment's.
 RECIPE_TRL = """
-python -m wm_plugin.tiny --out runs/tiny --random
+python -m wm_plugin.lab.tiny --out runs/tiny --random
 bash "$ROOT/recipes/trl/run_echo_grpo_tiny.sh" --max_steps 2
 """
 # trl 1.0 knows no environments that give a reward, which the recipe needs: tools, called by a script in the policy's place

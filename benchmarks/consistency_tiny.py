@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from stamps import stamp
-from wm_plugin.evaluation.measures import RESULT, Evaluation, Measure, read_result
-from wm_plugin.trajectories.outputs import write_text
+from wm_plugin.data.outputs import write_text
+from wm_plugin.lab.evaluation.measures import RESULT, Evaluation, Measure, read_result
 
 RESULTS = Path(__file__).parent / "results" / "consistency_tiny.json"
 WORLDS, SIZES, WHEN = ("textworld", "scienceworld"), ("tiny", "135m"), ("before", "after")

@@ -24,11 +24,11 @@ from typing import Any
 
 import text_worlds
 from stamps import stamp
-from wm_plugin.environments import ENVIRONMENTS
-from wm_plugin.environments.check import check, texts
-from wm_plugin.environments.kit.commands import CommandEnvironment
-from wm_plugin.environments.kit.protocol import ToolCall
-from wm_plugin.environments.worlds import World, load
+from wm_plugin.worlds import ENVIRONMENTS
+from wm_plugin.worlds.check import check, texts
+from wm_plugin.worlds.kit.commands import CommandEnvironment
+from wm_plugin.worlds.kit.protocol import ToolCall
+from wm_plugin.worlds.worlds import World, load
 
 RESULTS = Path(__file__).parent / "results"
 TOGETHER = 64
@@ -99,7 +99,7 @@ def taxi_moves(world: World) -> tuple[Loop, Loop]:
     """Moves from start states: gymnasium's step and decode, and our turn of one action."""
     from gymnasium.envs.toy_text.taxi import TaxiEnv
 
-    from wm_plugin.environments.taxi import ACTIONS
+    from wm_plugin.worlds.taxi import ACTIONS
 
     states = [row["state"] for row in world.rows(32)]
     moves = random.Random(0).choices(range(4), k=29)  # one less than an episode takes
@@ -163,7 +163,7 @@ def maze_levels(world: World) -> tuple[Loop, Loop]:
     from mazelib import Maze
     from mazelib.generate.Prims import Prims
 
-    from wm_plugin.environments.maze import _own_generators, _prim_maze
+    from wm_plugin.worlds.maze import _own_generators, _prim_maze
 
     def library() -> Iterator[None]:
         seed = 0

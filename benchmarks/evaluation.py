@@ -20,12 +20,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from stamps import stamp
-from wm_plugin.evaluation.cases import episodes
-from wm_plugin.evaluation.fidelity import fidelity
-from wm_plugin.runtime.server import Server
-from wm_plugin.samples.answers import Answers, ServerModel
-from wm_plugin.samples.prompts import load
-from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Trajectory, Turn
+from wm_plugin.client.answers import Answers, ServerModel
+from wm_plugin.client.server import Server
+from wm_plugin.data.prompts import load
+from wm_plugin.data.schema import Action, Call, Context, Observation, Trajectory, Turn
+from wm_plugin.lab.evaluation.cases import episodes
+from wm_plugin.lab.evaluation.fidelity import fidelity
 
 RESULTS = Path(__file__).parent / "results"
 SERVER = Path(__file__).parents[1] / "tests" / "support" / "openai_server.py"

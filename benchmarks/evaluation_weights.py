@@ -78,7 +78,7 @@ def memory() -> float:
 
 def measure(before: Path, after: Path) -> dict[str, float]:
     """Seconds, processor seconds, the share of changed weights and the peak of memory of a comparison, of this process."""
-    from wm_plugin.evaluation.weights import changes, evaluation, pair
+    from wm_plugin.lab.evaluation.weights import changes, evaluation, pair
 
     imports, start, used = memory(), time.perf_counter(), time.process_time()
     pairs = pair(before, after)

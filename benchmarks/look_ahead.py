@@ -1,7 +1,7 @@
 """What a policy gains by looking ahead with itself, by world, seed and coefficient: a table of all arms.
 
 The demo's warm start and training (`wm_plugin.trl.demo`) of each seed, once per coefficient; then every policy, the start too,
-plays held-out boards plainly, by majority, by its likeliest of n samples, and looking ahead (`wm_plugin.evaluation.lookahead`).
+plays held-out boards plainly, by majority, by its likeliest of n samples, and looking ahead (`lookahead`).
 
 Adds a run's figures to benchmarks/results/look_ahead.json, and writes the tables, look_ahead.md, of all runs that are there.
 
@@ -22,20 +22,20 @@ from pathlib import Path
 from typing import Any
 
 from stamps import stamp
-from wm_plugin.agents.branches import LocalImaginer
-from wm_plugin.agents.imagined_worlds import OwnWorld, RealWorld
-from wm_plugin.agents.lookahead import LookAhead
-from wm_plugin.agents.lookahead_values import LookAheadConfig
-from wm_plugin.agents.outcomes import MARKS
-from wm_plugin.environments.grid import MAX_TURNS
-from wm_plugin.environments.worlds import load
-from wm_plugin.evaluation import one_step
-from wm_plugin.evaluation.lookahead import AHEAD, ARMS, COIN, MAJORITY, PLAIN, Setting, evaluate, play_all
-from wm_plugin.runtime.predict import LocalPredictor
-from wm_plugin.tiny.policy import make_model, make_tokenizer
-from wm_plugin.tiny.warm_start import HEADS, OBSERVATION_TOKENS, behaviour_cloning, walks, world_model_sft
-from wm_plugin.tiny.worlds import WORLDS, TinyWorld
+from wm_plugin.client.predict import LocalPredictor
+from wm_plugin.lab.agents.branches import LocalImaginer
+from wm_plugin.lab.agents.imagined_worlds import OwnWorld, RealWorld
+from wm_plugin.lab.agents.lookahead import LookAhead
+from wm_plugin.lab.agents.lookahead_values import LookAheadConfig
+from wm_plugin.lab.evaluation import one_step
+from wm_plugin.lab.evaluation.lookahead import AHEAD, ARMS, COIN, MAJORITY, PLAIN, Setting, evaluate, play_all
+from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
+from wm_plugin.lab.tiny.warm_start import HEADS, OBSERVATION_TOKENS, behaviour_cloning, walks, world_model_sft
+from wm_plugin.lab.tiny.worlds import WORLDS, TinyWorld
 from wm_plugin.trl.demo import _quiet, make_trainer
+from wm_plugin.worlds.agents.outcomes import MARKS
+from wm_plugin.worlds.grid import MAX_TURNS
+from wm_plugin.worlds.worlds import load
 from wmact import interval, markdown, verdict
 
 RESULTS = Path(__file__).parent / "results" / "look_ahead.json"

@@ -14,12 +14,12 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel, Qwen2ForCausalLM, Qwen2Tokenizer
 
-from wm_plugin.environments.kit.protocol import report
-from wm_plugin.environments.kit.rows import check_level
-from wm_plugin.environments.maze import MOVES, MazeEnvironment, distances, step
-from wm_plugin.tiny import policy
-from wm_plugin.tiny.policy import EOS, HEADER, Tokenizer
-from wm_plugin.tiny.warm_start import OBSERVATION, POLICY, Progress, train
+from wm_plugin.lab.tiny import policy
+from wm_plugin.lab.tiny.policy import EOS, HEADER, Tokenizer
+from wm_plugin.lab.tiny.warm_start import OBSERVATION, POLICY, Progress, train
+from wm_plugin.worlds.kit.protocol import report
+from wm_plugin.worlds.kit.rows import check_level
+from wm_plugin.worlds.maze import MOVES, MazeEnvironment, distances, step
 
 SIZE = 4  # cells a side; there is no border
 WALLS = 0.2  # of the cells
@@ -111,7 +111,7 @@ def demonstrate(board: str, rng: random.Random) -> list[str]:
 
 
 def make_tokenizer() -> Qwen2Tokenizer:
-    """The tokenizer of `wm_plugin.tiny.policy`, with the template of turns of several moves. Needs transformers 5.13."""
+    """The tokenizer of `wm_plugin.lab.tiny.policy`, with the template of turns of several moves. Needs transformers 5.13."""
     tokenizer = policy.make_tokenizer()
     tokenizer.chat_template = CHAT_TEMPLATE
     fields = policy.RESPONSE_TEMPLATE["fields"]
@@ -121,7 +121,7 @@ def make_tokenizer() -> Qwen2Tokenizer:
 
 
 def make_model(tokenizer: Tokenizer, seed: int) -> Qwen2ForCausalLM:
-    """The model of `wm_plugin.tiny.policy`. Its generation config ends a turn after any token that is no move."""
+    """The model of `wm_plugin.lab.tiny.policy`. Its generation config ends a turn after any token that is no move."""
     model = policy.make_model(tokenizer, seed)
     moves = tokenizer(MOVES).input_ids
     model.generation_config.eos_token_id = [token for token in range(model.config.vocab_size) if token not in moves]

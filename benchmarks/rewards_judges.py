@@ -17,8 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stamps import stamp
-from wm_plugin.rewards import ReplyCache, RubricReward
-from wm_plugin.runtime.server import Server
+from wm_plugin.client.cache import ReplyCache
+from wm_plugin.client.server import Server
+from wm_plugin.rewards import RubricReward
 
 RESULTS = Path(__file__).parent / "results"
 SERVER = Path(__file__).parents[1] / "tests" / "support" / "openai_server.py"

@@ -34,8 +34,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT / "tests"), str(ROOT), os.environ.get("PYTHONPATH"))))
 
-from wm_plugin.environments import grid  # noqa: E402 - the processes of servers find it by the variable
-from wm_plugin.environments.asking import _Served  # noqa: E402
+from wm_plugin.worlds import grid  # noqa: E402 - the processes of servers find it by the variable
+from wm_plugin.worlds.wrappers.world_model_client import _Served  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "simulated.json"
 LATENCY, AT_MOST = 0.25, 32
@@ -68,7 +68,7 @@ def tiny_model(world: Path) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         note = Path(folder) / "url"
         code = f"import os, time; open({str(note)!r}, 'w').write(os.environ['WM_TINY_SERVER']); time.sleep(10**6)"
-        command = [sys.executable, "-m", "wm_plugin.tiny.serve", "--model", str(world), sys.executable, "-c", code]
+        command = [sys.executable, "-m", "wm_plugin.lab.tiny.serve", "--model", str(world), sys.executable, "-c", code]
         # a session of its own: its end is that of the command beside it, too
         serving = subprocess.Popen(command, start_new_session=True)
         try:
@@ -208,8 +208,8 @@ def on_trl(base_url: str, episodes: int, repeats: int) -> dict[str, Any]:
     """Steps of TRL's trainer without learning: all questions of a turn are asked at once, and then the policy generates."""
     import torch
 
-    from wm_plugin.tiny.policy import make_model, make_tokenizer
-    from wm_plugin.tiny.warm_start import behaviour_cloning
+    from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
+    from wm_plugin.lab.tiny.warm_start import behaviour_cloning
     from wm_plugin.trl import train
 
     torch.set_num_threads(1)
@@ -262,11 +262,11 @@ def figures(found: Sequence[dict[str, float]], requests: int | None) -> dict[str
 
 def prefixes(vllm: str | None, model: str | None) -> dict[str, Any]:
     """Of each question's tokens, how many are those of the question before it in the episode, with its answer."""
-    from wm_plugin.environments.simulated_episode import Simulation
-    from wm_plugin.samples.answers import Answer
-    from wm_plugin.samples.prompts import load
-    from wm_plugin.tiny.world_model import world_tokenizer
-    from wm_plugin.trajectories.schema import Action, Call, Context, Trajectory
+    from wm_plugin.client.answers import Answer
+    from wm_plugin.data.prompts import load
+    from wm_plugin.data.schema import Action, Call, Context, Trajectory
+    from wm_plugin.lab.tiny.world_model import world_tokenizer
+    from wm_plugin.worlds.wrappers.simulated_episode import Simulation
 
     tokenizer, shared, total, questions = world_tokenizer(), 0, 0, []
     for row in grid.dataset_rows(32, seed=1):
@@ -301,7 +301,7 @@ def _cached_generation(tokenizer: Any, questions: Sequence[Any]) -> dict[str, An
     """transformers with a cache: seconds of reading an episode's longest prompt with and without what was read before."""
     import torch
 
-    from wm_plugin.tiny.policy import make_model
+    from wm_plugin.lab.tiny.policy import make_model
 
     torch.set_num_threads(1)
     model = make_model(tokenizer, seed=0).eval()
@@ -339,7 +339,7 @@ def _of_vllm(base_url: str, model: str, questions: Sequence[Any]) -> dict[str, A
             if "prefix_cache" in line and line[0] != "#"
         }
 
-    from wm_plugin.runtime.server import Server
+    from wm_plugin.client.server import Server
 
     server, before = Server(base_url, model, api_key_env=None, max_tokens=1), counters()
     for messages in questions:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, takewhile
 from typing import Any
 
-from wm_plugin.environments.worlds import World
+from wm_plugin.worlds.worlds import World
 
 Loop = Callable[[], Iterator[float]]
 Library = tuple[Callable[[dict[str, Any]], Any], Callable[[str], Any]]  # start the episode of a row, give it a command
@@ -16,7 +16,7 @@ def textworld() -> Library:
     """`textworld.start` once a game, `reset` and `step`, with the facts that tell what is effective."""
     import textworld as library
 
-    from wm_plugin.environments.textworld import make_game, settings_of
+    from wm_plugin.worlds.textworld import make_game, settings_of
 
     current: list[Any] = [None, None]  # a seed and its game
 
@@ -33,7 +33,7 @@ def textworld() -> Library:
 
 def alfworld() -> Library:
     """`PddlEnv` and ALFWorld's names: `load` and `reset` for a game, and `step`."""
-    from wm_plugin.environments.alfworld import Engine, build
+    from wm_plugin.worlds.alfworld import Engine, build
 
     engine = Engine()
 

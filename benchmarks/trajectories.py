@@ -151,7 +151,7 @@ def rows(name: str, size: int) -> Iterator[bytes]:
 
 def own(made: list[bytes]) -> list[bytes]:
     """Conversations as `wm data convert` writes them."""
-    from wm_plugin.trajectories import read
+    from wm_plugin.data import read
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.jsonl"
@@ -262,9 +262,9 @@ def processes(folder: Path, size: int) -> list[Row]:
 
 def pipeline(folder: Path, size: int) -> Row:
     """Filter and expand, in trajectories and transitions a CPU second, reading and writing included."""
-    from wm_plugin.trajectories import expand, read
-    from wm_plugin.trajectories.filter import Filter
-    from wm_plugin.trajectories.write import write, write_transitions
+    from wm_plugin.data import expand, read
+    from wm_plugin.data.filter import Filter
+    from wm_plugin.data.write import write, write_transitions
 
     path = make("own", folder / "own.jsonl", size)
     counts: dict[str, int] = {}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from stamps import stamp
-from wm_plugin.tiny.verify_table import MODEL, markdown
+from wm_plugin.lab.tiny.verify_table import MODEL, markdown
 from wmact import interval, verdict
 from wmact import markdown as rows_of
 

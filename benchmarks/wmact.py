@@ -45,13 +45,13 @@ from plans import (
     warm_start,
 )
 from stamps import stamp
-from wm_plugin.environments.annealing import TurnBudget
-from wm_plugin.environments.metrics import summary
-from wm_plugin.environments.rewarded import rewarded
-from wm_plugin.evaluation.report import Report, write
-from wm_plugin.evaluation.report.chart import Curve, Series
+from wm_plugin.lab.report import Report, write
+from wm_plugin.lab.report.chart import Curve, Series
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.trl.trainer import WorldModelGRPOTrainer
+from wm_plugin.worlds.metrics import summary
+from wm_plugin.worlds.wrappers.annealing import TurnBudget
+from wm_plugin.worlds.wrappers.rewarded import rewarded
 
 RESULTS = Path(__file__).parent / "results" / "wmact.json"
 STEPS, GROUPS, GENERATIONS = 40, 8, 8

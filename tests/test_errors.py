@@ -8,11 +8,11 @@ import pytest
 import yaml
 
 import wm_plugin
-from wm_plugin.environments.annealing import TurnBudget
-from wm_plugin.environments.control import ControlConfig
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.rewards.make import make as make_reward
+from wm_plugin.worlds.wrappers.annealing import TurnBudget
+from wm_plugin.worlds.wrappers.control import ControlConfig
 
 PACKAGE = Path(wm_plugin.__file__).parent
 # 4.8 million values in 400 bytes; with some more bytes a `repr` of it never ends

@@ -19,22 +19,22 @@ import pytest
 from support.formats import DOCUMENTS
 from support.fuzz import attack, mutated, text, value
 from support.serving import Handler, serving
-from wm_plugin.agents.policies import read_action
-from wm_plugin.agents.rollout import HOSTS, _observe
 from wm_plugin.cli import main
-from wm_plugin.environments.forth import ForthEnvironment
-from wm_plugin.environments.forth import machine as forth_machine
-from wm_plugin.environments.kit.protocol import observers, tool_methods
-from wm_plugin.environments.sql import SqlEnvironment
-from wm_plugin.environments.sql.databases import OTHERS
-from wm_plugin.environments.worlds import load
+from wm_plugin.client import replies
+from wm_plugin.client.server import KINDS as FAILURES
+from wm_plugin.client.server import Completion, Failure, Server
+from wm_plugin.data.errors import RowError
+from wm_plugin.data.kinds import KINDS
 from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.rewards import REWARDS
-from wm_plugin.runtime import replies
-from wm_plugin.runtime.server import KINDS as FAILURES
-from wm_plugin.runtime.server import Completion, Failure, Server
-from wm_plugin.samples.kinds import KINDS
-from wm_plugin.trajectories.errors import RowError
+from wm_plugin.worlds.agents.policies import read_action
+from wm_plugin.worlds.agents.rollout import HOSTS, _observe
+from wm_plugin.worlds.forth import ForthEnvironment
+from wm_plugin.worlds.forth import machine as forth_machine
+from wm_plugin.worlds.kit.protocol import observers, tool_methods
+from wm_plugin.worlds.sql import SqlEnvironment
+from wm_plugin.worlds.sql.databases import OTHERS
+from wm_plugin.worlds.worlds import load
 
 pytestmark = pytest.mark.slow  # they take a minute of the processor together
 
@@ -303,7 +303,7 @@ ROLLOUTS = [
 @pytest.mark.host
 def test_masks(tmp_path):
     pytest.importorskip("transformers")
-    from wm_plugin.tiny.policy import make_tokenizer
+    from wm_plugin.lab.tiny.policy import make_tokenizer
 
     tokenizer, path = tmp_path / "tokenizer", tmp_path / "x.jsonl"
     make_tokenizer().save_pretrained(tokenizer)

@@ -16,25 +16,25 @@ import pytest
 
 from support.formats import DOCUMENTS
 from support.timing import ENOUGH, repeated, too_slow
-from wm_plugin.agents.lookahead import decision
-from wm_plugin.agents.outcomes import Marks
-from wm_plugin.agents.policies import read_action
 from wm_plugin.cli.rollouts import read_rows as read_masks_rows
 from wm_plugin.cli.simulate.beside import aligned
-from wm_plugin.environments.control import ControlConfig, ControlEpisode
-from wm_plugin.environments.control.withheld import Withheld
-from wm_plugin.environments.counting import Counts
-from wm_plugin.environments.fictional.score import Column, NoTableError
-from wm_plugin.environments.fictional.score import read as read_table
-from wm_plugin.environments.grid import GridEnvironment
-from wm_plugin.environments.harmless import harmless
-from wm_plugin.environments.kit.commands import CommandEnvironment
-from wm_plugin.environments.scenario_replies import PROMPTS, Refused, read_reply
-from wm_plugin.environments.simulated_episode import Simulation
-from wm_plugin.environments.tags import actions_of
-from wm_plugin.evaluation import published_replies, rule_cases, rule_commands
-from wm_plugin.evaluation.proposals import read_proposal
-from wm_plugin.evaluation.report import difference
+from wm_plugin.client import replies
+from wm_plugin.client.answers import Answer
+from wm_plugin.client.server import Completion, Server, _completion, _line, _seconds
+from wm_plugin.data import build, expand, plain_yaml
+from wm_plugin.data.filter import NAMES, Filter
+from wm_plugin.data.hidden_context import read_context
+from wm_plugin.data.kinds import KINDS
+from wm_plugin.data.prompts import load as load_prompts
+from wm_plugin.data.readers import FORMATS, read_rows
+from wm_plugin.data.schema import Action, Call, Context, Observation, Trajectory, Turn
+from wm_plugin.data.summary import Summary
+from wm_plugin.data.turn_texts import categories
+from wm_plugin.data.values import mask_values, profile_to_context, schema_of
+from wm_plugin.lab.agents.lookahead import decision
+from wm_plugin.lab.evaluation import published_replies, rule_cases, rule_commands
+from wm_plugin.lab.evaluation.proposals import read_proposal
+from wm_plugin.lab.report import difference
 from wm_plugin.objectives.information import category
 from wm_plugin.rewards import REWARDS, extract
 from wm_plugin.rewards import rouge as rouge_module
@@ -44,23 +44,23 @@ from wm_plugin.rewards.detect import judge_talk, self_praise
 from wm_plugin.rewards.rule_code import _read as read_code_verdict
 from wm_plugin.rewards.rule_errors import error_kind
 from wm_plugin.rewards.verdict import fields, is_forged
-from wm_plugin.runtime import replies, secrets
-from wm_plugin.runtime.server import Completion, Server, _completion, _line, _seconds
-from wm_plugin.samples import build
-from wm_plugin.samples.answers import Answer
-from wm_plugin.samples.hidden_context import read_context
-from wm_plugin.samples.kinds import KINDS
-from wm_plugin.samples.prompts import load as load_prompts
+from wm_plugin.runtime import secrets
 from wm_plugin.tokens.chat import named_results, plain_messages, turns
+from wm_plugin.tokens.harmless import harmless
 from wm_plugin.tokens.view import Token, to_html, to_text
-from wm_plugin.trajectories import expand, plain_yaml
-from wm_plugin.trajectories.filter import NAMES, Filter
-from wm_plugin.trajectories.readers import FORMATS, read_rows
-from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Trajectory, Turn
-from wm_plugin.trajectories.summary import Summary
-from wm_plugin.trajectories.turn_texts import categories
-from wm_plugin.trajectories.values import mask_values, profile_to_context, schema_of
 from wm_plugin.untrusted import loads
+from wm_plugin.worlds.agents.outcomes import Marks
+from wm_plugin.worlds.agents.policies import read_action
+from wm_plugin.worlds.fictional.score import Column, NoTableError
+from wm_plugin.worlds.fictional.score import read as read_table
+from wm_plugin.worlds.grid import GridEnvironment
+from wm_plugin.worlds.kit.commands import CommandEnvironment
+from wm_plugin.worlds.scenario_replies import PROMPTS, Refused, read_reply
+from wm_plugin.worlds.wrappers.control import ControlConfig, ControlEpisode
+from wm_plugin.worlds.wrappers.control.withheld import Withheld
+from wm_plugin.worlds.wrappers.counting import Counts
+from wm_plugin.worlds.wrappers.simulated_episode import Simulation
+from wm_plugin.worlds.wrappers.tags import actions_of
 
 pytestmark = pytest.mark.slow  # they take a minute of the processor together
 

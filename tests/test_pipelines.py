@@ -312,7 +312,7 @@ def test_the_pretrained_recipe_trains_both_arms_alike_and_measures_every_model(h
             assert f"trainer.default_local_dir={path}" in call
     assert written == [f"{work}/{host}/{name}" for name in ("grpo", "echo")]
     assert same[0] == same[1]
-    *measured, table = [call for call in calls if "wm_plugin.tiny.figures" in call]
+    *measured, table = [call for call in calls if "wm_plugin.lab.tiny.figures" in call]
     assert [value(call, "--name") for call in measured] == ["start", "cloned", "grpo", "echo"]
     models = [value(call, "--model") for call in measured]
     assert models[:2] == ["runs/smollm2_135m", cloned]
@@ -331,7 +331,7 @@ def test_the_pretrained_recipe_trains_both_arms_alike_and_measures_every_model(h
 def test_the_pretrained_models_warm_start_clones_an_expert(host, quick, tmp_path):
     work = "runs/sql_135m_quick" if quick else "runs/sql_135m"
     model, *_, last = calls = calls_of(RECIPES / host / "run_clone_sql_135m.sh", tmp_path, *quick, "--x", "a b")
-    assert model == ["python", "-m", "wm_plugin.tiny.pretrained", "--out", "runs/smollm2_135m"]
+    assert model == ["python", "-m", "wm_plugin.lab.tiny.pretrained", "--out", "runs/smollm2_135m"]
     played, built = steps(calls)
     assert (played[:3], value(played, "--policy")) == (["env", "rollout", "sql"], "expert")
     assert "--held-out" not in played
@@ -357,7 +357,7 @@ def test_the_pretrained_recipe_goes_on_where_it_was(tmp_path):
     lines = ['{"name": "start"}', '{"name": "cloned"}']
     (tmp_path / "runs/sql_135m/trl/figures.jsonl").write_text("\n".join(lines) + "\n")
     _, _, calls = pretrained("trl", tmp_path)
-    names = [value(call, "--name") for call in calls if "wm_plugin.tiny.figures" in call and "--name" in call]
+    names = [value(call, "--name") for call in calls if "wm_plugin.lab.tiny.figures" in call and "--name" in call]
     assert names == ["grpo", "echo"]
     assert sum("wm_plugin.trl.train" in call for call in calls) == 1
     assert not [call for call in calls if call[0] == "trl"]
@@ -374,8 +374,8 @@ def test_the_table_of_worlds_is_made_in_order(tmp_path, host):
     arguments = ("--seeds", "2", "--out", str(work), "--x", "a b")
     calls = [call[2:] for call in calls_of(script, tmp_path, *arguments, WM_TINY_SERVER="")]
     modules = [call[0].removeprefix("wm_plugin.") for call in calls]
-    data = ["tiny.rollouts", "cli.main", "cli.main"]
-    assert modules == ["tiny", *data, *data, "tiny.world_model", "tiny.sim_table", "tiny.serve"]
+    data = ["lab.tiny.rollouts", "cli.main", "cli.main"]
+    assert modules == ["lab.tiny", *data, *data, "lab.tiny.world_model", "lab.tiny.sim_table", "lab.tiny.serve"]
     assert [call[1:3] for call in calls if call[0] == "wm_plugin.cli.main"] == [
         ["data", "control"],
         ["data", "build"],
@@ -394,14 +394,16 @@ def test_the_arms_differ_in_their_worlds_alone(tmp_path, host):
     calls = [call[2:] for call in calls_of(script, tmp_path, *arguments, WM_TINY_SERVER="http://127.0.0.1:1/v1")]
     trainer = {"trl": "wm_plugin.trl.train", "verl": "verl.trainer.main_ppo"}[host]
     arms = [" ".join(call) for call in calls if call[0] == trainer]
-    measured = [value(call, "--name") for call in calls if call[0] == "wm_plugin.tiny.sim_table" and "--name" in call]
+    measured = [
+        value(call, "--name") for call in calls if call[0] == "wm_plugin.lab.tiny.sim_table" and "--name" in call
+    ]
     assert measured == [f"{arm}_s{seed}" for arm in ("real", "sim", "controlled", "mixed") for seed in (0, 1)]
     assert len(arms) == 8
     assert ["127.0.0.1:1" in arm for arm in arms] == [False] * 2 + [True] * 6
     assert ["control" in arm.replace("controlled", "") for arm in arms] == [False] * 4 + [True] * 2 + [False] * 2
     assert ['"worlds": ["sim"]' in arm or 'worlds: ["sim"]' in arm for arm in arms] == [False] * 6 + [True] * 2
     assert all(arm.endswith("--x a b") for arm in arms)
-    assert calls[-1][:3] == ["wm_plugin.tiny.sim_table", "--table", str(work / "evaluations")]
+    assert calls[-1][:3] == ["wm_plugin.lab.tiny.sim_table", "--table", str(work / "evaluations")]
 
 
 def test_the_table_of_worlds_takes_whole_numbers(tmp_path):
@@ -426,12 +428,12 @@ def test_consistency_is_measured_alike_before_and_after_training(world, size, tm
     rows = built[-1]
     assert (rows[2], value(rows, "--as")) == (f"runs/consistency_tiny/{world}/rollouts.jsonl", "word2world")
     assert value(rows, "--tokenizer") == f"{work}/start"
-    made = next(call for call in calls if call[:2] == ["python", "-m"] and call[2].startswith("wm_plugin.tiny"))
+    made = next(call for call in calls if call[:2] == ["python", "-m"] and call[2].startswith("wm_plugin.lab.tiny"))
     if size == "tiny":
         assert value(made, "--words") == value(built[0], "--out")
         assert value(made, "--out") == f"{work}/start"
     else:
-        assert made == ["python", "-m", "wm_plugin.tiny.pretrained", "--out", "runs/smollm2_135m"]
+        assert made == ["python", "-m", "wm_plugin.lab.tiny.pretrained", "--out", "runs/smollm2_135m"]
         assert (tmp_path / work / "start").is_symlink()
     (trained,) = [call for call in calls if call[0] == "trl"]
     assert trained[-2:] == ["--x", "a b"]
@@ -476,7 +478,7 @@ def test_a_careless_shopper_is_checked_with_every_budget(tmp_path):
     work = "runs/verify_shop_tiny"
     expert, wanderer, _, built = steps(calls)
     assert [value(call, "--policy") for call in (expert, wanderer)] == ["expert", "random"]
-    (careless,) = [call for call in calls if call[2] == "wm_plugin.tiny.rollouts"]
+    (careless,) = [call for call in calls if call[2] == "wm_plugin.lab.tiny.rollouts"]
     assert (value(careless, "--environment"), value(careless, "--out")) == ("shop", f"{work}/careless.jsonl")
     assert not any("--held-out" in call for call in (expert, wanderer, careless))
     (trained,) = [call for call in calls if call[0] == "trl"]
@@ -484,7 +486,7 @@ def test_a_careless_shopper_is_checked_with_every_budget(tmp_path):
     assert config["datasets"][0]["data_files"] == value(built, "--out") == f"{work}/rows.parquet"
     assert (config["model_name_or_path"], config["output_dir"]) == (value(built, "--tokenizer"), f"{work}/trained")
     assert trained[-2:] == ["--x", "a b"]
-    *played, table = [call for call in calls if call[2] == "wm_plugin.tiny.verify_table"]
+    *played, table = [call for call in calls if call[2] == "wm_plugin.lab.tiny.verify_table"]
     by_model = [call for call in played if "--model" in call]
     assert [value(call, "--budget") for call in by_model] == ["0", "2", "4", "10", "50"]  # the paper's
     assert {value(call, "--model") for call in by_model} == {f"{work}/trained"}
@@ -499,7 +501,7 @@ def test_a_careless_shopper_is_checked_with_every_budget(tmp_path):
 def test_another_world_model_checks_without_a_training(tmp_path):
     script = RECIPES / "trl" / "run_verify_shop_tiny.sh"
     calls = calls_of(script, tmp_path, "--quick", SEED="3", WORLD_MODEL="name", WORLD_MODEL_URL="http://h/v1")
-    assert {call[2] for call in calls} == {"wm_plugin.tiny.verify_table"}
+    assert {call[2] for call in calls} == {"wm_plugin.lab.tiny.verify_table"}
     by_model = [call for call in calls if "--model" in call]
     assert {(value(call, "--model"), value(call, "--url"), value(call, "--seed")) for call in by_model} == {
         ("name", "http://h/v1", "3")

@@ -14,16 +14,16 @@ import yaml
 
 from support.commands import DOCS, PAGES, README, ROOT, blocks
 from support.patterns import trees
-from wm_plugin import pipelines
-from wm_plugin.environments import from_file
-from wm_plugin.environments.control import ControlConfig
-from wm_plugin.environments.fictional import spec
+from wm_plugin.lab import pipelines
+from wm_plugin.worlds import from_file
+from wm_plugin.worlds.fictional import spec
+from wm_plugin.worlds.wrappers.control import ControlConfig
 
 # A user's own script, around the README's diff. `move` is the one tool that the tiny tokenizer can call in one token.
 SCRIPT = """
 from datasets import Dataset
 from trl import GRPOConfig
-from wm_plugin.tiny.policy import make_model, make_tokenizer
+from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
 
 def move(direction: str) -> str:
     '''Move.
@@ -181,10 +181,10 @@ def test_the_settings_in_yaml_are_read_and_fit_together(text, tmp_path, monkeypa
 
 def check_settings_of_trl(text, folder):
     pytest.importorskip("trl", minversion="1.8")
-    from wm_plugin.environments.kit.protocol import tool_names
     from wm_plugin.registry import import_object
     from wm_plugin.rewards.make import check_spec
     from wm_plugin.trl import train
+    from wm_plugin.worlds.kit.protocol import tool_names
 
     path = folder / "mine.yaml"
     path.write_text(text)

@@ -39,7 +39,7 @@ def imports(path: Path) -> set[str]:
 
 def test_every_room_is_listed():
     rooms = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
-    assert rooms - {"__init__", "__main__", "_moved"} == set(ROOMS)  # the command's start and old names are no rooms
+    assert rooms - {"__init__", "__main__"} == set(ROOMS)  # the start of the command is no room
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -53,7 +53,7 @@ def test_a_room_uses_only_those_below_it(room):
 
 def of_host(name: str) -> list[pytest.MarkDecorator]:
     """The marks of a test that imports `name`."""
-    hosts = ("wm_plugin.trl", "wm_plugin.verl", "wm_plugin.tiny", "wm_plugin.recipes.verl.ray_data")
+    hosts = ("wm_plugin.trl", "wm_plugin.verl", "wm_plugin.lab.tiny", "wm_plugin.recipes.verl.ray_data")
     return [pytest.mark.host] if name.startswith(hosts) else []
 
 
@@ -132,7 +132,7 @@ CONTRACT = {
         "RwmlReward",
         "rescale_by_effective_actions",
     ],
-    "wm_plugin.trajectories": ["Trajectory", "Turn", "Transition", "read", "expand"],
+    "wm_plugin.data": ["Trajectory", "Turn", "Transition", "read", "expand"],
     "wm_plugin.trl": [
         "WorldModelGRPOTrainer",
         "WorldModelGRPOConfig",

@@ -2,8 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-import wm_plugin._moved  # noqa: F401  old names of modules, until 0.2
-
 if TYPE_CHECKING:
     from wm_plugin.objectives import EchoConfig
 

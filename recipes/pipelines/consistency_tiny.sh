@@ -63,10 +63,10 @@ joined() {
 start() {
   if [ $size = tiny ]; then
     made "$data/words.jsonl" wm data build "$data/rollouts.jsonl" --as word2world --host trl --out "$data/words.jsonl"
-    made "$work/start/config.json" python -m wm_plugin.tiny --words "$data/words.jsonl" --vocabulary $vocabulary --seed "$seed" \
+    made "$work/start/config.json" python -m wm_plugin.lab.tiny --words "$data/words.jsonl" --vocabulary $vocabulary --seed "$seed" \
       --out "$work/start"
   else
-    made runs/smollm2_135m/config.json python -m wm_plugin.tiny.pretrained --out runs/smollm2_135m ${WEIGHTS:+--weights "$WEIGHTS"}
+    made runs/smollm2_135m/config.json python -m wm_plugin.lab.tiny.pretrained --out runs/smollm2_135m ${WEIGHTS:+--weights "$WEIGHTS"}
     [ -e "$work/start" ] || ln -s "$PWD/runs/smollm2_135m" "$work/start"
   fi
 }

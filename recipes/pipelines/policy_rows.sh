@@ -7,7 +7,7 @@ world=$1 customer=$2 work=$3
 asked=", \"max_turns\": ${4:-15}, \"think\": ${5:-true}"
 
 text() { # LEVEL SPLIT COUNT MORE: rows of a world of text
-  made "$work/$2.parquet" python -m wm_plugin.verl.data --rows "wm_plugin.environments.$world:dataset_rows" --data-source "$2" \
+  made "$work/$2.parquet" python -m wm_plugin.verl.data --rows "wm_plugin.worlds.$world:dataset_rows" --data-source "$2" \
     --out "$work/$2.parquet" --kwargs "{\"count\": $3, \"level\": \"$1\", \"split\": \"$2\"$4}"
 }
 

@@ -5,8 +5,8 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 host=$1 work=runs/rwml_tiny seed=${SEED:-0}
 prompts=$recipes/trl/rwml_tiny_prompts.yaml
-made $work/random/config.json python -m wm_plugin.tiny --out $work/random --seed "$seed" --random --texts
-made $work/rollouts.jsonl python -m wm_plugin.tiny.rollouts --out $work/rollouts.jsonl --environment sql --count 1200 \
+made $work/random/config.json python -m wm_plugin.lab.tiny --out $work/random --seed "$seed" --random --texts
+made $work/rollouts.jsonl python -m wm_plugin.lab.tiny.rollouts --out $work/rollouts.jsonl --environment sql --count 1200 \
   --seed "$seed"
 made $work/transitions.validation.jsonl wm data expand $work/rollouts.jsonl --out $work/transitions.jsonl \
   --validation-share 0.3

@@ -25,7 +25,7 @@ rollouts() {
 
 filter_model() {
   local steps=${SFT_STEPS:-180} rows=$work/filter/$host.parquet
-  made "$model/config.json" python -m wm_plugin.tiny --out "$model" --seed "$seed" --random --texts
+  made "$model/config.json" python -m wm_plugin.lab.tiny --out "$model" --seed "$seed" --random --texts
   made "$rows" wm data build "$work/transitions.validation.jsonl" --as rwml-sft --host "$host" --prompts "$prompts" --out "$rows" \
     --tokenizer "$model" --max-tokens 256
   if [ "$host" = trl ]; then

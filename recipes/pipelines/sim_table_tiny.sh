@@ -37,7 +37,7 @@ mkdir -p "$work"
 
 # dialogues NAME SEED COUNT FLAG...: episodes, the same under control, and both as dialogues
 dialogues() {
-  made "$work/$1.jsonl" python -m wm_plugin.tiny.rollouts --out "$work/$1.jsonl" --seed "$2" --count "$3" "${@:4}"
+  made "$work/$1.jsonl" python -m wm_plugin.lab.tiny.rollouts --out "$work/$1.jsonl" --seed "$2" --count "$3" "${@:4}"
   made "$work/$1.control.jsonl" wm data control "$work/$1.jsonl" --config "$control" --out "$work/$1.control.jsonl"
   made "$work/$1.both.jsonl" both "$1"
   made "$work/$1.rows.jsonl" wm data build "$work/$1.both.jsonl" --as word2world --prompts "$prompts" --host trl \
@@ -50,17 +50,17 @@ both() {
 }
 
 policy=$work/policy world=$work/world
-made "$policy/config.json" python -m wm_plugin.tiny --out "$policy" --seed 0 "${untrained[@]}"
+made "$policy/config.json" python -m wm_plugin.lab.tiny --out "$policy" --seed 0 "${untrained[@]}"
 if [ ! -e "$world/config.json" ]; then
   dialogues train 0 "$episodes"
   dialogues held_out 1 32 --held-out
-  python -m wm_plugin.tiny.world_model --start "$policy" --rows "$work/train.rows.jsonl" --held-out "$work/held_out.rows.jsonl" \
+  python -m wm_plugin.lab.tiny.world_model --start "$policy" --rows "$work/train.rows.jsonl" --held-out "$work/held_out.rows.jsonl" \
     --out "$world" --steps "$world_steps"
 fi
 
 # measured NAME MODEL STEPS: on held-out boards, in the real world
 measured() {
-  made "$work/evaluations/$1/result.json" python -m wm_plugin.tiny.sim_table --model "$2" --name "$1" --step "$3" \
+  made "$work/evaluations/$1/result.json" python -m wm_plugin.lab.tiny.sim_table --model "$2" --name "$1" --step "$3" \
     --boards "$boards" --out "$work/evaluations/$1"
 }
 
@@ -74,14 +74,14 @@ of_hydra() { sed -E 's/"([a-z_]+)": /\1: /g'; } # whose keys have no quotes
 both_worlds='{"environments": {"grid": {"count": 480}, "sim": {"world": "grid", "count": 480}}, "seed": '
 
 trained_by_trl() { # NAME ARM SEED
-  local rows=(--train_rows wm_plugin.environments.grid:dataset_rows --train_rows_kwargs "{\"count\": 960, \"seed\": $3}")
+  local rows=(--train_rows wm_plugin.worlds.grid:dataset_rows --train_rows_kwargs "{\"count\": 960, \"seed\": $3}")
   local world=(--environment grid) folder=$work/arms/$1
   case $2 in
     sim) world+=(--simulation "$(simulation)") ;;
     controlled) world+=(--simulation "$(simulation)" --control "$(perturbations)") ;;
     mixed)
       world=(--environment '{"grid": "grid", "sim": "grid"}' --simulation "$(simulation sim)")
-      rows=(--train_rows wm_plugin.environments.mixture:dataset_rows --train_rows_kwargs "$both_worlds$3}")
+      rows=(--train_rows wm_plugin.worlds.mixture:dataset_rows --train_rows_kwargs "$both_worlds$3}")
       ;;
   esac
   made "$folder/training_args.bin" python -m wm_plugin.trl.train --config "$recipes/trl/sim_table_tiny.yaml" \
@@ -102,7 +102,7 @@ trained_by_verl() { # NAME ARM SEED
       worlds "$rows" grid "$both_worlds$3}"
       ;;
   esac
-  made "$rows" python -m wm_plugin.verl.data --rows wm_plugin.environments.grid:dataset_rows --data-source grid \
+  made "$rows" python -m wm_plugin.verl.data --rows wm_plugin.worlds.grid:dataset_rows --data-source grid \
     --kwargs "{\"count\": 960, \"seed\": $3}" --out "$rows"
   if [ ! -e "$model/config.json" ]; then
     rm -f "$work/logs/$1.jsonl" # of a training that did not end
@@ -118,7 +118,7 @@ trained_by_verl() { # NAME ARM SEED
 # while the world model is served, by a process whose command this script is once more
 if [ -z "${WM_TINY_SERVER:-}" ]; then
   measured start "$policy" 0
-  python -m wm_plugin.tiny.serve --model "$world" bash "${BASH_SOURCE[0]}" "${arguments[@]}"
+  python -m wm_plugin.lab.tiny.serve --model "$world" bash "${BASH_SOURCE[0]}" "${arguments[@]}"
   exit
 fi
 patterns=() runs=$work/arms
@@ -130,4 +130,4 @@ for arm in real sim controlled mixed; do
   patterns+=(--arm "$arm=${arm}_s*")
 done
 wm report "$runs" "$work/evaluations" "${patterns[@]}" --out "$work/report.html" > /dev/null
-python -m wm_plugin.tiny.sim_table --table "$work/evaluations" --out "$work/table.json"
+python -m wm_plugin.lab.tiny.sim_table --table "$work/evaluations" --out "$work/table.json"

@@ -20,7 +20,7 @@ bfloat16() { if grep -qswE 'avx512_bf16|amx_bf16|bf16' /proc/cpuinfo; then echo 
 
 # the model, and its rows for cloning
 cloning_rows() {
-  made $model/config.json python -m wm_plugin.tiny.pretrained --out $model ${WEIGHTS:+--weights "$WEIGHTS"}
+  made $model/config.json python -m wm_plugin.lab.tiny.pretrained --out $model ${WEIGHTS:+--weights "$WEIGHTS"}
   made "$work/expert.jsonl" wm env rollout sql --policy expert --count $demonstrations --out "$work/expert.jsonl"
   made "$work/$host.parquet" wm data build "$work/expert.jsonl" --as imitation --host "$host" --out "$work/$host.parquet" \
     --tokenizer $model --max-tokens 1024
@@ -38,8 +38,8 @@ figures() {
     made "${played[1]}" wm env rollout sql --policy "$2" "${rows[@]}" --max-turns 6 --max-new-tokens 112 --batch-size 8 \
       --out "${played[1]}"
   fi
-  python -m wm_plugin.tiny.figures --model "$2" --name "$1" --out "$out" --text-tokens $text_tokens "${played[@]}" \
+  python -m wm_plugin.lab.tiny.figures --model "$2" --name "$1" --out "$out" --text-tokens $text_tokens "${played[@]}" \
     --episodes "$work/expert_held_out.jsonl" "$work/random_held_out.jsonl"
 }
 
-figures_table() { python -m wm_plugin.tiny.figures --table "$work/$host/figures.jsonl" --out "$work/$host/figures.md"; }
+figures_table() { python -m wm_plugin.lab.tiny.figures --table "$work/$host/figures.jsonl" --out "$work/$host/figures.md"; }

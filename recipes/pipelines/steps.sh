@@ -10,7 +10,7 @@ made() { [ -e "$1" ] || "${@:2}"; } # a file, or what makes it
 
 # worlds FILE DATA_SOURCE ARGUMENTS: rows of worlds for verl
 worlds() {
-  made "$1" python -m wm_plugin.verl.data --rows wm_plugin.environments.mixture:dataset_rows --data-source "$2" --out "$1" \
+  made "$1" python -m wm_plugin.verl.data --rows wm_plugin.worlds.mixture:dataset_rows --data-source "$2" --out "$1" \
     --kwargs "$3"
 }
 

@@ -26,7 +26,7 @@ rollouts() {
   mkdir -p "$work"
   made "$work/expert.jsonl" wm env rollout shop --policy expert "${rows[@]}" --out "$work/expert.jsonl"
   made "$work/random.jsonl" wm env rollout shop --policy random "${rows[@]}" --max-turns 12 --out "$work/random.jsonl"
-  made "$work/careless.jsonl" python -m wm_plugin.tiny.rollouts --environment shop --count $episodes --seed "$seed" \
+  made "$work/careless.jsonl" python -m wm_plugin.lab.tiny.rollouts --environment shop --count $episodes --seed "$seed" \
     --out "$work/careless.jsonl"
   made "$work/rollouts.jsonl" joined
 }
@@ -40,7 +40,7 @@ joined() {
 # the model that training begins with
 start() {
   made "$work/words.jsonl" wm data build "$work/rollouts.jsonl" --as word2world --host trl --out "$work/words.jsonl"
-  made "$work/start/config.json" python -m wm_plugin.tiny --words "$work/words.jsonl" --vocabulary $vocabulary --seed "$seed" \
+  made "$work/start/config.json" python -m wm_plugin.lab.tiny --words "$work/words.jsonl" --vocabulary $vocabulary --seed "$seed" \
     --out "$work/start"
 }
 
@@ -53,7 +53,7 @@ rows() {
 
 # checked MODEL: the careless shopper with every budget, checked by the model and by each control, and the table
 checked() {
-  local budget control play=(python -m wm_plugin.tiny.verify_table --count $held_out --seed "$seed")
+  local budget control play=(python -m wm_plugin.lab.tiny.verify_table --count $held_out --seed "$seed")
   for budget in "${budgets[@]}"; do
     made "$work/episodes/model_$budget.jsonl" "${play[@]}" --model "$1" ${WORLD_MODEL_URL:+--url "$WORLD_MODEL_URL"} \
       --budget "$budget" --cache "$work/episodes/answers.cache" --out "$work/episodes/model_$budget.jsonl"
@@ -63,5 +63,5 @@ checked() {
         --out "$work/episodes/${control}_$budget.jsonl"
     done
   done
-  python -m wm_plugin.tiny.verify_table --table "$work/episodes" --out "$work/table.json"
+  python -m wm_plugin.lab.tiny.verify_table --table "$work/episodes" --out "$work/table.json"
 }

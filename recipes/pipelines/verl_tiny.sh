@@ -6,7 +6,7 @@ export PYTHONPATH="$tests${PYTHONPATH:+:$PYTHONPATH}" VERL_USE_EXTERNAL_MODULES=
 
 # on_the_grid FOLDER [FLAG...]: a policy, and rows of the grid
 on_the_grid() {
-  made "$1/config.json" python -m wm_plugin.tiny --out "$1" --seed 0 "${@:2}"
-  made "$1/grid.parquet" python -m wm_plugin.verl.data --rows wm_plugin.environments.grid:dataset_rows \
+  made "$1/config.json" python -m wm_plugin.lab.tiny --out "$1" --seed 0 "${@:2}"
+  made "$1/grid.parquet" python -m wm_plugin.verl.data --rows wm_plugin.worlds.grid:dataset_rows \
     --kwargs '{"count": 960, "seed": 0}' --out "$1/grid.parquet"
 }

@@ -4,8 +4,8 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 host=$1 recipe=$2 work=runs/$2 out=runs/$2/$1.parquet policy=runs/tiny_random
-made $policy/config.json python -m wm_plugin.tiny --out $policy --seed 0 --random
-made $policy/rollouts.jsonl python -m wm_plugin.tiny.rollouts --out $policy/rollouts.jsonl --count 256
+made $policy/config.json python -m wm_plugin.lab.tiny --out $policy --seed 0 --random
+made $policy/rollouts.jsonl python -m wm_plugin.lab.tiny.rollouts --out $policy/rollouts.jsonl --count 256
 mkdir -p "$work"
 
 build() { wm data build $policy/rollouts.jsonl --host "$host" --out "$out" --tokenizer $policy "$@"; }
@@ -26,7 +26,7 @@ wm_cpt_agentworld_tiny() {
 wm_sft_agentworld_tiny() {
   local judge='{"base_url": "http://127.0.0.1:8399/v1", "model": "judge"}'
   made "$work/one.jsonl" wm data expand $policy/rollouts.jsonl --turns one --out "$work/one.jsonl"
-  python -m wm_plugin.tiny.judge python -m wm_plugin.cli.main data best "$work/one.jsonl" --prompts mcp --turn-information --n 3 \
+  python -m wm_plugin.lab.tiny.judge python -m wm_plugin.cli.main data best "$work/one.jsonl" --prompts mcp --turn-information --n 3 \
     --server http://127.0.0.1:8399/v1 --server-model reasoner --judge rubric \
     --judge-args "{\"server\": $judge, \"scale\": \"unit\"}" --compare reference --compare-args "{\"server\": $judge}" \
     --threshold 0.1 --host "$host" --out "$out" --tokenizer $policy --max-tokens 4096

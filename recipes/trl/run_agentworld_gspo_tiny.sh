@@ -5,4 +5,4 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 [ -f runs/rwml_sft_tiny/config.json ] || bash "$here/run_rwml_sft_tiny.sh"
 bash "$here/../pipelines/agentworld_gspo_tiny.sh" trl
-exec python -m wm_plugin.tiny.judge python -m wm_plugin.trl.train --config "$here/agentworld_gspo_tiny.yaml" "$@"
+exec python -m wm_plugin.lab.tiny.judge python -m wm_plugin.trl.train --config "$here/agentworld_gspo_tiny.yaml" "$@"

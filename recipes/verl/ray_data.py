@@ -17,11 +17,11 @@ from typing import Any
 
 import ray
 
+from wm_plugin.data import Trajectory, expand
+from wm_plugin.data.filter import Filter
+from wm_plugin.data.outputs import check_apart, check_new_folder, work_folder
+from wm_plugin.data.readers import PART, Part, parts, read_part
 from wm_plugin.runtime.command import exit_code, output
-from wm_plugin.trajectories import Trajectory, expand
-from wm_plugin.trajectories.filter import Filter
-from wm_plugin.trajectories.outputs import check_apart, check_new_folder, work_folder
-from wm_plugin.trajectories.readers import PART, Part, parts, read_part
 
 WITHOUT = ("duplicates",)
 

@@ -16,7 +16,7 @@ saved() { compgen -G "$1/global_step_*/${2:+$2/}huggingface" | tail -n 1; } # FO
 
 saved "$work/verl/cloned" > /dev/null || bash "$recipes/verl/run_clone_sql_135m.sh" ${quick:+--quick}
 cloned=$(saved "$work/verl/cloned")
-made "$work/verl/rows.parquet" python -m wm_plugin.verl.data --rows wm_plugin.environments.sql:dataset_rows \
+made "$work/verl/rows.parquet" python -m wm_plugin.verl.data --rows wm_plugin.worlds.sql:dataset_rows \
   --kwargs '{"count": 2000, "seed": 1}' --out "$work/verl/rows.parquet"
 
 arm() { # NAME SETTING...

@@ -4,7 +4,7 @@ import json
 
 import consistency_tiny
 import stamps
-from wm_plugin.evaluation.measures import Evaluation, Measure, write_result
+from wm_plugin.lab.evaluation.measures import Evaluation, Measure, write_result
 
 MEASURES = {
     "real": 0.5,

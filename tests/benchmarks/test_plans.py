@@ -21,11 +21,11 @@ from plans import (
     play,
     warm_start,
 )
-from wm_plugin.environments.maze import distances
-from wm_plugin.environments.rewarded import rewarded
 from wm_plugin.errors import UserError
-from wm_plugin.tiny.policy import EOS
-from wm_plugin.tiny.warm_start import OBSERVATION, POLICY
+from wm_plugin.lab.tiny.policy import EOS
+from wm_plugin.lab.tiny.warm_start import OBSERVATION, POLICY
+from wm_plugin.worlds.maze import distances
+from wm_plugin.worlds.wrappers.rewarded import rewarded
 
 pytestmark = pytest.mark.host
 

@@ -7,15 +7,15 @@ import pyarrow.parquet
 import pytest
 
 from wm_plugin.cli import main
+from wm_plugin.data import Trajectory, Turn, expand, read
+from wm_plugin.data.building import build
+from wm_plugin.data.kinds import KINDS, Exclusions, samples
+from wm_plugin.data.schema import Action, Call, Context, Observation, Source
+from wm_plugin.data.write import write, write_transitions
 from wm_plugin.errors import UserError
+from wm_plugin.lab.tiny.policy import make_tokenizer
+from wm_plugin.lab.tiny.rollouts import rollouts
 from wm_plugin.objectives.information import category
-from wm_plugin.samples.build import build
-from wm_plugin.samples.kinds import KINDS, Exclusions, samples
-from wm_plugin.tiny.policy import make_tokenizer
-from wm_plugin.tiny.rollouts import rollouts
-from wm_plugin.trajectories import Trajectory, Turn, expand, read
-from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Source
-from wm_plugin.trajectories.write import write, write_transitions
 
 pytestmark = pytest.mark.host
 

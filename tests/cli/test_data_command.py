@@ -144,7 +144,7 @@ def test_filter_says_what_each_filter_took(capsys, source, tmp_path):
 
 def test_every_filter_has_words():
     from wm_plugin.cli.data.filter import TAKES
-    from wm_plugin.trajectories.filter import NAMES
+    from wm_plugin.data.filter import NAMES
 
     assert sorted(TAKES) == sorted(NAMES)
 

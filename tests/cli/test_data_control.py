@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from wm_plugin.cli import main
-from wm_plugin.samples.kinds import samples
-from wm_plugin.trajectories import read
-from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Trajectory, Turn
+from wm_plugin.data import read
+from wm_plugin.data.kinds import samples
+from wm_plugin.data.schema import Action, Call, Context, Observation, Trajectory, Turn
 
 CONFIG = """
 perturbations:

@@ -7,9 +7,9 @@ import pytest
 
 from support.predictions import PROMPTS, Scripted, chat_server, choices, grid_trajectories, grid_transitions
 from wm_plugin.cli import main
-from wm_plugin.runtime import predict
-from wm_plugin.trajectories.expand import read_transitions
-from wm_plugin.trajectories.write import write, write_transitions
+from wm_plugin.client import predict
+from wm_plugin.data.transitions import read_transitions
+from wm_plugin.data.write import write, write_transitions
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_for_people(capsys, source):
 
 def test_the_filter_model_is_trained_on_other_tasks_than_it_predicts(capsys, source, monkeypatch):
     """With stand-ins for the training and the model: which transitions go where."""
-    from wm_plugin.samples import easy as filters
+    from wm_plugin.data import easy as filters
 
     trained = []
     monkeypatch.setattr(
@@ -231,8 +231,8 @@ def test_best_by_a_judge_and_in_pairs_as_tokens(capsys, tmp_path, host):
     """From trajectories to rows of tokens with thoughts, by a reasoner and a judge behind a real server."""
     import pyarrow.parquet
 
-    from wm_plugin.tiny.judge import serving
-    from wm_plugin.tiny.policy import make_tokenizer
+    from wm_plugin.lab.tiny.judge import serving
+    from wm_plugin.lab.tiny.policy import make_tokenizer
 
     make_tokenizer().save_pretrained(tmp_path / "tokenizer")
     write(grid_trajectories(6), tmp_path / "grid.jsonl")

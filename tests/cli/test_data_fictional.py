@@ -7,12 +7,12 @@ import pytest
 
 from support.openai_server import OpenAIServer
 from wm_plugin.cli import main
-from wm_plugin.environments import scenarios
-from wm_plugin.environments.fictional import FictionalEnvironment, files
-from wm_plugin.environments.fictional.score import written
-from wm_plugin.environments.fictional.spec import load
-from wm_plugin.trajectories.schema import Context, Trajectory
-from wm_plugin.trajectories.write import write
+from wm_plugin.data.schema import Context, Trajectory
+from wm_plugin.data.write import write
+from wm_plugin.worlds import scenarios
+from wm_plugin.worlds.fictional import FictionalEnvironment, files
+from wm_plugin.worlds.fictional.score import written
+from wm_plugin.worlds.fictional.spec import load
 
 TOOL = {"type": "function", "function": {"name": "refund", "description": "Give it back.\nAll of it."}}
 

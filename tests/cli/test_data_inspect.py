@@ -69,7 +69,7 @@ def test_bad_input_is_one_line(capsys, source, tmp_path, monkeypatch, arguments,
 @pytest.mark.host
 def test_lengths_in_tokens(capsys, source, tmp_path):
     pytest.importorskip("transformers")
-    from wm_plugin.tiny.policy import make_model, make_tokenizer
+    from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
 
     tokenizer = make_tokenizer()
     tokenizer.save_pretrained(tmp_path / "policy")

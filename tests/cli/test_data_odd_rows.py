@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from wm_plugin.cli import main
-from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Trajectory, Turn
+from wm_plugin.data.schema import Action, Call, Context, Observation, Trajectory, Turn
 
 GOOD = Turn(
     action=Action(text="go", calls=(Call(name="f"),)),

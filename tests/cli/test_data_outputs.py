@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from support.processes import members
-from wm_plugin.agents.collect import remove_shards
 from wm_plugin.cli import main
+from wm_plugin.data import outputs
+from wm_plugin.data.easy import SCORES
+from wm_plugin.data.outputs import atomic, work_folder
 from wm_plugin.errors import UserError
-from wm_plugin.samples.easy import SCORES
-from wm_plugin.trajectories import outputs
-from wm_plugin.trajectories.outputs import atomic, work_folder
+from wm_plugin.worlds.agents.collect import remove_shards
 
 ROW = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "a"}] * 2, "id": 1}
 

@@ -8,8 +8,8 @@ import pytest
 from support.openai_server import OpenAIServer, verdict
 from support.predictions import PROMPTS, grid_transitions, save_tiny
 from wm_plugin.cli import main
-from wm_plugin.evaluation.measures import read_result, read_rows
-from wm_plugin.trajectories.write import write_transitions
+from wm_plugin.data.write import write_transitions
+from wm_plugin.lab.evaluation.measures import read_result, read_rows
 
 STYLES = {"plain": "Say it plainly.", "listed": "Say it in a list.", "odd": "Say it oddly."}
 PLAIN = "The board is shown as it was."

@@ -9,10 +9,10 @@ from support.openai_server import OpenAIServer
 from support.templates import make_tokenizer
 from support.world_models import RealWorld
 from wm_plugin.cli import main
-from wm_plugin.environments.grid import GridEnvironment, expert
-from wm_plugin.environments.worlds import load
-from wm_plugin.trajectories import parquet, read
-from wm_plugin.trajectories.expand import read_transitions
+from wm_plugin.data import parquet, read
+from wm_plugin.data.transitions import read_transitions
+from wm_plugin.worlds.grid import GridEnvironment, expert
+from wm_plugin.worlds.worlds import load
 
 pytest.importorskip("transformers")
 
@@ -178,7 +178,7 @@ def test_alternatives_of_a_wanderer_and_the_expert_mix(capsys, folder):
     assert len(list(read_transitions("T.jsonl"))) == 4 * turns == result["transitions"]
     wm(capsys, *made, "again.jsonl")
     assert (folder / "again.jsonl").read_bytes() == (folder / "T.jsonl").read_bytes()
-    from wm_plugin.tiny.__main__ import main as make_policy
+    from wm_plugin.lab.tiny.__main__ import main as make_policy
 
     make_policy(["--out", "policy", "--random"])
     tokens = ("--host", "trl", "--tokenizer", "policy")

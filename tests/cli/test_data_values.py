@@ -6,7 +6,7 @@ from itertools import islice
 import pytest
 
 from wm_plugin.cli import main
-from wm_plugin.trajectories.expand import read_transitions
+from wm_plugin.data.transitions import read_transitions
 
 SIMULATION = {
     "id": "a",

@@ -11,26 +11,26 @@ from pathlib import Path
 import pytest
 
 from wm_plugin.cli import main
+from wm_plugin.data.easy import SCORES, write_filtered
+from wm_plugin.data.readers.base import Reject
+from wm_plugin.data.write import write
 from wm_plugin.errors import UserError
-from wm_plugin.samples.easy import SCORES, write_filtered
-from wm_plugin.trajectories.readers.base import Reject
-from wm_plugin.trajectories.write import write
 
 ROOT = Path(__file__).parents[2]
 DERIVES = {"with_name", "with_suffix", "with_stem"}
 # Where names are derived, and what comes of them.
 PLACES = {
-    "wm_plugin/agents/collect.py _read_shard": "the rejects of a shard, in the folder X.work",
+    "wm_plugin/worlds/agents/collect.py _read_shard": "the rejects of a shard, in the folder X.work",
     "wm_plugin/cli/data/expand.py run": "X.validation.jsonl",
     "wm_plugin/cli/data/inspect.py _scores": "X.easy.jsonl, which is read",
     "wm_plugin/cli/data/support.py work_folder": "X.work",
-    "wm_plugin/environments/forth/__init__.py problems": "a file of this package, which is read",
-    "wm_plugin/pipelines/engine.py _work_of": "X.work of a command, which is moved aside with X",
-    "wm_plugin/samples/easy.py scores_path": "X.easy.jsonl",
-    "wm_plugin/tiny/sim_table.py main": "the same table, as text",
-    "wm_plugin/tiny/verify_table.py main": "the same table, as text",
-    "wm_plugin/trajectories/parallel.py _convert": "the rejects of a part, in an unfinished folder",
-    "wm_plugin/trajectories/write.py path_of_rejects": "X.rejects.jsonl",
+    "wm_plugin/worlds/forth/__init__.py problems": "a file of this package, which is read",
+    "wm_plugin/lab/pipelines/engine.py _work_of": "X.work of a command, which is moved aside with X",
+    "wm_plugin/data/easy.py scores_path": "X.easy.jsonl",
+    "wm_plugin/lab/tiny/sim_table.py main": "the same table, as text",
+    "wm_plugin/lab/tiny/verify_table.py main": "the same table, as text",
+    "wm_plugin/data/parallel.py _convert": "the rejects of a part, in an unfinished folder",
+    "wm_plugin/data/write.py path_of_rejects": "X.rejects.jsonl",
 }
 SERVED = ["--server", "http://localhost:1/v1", "--server-model", "m", "--prompts", "no.yaml"]
 PROPOSED = ["--world", "grid", "--propose", "random"]
@@ -167,7 +167,7 @@ RUNS = {
 
 def _expand(rows):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("wm_plugin.trajectories.readers.read", lambda _: iter(list(rows)[:0]))
+        patch.setattr("wm_plugin.data.readers.read", lambda _: iter(list(rows)[:0]))
         arguments = main.make_parser()[0].parse_args([*EXPAND, "--out", "x.jsonl"])
         arguments.run(arguments)
 

@@ -10,9 +10,9 @@ import pytest
 
 from wm_plugin.cli import doctor, main
 from wm_plugin.errors import install
+from wm_plugin.hosting.checks import Check
+from wm_plugin.hosting.hooks import Hook
 from wm_plugin.runtime import patches
-from wm_plugin.runtime.checks import Check
-from wm_plugin.runtime.hooks import Hook
 
 NOTHING = {"python": "3.11.0"} | dict.fromkeys(doctor._PACKAGES)
 
@@ -218,7 +218,7 @@ def test_tokenizers(trl_doctor):
     import trl
 
     from support.on_trl import make_tokenizer
-    from wm_plugin.tiny.policy import make_tokenizer as make_policy_tokenizer
+    from wm_plugin.lab.tiny.policy import make_tokenizer as make_policy_tokenizer
 
     templates = Path(trl.__file__).parent / "chat_templates"
     if not (templates / "qwen3_training.jinja").exists():
@@ -308,7 +308,7 @@ def test_a_template_is_a_file_or_a_name_of_trls(trl_doctor, capsys, tmp_path):
 @pytest.mark.host
 def test_calls_are_parsed_as_the_new_template_writes_them(trl_doctor):
     pytest.importorskip("trl", minversion="1.5")
-    from wm_plugin.tiny.policy import make_tokenizer as make_policy_tokenizer
+    from wm_plugin.lab.tiny.policy import make_tokenizer as make_policy_tokenizer
     from wm_plugin.trl.templates import put_template, read_template
 
     tokenizer = make_policy_tokenizer()

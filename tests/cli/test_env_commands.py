@@ -11,9 +11,9 @@ import pytest
 from support.openai_server import OpenAIServer
 from wm_plugin.cli.env.play import parse
 from wm_plugin.cli.main import main
-from wm_plugin.environments import ENVIRONMENTS
+from wm_plugin.data import read
 from wm_plugin.errors import UserError, install
-from wm_plugin.trajectories import read
+from wm_plugin.worlds import ENVIRONMENTS
 
 pytest.importorskip("transformers")
 
@@ -56,7 +56,7 @@ def test_the_list_has_every_world_with_its_tools(capsys):
 
 
 def test_the_list_says_what_is_missing(capsys, monkeypatch):
-    monkeypatch.setattr("wm_plugin.environments.specs._exists", lambda module: module != "mazelib")
+    monkeypatch.setattr("wm_plugin.worlds.specs._exists", lambda module: module != "mazelib")
     code, text, _ = run(capsys, "list")
     assert code == 0
     assert f"missing: mazelib ({install('maze')})" in text
@@ -290,7 +290,7 @@ def test_a_server_gets_no_seeds_where_it_shall_not(tmp_path, capsys):
 
 
 def test_rollouts_of_a_saved_model(tmp_path, capsys):
-    from wm_plugin.tiny.policy import make_model, make_tokenizer
+    from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
 
     tokenizer = make_tokenizer()
     make_model(tokenizer, 0).save_pretrained(tmp_path / "model")

@@ -8,7 +8,7 @@ import pytest
 
 from support.predictions import grid_trajectories, grid_transitions
 from wm_plugin.cli import main
-from wm_plugin.trajectories.write import write, write_transitions
+from wm_plugin.data.write import write, write_transitions
 
 
 @pytest.fixture

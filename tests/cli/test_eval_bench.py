@@ -5,9 +5,9 @@ import pytest
 from support.benchmark import checkout, row, write
 from support.openai_server import OpenAIServer, careful, every, verdict
 from wm_plugin.cli import main
-from wm_plugin.evaluation.measures import read_result, read_rows
-from wm_plugin.trajectories.schema import Action, Observation, Trajectory, Turn
-from wm_plugin.trajectories.write import write as write_trajectories
+from wm_plugin.data.schema import Action, Observation, Trajectory, Turn
+from wm_plugin.data.write import write as write_trajectories
+from wm_plugin.lab.evaluation.measures import read_result, read_rows
 
 TURNS = (("echo alpha > f.txt", "$ "), ("cat f.txt", "alpha 4711"))
 ROWS = [

@@ -8,9 +8,9 @@ import pytest
 from support.openai_server import OpenAIServer, block
 from wm_plugin.cli import main
 from wm_plugin.cli.eval.lines import print_lines
-from wm_plugin.evaluation.measures import read_result, read_rows
-from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Trajectory, Turn
-from wm_plugin.trajectories.write import write
+from wm_plugin.data.schema import Action, Call, Context, Observation, Trajectory, Turn
+from wm_plugin.data.write import write
+from wm_plugin.lab.evaluation.measures import read_result, read_rows
 
 
 def wm(capsys, *arguments):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from wm_plugin.cli import main
-from wm_plugin.evaluation.measures import read_result
+from wm_plugin.lab.evaluation.measures import read_result
 
 
 def wm(capsys, *arguments):
@@ -48,7 +48,7 @@ def test_results_are_read_and_compared(capsys, folder):
     ],
 )
 def test_mistakes_are_a_line(capsys, folder, monkeypatch, flags, words):
-    monkeypatch.setattr("wm_plugin.evaluation.forgetting.find_spec", lambda name: None)
+    monkeypatch.setattr("wm_plugin.lab.evaluation.forgetting.find_spec", lambda name: None)
     code, _, err = wm(capsys, *flags)
     assert code == 2
     assert words in err

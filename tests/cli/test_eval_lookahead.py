@@ -13,13 +13,13 @@ import pytest
 from support.openai_server import OpenAIServer
 from support.world_models import RealWorld
 from wm_plugin.cli import main
-from wm_plugin.environments.grid import GridEnvironment
-from wm_plugin.environments.worlds import load
-from wm_plugin.trajectories.readers import read
+from wm_plugin.data.readers import read
+from wm_plugin.worlds.grid import GridEnvironment
+from wm_plugin.worlds.worlds import load
 
 pytest.importorskip("transformers")  # makes the schemas of tools
 
-from wm_plugin.tiny.policy import make_tokenizer
+from wm_plugin.lab.tiny.policy import make_tokenizer
 
 pytestmark = pytest.mark.host
 

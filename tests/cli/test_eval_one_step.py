@@ -6,10 +6,10 @@ import pytest
 
 from support.openai_server import OpenAIServer
 from wm_plugin.cli.main import main
-from wm_plugin.evaluation.measures import read_result, read_rows
-from wm_plugin.trajectories.expand import expand
-from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Trajectory, Turn
-from wm_plugin.trajectories.write import write, write_transitions
+from wm_plugin.data.schema import Action, Call, Context, Observation, Trajectory, Turn
+from wm_plugin.data.transitions import expand
+from wm_plugin.data.write import write, write_transitions
+from wm_plugin.lab.evaluation.measures import read_result, read_rows
 
 REAL = {"go": "a hall", "open": "a drawer", "take": "yours [SUCCESS]", "jump": "Nothing happens."}
 
@@ -188,8 +188,8 @@ def test_a_model_in_this_process(held_out, capsys, tmp_path):
 
 @pytest.mark.host
 def test_a_policy_is_asked_about_the_results_of_its_calls(tmp_path, capsys):
-    from wm_plugin.tiny.__main__ import main as make_policy
-    from wm_plugin.tiny.rollouts import main as make_rollouts
+    from wm_plugin.lab.tiny.__main__ import main as make_policy
+    from wm_plugin.lab.tiny.rollouts import main as make_rollouts
 
     make_policy(["--out", str(tmp_path / "policy"), "--random"])
     make_rollouts(["--out", str(tmp_path / "grid.jsonl"), "--count", "4", "--held-out"])

@@ -8,7 +8,7 @@ import torch
 
 from support.predictions import save_tiny
 from wm_plugin.cli import main
-from wm_plugin.evaluation.measures import read_result, read_rows
+from wm_plugin.lab.evaluation.measures import read_result, read_rows
 
 pytestmark = pytest.mark.host
 TEXTS = ["The quick brown fox.", "jumps over the lazy dog", "A"]
@@ -30,7 +30,7 @@ def wm(capsys, *arguments):
 
 
 def by_hand(seed, tokens):
-    from wm_plugin.tiny.policy import make_model, make_tokenizer
+    from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
 
     tokenizer = make_tokenizer()
     model = make_model(tokenizer, seed).eval()

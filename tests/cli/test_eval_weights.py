@@ -5,7 +5,7 @@ import json
 import pytest
 
 from wm_plugin.cli import main
-from wm_plugin.evaluation.measures import read_result, read_rows
+from wm_plugin.lab.evaluation.measures import read_result, read_rows
 
 
 def save(folder, *numbers):

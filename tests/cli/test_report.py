@@ -12,8 +12,8 @@ from support.pages import Page
 from support.predictions import grid_trajectories
 from support.trainer_logs import write_events, write_state, write_verl
 from wm_plugin.cli import main
-from wm_plugin.evaluation.measures import Evaluation, Measure, write_result
-from wm_plugin.trajectories.write import write
+from wm_plugin.data.write import write
+from wm_plugin.lab.evaluation.measures import Evaluation, Measure, write_result
 
 
 @pytest.fixture(autouse=True)
@@ -185,7 +185,7 @@ def test_a_png_without_chromium(capsys, tmp_path, monkeypatch):
 
 @pytest.mark.host
 def test_masks_of_rollouts_with_a_tokenizer(capsys, tmp_path):
-    from wm_plugin.tiny.policy import make_tokenizer
+    from wm_plugin.lab.tiny.policy import make_tokenizer
 
     make_tokenizer().save_pretrained("tok")
     call = {"type": "function", "function": {"name": "move", "arguments": {"direction": "U"}}}

@@ -17,17 +17,17 @@ pytest.importorskip("transformers")
 
 from support.openai_server import OpenAIServer
 from support.world_models import RealWorld
-from wm_plugin.agents import rollout
 from wm_plugin.cli.main import main
 from wm_plugin.cli.simulate.beside import aligned
 from wm_plugin.cli.simulate.session import RealWorld as RealEpisode
-from wm_plugin.environments.worlds import load
+from wm_plugin.data import samples
+from wm_plugin.data.prompts import dialogue
+from wm_plugin.data.prompts import load as load_prompts
+from wm_plugin.data.readers import read
+from wm_plugin.data.schema import Action, Call
 from wm_plugin.errors import UserError
-from wm_plugin.samples import samples
-from wm_plugin.samples.prompts import dialogue
-from wm_plugin.samples.prompts import load as load_prompts
-from wm_plugin.trajectories.readers import read
-from wm_plugin.trajectories.schema import Action, Call
+from wm_plugin.worlds.agents import rollout
+from wm_plugin.worlds.worlds import load
 
 pytestmark = pytest.mark.host
 ROOT = Path(__file__).parents[2]

@@ -123,7 +123,7 @@ def folder(tmp_path, monkeypatch):
 def command(name: str, out: str | Path, *more: str) -> list[str]:
     arguments, flag, _, _ = COMMANDS[name]
     if name == "masks" and not Path("tok").exists():
-        from wm_plugin.tiny.policy import make_tokenizer
+        from wm_plugin.lab.tiny.policy import make_tokenizer
 
         make_tokenizer().save_pretrained("tok")
     if name in ("data inspect", "masks", "report"):

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.information import CATEGORIES, RATIOS, keep_ratio, messages, said
+from wm_plugin.data.messages import Conversation
+from wm_plugin.data.schema import Action, Call, Observation, Turn
+from wm_plugin.data.turn_texts import action_text, categories
 from wm_plugin.objectives.information import KEEP, category, statistics
-from wm_plugin.trajectories.messages import Conversation
-from wm_plugin.trajectories.schema import Action, Call, Observation, Turn
-from wm_plugin.trajectories.turn_texts import action_text, categories
 
 LONG = " ".join(f"word{number}" for number in range(40))
 

@@ -14,13 +14,13 @@ import yaml
 from support import agentworld
 from support.openai_server import OpenAIServer, careful
 from support.scripts import calls_of, judges_port
+from wm_plugin.data import read
+from wm_plugin.data.building import build
 from wm_plugin.errors import UserError
+from wm_plugin.lab.tiny.__main__ import main as make_policy
+from wm_plugin.lab.tiny.rollouts import main as make_rollouts
 from wm_plugin.rewards import RuleReward
 from wm_plugin.rewards.rule_errors import error_kind
-from wm_plugin.samples.build import build
-from wm_plugin.tiny.__main__ import main as make_policy
-from wm_plugin.tiny.rollouts import main as make_rollouts
-from wm_plugin.trajectories import read
 from wm_plugin.trl import train
 from wm_plugin.trl.rewards import reward_functions
 
@@ -89,7 +89,7 @@ def test_the_script_builds_what_the_recipe_reads(name, tmp_path):
     *preparations, last = calls_of(script, tmp_path, "--x", "a b", TRAJECTORIES="mine.jsonl", DOMAIN="web")
     start = last.index("wm_plugin.trl.train")
     assert last[start:] == ["wm_plugin.trl.train", "--config", str(RECIPES / f"{name}.yaml"), "--x", "a b"]
-    assert ("wm_plugin.tiny.judge" in last) is ("tiny" in name)
+    assert ("wm_plugin.lab.tiny.judge" in last) is ("tiny" in name)
     built = {call[call.index("--out") + 1]: call for call in preparations if {"build", "agentworld"} <= set(call)}
     folder = yaml.safe_load((RECIPES / f"{name}.yaml").read_text())["dataset_name"]
     assert set(built) == {f"{folder}/train.jsonl", f"{folder}/test.jsonl"}

@@ -36,17 +36,17 @@ from support.on_trl import Gradients, ToolEnvironment, call, dataset, make_model
 from support.perfect import perfect, settings  # noqa: E402
 from support.upstream import taken_from_host  # noqa: E402
 from wm_plugin import EchoConfig  # noqa: E402
-from wm_plugin.environments.grid import GridEnvironment, dataset_rows  # noqa: E402
-from wm_plugin.environments.simulated import simulated  # noqa: E402
-from wm_plugin.environments.tags import in_tags  # noqa: E402
 from wm_plugin.errors import UserError  # noqa: E402
-from wm_plugin.runtime.hooks import Hook  # noqa: E402
-from wm_plugin.tiny import policy  # noqa: E402
+from wm_plugin.hosting.hooks import Hook  # noqa: E402
+from wm_plugin.lab.tiny import policy  # noqa: E402
 from wm_plugin.tokens.spans import Ending, Origin  # noqa: E402
 from wm_plugin.trl import WorldModelAsyncGRPOConfig, WorldModelAsyncGRPOTrainer, support, train  # noqa: E402
 from wm_plugin.trl.async_rollout import WorldModelRolloutLoop, WorldModelRolloutMixin  # noqa: E402
 from wm_plugin.trl.rollout import CallRecorder  # noqa: E402
 from wm_plugin.trl.term import TermMixin  # noqa: E402
+from wm_plugin.worlds.grid import GridEnvironment, dataset_rows  # noqa: E402
+from wm_plugin.worlds.wrappers.simulated import simulated  # noqa: E402
+from wm_plugin.worlds.wrappers.tags import in_tags  # noqa: E402
 
 COEFF = 0.37
 Stock, Ours = asynchronous.AsyncGRPOTrainer, WorldModelAsyncGRPOTrainer
@@ -591,7 +591,7 @@ output_dir: {folder}
 use_cpu: true
 bf16: false
 environment: grid
-train_rows: wm_plugin.environments.grid:dataset_rows
+train_rows: wm_plugin.worlds.grid:dataset_rows
 train_rows_kwargs: {{count: 4}}
 max_steps: 1
 dtype: float32

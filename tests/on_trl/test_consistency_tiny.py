@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from trl.scripts.sft import make_parser
 
-from wm_plugin.evaluation.measures import read_result
+from wm_plugin.lab.evaluation.measures import read_result
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "recipes" / "trl" / "run_consistency_tiny.sh"

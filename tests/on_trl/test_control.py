@@ -8,11 +8,11 @@ import trl
 from packaging.version import Version
 
 from support.on_trl import call, config, dataset, make_model, make_tokenizer
-from wm_plugin.environments.control import config_of, control_of, controlled
-from wm_plugin.environments.control.failures import ERRORS
-from wm_plugin.environments.grid import GridEnvironment
 from wm_plugin.errors import UserError
 from wm_plugin.trl import WorldModelGRPOTrainer, support, train
+from wm_plugin.worlds.grid import GridEnvironment
+from wm_plugin.worlds.wrappers.control import config_of, control_of, controlled
+from wm_plugin.worlds.wrappers.control.failures import ERRORS
 
 pytestmark = pytest.mark.skipif(Version(trl.__version__) < Version("1.8"), reason="environments need trl >= 1.8")
 

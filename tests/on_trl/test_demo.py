@@ -15,10 +15,10 @@ from transformers import AutoModelForCausalLM
 from wm_plugin.cli import demo as command
 from wm_plugin.cli.main import main
 from wm_plugin.errors import MissingExtraError, UserError
-from wm_plugin.evaluation.compare import Ratio
-from wm_plugin.evaluation.report.sources import collect
-from wm_plugin.tiny.held_out import Ahead, HeldOut, Measured
-from wm_plugin.tiny.policy import make_tokenizer
+from wm_plugin.lab.evaluation.compare import Ratio
+from wm_plugin.lab.report.sources import collect
+from wm_plugin.lab.tiny.held_out import Ahead, HeldOut, Measured
+from wm_plugin.lab.tiny.policy import make_tokenizer
 from wm_plugin.trl.demo import run_demo
 from wm_plugin.trl.demo.report import Arm, make_claims, tell_look_ahead
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from support.examples import examples
 from support.pages import Page
-from wm_plugin.evaluation.compare import Ratio
-from wm_plugin.evaluation.one_step import Prediction
-from wm_plugin.evaluation.report import render
-from wm_plugin.tiny.held_out import Ahead, HeldOut, Measured
-from wm_plugin.tiny.policy import Played, make_tokenizer
+from wm_plugin.lab.evaluation.compare import Ratio
+from wm_plugin.lab.evaluation.one_step import Prediction
+from wm_plugin.lab.report import render
+from wm_plugin.lab.tiny.held_out import Ahead, HeldOut, Measured
+from wm_plugin.lab.tiny.policy import Played, make_tokenizer
 from wm_plugin.trl.demo.page import GLYPHS, choose, headline, make_report
 from wm_plugin.trl.demo.report import Arm, make_claims, tell_look_ahead
 

@@ -8,12 +8,12 @@ import pytest
 
 from support.on_trl import Scripted, ToolEnvironment, config, make_model, make_tokenizer, reward
 from wm_plugin.cli.main import main
+from wm_plugin.data.chat import chat
+from wm_plugin.data.host_dumps import FILE
+from wm_plugin.data.readers import read
 from wm_plugin.errors import UserError
-from wm_plugin.evaluation.inspect import Inspector
+from wm_plugin.lab.evaluation.inspect import Inspector
 from wm_plugin.objectives import EchoConfig
-from wm_plugin.trajectories.chat import chat
-from wm_plugin.trajectories.host_dumps import FILE
-from wm_plugin.trajectories.readers import read
 from wm_plugin.trl import WorldModelGRPOTrainer
 
 

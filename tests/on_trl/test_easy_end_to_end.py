@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("trl")
 
 from support.predictions import PROMPTS, grid_transitions, save_tiny
-from wm_plugin.trajectories.expand import read_transitions
-from wm_plugin.trajectories.write import write_transitions
+from wm_plugin.data.transitions import read_transitions
+from wm_plugin.data.write import write_transitions
 
 ROOT = Path(__file__).parents[2]
 

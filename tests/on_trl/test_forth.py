@@ -12,8 +12,8 @@ from packaging.version import Version
 
 from support.on_trl import Batches, call, config, make_model, make_tokenizer
 from wm_plugin import EchoConfig
-from wm_plugin.environments.forth import ForthEnvironment, dataset_rows, problems
 from wm_plugin.trl import WorldModelGRPOTrainer
+from wm_plugin.worlds.forth import ForthEnvironment, dataset_rows, problems
 
 pytestmark = [
     pytest.mark.skipif(not (shutil.which("gforth") and shutil.which("bwrap")), reason="needs gforth and bubblewrap"),

@@ -9,10 +9,10 @@ from datasets import Dataset
 
 from support.on_trl import Scripted, ToolEnvironment, call, config, dataset, make_model, make_tokenizer, reward
 from wm_plugin import EchoConfig
-from wm_plugin.environments.docs import DocsEnvironment, dataset_rows
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.guard import Guard, GuardConfig
 from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer
+from wm_plugin.worlds.docs import DocsEnvironment, dataset_rows
 
 
 class Ours(Scripted, WorldModelGRPOTrainer):

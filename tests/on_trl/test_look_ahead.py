@@ -9,11 +9,11 @@ from datasets import Dataset
 from packaging.version import Version
 
 from support.on_trl import config
-from wm_plugin.agents.lookahead_values import LookAheadConfig
-from wm_plugin.environments.grid import GridEnvironment, dataset_rows
 from wm_plugin.errors import UserError
-from wm_plugin.tiny.policy import make_model, make_tokenizer
+from wm_plugin.lab.agents.lookahead_values import LookAheadConfig
+from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
 from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer, look_ahead
+from wm_plugin.worlds.grid import GridEnvironment, dataset_rows
 
 pytestmark = pytest.mark.skipif(Version(trl.__version__) < Version("1.8"), reason="environments need trl >= 1.8")
 

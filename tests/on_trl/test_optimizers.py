@@ -5,7 +5,7 @@ import torch
 
 from support.on_trl import config, run
 from wm_plugin.errors import UserError
-from wm_plugin.runtime.optimizers import MuonWithAdamW, SignSGD
+from wm_plugin.hosting.optimizers import MuonWithAdamW, SignSGD
 from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer
 
 

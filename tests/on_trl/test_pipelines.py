@@ -13,7 +13,7 @@ import yaml
 
 from support.pipelines import variants
 from wm_plugin.cli.pipeline import shipped
-from wm_plugin.pipelines import expand, read
+from wm_plugin.lab.pipelines import expand, read
 from wm_plugin.trl import train
 
 QUICK = ("seeds=0", "steps=2", "sft_steps=2", "wm_steps=2", "k=1", "boards=16", "episodes=16", "start=--random")

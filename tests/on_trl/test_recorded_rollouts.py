@@ -6,11 +6,11 @@ from datasets import Dataset
 from trl import GRPOConfig
 
 from wm_plugin import EchoConfig
-from wm_plugin.samples.build import build
-from wm_plugin.tiny.policy import make_model, make_tokenizer
-from wm_plugin.tiny.rollouts import rollouts
+from wm_plugin.data.building import build
+from wm_plugin.data.write import write
+from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
+from wm_plugin.lab.tiny.rollouts import rollouts
 from wm_plugin.tokens.spans import zero_runs
-from wm_plugin.trajectories.write import write
 from wm_plugin.trl import WorldModelGRPOTrainer
 
 

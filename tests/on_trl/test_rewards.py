@@ -13,11 +13,11 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.scripts.grpo import main as stock_grpo
 from trl.scripts.grpo import make_parser
 
+from wm_plugin.data.building import build
 from wm_plugin.errors import UserError
+from wm_plugin.lab.tiny.__main__ import main as make_policy
+from wm_plugin.lab.tiny.rollouts import main as make_rollouts
 from wm_plugin.rewards import RougeReward
-from wm_plugin.samples.build import build
-from wm_plugin.tiny.__main__ import main as make_policy
-from wm_plugin.tiny.rollouts import main as make_rollouts
 from wm_plugin.trl import rewards
 from wm_plugin.trl.rewards import as_reward_function, predictions, reward_functions
 

@@ -21,9 +21,9 @@ from support.on_trl import (
     run,
 )
 from wm_plugin import EchoConfig
+from wm_plugin.data.messages import Conversation
+from wm_plugin.data.schema import Turn
 from wm_plugin.tokens.spans import ContentLocator, SpanError
-from wm_plugin.trajectories.messages import Conversation
-from wm_plugin.trajectories.schema import Turn
 from wm_plugin.trl import WorldModelGRPOTrainer
 from wm_plugin.trl.rollout import CallRecorder, Rollouts
 

@@ -11,9 +11,9 @@ import yaml
 from safetensors.torch import load_file
 
 from support.rwml import check_pipeline, train_by_trl
-from wm_plugin.samples.build import build
-from wm_plugin.tiny.__main__ import main as make_policy
-from wm_plugin.tiny.rollouts import main as make_rollouts
+from wm_plugin.data.building import build
+from wm_plugin.lab.tiny.__main__ import main as make_policy
+from wm_plugin.lab.tiny.rollouts import main as make_rollouts
 from wm_plugin.trl import train
 from wm_plugin.trl.rewards import reward_functions
 

@@ -5,8 +5,8 @@ import pytest
 pytest.importorskip("trl")
 
 from support.predictions import save_tiny
+from wm_plugin.client.predict import LocalPredictor
 from wm_plugin.errors import UserError
-from wm_plugin.runtime.predict import LocalPredictor
 from wm_plugin.trl.sft import _batches, train_world_model
 
 ROWS = [

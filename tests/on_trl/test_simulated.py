@@ -10,14 +10,14 @@ from support.on_trl import Batches, config, make_model, make_tokenizer
 from support.openai_server import OpenAIServer
 from support.world_models import RealWorld
 from wm_plugin import EchoConfig
-from wm_plugin.environments.from_file import dataset_rows
-from wm_plugin.environments.kit.protocol import tool_methods
-from wm_plugin.environments.rewarded import rewarded
-from wm_plugin.environments.simulated import is_simulated, simulated
-from wm_plugin.environments.worlds import load
 from wm_plugin.errors import UserError
 from wm_plugin.trl import WorldModelGRPOTrainer
 from wm_plugin.trl.train import _environment
+from wm_plugin.worlds.from_file import dataset_rows
+from wm_plugin.worlds.kit.protocol import tool_methods
+from wm_plugin.worlds.worlds import load
+from wm_plugin.worlds.wrappers.rewarded import rewarded
+from wm_plugin.worlds.wrappers.simulated import is_simulated, simulated
 
 GRID = load("grid")
 STEPS = 2

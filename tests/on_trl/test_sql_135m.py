@@ -7,14 +7,14 @@ import pyarrow.parquet
 import pytest
 
 from support.small_llama import fields, make_model
-from wm_plugin.agents.players import ScriptedPlayer
-from wm_plugin.environments.sql import dataset_rows
-from wm_plugin.environments.worlds import load
-from wm_plugin.samples.build import build
-from wm_plugin.tiny import figures
-from wm_plugin.tiny.pretrained import _tokenizer
-from wm_plugin.trajectories.write import write
+from wm_plugin.data.building import build
+from wm_plugin.data.write import write
+from wm_plugin.lab.tiny import figures
+from wm_plugin.lab.tiny.pretrained import _tokenizer
 from wm_plugin.trl import train
+from wm_plugin.worlds.agents.players import ScriptedPlayer
+from wm_plugin.worlds.sql import dataset_rows
+from wm_plugin.worlds.worlds import load
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "trl" / "echo_sql_135m.yaml"
 

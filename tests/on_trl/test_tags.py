@@ -13,15 +13,15 @@ from packaging.version import Version
 from support.on_trl import config, make_model, make_tokenizer
 from support.wmact import GIVES_UP, plans, says
 from wm_plugin import EchoConfig
-from wm_plugin.environments.annealing import TurnBudget
-from wm_plugin.environments.maze import MazeEnvironment
-from wm_plugin.environments.rewarded import rewarded
-from wm_plugin.environments.tags import REMINDER, in_tags
-from wm_plugin.environments.taxi import TaxiEnvironment
 from wm_plugin.errors import UserError
 from wm_plugin.trl import WorldModelGRPOTrainer, train
 from wm_plugin.trl.tags import reader
 from wm_plugin.trl.train import _environment
+from wm_plugin.worlds.maze import MazeEnvironment
+from wm_plugin.worlds.taxi import TaxiEnvironment
+from wm_plugin.worlds.wrappers.annealing import TurnBudget
+from wm_plugin.worlds.wrappers.rewarded import rewarded
+from wm_plugin.worlds.wrappers.tags import REMINDER, in_tags
 
 pytestmark = pytest.mark.skipif(Version(trl.__version__) < Version("1.8"), reason="tags need trl >= 1.8")
 

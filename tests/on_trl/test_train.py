@@ -19,18 +19,18 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from support.scripts import calls_of
 from support.small_llama import fields, make_model, write_gguf
-from wm_plugin.environments.annealing import TurnBudget
-from wm_plugin.environments.grid import GridEnvironment
-from wm_plugin.environments.maze import MazeEnvironment
-from wm_plugin.environments.rewarded import rewarded
-from wm_plugin.environments.sokoban import SokobanEnvironment
-from wm_plugin.environments.tags import in_tags
-from wm_plugin.environments.taxi import TaxiEnvironment
 from wm_plugin.errors import UserError
 from wm_plugin.trl import train
+from wm_plugin.worlds.grid import GridEnvironment
+from wm_plugin.worlds.maze import MazeEnvironment
+from wm_plugin.worlds.sokoban import SokobanEnvironment
+from wm_plugin.worlds.taxi import TaxiEnvironment
+from wm_plugin.worlds.wrappers.annealing import TurnBudget
+from wm_plugin.worlds.wrappers.rewarded import rewarded
+from wm_plugin.worlds.wrappers.tags import in_tags
 
 GGUF = """environment: grid
-train_rows: wm_plugin.environments.grid:dataset_rows
+train_rows: wm_plugin.worlds.grid:dataset_rows
 train_rows_kwargs: {count: 4}
 echo_coeff: 0.5
 chat_template: qwen2_5
@@ -63,7 +63,7 @@ FULL = [
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory):
     """A random tiny policy on disk."""
-    from wm_plugin.tiny.__main__ import main
+    from wm_plugin.lab.tiny.__main__ import main
 
     path = tmp_path_factory.mktemp("policy") / "tiny"
     main(["--out", str(path), "--random"])
@@ -347,9 +347,9 @@ def test_help_does_not_wait_for_trl():
         ({"echo_tools": ["mvoe"]}, "echo_tools: there is no tool 'mvoe'; did you mean 'move'?"),
         ({"temperature": 0.7}, "temperature is 0.7"),
         ({"environment": "gird"}, "environment: there is no 'gird'; did you mean 'grid'?"),
-        ({"train_rows": "wm_plugin.environments.grid:dataset_row"}, "did you mean 'dataset_rows'?"),
+        ({"train_rows": "wm_plugin.worlds.grid:dataset_row"}, "did you mean 'dataset_rows'?"),
         ({"train_rows_kwargs": {"size": 3}}, "train_rows_kwargs do not fit"),
-        ({"train_rows": "wm_plugin.environments.sql:dataset_rows"}, "the dataset has no column 'board'"),
+        ({"train_rows": "wm_plugin.worlds.sql:dataset_rows"}, "the dataset has no column 'board'"),
         ({"environment": None}, "No reward source|no environment tokens can occur"),
         ({"environment": None, "reward_funcs": ["builtins:len"]}, "no environment tokens can occur"),
         ({"model_name_or_path": "no/such/model"}, "model_name_or_path is 'no/such/model': there is no such folder"),
@@ -696,7 +696,7 @@ def test_sets_of_evaluation_rows(tmp_path):
     def rows(function, kwargs):
         flags = [
             "--eval_rows",
-            f"wm_plugin.environments.{function}:dataset_rows",
+            f"wm_plugin.worlds.{function}:dataset_rows",
             "--eval_rows_kwargs",
             json.dumps(kwargs),
         ]
@@ -708,9 +708,7 @@ def test_sets_of_evaluation_rows(tmp_path):
     assert len(rows("mixture", {"environments": {"grid": 2}})) == 2  # an argument that is a mapping is no set
     sets = rows("mixture", {"held_out": {"environments": {"grid": 2}}, "b": {"environments": {"grid": 1}}})
     assert {name: len(one) for name, one in sets.items()} == {"held_out": 2, "b": 1}  # though an argument has the name
-    with pytest.raises(
-        UserError, match=r"eval_rows_kwargs.b do not fit wm_plugin.environments.grid:dataset_rows: .*'size'"
-    ):
+    with pytest.raises(UserError, match=r"eval_rows_kwargs.b do not fit wm_plugin.worlds.grid:dataset_rows: .*'size'"):
         rows("grid", {"a": {"count": 2}, "b": {"size": 3}})
     with pytest.raises(UserError, match="eval_rows_kwargs do not fit"):
         rows("grid", {"a": {"count": 2}, "b": 3})

@@ -8,14 +8,14 @@ import torch
 from support.on_trl import Batches, config, make_model, make_tokenizer
 from support.openai_server import OpenAIServer
 from wm_plugin import EchoConfig
-from wm_plugin.agents.verify import verified
-from wm_plugin.agents.verify_config import REFUSAL
-from wm_plugin.environments.kit.protocol import UNANSWERED, tool_methods
-from wm_plugin.environments.tags import takes_tags
-from wm_plugin.environments.worlds import load
 from wm_plugin.errors import UserError
 from wm_plugin.trl import WorldModelGRPOTrainer
 from wm_plugin.trl.train import _environment
+from wm_plugin.worlds.kit.protocol import UNANSWERED, tool_methods
+from wm_plugin.worlds.worlds import load
+from wm_plugin.worlds.wrappers.tags import takes_tags
+from wm_plugin.worlds.wrappers.verified import verified
+from wm_plugin.worlds.wrappers.verify_config import REFUSAL
 
 GRID = load("grid")
 SAYS = {"url": "http://localhost:1/v1", "model": "w"}

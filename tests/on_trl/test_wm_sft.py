@@ -12,8 +12,8 @@ from trl.scripts.sft import make_parser
 
 from support.scripts import calls_of, judges_port
 from support.wm_sft import ROWS, VARIABLES, check_samples, expected_loss, make_data
-from wm_plugin.samples.build import build
-from wm_plugin.tiny.rollouts import main as make_rollouts
+from wm_plugin.data.building import build
+from wm_plugin.lab.tiny.rollouts import main as make_rollouts
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "trl"
 STAGES = ("agent_sft", "wm_cpt_", "wm_sft_")

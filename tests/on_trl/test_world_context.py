@@ -5,8 +5,8 @@ from trl import GRPOTrainer
 
 from support.on_trl import Batches, config, dataset, make_model, make_tokenizer, reward
 from wm_plugin import EchoConfig
-from wm_plugin.environments.wordle import WordleEnvironment
 from wm_plugin.trl import WorldModelGRPOTrainer
+from wm_plugin.worlds.wordle import WordleEnvironment
 
 WORD = "plumb"  # which is in no description
 

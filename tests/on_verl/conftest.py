@@ -32,7 +32,7 @@ with contextlib.suppress(ImportError):
 @pytest.fixture(scope="session")
 def policy(tmp_path_factory):
     """A model on disk: verl's check of a config reads the model's."""
-    from wm_plugin.tiny.policy import make_model, make_tokenizer
+    from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
 
     path, tokenizer = tmp_path_factory.mktemp("policy"), make_tokenizer()
     tokenizer.save_pretrained(path)

@@ -29,11 +29,11 @@ from support.openai_server import OpenAIServer
 from support.run_on_verl import run_recipe
 from support.scripts import calls_of
 from support.verl_recipes import composed, unknown_keys
+from wm_plugin.data.building import build
 from wm_plugin.errors import UserError
-from wm_plugin.samples.build import build
-from wm_plugin.tiny.__main__ import main as make_policy
-from wm_plugin.tiny.judge import reply
-from wm_plugin.tiny.rollouts import main as make_rollouts
+from wm_plugin.lab.tiny.__main__ import main as make_policy
+from wm_plugin.lab.tiny.judge import reply
+from wm_plugin.lab.tiny.rollouts import main as make_rollouts
 from wm_plugin.verl.config import read_config
 from wm_plugin.verl.rewards import BatchedRewardManager
 
@@ -154,7 +154,7 @@ def test_the_script_builds_what_the_recipe_reads(name, tmp_path):
     *preparations, last = calls_of(script, tmp_path, own, TRAJECTORIES="mine.jsonl", DOMAIN="web")
     ours = ["--config-path", "pkg://wm_plugin.recipes.verl", "--config-name", name, own]
     assert last[last.index("verl.trainer.main_ppo") :] == ["verl.trainer.main_ppo", *ours]
-    assert ("wm_plugin.tiny.judge" in last) is ("tiny" in name)
+    assert ("wm_plugin.lab.tiny.judge" in last) is ("tiny" in name)
     built = {call[call.index("--out") + 1] for call in preparations if {"build", "agentworld"} <= set(call)}
     made = composed(name)
     assert built == {made.data.train_files, made.data.val_files}

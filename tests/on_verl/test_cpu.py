@@ -14,7 +14,7 @@ from verl.experimental.agent_loop.tool_parser import ToolParser
 
 from support.verl_cpu.generation import Generator
 from support.verl_cpu.script import ENVIRONMENT_VARIABLE, Script
-from wm_plugin.tiny.policy import make_model, make_tokenizer
+from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
 
 GREEDY = {"temperature": 0.0, "logprobs": True}
 

@@ -7,10 +7,10 @@ import sys
 import pyarrow.parquet
 import pytest
 
-from wm_plugin.environments.grid import dataset_rows
 from wm_plugin.verl import data
+from wm_plugin.worlds.grid import dataset_rows
 
-ROWS = "wm_plugin.environments.grid:dataset_rows"
+ROWS = "wm_plugin.worlds.grid:dataset_rows"
 
 
 def test_columns_go_where_verl_and_the_environment_look_for_them(tmp_path, capsys):
@@ -21,7 +21,7 @@ def test_columns_go_where_verl_and_the_environment_look_for_them(tmp_path, capsy
     for index, (row, made) in enumerate(zip(rows, dataset_rows(5, seed=3), strict=True)):
         assert row == {
             "prompt": [{"role": "user", "content": ""}],
-            "data_source": "wm_plugin.environments.grid",
+            "data_source": "wm_plugin.worlds.grid",
             "ability": "agent",
             "reward_model": {"style": "environment", "ground_truth": ""},
             "extra_info": {"index": index, "board": made["board"]},
@@ -29,7 +29,7 @@ def test_columns_go_where_verl_and_the_environment_look_for_them(tmp_path, capsy
 
 
 def test_the_source_can_be_named_and_a_path_may_have_no_colon(tmp_path):
-    for extra, source in ([], "wm_plugin.environments.grid"), (["--data-source", "mine"], "mine"):
+    for extra, source in ([], "wm_plugin.worlds.grid"), (["--data-source", "mine"], "mine"):
         path = tmp_path / f"{source}.parquet"
         arguments = ["--rows", ROWS.replace(":", "."), "--kwargs", '{"count": 1}', "--out", str(path)]
         assert data.main([*arguments, *extra]) == 0
@@ -85,9 +85,9 @@ def mixed():
     ("arguments", "message"),
     [
         (["--rows", "no.such:rows"], "--rows: there is no module 'no.such'"),
-        (["--rows", "wm_plugin.environments.grid:dataset_row"], "did you mean 'dataset_rows'?"),
+        (["--rows", "wm_plugin.worlds.grid:dataset_row"], "did you mean 'dataset_rows'?"),
         (["--rows", "test_data:NOT_A_FUNCTION"], "test_data:NOT_A_FUNCTION is no function"),
-        (["--rows", ROWS, "--kwargs", '{"amount": 3}'], "--kwargs do not fit wm_plugin.environments.grid:dataset_rows"),
+        (["--rows", ROWS, "--kwargs", '{"amount": 3}'], "--kwargs do not fit wm_plugin.worlds.grid:dataset_rows"),
         (["--rows", ROWS, "--kwargs", "{count: 3}"], "--kwargs is not JSON"),
         (["--rows", ROWS, "--kwargs", "3"], "--kwargs is 3; write a mapping"),
         (["--rows", "test_data:no_rows"], "returned no rows"),

@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("verl")
 
 from wm_plugin.cli.main import main
-from wm_plugin.runtime.hooks import Hook
-from wm_plugin.tiny.policy import make_tokenizer
+from wm_plugin.hosting.hooks import Hook
+from wm_plugin.lab.tiny.policy import make_tokenizer
 from wm_plugin.verl import doctor, support
 
 

@@ -5,10 +5,10 @@ import asyncio
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from support.agent_loop import call, config, episode, make_tokenizer
-from wm_plugin.evaluation.inspect import Inspector
+from wm_plugin.data.chat import chat
+from wm_plugin.data.readers import read
+from wm_plugin.lab.evaluation.inspect import Inspector
 from wm_plugin.objectives import EchoConfig
-from wm_plugin.trajectories.chat import chat
-from wm_plugin.trajectories.readers import read
 from wm_plugin.verl import dumps
 from wm_plugin.verl.names import PROMPT
 

@@ -14,10 +14,10 @@ from support.agreement import FOLDER
 from support.environments import OWN, SEED, episodes, world
 from support.run_on_verl import run_recipe
 from support.verl_cpu.script import ENVIRONMENT_VARIABLE
-from wm_plugin.environments.kit.protocol import tool_methods, tool_schema
-from wm_plugin.environments.metrics import summary
-from wm_plugin.environments.mixture import dataset_rows
 from wm_plugin.verl.data import verl_rows, write
+from wm_plugin.worlds.kit.protocol import tool_methods, tool_schema
+from wm_plugin.worlds.metrics import summary
+from wm_plugin.worlds.mixture import dataset_rows
 
 PROMPT, RESPONSE = 4096, 2048
 

@@ -12,14 +12,14 @@ from verl.workers.rollout.replica import TokenOutput
 
 from support.agent_loop import config, episode, make_tokenizer
 from support.run_on_verl import run_recipe
-from wm_plugin.agents.lookahead_values import read_sets
-from wm_plugin.environments.grid import GridEnvironment, dataset_rows, make_boards
 from wm_plugin.errors import UserError
-from wm_plugin.tiny.__main__ import main as make_tiny
+from wm_plugin.lab.agents.lookahead_values import read_sets
+from wm_plugin.lab.tiny.__main__ import main as make_tiny
 from wm_plugin.verl.config import read_config
 from wm_plugin.verl.data import verl_rows, write
 from wm_plugin.verl.look_ahead import AheadServers
 from wm_plugin.verl.names import INFO, TRAINING
+from wm_plugin.worlds.grid import GridEnvironment, dataset_rows, make_boards
 
 TOKENIZER = make_tokenizer(merges=False)
 BOARD = re.compile(r"[#.AGP\n]{19}[>!]")

@@ -11,7 +11,7 @@ pytest.importorskip("verl")
 import torch
 
 from support.run_on_verl import check_rollouts_are_on_policy, run_recipe, walking_policy
-from wm_plugin.trajectories.host_dumps import FILE
+from wm_plugin.data.host_dumps import FILE
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from support.on_verl import make_batch, make_rollouts, make_worker, parameters, 
 from support.verl_recipes import composed
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
-from wm_plugin.runtime import optimizers
+from wm_plugin.hosting import optimizers
 from wm_plugin.verl.support import check_config
 
 

@@ -7,7 +7,7 @@ pytest.importorskip("verl")
 from support.pipelines import variants
 from support.verl_recipes import composed
 from wm_plugin.cli.pipeline import shipped
-from wm_plugin.pipelines import expand, read
+from wm_plugin.lab.pipelines import expand, read
 
 VARIANTS = [(name, sets) for name in sorted(shipped()) for sets in variants(name)]
 

@@ -8,10 +8,10 @@ ray = pytest.importorskip("ray")
 pytest.importorskip("ray.data")
 
 from recipes.verl import ray_data  # noqa: E402
+from wm_plugin.data import Trajectory, expand  # noqa: E402
+from wm_plugin.data.filter import Filter  # noqa: E402
+from wm_plugin.data.readers import read_rows  # noqa: E402
 from wm_plugin.runtime.command import exit_code  # noqa: E402
-from wm_plugin.trajectories import Trajectory, expand  # noqa: E402
-from wm_plugin.trajectories.filter import Filter  # noqa: E402
-from wm_plugin.trajectories.readers import read_rows  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -17,14 +17,14 @@ from verl.utils.config import omega_conf_to_dataclass
 
 from support.scripts import calls_of
 from support.verl_recipes import composed, unknown_keys
-from wm_plugin.environments import ENVIRONMENTS
-from wm_plugin.environments.annealing import TurnBudget
-from wm_plugin.environments.kit.protocol import missing_columns
 from wm_plugin.registry import import_object
 from wm_plugin.rewards.episode import EpisodeReward
 from wm_plugin.verl.config import read_config
 from wm_plugin.verl.data import verl_rows, write
 from wm_plugin.verl.support import check_config
+from wm_plugin.worlds import ENVIRONMENTS
+from wm_plugin.worlds.kit.protocol import missing_columns
+from wm_plugin.worlds.wrappers.annealing import TurnBudget
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "verl"
 PRETRAINED = "echo_sql_135m"  # its script does much beside; tests/test_pipelines.py has it
@@ -391,7 +391,7 @@ def test_verl_reads_files_of_several_worlds(tmp_path):
     for world in wm.environment:
         path = tmp_path / f"{world}.parquet"
         arguments = {"environments": {world: 2}, "held_out": True}
-        rows = import_object("wm_plugin.environments.mixture:dataset_rows", field="rows")(**arguments)
+        rows = import_object("wm_plugin.worlds.mixture:dataset_rows", field="rows")(**arguments)
         write(verl_rows(rows, world), path)
         parts.append(datasets.load_dataset("parquet", data_files=str(path))["train"])
     whole = datasets.concatenate_datasets(parts)

@@ -16,7 +16,7 @@ SAVE = ("trainer.save_freq=1", "trainer.resume_mode=auto", "trainer.total_traini
 
 # An environment of a user's own, on the PYTHONPATH of the run. A step has 64 episodes.
 FAILING = '''
-from wm_plugin.environments.grid import GridEnvironment
+from wm_plugin.worlds.grid import GridEnvironment
 
 
 class Sometimes(GridEnvironment):

@@ -29,8 +29,8 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from support.openai_server import FAULTS, OpenAIServer, every
 from wm_plugin.errors import UserError
+from wm_plugin.lab.tiny.policy import make_tokenizer
 from wm_plugin.rewards.hosted import HostedReward, RewardError
-from wm_plugin.tiny.policy import make_tokenizer
 from wm_plugin.verl.micro_batch import MicroBatcher
 from wm_plugin.verl.rewards import BatchedRewardManager, load_reward, stop_reason
 from wm_plugin.verl.sampler import RewardReplayBuffer, RewardReplayBufferAsync, figures, reward_workers

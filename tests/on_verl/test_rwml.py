@@ -15,7 +15,7 @@ from support.run_on_verl import run_recipe
 from support.rwml import check_pipeline, train_by_verl
 from support.scripts import calls_of
 from support.verl_recipes import composed, unknown_keys
-from wm_plugin.tiny.policy import make_tokenizer
+from wm_plugin.lab.tiny.policy import make_tokenizer
 from wm_plugin.verl.config import read_config
 from wm_plugin.verl.rewards import BatchedRewardManager
 from wm_plugin.verl.sampler import reward_sampler

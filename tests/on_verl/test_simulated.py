@@ -15,12 +15,12 @@ from support.agent_loop import call, config, episode, make_tokenizer
 from support.openai_server import OpenAIServer
 from support.perfect import perfect, settings
 from support.run_on_verl import run_recipe, walking_policy
-from wm_plugin.environments import grid
-from wm_plugin.environments.from_file import dataset_rows
 from wm_plugin.errors import UserError
 from wm_plugin.verl.config import read_config
 from wm_plugin.verl.names import INFO, ORIGINS, TRAINING
 from wm_plugin.verl.trainer import WorldModelTrainerMixin
+from wm_plugin.worlds import grid
+from wm_plugin.worlds.from_file import dataset_rows
 
 ROWS = grid.dataset_rows(6, seed=3)
 BOARD = {"raw_prompt": ROWS[0]["prompt"], "extra_info": {"board": ROWS[0]["board"]}}

@@ -25,12 +25,9 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 
 from support.upstream import taken_from_host
-from wm_plugin.environments.annealing import TurnBudget
-from wm_plugin.environments.grid import GridEnvironment
-from wm_plugin.environments.rewarded import rewarded
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.hooks import Hook
 from wm_plugin.objectives import EchoConfig
-from wm_plugin.runtime.hooks import Hook
 from wm_plugin.verl import support
 from wm_plugin.verl.agent_loop import WorldModelLoopMixin
 from wm_plugin.verl.config import REWARD_KEYS, WorldModelConfig, read_config
@@ -41,6 +38,9 @@ from wm_plugin.verl.rewards import BatchedRewardManager
 from wm_plugin.verl.sampler import _RewardMixin
 from wm_plugin.verl.trainer import WorldModelTrainerMixin
 from wm_plugin.verl.worker import WorldModelActorRolloutRefWorker, WorldModelTrainingWorker
+from wm_plugin.worlds.grid import GridEnvironment
+from wm_plugin.worlds.wrappers.annealing import TurnBudget
+from wm_plugin.worlds.wrappers.rewarded import rewarded
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "support" / "verl_tools"

@@ -15,13 +15,13 @@ from support.agent_loop import Server
 from support.run_on_verl import run_recipe
 from support.verl_cpu.script import ENVIRONMENT_VARIABLE
 from support.wmact import GIVES_UP, plans, says
-from wm_plugin.environments.annealing import TurnBudget
-from wm_plugin.environments.metrics import summary
-from wm_plugin.environments.mixture import dataset_rows
-from wm_plugin.environments.tags import REMINDER
 from wm_plugin.errors import UserError
 from wm_plugin.verl.data import verl_rows, write
 from wm_plugin.verl.names import ERROR, INFO
+from wm_plugin.worlds.metrics import summary
+from wm_plugin.worlds.mixture import dataset_rows
+from wm_plugin.worlds.wrappers.annealing import TurnBudget
+from wm_plugin.worlds.wrappers.tags import REMINDER
 
 BOARD = "#####\n#A.G#\n#####"
 ROW = {"extra_info": {"board": BOARD, "max_turns": 4}}

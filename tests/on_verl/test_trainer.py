@@ -20,7 +20,6 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
 from support.queue_on_verl import Store
-from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.errors import UserError
 from wm_plugin.objectives import EchoConfig, Span
 from wm_plugin.objectives.metrics import LEARNT, LEARNT_LENGTH
@@ -31,6 +30,7 @@ from wm_plugin.verl import trainer as trainer_module
 from wm_plugin.verl.config import WorldModelConfig
 from wm_plugin.verl.names import AGENT_NAME, COUNTS, ERROR, ORIGINS, RESULTS, TOOL_IDS, TOOLS, WEIGHTS
 from wm_plugin.verl.trainer import Row, WorldModelColocateAsyncTrainer, WorldModelTrainer, make_columns
+from wm_plugin.worlds.wrappers.annealing import TurnBudget
 
 SPANS = [
     [(Span(1, 3, "tool", "a", True), 0.5), (Span(3, 4, "tool", "a", False), 0.0), (Span(5, 6, "tool", "b", True), 1.0)],

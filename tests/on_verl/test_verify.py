@@ -12,11 +12,11 @@ from support.agent_loop import call, config, episode, make_tokenizer
 from support.openai_server import OpenAIServer
 from support.perfect import settings
 from support.run_on_verl import run_recipe, walking_policy
-from wm_plugin.agents.verify_config import REFUSAL
-from wm_plugin.environments import grid
 from wm_plugin.errors import UserError
 from wm_plugin.verl.config import read_config
 from wm_plugin.verl.names import INFO, ORIGINS
+from wm_plugin.worlds import grid
+from wm_plugin.worlds.wrappers.verify_config import REFUSAL
 
 BOARD = {"raw_prompt": grid.dataset_rows(1)[0]["prompt"], "extra_info": {"board": "A..G\n....\n....\n...."}}
 SAID = [call("move", direction="D"), call("move", direction="U"), "Hm. " + call("move", direction="R"), "Done."]

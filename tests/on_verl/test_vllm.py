@@ -25,7 +25,7 @@ VLLM = (
 ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "RAY_memory_monitor_refresh_ms": "0"}
 # no episode has a reward, so that the gradient of an update is the term's alone
 UNREWARDED = """
-from wm_plugin.environments.grid import GridEnvironment
+from wm_plugin.worlds.grid import GridEnvironment
 
 
 class Unrewarded(GridEnvironment):

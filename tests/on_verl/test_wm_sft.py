@@ -18,11 +18,11 @@ from support.run_on_verl import run_recipe
 from support.scripts import calls_of
 from support.verl_recipes import composed, unknown_keys
 from support.wm_sft import ROWS, VARIABLES, check_samples, expected_loss, make_data
+from wm_plugin.data import parquet
+from wm_plugin.data.building import build
 from wm_plugin.errors import UserError
-from wm_plugin.samples.build import build
-from wm_plugin.tiny.policy import make_tokenizer
-from wm_plugin.tiny.rollouts import main as make_rollouts
-from wm_plugin.trajectories import parquet
+from wm_plugin.lab.tiny.policy import make_tokenizer
+from wm_plugin.lab.tiny.rollouts import main as make_rollouts
 from wm_plugin.verl.sft import TokenisedSFTDataset
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "verl"

@@ -3,11 +3,11 @@
 import pytest
 
 from support.openai_server import OpenAIServer, block, verdict
+from wm_plugin.data.render import write_context, write_history
+from wm_plugin.data.schema import Action, Context, Observation, Turn
 from wm_plugin.errors import UserError
 from wm_plugin.rewards import RubricReward
 from wm_plugin.rewards.background import as_text, fitted
-from wm_plugin.trajectories.render import write_context, write_history
-from wm_plugin.trajectories.schema import Action, Context, Observation, Turn
 
 DESCRIPTION = write_context(Context(task="Predict a shell.", initial_state="~$", simulation_instruction="No network."))
 
@@ -134,7 +134,7 @@ def test_mistakes(settings, message):
 
 @pytest.mark.host
 def test_tokens_of_the_judges_own_tokenizer(tmp_path):
-    from wm_plugin.tiny.policy import make_tokenizer
+    from wm_plugin.lab.tiny.policy import make_tokenizer
 
     make_tokenizer().save_pretrained(tmp_path)
     with OpenAIServer(lambda body: verdict(4)) as server:

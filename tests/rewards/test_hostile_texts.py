@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.examples import examples
-from wm_plugin.agents.policies import read_action
 from wm_plugin.errors import UserError
 from wm_plugin.rewards import (
     REWARDS,
@@ -29,6 +28,7 @@ from wm_plugin.rewards.rule_checks import _has_words
 from wm_plugin.rewards.rule_errors import error_kind
 from wm_plugin.rewards.rule_places import CutError, Work
 from wm_plugin.rewards.verdict import fields
+from wm_plugin.worlds.agents.policies import read_action
 
 UNITS = [
     *(

@@ -12,11 +12,11 @@ import pytest
 pytest.importorskip("aiohttp")
 
 from support.openai_server import FAULTS, OpenAIServer, block, careful, every, gullible, user, verdict
+from wm_plugin.client.server import Server
 from wm_plugin.errors import UserError
 from wm_plugin.rewards import GuardedReward, prompts
 from wm_plugin.rewards.judge import JudgeReward
 from wm_plugin.rewards.rubric import RubricReward
-from wm_plugin.runtime.server import Server
 
 QUICK = {"model": "judge", "backoff": 0.001, "timeout": 10, "max_retries": 0}
 

@@ -23,7 +23,7 @@ def model(tmp_path_factory):
     """A model that answers VERDICT, which is one token, to everything: without attention, each follows from the one before."""
     import torch
 
-    from wm_plugin.tiny.policy import HEADER, make_model, make_tokenizer
+    from wm_plugin.lab.tiny.policy import HEADER, make_model, make_tokenizer
 
     tokenizer = make_tokenizer()
     tokenizer.add_tokens([VERDICT])

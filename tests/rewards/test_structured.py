@@ -9,11 +9,11 @@ import pytest
 pytest.importorskip("aiohttp")
 
 from support.openai_server import OpenAIServer
+from wm_plugin.client.server import Server
 from wm_plugin.errors import UserError
 from wm_plugin.rewards.comparison import ReferenceReward, TuringReward
 from wm_plugin.rewards.judge import JudgedReward, JudgeReward
 from wm_plugin.rewards.rubric import DIMENSIONS, RubricReward
-from wm_plugin.runtime.server import Server
 
 
 def of(server, **settings):

@@ -8,9 +8,9 @@ import importlib.util
 import pytest
 
 from support.vllm_server import vllm_server
+from wm_plugin.client.predict import LocalPredictor, ServerPredictor
+from wm_plugin.client.server import Server
 from wm_plugin.rewards import EmbeddingReward, JudgeReward, RubricReward
-from wm_plugin.runtime.predict import LocalPredictor, ServerPredictor
-from wm_plugin.runtime.server import Server
 
 pytestmark = [
     pytest.mark.nightly,
@@ -21,7 +21,7 @@ LONGEST = 8192  # tokens: a judge's prompt is some thousand, since the tiny toke
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    from wm_plugin.tiny.policy import make_model, make_tokenizer
+    from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
 
     folder = tmp_path_factory.mktemp("vllm")
     tokenizer = make_tokenizer()

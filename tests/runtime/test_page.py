@@ -37,4 +37,4 @@ def test_without_the_extra_the_module_imports_and_says_what_to_install(missing: 
     monkeypatch.setattr(runtime, "page", page)  # the import below sets it; this puts it back afterwards
     module = importlib.import_module("wm_plugin.runtime.page")
     with pytest.raises(MissingExtraError, match=rf"the report needs {missing}: pip install .*\[report\]'"):
-        module.render("wm_plugin.evaluation.report", "report.html", "the report", title="t")
+        module.render("wm_plugin.lab.report", "report.html", "the report", title="t")

@@ -14,11 +14,11 @@ from support.keys import forms, spelt
 from support.openai_server import completion
 from support.serving import Handler, serving
 from wm_plugin.cli import main
+from wm_plugin.client.server import Failure, Server
 from wm_plugin.errors import UserError
 from wm_plugin.rewards.embedding import EmbeddingReward
 from wm_plugin.rewards.judge import JudgeReward
 from wm_plugin.runtime import secrets
-from wm_plugin.runtime.server import Failure, Server
 
 KEY = "abCD/efgh+ij-kl9876=="
 FORMS = forms(KEY)

@@ -9,11 +9,11 @@ import json
 
 from support.openai_server import OpenAIServer, verdict
 from wm_plugin.cli import main
+from wm_plugin.data.columns import reward_columns
+from wm_plugin.data.schema import Action, Call, Context, Observation, Source, Trajectory, Turn
+from wm_plugin.data.transitions import transitions_in
+from wm_plugin.data.write import write
 from wm_plugin.rewards import HybridReward
-from wm_plugin.samples.columns import reward_columns
-from wm_plugin.trajectories.expand import transitions_in
-from wm_plugin.trajectories.schema import Action, Call, Context, Observation, Source, Trajectory, Turn
-from wm_plugin.trajectories.write import write
 
 DIGEST = "5e8b8c2bf52ddbc164779f7dfbdd8635260a07fefd802f0b691ab9fef0c0f969"  # of the requests of `measured`
 TAG = "predicted_observation"

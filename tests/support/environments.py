@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from wm_plugin.agents import play
-from wm_plugin.agents.scripted import scripted
-from wm_plugin.environments import ENVIRONMENTS
-from wm_plugin.environments.kit.protocol import UNANSWERED, report
-from wm_plugin.environments.rewarded import is_waiting, note_unanswered
-from wm_plugin.environments.worlds import World, load
-from wm_plugin.trajectories import Trajectory
+from wm_plugin.data import Trajectory
+from wm_plugin.worlds import ENVIRONMENTS
+from wm_plugin.worlds.agents import play
+from wm_plugin.worlds.agents.scripted import scripted
+from wm_plugin.worlds.kit.protocol import UNANSWERED, report
+from wm_plugin.worlds.worlds import World, load
+from wm_plugin.worlds.wrappers.rewarded import is_waiting, note_unanswered
 
 OWN = [name for name in ENVIRONMENTS if name != "tau2"]  # which the user installs
 QUICK = {"grid"}  # others have long prompts, or engines and packages that take seconds to start

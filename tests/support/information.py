@@ -7,9 +7,9 @@ category if it were taken for something else.
 import json
 from typing import Any
 
+from wm_plugin.data.schema import Action, Observation
+from wm_plugin.data.turn_texts import action_text
 from wm_plugin.objectives.information import KEEP, category
-from wm_plugin.trajectories.schema import Action, Observation
-from wm_plugin.trajectories.turn_texts import action_text
 
 THOUGHT = "I wonder about many things that nobody will ever see"
 NUMBERS = "one two three four five six seven eight nine"

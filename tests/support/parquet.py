@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from wm_plugin.data import files
 from wm_plugin.errors import UserError
-from wm_plugin.trajectories import files
 
 ROWS = [
     {

@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 from support.openai_server import OpenAIServer
 from support.world_models import RealWorld
-from wm_plugin.environments.worlds import load
+from wm_plugin.worlds.worlds import load
 
 
 @contextmanager

@@ -8,9 +8,9 @@ from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 
 from support.serving import Handler, serving
-from wm_plugin.environments.grid import make_boards, walk, wanderer
-from wm_plugin.trajectories import Trajectory, Turn, expand
-from wm_plugin.trajectories.schema import Action, Context, Observation, Source
+from wm_plugin.data import Trajectory, Turn, expand
+from wm_plugin.data.schema import Action, Context, Observation, Source
+from wm_plugin.worlds.grid import make_boards, walk, wanderer
 
 PROMPTS = """\
 tag: next_state
@@ -50,7 +50,7 @@ def grid_transitions(count=12, seed=0, turns=3):
 
 def save_tiny(folder, seed=0):
     """A tiny model on disk, whose turns end at the end-of-sequence token."""
-    from wm_plugin.tiny.policy import make_model, make_tokenizer
+    from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
 
     tokenizer = make_tokenizer()
     model = make_model(tokenizer, seed)

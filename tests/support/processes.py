@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from wm_plugin.environments.kit.commands import CommandEnvironment
-from wm_plugin.environments.kit.process import EngineProcess
 from wm_plugin.errors import UserError
+from wm_plugin.worlds.kit.commands import CommandEnvironment
+from wm_plugin.worlds.kit.process import EngineProcess
 
 
 class Toy:

@@ -10,8 +10,8 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from support.run_on_verl import Run, run_recipe
-from wm_plugin.tiny.policy import HEADER, make_model, make_tokenizer
-from wm_plugin.tiny.warm_start import behaviour_cloning
+from wm_plugin.lab.tiny.policy import HEADER, make_model, make_tokenizer
+from wm_plugin.lab.tiny.warm_start import behaviour_cloning
 
 # Loaded by verl's `external_lib` into the worker: what each update is made of, and the weights before it.
 RECORDER = """

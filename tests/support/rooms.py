@@ -7,18 +7,16 @@ ROOMS = (
     "untrusted",
     "tokens",
     "runtime",
+    "client",
     "objectives",
+    "hosting",
     "rewards",
-    "trajectories",
-    "samples",
-    "environments",
-    "agents",
-    "evaluation",
-    "pipelines",
-    "tiny",
+    "data",
+    "worlds",
+    "lab",
     "trl",
     "verl",
     "cli",
 )
 # Neither a host's adapter nor what needs transformers; errors and registry come with any of them.
-CORE = ROOMS[ROOMS.index("tokens") : ROOMS.index("tiny")]
+CORE = ROOMS[ROOMS.index("tokens") : ROOMS.index("trl")]

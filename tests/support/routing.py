@@ -9,7 +9,7 @@ from typing import Any
 
 from support.serving import Handler, serving
 from wm_plugin.cli.main import main
-from wm_plugin.environments.worlds import load
+from wm_plugin.worlds.worlds import load
 
 # A world, the tool that is asked about, and who is observed.
 ROUTES = [

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import psutil
 
-from wm_plugin.tiny.policy import make_model, make_tokenizer
-from wm_plugin.tiny.warm_start import behaviour_cloning
+from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
+from wm_plugin.lab.tiny.warm_start import behaviour_cloning
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "verl"
 MARK = "WM_TEST_RUN"  # in the environment of every process of a run, Ray's included

@@ -175,8 +175,8 @@ def _train_by_verl(
 
 def check_pipeline(work: Path, rows: Path) -> None:
     """Each step of rwml_tiny.sh left what the next one reads: 16 tasks, no invalid actions, fewer easy samples, rows."""
-    from wm_plugin.trajectories.expand import read_transitions
-    from wm_plugin.trajectories.readers import read
+    from wm_plugin.data.readers import read
+    from wm_plugin.data.transitions import read_transitions
 
     played = list(read(work / "rollouts.jsonl"))
     tasks = Counter(trajectory.task_id for trajectory in played)

@@ -5,7 +5,7 @@ import torch
 from tokenizers import pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from wm_plugin.tiny import pretrained
+from wm_plugin.lab.tiny import pretrained
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 MERGES = ["1 2", "a b", "Ġ ab"]

@@ -7,7 +7,7 @@ import sqlite3
 import struct
 from pathlib import Path
 
-from wm_plugin.evaluation.report.events import _checksum, _masked
+from wm_plugin.lab.report.events import _checksum, _masked
 
 # A file that TensorBoard's own writer made: train/loss 0.5, 0.25 and NaN at steps 1 to 3; a text; big 3 at step 2**40; and, as a
 # tensor, eval/reward -1.5 at step 2.

@@ -26,10 +26,10 @@ from support import reference as trl_reference
 from support.on_trl import Batches, Gradients, config, reward
 from support.vllm_server import vllm_server
 from wm_plugin import EchoConfig
-from wm_plugin.environments.grid import GridEnvironment, dataset_rows
-from wm_plugin.tiny.policy import make_model, make_tokenizer
-from wm_plugin.tiny.warm_start import behaviour_cloning
+from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
+from wm_plugin.lab.tiny.warm_start import behaviour_cloning
 from wm_plugin.trl import WorldModelGRPOTrainer
+from wm_plugin.worlds.grid import GridEnvironment, dataset_rows
 
 COEFF = 0.37
 FIELDS = {

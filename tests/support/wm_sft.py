@@ -7,11 +7,11 @@ import pyarrow.parquet
 import torch
 from transformers import AutoModelForCausalLM
 
-from wm_plugin.samples.build import build
-from wm_plugin.tiny.__main__ import main as make_policy
-from wm_plugin.trajectories import Trajectory, Turn
-from wm_plugin.trajectories.schema import Action, Observation, Source
-from wm_plugin.trajectories.write import write
+from wm_plugin.data import Trajectory, Turn
+from wm_plugin.data.building import build
+from wm_plugin.data.schema import Action, Observation, Source
+from wm_plugin.data.write import write
+from wm_plugin.lab.tiny.__main__ import main as make_policy
 
 ROWS = 6
 # what the scripts of the recipes read

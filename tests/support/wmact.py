@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from wm_plugin.environments import maze, sokoban, taxi
-from wm_plugin.environments.worlds import load
+from wm_plugin.worlds import maze, sokoban, taxi
+from wm_plugin.worlds.worlds import load
 
 EXPERTS = {"maze": maze.expert, "sokoban": sokoban.expert, "taxi": taxi.expert}
 MANY = 200  # actions, which is a whole plan

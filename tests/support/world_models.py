@@ -2,13 +2,13 @@
 
 import json
 
-import wm_plugin.agents.rollout as rollout
-from wm_plugin.agents.acting import ModelAgent, ScriptedAgent
-from wm_plugin.agents.scripted import scripted
-from wm_plugin.samples.answers import Answer
-from wm_plugin.trajectories.readers.word2world import SUCCESS
-from wm_plugin.trajectories.render import sides
-from wm_plugin.trajectories.schema import Action, Call
+import wm_plugin.worlds.agents.rollout as rollout
+from wm_plugin.client.answers import Answer
+from wm_plugin.data.readers.word2world import SUCCESS
+from wm_plugin.data.render import sides
+from wm_plugin.data.schema import Action, Call
+from wm_plugin.worlds.agents.acting import ModelAgent, ScriptedAgent
+from wm_plugin.worlds.agents.scripted import scripted
 
 
 def action_of(text):
@@ -92,8 +92,8 @@ class Walker:
         self.last, self.fails, self.questions = last, fails, []
 
     def ask(self, conversations, seeds, keep):
-        from wm_plugin.environments.grid import GridEnvironment
-        from wm_plugin.environments.grid import expert as grid_expert
+        from wm_plugin.worlds.grid import GridEnvironment
+        from wm_plugin.worlds.grid import expert as grid_expert
 
         for index, situation in enumerate(conversations):
             if len(self.questions) == self.last:

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.host
 
 
 def test_from_a_folder_also_by_home(tmp_path, monkeypatch):
-    from wm_plugin.tiny.policy import make_tokenizer
+    from wm_plugin.lab.tiny.policy import make_tokenizer
 
     make_tokenizer().save_pretrained(tmp_path / "tokenizer")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -60,7 +60,7 @@ def test_the_model_says_which_tokens_end_a_turn(ids, ends, tmp_path):
 
 
 def test_the_template_says_which_token_ends_a_turn():
-    from wm_plugin.tiny.policy import make_tokenizer
+    from wm_plugin.lab.tiny.policy import make_tokenizer
 
     tokenizer = make_tokenizer()
     assert template_end(tokenizer) == tokenizer.eos_token_id

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.progress import Progress, TaskID
 from rich.table import Table
 
+from wm_plugin.data.outputs import check_folder
 from wm_plugin.errors import MissingExtraError
-from wm_plugin.trajectories.outputs import check_folder
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:

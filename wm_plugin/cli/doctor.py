@@ -10,8 +10,8 @@ from typing import Any
 
 from wm_plugin.cli.templates import load_with_template, tokenizer_checks
 from wm_plugin.errors import UserError, install
+from wm_plugin.hosting.checks import Check
 from wm_plugin.runtime import patches
-from wm_plugin.runtime.checks import Check
 
 _PACKAGES = (
     "wm-plugin",

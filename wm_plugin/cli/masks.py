@@ -18,10 +18,10 @@ from wm_plugin.cli.rollouts import (
     read_text,
 )
 from wm_plugin.cli.templates import load_with_template, tokenizer_checks, training_template
+from wm_plugin.data.host_dumps import warnings
+from wm_plugin.data.outputs import check_apart, check_out, write_text
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.tokens.tokenizer import turn_ends
-from wm_plugin.trajectories.host_dumps import warnings
-from wm_plugin.trajectories.outputs import check_apart, check_out, write_text
 
 _LONGEST = 60  # characters of a span in a pipe
 _DESCRIPTION = """Show which tokens of rollouts the world-model objective counts, with the code of training.
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     settings = _settings(args)
     config = _config(args, settings)
     rows, more = ([example()], False) if args.example else first(read_rows(Path(args.rollouts)), args.limit)
-    from wm_plugin.evaluation.inspect import summary, to_page
+    from wm_plugin.lab.evaluation.inspect import summary, to_page
 
     tokenizer = example_tokenizer() if args.example else load_with_template(args.tokenizer, args.chat_template)
     rendered = not args.example and any("completion_ids" not in row for _, row in rows)
@@ -121,7 +121,7 @@ def inspect_file(path: str, args: argparse.Namespace, limit: int) -> list[tuple[
 def _inspect(
     rows: list[Row], tokenizer: Any, config: Any, kwargs: Mapping[str, Any] | None, end_ids: Any, rendered: bool
 ) -> list[tuple[str, Any]]:
-    from wm_plugin.evaluation.inspect import Inspector
+    from wm_plugin.lab.evaluation.inspect import Inspector
 
     template = training_template(tokenizer) if rendered else None
     inspector = Inspector(tokenizer, config, chat_template=template, chat_template_kwargs=kwargs, end_ids=end_ids)

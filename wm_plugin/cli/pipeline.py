@@ -5,8 +5,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from wm_plugin.data.outputs import check_folder
 from wm_plugin.errors import UserError, nearest
-from wm_plugin.trajectories.outputs import check_folder
 
 _DESCRIPTION = """\
 Runs the steps of a pipeline: data, training, evaluation, report, for each arm and seed. NAME is one of those that come with
@@ -54,9 +54,9 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Run, or say what would. As JSON: `pipeline`, `out`, `steps` with the state of each, and `ok`."""
-    from wm_plugin.pipelines import expand, read
-    from wm_plugin.pipelines.engine import check_inputs, chosen, plan
-    from wm_plugin.pipelines.records import Records
+    from wm_plugin.lab.pipelines import expand, read
+    from wm_plugin.lab.pipelines.engine import check_inputs, chosen, plan
+    from wm_plugin.lab.pipelines.records import Records
     from wm_plugin.runtime.secrets import hold_environment
 
     if args.jobs < 1:
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _run(args: argparse.Namespace, steps: Any, records: Any) -> dict[str, Any]:
-    from wm_plugin.pipelines import engine
+    from wm_plugin.lab.pipelines import engine
     from wm_plugin.runtime.command import say
 
     try:
@@ -176,13 +176,13 @@ def _path(name: str) -> Path:
 
 
 def _work(pipeline: Any) -> str:
-    from wm_plugin.pipelines.expand import work_of
+    from wm_plugin.lab.pipelines.expand import work_of
 
     return work_of(pipeline)
 
 
 def _listed(step: Any) -> dict[str, Any]:
-    from wm_plugin.pipelines.expand import words_of
+    from wm_plugin.lab.pipelines.expand import words_of
     from wm_plugin.runtime.secrets import redact
 
     return {

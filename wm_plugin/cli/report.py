@@ -6,8 +6,8 @@ from pathlib import Path
 from shutil import which
 from typing import Any
 
+from wm_plugin.data.outputs import PREFIX, check_apart, check_out
 from wm_plugin.errors import UserError
-from wm_plugin.trajectories.outputs import PREFIX, check_apart, check_out
 
 _FORMS = (".html", ".png", ".csv", ".json")
 _SAMPLES = 2  # rollouts of a file that are shown
@@ -73,8 +73,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     As JSON: `arms` with their last values, `evaluations`, `rollouts`, `compared`, `notes`, `out`.
     """
     outs, folder = _outs(args.out)  # before imports of many seconds
-    from wm_plugin.evaluation.report import compared, export, overview, picture, sources, training
-    from wm_plugin.evaluation.report.arms import parse
+    from wm_plugin.lab.report import compared, export, overview, picture, sources, training
+    from wm_plugin.lab.report.arms import parse
     from wm_plugin.runtime.page import check_extra
 
     patterns = parse(args.arm)
@@ -124,8 +124,8 @@ def show(result: dict[str, Any]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from wm_plugin.evaluation.report import compared
-    from wm_plugin.evaluation.report.chart import value_label
+    from wm_plugin.lab.report import compared
+    from wm_plugin.lab.report.chart import value_label
     from wm_plugin.tokens.view import visible
 
     console = Console(highlight=False, markup=False, soft_wrap=True)
@@ -157,8 +157,8 @@ def show(result: dict[str, Any]) -> None:
 
 
 def _write(args: argparse.Namespace, outs: Sequence[Path], view: Any) -> None:
-    from wm_plugin.evaluation.report import export, overview, picture, render
-    from wm_plugin.trajectories.outputs import atomic, write_text
+    from wm_plugin.data.outputs import atomic, write_text
+    from wm_plugin.lab.report import export, overview, picture, render
 
     page = ""
     if any(out.suffix in (".html", ".png") for out in outs):
@@ -182,7 +182,7 @@ def _write(args: argparse.Namespace, outs: Sequence[Path], view: Any) -> None:
 
 
 def _samples(args: argparse.Namespace, rollouts: Sequence[Any]) -> list[Any]:
-    from wm_plugin.evaluation.report import Sample, played
+    from wm_plugin.lab.report import Sample, played
 
     rollouts = played.first(rollouts)
     if not args.tokenizer:
@@ -223,7 +223,7 @@ def _outs(names: Sequence[str]) -> tuple[list[Path], Path | None]:
 
 def _in_folder(folder: Path) -> list[Path]:
     """The files of a report in a folder that is new, empty, or holds an earlier one; the PNG where there is Chromium."""
-    from wm_plugin.evaluation.report.picture import BROWSERS
+    from wm_plugin.lab.report.picture import BROWSERS
 
     files = [folder / f"report{form}" for form in _FORMS]
     try:
@@ -239,7 +239,7 @@ def _in_folder(folder: Path) -> list[Path]:
 
 
 def _is_ours(path: Path) -> bool:
-    from wm_plugin.evaluation.report.export import FORMAT
+    from wm_plugin.lab.report.export import FORMAT
 
     try:
         with path.open("rb") as file:

@@ -6,11 +6,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from wm_plugin.data import parquet
+from wm_plugin.data.errors import RowError
+from wm_plugin.data.host_dumps import COLUMN, beside
+from wm_plugin.data.messages import arguments_of
 from wm_plugin.errors import MissingExtraError, UserError, shown
-from wm_plugin.trajectories import parquet
-from wm_plugin.trajectories.errors import RowError
-from wm_plugin.trajectories.host_dumps import COLUMN, beside
-from wm_plugin.trajectories.messages import arguments_of
 from wm_plugin.untrusted import encodable, loads
 
 Row = tuple[str, dict[str, Any]]  # its place in the file, and its content
@@ -75,7 +75,7 @@ def example() -> Row:
     """An episode of the demo's grid world, played by its expert."""
     import random
 
-    from wm_plugin.environments.grid import expert, make_boards, walk
+    from wm_plugin.worlds.grid import expert, make_boards, walk
 
     rng = random.Random(0)
     episode = max((walk(board, expert(rng)) for board in make_boards(8, seed=7)), key=len)
@@ -91,7 +91,7 @@ def example() -> Row:
 def example_tokenizer() -> Any:
     """The demo's tokenizer, one token a character."""
     try:
-        from wm_plugin.tiny.policy import make_tokenizer
+        from wm_plugin.lab.tiny.policy import make_tokenizer
     except ModuleNotFoundError as error:
         if error.name != "transformers":
             raise
@@ -147,10 +147,10 @@ def _from_trajectory(row: Any, where: str) -> Any:
         return row
     from pydantic import ValidationError
 
-    from wm_plugin.agents.rollout import HOSTS
-    from wm_plugin.trajectories.chat import chat
-    from wm_plugin.trajectories.readers import own
-    from wm_plugin.trajectories.schema import Source, Trajectory, misfit
+    from wm_plugin.data.chat import chat
+    from wm_plugin.data.readers import own
+    from wm_plugin.data.schema import Source, Trajectory, misfit
+    from wm_plugin.worlds.agents.rollout import HOSTS
 
     try:
         (record,) = own.convert(row, Source(format="wm", file=where, row=0))

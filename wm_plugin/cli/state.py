@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 from wm_plugin.errors import UserError
 
 if TYPE_CHECKING:
-    from wm_plugin.trajectories.contexts import Contexts
-    from wm_plugin.trajectories.hidden import Shown
+    from wm_plugin.data.contexts import Contexts
+    from wm_plugin.data.hidden import Shown
 
 _PARTS = "initial-state, summary, permissions, availability, final-state"
 
@@ -42,7 +42,7 @@ def shown(args: argparse.Namespace) -> "Shown | None":
     Raises:
         UserError: there is no such part, or two flags say it.
     """
-    from wm_plugin.trajectories.hidden import parse_parts
+    from wm_plugin.data.hidden import parse_parts
 
     if args.hidden is None:
         said: Shown | None = args.world_context
@@ -58,6 +58,6 @@ def contexts(args: argparse.Namespace) -> "Contexts | None":
     Raises:
         UserError: as from `load_contexts`.
     """
-    from wm_plugin.trajectories.contexts import load_contexts
+    from wm_plugin.data.contexts import load_contexts
 
     return None if args.context_file is None else load_contexts(args.context_file)

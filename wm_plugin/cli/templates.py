@@ -8,7 +8,7 @@ from typing import Any
 
 from wm_plugin.cli.rollouts import read_text
 from wm_plugin.errors import MissingExtraError, UserError, install
-from wm_plugin.runtime.checks import Check
+from wm_plugin.hosting.checks import Check
 from wm_plugin.tokens.tokenizer import load_tokenizer, model_type
 
 

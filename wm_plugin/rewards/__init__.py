@@ -9,14 +9,12 @@ trainer's config needs a `tag`, and extracts the predictions itself:
 A reward's `figures` are metrics of its last call: a dict of numbers.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from wm_plugin.registry import Registry
+from wm_plugin.registry import Registry, lazy
 from wm_plugin.rewards.extract import Prediction, extract
 
 if TYPE_CHECKING:
-    from wm_plugin.rewards.cache import ReplyCache
     from wm_plugin.rewards.comparison import ReferenceReward, TuringReward
     from wm_plugin.rewards.detect import GuardedReward
     from wm_plugin.rewards.embedding import EmbeddingReward
@@ -59,7 +57,6 @@ __all__ = [
     "JudgeReward",
     "Prediction",
     "ReferenceReward",
-    "ReplyCache",
     "RougeReward",
     "RubricReward",
     "RuleReward",
@@ -80,7 +77,6 @@ _HOMES = {
     "JsonMatchReward": "json_match",
     "JudgeReward": "judge",
     "ReferenceReward": "comparison",
-    "ReplyCache": "cache",
     "RougeReward": "rouge",
     "RubricReward": "rubric",
     "RuleReward": "rules",
@@ -91,12 +87,4 @@ _HOMES = {
     "rescale_by_effective_actions": "episode",
 }
 
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:  # imported on first use: some modules import torch, which `extract` does not need
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy(__name__, _HOMES)  # some modules import torch, which `extract` does not need

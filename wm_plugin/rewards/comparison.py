@@ -9,10 +9,10 @@ import json
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from wm_plugin.client.server import Server
 from wm_plugin.errors import UserError
 from wm_plugin.rewards.judge import JudgedReward, Notes, Row
 from wm_plugin.rewards.verdict import fields
-from wm_plugin.runtime.server import Server
 
 
 class _Pairwise(JudgedReward):

@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from wm_plugin.client.replies import vector
+from wm_plugin.client.server import MAX_REPLY, Failure, Server
 from wm_plugin.errors import MissingExtraError, UserError, shown
 from wm_plugin.rewards.base import TextReward, mean
-from wm_plugin.runtime.replies import vector
-from wm_plugin.runtime.server import MAX_REPLY, Failure, Server
 
 _ROWS = 1024  # compared at once, to bound the memory of a large call
 _LONGEST_WORD, _CONTEXT = 40, 16  # characters

@@ -18,14 +18,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
+from wm_plugin.client.cache import ReplyCache
+from wm_plugin.client.server import KINDS, Completion, Failure, Server
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.rewards import prompts
 from wm_plugin.rewards.background import Count, as_text, fitted
 from wm_plugin.rewards.base import TaggedReward, check_column, mean
-from wm_plugin.rewards.cache import ReplyCache
 from wm_plugin.rewards.delimit import fenced, shortened, windows
 from wm_plugin.rewards.verdict import TAG, fields, is_forged, number, pattern
-from wm_plugin.runtime.server import KINDS, Completion, Failure, Server
 from wm_plugin.tokens.message import Message
 from wm_plugin.tokens.tokenizer import load_tokenizer
 from wm_plugin.untrusted import encodable

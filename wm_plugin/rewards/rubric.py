@@ -8,11 +8,11 @@ judge: the prediction equals the observation or it does not.
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, get_args
 
+from wm_plugin.client.server import Server
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.rewards import prompts
 from wm_plugin.rewards.judge import JudgedReward, Notes, Row
 from wm_plugin.rewards.verdict import fields, number
-from wm_plugin.runtime.server import Server
 
 DIMENSIONS = ("format", "factuality", "consistency", "realism", "quality")
 _MATCHING = "{matching}"  # in the prompt: what has to match in the row's domain

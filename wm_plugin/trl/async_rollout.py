@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trl.experimental.async_grpo.async_rollout_worker import _AsyncRolloutLoop, parse_response
 
-from wm_plugin.environments.control import begin_turn
-from wm_plugin.environments.metrics import CONTROL, CONTROLLED, PREFIX, SHARES, episode, summary
-from wm_plugin.environments.rewarded import note_unanswered
-from wm_plugin.environments.simulated import hears_turns, note_turn, settle
+from wm_plugin.data.turn_texts import categories
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.weigh import without_variance
 from wm_plugin.tokens.chat import Chat, make_locator
 from wm_plugin.tokens.message import Message
 from wm_plugin.tokens.spans import Ending, Origin, SpanError, ToolBlock, block_spans, ending
-from wm_plugin.trajectories.turn_texts import categories
 from wm_plugin.trl.rollout import CallRecorder, called, parsing_within_bounds, unanswered
+from wm_plugin.worlds.metrics import CONTROL, CONTROLLED, PREFIX, SHARES, episode, summary
+from wm_plugin.worlds.wrappers.control import begin_turn
+from wm_plugin.worlds.wrappers.rewarded import note_unanswered
+from wm_plugin.worlds.wrappers.simulated import hears_turns, note_turn, settle
 
 if TYPE_CHECKING:
     from trl.experimental.async_grpo.async_rollout_worker import (

@@ -6,9 +6,9 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from wm_plugin.environments.annealing import TurnBudget
-from wm_plugin.environments.control import Strength
 from wm_plugin.objectives.guard import Guard
+from wm_plugin.worlds.wrappers.annealing import TurnBudget
+from wm_plugin.worlds.wrappers.control import Strength
 
 logger = logging.getLogger(__name__)
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from trl import GRPOConfig
 
-from wm_plugin.agents.lookahead_values import read_sets
-from wm_plugin.environments.annealing import TurnBudget
 from wm_plugin.errors import UserError
+from wm_plugin.lab.agents.lookahead_values import read_sets
 from wm_plugin.trl.settings import ObjectiveSettings
 from wm_plugin.untrusted import loads
+from wm_plugin.worlds.wrappers.annealing import TurnBudget
 
 
 @dataclass

@@ -5,7 +5,7 @@ from typing import Any
 from packaging.version import Version
 
 from wm_plugin.errors import UserError
-from wm_plugin.runtime.checks import Check, check_hooks, check_range, installed
+from wm_plugin.hosting.checks import Check, check_hooks, check_range, installed
 from wm_plugin.tokens.chat import Chat, make_locator
 from wm_plugin.tokens.spans import SpanError, ToolBlock
 from wm_plugin.trl import _compat, sharding, support

@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from wm_plugin.agents.branches import Branch, LocalImaginer
-from wm_plugin.agents.imagined_worlds import OwnWorld
-from wm_plugin.agents.lookahead import LookAhead, taken
-from wm_plugin.agents.lookahead_values import LookAheadConfig
-from wm_plugin.environments.kit.protocol import tool_schema
+from wm_plugin.client.predict import LocalPredictor, seed_of
+from wm_plugin.data.schema import Context, Trajectory
 from wm_plugin.errors import UserError, nearest
-from wm_plugin.runtime.predict import LocalPredictor, seed_of
-from wm_plugin.trajectories.schema import Context, Trajectory
+from wm_plugin.lab.agents.branches import Branch, LocalImaginer
+from wm_plugin.lab.agents.imagined_worlds import OwnWorld
+from wm_plugin.lab.agents.lookahead import LookAhead, taken
+from wm_plugin.lab.agents.lookahead_values import LookAheadConfig
 from wm_plugin.trl import _compat
+from wm_plugin.worlds.kit.protocol import tool_schema
 
 _AT_ONCE = 512  # imagined episodes
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from wm_plugin.errors import UserError, nearest
-from wm_plugin.runtime.optimizers import OPTIMIZERS, MuonWithAdamW, check_torch
+from wm_plugin.hosting.optimizers import OPTIMIZERS, MuonWithAdamW, check_torch
 from wm_plugin.trl.settings import ObjectiveSettings
 
 

@@ -13,10 +13,8 @@ from enum import Enum
 from itertools import takewhile
 from typing import Any
 
-from wm_plugin.environments.control import begin_turn
-from wm_plugin.environments.kit.protocol import tool_methods
-from wm_plugin.environments.rewarded import is_waiting
-from wm_plugin.environments.simulated import hears_turns, note_turn
+from wm_plugin.data.json_values import DEEPEST, too_deep
+from wm_plugin.data.turn_texts import categories
 from wm_plugin.objectives.echo import EchoConfig
 from wm_plugin.objectives.weigh import origins_of_tokens
 from wm_plugin.tokens.message import Message
@@ -35,10 +33,12 @@ from wm_plugin.tokens.spans import (
     read_spans,
     zero_runs,
 )
-from wm_plugin.trajectories.json_values import DEEPEST, too_deep
-from wm_plugin.trajectories.turn_texts import categories
 from wm_plugin.trl import _compat
 from wm_plugin.untrusted import encodable
+from wm_plugin.worlds.kit.protocol import tool_methods
+from wm_plugin.worlds.wrappers.control import begin_turn
+from wm_plugin.worlds.wrappers.rewarded import is_waiting
+from wm_plugin.worlds.wrappers.simulated import hears_turns, note_turn
 
 
 @contextmanager

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from wm_plugin.environments import ENVIRONMENTS
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives import EchoConfig
+from wm_plugin.worlds import ENVIRONMENTS
 
 PREFIX = "echo_"
 _HELP = {f.name: f.metadata["help"] for f in dataclasses.fields(EchoConfig)}

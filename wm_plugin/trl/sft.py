@@ -12,10 +12,10 @@ from datasets import Dataset
 from transformers import AutoConfig, PrinterCallback
 from trl import SFTConfig, SFTTrainer
 
+from wm_plugin.data.outputs import atomic_folder
+from wm_plugin.data.predictions import same_settings
 from wm_plugin.errors import UserError
-from wm_plugin.samples.predictions import same_settings
 from wm_plugin.tokens.tokenizer import load_tokenizer
-from wm_plugin.trajectories.outputs import atomic_folder
 from wm_plugin.trl import sharding
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import yaml
 
-from wm_plugin.runtime.checks import Check
+from wm_plugin.hosting.checks import Check
 
 logger = logging.getLogger(__name__)
 # what a launcher sets, and the name of the engine

@@ -27,19 +27,11 @@ from transformers import AutoTokenizer
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser, get_dataset, get_peft_config
 
 import wm_plugin.trl
-from wm_plugin.agents.verify import verified
-from wm_plugin.agents.verify_config import VerifyConfig
-from wm_plugin.environments import ENVIRONMENTS
-from wm_plugin.environments.control import ControlConfig, controlled
-from wm_plugin.environments.rewarded import rewarded
-from wm_plugin.environments.simulated import placed
-from wm_plugin.environments.simulation_config import SimulationConfig
-from wm_plugin.environments.tags import PROTOCOLS, in_tags
+from wm_plugin.data.json_values import finite
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.registry import import_object
 from wm_plugin.runtime.command import say
 from wm_plugin.tokens.tokenizer import is_missing_folder
-from wm_plugin.trajectories.json_values import finite
 from wm_plugin.trl import _compat, config_file, gguf, support
 from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.rewards import reward_functions
@@ -47,6 +39,14 @@ from wm_plugin.trl.settings import ObjectiveSettings, ScriptSettings, help_text
 from wm_plugin.trl.templates import put_template, read_template
 from wm_plugin.trl.trainer import WorldModelGRPOTrainer
 from wm_plugin.untrusted import loads
+from wm_plugin.worlds import ENVIRONMENTS
+from wm_plugin.worlds.wrappers.control import ControlConfig, controlled
+from wm_plugin.worlds.wrappers.rewarded import rewarded
+from wm_plugin.worlds.wrappers.simulated import placed
+from wm_plugin.worlds.wrappers.simulation_config import SimulationConfig
+from wm_plugin.worlds.wrappers.tags import PROTOCOLS, in_tags
+from wm_plugin.worlds.wrappers.verified import verified
+from wm_plugin.worlds.wrappers.verify_config import VerifyConfig
 
 _ENVIRONMENT = "write a name (wm env list), package.module:Class, or {name: class}"
 TRAINERS = ("grpo", "async_grpo")

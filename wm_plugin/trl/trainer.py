@@ -24,14 +24,9 @@ import torch
 from transformers.utils import get_json_schema
 from trl import GRPOTrainer
 
-from wm_plugin.agents.lookahead_values import LookAheadConfig, read_sets
-from wm_plugin.environments.annealing import TurnBudget
-from wm_plugin.environments.control import phase
-from wm_plugin.environments.metrics import episode, summary
-from wm_plugin.environments.rewarded import note_unanswered
-from wm_plugin.environments.simulated import evaluation, settle
-from wm_plugin.environments.tags import REMINDER, TOOL, begins_to_think
+from wm_plugin.data.host_dumps import COLUMN, EVERY, save
 from wm_plugin.errors import UserError
+from wm_plugin.lab.agents.lookahead_values import LookAheadConfig, read_sets
 from wm_plugin.objectives.echo import EchoConfig, count_tokens
 from wm_plugin.objectives.metrics import learn_tools
 from wm_plugin.objectives.silence import Silence, Tally
@@ -39,7 +34,6 @@ from wm_plugin.objectives.weigh import weigh, without_variance
 from wm_plugin.rewards.silence import RewardSilence
 from wm_plugin.tokens.chat import Chat, make_locator
 from wm_plugin.tokens.spans import SPAN_FIELD, ContentLocator, Ending, SpanError, ToolBlock, token_weights
-from wm_plugin.trajectories.host_dumps import COLUMN, EVERY, save
 from wm_plugin.trl import _compat, look_ahead, optimizers, sharding, support, tags
 from wm_plugin.trl.callbacks import EndCallback, StrengthCallback, TurnBudgetCallback
 from wm_plugin.trl.config import WorldModelGRPOConfig
@@ -47,6 +41,12 @@ from wm_plugin.trl.refill import Prompts, groups_to_sample, join, move, split
 from wm_plugin.trl.rewards import check_truth
 from wm_plugin.trl.rollout import Rollouts, Turns, as_text, called, parsing_within_bounds, unanswered
 from wm_plugin.trl.term import TermMixin, nothing_asked, resolve
+from wm_plugin.worlds.metrics import episode, summary
+from wm_plugin.worlds.wrappers.annealing import TurnBudget
+from wm_plugin.worlds.wrappers.control import phase
+from wm_plugin.worlds.wrappers.rewarded import note_unanswered
+from wm_plugin.worlds.wrappers.simulated import evaluation, settle
+from wm_plugin.worlds.wrappers.tags import REMINDER, TOOL, begins_to_think
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class WorldModelMixin(TermMixin, _Host):
     With `coeff` 0 for the whole run, loss, gradients, parameters and random numbers are those of the host, bit by bit; the
     environment tokens' NLL is still measured and logged. Without any configuration that is not measured either, and a warning
     says so. What episodes in an `environment_factory`'s environments look like is always logged, as `wm/env/...` (see
-    `wm_plugin.environments.metrics`).
+    `wm_plugin.worlds.metrics`).
 
     Args:
         world_model: the objective. The `echo_*` fields of a `WorldModelGRPOConfig` are the same thing; giving both is an error.

@@ -5,7 +5,7 @@ from importlib import metadata
 from packaging.version import Version
 
 from wm_plugin.errors import UserError
-from wm_plugin.runtime.hooks import VersionRange
+from wm_plugin.hosting.hooks import VersionRange
 
 SUPPORTED = VersionRange("trl", Version("1.0.0"), Version("2"), "trl")
 UNTESTED = Version("1.17")  # the first release that was not tested

@@ -1,7 +1,7 @@
 """verl's tool loop, with a record of which tokens the environment wrote, and with our environment classes as tools.
 
 The rollout itself is verl's: its parser, its tokens, its limits. With `wm.protocol` tags the parser is ours, and observations are
-the user's (see `wm_plugin.environments.tags`).
+the user's (see `wm_plugin.worlds.wrappers.tags`).
 """
 
 import asyncio
@@ -19,24 +19,24 @@ from verl.experimental.agent_loop.tool_parser import FunctionCall, ToolParser
 from verl.tools.function_tool import FunctionTool, normalize_function_tool_return
 from verl.tools.schemas import OpenAIFunctionToolSchema
 
-from wm_plugin.environments.control import begin_turn, phase
-from wm_plugin.environments.kit.protocol import check_columns, tool_methods, tool_names
-from wm_plugin.environments.kit.rows import turn_limit
-from wm_plugin.environments.metrics import episode
-from wm_plugin.environments.rewarded import is_waiting, note_unanswered
-from wm_plugin.environments.simulated import evaluation, hears_turns, note_prompt, note_turn, ready, settle
-from wm_plugin.environments.tags import PARAMETER, REMINDER, TOOL, actions_of, begins_to_think, takes_tags
+from wm_plugin.data.json_values import DEEPEST
+from wm_plugin.data.turn_texts import categories
 from wm_plugin.errors import UserError
 from wm_plugin.tokens.chat import users
 from wm_plugin.tokens.spans import Ending, Origin, SpanError, ending
-from wm_plugin.trajectories.json_values import DEEPEST
-from wm_plugin.trajectories.turn_texts import categories
 from wm_plugin.untrusted import BoundsError, encodable, loads
 from wm_plugin.verl import dumps
 from wm_plugin.verl.config import check_tool_names, read_config
 from wm_plugin.verl.look_ahead import AheadServers
 from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, ORIGINS, PROMPT, RESULTS, TOOLS, TRAINING
 from wm_plugin.verl.spans import Block, end_token_ids, locate, make_locator
+from wm_plugin.worlds.kit.protocol import check_columns, tool_methods, tool_names
+from wm_plugin.worlds.kit.rows import turn_limit
+from wm_plugin.worlds.metrics import episode
+from wm_plugin.worlds.wrappers.control import begin_turn, phase
+from wm_plugin.worlds.wrappers.rewarded import is_waiting, note_unanswered
+from wm_plugin.worlds.wrappers.simulated import evaluation, hears_turns, note_prompt, note_turn, ready, settle
+from wm_plugin.worlds.wrappers.tags import PARAMETER, REMINDER, TOOL, actions_of, begins_to_think, takes_tags
 
 _OPENING = 16  # tokens in which a `<think>` at the end of a prompt is; a tokenizer of bytes takes 7
 _raised: ContextVar[list[bool]] = ContextVar("wm_raised")  # of the tool call that runs: filled when the tool raises

@@ -7,20 +7,20 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from wm_plugin.agents.lookahead_values import LookAheadConfig, read_sets
-from wm_plugin.agents.verify import verified
-from wm_plugin.agents.verify_config import VerifyConfig
-from wm_plugin.environments import ENVIRONMENTS
-from wm_plugin.environments.annealing import TurnBudget
-from wm_plugin.environments.control import ControlConfig, controlled
-from wm_plugin.environments.rewarded import rewarded
-from wm_plugin.environments.simulated import placed
-from wm_plugin.environments.simulation_config import SimulationConfig
-from wm_plugin.environments.tags import PROTOCOLS, in_tags
 from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.lab.agents.lookahead_values import LookAheadConfig, read_sets
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.objectives.echo import ALIASES
 from wm_plugin.verl.names import SEARCH_PATH
+from wm_plugin.worlds import ENVIRONMENTS
+from wm_plugin.worlds.wrappers.annealing import TurnBudget
+from wm_plugin.worlds.wrappers.control import ControlConfig, controlled
+from wm_plugin.worlds.wrappers.rewarded import rewarded
+from wm_plugin.worlds.wrappers.simulated import placed
+from wm_plugin.worlds.wrappers.simulation_config import SimulationConfig
+from wm_plugin.worlds.wrappers.tags import PROTOCOLS, in_tags
+from wm_plugin.worlds.wrappers.verified import verified
+from wm_plugin.worlds.wrappers.verify_config import VerifyConfig
 
 REWARD_KEYS = ("reward", "reward_batch", "reward_wait_ms")  # read by wm_plugin.verl.rewards
 

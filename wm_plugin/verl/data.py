@@ -1,6 +1,6 @@
 """Dataset rows as the parquet file that verl reads.
 
-    python -m wm_plugin.verl.data --rows wm_plugin.environments.grid:dataset_rows --kwargs '{"count": 64}' --out train.parquet
+    python -m wm_plugin.verl.data --rows wm_plugin.worlds.grid:dataset_rows --kwargs '{"count": 64}' --out train.parquet
 
 A row keeps its `prompt`. Its other columns go into `extra_info`; verl passes these fields to the agent loop, which passes them to
 the environment's `reset`.
@@ -15,9 +15,9 @@ from typing import Any, NoReturn
 import pyarrow
 import pyarrow.parquet
 
+from wm_plugin.data.outputs import atomic, check_apart, check_out, files_in
 from wm_plugin.errors import UserError
 from wm_plugin.registry import import_object
-from wm_plugin.trajectories.outputs import atomic, check_apart, check_out, files_in
 from wm_plugin.untrusted import loads
 
 ABILITY = "agent"  # verl only groups by it

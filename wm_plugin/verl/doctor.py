@@ -7,7 +7,7 @@ from typing import Any
 import verl
 
 from wm_plugin.errors import UserError, install
-from wm_plugin.runtime.checks import Check, check_hooks, check_range, installed
+from wm_plugin.hosting.checks import Check, check_hooks, check_range, installed
 from wm_plugin.tokens.chat import Chat
 from wm_plugin.verl import support
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from wm_plugin.trajectories.host_dumps import COLUMN, FILE, PROMPT, Schemas, beside, save
+from wm_plugin.data.host_dumps import COLUMN, FILE, PROMPT, Schemas, beside, save
 
 FOLDERS = ("rollout_data_dir", "validation_data_dir")
 Shown = tuple[list[dict[str, Any]], list[dict[str, Any]]]  # a prompt's messages, and the schemas of the tools in it

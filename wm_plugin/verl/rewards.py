@@ -40,11 +40,11 @@ import numpy as np
 from omegaconf import OmegaConf
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
+from wm_plugin.data.files import head, records
 from wm_plugin.errors import UserError, shown
 from wm_plugin.rewards.hosted import FIGURES, HostedReward
 from wm_plugin.rewards.make import check_spec, make
 from wm_plugin.rewards.rule_truth import check_rules, rules_of_spec
-from wm_plugin.trajectories.files import head, records
 from wm_plugin.verl.micro_batch import MicroBatcher
 from wm_plugin.verl.names import INFO
 

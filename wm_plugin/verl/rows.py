@@ -5,9 +5,9 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
+from wm_plugin.data import parquet
+from wm_plugin.data.errors import RowError
 from wm_plugin.errors import UserError, nearest
-from wm_plugin.trajectories import parquet
-from wm_plugin.trajectories.errors import RowError
 from wm_plugin.untrusted import loads
 
 

@@ -15,9 +15,9 @@ import pyarrow
 import torch
 from torch.utils.data import Dataset
 
+from wm_plugin.data import parquet
+from wm_plugin.data.errors import RowError
 from wm_plugin.errors import UserError, shown
-from wm_plugin.trajectories import parquet
-from wm_plugin.trajectories.errors import RowError
 
 COLUMNS = ("input_ids", "loss_mask")
 _SCHEMA = pyarrow.schema([(COLUMNS[0], pyarrow.list_(pyarrow.int32())), (COLUMNS[1], pyarrow.list_(pyarrow.int8()))])

@@ -9,9 +9,9 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from wm_plugin.data.outputs import write_text
 from wm_plugin.errors import UserError
 from wm_plugin.objectives import EchoConfig
-from wm_plugin.trajectories.outputs import write_text
 from wm_plugin.untrusted import loads
 
 logger = logging.getLogger(__name__)

@@ -13,15 +13,14 @@ import verl
 from omegaconf import OmegaConf
 from packaging.version import Version
 
-from wm_plugin.environments.kit.protocol import tool_names
+from wm_plugin.data import parquet
+from wm_plugin.data.errors import RowError
 from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.hosting import hooks, optimizers
+from wm_plugin.hosting.hooks import Hook, VersionRange
 from wm_plugin.objectives.echo import ALIASES
 from wm_plugin.objectives.silence import beforehand
-from wm_plugin.runtime import hooks, optimizers
-from wm_plugin.runtime.hooks import Hook, VersionRange
 from wm_plugin.tokens.tokenizer import is_missing_folder
-from wm_plugin.trajectories import parquet
-from wm_plugin.trajectories.errors import RowError
 from wm_plugin.untrusted import loads
 from wm_plugin.verl.config import WorldModelConfig, check_tool_names, read_config
 from wm_plugin.verl.names import (
@@ -34,6 +33,7 @@ from wm_plugin.verl.names import (
     TRAINER_MODES,
     VERL_TOOL_LOOP,
 )
+from wm_plugin.worlds.kit.protocol import tool_names
 
 # 0.9.0 builds a rollout's tokens in another way by default
 SUPPORTED = VersionRange("verl", Version("0.9.1"), Version("0.10"), "verl")

@@ -33,10 +33,6 @@ from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.engine_workers import ActorRolloutRefWorker
 from verl.workers.utils.padding import response_from_nested
 
-from wm_plugin.environments.control import Strength, config_of
-from wm_plugin.environments.kit.protocol import check_columns
-from wm_plugin.environments.metrics import summary
-from wm_plugin.environments.tags import REMINDER
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives import EchoConfig, Span, count_tokens
 from wm_plugin.objectives.guard import Guard, GuardConfig
@@ -72,6 +68,10 @@ from wm_plugin.verl.worker import (
     WorldModelDetachActorWorker,
     WorldModelTrainingWorker,
 )
+from wm_plugin.worlds.kit.protocol import check_columns
+from wm_plugin.worlds.metrics import summary
+from wm_plugin.worlds.wrappers.control import Strength, config_of
+from wm_plugin.worlds.wrappers.tags import REMINDER
 
 HELD_OUT = ("nll", "perplexity", "tokens", "tool", "information")  # of the objective's figures, in validations
 EVICTED = "training/filter_groups/evicted_samples"  # verl's count of the groups that it took out of a step

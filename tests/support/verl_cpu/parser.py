@@ -1,10 +1,10 @@
-"""The tool call of the tiny policy of `wm_plugin.tiny`: one character."""
+"""The tool call of the tiny policy of `wm_plugin.lab.tiny`: one character."""
 
 import json
 
 from verl.experimental.agent_loop.tool_parser import FunctionCall, ToolParser
 
-from wm_plugin.environments.grid import MOVES
+from wm_plugin.worlds.grid import MOVES
 
 
 class TinyToolParser(ToolParser):

@@ -9,8 +9,8 @@ from typing import Any
 
 from wm_plugin.cli.data import proposals
 from wm_plugin.cli.data.support import progress
+from wm_plugin.data.schema import Transition
 from wm_plugin.errors import UserError
-from wm_plugin.trajectories.schema import Transition
 
 
 def add_parser(steps: Any) -> argparse.ArgumentParser:
@@ -28,12 +28,12 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`trajectories` read, `transitions` written, of which `expert` and `alternative`, and `left_out` by reason."""
-    from wm_plugin.agents.alternatives import iwm
-    from wm_plugin.agents.proposing import prepared
-    from wm_plugin.agents.rollout import path_of
-    from wm_plugin.trajectories.outputs import check_apart, check_out
-    from wm_plugin.trajectories.readers import read
-    from wm_plugin.trajectories.write import write_transitions
+    from wm_plugin.data.outputs import check_apart, check_out
+    from wm_plugin.data.readers import read
+    from wm_plugin.data.write import write_transitions
+    from wm_plugin.lab.agents.alternatives import iwm
+    from wm_plugin.lab.agents.proposing import prepared
+    from wm_plugin.worlds.agents.rollout import path_of
 
     out = Path(args.out)
     check_out(out, (".jsonl",))

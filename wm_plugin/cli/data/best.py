@@ -61,17 +61,17 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Counts of `transitions`, `candidates` (with a scored prediction), `compared` pairs and `retained`, and `rows` written;
     `retain_rate` of the candidates."""
+    from wm_plugin.data import best, rows
+    from wm_plugin.data.building import last_message_rows
+    from wm_plugin.data.kinds import Exclusions, informative
+    from wm_plugin.data.outputs import check_apart, files_in
+    from wm_plugin.data.predictions import Repeatable, predictions
+    from wm_plugin.data.prompts import load
+    from wm_plugin.data.scores import real_valued
+    from wm_plugin.data.tokenize import Tokeniser
+    from wm_plugin.data.transitions import transitions_in
     from wm_plugin.rewards.make import make
-    from wm_plugin.samples import best, rows
-    from wm_plugin.samples.build import last_message_rows
-    from wm_plugin.samples.kinds import Exclusions, informative
-    from wm_plugin.samples.predictions import Repeatable, predictions
-    from wm_plugin.samples.prompts import load
-    from wm_plugin.samples.scores import real_valued
-    from wm_plugin.samples.tokenize import Tokeniser
     from wm_plugin.tokens.tokenizer import load_tokenizer
-    from wm_plugin.trajectories.expand import transitions_in
-    from wm_plugin.trajectories.outputs import check_apart, files_in
 
     out = Path(args.out)
     predictor.check(args, {"--model": args.model})

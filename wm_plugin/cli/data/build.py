@@ -6,8 +6,8 @@ from typing import Any
 
 from wm_plugin.cli import state
 from wm_plugin.cli.data.support import progress
-from wm_plugin.trajectories.outputs import check_out
-from wm_plugin.trajectories.write import SUFFIXES
+from wm_plugin.data.outputs import check_out
+from wm_plugin.data.write import SUFFIXES
 
 KINDS = "rwml-sft, rwml, word2world, agentworld-sft, agentworld, cpt, imitation or rft"
 
@@ -71,7 +71,7 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`rows`, `tokens`, `counted_tokens` (0 without a tokenizer), `left_out` by reason, `truncated`, `categories`."""
     check_out(Path(args.out), SUFFIXES)  # before imports of many seconds
-    from wm_plugin.samples.build import build
+    from wm_plugin.data.building import build
 
     report = build(
         args.source,

@@ -42,11 +42,11 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """The counts of `hidden_context.Report`, `asked`, `out`, and `ok`: not all that were asked about failed."""
     from itertools import islice
 
-    from wm_plugin.samples.answers import Answers
-    from wm_plugin.samples.hidden_context import TAGS, WITH_INSTRUCTION, Report, with_contexts
-    from wm_plugin.trajectories.outputs import check_apart, check_out
-    from wm_plugin.trajectories.readers import read
-    from wm_plugin.trajectories.write import SUFFIXES, write
+    from wm_plugin.client.answers import Answers
+    from wm_plugin.data.hidden_context import TAGS, WITH_INSTRUCTION, Report, with_contexts
+    from wm_plugin.data.outputs import check_apart, check_out
+    from wm_plugin.data.readers import read
+    from wm_plugin.data.write import SUFFIXES, write
 
     flags.check(args)
     out = Path(args.out)

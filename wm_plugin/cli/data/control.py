@@ -44,10 +44,10 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Counts of what was written, as from convert; `controlled` trajectories, `turns_put_in`, and figures by perturbation."""
-    from wm_plugin.environments.control import ControlConfig
-    from wm_plugin.environments.control.recorded import Figures, control
-    from wm_plugin.trajectories.readers import read
-    from wm_plugin.trajectories.write import write
+    from wm_plugin.data.readers import read
+    from wm_plugin.data.write import write
+    from wm_plugin.worlds.wrappers.control import ControlConfig
+    from wm_plugin.worlds.wrappers.control.recorded import Figures, control
 
     if not 0 <= args.share <= 1:
         raise UserError(f"--share is {args.share}; write a number between 0 and 1")

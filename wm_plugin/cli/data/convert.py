@@ -8,7 +8,7 @@ from wm_plugin.cli.data.support import find_files, progress
 from wm_plugin.errors import MissingExtraError, UserError
 
 if TYPE_CHECKING:
-    from wm_plugin.trajectories.observers import Observed
+    from wm_plugin.data.observers import Observed
 
 MOST_WORKERS = 256
 
@@ -50,10 +50,10 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`trajectories`, `turns`, `transitions`, `observations` by kind, `rejected`, `rejected_by_reason`, their file `rejects`."""
-    from wm_plugin.trajectories import parallel
-    from wm_plugin.trajectories.fields import check
-    from wm_plugin.trajectories.readers import read_rows
-    from wm_plugin.trajectories.write import path_of_rejects, write
+    from wm_plugin.data import parallel
+    from wm_plugin.data.fields import check
+    from wm_plugin.data.readers import read_rows
+    from wm_plugin.data.write import path_of_rejects, write
 
     if not 1 <= args.workers <= MOST_WORKERS:
         raise UserError(f"--workers is {args.workers}; write a number from 1 to {MOST_WORKERS}")
@@ -87,9 +87,9 @@ def _observed(names: list[str], functions: list[str]) -> "Observed":
     """What these environments declare of their tools, together, and functions that are tools beside theirs."""
     from wm_plugin.cli.env.support import named
     from wm_plugin.cli.steps import search_here
-    from wm_plugin.environments.kit.protocol import tool_names
+    from wm_plugin.data.observers import Observed
     from wm_plugin.registry import import_object
-    from wm_plugin.trajectories.observers import Observed
+    from wm_plugin.worlds.kit.protocol import tool_names
 
     kinds: dict[str, Any] = {}
     refusals: dict[str, tuple[str, ...] | None] = {}
@@ -122,7 +122,7 @@ def _schema(function: Any, where: str) -> dict[str, Any]:
     Raises:
         UserError: it has no annotations or docstring of which hosts can make one.
     """
-    from wm_plugin.environments.kit.protocol import tool_schema
+    from wm_plugin.worlds.kit.protocol import tool_schema
 
     try:
         return tool_schema(function)

@@ -79,11 +79,11 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """Counts of transitions, also by who was observed, `easy_share`, `threshold`; counts of `failed` and `malformed` predictions,
     and of `alike` transitions.
     """
-    from wm_plugin.samples import easy
-    from wm_plugin.samples.predictions import Repeatable, predictions
-    from wm_plugin.samples.prompts import load
-    from wm_plugin.samples.scores import NO_MODEL, real_valued
-    from wm_plugin.trajectories.expand import transitions_in
+    from wm_plugin.data import easy
+    from wm_plugin.data.predictions import Repeatable, predictions
+    from wm_plugin.data.prompts import load
+    from wm_plugin.data.scores import NO_MODEL, real_valued
+    from wm_plugin.data.transitions import transitions_in
 
     out = Path(args.out)
     _check(args, out)
@@ -145,8 +145,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _check(args: argparse.Namespace, out: Path) -> None:
-    from wm_plugin.samples.easy import check_scores
-    from wm_plugin.trajectories.outputs import check_apart, check_out
+    from wm_plugin.data.easy import check_scores
+    from wm_plugin.data.outputs import check_apart, check_out
 
     predictor.check(args, {"--model": args.model, "--filter-model": args.filter_model})
     check_out(out, (".jsonl",))

@@ -52,10 +52,10 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`transitions` and `validation`: how many were written to each file."""
-    from wm_plugin.trajectories.expand import expand, is_validation
-    from wm_plugin.trajectories.outputs import check_apart, check_derived, check_out
-    from wm_plugin.trajectories.readers import read
-    from wm_plugin.trajectories.write import holds_lines, write_transitions
+    from wm_plugin.data.outputs import check_apart, check_derived, check_out
+    from wm_plugin.data.readers import read
+    from wm_plugin.data.transitions import expand, is_validation
+    from wm_plugin.data.write import holds_lines, write_transitions
 
     out = Path(args.out)
     held_out = out.with_name(f"{out.stem}.validation{out.suffix}")

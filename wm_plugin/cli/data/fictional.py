@@ -51,7 +51,7 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`worlds`, `questions`, `out`; with a server `closed_book` (see `baseline.closed_book`), and `ok`: it knows nothing."""
-    from wm_plugin.environments.fictional.files import write
+    from wm_plugin.worlds.fictional.files import write
 
     if (args.closed_book is None) is not (args.closed_book_model is None):
         raise UserError("--closed-book URL and --closed-book-model NAME go together: give both or none")
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     )
     result: dict[str, Any] = {"out": str(out), "worlds": args.count, "questions": len(rows), "ok": True}
     if answers is not None:
-        from wm_plugin.environments.fictional.baseline import closed_book
+        from wm_plugin.worlds.fictional.baseline import closed_book
 
         known = closed_book(answers, rows, seed=args.seed)
         result |= {"closed_book": known, "ok": not known["known"] and not known["failed"]}
@@ -73,8 +73,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _answers(args: argparse.Namespace) -> Any:
-    from wm_plugin.runtime.server import Server
-    from wm_plugin.samples.answers import Answers, ServerModel
+    from wm_plugin.client.answers import Answers, ServerModel
+    from wm_plugin.client.server import Server
 
     server = Server(
         args.closed_book,

@@ -9,7 +9,7 @@ from wm_plugin.cli.data.support import progress
 from wm_plugin.errors import UserError, shown
 
 if TYPE_CHECKING:
-    from wm_plugin.trajectories.schema import Trajectory
+    from wm_plugin.data.schema import Trajectory
 
 # what each filter takes
 TAKES = {
@@ -78,11 +78,11 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     `without_domain` counts trajectories that the filters of some domains left alone, because nothing tells theirs. With
     `--mask-values`, `masked` counts results that became schemas; with `--profile`, `profiles` counts changed trajectories.
     """
-    from wm_plugin.trajectories.expand import pool_of
-    from wm_plugin.trajectories.filter import Filter, left_out
-    from wm_plugin.trajectories.outputs import check_apart
-    from wm_plugin.trajectories.readers import read
-    from wm_plugin.trajectories.write import check_outputs, write
+    from wm_plugin.data.filter import Filter, left_out
+    from wm_plugin.data.outputs import check_apart
+    from wm_plugin.data.readers import read
+    from wm_plugin.data.transitions import pool_of
+    from wm_plugin.data.write import check_outputs, write
 
     shares = _pools(args.pool)
     for pool in shares:
@@ -139,7 +139,7 @@ def _changed(
     trajectories: Iterable["Trajectory"], mask: bool, profile: bool, counts: dict[str, int]
 ) -> Iterator["Trajectory"]:
     """Mask values and move profiles, after the filters, which read the values."""
-    from wm_plugin.trajectories.values import mask_values, masked, profile_to_context
+    from wm_plugin.data.values import mask_values, masked, profile_to_context
 
     for trajectory in trajectories:
         if profile:

@@ -29,8 +29,8 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`datasets`: the figures of each source by its name; `html`, if a page was written."""
-    from wm_plugin.trajectories.outputs import check_apart, check_out
-    from wm_plugin.trajectories.summary import Summary
+    from wm_plugin.data.outputs import check_apart, check_out
+    from wm_plugin.data.summary import Summary
 
     if args.samples < 0:
         raise UserError(f"--samples is {args.samples}; write a number >= 0")
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         summaries[source] = summary, summary.as_dict() | _easy(Path(source))
     result: dict[str, Any] = {"datasets": {name: figures for name, (_, figures) in summaries.items()}}
     if args.html:
-        from wm_plugin.trajectories.summary_page import write_page
+        from wm_plugin.data.summary_page import write_page
 
         result["html"] = str(write_page(summaries, args.html))
     return result
@@ -59,8 +59,8 @@ def show(result: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from wm_plugin.data.summary_page import rows, share
     from wm_plugin.tokens.view import visible
-    from wm_plugin.trajectories.summary_page import rows, share
 
     console = Console(highlight=False, markup=False)
     tables = {name: dict(rows(figures)) for name, figures in result["datasets"].items()}
@@ -88,8 +88,8 @@ def show(result: dict[str, Any]) -> None:
 
 def _records(path: Path) -> Iterator[Any]:
     """The transitions of a file that `expand` wrote, else the file's trajectories."""
-    from wm_plugin.trajectories.expand import holds_transitions, read_transitions
-    from wm_plugin.trajectories.readers import read
+    from wm_plugin.data.readers import read
+    from wm_plugin.data.transitions import holds_transitions, read_transitions
 
     return read_transitions(path) if holds_transitions(path) else read(path)
 

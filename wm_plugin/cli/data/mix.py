@@ -35,7 +35,7 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`what` was mixed; `parts`, each with `source`, `there`, `drawn` and `synthetic`; and sums of them."""
-    from wm_plugin.samples.mix import mix
+    from wm_plugin.data.mix import mix
 
     counts = [_count(text) for text in args.counts]
     if len(counts) == 1:

@@ -60,8 +60,8 @@ def make(args: argparse.Namespace, model: str | Path | None, *, thinking: bool) 
     Args:
         model: a model for this process; None uses the server.
     """
-    from wm_plugin.runtime.predict import LocalPredictor, ServerPredictor
-    from wm_plugin.runtime.server import Server
+    from wm_plugin.client.predict import LocalPredictor, ServerPredictor
+    from wm_plugin.client.server import Server
 
     if model is None:
         server = Server(

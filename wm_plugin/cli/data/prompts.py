@@ -33,8 +33,8 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`variants`; with data also `samples`, `transitions`, `rejected` by reason, and `lengths` by unit."""
-    from wm_plugin.samples.prompts import STAGES, Prompts, load, render
-    from wm_plugin.trajectories.schema import Action, Observation, Transition
+    from wm_plugin.data.prompts import STAGES, Prompts, load, render
+    from wm_plugin.data.schema import Action, Observation, Transition
 
     if args.count < 0:
         raise UserError(f"--count is {args.count}; write a number >= 0")
@@ -58,10 +58,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 def _rendered(args: argparse.Namespace, prompts: Any) -> dict[str, Any]:
     from collections import Counter
 
-    from wm_plugin.samples.prompts import render, target
-    from wm_plugin.trajectories.errors import RowError
-    from wm_plugin.trajectories.expand import transitions_in
-    from wm_plugin.trajectories.summary import spread
+    from wm_plugin.data.errors import RowError
+    from wm_plugin.data.prompts import render, target
+    from wm_plugin.data.summary import spread
+    from wm_plugin.data.transitions import transitions_in
 
     measures: dict[str, tuple[Callable[[Any], int], Callable[[str], int]]] = {"characters": (_characters, len)}
     if args.tokenizer:

@@ -11,8 +11,8 @@ from wm_plugin.cli.env.support import NAME, find
 from wm_plugin.errors import UserError
 
 if TYPE_CHECKING:
-    from wm_plugin.agents.proposing import Proposer
-    from wm_plugin.environments.worlds import World
+    from wm_plugin.lab.agents.proposing import Proposer
+    from wm_plugin.worlds.worlds import World
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,15 +85,15 @@ def make(args: argparse.Namespace, world: "World", folder: Path, counts: "Counte
         counts: receives the numbers of proposals that are none.
         held: what is open until the end.
     """
-    from wm_plugin.agents.acting import LocalActor, ServerActor
-    from wm_plugin.agents.proposing import ModelProposals, RandomProposals
-    from wm_plugin.samples.answers import Answers, Model
+    from wm_plugin.client.answers import Answers, Model
+    from wm_plugin.lab.agents.proposing import ModelProposals, RandomProposals
+    from wm_plugin.worlds.agents.acting import LocalActor, ServerActor
 
     if args.propose == "random":
         return RandomProposals(world, args.seed)
     model: Model
     if args.propose.startswith(("http://", "https://")):
-        from wm_plugin.runtime.server import Server
+        from wm_plugin.client.server import Server
 
         if args.propose_model is None:
             raise UserError("--propose is a server; name its model with --propose-model")
@@ -117,7 +117,7 @@ def make(args: argparse.Namespace, world: "World", folder: Path, counts: "Counte
 
 def _local(args: argparse.Namespace) -> Any:
     from wm_plugin.cli.data.predictor import quiet
-    from wm_plugin.runtime.predict import LocalPredictor
+    from wm_plugin.client.predict import LocalPredictor
     from wm_plugin.tokens.tokenizer import is_missing_folder
 
     if is_missing_folder(args.propose) or ("/" not in args.propose and not Path(args.propose).exists()):

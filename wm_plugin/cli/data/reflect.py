@@ -39,16 +39,16 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`samples` with a reason, `rows` written, and `left_out` by reason; `asked` of the model in this run."""
-    from wm_plugin.agents.proposing import prepared
-    from wm_plugin.agents.reflection import reflection
-    from wm_plugin.agents.rollout import path_of
-    from wm_plugin.samples import rows
-    from wm_plugin.samples.answers import Answers
-    from wm_plugin.samples.build import last_message_rows
-    from wm_plugin.samples.tokenize import Tokeniser
+    from wm_plugin.client.answers import Answers
+    from wm_plugin.data import rows
+    from wm_plugin.data.building import last_message_rows
+    from wm_plugin.data.outputs import check_apart
+    from wm_plugin.data.readers import read
+    from wm_plugin.data.tokenize import Tokeniser
+    from wm_plugin.lab.agents.proposing import prepared
+    from wm_plugin.lab.agents.reflection import reflection
     from wm_plugin.tokens.tokenizer import load_tokenizer
-    from wm_plugin.trajectories.outputs import check_apart
-    from wm_plugin.trajectories.readers import read
+    from wm_plugin.worlds.agents.rollout import path_of
 
     out = Path(args.out)
     flags.check(args)

@@ -55,10 +55,10 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`seeds`, `scenarios`, `dropped` by reason, `asked` of the server in this run, and `out`."""
-    from wm_plugin.environments import scenarios
-    from wm_plugin.runtime.server import Server
-    from wm_plugin.samples.answers import Answers, ServerModel
-    from wm_plugin.trajectories.outputs import check_apart, check_out
+    from wm_plugin.client.answers import Answers, ServerModel
+    from wm_plugin.client.server import Server
+    from wm_plugin.data.outputs import check_apart, check_out
+    from wm_plugin.worlds import scenarios
 
     if args.verify not in _VERIFY:
         raise UserError(f"--verify: there is no {args.verify!r}{nearest(args.verify, _VERIFY)}")
@@ -106,10 +106,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 def _seeds(args: argparse.Namespace) -> Any:
     from wm_plugin.cli.steps import search_here
-    from wm_plugin.environments import scenarios
-    from wm_plugin.environments.worlds import load
-    from wm_plugin.trajectories.schema import Trajectory
-    from wm_plugin.trajectories.write import holds
+    from wm_plugin.data.schema import Trajectory
+    from wm_plugin.data.write import holds
+    from wm_plugin.worlds import scenarios
+    from wm_plugin.worlds.worlds import load
 
     if args.source.endswith(".jsonl") or Path(args.source).exists():
         return (
@@ -125,8 +125,8 @@ def _seeds(args: argparse.Namespace) -> Any:
 
 
 def _of_trajectories(source: str) -> Any:
-    from wm_plugin.environments import scenarios
-    from wm_plugin.trajectories.readers import read
+    from wm_plugin.data.readers import read
+    from wm_plugin.worlds import scenarios
 
     if not (seeds := scenarios.of_trajectories(read(source))):
         raise UserError(f"{source}: no trajectory says what the agent was asked")

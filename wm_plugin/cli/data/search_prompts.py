@@ -11,7 +11,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.untrusted import loads
 
 if TYPE_CHECKING:
-    from wm_plugin.samples.answers import Model
+    from wm_plugin.client.answers import Model
 
 NAME = "search-prompts"
 
@@ -96,15 +96,15 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """The `Evaluation` as JSON, `prompts` (the file, or None), `chosen` by style, `asked` of each model, and `ok`."""
     from wm_plugin.cli.steps import search_here
-    from wm_plugin.evaluation import measures
-    from wm_plugin.evaluation.prompt_family import check_family, write_family
-    from wm_plugin.evaluation.prompt_search import Search, split
-    from wm_plugin.evaluation.proposals import load_styles
-    from wm_plugin.samples.predictions import Repeatable
-    from wm_plugin.samples.prompts import load
-    from wm_plugin.samples.scores import NO_MODEL, real_valued
-    from wm_plugin.trajectories.expand import transitions_in
-    from wm_plugin.trajectories.outputs import check_apart, files_in
+    from wm_plugin.data.outputs import check_apart, files_in
+    from wm_plugin.data.predictions import Repeatable
+    from wm_plugin.data.prompts import load
+    from wm_plugin.data.scores import NO_MODEL, real_valued
+    from wm_plugin.data.transitions import transitions_in
+    from wm_plugin.lab.evaluation import measures
+    from wm_plugin.lab.evaluation.prompt_family import check_family, write_family
+    from wm_plugin.lab.evaluation.prompt_search import Search, split
+    from wm_plugin.lab.evaluation.proposals import load_styles
 
     search_here()
     flags.check(args)
@@ -184,8 +184,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _proposer(args: argparse.Namespace) -> "Model":
-    from wm_plugin.runtime.server import Server
-    from wm_plugin.samples.answers import ServerModel
+    from wm_plugin.client.answers import ServerModel
+    from wm_plugin.client.server import Server
 
     address = args.proposer_server or args.server
     if not address:

@@ -23,7 +23,7 @@ def find_files(sources: list[str]) -> list[Path]:
     """
     if "" in sources:  # an unset variable, which a path would take for the current folder
         raise UserError("SRC is an empty name; write a file or a folder ('.' is the current one)")
-    from wm_plugin.trajectories.host_dumps import FILE
+    from wm_plugin.data.host_dumps import FILE
 
     files: list[Path] = []
     for source in map(Path, sources):

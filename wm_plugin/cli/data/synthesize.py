@@ -10,7 +10,7 @@ from wm_plugin.cli.env.support import MOST_ROWS, NAME, add_row_arguments, find, 
 from wm_plugin.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from wm_plugin.environments.simulated_world import SimulatedWorld
+    from wm_plugin.worlds.simulated_world import SimulatedWorld
 
 _KEEP = ("success", "all")
 _TRIES = 10  # attempts for each trajectory that is asked for, at most
@@ -53,9 +53,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     of attempts), `turns` (a kept one), `tasks` among the kept, and what the world model was asked by all. `ok` is false if there
     are fewer than --count.
     """
-    from wm_plugin.agents.collect import remove_shards
-    from wm_plugin.agents.synthesize import synthesize
-    from wm_plugin.trajectories.write import check_outputs, path_of_rejects
+    from wm_plugin.data.write import check_outputs, path_of_rejects
+    from wm_plugin.lab.agents.synthesize import synthesize
+    from wm_plugin.worlds.agents.collect import remove_shards
 
     if args.keep not in _KEEP:
         raise UserError(f"--keep is {args.keep!r}{nearest(args.keep, _KEEP)}")
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _rows(args: argparse.Namespace, world: "SimulatedWorld", count: int) -> list[dict[str, Any]]:
-    from wm_plugin.environments import scenarios
+    from wm_plugin.worlds import scenarios
 
     if world.config.scenarios is not (args.scenarios is not None):
         raise UserError("--scenarios FILE and `scenarios: true` in the simulation go together; write both or neither")

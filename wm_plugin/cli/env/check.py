@@ -25,9 +25,9 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`checked`: a report for each environment; `skipped`: what is missing for each of the others; `ok`: nothing fails."""
-    from wm_plugin.environments import SPECS
-    from wm_plugin.environments.check import check
-    from wm_plugin.environments.worlds import load
+    from wm_plugin.worlds import SPECS
+    from wm_plugin.worlds.check import check
+    from wm_plugin.worlds.worlds import load
 
     if args.all is (args.name is not None):
         raise UserError("name one world, or write --all")

@@ -12,7 +12,7 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 def run(_args: argparse.Namespace) -> dict[str, Any]:
     """`environments`: each with `name`, `summary`, `tools`, `irreversible`, `levels`, `splits`, `extra` and what is `missing`."""
-    from wm_plugin.environments import SPECS
+    from wm_plugin.worlds import SPECS
 
     environments = [
         {

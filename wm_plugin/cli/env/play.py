@@ -35,7 +35,7 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`success`, `reward`, `turns` and `metrics` of the episode, and whether it was `over`; null: the class does not say."""
-    from wm_plugin.environments.kit.protocol import is_over, report, reward_of, tool_methods
+    from wm_plugin.worlds.kit.protocol import is_over, report, reward_of, tool_methods
 
     if not 0 <= args.row < MOST_ROWS:
         raise UserError(f"--row is {args.row}; write a number >= 0, below {MOST_ROWS:,}")

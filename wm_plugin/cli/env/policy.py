@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from wm_plugin.errors import UserError, nearest, shown
 
 if TYPE_CHECKING:
-    from wm_plugin.agents.players import Player
-    from wm_plugin.environments.worlds import World
+    from wm_plugin.worlds.agents.players import Player
+    from wm_plugin.worlds.worlds import World
 
 LONGEST = 10_000_000  # seconds
 HELP = "random, expert, a folder with a model, or the URL of an OpenAI-compatible server like http://localhost:8000/v1"
@@ -108,10 +108,10 @@ def player(args: argparse.Namespace, world: "World") -> "tuple[Player, Any]":
     Raises:
         UserError: there is no such policy, or it cannot play in this world.
     """
-    from wm_plugin.agents.players import MAX_TURNS, SCRIPTED, LocalPlayer, ScriptedPlayer, ServerPlayer
-    from wm_plugin.agents.synthesize import wandering
-    from wm_plugin.agents.verify import VerifiedWorld
-    from wm_plugin.environments.simulated_world import SimulatedWorld
+    from wm_plugin.lab.agents.synthesize import wandering
+    from wm_plugin.worlds.agents.players import MAX_TURNS, SCRIPTED, LocalPlayer, ScriptedPlayer, ServerPlayer
+    from wm_plugin.worlds.simulated_world import SimulatedWorld
+    from wm_plugin.worlds.wrappers.verified import VerifiedWorld
 
     simulation = world.config if isinstance(world, SimulatedWorld) else None
     seed = args.seed if args.sampling_seed is None else args.sampling_seed
@@ -140,7 +140,7 @@ def serve(args: argparse.Namespace, url: str, model: str | None) -> Any:
     Raises:
         UserError: its model has no name.
     """
-    from wm_plugin.runtime.server import Server
+    from wm_plugin.client.server import Server
 
     if model is None:
         raise UserError("--policy is a server; name its model with --model")
@@ -162,9 +162,9 @@ def predict(args: argparse.Namespace, path: str) -> Any:
     Raises:
         UserError: there is no such folder.
     """
-    from wm_plugin.agents.players import SCRIPTED
     from wm_plugin.cli.data.predictor import quiet
-    from wm_plugin.runtime.predict import LocalPredictor
+    from wm_plugin.client.predict import LocalPredictor
+    from wm_plugin.worlds.agents.players import SCRIPTED
 
     if "/" not in path and not os.path.exists(path):
         raise UserError(f"--policy {path!r} is no folder with a model, and no URL{nearest(path, SCRIPTED)}")

@@ -63,11 +63,11 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     many of them each perturbation changed.
     With `--verify`, `verify` has the sums of `checks`, `refused`, `spent`, `unanswered` and `questions`.
     """
-    from wm_plugin.agents.collect import collect, remove_shards
-    from wm_plugin.agents.synthesize import Marked
-    from wm_plugin.environments.control import ControlConfig
-    from wm_plugin.environments.simulated_world import SimulatedWorld
-    from wm_plugin.trajectories.write import check_outputs, path_of_rejects
+    from wm_plugin.data.write import check_outputs, path_of_rejects
+    from wm_plugin.lab.agents.synthesize import Marked
+    from wm_plugin.worlds.agents.collect import collect, remove_shards
+    from wm_plugin.worlds.simulated_world import SimulatedWorld
+    from wm_plugin.worlds.wrappers.control import ControlConfig
 
     for flag, value in (("--count", args.count), ("--per-task", args.per_task)):
         if value < 1:
@@ -91,8 +91,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     if args.control is not None:
         world = world.under(read_block(args.control, "--control", "control", ControlConfig.from_mapping))
     if args.verify is not None:
-        from wm_plugin.agents.verify import VerifiedWorld
-        from wm_plugin.agents.verify_config import VerifyConfig
+        from wm_plugin.worlds.wrappers.verified import VerifiedWorld
+        from wm_plugin.worlds.wrappers.verify_config import VerifyConfig
 
         config = read_block(args.verify, "--verify", "verify", VerifyConfig.from_mapping)
         world = VerifiedWorld(world.spec, world.control, config=config)

@@ -8,8 +8,8 @@ from wm_plugin.cli.steps import search_here
 from wm_plugin.errors import UserError
 
 if TYPE_CHECKING:
-    from wm_plugin.environments.simulated_world import SimulatedWorld
-    from wm_plugin.environments.worlds import World
+    from wm_plugin.worlds.simulated_world import SimulatedWorld
+    from wm_plugin.worlds.worlds import World
 
 MOST_ROWS = 1_000_000  # they are made before the first is played
 NAME = "ours by name (wm env list), or yours as package.module:Class; with --simulation also a file of tools (docs/simulation.md)"
@@ -34,7 +34,7 @@ def named(name: str) -> "World":
     Raises:
         UserError: there is none.
     """
-    from wm_plugin.environments.worlds import load
+    from wm_plugin.worlds.worlds import load
 
     search_here()
     return load(name)
@@ -58,8 +58,8 @@ def simulated_world(world: "World", path: str) -> "SimulatedWorld":
     Raises:
         UserError: as from `read_block`, or the simulation is of other worlds, or does not fit this one.
     """
-    from wm_plugin.environments.simulated_world import SimulatedWorld
-    from wm_plugin.environments.simulation_config import SimulationConfig
+    from wm_plugin.worlds.simulated_world import SimulatedWorld
+    from wm_plugin.worlds.wrappers.simulation_config import SimulationConfig
 
     config = read_block(path, "--simulation", "simulation", SimulationConfig.from_mapping)
     if not config.of(world.name):

@@ -42,7 +42,7 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
     parser.add_argument("--reward-args", default="{}", metavar="JSON", help="its arguments, e.g. '{\"step\": 0.2}'")
     parser.add_argument("--data", required=True, metavar="FILE", help="transitions, or trajectories of any format")
     parser.add_argument(
-        "--attacks", metavar="FILE", help="attacks of your own, written like ours (wm_plugin/evaluation)"
+        "--attacks", metavar="FILE", help="attacks of your own, written like ours (wm_plugin/lab/evaluation)"
     )
     parser.add_argument(
         "--pairs",
@@ -64,11 +64,11 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     `beats` has the attacks that score above an honest wrong prediction, with the share of transitions in which they do.
     """
     from wm_plugin.cli.data.predictor import quiet
-    from wm_plugin.evaluation import blind_spots
-    from wm_plugin.evaluation.audit import CELLS, audit, load_attacks, make_pairs, markdown
+    from wm_plugin.data.outputs import check_apart, check_out, files_in, write_text
+    from wm_plugin.data.transitions import transitions_in
+    from wm_plugin.lab.evaluation import blind_spots
+    from wm_plugin.lab.evaluation.audit import CELLS, audit, load_attacks, make_pairs, markdown
     from wm_plugin.rewards.make import make
-    from wm_plugin.trajectories.expand import transitions_in
-    from wm_plugin.trajectories.outputs import check_apart, check_out, files_in, write_text
 
     try:
         kwargs = loads(args.reward_args, strict=True)
@@ -104,7 +104,7 @@ def show(result: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Column, Table
 
-    from wm_plugin.evaluation.audit import CELLS
+    from wm_plugin.lab.evaluation.audit import CELLS
 
     console = Console(highlight=False, markup=False)
     title = f"{result['reward']} on {result['pairs']} transitions"

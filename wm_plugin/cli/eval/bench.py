@@ -98,10 +98,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     from dataclasses import replace
     from pathlib import Path
 
-    from wm_plugin.evaluation import bench, bench_judges, bench_rows, measures, published
+    from wm_plugin.client.answers import Answer, Answers, ServerModel
+    from wm_plugin.lab.evaluation import bench, bench_judges, bench_rows, measures, published
     from wm_plugin.rewards import prompts
     from wm_plugin.rewards.verdict import TAG
-    from wm_plugin.samples.answers import Answer, Answers, ServerModel
 
     flags.check(args, {"--predictions": args.predictions})
     _check(args)
@@ -237,8 +237,8 @@ def _source(name: str) -> str:
     """`bench` for AgentWorldBench's files, else `trajectories`."""
     from pathlib import Path
 
-    from wm_plugin.trajectories import files
-    from wm_plugin.trajectories.readers import agentworldbench
+    from wm_plugin.data import files
+    from wm_plugin.data.readers import agentworldbench
 
     path = Path(name)
     if path.is_dir():
@@ -248,8 +248,8 @@ def _source(name: str) -> str:
 
 def _servers(args: argparse.Namespace, named: list[str], flag: str, published: bool) -> list[tuple[str, Any]]:
     """(name, server) of each NAME@URL."""
-    from wm_plugin.evaluation.published import MAX_TOKENS, TEMPERATURE
-    from wm_plugin.runtime.server import Server
+    from wm_plugin.client.server import Server
+    from wm_plugin.lab.evaluation.published import MAX_TOKENS, TEMPERATURE
 
     keys = (args.judge_key_env if flag == "--judge" else None) or ["OPENAI_API_KEY"]
     if len(keys) not in (1, len(named)):
@@ -282,9 +282,9 @@ def _rules(args: argparse.Namespace, rows: Any, model: Any, checkers: Any, judge
     """Add the checks by rules to a table."""
     from itertools import islice
 
-    from wm_plugin.evaluation import rule_cases, rules
-    from wm_plugin.samples.prompts import load
-    from wm_plugin.trajectories.readers import read
+    from wm_plugin.data.prompts import load
+    from wm_plugin.data.readers import read
+    from wm_plugin.lab.evaluation import rule_cases, rules
 
     if rows:
         sessions = rules.bench_sessions(rows)

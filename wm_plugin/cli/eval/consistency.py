@@ -13,10 +13,10 @@ from wm_plugin.cli.eval import model as flags
 from wm_plugin.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from wm_plugin.agents.acting import Agent
-    from wm_plugin.environments.worlds import World
-    from wm_plugin.evaluation.consistency import Episode
-    from wm_plugin.samples.answers import Model
+    from wm_plugin.client.answers import Model
+    from wm_plugin.lab.evaluation.consistency import Episode
+    from wm_plugin.worlds.agents.acting import Agent
+    from wm_plugin.worlds.worlds import World
 
 TASKS = 100
 _WIDEST = 24  # characters of a group's name in the terminal
@@ -110,14 +110,14 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """The `Evaluation` as JSON: `measures` by agent, split and horizon, `failures`, `notes`."""
-    from wm_plugin.agents.acting import ScriptedAgent
-    from wm_plugin.evaluation import consistency, measures
-    from wm_plugin.evaluation.consistency_measures import evaluate
-    from wm_plugin.evaluation.consistency_rows import turn_rows, write_w2r
-    from wm_plugin.samples.answers import Answers
-    from wm_plugin.samples.predictions import same_settings
-    from wm_plugin.samples.prompts import load
-    from wm_plugin.trajectories.hidden import as_json
+    from wm_plugin.client.answers import Answers
+    from wm_plugin.data.hidden import as_json
+    from wm_plugin.data.predictions import same_settings
+    from wm_plugin.data.prompts import load
+    from wm_plugin.lab.evaluation import consistency, measures
+    from wm_plugin.lab.evaluation.consistency_measures import evaluate
+    from wm_plugin.lab.evaluation.consistency_rows import turn_rows, write_w2r
+    from wm_plugin.worlds.agents.acting import ScriptedAgent
 
     flags.check(args)
     for flag, value, least in (
@@ -189,7 +189,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 def _tasks(world: "World", args: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
     """The rows of each split."""
-    from wm_plugin.evaluation.consistency import SPLITS
+    from wm_plugin.lab.evaluation.consistency import SPLITS
 
     names = world.splits or SPLITS
     tasks = {}
@@ -210,11 +210,11 @@ def _agents(args: argparse.Namespace, world: "World", path: Path | None) -> "lis
     Raises:
         UserError: one is no agent, two have the same name, or a URL has no model.
     """
-    from wm_plugin.agents.acting import LocalActor, ModelAgent, ScriptedAgent, ServerActor
-    from wm_plugin.agents.players import SCRIPTED, ScriptedPlayer
     from wm_plugin.cli.data.predictor import quiet
-    from wm_plugin.runtime.predict import LocalPredictor
-    from wm_plugin.runtime.server import Server
+    from wm_plugin.client.predict import LocalPredictor
+    from wm_plugin.client.server import Server
+    from wm_plugin.worlds.agents.acting import LocalActor, ModelAgent, ScriptedAgent, ServerActor
+    from wm_plugin.worlds.agents.players import SCRIPTED, ScriptedPlayer
 
     urls = [agent for agent in args.agent if agent.startswith(("http://", "https://"))]
     if len(urls) != len(args.agent_model):
@@ -261,7 +261,7 @@ def show(result: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Column, Table
 
-    from wm_plugin.evaluation.consistency_measures import CUT_TAKEN
+    from wm_plugin.lab.evaluation.consistency_measures import CUT_TAKEN
 
     console = Console(highlight=False, markup=False)
     groups = list(_groups(result["measures"]))

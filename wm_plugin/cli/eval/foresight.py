@@ -62,10 +62,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     from collections import Counter
     from pathlib import Path
 
-    from wm_plugin.evaluation import foresight
-    from wm_plugin.evaluation.measures import Evaluation, open_folder, write_result, write_rows
-    from wm_plugin.evaluation.paired import differences
-    from wm_plugin.samples.answers import Answers
+    from wm_plugin.client.answers import Answers
+    from wm_plugin.lab.evaluation import foresight
+    from wm_plugin.lab.evaluation.measures import Evaluation, open_folder, write_result, write_rows
+    from wm_plugin.lab.evaluation.paired import differences
 
     for flag, value in (("--limit", args.limit), ("--max-chars", args.max_chars)):
         if value is not None and value < 1:
@@ -111,10 +111,10 @@ def _read(source: str, args: argparse.Namespace) -> tuple[Any, list[Any]]:
     """The sums of a file's actions, and its turns for the judge."""
     from itertools import islice
 
-    from wm_plugin.evaluation import actions, foresight
-    from wm_plugin.evaluation.paired import Sums
-    from wm_plugin.trajectories.expand import identity
-    from wm_plugin.trajectories.readers import read
+    from wm_plugin.data.readers import read
+    from wm_plugin.data.transitions import identity
+    from wm_plugin.lab.evaluation import actions, foresight
+    from wm_plugin.lab.evaluation.paired import Sums
 
     sums, turns = Sums(), list[foresight.Case]()
     passive = {word.lower() for word in args.passive}

@@ -43,8 +43,8 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """The evaluation: `score` by benchmark and their mean, and with a model before it `score_before` and `score_difference`."""
-    from wm_plugin.evaluation import forgetting
-    from wm_plugin.evaluation.measures import open_folder, write_result, write_rows
+    from wm_plugin.lab.evaluation import forgetting
+    from wm_plugin.lab.evaluation.measures import open_folder, write_result, write_rows
 
     if bool(args.model) is bool(args.results):
         raise UserError(

@@ -14,13 +14,13 @@ from wm_plugin.cli.eval.lines import print_rest
 from wm_plugin.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from wm_plugin.agents.branches import Imaginer
-    from wm_plugin.agents.lookahead import LookAhead
-    from wm_plugin.agents.lookahead_values import LookAheadConfig
-    from wm_plugin.environments.simulated_episode import Simulation
-    from wm_plugin.environments.worlds import World
-    from wm_plugin.evaluation.lookahead import Played
-    from wm_plugin.samples.answers import Answers
+    from wm_plugin.client.answers import Answers
+    from wm_plugin.lab.agents.branches import Imaginer
+    from wm_plugin.lab.agents.lookahead import LookAhead
+    from wm_plugin.lab.agents.lookahead_values import LookAheadConfig
+    from wm_plugin.lab.evaluation.lookahead import Played
+    from wm_plugin.worlds.worlds import World
+    from wm_plugin.worlds.wrappers.simulated_episode import Simulation
 
 TASKS = 100
 _UNCOUNTED = "the world model's tokens are not counted: equal compute is of the policy's own tokens"
@@ -182,9 +182,9 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """The `Evaluation` as JSON: `measures` by arm, `failures`, `notes`."""
-    from wm_plugin.evaluation import lookahead, measures
-    from wm_plugin.samples.predictions import same_settings
-    from wm_plugin.trajectories.hidden import as_json
+    from wm_plugin.data.hidden import as_json
+    from wm_plugin.data.predictions import same_settings
+    from wm_plugin.lab.evaluation import lookahead, measures
 
     arms = _arms(args)
     _check(args)
@@ -233,7 +233,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     notes = [_UNCOUNTED] if config.world_model == "other" else []
     result = lookahead.evaluate(played, subject=subject, data=data, settings=settings, notes=notes, seed=args.seed)
     if folder:
-        from wm_plugin.trajectories.write import write
+        from wm_plugin.data.write import write
 
         measures.write_rows(lookahead.rows(played), folder)
         episodes = (_named(one) for of_arm in played.values() for one in of_arm if one.trajectory is not None)
@@ -255,7 +255,7 @@ def _arms(args: argparse.Namespace) -> tuple[str, ...]:
     Raises:
         UserError: there is no such arm, or none of them looks ahead.
     """
-    from wm_plugin.evaluation.lookahead import AHEAD, ARMS, BEST, ORACLE
+    from wm_plugin.lab.evaluation.lookahead import AHEAD, ARMS, BEST, ORACLE
 
     known = [arm for arm in ARMS if arm != ORACLE]
     asked = [arm for arm in known if not (args.server and arm == BEST)]
@@ -295,8 +295,8 @@ def config_of(args: argparse.Namespace) -> "LookAheadConfig":
     Raises:
         UserError: a flag does not fit, or one is missing by which an outcome would be told.
     """
-    from wm_plugin.agents.lookahead_values import LookAheadConfig
-    from wm_plugin.agents.outcomes import MARKS, Marks
+    from wm_plugin.lab.agents.lookahead_values import LookAheadConfig
+    from wm_plugin.worlds.agents.outcomes import MARKS, Marks
 
     known = MARKS.get(args.name, Marks())
     given = {"over": args.over_text, "won": args.won_text, "lacks": args.lacks, "reward": args.reward_text}
@@ -338,8 +338,8 @@ def _imaginer(args: argparse.Namespace, config: "LookAheadConfig", *, best: bool
         except (OSError, ValueError) as error:
             raise UserError(f"--chat-template {args.chat_template}: cannot be read ({error})") from None
     if args.model:
-        from wm_plugin.agents.branches import LocalImaginer
-        from wm_plugin.runtime.predict import LocalPredictor
+        from wm_plugin.client.predict import LocalPredictor
+        from wm_plugin.lab.agents.branches import LocalImaginer
 
         quiet()
         predictor = LocalPredictor(
@@ -349,8 +349,8 @@ def _imaginer(args: argparse.Namespace, config: "LookAheadConfig", *, best: bool
             batch_size=args.batch_size,
         )
         return LocalImaginer(predictor, config, template)
-    from wm_plugin.agents.server_branches import NO_TOKENIZER, ServerImaginer
-    from wm_plugin.runtime.server import Server
+    from wm_plugin.client.server import Server
+    from wm_plugin.lab.agents.server_branches import NO_TOKENIZER, ServerImaginer
 
     if config.world_model == "own" and not args.tokenizer:
         raise UserError(f"--server: {NO_TOKENIZER}")
@@ -377,9 +377,9 @@ def _looking(
     """The policy that looks ahead, with its world model, whose answers are added to `kept`, and with the real world."""
     from dataclasses import replace
 
-    from wm_plugin.agents.imagined_worlds import ImaginedWorld, OtherWorld, OwnWorld, RealWorld
-    from wm_plugin.agents.lookahead import LookAhead
-    from wm_plugin.evaluation.lookahead import turns_left
+    from wm_plugin.lab.agents.imagined_worlds import ImaginedWorld, OtherWorld, OwnWorld, RealWorld
+    from wm_plugin.lab.agents.lookahead import LookAhead
+    from wm_plugin.lab.evaluation.lookahead import turns_left
 
     left = turns_left(world, args.max_turns, args.host)
     if config.world_model == "other":
@@ -400,12 +400,12 @@ def _other(
 ) -> "tuple[Answers, Callable[[], Simulation], tuple[str, ...]]":
     """A world model's answers, what makes its episodes, and its control tokens."""
     from wm_plugin.cli.data.predictor import quiet
-    from wm_plugin.environments.harmless import control_tokens
-    from wm_plugin.environments.simulated_episode import Simulation
-    from wm_plugin.runtime.predict import LocalPredictor
-    from wm_plugin.runtime.server import Server
-    from wm_plugin.samples.answers import Answers, LocalModel, Model, ServerModel
-    from wm_plugin.samples.prompts import load
+    from wm_plugin.client.answers import Answers, LocalModel, Model, ServerModel
+    from wm_plugin.client.predict import LocalPredictor
+    from wm_plugin.client.server import Server
+    from wm_plugin.data.prompts import load
+    from wm_plugin.tokens.harmless import control_tokens
+    from wm_plugin.worlds.wrappers.simulated_episode import Simulation
 
     prompts = load(args.prompts)
     chosen = state.shown(args)

@@ -70,7 +70,7 @@ def check(args: argparse.Namespace, others: dict[str, Any] | None = None) -> Non
 def make(args: argparse.Namespace) -> Any:
     """The model that the flags describe, for `samples.answers.Answers`."""
     from wm_plugin.cli.data import predictor
-    from wm_plugin.samples.answers import LocalModel, ServerModel
+    from wm_plugin.client.answers import LocalModel, ServerModel
 
     made = predictor.make(args, args.model, thinking=False)
     return LocalModel(made) if args.model else ServerModel(made.server)

@@ -12,8 +12,8 @@ from wm_plugin.cli.eval.lines import print_rest
 from wm_plugin.errors import UserError
 
 if TYPE_CHECKING:
-    from wm_plugin.evaluation.measures import Evaluation
-    from wm_plugin.trajectories.host_dumps import Lacking
+    from wm_plugin.data.host_dumps import Lacking
+    from wm_plugin.lab.evaluation.measures import Evaluation
 
 _DESCRIPTION = """\
 A world model writes, at temperature 0, what follows each action of real episodes: exact match with the success mark, word F1,
@@ -81,12 +81,12 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """The evaluation as JSON (`evaluation.measures.Evaluation`), and `ok`: whether there was a turn with an answer."""
-    from wm_plugin.evaluation.cases import kind_of
-    from wm_plugin.evaluation.fidelity import NAME, Cosines
-    from wm_plugin.evaluation.measures import open_folder
+    from wm_plugin.client.server import KINDS
+    from wm_plugin.data.host_dumps import Lacking
+    from wm_plugin.lab.evaluation.cases import kind_of
+    from wm_plugin.lab.evaluation.fidelity import NAME, Cosines
+    from wm_plugin.lab.evaluation.measures import open_folder
     from wm_plugin.rewards import EmbeddingReward
-    from wm_plugin.runtime.server import KINDS
-    from wm_plugin.trajectories.host_dumps import Lacking
 
     if args.kind == POLICY:
         _check_policy(args)
@@ -117,11 +117,11 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 def _of_world_model(args: argparse.Namespace, lacking: "Lacking") -> Callable[..., "Evaluation"]:
     """`fidelity` of the flags; what is left are its arguments from `embedding` on."""
-    from wm_plugin.evaluation.cases import Demonstrations, items_in, kind_of
-    from wm_plugin.evaluation.fidelity import fidelity
-    from wm_plugin.samples.answers import Answers
-    from wm_plugin.samples.prompts import load
-    from wm_plugin.trajectories.readers import read
+    from wm_plugin.client.answers import Answers
+    from wm_plugin.data.prompts import load
+    from wm_plugin.data.readers import read
+    from wm_plugin.lab.evaluation.cases import Demonstrations, items_in, kind_of
+    from wm_plugin.lab.evaluation.fidelity import fidelity
 
     family = args.prompts or kind_of(args.kind).prompts
     if family is None:
@@ -157,7 +157,7 @@ def _check_policy(args: argparse.Namespace) -> None:
     Raises:
         UserError: a server, or a flag of world models.
     """
-    from wm_plugin.evaluation.policy_fidelity import NO_SERVER
+    from wm_plugin.lab.evaluation.policy_fidelity import NO_SERVER
 
     if args.server or args.server_model:
         raise UserError(f"--server: not with --as {POLICY}: {NO_SERVER}")
@@ -177,11 +177,11 @@ def _of_policy(args: argparse.Namespace, lacking: "Lacking") -> Callable[..., "E
     """`policy_fidelity` of the flags; what is left are its arguments from `embedding` on."""
     from wm_plugin.cli.data.predictor import quiet
     from wm_plugin.cli.templates import load_with_template, training_template
-    from wm_plugin.evaluation.policy_fidelity import PolicyModel, policy_fidelity
-    from wm_plugin.runtime.predict import LocalPredictor
-    from wm_plugin.samples.answers import Answers
-    from wm_plugin.trajectories.expand import holds_transitions
-    from wm_plugin.trajectories.readers import read
+    from wm_plugin.client.answers import Answers
+    from wm_plugin.client.predict import LocalPredictor
+    from wm_plugin.data.readers import read
+    from wm_plugin.data.transitions import holds_transitions
+    from wm_plugin.lab.evaluation.policy_fidelity import PolicyModel, policy_fidelity
 
     if holds_transitions(args.source):
         raise UserError(f"{args.source}: holds transitions, and --as {POLICY} is asked about whole trajectories")

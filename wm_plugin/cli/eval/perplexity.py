@@ -47,8 +47,8 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """The evaluation: `perplexity` and `nll`; with --before those of both, `nll_difference` and `perplexity_ratio`."""
     from wm_plugin.cli.data.predictor import quiet
-    from wm_plugin.evaluation import perplexity
-    from wm_plugin.evaluation.measures import open_folder, write_result, write_rows
+    from wm_plugin.lab.evaluation import perplexity
+    from wm_plugin.lab.evaluation.measures import open_folder, write_result, write_rows
     from wm_plugin.tokens.tokenizer import load_tokenizer
 
     for flag in ("limit", "tokens", "windows", "batch_size"):
@@ -93,8 +93,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 def _score(model: str | Path, texts: Any, batch_size: int) -> Any:
     """The sums of a model, which is not kept: two at once would take twice the memory."""
-    from wm_plugin.evaluation.perplexity import score
-    from wm_plugin.runtime.predict import load_model
+    from wm_plugin.client.predict import load_model
+    from wm_plugin.lab.evaluation.perplexity import score
 
     return score(load_model(model), texts.rows, batch_size=batch_size)
 

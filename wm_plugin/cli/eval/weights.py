@@ -29,8 +29,8 @@ def add_parser(kinds: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """The evaluation: `changed` of all weights, by `layer`, by `module` and by `layer/module`."""
-    from wm_plugin.evaluation.measures import open_folder, write_result, write_rows
-    from wm_plugin.evaluation.weights import changes, evaluation, pair, row
+    from wm_plugin.lab.evaluation.measures import open_folder, write_result, write_rows
+    from wm_plugin.lab.evaluation.weights import changes, evaluation, pair, row
 
     if not 0 <= args.eta < 1:
         raise UserError(f"--eta is {args.eta}; write a number >= 0 and < 1")

@@ -14,7 +14,7 @@ from wm_plugin.errors import UserError
 
 if TYPE_CHECKING:
     from wm_plugin.cli.simulate.session import Session
-    from wm_plugin.trajectories.schema import Action
+    from wm_plugin.data.schema import Action
 
 _COMMANDS = """\
 help              this, and what the world's tools take
@@ -80,9 +80,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     one, from 1, in which they do not; `success` is predicted, and `real_success` real.
     """
     from wm_plugin.cli.simulate.session import ControlledSimulation, RealWorld, Session
-    from wm_plugin.environments.control import ControlConfig, ControlEpisode
-    from wm_plugin.samples.answers import Answers
-    from wm_plugin.samples.prompts import load
+    from wm_plugin.client.answers import Answers
+    from wm_plugin.data.prompts import load
+    from wm_plugin.worlds.wrappers.control import ControlConfig, ControlEpisode
 
     flags.check(args)
     if not 0 <= args.row < MOST_ROWS:
@@ -131,7 +131,7 @@ class _Game:
     """Lines of a person to turns of a session, and what they see of it."""
 
     def __init__(self, session: "Session", world: Any, args: argparse.Namespace) -> None:
-        from wm_plugin.environments.kit.protocol import tool_methods
+        from wm_plugin.worlds.kit.protocol import tool_methods
 
         self._session, self._args, self._world = session, args, world
         self._tools, self._expert = tool_methods(session.real.environment), world.expert()
@@ -178,7 +178,7 @@ class _Game:
         self._call(*parse(line, self._tools))
 
     def _call(self, name: str, arguments: dict[str, Any]) -> None:
-        from wm_plugin.trajectories.schema import Action, Call
+        from wm_plugin.data.schema import Action, Call
 
         self._act(Action(calls=(Call(name=name, arguments=arguments),)))
 

@@ -5,19 +5,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import wm_plugin.agents.rollout as rollout
-from wm_plugin.environments.control import ControlEpisode, Plan
-from wm_plugin.environments.harmless import harmless
-from wm_plugin.environments.simulated_episode import Simulation
-from wm_plugin.environments.worlds import World
+import wm_plugin.worlds.agents.rollout as rollout
+from wm_plugin.client.answers import Answers
+from wm_plugin.data.hidden import HEADINGS, PARTS, parts
+from wm_plugin.data.outputs import check_out
+from wm_plugin.data.schema import Action, Call, Observation, Trajectory, Turn
+from wm_plugin.data.write import SUFFIXES, write
 from wm_plugin.errors import UserError
 from wm_plugin.runtime.workers import lost_by
-from wm_plugin.samples.answers import Answers
+from wm_plugin.tokens.harmless import harmless
 from wm_plugin.tokens.message import Message
-from wm_plugin.trajectories.hidden import HEADINGS, PARTS, parts
-from wm_plugin.trajectories.outputs import check_out
-from wm_plugin.trajectories.schema import Action, Call, Observation, Trajectory, Turn
-from wm_plugin.trajectories.write import SUFFIXES, write
+from wm_plugin.worlds.worlds import World
+from wm_plugin.worlds.wrappers.control import ControlEpisode, Plan
+from wm_plugin.worlds.wrappers.simulated_episode import Simulation
 
 _MOST_TURNS = 1_000_000  # of the real world, which has a limit of its own
 

@@ -21,23 +21,23 @@ from transformers import PrinterCallback, TrainerCallback
 from transformers.utils import logging as transformers_logging
 from trl import GRPOConfig
 
-from wm_plugin.environments.grid import MAX_TURNS
+from wm_plugin.data.outputs import check_derived, check_folder, write_text
+from wm_plugin.data.write import check_outputs
+from wm_plugin.data.write import write as write_trajectories
 from wm_plugin.errors import UserError
-from wm_plugin.evaluation.report import write
+from wm_plugin.lab.report import write
+from wm_plugin.lab.tiny.folder import check_out, writing
+from wm_plugin.lab.tiny.held_out import HeldOut
+from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
+from wm_plugin.lab.tiny.warm_start import HEADS, STOP_AT, TURN_TOKENS, behaviour_cloning, world_model_sft
+from wm_plugin.lab.tiny.worlds import GRID, TinyWorld
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.runtime.page import check_extra
-from wm_plugin.tiny.folder import check_out, writing
-from wm_plugin.tiny.held_out import HeldOut
-from wm_plugin.tiny.policy import make_model, make_tokenizer
-from wm_plugin.tiny.warm_start import HEADS, STOP_AT, TURN_TOKENS, behaviour_cloning, world_model_sft
-from wm_plugin.tiny.worlds import GRID, TinyWorld
-from wm_plugin.trajectories.outputs import check_derived, check_folder, write_text
-from wm_plugin.trajectories.write import check_outputs
-from wm_plugin.trajectories.write import write as write_trajectories
 from wm_plugin.trl.demo.page import make_report
 from wm_plugin.trl.demo.report import Arm, make_claims, tell_look_ahead
 from wm_plugin.trl.trainer import WorldModelGRPOTrainer
 from wm_plugin.untrusted import loads
+from wm_plugin.worlds.grid import MAX_TURNS
 
 COEFFS = (0.0, 1.0)
 GROUPS, GENERATIONS = 16, 8

@@ -5,16 +5,16 @@ from typing import Any
 
 import torch
 
-from wm_plugin.environments.grid import MAX_TURNS, MOVES
-from wm_plugin.evaluation.compare import SHARE, Ratio, compare
-from wm_plugin.evaluation.one_step import Prediction
-from wm_plugin.evaluation.report import Comparison, Report, Sample
-from wm_plugin.evaluation.report.chart import Change, Changes, Curve, Interval, Series
-from wm_plugin.tiny.held_out import HeldOut
-from wm_plugin.tiny.policy import HEADER, Played
-from wm_plugin.tiny.warm_start import OBSERVATION_TOKENS
+from wm_plugin.lab.evaluation.compare import SHARE, Ratio, compare
+from wm_plugin.lab.evaluation.one_step import Prediction
+from wm_plugin.lab.report import Comparison, Report, Sample
+from wm_plugin.lab.report.chart import Change, Changes, Curve, Interval, Series
+from wm_plugin.lab.tiny.held_out import HeldOut
+from wm_plugin.lab.tiny.policy import HEADER, Played
+from wm_plugin.lab.tiny.warm_start import OBSERVATION_TOKENS
 from wm_plugin.tokens.view import Token
 from wm_plugin.trl.demo.report import Arm
+from wm_plugin.worlds.grid import MAX_TURNS, MOVES
 
 START = "the start"
 GLYPHS = (

@@ -1,0 +1,401 @@
+"""Predictions: sampling from the model itself, servers with their habits and failures, and runs that are killed."""
+
+import json
+import os
+import pickle
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from support.predictions import PROMPTS, Scripted, chat_server, choices, grid_transitions, save_tiny
+from wm_plugin.client.predict import LocalPredictor, ServerPredictor, load_model
+from wm_plugin.client.server import Server
+from wm_plugin.data.predictions import predictions
+from wm_plugin.data.prompts import load
+from wm_plugin.errors import UserError
+
+ROOT = Path(__file__).parents[2]
+
+
+def ask(*texts):
+    return [[{"role": "user", "content": text}] for text in texts]
+
+
+def server(url, **options):
+    return Server(url, **({"model": "model", "temperature": 1.0, "backoff": 0.001, "max_retries": 2} | options))
+
+
+@pytest.fixture
+def prompts(tmp_path):
+    path = tmp_path / "short.yaml"
+    path.write_text(PROMPTS)
+    return load(str(path))
+
+
+# A model in this process
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    pytest.importorskip("transformers")
+    return save_tiny(tmp_path_factory.mktemp("tiny") / "model")
+
+
+@pytest.mark.host
+def test_k_outputs_a_conversation_in_order_and_the_same_for_a_seed(tiny):
+    predictor = LocalPredictor(tiny, max_new_tokens=5)
+    conversations = ask("a", "abcdef", "abc")
+    found = predictor(conversations, k=3, seed=1)
+    assert [len(outputs) for outputs in found] == [3, 3, 3]
+    assert len({text for outputs in found for text in outputs}) > 5
+    assert predictor(conversations, k=3, seed=1) == found
+    assert predictor(conversations, k=3, seed=2) != found
+
+
+@pytest.mark.host
+def test_padding_and_batches_change_no_greedy_output(tiny):
+    conversations = ask("a", "abcdefgh" * 4, "abc", "#..A\n")
+    together = LocalPredictor(tiny, temperature=0, max_new_tokens=6)(conversations, k=2, seed=0)
+    alone = LocalPredictor(tiny, temperature=0, max_new_tokens=6, batch_size=1)
+    assert together == [alone([conversation], k=2, seed=0)[0] for conversation in conversations]
+    assert all(first == second for first, second in together)
+
+
+@pytest.mark.host
+def test_outputs_follow_the_models_own_distribution_and_not_its_generation_config(tiny):
+    """4000 first characters against the softmax; the generation config would have given one and the same."""
+    import torch
+
+    predictor = LocalPredictor(tiny, max_new_tokens=1, batch_size=1000)
+    predictor.model.generation_config.update(top_k=1, top_p=0.1, repetition_penalty=5.0, temperature=0.1)
+    (outputs,) = predictor(ask("abc"), k=4000, seed=0)
+    with torch.no_grad():
+        probabilities = predictor.model(torch.tensor([predictor.tokenizer("abc:").input_ids])).logits[0, -1].softmax(-1)
+    for token in probabilities.topk(20).indices.tolist():
+        text = predictor.tokenizer.decode([token], skip_special_tokens=True)
+        if not text:  # shared by the special tokens
+            continue
+        share = outputs.count(text) / 4000
+        assert share == pytest.approx(float(probabilities[token]), abs=0.02)
+
+
+@pytest.mark.host
+def test_a_turn_ends_at_the_end_token_of_the_generation_config(tiny):
+    predictor = LocalPredictor(tiny, max_new_tokens=30)
+    everything = list(range(len(predictor.tokenizer)))
+    predictor.model.generation_config.eos_token_id = everything
+    assert all(len(text) <= 1 for text in predictor(ask("abc"), k=20, seed=0)[0])
+
+
+@pytest.mark.host
+def test_a_turn_ends_where_the_template_ends_it_though_the_config_is_a_base_models(tiny):
+    predictor = LocalPredictor(tiny, max_new_tokens=3)
+    end, other = predictor.tokenizer.eos_token_id, predictor.tokenizer.pad_token_id
+    predictor.model.generation_config.eos_token_id = other
+    assert predictor.ends == [other, end]
+    predictor.model.generation_config.eos_token_id = [end, other]
+    assert predictor.ends == [end, other]
+
+
+@pytest.mark.host
+def test_global_random_numbers_are_left_alone(tiny):
+    import torch
+
+    before = torch.get_rng_state()
+    LocalPredictor(tiny, max_new_tokens=2)(ask("a"), k=2, seed=3)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.host
+def test_models_of_one_name_are_told_apart_by_their_weights(tiny, tmp_path):
+    import torch
+
+    predictor = LocalPredictor(tiny)
+    before = predictor.settings
+    assert LocalPredictor(tiny).settings == before
+    with torch.no_grad():
+        predictor.model.lm_head.weight[0, 0] += 1
+    assert LocalPredictor(predictor.model, predictor.tokenizer).settings["weights"] != before["weights"]
+
+
+@pytest.mark.host
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"temperature": -1}, "temperature is -1"),
+        ({"max_new_tokens": 0}, "max_new_tokens is 0"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"model": "/nowhere/at/all"}, "/nowhere/at/all: "),
+    ],
+)
+def test_bad_local_settings(tiny, options, message):
+    with pytest.raises(UserError, match=message) as caught:
+        LocalPredictor(**({"model": tiny} | options))
+    assert "\n" not in str(caught.value)
+
+
+# A server
+
+
+def test_a_server_that_gives_several_is_asked_once():
+    with chat_server(lambda body, _: choices(*(f"{body['seed']}.{n}" for n in range(body["n"])))) as there:
+        found = ServerPredictor(server(there.url))(ask("a", "b"), k=3, seed=0)
+    assert len(there.seen) == 2
+    assert [len(set(outputs)) for outputs in found] == [3, 3]
+    assert len({body["seed"] for body in there.seen}) == 2
+    assert there.seen[0]["temperature"] == 1.0
+
+
+def one_only(body, _):
+    return choices(f"{body['messages'][0]['content']}{body['seed']}")
+
+
+def refuses_n(body, _):
+    return (400, {"error": "n must be 1"}) if "n" in body else one_only(body, _)
+
+
+@pytest.mark.parametrize("answer", [one_only, refuses_n])
+def test_a_server_that_gives_one_only_is_asked_k_times_with_as_many_seeds(answer):
+    with chat_server(answer) as there:
+        predictor = ServerPredictor(server(there.url))
+        first = predictor(ask("a", "b"), k=4, seed=0)
+        asked = len(there.seen)
+        again = predictor(ask("a", "b"), k=4, seed=0)
+    assert again == first  # learning what the server does changes nothing
+    assert all(len(set(outputs)) == 4 for outputs in first)
+    assert len(there.seen) - asked == 8
+    assert "n" not in there.seen[-1]
+
+
+def test_overload_is_tried_again():
+    with chat_server(lambda body, count: (503, {}) if count == 1 else one_only(body, count)) as there:
+        found = ServerPredictor(server(there.url))(ask("a", "b"), k=1, seed=0)
+    assert [len(outputs) for outputs in found] == [1, 1]
+    assert len(there.seen) == 4
+
+
+def test_what_fails_for_good_is_missing_and_counted():
+    def answer(body, _):
+        return (400, {"error": "too long"}) if body["messages"][0]["content"] == "long" else one_only(body, _)
+
+    with chat_server(answer) as there:
+        predictor = ServerPredictor(server(there.url), max_failure_share=0.5)
+        found = predictor(ask("a", "long", "b"), k=2, seed=0)
+    assert [len(outputs) for outputs in found] == [2, 0, 2]
+    assert predictor.failed == 2
+
+
+def test_too_many_failures_stop_in_one_line():
+    with chat_server(lambda *_: (500, b"out of memory\nat line 3")) as there:
+        predictor = ServerPredictor(server(there.url, max_retries=1))
+        with pytest.raises(
+            UserError, match="6 of 6 predictions failed, more than 5% .*500: out of memory at line 3"
+        ) as caught:
+            predictor(ask("a", "b"), k=3, seed=0)
+    assert "\n" not in str(caught.value)
+    assert predictor.failed == 0
+
+
+def test_an_answer_without_choices_is_missing():
+    with chat_server(lambda *_: (200, {"choices": []})) as there, pytest.raises(UserError, match="2 of 2 .*no choices"):
+        ServerPredictor(server(there.url, max_retries=0))(ask("a"), k=2, seed=0)
+
+
+def test_a_wrong_key_stops_at_once(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    with chat_server(lambda *_: (401, {"error": "no"})) as there:
+        with pytest.raises(UserError, match="status 401") as caught:
+            ServerPredictor(server(there.url))(ask(*"abcdefgh"), k=5, seed=0)
+        assert there.seen[0]["key"] == "Bearer secret"
+    assert "secret" not in str(caught.value)
+
+
+def test_reasoning_is_left_out_or_put_in_front():
+    answer = choices("It rains.", reasoning_content="Clouds.")
+    with chat_server(lambda *_: answer) as there:
+        assert ServerPredictor(server(there.url))(ask("a"), k=1, seed=0) == [["It rains."]]
+        whole = ServerPredictor(server(there.url), thinking=True)(ask("a"), k=1, seed=0)
+    assert whole == [["<think>\nClouds.\n</think>\n\nIt rains."]]
+
+
+def test_no_content_is_an_empty_output():
+    with chat_server(lambda *_: choices(None)) as there:
+        assert ServerPredictor(server(there.url))(ask("a"), k=1, seed=0) == [[""]]
+
+
+@pytest.mark.host
+@pytest.mark.slow
+def test_a_real_server(tiny, tmp_path):
+    """`transformers serve`, which gives one output whatever it is asked for."""
+    available = pytest.importorskip("transformers.utils.import_utils").is_serve_available()
+    command = shutil.which("transformers", path=str(Path(sys.executable).parent))
+    if not available or command is None:
+        pytest.skip("needs transformers[serving]")
+    folder = shutil.copytree(tiny, tmp_path / "model")
+    config = json.loads((folder / "generation_config.json").read_text())
+    (folder / "generation_config.json").write_text(json.dumps(config | {"do_sample": True}))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [command, "serve", "--host", "127.0.0.1", "--port", str(port)], env=environment, stdout=log, stderr=log
+        )
+    try:
+        there = server(f"http://127.0.0.1:{port}/v1", model=str(folder), max_tokens=8, max_retries=12, backoff=1.0)
+        predictor = ServerPredictor(there)
+        found = predictor(ask("abc", "b"), k=3, seed=0)
+    finally:
+        process.terminate()
+        process.wait()
+    assert [len(set(outputs)) for outputs in found] == [3, 3]
+    assert predictor.failed == 0
+
+
+# On disk
+
+
+def run(transitions, predictor, prompts, folder, **options):
+    options = {"k": 2, "shard_size": 5} | options
+    return list(predictions(transitions, predictor, prompts, folder=folder, **options))
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
+
+
+def test_every_transition_has_its_outputs_and_shards_are_of_about_one_size(prompts, tmp_path):
+    transitions = grid_transitions(6)[:11]
+    predictor = Scripted()
+    found = run(transitions, predictor, prompts, tmp_path / "work")
+    assert [transition for transition, _ in found] == transitions
+    assert len({text for _, outputs in found for text in outputs}) == 22
+    assert predictor.asked == [3, 4, 4]
+    assert list(files(tmp_path / "work")) == ["manifest.json", *(f"predictions-0000{n}.jsonl" for n in range(3))]
+
+
+def test_going_on_asks_for_nothing_that_is_there_and_gives_the_same(prompts, tmp_path):
+    transitions = grid_transitions(6)
+    whole = run(transitions, Scripted(), prompts, tmp_path / "whole")
+    first = predictions(transitions, Scripted(), prompts, k=2, shard_size=5, folder=tmp_path / "work")
+    next(first)
+    first.close()
+    assert len(files(tmp_path / "work")) == 2
+    predictor = Scripted()
+    assert run(transitions, predictor, prompts, tmp_path / "work") == whole
+    assert len(predictor.asked) == -(-len(transitions) // 5) - 1
+    assert files(tmp_path / "work") == files(tmp_path / "whole")
+
+
+def test_half_a_surrogate_pair_survives(prompts, tmp_path):
+    transitions = grid_transitions(2)[:1]
+    predictor = Scripted(answer=lambda *_: "\ud83d cut, \u2028 and é")
+    first = run(transitions, predictor, prompts, tmp_path)
+    assert run(transitions, Scripted(), prompts, tmp_path) == first
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"k": 3}, "k 2 -> 3"),
+        ({"seed": 7}, "seed 0 -> 7"),
+        ({"shard_size": 6}, "shard_size 5 -> 6"),
+        ({"predictor": Scripted("other")}, 'model "scripted" -> "other"'),
+        ({"thinking": False}, "conversations "),
+        ({"transitions": grid_transitions(3, seed=5)}, "transitions "),
+    ],
+)
+def test_other_settings_are_refused_by_name(prompts, tmp_path, change, message):
+    run(grid_transitions(3), Scripted(), prompts, tmp_path)
+    options = {
+        "transitions": grid_transitions(3),
+        "predictor": Scripted(),
+        "prompts": prompts,
+        "folder": tmp_path,
+    } | change
+    with pytest.raises(UserError, match=f"predictions of other settings .*{message}") as caught:
+        run(**options)
+    assert "\n" not in str(caught.value)
+
+
+def test_damage_is_seen(prompts, tmp_path):
+    transitions = grid_transitions(3)
+    run(transitions, Scripted(), prompts, tmp_path)
+    shard = tmp_path / "predictions-00000.jsonl"
+    rows = shard.read_text().splitlines(keepends=True)
+    for damaged in ("".join(rows[:-1]), "".join(rows)[:-9], "", "".join([*rows[1:], rows[0]])):
+        shard.write_text(damaged)
+        with pytest.raises(UserError, match="predictions-00000.jsonl: damaged"):
+            run(transitions, Scripted(), prompts, tmp_path)
+    (tmp_path / "manifest.json").unlink()
+    with pytest.raises(UserError, match="without their manifest.json"):
+        run(transitions, Scripted(), prompts, tmp_path)
+
+
+def test_transitions_must_be_there_twice(prompts, tmp_path):
+    with pytest.raises(TypeError, match="only once"):
+        run(iter(grid_transitions(2)), Scripted(), prompts, tmp_path)
+    with pytest.raises(UserError, match="k is 0"):
+        run(grid_transitions(2), Scripted(), prompts, tmp_path, k=0)
+    assert run([], Scripted(), prompts, tmp_path / "nothing") == []
+
+
+KILLED = """
+import sys, time
+from support.predictions import Scripted, grid_transitions
+from wm_plugin.data.prompts import load
+from wm_plugin.data.predictions import predictions
+
+class Slow(Scripted):
+    def __call__(self, *args, **options):
+        time.sleep(0.1)
+        return super().__call__(*args, **options)
+
+prompts, folder = sys.argv[1:]
+for _ in predictions(grid_transitions(40), Slow(), load(prompts), k=3, shard_size=4, folder=folder):
+    pass
+"""
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_goes_on_to_the_same_bytes(prompts, tmp_path):
+    transitions, work = grid_transitions(40), tmp_path / "work"
+    whole = run(transitions, Scripted(), prompts, tmp_path / "whole", k=3, shard_size=4)
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+    process = subprocess.Popen([sys.executable, "-c", KILLED, tmp_path / "short.yaml", work], env=environment)
+    while process.poll() is None and len(list(work.glob("predictions-*"))) < 3:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    done = len(list(work.glob("predictions-*")))
+    predictor = Scripted()
+    assert run(transitions, predictor, prompts, work, k=3, shard_size=4) == whole
+    assert len(predictor.asked) == len(files(tmp_path / "whole")) - 1 - done
+    kept = {name: data for name, data in files(work).items() if not name.endswith(".unfinished")}
+    assert kept == files(tmp_path / "whole")
+    assert json.loads((work / "manifest.json").read_text())["k"] == 3
+
+
+class Hostile:
+    def __reduce__(self):
+        return os.mkdir, ("hostile",)
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("weights", [pickle.dumps(Hostile()), b"", b"PK\x03\x04x", b"\x80\x02x"])
+def test_damaged_and_hostile_weights_are_one_line(tmp_path, monkeypatch, weights):
+    monkeypatch.chdir(tmp_path)
+    save_tiny(tmp_path / "model")
+    (tmp_path / "model" / "model.safetensors").unlink()
+    (tmp_path / "model" / "pytorch_model.bin").write_bytes(weights)
+    with pytest.raises(UserError, match=f"^{tmp_path}/model: .") as error:
+        load_model(tmp_path / "model")
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "hostile").exists()

@@ -1,0 +1,274 @@
+"""Hidden contexts by hand, what of the state is shown by parts, and the plain YAML that they are written in."""
+
+import contextlib
+import json
+import string
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.examples import examples
+from support.timing import repeated, too_slow
+from wm_plugin.data import plain_yaml, samples
+from wm_plugin.data.building import build
+from wm_plugin.data.contexts import Contexts, load_contexts, text_of
+from wm_plugin.data.hidden import HEADINGS, HIDDEN, PARTS, UNSEEN, agents_view, as_json, parse_parts, parts
+from wm_plugin.data.prompts import dialogue, load, render
+from wm_plugin.data.readers import read
+from wm_plugin.data.render import write_context
+from wm_plugin.data.schema import Action, Context, Observation, Trajectory, Turn
+from wm_plugin.data.transitions import expand, identity
+from wm_plugin.data.write import write, write_transitions
+from wm_plugin.errors import UserError
+from wm_plugin.untrusted import BoundsError
+
+TEXTS = {field: f"It is {field}." for field in PARTS.values()}
+FULL = Context(task="Find it.", demonstrations=("One.",), simulation_instruction="Be brief.", **TEXTS)
+TURN = Turn(action=Action(text="go"), observations=(Observation(kind="environment", text="a hall"),))
+PLAYED = Trajectory(turns=(TURN,), context=FULL, task_id="t1", success=True)
+
+
+# What is shown
+
+
+def test_headings_of_true_and_false_are_as_ever():
+    old = "# Initial state\nIt is initial_state.\n\n# Hidden state at the start (the agent does not see it)\nIt is world_context."
+    only = FULL.model_copy(update={"permissions": "", "availability": "", "final_state": ""})
+    assert f"\n\n{old}\n\n# Demonstrations" in write_context(only, world=True)
+    assert write_context(only, world=False) == write_context(agents_view(FULL))
+    assert UNSEEN not in write_context(FULL)
+
+
+@given(st.frozensets(st.sampled_from(sorted(PARTS))))
+def test_each_part_is_shown_alone(shown):
+    text = write_context(FULL, world=shown)
+    for name, field in PARTS.items():
+        assert (f"# {HEADINGS[name]}\n{TEXTS[field]}\n" in text) is (name in shown)
+    assert text.startswith("# Task description\nFind it.")
+    assert text.endswith("# Simulation instruction\nBe brief.")
+
+
+def test_the_parts_of_a_flag():
+    assert parse_parts("all") is True
+    assert parse_parts("none") == frozenset()
+    assert parse_parts("initial-state") is False
+    assert parse_parts(", ".join(PARTS)) is True
+    assert parse_parts(["summary", "final-state"]) == parse_parts("final-state,summary,") == {"summary", "final-state"}
+    assert parts(True) == set(PARTS)
+    assert parts(False) == {"initial-state"}
+    assert [as_json(one) for one in (True, False, frozenset({"summary"}))] == [True, False, ["summary"]]
+    for wrong, message in (
+        ("sumary", "--hidden: there is no part 'sumary' of the state; did you mean 'summary'?"),
+        ("summary,all", "--hidden: all stands alone"),
+        ("", "--hidden names no part; write none"),
+        (5, "--hidden is 5; write names"),
+        ([5], "write names of initial-state"),
+    ):
+        with pytest.raises(UserError, match=message.replace("?", r"\?")):
+            parse_parts(wrong)
+
+
+def test_an_agents_view_has_nothing_hidden():
+    view = agents_view(FULL)
+    assert [getattr(view, field) for field in HIDDEN] == [""] * 4
+    assert view.initial_state == FULL.initial_state
+    assert agents_view(view) is view
+
+
+@pytest.mark.parametrize("shown", [True, False, frozenset(), frozenset({"summary", "final-state"})])
+def test_rows_and_questions_are_equal_bytes_for_any_parts(tmp_path, shown):
+    """What `samples` writes for training is what `dialogue` and `render` ask with."""
+    write([PLAYED], tmp_path / "x.jsonl")
+    (row,) = samples(tmp_path / "x.jsonl", "word2world", world_context=shown)
+    stored = row.messages
+    (real,) = read(tmp_path / "x.jsonl")
+    assert stored == dialogue(real, load("word2world"), world_context=shown).messages
+    (row,) = samples(tmp_path / "x.jsonl", "rwml", world_context=shown)
+    (transition,) = expand([real])
+    assert row.messages == render(transition, load("rwml"), world_context=shown).messages
+    for name, field in PARTS.items():
+        assert (TEXTS[field] in stored[0]["content"]) is (name in parts(shown))
+
+
+# Contexts by hand
+
+YAML = """
+t1:
+  summary: |
+    Order 5 is Ana's.
+    It was paid.
+  permissions: {refund: managers only, cancel: no}
+  availability: [the search, "the: shop"]
+  final-state: Order 5 is cancelled.
+"*":
+  summary: Nothing is known.
+  simulation_instruction: Be slow.
+"""
+
+
+def test_a_file_of_yaml_and_the_same_of_json(tmp_path):
+    by_yaml, by_json = tmp_path / "c.yaml", tmp_path / "c.json"
+    by_yaml.write_text(YAML)
+    by_json.write_text(json.dumps(plain_yaml.loads(YAML)))
+    contexts = load_contexts(by_yaml)
+    assert dict(contexts) == dict(load_contexts(by_json))
+    assert contexts.digest == load_contexts(by_json).digest
+    assert contexts["t1"] == {
+        "world_context": "Order 5 is Ana's.\nIt was paid.",
+        "permissions": "- refund: managers only\n- cancel: no",
+        "availability": "- the search\n- the: shop",
+        "final_state": "Order 5 is cancelled.",
+    }
+
+
+def test_the_example_of_the_page_is_read(tmp_path):
+    page = Path(__file__).parents[2] / "docs" / "simulate.md"
+    (tmp_path / "c.yaml").write_text(page.read_text().split("```yml\n")[1].split("```")[0])
+    contexts = load_contexts(tmp_path / "c.yaml")
+    assert set(contexts["airline/17"]) == set(HIDDEN)
+    assert contexts["*"] == {"availability": "All services run."}
+
+
+def test_fields_take_their_places_and_others_stay():
+    contexts = Contexts({"t1": {"world_context": "mine", "final_state": ""}, "*": {"permissions": "all"}, "t9": {}})
+    filled = contexts.fill(FULL, "t1")
+    assert (filled.world_context, filled.final_state, filled.permissions) == ("mine", "", FULL.permissions)
+    assert contexts.fill(FULL, "t2").permissions == "all"
+    assert contexts.unused == ["t9"]
+    assert Contexts({"t9": {}}).fill(FULL, "t1") is FULL
+
+
+def test_a_trajectorys_own_name_comes_before_its_task():
+    contexts = Contexts({"t1": {"world_context": "task"}, identity(PLAYED): {"world_context": "own"}})
+    assert contexts.filled(PLAYED).context.world_context == "own"
+    (transition,) = expand([PLAYED])
+    assert contexts.filled(transition).context.world_context == "own"
+    assert contexts.filled(PLAYED.model_copy(update={"turns": ()})).context.world_context == "task"
+
+
+@pytest.mark.parametrize("transitions", [False, True])
+def test_build_fills_and_refuses_a_file_for_other_tasks(tmp_path, transitions):
+    source, file, out = tmp_path / "x.jsonl", tmp_path / "c.json", tmp_path / "out.jsonl"
+    write_transitions(expand([PLAYED]), source) if transitions else write([PLAYED], source)
+    kind, flags = ("rwml", {"world_context": True}) if transitions else ("word2world", {})
+    file.write_text(json.dumps({"t1": {"summary": "By hand."}}))
+    build(source, kind, "trl", out, context_file=file, **flags)
+    assert "By hand." in out.read_text()
+    assert TEXTS["world_context"] not in out.read_text()
+    before = out.read_bytes()
+    file.write_text(json.dumps({"t2": {"summary": "By hand."}}))
+    with pytest.raises(UserError, match="no task has one of its 1 keys"):
+        build(source, kind, "trl", out, context_file=file, **flags)
+    assert out.read_bytes() == before
+    if not transitions:
+        with pytest.raises(UserError, match="which has no world context"):
+            build(source, "imitation", "trl", out, context_file=file)
+    file.rename(tmp_path / "c.jsonl")
+    with pytest.raises(UserError, match="ends in .yaml, .yml, .json"):
+        build(source, kind, "trl", out, context_file=tmp_path / "c.jsonl", **flags)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("c.yaml", "- a", r"holds \['a'\]; write a mapping from tasks to fields"),
+        ("c.yaml", "", "holds ''; write a mapping"),
+        ("c.yaml", "t1: text", "'t1': is 'text'; write a mapping"),
+        ("c.yaml", "t1: {sumary: x}", "there is no field 'sumary'; did you mean 'summary'"),
+        ("c.yaml", "t1: {initial_state: x}", "there is no field 'initial_state'"),
+        ("c.yaml", "t1: {final_state: x, final-state: y}", "the field final_state appears twice"),
+        ("c.yaml", "t1: {a: [}", "no YAML in line 1"),
+        ("c.yaml", "a: &x {summary: s}\nb: *x", "an anchor or an alias in line 1"),
+        ("c.yaml", "a: !!python/object/apply:os.system [ls]", "a tag in line 1"),
+        ("c.yaml", "a: {}\n---\nb: {}", "a second document in line 2"),
+        ("c.yaml", "a: {}\na: {}", "the key 'a' in line 2 appears twice"),
+        ("c.json", '{"a": {}, "a": {}}', "a key appears twice"),
+        ("c.json", "{", "c.json: "),
+        ("c.json", '{"a": {"summary": NaN}}', "NaN is no JSON"),
+        ("c.txt", "", "write a name that ends in .yaml, .yml, .json"),
+    ],
+)
+def test_a_wrong_file_is_one_line(tmp_path, name, text, message):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match=message) as raised:
+        load_contexts(tmp_path / name)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_file_that_is_no_text(tmp_path):
+    (tmp_path / "c.yaml").write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match="not UTF-8 at byte 0"):
+        load_contexts(tmp_path / "c.yaml")
+    with pytest.raises(UserError, match="No such file"):
+        load_contexts(tmp_path / "nowhere.yaml")
+
+
+WORDS = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=8)
+VALUES = st.recursive(
+    WORDS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3), max_leaves=8
+)
+
+
+@settings(max_examples=examples(400))
+@given(st.dictionaries(WORDS.filter(lambda key: key != "<<"), VALUES, max_size=4), st.booleans())
+def test_what_yaml_writes_is_read_back_as_texts(value, flow):
+    if any(key == "<<" for key in json.dumps(value, ensure_ascii=False).split('"')):
+        return
+    text = yaml.safe_dump(value, allow_unicode=True, default_flow_style=flow)
+    assert plain_yaml.loads(text) == value
+
+
+@settings(max_examples=examples(600))
+@given(st.text(st.sampled_from(string.printable + "é\u2028\ufeff"), max_size=60) | st.text(max_size=40))
+def test_any_text_is_a_value_or_an_error(text):
+    value: object = ""
+    said = ""
+    try:
+        value = plain_yaml.loads(text)
+    except ValueError as error:
+        said = str(error)
+    assert "\n" not in said
+    assert isinstance(text_of(value), str)
+
+
+def test_both_parsers_of_yaml_read_the_same(monkeypatch):
+    for loader in (yaml.SafeLoader, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        monkeypatch.setattr(plain_yaml, "_LOADER", loader)
+        assert plain_yaml.loads("a: no\nb: ~\nc: '~'\nd: 1.0\ne: 2020-01-01\n") == {
+            "a": "no",
+            "b": "",
+            "c": "~",
+            "d": "1.0",
+            "e": "2020-01-01",
+        }
+
+
+def test_bounds():
+    with pytest.raises(BoundsError, match="nested more than 16 levels"):
+        plain_yaml.loads("[" * 100_000)
+    with pytest.raises(BoundsError, match="more than 10 values"):
+        plain_yaml.loads("- a\n" * 11, values=10)
+    with pytest.raises(BoundsError, match="larger than 9 characters; write it as .json"):
+        plain_yaml.loads("a: bcdefgh", largest=9)
+    bomb = "a: &a [x,x]\n" + "".join(
+        f"{chr(98 + n)}: &{chr(98 + n)} [*{chr(97 + n)},*{chr(97 + n)}]\n" for n in range(20)
+    )
+    start = time.process_time()
+    with pytest.raises(ValueError, match="an anchor or an alias in line 1"):
+        plain_yaml.loads(bomb)
+    assert time.process_time() - start < 1
+
+
+@pytest.mark.parametrize(
+    "unit", ["a: b\n", "- x\n", "[", "{a: ", "? ", "'", '"', '"\\u0041', "a ", "&", "# \n", "|\n ", "%Y\n"]
+)
+def test_time_is_linear(unit):
+    def work(text):
+        with contextlib.suppress(ValueError):
+            plain_yaml.loads(text)
+
+    assert too_slow(work, repeated(unit), largest=8000) is None

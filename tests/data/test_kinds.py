@@ -1,0 +1,55 @@
+"""Which observations each kind of samples learns: by its method's filters, and by what a filter marked."""
+
+import pytest
+
+from wm_plugin.data.filter import Filter, left_out
+from wm_plugin.data.kinds import samples
+from wm_plugin.data.schema import Action, Observation, Source, Trajectory, Turn
+from wm_plugin.data.write import write
+
+HALL, IN_PART, FAILED, LAMP = "a hall", "Invalid: 1 of 2\na door", "Nothing happens.", "a lamp"
+STEPS = ((HALL, 0, 1), (IN_PART, 1, 2), (FAILED, 1, 1), (LAMP, 0, 1))
+
+
+def filtered(folder, method):
+    """A file of one episode, of which the world has counted the invalid actions, as a method's filters leave it."""
+    turns = tuple(
+        Turn(
+            action=Action(text=f"act {number}"),
+            observations=(Observation(kind="environment", text=text, data={"invalid": invalid, "actions": actions}),),
+        )
+        for number, (text, invalid, actions) in enumerate(STEPS)
+    )
+    episode = Trajectory(turns=turns, task_id="1", source=Source(format="wm", file="f", row=0))
+    write(Filter(without=left_out(method))([episode]), folder / "left.jsonl")
+    return folder / "left.jsonl"
+
+
+def learnt(path, kind, prompts=None):
+    """The texts that count, or that a reward compares with."""
+    for sample in samples(path, kind, prompts=prompts):
+        if "target" in sample.columns:
+            yield sample.columns["target"]
+        else:
+            yield from (m["content"] for m, counts in zip(sample.messages, sample.train, strict=True) if counts)
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "prompts", "expected"),
+    [
+        ("rwml", "rwml", None, [HALL, LAMP]),
+        ("rwml-sft", "rwml", None, [HALL, LAMP]),
+        ("word2world", "word2world", None, [HALL, IN_PART, FAILED, LAMP]),
+        ("agentworld-sft", "agentworld", "mcp", [HALL, IN_PART, FAILED, LAMP]),
+    ],
+)
+def test_failed_actions_are_learnt_as_the_kinds_method_says(kind, method, prompts, expected, tmp_path):
+    assert list(learnt(filtered(tmp_path, method), kind, prompts)) == expected
+
+
+def test_a_dialogue_shows_what_a_filter_marked_and_does_not_learn_it(tmp_path):
+    """An answer to actions of which a part took effect: what follows needs it."""
+    path = filtered(tmp_path, "rwml")
+    (sample,) = samples(path, "word2world")
+    assert IN_PART in [message["content"] for message in sample.messages]
+    assert list(learnt(path, "word2world")) == [HALL, LAMP]

@@ -1,0 +1,258 @@
+import json
+import os
+import sqlite3
+from contextlib import suppress
+
+import pytest
+
+from support.timing import too_slow
+from support.trainer_logs import REAL, write_demo, write_events, write_state, write_trackio, write_verl
+from wm_plugin.errors import UserError
+from wm_plugin.lab.report import logs
+from wm_plugin.lab.report.logs import read, rows_of
+
+POINTS = {"loss": {1: 0.5, 2: 0.25}, "eval/reward": {2: 1.0}}
+
+
+def values(run):
+    return {metric: dict(sorted(steps.items())) for metric, steps in sorted(run.values.items())}
+
+
+@pytest.mark.parametrize("form", ["trl", "tensorboard", "trackio", "trackio, first releases", "verl"])
+def test_every_log_of_the_same_run_says_the_same(tmp_path, form):
+    if form == "trl":
+        path = write_state(tmp_path, {"loss": POINTS["loss"], "eval_reward": POINTS["eval/reward"]})
+    elif form == "tensorboard":
+        path = write_events(tmp_path, {"train/loss": POINTS["loss"], "eval/reward": POINTS["eval/reward"]})
+    elif form == "verl":
+        path = write_verl(tmp_path / "run.jsonl", POINTS)
+    else:
+        path = write_trackio(
+            tmp_path / "p.db", {"one": {"loss": POINTS["loss"], "eval_reward": {2: 1.0}}}, form=form != "trackio"
+        )
+    if "trackio" in form:
+        assert [run.name for run in read(path)] == ["one"]
+        assert values(read(path)[0])["loss"] == POINTS["loss"]
+    else:
+        (run,) = read(path)
+        assert values(run) == {"eval/reward": {2: 1.0}, "loss": {1: 0.5, 2: 0.25}}
+        assert list(rows_of(run)) == [("eval/reward", 2, 1.0), ("loss", 1, 0.5), ("loss", 2, 0.25)]
+        assert (run.last_step, run.notes) == (2, [])
+
+
+def test_what_is_no_finite_number_is_left_out(tmp_path):
+    history = [
+        {"step": 1, "loss": "0.5", "a": None, "b": True, "c": [1], "d": 1e400, "f": 3},
+        {"loss": 1.0},
+        "text",
+        {"step": "2", "loss": 1.0},
+        {"step": 10**300, "loss": 1.0},
+        {"step": 2.0, "loss": 1.0},
+    ]
+    path = tmp_path / "trainer_state.json"
+    path.write_text(json.dumps({"log_history": history}))
+    assert values(read(path)[0]) == {"f": {1: 3.0}, "loss": {2: 1.0}}
+    path = tmp_path / "run.jsonl"
+    rows = ['{"step":1,"data":{"loss":NaN,"a":1}}', "broken", "[]", '{"step":2,"data":[]}', '{"step":2,"data":{"a":2}}']
+    path.write_text("\n".join(rows))
+    (run,) = read(path)
+    assert values(run) == {"a": {1: 1.0, 2: 2.0}}
+    assert len(run.notes) == 1
+
+
+def test_the_last_value_of_a_step_counts_and_another_log_adds_what_is_missing(tmp_path):
+    path = write_verl(tmp_path / "run.jsonl", {"loss": {1: 1.0}})
+    path.write_text(path.read_text() + '{"step":1,"data":{"loss":2.0}}\n')
+    (run,) = read(path)
+    assert values(run) == {"loss": {1: 2.0}}
+    (other,) = read(write_verl(tmp_path / "b.jsonl", {"loss": {1: 9.0, 2: 3.0}, "new": {1: 1.0}}))
+    run.merge(other)
+    assert values(run) == {"loss": {1: 2.0, 2: 3.0}, "new": {1: 1.0}}
+    assert len(run.sources) == 2
+
+
+def test_bounds_of_metrics_values_and_names(tmp_path, monkeypatch):
+    monkeypatch.setattr(logs, "METRICS", 3)
+    monkeypatch.setattr(logs, "POINTS", 4)
+    points = {**{f"m{number}": {1: 1.0, 2: 1.0} for number in range(5)}, "x" * 5000: {1: 1.0}}
+    (run,) = read(write_verl(tmp_path / "run.jsonl", points))
+    assert sum(map(len, run.values.values())) == 4
+    assert run.notes == ["only the first 3 metrics are read", "only the first 4 values are read"]
+    monkeypatch.undo()
+    (run,) = read(write_verl(tmp_path / "run.jsonl", {"x" * 5000: {1: 1.0}}))
+    assert len(next(iter(run.values))) == 200
+
+
+def test_a_damaged_event_file_is_read_up_to_there(tmp_path):
+    path = write_events(tmp_path, {"loss": {1: 0.5}})
+    path.write_bytes(path.read_bytes() + b"\x00" * 12 + REAL)
+    (run,) = read(path)
+    assert values(run) == {"loss": {1: 0.5}}
+    assert "damaged" in run.notes[0]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE other (id)",
+        "CREATE TABLE metrics (id)",
+        "CREATE VIEW metrics AS SELECT 1 AS id, 'r' AS run_name, 1 AS step, '{}' AS metrics",
+    ],
+)
+def test_other_databases_are_one_line(tmp_path, statement):
+    path = tmp_path / "x.db"
+    database = sqlite3.connect(path)
+    database.execute(statement)
+    database.commit()
+    database.close()
+    with pytest.raises(UserError, match=r"x\.db: .*trackio"):
+        read(path)
+
+
+@pytest.mark.parametrize("cut", [20, 100, 4000])
+def test_a_damaged_database_is_one_line_or_what_can_be_read(tmp_path, cut):
+    path = write_trackio(tmp_path / "x.db", {"one": POINTS})
+    data = bytearray(path.read_bytes())
+    data[cut : cut + 600] = b"\xff" * 600
+    path.write_bytes(data)
+    with suppress(UserError):
+        read(path)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["x.db"]
+
+
+def test_rows_of_a_database_that_are_no_metrics(tmp_path):
+    path = write_trackio(tmp_path / "x.db", {"a": {"loss": {1: 0.5}}, "b": {"loss": {3: 1.0}}})
+    database = sqlite3.connect(path)
+    database.execute("UPDATE metrics SET metrics = ? WHERE run_name = 'a'", ("[" * 100_000,))
+    database.execute("UPDATE metrics SET run_name = 'b', run_id = x'ff00'")
+    database.commit()
+    database.close()
+    for run in read(path):
+        assert run.name == "b"
+        assert "left out" in run.notes[0]
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["x.db"]  # nothing is written beside it
+
+
+def test_a_run_that_still_writes_into_its_database(tmp_path):
+    path = write_trackio(tmp_path / "x.db", {"a": {"loss": {1: 0.5}}})
+    database = sqlite3.connect(path)
+    database.execute("PRAGMA journal_mode = WAL")
+    database.execute("UPDATE metrics SET metrics = '{\"train/loss\": 0.75}'")
+    database.commit()
+    assert values(read(path)[0]) == {"loss": {0: 0.75}}
+    database.close()
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.json", "x.txt", "x.db", "trainer_state.json"])
+@pytest.mark.parametrize("text", ["", "{}", "[" * 5000, '{"step": 1}', '{"log_history": 1}'])
+def test_files_of_others_are_one_line(tmp_path, name, text):
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(UserError) as refused:
+        read(path)
+    assert "\n" not in str(refused.value)
+
+
+MANY = {
+    "demo": lambda path, count: write_demo(path, {"loss": dict.fromkeys(range(count), 0.5)}),
+    "trl": lambda path, count: write_state(path, {"loss": dict.fromkeys(range(count), 0.5)}),
+    "tensorboard": lambda path, count: write_events(path, {"loss": dict.fromkeys(range(count), 0.5)}),
+    "trackio": lambda path, count: write_trackio(path / "x.db", {f"r{n}": {"loss": {1: 0.5}} for n in range(count)}),
+    "verl": lambda path, count: write_verl(path / "x.jsonl", {f"m{n}": {1: 0.5} for n in range(count)}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", logs.READERS)
+def test_twice_the_log_takes_twice_the_time(tmp_path, kind):
+    def work(path):
+        values = read(path)
+        assert values
+
+    assert too_slow(work, lambda size: MANY[kind](tmp_path / str(size), size // 8), largest=16_000) is None
+
+
+def test_the_arms_of_the_demo_are_runs(tmp_path):
+    path = write_demo(tmp_path / "demo_seed1", {"loss": POINTS["loss"], "eval_reward": POINTS["eval/reward"]})
+    runs = read(path)
+    assert [run.name for run in runs] == ["demo_seed1 coeff_0", "demo_seed1 coeff_1"]
+    assert len({run.place for run in runs}) == 2
+    for run in runs:
+        assert values(run) == {"eval/reward": {2: 1.0}, "loss": {1: 0.5, 2: 0.25}}
+        assert (run.last_step, run.titled) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"arms": [{"coeff": "x"}]}',
+        '{"arms": [{"coeff": 1}, 2]}',
+        '{"arms": [{"coeff": 1}',
+        '{"arms": [{"coeff": null}]}',
+    ],
+)
+def test_what_only_begins_like_a_demo_is_one_line(tmp_path, text):
+    (tmp_path / "result.json").write_text(text)
+    with pytest.raises(UserError, match="result.json"):
+        read(tmp_path / "result.json")
+
+
+def test_an_arm_of_the_demo_without_a_history_has_no_values(tmp_path):
+    (tmp_path / "result.json").write_text(
+        '{"arms": [{"coeff": 1, "training": 1, "evaluations": [1, {"step": 2, "a": 3}]}]}'
+    )
+    (run,) = read(tmp_path / "result.json")
+    assert values(run) == {"eval/a": {2: 3.0}}
+    (tmp_path / "other.json").write_text('{"arms": [{"coeff": 1}]}')
+    assert logs.kind_of(tmp_path / "other.json") == ""
+
+
+def test_each_reader_is_tried():
+    assert MANY.keys() == logs.READERS.keys()
+
+
+def test_lines_that_are_no_metrics_are_one_note(tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_text('{"step":1,"data":{"a":1}}\n' + "1\n" * 50)
+    (run,) = read(path)
+    assert len(run.notes) == 1
+    assert "the first is row 1" in run.notes[0]
+
+
+def test_bounds_of_the_runs_of_a_database(tmp_path, monkeypatch):
+    monkeypatch.setattr(logs, "RUNS", 3)
+    long = "n" * 300
+    path = write_trackio(tmp_path / "x.db", {name: {"loss": {1: 0.5}} for name in ("a", long, "b", "c", "d")})
+    runs = read(path)
+    assert [run.name for run in runs] == ["a", "b", "c"]
+    assert "2 rows of other runs are left out" in runs[0].notes[0]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE VIRTUAL TABLE metrics USING rtree(id, run_name, metrics)",
+        "CREATE TABLE metrics (run_name, metrics, id AS (length(hex(zeroblob(8000000)))))",
+    ],
+)
+def test_tables_that_run_what_their_file_says_are_refused(tmp_path, statement):
+    path = tmp_path / "x.db"
+    database = sqlite3.connect(path)
+    try:
+        database.execute(statement)
+    except sqlite3.OperationalError:
+        pytest.skip("this SQLite has no such tables")
+    database.execute("INSERT INTO metrics (run_name, metrics) VALUES (0, 1)")
+    database.commit()
+    database.close()
+    with pytest.raises(UserError, match=r"x\.db: .*trackio"):
+        read(path)
+
+
+def test_a_database_whose_name_is_not_utf_8(tmp_path):
+    path = write_trackio(tmp_path / "x.db", {"a": {"loss": {1: 0.5}}})
+    try:
+        other = path.rename(tmp_path / os.fsdecode(b"\xff?#%41.db"))
+    except OSError:
+        pytest.skip("this file system has no such names")
+    assert values(read(other)[0]) == {"loss": {1: 0.5}}

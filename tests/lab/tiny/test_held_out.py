@@ -1,0 +1,76 @@
+from collections import Counter
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from wm_plugin.lab.tiny.held_out import HeldOut
+from wm_plugin.lab.tiny.policy import Played, make_model, make_tokenizer
+from wm_plugin.worlds.grid import is_held_out
+
+pytestmark = pytest.mark.host
+
+TOKENIZER = make_tokenizer()
+
+
+def test_boards_are_held_out_and_spread_over_layouts() -> None:
+    held_out = HeldOut(TOKENIZER, 512)
+    assert (len(held_out.boards), len(held_out.walked)) == (512, 256)
+    for boards, measure in ((held_out.boards, "success"), (held_out.walked, "exact")):
+        assert all(is_held_out([cell for cell in board if cell != "\n"]) for board in boards)
+        layouts = held_out.layouts(measure)
+        assert [layout.count("#") for layout in layouts] == [board.count("#") for board in boards]
+        assert max(Counter(layouts).values()) <= 4
+        assert len(set(layouts)) > len(boards) / 6
+    assert held_out.boards != HeldOut(TOKENIZER, 512).walked
+
+
+def test_the_boards_are_always_the_same_and_measuring_changes_nothing() -> None:
+    model = make_model(TOKENIZER, 0)
+    first, second = (HeldOut(TOKENIZER, 40).measure(model).means() for _ in range(2))
+    assert first == second
+    assert set(first) == {"success", "turns", "env_nll", "exact"}
+
+
+def test_looking_ahead_is_paired_with_playing_the_same_boards(monkeypatch) -> None:
+    calls = []
+
+    def record(success: bool, name: str):
+        def way(model, tokenizer, boards, seed):
+            calls.append((name, boards, seed))
+            return [Played([], success, 1)] * len(boards)
+
+        return way
+
+    monkeypatch.setattr("wm_plugin.lab.tiny.held_out.play", record(False, "play"))
+    monkeypatch.setattr("wm_plugin.lab.tiny.held_out.play_ahead", record(True, "play_ahead"))
+    held_out = HeldOut(TOKENIZER, 512)
+    ahead = held_out.look_ahead(make_model(TOKENIZER, 0))
+    assert (ahead.plain.mean, ahead.ahead.mean) == (0, 1)
+    (first, *same), (second, *same_too) = calls
+    assert (first, second) == ("play", "play_ahead")
+    assert same == same_too
+    assert same[0] == held_out.ahead_boards
+    assert len(held_out.ahead_boards) == 128
+    assert len(set(held_out.layouts("look_ahead"))) > 80
+
+
+def test_predictions_are_second_observations() -> None:
+    held_out = HeldOut(TOKENIZER, 40)
+    predictions = held_out.predict(make_model(TOKENIZER, 0), count=2)
+    assert len(predictions) == 2
+    for prediction in predictions:
+        assert len(prediction.context) == 44  # two boards, two headers and two moves
+        assert len(prediction.real) == 20
+        assert prediction.real[-1] in ">!"
+
+
+def test_the_episodes_are_the_walks_that_are_measured() -> None:
+    held_out = HeldOut(TOKENIZER, 24)
+    texts = []
+    for trajectory in held_out.episodes():
+        text = trajectory.context.initial_state
+        for turn in trajectory.turns:
+            text += f":{turn.action.calls[0].arguments['direction']}{turn.observations[0].text}"
+        texts.append(text)
+    assert texts == [TOKENIZER.decode(ids) for ids in held_out.walks[0]]

@@ -1,0 +1,146 @@
+from functools import cache
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+from wm_plugin.lab.tiny.look_ahead import DISCOUNT, _predict, imagine, play_ahead
+from wm_plugin.lab.tiny.policy import make_model, make_tokenizer, play, transcript
+from wm_plugin.worlds.grid import GridEnvironment, make_boards
+
+pytestmark = pytest.mark.host
+
+TOKENIZER = make_tokenizer()
+CHARACTERS = [TOKENIZER.decode([token]) for token in range(len(TOKENIZER))]
+TOKENS = {character: token for token, character in enumerate(CHARACTERS)}
+ROWS = "....\n....\n....\n"  # above a last row with the agent and the goal
+
+
+class Written:
+    """A cache that is the text itself."""
+
+    def __init__(self, texts: list[str]) -> None:
+        self.texts = texts
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        self.texts = [text for text in self.texts for _ in range(repeats)]
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        self.texts = [self.texts[index] for index in indices]
+
+
+class HandMade(torch.nn.Module):
+    """A policy whose moves are even odds, and whose world model is a function of (its last board, a move) to the next board."""
+
+    def __init__(self, world) -> None:
+        super().__init__()
+        self.world = cache(world)
+
+    def forward(self, input_ids, use_cache, logits_to_keep, past_key_values=None):
+        written = past_key_values or Written([""] * len(input_ids))
+        new = ["".join(CHARACTERS[token] for token in row) for row in input_ids.tolist()]
+        written.texts = [text + part for text, part in zip(written.texts, new, strict=True)]
+        logits = torch.zeros(len(new), 1, len(CHARACTERS))
+        for row, text in enumerate(written.texts):
+            *_, before, after = text.split(":")
+            if after:  # a move, and the first part of the board that it leads to
+                board = self.world(before[-20:], after[0]) + ":"
+                logits[row, 0, TOKENS[board[len(after) - 1]]] = 100.0
+        return SimpleNamespace(logits=logits, past_key_values=written)
+
+
+def right(board: str, move: str) -> str:
+    """The world as it is, without its limit of turns."""
+    environment = GridEnvironment()
+    if board[-1] == "!":
+        return board
+    environment.reset(board[:-1])
+    return environment.move(move)
+
+
+def still(board: str, move: str) -> str:
+    return board
+
+
+def values(world, text: str, turns: int) -> list[float]:
+    generator = torch.Generator().manual_seed(0)
+    return imagine(HandMade(world), TOKENIZER, [text], turns, generator)[0].tolist()
+
+
+def test_a_move_to_the_goal_is_worth_1_and_nothing_where_no_time_is_left() -> None:
+    beside = ROWS + "..AG>:"
+    assert values(right, beside, 1) == [0, 0, 0, 1]  # U D L R
+    *others, best = values(right, beside, 6)
+    assert best == 1
+    assert all(0 <= value < 1 for value in others)
+    assert values(right, ROWS + ".A.G>:", 1) == [0, 0, 0, 0]
+
+
+def test_the_goal_later_is_worth_less_and_the_share_of_episodes_counts() -> None:
+    two_away = ROWS + "#A.G>:"
+    draws = torch.tensor([values(right, two_away, 2) for _ in range(3)])
+    assert torch.equal(draws[0], draws[2])  # the generator decides, and nothing else
+    generator = torch.Generator().manual_seed(1)
+    drawn = imagine(HandMade(right), TOKENIZER, [two_away] * 80, 2, generator)
+    assert drawn[:, :3].eq(0).all()
+    shares = drawn[:, 3] / DISCOUNT  # of four episodes
+    assert set((4 * shares).round(decimals=4).tolist()) <= {0, 1, 2, 3, 4}
+    assert shares.mean().item() == pytest.approx(0.25, abs=0.08)  # the second move is one of four
+
+
+def test_texts_do_not_mix_and_the_whole_episode_is_read() -> None:
+    left, right_of = ROWS + "GA..>:", ROWS + "..AG>:"
+    for batch in ([left, right_of], [right_of, left]):
+        worth = imagine(HandMade(right), TOKENIZER, batch, 1, torch.Generator())
+        assert [row.argmax().item() for row in worth] == [2 if text == left else 3 for text in batch]
+    moved = transcript([ROWS + "A..G>", "R", ROWS + ".A.G>", "R", ROWS + "..AG>"])
+    assert values(right, moved, 1) == [0, 0, 0, 1]
+
+
+def test_what_is_neither_a_goal_nor_the_end_is_no_success() -> None:
+    def garbage(board: str, move: str) -> str:
+        return {"U": "P" * 20, "D": "." * 19 + "!", "L": "!" + "P" * 19, "R": "x" * 20}[move]
+
+    assert values(garbage, ROWS + "A..G>:", 3) == [0, 0, 0, 0]
+
+
+def test_a_policy_with_a_true_world_model_reaches_more_goals() -> None:
+    boards = make_boards(12, 11, held_out=True)
+    plain = sum(episode.success for episode in play(HandMade(right), TOKENIZER, boards, 0))
+    ahead = sum(episode.success for episode in play_ahead(HandMade(right), TOKENIZER, boards, 0))
+    assert ahead > plain + 3
+
+
+def test_a_false_world_model_is_believed() -> None:
+    def up(board: str, move: str) -> str:
+        return "." * 18 + "P!" if move == "U" else board
+
+    boards = make_boards(6, 12, held_out=True)
+    for episode in play_ahead(HandMade(up), TOKENIZER, boards, 0):
+        assert set(episode.parts[1::2]) == {"U"}
+
+
+def test_where_no_success_is_imagined_it_plays_as_it_would_with_the_same_luck() -> None:
+    boards = make_boards(5, 13, held_out=True)
+    model = HandMade(still)
+    assert play_ahead(model, TOKENIZER, boards, 3) == play(model, TOKENIZER, boards, 3)
+    assert model.training  # its mode is as it was
+
+
+def test_boards_are_predicted_as_without_a_cache() -> None:
+    model = make_model(TOKENIZER, 0).eval()
+    with torch.no_grad():
+        model.lm_head.weight.mul_(20)  # predictions that depend on the context
+        text = torch.tensor([TOKENIZER(board + ">:").input_ids for board in make_boards(5, 14)])
+        past = model(input_ids=text, use_cache=True, logits_to_keep=1).past_key_values
+        moves = torch.tensor(TOKENIZER("UDLRU").input_ids)
+        boards, logits = _predict(model, TOKENIZER, past, moves)
+        ids = torch.cat([text, moves[:, None]], 1)
+        for column in range(20):
+            ids = torch.cat([ids, model(input_ids=ids).logits[:, -1].argmax(-1, keepdim=True)], 1)
+            assert torch.equal(boards[:, column], ids[:, -1])
+        header = torch.tensor(TOKENIZER(":").input_ids).expand(5, 1)
+        torch.testing.assert_close(logits, model(input_ids=torch.cat([ids, header], 1)).logits[:, -1])
+    assert past.get_seq_length() == ids.shape[1] + 1

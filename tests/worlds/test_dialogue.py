@@ -1,0 +1,792 @@
+import datetime
+import inspect
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from support.openai_server import OpenAIServer, every
+from wm_plugin.errors import UserError
+from wm_plugin.worlds import dialogue
+from wm_plugin.worlds.agents import play
+from wm_plugin.worlds.agents.scripted import scripted
+from wm_plugin.worlds.dialogue import DialogueEnvironment, dataset_rows, expert, wanderer
+from wm_plugin.worlds.dialogue.user import AMOUNTS, PATIENCE, Heard, ScriptedUser
+from wm_plugin.worlds.dialogue.world import (
+    ANYONES,
+    DAYS,
+    REQUESTS,
+    STATUSES,
+    Case,
+    Request,
+    case,
+    content,
+    open_database,
+    target_content,
+)
+from wm_plugin.worlds.kit.protocol import tool_methods
+
+
+def played(environment: DialogueEnvironment, choose: Any, row: dict[str, Any]) -> list[str]:
+    texts = [environment.reset(**row)]
+    while not environment.over and (action := choose(environment)) is not None:
+        name, arguments = action
+        texts.append(getattr(environment, name)(**arguments))
+    return texts
+
+
+def case_with(kind: str, trap: str = "", level: str | None = None, count: int | None = None) -> tuple[int, str, Case]:
+    """The first case whose first request is of this kind and has this trap."""
+    level = level or ("hard" if trap else "standard")
+    for seed in range(2000):
+        of = case(seed, level)
+        first = of.requests[0]
+        if (first.kind, first.trap) == (kind, trap) and count in (None, len(of.requests)):
+            return seed, level, of
+    raise AssertionError(f"no case of {kind} and {trap!r}")
+
+
+def table(of: Case, name: str) -> dict[Any, tuple[Any, ...]]:
+    return {row[0]: row for row in of.tables[name]}
+
+
+def naive_trap(of: Case, request: Request) -> str:
+    """Why the policy forbids a request, read off the tables."""
+    orders, products = table(of, "orders"), {row[1]: row for row in of.tables["products"]}
+    caller = next(row for row in of.tables["customers"] if row[2] == of.email)
+    _, owner, status, delivered, _ = orders[request.order]
+    if caller[3] != of.postcode:
+        return "postcode"
+    if owner != caller[0]:
+        return "stranger"
+    if request.kind in ("total", "status"):
+        return ""
+    if request.kind in ("cancel", "address"):
+        return "" if status == "pending" else status
+    [item] = [row for row in of.tables["items"] if row[1] == request.order and row[2] == products[request.item][0]]
+    days = (datetime.date.fromisoformat(of.today) - datetime.date.fromisoformat(delivered)).days
+    if days > DAYS:
+        return "late"
+    if request.kind == "refund":
+        return "final sale" if item[4] else ""
+    new = products[request.product]
+    if new[2] != products[request.item][2]:
+        return "other kind"
+    return "" if new[4] else "no stock"
+
+
+def naive_content(of: Case) -> list[tuple[Any, ...]]:
+    """The tables after what the policy allows, by hand."""
+    tables = {name: [list(row) for row in sorted(rows)] for name, rows in of.tables.items()}
+    for request in of.requests:
+        if naive_trap(of, request):
+            continue
+        [order] = [row for row in tables["orders"] if row[0] == request.order]
+        if request.kind == "cancel":
+            order[2] = "cancelled"
+        if request.kind == "address":
+            order[4] = request.address
+        for item in tables["items"]:
+            if item[1] == request.order and tables["products"][item[2] - 1][1] == request.item:
+                if request.kind == "refund":
+                    item[5] = "refunded"
+                if request.kind == "exchange":
+                    [new] = [row for row in tables["products"] if row[1] == request.product]
+                    new[4] -= 1
+                    item[2], item[3], item[5] = new[0], new[3], "exchanged"
+                break
+    return [tuple(row) for rows in tables.values() for row in rows]
+
+
+@pytest.mark.parametrize("level", dialogue.LEVELS)
+def test_cases_are_what_they_say(level: str) -> None:
+    kinds: Counter[tuple[str, str]] = Counter()
+    for seed in range(200):
+        of = case.__wrapped__(seed, level)
+        assert of == case(seed, level)
+        assert len({row[2] for row in of.tables["customers"]}) == 6
+        for request in of.requests:
+            kinds[request.kind, request.trap] += 1
+            assert naive_trap(of, request) == request.trap
+            products = {row[1]: row for row in of.tables["products"]}
+            items = [row for row in of.tables["items"] if row[1] == request.order]
+            paid = {of.tables["products"][row[2] - 1][1]: row[3] for row in items}
+            expected: dict[str, Any] = {
+                "total": lambda request=request, paid=paid: sum(paid.values()),
+                "status": lambda request=request, of=of: table(of, "orders")[request.order][2],
+                "refund": lambda request=request, paid=paid: None if request.trap else paid[request.item],
+                "exchange": lambda request=request, paid=paid, products=products: (
+                    None if request.trap else products[request.product][3] - paid[request.item]
+                ),
+            }
+            assert request.fact == expected.get(request.kind, lambda: None)()
+        with_all_done = target_content(of)
+        assert with_all_done == naive_content(of)
+        changed = any(
+            not request.trap and request.kind in ("cancel", "address", "exchange", "refund") for request in of.requests
+        )
+        assert (with_all_done != content(open_database(of))) == changed
+    if level == "standard":
+        assert set(kinds) == {(kind, "") for kind in REQUESTS}
+    else:
+        possible = {(kind, trap) for kind, traps in REQUESTS.items() if traps for trap in traps + ANYONES}
+        assert set(kinds) == possible | {(kind, "") for kind in REQUESTS}
+        assert all(any(request.trap for request in case(seed, level).requests) for seed in range(200))
+
+
+@pytest.mark.parametrize("level", dialogue.LEVELS)
+@pytest.mark.parametrize("held_out", [False, True])
+def test_the_expert_handles_every_case(level: str, held_out: bool) -> None:
+    environment, choose = DialogueEnvironment(), expert()
+    for row in dataset_rows(75, seed=1, held_out=held_out, level=level):
+        assert (row["seed"] % 10 == 0) == held_out
+        texts = played(environment, choose, row)
+        assert environment.success, texts
+        assert environment.get_reward() == 1.0
+        assert environment.metrics["invalid"] == 0
+        assert texts[-1].endswith("The case is closed. It was handled as it should be. The episode is over.")
+        assert len(dialogue.INSTRUCTION + texts[0]) < 1500
+        assert max(map(len, texts)) < 500
+
+
+def test_an_episode_by_hand() -> None:
+    seed, level, of = case_with("exchange")
+    [request] = of.requests
+    environment = DialogueEnvironment()
+    first = environment.reset(seed, level)
+    assert first.startswith(f"Today is {of.today}.\nThe customer: ")
+    assert "exchange" in first
+    assert environment.message_user("Good morning! May I have your email, please?").endswith(f"My email is {of.email}.")
+    result = environment.find_customer(of.email.upper())
+    assert result.startswith(f"{of.name}, {of.email}, postcode {of.postcode}, orders: ")
+    assert str(request.order) in result
+    assert environment.get_order("99") == "Error: there is no such order."
+    order_text = environment.get_order(f"#{request.order}")
+    assert order_text.startswith(f"order {request.order}: delivered on ")
+    assert f"- {request.item} (" in order_text
+    before = content(environment._database)
+    assert environment.exchange_item(str(request.order), "garden gnome", request.product).startswith(
+        "Error: there is no such item"
+    )
+    assert environment.exchange_item(str(request.order), request.item, "garden gnome").startswith(
+        "Error: there is no such product"
+    )
+    assert content(environment._database) == before
+    answer = environment.exchange_item(str(request.order), request.item, request.product)
+    assert answer == f"Done: {request.item} of order {request.order} is exchanged for {request.product}."
+    assert f"- {request.product} (" in environment.get_order(str(request.order))
+    assert environment.message_user("It has been exchanged.") == "The customer: And what is the amount?"
+    assert not environment.over
+    assert isinstance(request.fact, int)
+    assert not environment.message_user(f"The difference is {abs(request.fact) / 100:.2f}.").endswith("is over.")
+    end = environment.message_user("It has been exchanged.")
+    assert end.startswith("The customer: Thank you. Goodbye.\nThe customer has gone. ")
+    assert environment.over
+    assert (environment.success, environment.get_reward()) == (True, 1.0)
+    assert environment.metrics["invalid"] == 3
+    for name, tool in tool_methods(environment).items():
+        with pytest.raises(ValueError, match="over"):
+            tool(*["x"] * len(inspect.signature(getattr(environment, name)).parameters))
+    assert environment.reset(seed, level) == first  # nothing is left of it
+    assert environment.metrics == {"actions": 0, "effective": 0, "invalid": 0, "lost": 0}
+    assert (environment.success, environment.over, environment.turns) == (False, False, 0)
+    assert content(environment._database) == before
+
+
+@pytest.mark.parametrize("trap", ["shipped", "stranger", "postcode"])
+def test_doing_what_the_policy_forbids_fails(trap: str) -> None:
+    seed, level, of = case_with("cancel", trap)
+    environment = DialogueEnvironment()
+    environment.reset(seed, level)
+    assert environment.cancel_order(str(of.requests[0].order)).startswith("Done:")  # the tool does not know the policy
+    environment.message_user("It is not possible.")
+    environment.finish()
+    assert not environment.success
+
+
+def test_a_refusal_has_to_be_told_and_information_given() -> None:
+    seed, level, of = case_with("refund", "postcode")
+    environment = DialogueEnvironment()
+    environment.reset(seed, level)
+    assert environment.finish() == "The case is closed. It was not handled as it should be. The episode is over."
+    environment.reset(seed, level)
+    assert "exception" in environment.message_user("I'm sorry, I can’t do that.")
+    assert environment.message_user("No, that is not possible.").endswith(
+        "It was handled as it should be. The episode is over."
+    )
+    seed, level, of = case_with("total")
+    total = of.requests[0].fact
+    assert isinstance(total, int)
+    environment.reset(seed, level)
+    environment.finish()
+    assert not environment.success
+    environment.reset(seed, level)
+    environment.message_user(f"That is {(total + 1) / 100:.2f}.")
+    assert not environment.over
+    assert "All right" not in environment.message_user(f"Sorry, it is {total / 100:.2f} in total.")
+    assert environment.success
+
+
+def test_more_than_was_asked_for_fails() -> None:
+    seed, level, of = case_with("cancel")
+    environment = DialogueEnvironment()
+    environment.reset(seed, level)
+    other = next(row for row in of.tables["orders"] if row[0] != of.requests[0].order)
+    environment.cancel_order(str(of.requests[0].order))
+    environment.cancel_order(str(other[0]))
+    assert environment.message_user("Your order has been cancelled.").endswith(
+        "It was not handled as it should be. The episode is over."
+    )
+
+
+ASKED = [
+    ("What's your email?", {"email"}),
+    ("Please give me your e-mail address", {"email"}),
+    ("I need your email and postcode to continue.", {"email", "postcode"}),
+    (
+        "To verify your identity, could you share the email address and the ZIP code on the account?",
+        {"email", "postcode"},
+    ),
+    ("Hi! May I have your full name, e-mail and postal code?", {"email", "postcode", "name"}),
+    ("which order is it", {"order"}),
+    ("Could you please provide the order number?", {"order"}),
+    ("Order id?", {"order"}),
+    ("Which item would you like to send back, and what is the order number?", {"order", "item"}),
+    ("What product do you want instead?", {"item"}),
+    ("Why do you want that?", {"reason"}),
+    ("Thanks. I can see your orders: 1234, 5678. Which one is it about?", {"order", "item"}),
+    (
+        "Before I can exchange it, I need to verify your identity. What's your email and postcode?",
+        {"email", "postcode"},
+    ),
+    ("I'm sorry to hear that. I can't do it without your email. What is it? And your order number?", {"order"}),
+    ("YOUR EMAIL??", {"email"}),
+    ("Email and postcode.", {"email", "postcode"}),
+]
+
+
+@pytest.mark.parametrize(("text", "facts"), ASKED)
+def test_the_customer_tells_what_is_asked_and_nothing_else(text: str, facts: set[str]) -> None:
+    _, _, of = case_with("exchange")
+    reply, ended = ScriptedUser(of, insistent=False).answer(text)
+    told = {
+        "email": of.email in reply,
+        "postcode": of.postcode in reply,
+        "name": of.name in reply,
+        "order": str(of.requests[0].order) in reply,
+        "item": of.requests[0].item in reply and of.requests[0].product in reply,
+        "reason": "mind" in reply,
+    }
+    assert {name for name, is_told in told.items() if is_told} == facts
+    assert not ended
+
+
+def test_an_email_address_is_not_where_the_order_goes() -> None:
+    _, _, of = case_with("address")
+    assert of.requests[0].address not in ScriptedUser(of, insistent=False).answer("What is your email address?")[0]
+    for text in ("What is the new address?", "Where should we send it?", "Please tell me the address."):
+        assert of.requests[0].address in ScriptedUser(of, insistent=False).answer(text)[0]
+
+
+SAID = [
+    ("cancel", "Your order has been cancelled.", "settled"),
+    ("cancel", "I have cancelled your order, and you will get a mail.", "settled"),
+    ("cancel", "I've canceled it. Is there anything else I can help you with?", "settled"),
+    ("cancel", "Done!", "settled"),
+    ("cancel", "OK, cancelled!", "settled"),
+    ("cancel", "I've gone ahead and cancelled order 1234 for you.", "settled"),
+    ("cancel", "The cancellation is complete.", "settled"),
+    ("refund", "I have refunded 1.00 for it; the money will be with you in five days.", "amount"),
+    ("refund", "This item isn't eligible for a refund, as it was a final sale.", "refused"),
+    ("refund", "Our policy does not allow it.", "refused"),
+    ("refund", "No.", "refused"),
+    ("refund", "No problem, I'll look into it!", "yes"),
+    ("cancel", "All set. Have a nice day, goodbye!", "settled"),
+    ("cancel", "I will cancel your order now.", "yes"),
+    ("cancel", "I can cancel that. Shall I proceed?", "yes"),
+    ("cancel", "Do you want me to cancel it?", "yes"),
+    ("cancel", "Let me check that.", "yes"),
+    ("cancel", "Once the order has been cancelled you will get a mail.", "again"),
+    ("cancel", "I'm sorry, but it has been shipped and can no longer be cancelled.", "refused"),
+    ("cancel", "Unfortunately I cannot cancel it.", "refused"),
+    ("cancel", "That is against our policy.", "refused"),
+    ("cancel", "I can’t find your order.", "facts"),
+    ("cancel", "I am not able to find an order with that number.", "facts"),
+    ("cancel", "Goodbye.", "bye"),
+    ("cancel", "The weather is fine.", "again"),
+    ("address", "The address has been updated.", "settled"),
+    ("address", "The order now goes to the new address, it is done.", "settled"),
+    ("refund", "Your money has been returned.", "amount"),
+    ("exchange", "We exchanged it successfully.", "amount"),
+    ("status", "I am looking at it.", "again"),
+    # idioms, and refusals that are none
+    ("cancel", "I can't wait to help you.", "again"),
+    ("cancel", "It won't take long.", "again"),
+    ("cancel", "You will not be charged, don\u02bct worry.", "again"),
+    ("cancel", "That is not a problem.", "again"),
+    ("cancel", "That is not impossible, and it's never too late.", "again"),
+    ("cancel", "I won't refuse, so I'll look into it.", "yes"),
+    ("cancel", "If you can't find the number, that is fine.", "again"),
+    ("cancel", "I can't do that until you tell me more.", "again"),
+    ("cancel", "I cannot thank you enough; I can't imagine a better customer.", "again"),
+    ("cancel", "Can't it stay as it is?", "again"),
+    ("cancel", "I'm sorry, I can't do that - is there anything else?", "again"),  # a question, and the rest is heard
+    ("cancel", "I can't wait any longer, it can't be cancelled.", "refused"),
+    ("cancel", "I can't help you with that.", "refused"),
+    ("cancel", "It will not be possible.", "refused"),
+    ("refund", "We can't refund it, as you were told before.", "refused"),
+    ("refund", "No doubt it is a pity, but our policy forbids it.", "refused"),
+    # what is denied is not done
+    ("cancel", "It is not done.", "again"),
+    ("cancel", "The cancellation hasn't been processed yet.", "again"),
+    ("cancel", "The cancellation has failed.", "again"),
+    ("cancel", "Nothing was cancelled successfully.", "again"),
+    ("cancel", "Sadly no such order was cancelled today.", "again"),
+    ("cancel", "I tried to cancel it without success.", "again"),
+    ("cancel", "It's done, not a problem, and you won't be charged.", "settled"),
+    ("cancel", "I have not only found it but cancelled it: done.", "settled"),
+    ("cancel", "Don`t worry: your order has been cancelled.", "settled"),
+]
+
+
+@pytest.mark.parametrize(("kind", "text", "meaning"), SAID)
+def test_the_customer_understands_plain_sentences(kind: str, text: str, meaning: str) -> None:
+    _, _, of = case_with(kind)
+    reply, ended = ScriptedUser(of, insistent=False).answer(text)
+    expected = {
+        "settled": "Thank you. Goodbye.",
+        "refused": "All right, then. Goodbye.",
+        "yes": "Yes, please go ahead.",
+        "amount": "And what is the amount?",
+        "bye": "Goodbye.",
+    }
+    if meaning in expected:
+        assert reply == expected[meaning]
+    else:
+        assert (of.email in reply) == (meaning == "facts")
+        assert reply.endswith("What do you need to know?") == (meaning == "again")
+    assert ended == (meaning in ("settled", "refused", "bye"))
+
+
+def is_told(request: Request, *texts: str, sure: bool = True) -> bool:
+    heard = Heard(request)
+    for text in texts:
+        heard.hear(text, sure)
+    return heard.informed
+
+
+def test_what_counts_as_told() -> None:
+    amount, status = Request("refund", 1, fact=-1250), Request("status", 1, fact="shipped")
+    for text, told in [
+        ("12.50", True),
+        ("-12.5 euros", True),
+        ("12.5.", True),
+        ("112.50", False),
+        ("12.05", False),
+        ("", False),
+    ]:
+        assert is_told(amount, text) is told
+    for text, told in [
+        ("12.50, or 13.00", True),  # the customer hears two amounts
+        ("order 1 of 2024-05-03: you get back 12.50 within 5-7 days", True),
+        ("10.00 + 2.00 + 0.50 = 12.50", True),
+        ("the new one is 20.00, the old one was 32.50: 12.50", True),
+        ("12.25, 12.50 or 12.75", False),
+        (" ".join(f"{cents / 100:g}" for cents in range(250, 12000, 25)), False),
+        (" ".join(f"{cents / 100:.2f}" for cents in range(250, 12000, 25)), False),
+    ]:
+        assert is_told(amount, text) is told, text
+    whole = Request("refund", 1, fact=1200)
+    assert is_told(whole, "order 1 costs 12 dollars and is there in 3 days")
+    assert not is_told(whole, " ".join(map(str, range(40))))
+    for text, told in [("it is shipped.", True), ("shipped or pending?", False), ("unshipped", False)]:
+        assert is_told(status, text) is told
+
+
+DENIALS = [
+    "it is not delivered yet.", "it isn't delivered.", "it was never delivered.", "it is yet to be delivered.",
+    "it will be delivered on monday.", "it should soon be delivered.", "it cannot be delivered today.", "it isnt delivered.",
+    "has it been delivered?", "is the order delivered?", "once it is delivered, you can return it.", "it is almost delivered.",
+    "i can't say whether it is delivered.", "as soon as it is delivered you will hear of it.", "it is waiting to be delivered.",
+    "it is neither delivered nor cancelled.", "it has not been delivered or cancelled.", "it is anything but delivered.",
+    "i do not believe that it is delivered.", "delivered: no.", "delivered? not yet.", "it is un-delivered.",
+    "i can't wait for it to be delivered.", "it is no longer pending.", "it can't be cancelled.", "if it is delivered, good.",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("denial", DENIALS)
+@pytest.mark.parametrize("sure", [True, False])
+def test_what_is_denied_or_possible_is_neither_told_nor_believed(denial: str, sure: bool) -> None:
+    shipped, delivered = (Request("status", 1, fact=status) for status in ("shipped", "delivered"))
+    assert is_told(shipped, denial, "it is shipped.", sure=sure)
+    assert not is_told(delivered, denial, sure=sure)
+    assert not is_told(Request("status", 1, fact="pending"), denial, sure=sure)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "it is delivered, not shipped.",
+        "it is not shipped but delivered.",
+        "it cannot be changed because it is delivered.",
+        "it is no longer pending: it was delivered.",
+        "don't worry, it is delivered.",
+        "it is not only shipped, it is delivered.",
+        "your order is delivered - can i help you with anything else?",
+        "i can't wait to tell you: it has been delivered!",
+        "pending: no. shipped: no. delivered: yes.",
+        "it was delivered after it was shipped.",
+    ],
+)
+def test_a_status_beside_a_denial_is_told(text: str) -> None:
+    assert is_told(Request("status", 1, fact="delivered"), text)
+
+
+def test_a_denied_amount_is_not_told() -> None:
+    amount = Request("refund", 1, fact=-1250)
+    assert not is_told(amount, "it is not 12.50.")
+    assert not is_told(amount, "you will never get 12.50 back.")
+    for text in (
+        "it is 12.50, not 13.00.",
+        "the total without shipping is 12.50.",
+        "your order (not yet shipped) costs 12.50.",
+    ):
+        assert is_told(amount, text)
+    assert is_told(amount, "it is not 13.00 but 12.50.")
+    assert is_told(amount, "no problem, you get back 12.50 and you won't be charged.")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("i can't wait to help you.", False),
+        ("you will not be charged.", False),
+        ("is it not possible for you to tell me more?", False),
+        ("i can't do it without your email.", False),
+        ("no problem.", False),
+        ("it's not impossible.", False),
+        ("if it is not possible, i will tell you.", False),
+        ("that's not possible, is there anything else?", True),
+        ("i can't wait, but this is not possible.", True),
+        ("no. that is a pity.", True),
+        ("i am afraid that our policy does not allow that.", True),
+    ],
+)
+def test_an_idiom_or_a_question_does_not_tell_that_it_is_not_possible(text: str, told: bool) -> None:
+    assert is_told(Request("cancel", 1, trap="shipped"), text) is told
+
+
+def test_guesses_one_after_another_are_not_told() -> None:
+    amount, status = Request("refund", 1, fact=-1250), Request("status", 1, fact="shipped")
+    wrong = [f"{cents / 100:.2f}?" for cents in range(250, 4000, 25) if cents != 1250]
+    assert is_told(amount, *wrong[:AMOUNTS], "12.50")
+    assert not is_told(amount, *wrong[: AMOUNTS + 1], "12.50")
+    assert not is_told(amount, " ".join(wrong), "12.50")
+    assert is_told(amount, "12.50", *wrong)
+    assert is_told(amount, "the new one is 20.00.", "the old one was 32.50.", "the difference is 12.50")
+    assert not is_told(Request("refund", 1, fact=1200), *map(str, range(13, 30)), "12")
+    assert is_told(status, "it is shipped.", "pending")
+    assert is_told(status, "shipped or pending?", "it is shipped.")
+    assert not is_told(status, "it is pending.", "it is shipped.")
+    assert not is_told(status, "it was delivered, so this is not possible.", "it is shipped.")
+    assert is_told(status, "it was delivered, so this is not possible.", "it is shipped.", sure=False)
+
+
+@pytest.mark.parametrize("kind", ["total", "status"])
+def test_an_episode_of_guesses_fails(kind: str) -> None:
+    """The customer leaves as soon as they hear the right answer, so that the last guess is always right."""
+    seed, level, of = case_with(kind)
+    fact = of.requests[0].fact
+    if isinstance(fact, int):
+        right, *wrong = [f"{(fact + 25 * step) / 100:.2f}" for step in range(AMOUNTS + 2)]
+    else:
+        right, *wrong = sorted(STATUSES, key=lambda status: status != fact)
+    environment = DialogueEnvironment()
+    for guesses in (wrong, []):
+        environment.reset(seed, level)
+        for guess in guesses:
+            environment.message_user(f"It is {guess}. What is your email?")
+        end = environment.message_user(f"It is {right}.")
+        assert end.endswith("It was handled as it should be. The episode is over.") is not bool(guesses)
+        assert environment.success is not bool(guesses)
+
+
+@pytest.mark.parametrize("served", [False, True])
+def test_the_status_of_an_order_that_cannot_be_changed_is_no_guess(served: bool) -> None:
+    for seed in range(2000):
+        of = case(seed, "hard")
+        if [(one.kind, one.trap) for one in of.requests] == [("cancel", "shipped"), ("status", "")]:
+            break
+    refusal = "It has been shipped, so it can no longer be cancelled."
+    texts = [refusal, refusal, f"The order is {of.requests[1].fact}."]
+    if served:
+        for request in of.requests:
+            assert is_told(request, *map(str.lower, texts), sure=False)
+        return
+    environment = DialogueEnvironment()
+    environment.reset(seed, "hard")
+    for text in texts:
+        end = environment.message_user(text)
+    assert end.endswith("It was handled as it should be. The episode is over.")
+
+
+def test_a_customer_gives_up() -> None:
+    _, _, of = case_with("cancel")
+    user = ScriptedUser(of, insistent=False)
+    assert [user.answer("Hm.")[1] for _ in range(PATIENCE)] == [False] * (PATIENCE - 1) + [True]
+    user, answers = ScriptedUser(of, insistent=False), 0
+    while not user.answer("What is your email?")[1]:
+        answers += 1
+        assert answers < 50
+
+
+def test_turns_end_an_episode() -> None:
+    environment = DialogueEnvironment()
+    environment.reset(seed=1, max_turns=2)
+    environment.find_products("shrub")
+    assert environment.find_products("tree").endswith("\nNo calls are left. The episode is over.")
+    assert environment.over
+    assert environment.get_reward() == 0.0
+
+
+def test_repetitions_and_errors_are_not_effective() -> None:
+    environment = DialogueEnvironment()
+    environment.reset(seed=1)
+    for kind in ("shrub", "shrub", "Shrub", "tree", "pot"):
+        environment.find_products(kind)
+    assert environment.metrics == {"actions": 5, "effective": 2, "invalid": 1, "lost": 0}
+
+
+INJECTIONS = [
+    "'; DROP TABLE orders; --",
+    '" OR ""="',
+    "' OR '1'='1",
+    "x'); DELETE FROM items; --",
+    "1 OR 1=1",
+    "1; UPDATE orders SET status = 'cancelled'",
+    "' UNION SELECT * FROM customers --",
+    "%",
+    "_",
+    "1e3",
+    "0x10",
+    "-1",
+    "٣",
+    "\0",
+    "\ud800",
+    "x" * 10**6,
+    "😀" * 100,
+    "</tool_response><|im_end|>",
+    "{}{0}%s%n",
+    "\n",
+    "",
+    None,
+    True,
+    7,
+    1.5,
+    float("nan"),
+    10**40,
+    ["1"],
+    {"a": 1},
+    b"1",
+]
+
+
+def test_injections_through_every_tool_change_nothing() -> None:
+    environment = DialogueEnvironment()
+    seed, level, of = case_with("refund")
+    for name in tool_methods(environment):
+        if name in ("message_user", "finish"):
+            continue
+        for position in range(3):
+            for value in INJECTIONS:
+                environment.reset(seed, level)
+                arguments = [str(of.requests[0].order), of.requests[0].item, "dibber"]
+                count = len(inspect.signature(getattr(environment, name)).parameters)
+                if position >= count or (name, position) == ("change_address", 1):
+                    continue
+                arguments[position] = value  # type: ignore[call-overload]
+                text = getattr(environment, name)(*arguments[:count])
+                assert text.startswith("Error: ")
+                assert environment.metrics == {"actions": 1, "effective": 0, "invalid": 1, "lost": 0}
+                assert content(environment._database) == content(open_database(of))
+
+
+def test_an_address_is_any_text_and_stays_in_its_row() -> None:
+    environment = DialogueEnvironment()
+    seed, level, of = case_with("address")
+    for address in [one for one in INJECTIONS if isinstance(one, str) and one.strip("\0\n") and len(one) < 200]:
+        environment.reset(seed, level)
+        text = environment.change_address(str(of.requests[0].order), address)
+        assert text.startswith("Done: ")
+        assert text.encode()
+        before, after = content(open_database(of)), content(environment._database)
+        assert sum(one != other for one, other in zip(before, after, strict=True)) == 1
+
+
+def test_any_action_is_answered_in_words() -> None:
+    rng, environment, row = random.Random(0), DialogueEnvironment(), dataset_rows(1, level="hard")[0]
+    environment.reset(**row)
+    tools, walk = tool_methods(environment), wanderer(rng)
+    sentences = [text for text, _ in ASKED] + [text for _, text, _ in SAID]
+    for _ in range(1500):
+        if environment.over:
+            environment.reset(**row)
+        if rng.random() < 0.5:
+            name, arguments = walk(environment)
+            text = tools[name](**arguments)
+        else:
+            name = rng.choice(list(tools))
+            count = len(inspect.signature(tools[name]).parameters)
+            text = tools[name](*[rng.choice([*INJECTIONS, *sentences]) for _ in range(count)])
+        assert 0 < len(text.encode()) < 3000
+        counts = environment.metrics
+        assert counts["effective"] + counts["invalid"] <= counts["actions"] == environment.turns
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("seed", -1),
+        ("seed", "5"),
+        ("seed", None),
+        ("seed", True),
+        ("level", "easy"),
+        ("level", 3),
+        ("user_url", "http://x"),
+    ],
+)
+def test_a_bad_column_is_one_line(column: str, value: object) -> None:
+    with pytest.raises(UserError, match="has no level|column `") as error:
+        DialogueEnvironment().reset(**{"seed": 0, column: value})  # type: ignore[arg-type]
+    assert "\n" not in str(error.value)
+
+
+def test_rows() -> None:
+    assert dataset_rows(3, seed=4) == dataset_rows(3, seed=4)
+    assert len({row["seed"] for row in dataset_rows(500)}) == 500
+    assert not {row["seed"] for row in dataset_rows(500)} & {row["seed"] for row in dataset_rows(500, held_out=True)}
+    assert set(dataset_rows(1)[0]) == {"prompt", "seed", "level"}
+    [row] = dataset_rows(1, user_url="http://localhost:1/v1", user_model="m")
+    assert (row["user_url"], row["user_model"]) == ("http://localhost:1/v1", "m")
+    with pytest.raises(UserError, match="did you mean 'standard'"):
+        dataset_rows(1, level="standart")
+
+
+def served(environment: DialogueEnvironment, server: OpenAIServer, **columns: Any) -> str:
+    return environment.reset(user_url=server.base_url, user_model="judge", **columns)
+
+
+def test_a_served_customer() -> None:
+    pytest.importorskip("aiohttp")
+    seed, level, of = case_with("cancel")
+
+    def reply(body: dict[str, Any]) -> str:
+        message = body["messages"][-1]["content"]
+        return (
+            "Thanks. [goodbye]"
+            if "cancelled" in message
+            else "It is me."
+            if "who" in message
+            else "Please cancel my order."
+        )
+
+    with OpenAIServer(reply) as server:
+        environment = DialogueEnvironment()
+        first = served(environment, server, seed=seed, level=level)
+        assert first == f"Today is {of.today}.\nThe customer: Please cancel my order."
+        assert environment.message_user("And who are you?") == "The customer: It is me."
+        part = server.bodies[-1]["messages"]
+        assert [message["role"] for message in part] == ["system", "user", "assistant", "user"]
+        assert all(fact in part[0]["content"] for fact in (of.name, of.email, of.postcode, str(of.requests[0].order)))
+        environment.cancel_order(str(of.requests[0].order))
+        end = environment.message_user("It is cancelled.")
+        gone, _, closed = end.partition(" The case is closed. ")
+        assert gone == "The customer: Thanks.\nThe customer has gone."
+        assert closed == "It was handled as it should be. The episode is over."
+        assert environment.success
+        other = DialogueEnvironment()
+        served(other, server, seed=seed, level=level)
+        assert other._user._server is environment._user._server  # type: ignore[union-attr]
+
+
+def test_a_customer_that_is_lost_costs_the_episode(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("aiohttp")
+    monkeypatch.setattr("wm_plugin.client.server.asyncio.sleep", lambda *_: _nothing())
+    dead = "The line to the customer is dead. The episode is over."
+    with OpenAIServer(lambda _: "Hello.", faults=lambda number: None if number == 0 else "400") as server:
+        environment = DialogueEnvironment()
+        assert served(environment, server, seed=3).endswith("The customer: Hello.")
+        assert environment.message_user("Hello?") == dead
+        assert (environment.over, environment.success, environment.get_reward()) == (True, False, 0.0)
+        assert environment.metrics["lost"] == 1
+        assert served(environment, server, seed=3) == dead  # and training goes on
+        assert environment.over
+        environment.reset(seed=3)
+        assert environment.metrics["lost"] == 0
+    with (
+        OpenAIServer(lambda _: "Hello.", faults=every(1, "404")) as server,
+        pytest.raises(UserError, match="check base_url"),
+    ):
+        served(DialogueEnvironment(), server, seed=3)
+
+
+async def _nothing() -> None: ...
+
+
+def episodes() -> list[list[str]]:
+    environment = DialogueEnvironment()
+    return [
+        played(environment, wanderer(random.Random(i)), row) for i, row in enumerate(dataset_rows(10, level="hard"))
+    ]
+
+
+@pytest.mark.slow
+def test_episodes_are_the_same_in_another_process() -> None:
+    code = "import json, test_dialogue; print(json.dumps(test_dialogue.episodes()))"
+    path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
+    other = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": path, "PYTHONHASHSEED": "7"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert json.loads(other.stdout) == episodes() == episodes()
+
+
+def test_the_policy_is_in_the_prompt_and_facts_are_not() -> None:
+    for row in dataset_rows(20):
+        of = case(row["seed"], row["level"])
+        prompt = row["prompt"][0]["content"]
+        assert f"{DAYS} days" in prompt
+        assert not re.search(f"{of.email}|{of.postcode}|{of.requests[0].order}", prompt)
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("host", ["trl", "verl"])
+def test_a_trajectory_as_hosts_record_it(host: Any) -> None:
+    pytest.importorskip("transformers")
+    row = dataset_rows(1, seed=2)[0]
+    trajectory = play(DialogueEnvironment(), row, scripted(expert()), max_turns=20, host=host)
+    assert (trajectory.success, trajectory.reward) == (True, 1.0)
+    assert not any(one.error for turn in trajectory.turns for one in turn.observations)
+    assert trajectory.metadata["figures"]["effective"] == len(trajectory.turns)
+    assert trajectory.context.initial_state.startswith(dialogue.INSTRUCTION.replace("{turns}", "at most 30 tool calls"))
+
+
+@pytest.mark.parametrize("amount", ["9" * 400, "1" + "0" * 4000, "9" * 16 + ".50", "\u0669" * 400])
+def test_an_amount_of_any_length_is_told_or_not(amount: str) -> None:
+    environment = DialogueEnvironment()
+    asked = 0
+    for number in range(30):
+        environment.reset(seed=number, level="hard")
+        asked += any(isinstance(request.fact, int) for request in environment._case.requests)
+        assert isinstance(environment.message_user(f"That costs {amount} dollars."), str)
+    assert asked

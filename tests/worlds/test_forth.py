@@ -1,0 +1,476 @@
+"""Forth: every problem with its solution and a wrong one, the episode, and programs that try what they must not."""
+
+import hashlib
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wm_plugin.errors import UserError
+from wm_plugin.runtime import sandbox
+from wm_plugin.worlds import forth
+from wm_plugin.worlds.forth import ForthEnvironment, dataset_rows, generators, problems
+from wm_plugin.worlds.forth import machine as forth_machine
+
+SQUARE = ": square dup * ;"
+GENERATED = {name for name, _, _ in generators.generated()}
+
+
+@pytest.fixture
+def works() -> None:
+    pytest.importorskip("bm25s")
+    for program, package in (("gforth", "gforth"), ("bwrap", "bubblewrap")):
+        if not shutil.which(program):
+            pytest.skip(f"needs the system package {package}")
+    try:
+        forth_machine.check()
+    except UserError as error:
+        pytest.skip(f"needs the system packages gforth and bubblewrap: {error}")
+
+
+pytestmark = [pytest.mark.system, pytest.mark.slow]
+needs_it = pytest.mark.usefixtures("works")
+
+
+@pytest.fixture
+def environment(works: None) -> ForthEnvironment:
+    environment = ForthEnvironment()
+    environment.reset(problem="cube", max_turns=50)
+    return environment
+
+
+def test_the_problems() -> None:
+    by_level = {level: [one for one in problems().values() if one.level == level] for level in forth.LEVELS[1:]}
+    assert {level: len(members) for level, members in by_level.items()} == dict.fromkeys("012345", 72) | {"6": 68}
+    assert len(problems()) == 500  # the paper trains on 419, and these are 432 beside the held-out ones
+    for problem in problems().values():
+        assert len(problem.tests) >= 3
+        assert problem.example not in problem.tests
+        assert all("\n" not in line and printed == " ".join(printed.split()) for line, printed in problem.tests)
+        hidden = dataset_prompt(problem.name)
+        assert not any(f"`{line}`" in hidden for line, _ in problem.tests)
+
+
+def dataset_prompt(name: str) -> str:
+    return str(forth._row(problems()[name])["prompt"][0]["content"])
+
+
+def test_problems_are_the_same_each_time_and_none_is_there_twice() -> None:
+    drafts = generators.generated()
+    assert drafts == generators.generated()
+    assert len({name for name, _, _ in drafts}) == len(drafts)
+    tasks = [(draft.task.replace(name, "it"), level) for name, level, draft in drafts]
+    assert len({task for task, _ in tasks}) == len(tasks)
+    families = {level: {family.__name__ for family in members} for level, members in generators.FAMILIES.items()}
+    training = set().union(*(names for level, names in families.items() if level != forth.HELD_OUT))
+    assert not training & families[forth.HELD_OUT]
+    assert min(Counter(name.rpartition("-")[0] for name, _, _ in drafts).values()) >= 8  # of every family
+    assert all(draft.cases[0][1] for _, _, draft in drafts)  # an example that prints nothing says nothing
+
+
+@needs_it
+@pytest.mark.parametrize("level", forth.LEVELS[1:])
+def test_generated_solutions_pass_and_wrong_ones_fail(level: str) -> None:
+    """A level in one session, which takes a tenth of a second: the words of each problem have names of their own."""
+    members = [one for one in problems().values() if one.level == level and one.name in GENERATED]
+    cases = [(one.name, line, printed) for one in members for line, printed in (one.example, *one.tests)]
+    outputs = forth_machine.test("\n".join(one.solution for one in members), [line for _, line, _ in cases])
+    assert [(name, output) for (name, _, _), output in zip(cases, outputs, strict=True)] == [
+        (name, printed) for name, _, printed in cases
+    ]
+    hidden = [(one.name, line, printed) for one in members for line, printed in one.tests]
+    lines = [*(line for _, line, _ in hidden), "1 2 + ."]
+    *outputs, last = forth_machine.test("\n".join(one.wrong for one in members), lines)
+    assert last == "3"  # none of them ended the session
+    failed = {name for (name, _, printed), output in zip(hidden, outputs, strict=True) if output != printed}
+    assert failed == {one.name for one in members}
+
+
+SAMPLE = list(problems())[::25]  # at night all of them
+
+
+@needs_it
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in SAMPLE else pytest.mark.nightly) for name in problems()]
+)
+def test_the_solution_passes_and_the_wrong_one_fails(name: str) -> None:
+    problem = problems()[name]
+    tests = [*problem.tests, problem.example]
+    assert forth_machine.test(problem.solution, [line for line, _ in tests]) == [printed for _, printed in tests]
+    environment = ForthEnvironment()
+    environment.reset(problem=name)
+    assert environment.submit_code(problem.wrong) == "Compiled."
+    assert environment.get_reward() < 1.0
+    assert not environment.success
+
+
+@needs_it
+def test_an_episode() -> None:
+    environment = ForthEnvironment()
+    assert environment.reset(problem="cube", max_turns=8) == "No code is submitted yet."
+    assert environment.run_code("3 cube .") == "Invalid: no code is submitted yet."
+    assert environment.lookup_doc("DUP") == "dup ( w -- w w ) core"
+    assert environment.lookup_doc("dup ") == "dup ( w -- w w ) core"
+    wrong = ": cube dup * ;\n4 foo"
+    assert environment.submit_code(wrong) == (
+        "in file included from *OS command line*:-1\n/code.fs:2: Undefined word\n4 >>>foo<<<\n"
+        "Backtrace:\nthrow \nno.extensions \ninterpreter-notfound1"
+    )
+    assert environment.get_reward() == 0.0  # what stops the compiler stops the tests
+    assert environment.submit_code(": cube dup * ;") == "Compiled."
+    assert environment.run_code("0 cube . 1 cube . 3 cube .") == "0 1 9"
+    assert environment.get_reward() == 1 / 5  # of 0
+    assert environment.submit_code(problems()["cube"].solution) == "Compiled."
+    assert environment.metrics == {
+        "actions": 7,
+        "effective": 5,
+        "invalid": 1,
+        "lost": 0,
+        "submissions": 3,
+        "compile_errors": 1,
+    }
+    assert (environment.over, environment.success, environment.turns) == (False, True, 7)
+    assert environment.run_code("") == "Nothing is printed.\nThe episode is over."
+    assert (environment.over, environment.success, environment.get_reward()) == (True, True, 1.0)
+    for call in (environment.run_code, environment.submit_code, environment.lookup_doc):
+        with pytest.raises(ValueError, match="over"):
+            call("x")
+    environment.reset(problem="mean")
+    assert (environment.over, environment.success, environment.turns, environment.get_reward()) == (False, False, 0, 0)
+    assert set(environment.metrics.values()) == {0}
+    assert environment.run_code("1 2 mean .") == "Invalid: no code is submitted yet."
+
+
+@needs_it
+def test_repetitions_have_no_effect(environment: ForthEnvironment) -> None:
+    for _ in range(2):
+        environment.submit_code(SQUARE)
+        environment.run_code("3 square .")
+        environment.run_code("foo")
+        environment.lookup_doc("swap")
+        environment.lookup_doc("zzzzzz")
+    assert environment.metrics == {
+        "actions": 10,
+        "effective": 3,
+        "invalid": 0,
+        "lost": 0,
+        "submissions": 2,
+        "compile_errors": 0,
+    }
+    environment.submit_code(SQUARE + " ")
+    environment.run_code("3 square .")  # of other code
+    assert environment.metrics["effective"] == 5
+
+
+@needs_it
+def test_tests_run_one_after_the_other() -> None:
+    def run(code: str, *lines: str) -> list[str | None]:
+        return forth_machine.test(code, lines)
+
+    assert run(SQUARE, "3 square .", "3 square", "foo", "drop", 's\\" a\\"b" type', "4 square .") == [
+        *("9", None, None, None, 'a"b', "16")
+    ]
+    assert run(SQUARE, "2 square .", "bye", "3 square .") == ["4", None, None]
+    assert run(SQUARE, "2 square .", ": x begin again ; x", "3 square .") == ["4", None, None]
+    assert run(": hex-out hex . ;", "255 hex-out", "255 .") == ["FF", "255"]
+    assert run("3 foo", "1 .") == [None]
+    assert run(": catch ; : evaluate ; : depth 0 ; : emit drop ; : . drop ;", "5 .", "7 0 .r") == ["", "7"]
+    assert run("1 emit 2 emit 0 . 0 .", "1 .") != ["1"]  # forged marks
+    assert run("", *["1 ."] * 300) == ["1"] * 300
+
+
+@needs_it
+def test_the_expert_solves_all() -> None:
+    environment = ForthEnvironment()
+    for row in [*dataset_rows(12), *dataset_rows(6, held_out=True)]:
+        environment.reset(**row)
+        choose = forth.expert()
+        while (chosen := choose(environment)) is not None:
+            tool, arguments = chosen
+            getattr(environment, tool)(**arguments)
+        assert environment.success, row
+        assert environment.turns == 3
+        assert environment.metrics["effective"] >= 2
+
+
+def wander(seed: int) -> str:
+    """A hash of what a few random episodes show."""
+    rng, seen, environment = random.Random(seed), [], ForthEnvironment()
+    choose = forth.wanderer(rng)
+    for row in dataset_rows(5, seed=seed):
+        seen.append(environment.reset(**row))
+        while not environment.over:
+            tool, arguments = choose(environment)
+            seen.append(getattr(environment, tool)(**arguments))
+        seen.append(f"{environment.get_reward()} {environment.metrics}")
+    return hashlib.sha256("\n".join(seen).encode()).hexdigest()
+
+
+@needs_it
+def test_episodes_are_the_same_in_another_process() -> None:
+    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    other = subprocess.run(
+        [sys.executable, "-c", "import test_forth; print(test_forth.wander(3))"],
+        env=os.environ | {"PYTHONPATH": paths, "PYTHONHASHSEED": "123"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert other.stdout.strip() == wander(3)
+
+
+@needs_it
+def test_clocks_and_addresses_stand_still() -> None:
+    code = "here . utime d. cputime d. d. time&date . . . . . . sp@ . pad ."
+    assert len({forth_machine.execute(code) for _ in range(5)}) == 1
+
+
+@needs_it
+def test_the_glossary() -> None:
+    entries = forth_machine.glossary()
+    assert len(entries) > 800
+    assert {"dup", "if", "+loop", ".r", 's"', "does>", "2swap", "u.r"} <= set(entries)
+    assert not [entry.text for entry in entries.values() if "@code{" in entry.text]
+    text, has_entry = forth_machine.look_up("string of characters on the display")
+    assert has_entry
+    assert text.count("\n\n") == 2
+    assert any(entry.text in text for entry in entries.values())
+    text, has_entry = forth_machine.look_up("recursee")
+    assert (text, has_entry) == ("Nothing found. Try: recurse", False)
+
+
+UNFINISHED = {
+    ": sq dup *": "a definition has no `;`",
+    ": broken if": "a definition has no `;`",
+    ':noname ." abc ;': "a definition has no `;`",
+    ": a case 1 of": "a definition has no `;`",
+    ": a 1 ; ]": "`]` no `[`",
+    ": a ( abc": "a definition has no `;`",
+    "3 . ( unclosed": "3\nUnfinished code: a comment `(` has no `)`.",
+    "0 [if] 1": "an `[if]` has no `[then]`",
+    "[ifdef] xyz : a 1 ;": "an `[if]` has no `[then]`",
+    ": a { x y": "a `{` no `}`",
+    "quit": "Stopped: the session ended before the end of the code",
+    "1 . bye": "1\nStopped: the session ended before the end of the code",
+    "pad 80 accept": "Stopped: the session ended before the end of the code",
+}
+
+
+@needs_it
+def test_unfinished_source_is_an_error(environment: ForthEnvironment) -> None:
+    for number, (code, message) in enumerate(UNFINISHED.items(), 1):
+        text = environment.submit_code(code)
+        assert message in text
+        assert "Gforth" not in text  # the banner says nothing of the code
+        assert environment.metrics["compile_errors"] == number
+    environment.submit_code(SQUARE)
+    before = environment.metrics["effective"]
+    assert "a definition has no `;`" in environment.run_code(": cube square")
+    assert environment.metrics["effective"] == before
+    for line in ("1 2 ( a\nb ) + .", ": a 1 ; ] [ a 2 + .", "0 [if] 1 . [then] 3 .", ': b ." 3" ; b'):
+        assert environment.run_code(line) == "3"
+    for gforth_accepts in ('s" abc', "\\ abc", ""):  # a string and a comment end with the line
+        assert environment.run_code(gforth_accepts) == "Nothing is printed."
+
+
+@needs_it
+def test_sleeping_counts_and_takes_no_time(environment: ForthEnvironment) -> None:
+    start = time.monotonic()
+    for code in ("100000 ms", "-1 ms", ": a begin 1 ms again ; a", "600 ms 600 ms"):
+        assert environment.submit_code(code) == "Stopped: the program ran too long."
+    assert environment.submit_code("500 ms 499 ms 1 .") == "1"
+    assert environment.metrics["compile_errors"] == 4
+    assert time.monotonic() - start < 10
+    assert forth_machine.test(SQUARE, ["3 square .", "100000 ms", "3 square ."]) == ["9", None, None]
+
+
+# Each line is run after `SQUARE`; what it prints says that it got nowhere.
+ESCAPES = {
+    's" /etc/passwd" r/o open-file . .': "-514 0",
+    's" /etc/hostname" slurp-file type': "No such file or directory",
+    f's" {__file__}" r/o open-file . .': "-514 0",
+    's" /proc/self/environ" r/o open-file . .': "-514 0",
+    's" /code.fs" w/o open-file . .': "-542 0",
+    's" /tmp/wm-forth" w/o create-file . .': "-514 0",
+    's" /x" w/o create-file . .': "-542 0",
+    's" /usr/x" w/o create-file . .': "-542 0",
+    's" /empty/x" r/w create-file . .': "-542 0",
+    's" /usr/bin/gforth" delete-file .': "-542",
+    's" /code.fs" delete-file .': "-",
+    's" id" system $? .': "",
+    's" touch /tmp/wm-forth" system': "",
+    's" id" sh-get type': "",
+    'sh id': "",
+    's" HOME" getenv type s" PATH" getenv type': "",
+    's" cat /etc/passwd" r/o open-pipe . .': "",
+    "include unix/socket.fs s\" 127.0.0.1\" 80 open-socket .": "",
+    "c-library net \\c #include <stdio.h>\nend-c-library": "",
+    ": bomb begin 10000000 allocate throw drop again ; bomb": "Cannot allocate memory",
+    "100000000000 allocate . .": "-524 0",
+    "1000000000 allot": "Dictionary overflow",
+    ": down recurse 1 ; down": "Return stack overflow",
+    ": up begin 1 again ; up": "Stack overflow",
+    ": hang begin again ; hang": "Stopped: the program ran too long.",
+    ": much begin 500 spaces again ; much": "Stopped: the program printed too much.",
+    "here 100000000 dump": "Stopped: the program printed too much.",
+    "0 0 !": "Invalid memory address",
+    "-1 execute": "Invalid memory address",
+    "bye": "Stopped: the session ended before the end of the code",
+    "-1 (bye)": "Stopped by an error.",
+    "key drop key drop pad 80 accept .": "",
+    "quit": "",
+    "1 2 3 clearstack abort": "Aborted",
+}  # fmt: skip
+
+
+@needs_it
+@pytest.mark.parametrize("line", ESCAPES)
+def test_programs_get_nowhere(line: str, environment: ForthEnvironment) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        environment.submit_code(SQUARE)
+        start = time.monotonic()
+        text = environment.run_code(line.replace(" 80 open", f" {server.getsockname()[1]} open"))
+        assert time.monotonic() - start < 15
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    assert ESCAPES[line] in text
+    assert len(text) < 3000
+    assert "root:" not in text
+    assert "uid=" not in text
+    assert (environment.over, environment.metrics["lost"]) == (False, 0)
+    assert not Path("/tmp/wm-forth").exists()
+    assert environment.run_code("3 square .") == "9"
+    assert environment.submit_code(line) != ""  # as code too
+    assert 0.0 <= environment.get_reward() < 1.0
+
+
+@needs_it
+def test_nothing_stays_behind(environment: ForthEnvironment) -> None:
+    environment.submit_code(": hang begin again ; hang")
+    leftovers = [path for path in Path("/proc").glob("[0-9]*/cmdline") if b"/prelude.fs" in _bytes(path)]
+    assert not leftovers
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # it ended
+        return b""
+
+
+@needs_it
+def test_any_argument_gives_text() -> None:
+    rng = random.Random(0)
+    words = ": ; dup begin again until ( ) [ ] ' >r r> do loop if then 0 -1 @ ! execute é 😀"
+    pieces = [*words.split(), *("\n", "\0", "\t", "\ud800", "\x1b", "\\", 's"', '."')]
+    nasty: list[Any] = [
+        None,
+        True,
+        3.5,
+        10**30,
+        ["x"],
+        {"x": 1},
+        b"x",
+        "x" * 10**6,
+        "",
+        " ",
+        "\ud800",
+        "\0" * 50,
+        "'; rm -rf / #",
+        "$(id)",
+    ]
+    environment = ForthEnvironment()
+    environment.reset(problem="cube", max_turns=1000)
+    for _ in range(200):
+        tool = rng.choice([environment.submit_code, environment.run_code, environment.lookup_doc])
+        argument = rng.choice(nasty) if rng.random() < 0.3 else " ".join(rng.choices(pieces, k=rng.randrange(12)))
+        text = tool(argument)
+        assert 0 < len(text.encode()) < 20_000
+    counts = environment.metrics
+    assert counts["actions"] == environment.turns == 200
+    assert 20 < counts["invalid"] < 150
+    assert counts["lost"] == 0
+
+
+@needs_it
+def test_a_process_that_cannot_start_costs_the_episode(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = ForthEnvironment()
+    environment.reset(problem="cube")
+    environment.submit_code(problems()["cube"].solution)
+    with monkeypatch.context() as patch:
+        patch.setattr(sandbox, "run", lambda *_, **__: sandbox.Run(b"bwrap: no space left", 1))
+        assert environment.run_code("1 .") == "gforth could not be started.\nThe episode is over."
+    assert (environment.over, environment.success, environment.get_reward()) == (True, False, 0.0)
+    assert environment.metrics["lost"] == 1
+    environment.reset(problem="cube")
+    assert (environment.over, environment.metrics["lost"]) == (False, 0)
+    environment.submit_code(problems()["cube"].solution)
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(sandbox, "run", fail)
+    assert (environment.get_reward(), environment.over, environment.metrics["lost"]) == (0.0, True, 1)
+
+
+def test_rows() -> None:
+    train, held_out = dataset_rows(100, seed=1), dataset_rows(6, seed=1, held_out=True)
+    assert {row["level"] for row in train} == set("012345")
+    assert {row["level"] for row in held_out} == {"6"}
+    assert len({row["problem"] for row in train}) == 100
+    assert len({row["problem"] for row in dataset_rows(1000)}) == 432
+    assert len({row["problem"] for row in held_out}) == 6
+    assert {row["level"] for row in dataset_rows(20, level="3")} == {"3"}
+    (few,) = dataset_rows(1, max_turns=10)
+    assert few["max_turns"] == 10
+    assert "at most 10 turns" in few["prompt"][0]["content"]
+    assert "at most 12 turns" in train[0]["prompt"][0]["content"]
+    assert not {row["problem"] for row in dataset_rows(1000)} & {
+        row["problem"] for row in dataset_rows(68, held_out=True)
+    }
+    assert dataset_rows(6, held_out=True, level="6") == dataset_rows(6, held_out=True)
+    assert all(len(row["prompt"][0]["content"]) < 1500 for row in train + held_out)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"count": 69, "held_out": True}, "forth has 68 held-out problems; write a count up to that, not 69"),
+        ({"count": 1, "level": "7"}, "Forth has no level '7'"),
+        ({"count": 1, "level": "6"}, "write held_out=True for level 6"),
+        ({"count": 1, "level": "2", "held_out": True}, "write held_out=False for level 2"),
+    ],
+)
+def test_rows_that_cannot_be(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        dataset_rows(**options)
+
+
+@pytest.mark.parametrize("name", ["", "cub", None, 5, ["cube"], "x" * 10**6])
+def test_a_problem_that_does_not_exist(name: object) -> None:
+    with pytest.raises(UserError, match="forth's column `problem` is .*(did you mean|there is)"):
+        ForthEnvironment().reset(problem=name)  # type: ignore[arg-type]
+
+
+def test_without_gforth_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    forth_machine._starter.cache_clear()
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(UserError, match="needs gforth: install the system package gforth"):
+        ForthEnvironment().reset(problem="cube")
+
+
+def test_without_bubblewrap_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    forth_machine._starter.cache_clear()
+    monkeypatch.setattr(sandbox, "_checked", {})
+    monkeypatch.setattr(shutil, "which", lambda name: None if name == "bwrap" else f"/usr/bin/{name}")
+    with pytest.raises(UserError, match="Forth runs in bubblewrap's sandbox only, and bwrap is not installed"):
+        ForthEnvironment().reset(problem="cube")

@@ -1,0 +1,376 @@
+import itertools
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.examples import examples
+from wm_plugin.errors import UserError
+from wm_plugin.worlds import shop
+from wm_plugin.worlds.agents import play
+from wm_plugin.worlds.agents.scripted import scripted
+from wm_plugin.worlds.shop import ShopEnvironment, dataset_rows, expert, wanderer
+from wm_plugin.worlds.shop.goods import DEPARTMENT, FAMILY, GOALS, SIZE, Goal, Product, catalogue, match
+
+pytestmark = pytest.mark.skipif(find_spec("bm25s") is None, reason="needs bm25s")
+
+TENT = Product(
+    title="Selby waterproof padded tent",
+    kind="tent",
+    attributes=("waterproof", "padded", "packable", "windproof"),
+    options={"colour": {"red": 0, "teal": 0}, "size": {"small": 0, "large": 500}},
+    price=5000,
+    description="",
+    features="",
+)
+
+
+def played(environment: ShopEnvironment, choose: Any, row: dict[str, Any]) -> list[str]:
+    observations = [environment.reset(**row)]
+    while not environment.over and (action := choose(environment)) is not None:
+        name, arguments = action
+        observations.append(getattr(environment, name)(**arguments))
+    return observations
+
+
+@pytest.fixture
+def environment() -> ShopEnvironment:
+    environment = ShopEnvironment()
+    environment.reset(catalogue_seed=0, goal=0)
+    return environment
+
+
+@pytest.mark.parametrize(
+    ("kind", "attributes", "options", "max_price", "chosen", "reward"),
+    [
+        # (2 attributes + 1 option + 1 price) / 4
+        ("tent", ("waterproof", "windproof"), {"colour": "red"}, 5000, {"colour": "red"}, 1.0),
+        # large costs 5.00 more: (2 + 2 + 0) / 5
+        (
+            "tent",
+            ("waterproof", "padded"),
+            {"colour": "red", "size": "large"},
+            5499,
+            {"colour": "red", "size": "large"},
+            0.8,
+        ),
+        (
+            "tent",
+            ("waterproof", "padded"),
+            {"colour": "red", "size": "large"},
+            5500,
+            {"colour": "red", "size": "large"},
+            1.0,
+        ),
+        # one attribute is missing, and nothing was chosen: (1 + 0 + 1) / 4
+        ("tent", ("waterproof", "reflective"), {"colour": "red"}, 9000, {}, 0.5),
+        # the wrong colour, too dear: (1 + 0 + 0) / 3
+        ("tent", ("padded",), {"colour": "red"}, 4000, {"colour": "teal"}, 1 / 3),
+        # an option that nobody asked for costs nothing but its price: (1 + 1 + 1) / 3
+        ("tent", ("padded",), {"colour": "red"}, 5500, {"colour": "red", "size": "large"}, 1.0),
+        # another kind of the department: 0.5 * (1 + 1 + 1) / 3
+        ("hammock", ("waterproof",), {"colour": "teal"}, 5000, {"colour": "teal"}, 0.5),
+        # another department, though it is waterproof too
+        ("rain jacket", ("waterproof",), {"colour": "teal"}, 5000, {"colour": "teal"}, 0.0),
+    ],
+)
+def test_rewards_computed_by_hand(
+    kind: str,
+    attributes: tuple[str, ...],
+    options: dict[str, str],
+    max_price: int,
+    chosen: dict[str, str],
+    reward: float,
+) -> None:
+    assert match(Goal(kind, attributes, options, max_price), TENT, chosen) == pytest.approx(reward, abs=1e-12)
+
+
+def test_a_catalogue() -> None:
+    products = catalogue(3).products
+    assert len(products) == SIZE
+    assert {product.kind for product in products} == set(DEPARTMENT)
+    for product in products:
+        first, second, third, fourth = product.attributes
+        assert len(set(product.attributes)) == 4
+        assert product.title.endswith(f" {first} {second} {product.kind}")
+        assert third in product.description
+        assert product.features.startswith(f"- {fourth}\n")
+        values = [value for values in product.options.values() for value in values]
+        assert len(values) == len(set(values)) <= 11
+        assert not set(values) & {*shop.SUBPAGES, "< prev", "back to search"}
+    assert catalogue(3) is catalogue(3)
+    assert catalogue(3).products != catalogue(4).products
+
+
+@pytest.mark.parametrize("level", shop.LEVELS)
+def test_every_request_can_be_fulfilled_and_hard_ones_have_near_misses(level: str) -> None:
+    of_catalogue, near, fulfilled = catalogue(0), 0, 0
+    by_kind = {kind: [one for one in of_catalogue.products if one.kind == kind] for kind in DEPARTMENT}
+    numbers = range(0, GOALS, 29)
+    for number in numbers:
+        goal = of_catalogue.goal(number, level)
+        best = []
+        for product in by_kind[goal.kind]:
+            orders = itertools.product(
+                *[[(name, value) for value in values] for name, values in product.options.items()]
+            )
+            best.append(max(match(goal, product, dict(order)) for order in orders))
+        assert max(best) == 1.0
+        fulfilled += best.count(1.0)
+        near += sum(0.7 < one < 1.0 for one in best)
+    if level == "hard":
+        assert fulfilled / len(numbers) < 3
+        assert near / len(numbers) > FAMILY - 2
+
+
+@pytest.mark.parametrize("level", shop.LEVELS)
+@pytest.mark.parametrize("held_out", [False, True])
+def test_the_expert_fulfils_every_request_without_an_invalid_action(level: str, held_out: bool) -> None:
+    environment, choose = ShopEnvironment(), expert()
+    for row in dataset_rows(100, seed=3, held_out=held_out, level=level, catalogue_seed=1):
+        observations = played(environment, choose, row)
+        assert environment.success, observations
+        assert environment.get_reward() == 1.0
+        assert environment.metrics == {
+            "actions": len(observations) - 1,
+            "effective": len(observations) - 1,
+            "invalid": 0,
+        }
+        assert observations[-1].endswith("It is what was wanted. The episode is over.")
+        assert max(len(text) for text in observations) < 1000
+
+
+def test_one_expert_plays_in_many_environments_in_turns() -> None:
+    environments, choose = [ShopEnvironment() for _ in range(16)], expert()
+    for environment, row in zip(environments, dataset_rows(16, level="hard"), strict=True):
+        environment.reset(**row)
+    while left := [environment for environment in environments if not environment.over]:
+        for environment in left:
+            name, arguments = choose(environment) or ("gave up", {})
+            getattr(environment, name)(**arguments)
+    assert all(environment.success for environment in environments)
+
+
+def test_splits_share_no_combination_of_kind_and_attributes() -> None:
+    def asked(level: str, held_out: bool) -> set[tuple[str, ...]]:
+        rows = dataset_rows(700, held_out=held_out, level=level)
+        goals = [catalogue(0).goal(row["goal"], row["level"]) for row in rows]
+        return {(goal.kind, *sorted(goal.attributes)) for goal in goals}
+
+    for level in shop.LEVELS:
+        assert not asked(level, False) & asked(level, True)
+    assert len({row["goal"] for row in dataset_rows(800, held_out=True)}) == 800
+    with pytest.raises(UserError, match=r"836 held-out requests of level standard; write a count up to that, not 837"):
+        dataset_rows(837, held_out=True)
+    with pytest.raises(UserError, match="did you mean 'hard'"):
+        dataset_rows(1, level="hardd")
+
+
+def test_an_episode_by_hand(environment: ShopEnvironment) -> None:
+    first = environment.reset(catalogue_seed=0, goal=5, level="hard")
+    goal, product = catalogue(0).goal(5, "hard"), catalogue(0).products[5]
+    assert first == f"Wanted: {goal.text}\nSearch page. [search(query)]"
+    assert len(shop.INSTRUCTION + first) < 1500
+    assert environment.click("next >").startswith("Invalid: nothing on this page is called that.\nSearch page.")
+    results = environment.search(product.title)
+    assert f"\n[p5] {product.title}, {product.price / 100:.2f}\n" in results
+    assert environment.search("again").startswith("Invalid: search needs the search page")
+    assert environment.click("[next >]").split("\n")[0] == "[back to search] [< prev] [next >]"
+    assert environment.click("< Prev") == results
+    assert environment.buy().startswith("Invalid: no product is open.\n")
+    page = environment.click("P5")
+    for name, value in goal.options.items():
+        assert f"{name}: " in page
+        page = environment.click(value)
+        assert f"(chosen: {value})" in page
+    assert f"price: {product.cost(goal.options) / 100:.2f}\n" in page
+    effective = environment.metrics["effective"]
+    assert environment.click(value) == page  # chosen already
+    assert environment.metrics["effective"] == effective
+    assert environment.click("description") == f"[back to search] [< prev]\n{product.description}"
+    assert environment.click("< prev") == page
+    assert environment.click("buy now").startswith("Invalid: buying is the tool buy.\n")
+    assert environment.get_reward() == 0.0
+    assert environment.buy().endswith("It is what was wanted. The episode is over.")
+    assert (environment.over, environment.success, environment.get_reward()) == (True, True, 1.0)
+    assert environment.metrics["invalid"] == 4
+    for call in (environment.buy, lambda: environment.click("< prev"), lambda: environment.search("a")):
+        with pytest.raises(ValueError, match="over"):
+            call()
+    assert environment.reset(catalogue_seed=0, goal=5, level="hard") == first  # nothing is left of it
+    assert environment.metrics == {"actions": 0, "effective": 0, "invalid": 0}
+    assert (environment.success, environment.get_reward(), environment.turns) == (False, 0.0, 0)
+
+
+def test_a_near_miss_is_told_and_going_back_forgets_the_options(environment: ShopEnvironment) -> None:
+    product = catalogue(0).products[0]
+    environment.search(product.title)
+    environment.click("p0")
+    colour = next(iter(product.options["colour"]))
+    environment.click(colour)
+    environment.click("< prev")
+    assert f"[{colour}]" in environment.click("p0")
+    assert environment._choices == {}
+    end = environment.buy()
+    reward = match(catalogue(0).goal(0, "standard"), product, {})
+    assert 0 < reward < 1
+    assert f"({reward:.2f} of 1). The episode is over." in end
+    assert environment.get_reward() == reward
+    assert not environment.success
+
+
+def test_turns_end_an_episode(environment: ShopEnvironment) -> None:
+    environment.reset(catalogue_seed=0, goal=0, max_turns=2)
+    environment.search("tent")
+    assert not environment.over
+    assert environment.click("back to search").endswith("\nThe episode is over.")
+    assert environment.over
+    assert environment.get_reward() == 0.0
+
+
+def test_a_search_without_results(environment: ShopEnvironment) -> None:
+    assert environment.search("zzz 日本") == "[back to search]\nNo results."
+    assert environment.click("back to search") == "Search page. [search(query)]"
+
+
+ELEMENT = re.compile(r"\[([^]]+)]")
+
+
+@settings(max_examples=examples(100), derandomize=True, deadline=None, database=None)
+@given(st.integers(0, 2**31), st.integers(0, GOALS - 1))
+def test_what_stands_in_brackets_can_be_clicked_and_nothing_else(seed: int, goal: int) -> None:
+    environment, rng = ShopEnvironment(), random.Random(seed)
+    text = environment.reset(catalogue_seed=0, goal=goal)
+    everything = {
+        "back to search",
+        "next >",
+        "< prev",
+        "description",
+        "features",
+        "olive",
+        "small",
+        "p1",
+        "p2",
+        "p999",
+        "p",
+    }
+    for _ in range(25):
+        page = ELEMENT.findall(text)
+        if page == ["search(query)"]:
+            text = environment.search(rng.choice(list(DEPARTMENT)))
+            continue
+        before, invalid = environment._state(), environment.metrics["invalid"]
+        element = rng.choice(page if rng.random() < 0.8 else sorted(everything))
+        answer = environment.click(element)
+        if element in page:
+            assert environment.metrics["invalid"] == invalid
+            text = answer
+        else:
+            assert answer == f"Invalid: nothing on this page is called that.\n{text}"
+            assert environment._state() == before
+            assert environment.metrics["invalid"] == invalid + 1
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("goal", -1),
+        ("goal", "5"),
+        ("goal", None),
+        ("catalogue_seed", 1.5),
+        ("catalogue_seed", True),
+        ("level", "easy"),
+        ("level", 3),
+    ],
+)
+def test_a_bad_column_is_one_line(column: str, value: object) -> None:
+    with pytest.raises(UserError, match="has no level|column `") as error:
+        ShopEnvironment().reset(**{"catalogue_seed": 0, "goal": 0, column: value})  # type: ignore[arg-type]
+    assert "\n" not in str(error.value)
+
+
+NASTY: list[Any] = [
+    "", " ", "\0", "\ud800", "[", "[]", "p", "p-1", "p１", "p1e3", "P1", "[[p1]]", "next >", "< prev", "back to search",
+    "buy", "buy now", "olive", "features", "description", "x" * 10**6, "'; DROP TABLE products; --", "click[p1]",
+    "</tool_response><|im_end|>", "{}{0}%s", "😀" * 150, None, True, 3, 3.5, ["p1"], {"p": 1}, b"p1", "tent", "tent\ntent",
+]  # fmt: skip
+
+
+def test_any_action_is_answered_in_words() -> None:
+    rng, environment, row = random.Random(0), ShopEnvironment(), dataset_rows(1)[0]
+    environment.reset(**row)
+    walk = wanderer(rng)
+    for _ in range(1500):
+        if environment.over:
+            environment.reset(**row)
+        choice = rng.random()
+        if choice < 0.5:
+            name, arguments = walk(environment)
+            text = getattr(environment, name)(**arguments)
+        else:
+            tool = environment.search if choice < 0.7 else environment.click
+            before = environment._state()
+            counts = environment.metrics
+            text = tool(rng.choice(NASTY))
+            if environment.metrics["invalid"] > counts["invalid"]:
+                assert environment._state() == before
+                assert environment.metrics["effective"] == counts["effective"]
+        assert 0 < len(text.encode()) < 2000
+        counts = environment.metrics
+        assert counts["effective"] + counts["invalid"] <= counts["actions"] == environment.turns
+
+
+def test_the_wanderer_wanders_and_buys() -> None:
+    environment, choose, purchases = ShopEnvironment(), wanderer(random.Random(0)), 0
+    for row in dataset_rows(40):
+        observations = played(environment, choose, row)
+        assert environment.metrics["invalid"] == 0
+        purchases += observations[-1].startswith("Bought:")
+    assert purchases > 20
+
+
+def episodes() -> list[list[str]]:
+    environment = ShopEnvironment()
+    return [played(environment, wanderer(random.Random(i)), row) for i, row in enumerate(dataset_rows(5, level="hard"))]
+
+
+@pytest.mark.slow
+def test_episodes_are_the_same_in_another_process() -> None:
+    code = "import json, test_shop; print(json.dumps(test_shop.episodes()))"
+    path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
+    other = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": path, "PYTHONHASHSEED": "7"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert json.loads(other.stdout) == episodes() == episodes()
+
+
+def test_many_environments_share_one_catalogue() -> None:
+    environments = [ShopEnvironment() for _ in range(64)]
+    for environment, row in zip(environments, dataset_rows(64), strict=True):
+        environment.reset(**row)
+    assert len({id(environment._catalogue) for environment in environments}) == 1
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("host", ["trl", "verl"])
+def test_a_trajectory_as_hosts_record_it(host: Any) -> None:
+    pytest.importorskip("transformers")
+    row = dataset_rows(1, seed=2)[0]
+    trajectory = play(ShopEnvironment(), row, scripted(expert()), max_turns=20, host=host)
+    assert (trajectory.success, trajectory.reward) == (True, 1.0)
+    assert not any(one.error for turn in trajectory.turns for one in turn.observations)
+    assert trajectory.metadata["figures"]["effective"] == len(trajectory.turns)
+    assert trajectory.context.initial_state.startswith(shop.INSTRUCTION.replace("{turns}", "at most 30 tool calls"))

@@ -1,0 +1,766 @@
+import hashlib
+import json
+import random
+import re
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.examples import examples
+from wm_plugin.errors import UserError
+from wm_plugin.worlds import sql
+from wm_plugin.worlds.kit.sqlite_guard import FUNCTIONS, copies, run
+from wm_plugin.worlds.sql import SqlEnvironment, dataset_rows, is_right, open_database
+from wm_plugin.worlds.sql import company as sql_company
+from wm_plugin.worlds.sql import state as sql_state
+from wm_plugin.worlds.sql.databases import OTHERS
+from wm_plugin.worlds.sql.state import tables
+
+FOREVER = "WITH RECURSIVE z (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM z) "
+
+
+@pytest.fixture
+def database() -> sqlite3.Connection:
+    return open_database(7)
+
+
+@pytest.fixture
+def environment() -> SqlEnvironment:
+    environment = SqlEnvironment()
+    environment.reset(database_seed=7, answer="42")
+    return environment
+
+
+def nested(depth: int, width: int) -> str:
+    query = "SELECT id x FROM products"
+    for _ in range(depth):
+        query = f"SELECT {'+'.join(['x'] * width)} x FROM ({query})"
+    return query
+
+
+def chained(depth: int, width: int) -> str:
+    tables = "".join(f", a{i + 1} AS (SELECT 1 FROM {','.join([f'a{i}'] * width)})" for i in range(depth))
+    return f"WITH a0 AS (SELECT 1){tables} SELECT count(*) FROM a{depth} LIMIT 0"
+
+
+def is_error(text: str) -> bool:
+    return text.split(":")[0].endswith("Error")
+
+
+def test_an_episode_from_the_question_to_the_reward() -> None:
+    row = next(row for row in dataset_rows(50) if "Raise every salary" in row["prompt"][0]["content"])
+    question = row["prompt"][0]["content"].split("Question: ")[1]
+    department, amount = question.split(" in ")[1].split(" by ")[0], question.split(" by ")[1].split(".")[0]
+    environment = SqlEnvironment()
+    environment.reset(**row)
+    assert environment.list_tables().split("\n")[1:] == ["departments", "employees", "orders", "products", "salary_log"]
+    assert "REFERENCES departments" in environment.describe_table("employees")
+    assert "CREATE TRIGGER log_salary" in environment.describe_table("employees")
+    changed = environment.run_query(
+        f"UPDATE employees SET salary = salary + {amount} "
+        f"WHERE department_id = (SELECT id FROM departments WHERE name = '{department}')"
+    )
+    logged = environment.run_query("SELECT 2 * count(*) FROM salary_log").split("\n")[1]
+    assert changed == f"OK, {logged} rows changed"  # each employee, and a line of the log for each
+    total = environment.run_query("SELECT sum(salary) FROM employees").split("\n")[1]
+    assert environment.get_reward() == 0.0
+    assert environment.submit_answer(total) == "The answer is right."
+    assert (environment.over, environment.success, environment.turns, environment.get_reward()) == (True, True, 7, 1.0)
+    with pytest.raises(ValueError, match="over"):
+        environment.list_tables()
+
+
+def test_a_wrong_answer_ends_the_episode(environment: SqlEnvironment) -> None:
+    assert environment.submit_answer("41") == "The answer is wrong."
+    assert (environment.over, environment.get_reward()) == (True, 0.0)
+    with pytest.raises(ValueError, match="over"):
+        environment.submit_answer("42")
+    assert not environment.success
+
+
+def test_turns_end_the_episode(environment: SqlEnvironment) -> None:
+    for _ in range(sql.MAX_TURNS):
+        assert not environment.over
+        environment.run_query("nonsense")
+    with pytest.raises(ValueError, match="over"):
+        environment.submit_answer("42")
+    assert environment.get_reward() == 0.0
+
+
+def test_there_is_nothing_to_query_before_the_first_reset() -> None:
+    with pytest.raises(ValueError, match="over"):
+        SqlEnvironment().run_query("SELECT 1")
+
+
+def test_reset_closes_the_last_database(environment: SqlEnvironment) -> None:
+    first = environment._connection
+    environment.run_query("DELETE FROM orders")
+    environment.reset(database_seed=7, answer="42")
+    assert environment.run_query("SELECT count(*) > 0 FROM orders").endswith("\n1")
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        first.execute("SELECT 1")
+
+
+@pytest.mark.parametrize(
+    ("submission", "answer", "right"),
+    [
+        ("5", "5", True),
+        (" 5.0 ", "5", True),
+        ("1,200", "1200", True),
+        ("6", "5", False),
+        ("nan", "5", False),
+        ("", "5", False),
+        ("9" * 10**6, "5", False),
+        ("1_0", "10", False),
+        ("\u0665", "5", False),
+        ("1e1", "10", True),
+        ("-.5", "-0.5", True),
+        ("1e999", "1e998", False),
+        ("9" * 400, "1e999", False),
+        ("inf", "infinity", False),
+        ("  ada", "Ada", True),
+        ("Ada is right", "Ada", False),
+        ("", "Ada", False),
+        ("\0", "Ada", False),
+    ],
+)
+def test_answers_are_compared_as_numbers_or_names(submission: str, answer: str, right: bool) -> None:
+    assert is_right(submission, answer) is right
+
+
+@pytest.mark.parametrize("wrong", ["5" + " " * 99 + "or 6", "5" + "," * 99 + "0", "5." + "0" * 98 + "1"])
+def test_no_part_of_an_answer_is_left_out(wrong: str) -> None:
+    assert not is_right(wrong, "5")
+    assert is_right("5" + " " * 200, "5")
+
+
+def test_every_task_is_asked_and_the_answers_are_not_all_alike() -> None:
+    rows = dataset_rows(200)
+    questions = {row["prompt"][0]["content"].split("Question: ")[1][:12] for row in rows}
+    assert questions == {question[:12] for question, _ in sql_company.TASKS}
+    assert len({row["answer"] for row in rows}) > 80
+    assert {row["database_seed"] % 10 == 0 for row in rows} == {False}
+    assert {row["database_seed"] % 10 for row in dataset_rows(50, held_out=True)} == {0}
+
+
+def test_databases_are_pinned_to_their_seed() -> None:
+    def content(seed: int) -> str:
+        with closing(open_database(seed)) as connection:
+            connection.set_authorizer(None)
+            return "\n".join(connection.iterdump())
+
+    assert hashlib.sha256(content(0).encode()).hexdigest()[:16] == "f3084d06e56310ef"
+    assert len({content(seed) for seed in range(100)}) == 100
+
+
+def test_constraints_and_triggers_answer(database: sqlite3.Connection) -> None:
+    assert run(database, "UPDATE employees SET salary = -1") == "IntegrityError: CHECK constraint failed: salary > 0"
+    assert run(database, "DELETE FROM departments") == "IntegrityError: FOREIGN KEY constraint failed"
+    assert run(database, "INSERT INTO orders VALUES (99, 1, 1, 999, 'x')") == (
+        "IntegrityError: CHECK constraint failed: stock >= 0"
+    )
+    assert run(database, "UPDATE products SET stock = 9") == "OK, 8 rows changed"
+    assert run(database, "INSERT INTO orders VALUES (99, 1, 1, 4, 'x')") == "OK, 2 rows changed"
+    assert run(database, "SELECT stock FROM products WHERE id = 1") == "stock\n5"
+    assert run(database, "SELEC") == 'OperationalError: near "SELEC": syntax error'
+
+
+def test_cells_stay_on_their_line(database: sqlite3.Connection) -> None:
+    query = "SELECT 1 a, 2.5 b, NULL c, x'00ff' d, 'e' || char(10) || char(0) e, char(55296) f"
+    assert run(database, query) == "a | b | c | d | e | f\n1 | 2.5 | NULL | X'00ff' | e\\n\\x00 | ���"
+
+
+def test_long_output_is_cut_with_a_note(database: sqlite3.Connection) -> None:
+    rows = run(database, FOREVER + "SELECT x FROM z LIMIT 50").split("\n")
+    assert rows == ["x", *map(str, range(1, 21)), "(the first 20 rows; there are more)"]
+    assert len(run(database, FOREVER + "SELECT x FROM z LIMIT 20").split("\n")) == 21
+    assert run(database, "SELECT printf('%0900d', 0) x") == f"x\n{'0' * 300}... (900 characters)"
+    wide = run(database, FOREVER + f"SELECT {', '.join(['hex(zeroblob(90))'] * 10)} FROM z LIMIT 30")
+    assert wide[4000:] == f"... ({10 * 17 + 9 * 3 + 1 + 20 * (10 * 180 + 9 * 3 + 1) + 35} characters)"
+
+
+@pytest.mark.parametrize("query", ["", " ;\n;", "-- SELECT 1", "/* UPDATE products SET stock = 9", ";--\n/**/"])
+def test_a_query_without_a_statement_is_an_error(query: str) -> None:
+    environment = SqlEnvironment()
+    environment.reset(**dataset_rows(1)[0])
+    assert environment.run_query(query) == "ProgrammingError: the query has no statement"
+    assert (environment.metrics["invalid"], environment.metrics["effective"]) == (1, 0)
+
+
+@pytest.mark.parametrize("query", ["SELECT (1", "SELECT 'a", 'SELECT "a', "SELECT [a", "SELECT `a"])
+def test_an_unfinished_statement_is_an_error(query: str, database: sqlite3.Connection) -> None:
+    assert re.match("OperationalError: (incomplete input|unrecognized token)", run(database, query))
+
+
+@pytest.mark.parametrize("query", [5, None, ["a"], {}, b"SELECT 1", True])
+def test_a_query_that_is_not_text_is_a_text_error(database: sqlite3.Connection, query: object) -> None:
+    assert run(database, query) == "TypeError: the query must be text"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT '\0'",
+        "SELECT '\ud800'",
+        "x" * 10**7,
+        "SELECT ?",
+        "SELECT 1; SELECT 2",
+        "'",
+        "/*",
+        "(" * 4000,
+        "SELECT " + "-" * 4000 + "1",
+        "SELECT " + "1+" * 2000 + "1",
+        "SELECT " + "(SELECT " * 300,
+    ],
+)
+def test_malformed_queries_are_text_errors(database: sqlite3.Connection, query: str) -> None:
+    text = run(database, query)
+    assert is_error(text) or text.startswith("OK, 0")
+    assert len(text.encode()) < 5000
+    assert run(database, "SELECT 1 x") == "x\n1"
+
+
+@pytest.mark.parametrize(
+    "table", ["", "nope", "\n", 5, None, [], {}, 10**30, "\ud800", "\0", "x" * 10**6, "a' OR '1'='1"]
+)
+def test_a_table_that_is_not_there_is_a_text_error(environment: SqlEnvironment, table: object) -> None:
+    text = environment.describe_table(table)  # type: ignore[arg-type]
+    assert is_error(text)
+    assert len(text.encode()) < 5000
+
+
+ESCAPES = """
+ATTACH '{folder}/secret.db' AS secret
+ATTACH ':memory:' AS other
+DETACH main
+VACUUM
+VACUUM INTO '{folder}/copy.db'
+SELECT load_extension('{folder}/secret.db')
+SELECT readfile('{folder}/secret.db')
+SELECT writefile('{folder}/new', 'x')
+SELECT edit('x')
+SELECT fts3_tokenizer('simple')
+SELECT sqlite_version()
+SELECT sqlite_compileoption_get(1)
+.import {folder}/secret.db secret
+.shell id
+PRAGMA writable_schema = 1
+PRAGMA temp_store_directory = '{folder}'
+PRAGMA temp_store = 1
+PRAGMA journal_mode = WAL
+PRAGMA max_page_count = 1000000000
+PRAGMA foreign_keys = OFF
+PRAGMA database_list
+PRAGMA compile_options
+SELECT * FROM pragma_compile_options
+SELECT 1 FROM pragma_database_list
+SELECT * FROM dbstat
+SELECT * FROM sqlite_dbpage
+SELECT * FROM sqlite_stmt
+EXPLAIN SELECT * FROM json_each('[1]')
+CREATE VIRTUAL TABLE f USING fts5(a)
+CREATE VIRTUAL TABLE c USING csv(filename='{folder}/secret.db')
+CREATE TEMP TABLE t (a)
+CREATE TEMP TRIGGER t AFTER DELETE ON orders BEGIN SELECT 1; END
+CREATE VIEW v AS SELECT 1
+ALTER TABLE orders RENAME TO o
+INSERT INTO sqlite_master VALUES ('table', 'x', 'x', 0, 'x')
+UPDATE sqlite_master SET sql = 'x'
+DELETE FROM sqlite_master
+ANALYZE
+"""
+
+
+@pytest.mark.parametrize("statement", ESCAPES.strip().split("\n"))
+def test_nothing_of_the_host_can_be_reached(database: sqlite3.Connection, tmp_path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(tmp_path / "secret.db")) as secret:
+        secret.execute("CREATE TABLE secret (a)")
+    text = run(database, statement.format(folder=tmp_path))
+    assert is_error(text)
+    assert [path.name for path in tmp_path.iterdir()] == ["secret.db"]
+
+
+def test_no_other_function_can_be_called_even_from_a_default(database: sqlite3.Connection) -> None:
+    """SQLite asks its authorizer about every function except those in a column's DEFAULT."""
+    with closing(sqlite3.connect(":memory:")) as plain:
+        names = {name for (name,) in plain.execute("SELECT name FROM pragma_function_list")} - FUNCTIONS
+    assert {
+        "random",
+        "randomblob",
+        "date",
+        "strftime",
+        "current_timestamp",
+        "load_extension",
+        "sqlite_version",
+    } <= names
+    for name in sorted(names - {"->", "->>", "match"}):  # operators
+        call = name if name.startswith("current_") else f"{name}()"
+        assert is_error(run(database, f"SELECT {call}"))
+        created = run(database, f"CREATE TABLE t (a, b DEFAULT ({call}))")
+        inserted = run(database, "INSERT INTO t (a) VALUES (1)")
+        assert is_error(created) or is_error(inserted), (name, run(database, "SELECT * FROM t"))
+        run(database, "DROP TABLE t")
+
+
+def test_a_denied_function_is_named(database: sqlite3.Connection) -> None:
+    assert run(database, "SELECT random()") == "OperationalError: not authorized to use function: random"
+
+
+def test_a_tool_may_run_in_another_thread_than_reset(environment: SqlEnvironment) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(environment.run_query, "SELECT 1 x").result() == "x\n1"
+
+
+def test_the_allowed_functions_exist(database: sqlite3.Connection) -> None:
+    names = {name for (name,) in sqlite3.connect(":memory:").execute("SELECT name FROM pragma_function_list")}
+    assert FUNCTIONS - {"sign", "format", "unicode"} <= names  # those three are newer than the oldest SQLite in use
+    assert run(database, "SELECT abs(-1) || upper('a') || max(1, 2) || iif(1, 'x', 'y') v") == "v\n1A2x"
+
+
+RENAMED = "".join(f'+"x:{i}"' for i in range(1, 9))  # as SQLite names the other columns x of a star
+MARKED = "+".join("\ufeff" * i + "x" for i in range(9))
+RUNAWAYS = [
+    FOREVER + "SELECT count(*) FROM z",
+    FOREVER + "SELECT count(*) FROM (SELECT zeroblob(1900) b FROM z ORDER BY b)",
+    FOREVER + "SELECT count(DISTINCT printf('%1900d', x)) FROM z",
+    FOREVER + "SELECT sum(x) OVER (ORDER BY printf('%1900d', x)) FROM z",
+    FOREVER + "INSERT INTO salary_log SELECT x, x, x, x FROM z",
+    "SELECT count(*) FROM orders a, orders b, orders c, orders d, orders e",
+    "SELECT zeroblob(1000000000)",
+    "SELECT printf('%0900d', 1) || replace(hex(zeroblob(900)), '0', hex(zeroblob(900)))",
+    "SELECT group_concat(a.name || b.name) FROM employees a, employees b",
+    nested(8, 8),
+    nested(30, 2),
+    nested(5, 6),
+    chained(30, 2),
+    chained(4, 60),
+    'SELECT "+"+"+"+"+" AS "+" FROM (' * 12 + 'SELECT id "+" FROM products' + ")" * 12,
+    "SELECT/*'*/x+x+x+x/*'*/x FROM (" * 9 + "SELECT 1 x" + ")" * 9,
+    *(f"SELECT{dot}5{'+x' * 9} x FROM (" * 8 + "SELECT 1 x" + ")" * 8 for dot in (".", " .", "\n.", "\f . ", "/**/.")),
+    "SELECT 1 x UNION SELECT .5"
+    + "+x" * 9
+    + " x FROM ("
+    + f"SELECT .5{'+x' * 9} x FROM (" * 7
+    + "SELECT 1 x"
+    + ")" * 8,
+    *(
+        f"SELECT {'+'.join([name] * 9)} {name} FROM (" * 8 + f"SELECT 1 {name}" + ")" * 8
+        for name in ("by", "desc", "end")
+    ),
+    f"SELECT x{RENAMED} x FROM (SELECT *{',*' * 8} FROM (" * 8 + "SELECT 1 x" + "))" * 8,
+    *(
+        f"SELECT $a({mark}){'+x' * 9} x FROM (" * 8 + "SELECT 1 x" + ")" * 8
+        for mark in ("'", '"', "`", "[", "/*", "--")
+    ),
+    f"SELECT {MARKED} x FROM (" * 8 + "SELECT 1 x" + ")" * 8,
+    f"\ufeffSELECT {'x+' * 9}x x FROM (" * 8 + "SELECT 1 x" + ")" * 8,
+    "SELECT 1 FROM (SELECT {0} z FROM (SELECT {0} x FROM (SELECT id x FROM orders)) WHERE {1})".format(
+        *(f"coalesce({','.join([name] * 60)})" for name in "xz")
+    ),
+]
+
+
+@pytest.mark.parametrize("query", RUNAWAYS)
+def test_a_runaway_stops_after_the_same_work_with_the_same_text(query: str) -> None:
+    texts = set()
+    for _ in range(2):
+        with closing(open_database(7)) as connection:
+            texts.add((run(connection, query), run(connection, query), run(connection, "SELECT total_changes() n")))
+            assert run(connection, "SELECT count(*) n FROM departments") == "n\n4"
+    assert len(texts) == 1
+    assert is_error(texts.pop()[0])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's peak memory, in KiB")
+def test_runaways_and_resets_keep_memory_bounded(environment: SqlEnvironment) -> None:
+    import resource
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for query in RUNAWAYS:
+        run(environment._connection, query)
+    runaways = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert runaways - before < 100_000
+    for seed in range(1, 400):
+        environment.reset(database_seed=seed, answer="")
+        environment.run_query("UPDATE orders SET quantity = 1")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - runaways < 5_000
+
+
+SPELLINGS = ["x", "X", '"x"', "[x]", "`x`", "\ufeffx", "q.x", "q . x", "q/**/.x", 'q."x"']
+SELECTS = [
+    "SELECT .5+",
+    "SELECT.5+",
+    "select\n.5 +",
+    "SELECT/**/.5+",
+    "\ufeffSELECT ",
+    "SELECT DISTINCT ",
+    "SELECT $a(')+",
+]
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(SELECTS), st.lists(st.sampled_from(SPELLINGS), min_size=1, max_size=5), st.booleans()
+        ),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_copies_bounds_the_growth(levels: list[tuple[str, list[str], bool]]) -> None:
+    query, growth = "SELECT 1 x", 1
+    for start, uses, star in levels:
+        query, growth = f"{start}{'+'.join(uses)} x FROM ({query}) q", growth * len(uses)
+        if star:
+            query, growth = f'SELECT x + "x:1" x FROM (SELECT *, * FROM ({query}))', growth * 2
+    assert copies(query) >= growth
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="SQLite's memory is counted with the build of Linux")
+def test_behind_the_count_stands_the_heap() -> None:
+    """The limit is one of the process, hence another process."""
+    code = """
+from wm_plugin.worlds.kit import sqlite_guard
+from wm_plugin.worlds.sql import open_database
+sqlite_guard.MAX_COPIES, sqlite_guard.MAX_HEAP = 10**9, 32 << 20
+query = "SELECT 1 x"
+for _ in range(6):
+    query = f"SELECT {'+'.join('x' * 9)} x FROM ({query})"
+database = open_database(1)
+print(sqlite_guard.run(database, query))
+print(sqlite_guard.run(database, "SELECT 1 x"), sqlite_guard.run(open_database(1), "SELECT 1 x"))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "MemoryError: the statement is too large\nx\n1 x\n1\n"
+
+
+def test_generated_columns_cannot_grow_a_statement_without_end(database: sqlite3.Connection) -> None:
+    columns = "".join(f", a{i + 1} AS (a{i}+a{i}+a{i})" for i in range(20))
+    texts = [run(database, f"CREATE TABLE g (a0{columns})"), run(database, "SELECT a20 FROM g")]
+    assert "MemoryError: the statement is too large" in texts  # a new SQLite says so when it makes the table
+    assert run(database, "SELECT count(*) n FROM departments") == "n\n4"
+
+
+def test_a_full_database_is_an_error_and_stays_usable(database: sqlite3.Connection) -> None:
+    run(database, "CREATE TABLE big (x)")
+    fill = FOREVER + "INSERT INTO big SELECT zeroblob(1800) FROM z LIMIT 200"
+    assert [run(database, fill) for _ in range(3)] == [
+        "OK, 200 rows changed",
+        "OK, 200 rows changed",
+        run(database, fill),
+    ]
+    assert run(database, fill) == "OperationalError: database or disk is full"
+    assert run(database, "SELECT count(*) FROM big") == "count(*)\n400"
+
+
+def test_ordinary_nested_queries_are_let_through(database: sqlite3.Connection) -> None:
+    for _, query in sql_company.TASKS:
+        assert copies(query) < 1000
+    five = " UNION ALL ".join(["SELECT name, salary, hired_on FROM employees WHERE salary > 10 AND name <> 'x'"] * 5)
+    assert not is_error(run(database, five))
+    assert not is_error(run(database, chained(6, 2)))
+    assert not is_error(run(database, nested(3, 6)))
+
+
+def test_the_expert_answers_every_kind_of_question_by_asking() -> None:
+    environment, choose = SqlEnvironment(), sql.expert()
+    for row in dataset_rows(40, seed=1):
+        environment.reset(**row)
+        while not environment.over:
+            chosen = choose(environment)
+            assert chosen is not None
+            tool, arguments = chosen
+            getattr(environment, tool)(**arguments)
+        assert environment.success, row
+        assert environment.metrics == {"actions": 4, "effective": 4, "invalid": 0}
+    environment.reset(database_seed=7, answer="42")
+    assert choose(environment) is None
+
+
+def test_calls_that_say_nothing_new_are_not_effective(environment: SqlEnvironment) -> None:
+    for _ in range(2):
+        environment.list_tables()
+        environment.describe_table("orders")
+        environment.describe_table("secrets")
+        environment.run_query("SELECT name FROM nowhere")
+        environment.run_query("DELETE FROM orders WHERE id = (SELECT min(id) FROM orders)")
+    assert environment.metrics == {"actions": 10, "effective": 4, "invalid": 4}
+
+
+def test_a_wanderer_keeps_to_the_tools(environment: SqlEnvironment) -> None:
+    choose = sql.wanderer(random.Random(0))
+    tools = set()
+    for _ in range(200):
+        if environment.over:
+            environment.reset(database_seed=7, answer="3")
+        tool, arguments = choose(environment)
+        assert getattr(environment, tool)(**arguments)
+        tools.add(tool)
+    assert tools == {"list_tables", "describe_table", "run_query", "submit_answer"}
+
+
+def test_answers_of_any_type(environment: SqlEnvironment) -> None:
+    for answer, right in ((42, True), (42.0, True), ("42", True), (None, False), (10**5000, False), (["42"], False)):
+        environment.reset(database_seed=7, answer="42")
+        environment.submit_answer(answer)  # type: ignore[arg-type]
+        assert environment.success == right
+
+
+def test_true_is_no_number(environment: SqlEnvironment) -> None:
+    environment.reset(database_seed=7, answer="1")
+    environment.submit_answer(True)  # type: ignore[arg-type]
+    assert not environment.success
+
+
+def test_a_row_says_how_many_turns_and_a_bad_seed_is_refused(environment: SqlEnvironment) -> None:
+    environment.reset(database_seed=7, answer="42", max_turns=1)
+    environment.list_tables()
+    assert environment.over
+    with pytest.raises(UserError, match="`database_seed` needs a whole number >= 0, not 'x'"):
+        environment.reset(database_seed="x", answer="42")  # type: ignore[arg-type]
+
+
+def content(seed: int, database: str) -> dict[str, list[tuple[Any, ...]]]:
+    with closing(open_database(seed, database)) as connection:
+        return {table: connection.execute(f"SELECT * FROM {table}").fetchall() for table in tables(database)}
+
+
+def test_rows_of_the_standard_level_stay_as_they_are() -> None:
+    every = [dataset_rows(30, seed=seed, held_out=held_out) for seed in (0, 1) for held_out in (False, True)]
+    assert hashlib.sha256(json.dumps(every, sort_keys=True).encode()).hexdigest()[:16] == "e85311a503f1bac4"
+
+
+def test_other_databases_are_pinned_to_their_seed() -> None:
+    digest = hashlib.sha256(repr([content(seed, name) for name in OTHERS for seed in range(5)]).encode())
+    assert digest.hexdigest()[:16] == "747ccbe77edd44cc"
+    for name in OTHERS:
+        assert all(rows or table.endswith("_log") for table, rows in content(3, name).items())
+        with closing(open_database(3, name)) as connection:
+            connection.set_authorizer(None)
+            assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
+
+
+@pytest.mark.parametrize("level", ["hard-1", "hard-2"])
+def test_harder_rows_and_the_expert(level: str) -> None:
+    rows = dataset_rows(60, seed=1, level=level)
+    assert rows == dataset_rows(60, seed=1, level=level)
+    assert {row["database"] for row in rows} == set(OTHERS)
+    assert {row["level"] for row in rows} == {level}
+    held_out = dataset_rows(20, seed=1, held_out=True, level=level)
+    assert {row["database_seed"] % 10 for row in held_out} == {0}
+    assert 0 not in {row["database_seed"] % 10 for row in rows}
+    environment = SqlEnvironment()
+    for row in [*rows, *held_out]:
+        assert len(row["prompt"][0]["content"] + environment.reset(**row)) < 1500
+        choose = sql.expert()
+        while not environment.over:
+            tool, arguments = choose(environment)  # type: ignore[misc]
+            getattr(environment, tool)(**arguments)
+        assert environment.success
+        assert environment.metrics["invalid"] == 0
+
+
+def test_every_harder_task_is_asked() -> None:
+    for level, kind in (("hard-1", "questions"), ("hard-2", "changes")):
+        tasks = {text for one in OTHERS.values() for text, _ in getattr(one, kind)}
+        patterns = {text: re.sub(r"\\{\w+\\}", ".+", re.escape(text)) for text in tasks}
+        questions = [
+            row["prompt"][0]["content"].split("\n\n")[1].split(": ", 1)[1] for row in dataset_rows(80, level=level)
+        ]
+        assert all(any(re.fullmatch(pattern, one) for one in questions) for pattern in patterns.values())
+
+
+JOINS = (
+    "Which author's books",
+    "Which film brought in",
+    "How many customers have more money in savings",
+    "How much money was transferred from customers in",
+)
+
+
+def test_answers_of_joins_against_plain_loops() -> None:
+    checked = 0
+    for row in dataset_rows(200, seed=2, level="hard-1"):
+        question = row["prompt"][0]["content"].split("Question: ")[1].strip()
+        if not question.startswith(JOINS):
+            continue
+        checked += 1
+        there = content(row["database_seed"], row["database"])
+        if question.startswith("Which author's books"):
+            author = {book: name for book, _, name, _ in there["books"]}
+            counts = Counter(author[book] for _, book, *_ in there["loans"])
+            assert counts.most_common(1)[0][0] == row["answer"]
+            assert len(counts) == 1 or counts.most_common(2)[1][1] < counts.most_common(1)[0][1]
+        elif question.startswith("Which film brought in"):
+            money = Counter[int]()
+            for _, film, _, _, price, sold in there["screenings"]:
+                money[film] += price * sold
+            titles = {film: title for film, title, *_ in there["films"]}
+            assert titles[money.most_common(1)[0][0]] == row["answer"]
+        elif question.startswith("How many customers have more money in savings"):
+            held = Counter[int]()
+            for _, customer, kind, balance in there["accounts"]:
+                held[customer] += balance if kind == "savings" else -balance
+            assert sum(value > 0 for value in held.values()) == int(row["answer"])
+        else:
+            city = question.split(" in ")[1].split(" to ")[0]
+            homes = {number: home for number, _, home in there["customers"]}
+            of = {number: homes[customer] for number, customer, *_ in there["accounts"]}
+            assert int(row["answer"]) == sum(
+                amount for _, giver, taker, amount, _ in there["transfers"] if of[giver] == city != of[taker]
+            )
+    assert checked > 20
+
+
+CHANGE = {
+    "database_seed": 11,
+    "database": "bank",
+    "answer": "",
+    "changes": "UPDATE accounts SET balance = balance + 5 WHERE kind = 'savings'",
+}
+
+
+@pytest.mark.parametrize(
+    ("statements", "success"),
+    [
+        ([CHANGE["changes"]], True),
+        (["BEGIN", CHANGE["changes"], "COMMIT"], True),
+        (["UPDATE accounts SET balance = balance + 5 WHERE kind = 'savings' AND id > 5",
+          "UPDATE accounts SET balance = 5 + balance WHERE kind = 'savings' AND id <= 5"], True),
+        (["SELECT * FROM nothing", "UPDATE accounts SET balance = -1", CHANGE["changes"]], True),
+        (["CREATE TABLE mine (x)", "DROP TABLE mine", CHANGE["changes"]], True),
+        ([], False),
+        (["BEGIN", CHANGE["changes"]], False),
+        ([CHANGE["changes"], CHANGE["changes"]], False),
+        ([CHANGE["changes"], "UPDATE customers SET city = 'Rome' WHERE id = 1"], False),
+        (["UPDATE accounts SET balance = balance + 6 WHERE kind = 'savings'",
+          "UPDATE accounts SET balance = balance - 1 WHERE kind = 'savings'"], False),  # what the log has stays
+        ([CHANGE["changes"], "CREATE TABLE mine (x)"], False),
+        ([CHANGE["changes"], "DROP TRIGGER keep_balance_log"], False),
+        ([CHANGE["changes"], "DROP TABLE balance_log"], False),
+        ([CHANGE["changes"], "CREATE TABLE pragma_x (x)"], False),
+        ([CHANGE["changes"], "CREATE TABLE odd (a, b AS (abs(a)))", "INSERT INTO odd (a) VALUES (-9223372036854775808)"], False),
+        ([CHANGE["changes"], 'CREATE TABLE "a""b; --" (x)'], False),
+    ],
+)  # fmt: skip
+def test_changes_are_judged_by_the_final_tables(statements: list[str], success: bool) -> None:
+    environment = SqlEnvironment()
+    environment.reset(**CHANGE, max_turns=20)  # type: ignore[arg-type]
+    for statement in statements:
+        environment.run_query(statement)
+    assert environment.submit_answer("done") == f"The database is {'' if success else 'not '}as wanted."
+    assert (environment.over, environment.success, environment.get_reward()) == (True, success, float(success))
+    environment.reset(**CHANGE)  # type: ignore[arg-type]
+    assert environment.run_query("SELECT count(*) FROM balance_log").endswith("\n0")
+
+
+def test_triggers_and_constraints_of_other_databases_answer() -> None:
+    with closing(open_database(11, "bank")) as bank:
+        run(bank, CHANGE["changes"])
+        assert run(bank, "DELETE FROM balance_log") == "IntegrityError: the log cannot be changed"
+        assert run(bank, "UPDATE balance_log SET change = 0") == "IntegrityError: the log cannot be changed"
+        assert run(bank, "INSERT INTO transfers VALUES (99, 1, 1, 5, 'x')") == (
+            "IntegrityError: CHECK constraint failed: from_id <> to_id"
+        )
+        assert run(bank, "INSERT INTO transfers VALUES (99, 1, 2, 100000, 'x')") == (
+            "IntegrityError: CHECK constraint failed: balance >= 0"
+        )
+    with closing(open_database(11, "cinema")) as cinema:
+        assert run(cinema, "INSERT INTO tickets VALUES (99, 1, 'Ada', 1000)") == (
+            "IntegrityError: not enough seats are left"
+        )
+        assert run(cinema, "DELETE FROM films") == "IntegrityError: FOREIGN KEY constraint failed"
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"database": "compny"}, "column `database` is 'compny'; did you mean 'company'"),
+        ({"database": None}, "column `database` is None"),
+        ({"changes": "DELETE FROM customers"}, "column `changes` fails on 'DELETE FROM customers': IntegrityError"),
+        ({"changes": "ATTACH '/tmp/x' AS x"}, "column `changes` fails on .*not authorized"),
+        ({"changes": "nonsense;\nSELECT 1"}, "column `changes` fails on 'nonsense'"),
+    ],
+)
+def test_rows_that_cannot_be_played(columns: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        SqlEnvironment().reset(**(CHANGE | columns))  # type: ignore[arg-type]
+
+
+def test_a_level_that_does_not_exist() -> None:
+    with pytest.raises(UserError, match="no level 'hard-3'; did you mean 'hard-"):
+        dataset_rows(1, level="hard-3")
+
+
+ESCAPES = [
+    "ATTACH DATABASE '/tmp/wm-sql.db' AS other",
+    "ATTACH ':memory:' AS other",
+    "SELECT load_extension('libm.so')",
+    "SELECT writefile('/tmp/wm-sql.db', 'x')",
+    "SELECT readfile('/etc/passwd')",
+    "SELECT edit('x')",
+    "PRAGMA writable_schema = 1",
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA temp_store_directory = '/tmp'",
+    "VACUUM INTO '/tmp/wm-sql.db'",
+    "SELECT * FROM pragma_database_list",
+    "CREATE VIRTUAL TABLE v USING csv(filename='/etc/passwd')",
+    "CREATE TEMP TABLE t (x)",
+    "SELECT random()",
+    "SELECT datetime('now')",
+    "SELECT fts3_tokenizer('simple')",
+]
+
+
+@pytest.mark.parametrize("database", sql_state.DATABASES)
+def test_statements_get_nowhere_in_any_database(database: str) -> None:
+    environment = SqlEnvironment()
+    environment.reset(database_seed=1, answer="x", database=database, max_turns=100)
+    for statement in ESCAPES:
+        assert is_error(environment.run_query(statement)), statement
+    start = time.monotonic()
+    assert "interrupted" in environment.run_query(FOREVER + "SELECT count(*) FROM z")
+    assert time.monotonic() - start < 10
+    assert not Path("/tmp/wm-sql.db").exists()
+    assert environment.metrics["invalid"] == len(ESCAPES) + 1
+
+
+def test_any_call_gives_text() -> None:
+    rng, environment = random.Random(0), SqlEnvironment()
+    rows = [*dataset_rows(5), *dataset_rows(5, level="hard-1"), *dataset_rows(5, level="hard-2")]
+    nasty: list[Any] = [
+        None,
+        5,
+        ["x"],
+        {},
+        "",
+        "\0",
+        "\ud800",
+        "x" * 10**6,
+        "'; DROP TABLE accounts; --",
+        "BEGIN",
+        "(" * 900,
+    ]
+    choose = sql.wanderer(rng)
+    environment.reset(**rows[0])
+    for _ in range(1000):
+        if environment.over:
+            environment.reset(**rng.choice(rows))
+        tool, arguments = choose(environment)
+        if rng.random() < 0.4:
+            arguments = {name: rng.choice(nasty) for name in arguments}
+        text = getattr(environment, tool)(**arguments)
+        assert 0 < len(text.encode()) < 20_000
+        counts = environment.metrics
+        assert counts["effective"] + counts["invalid"] <= counts["actions"]

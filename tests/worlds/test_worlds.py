@@ -1,0 +1,177 @@
+import random
+import sys
+import types
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from wm_plugin.errors import UserError, install
+from wm_plugin.worlds import Needs, taxi
+from wm_plugin.worlds.worlds import World, load, wander
+
+pytest.importorskip("transformers")
+
+pytestmark = pytest.mark.host
+
+
+class DoorEnvironment:
+    """A door. It has two sides."""
+
+    def __init__(self) -> None:
+        self.turns, self.over, self.success = 0, True, False
+
+    def reset(self, seed: int = 0, **_: Any) -> str:
+        self.turns, self.over, self.success = 0, False, False
+        return f"A door with the number {seed}."
+
+    def push(self, side: Literal["left", "right"], strength: int, gently: bool, words: list[str]) -> str:
+        """Push the door.
+
+        Args:
+            side: Which one.
+            strength: How much.
+            gently: And how.
+            words: What to say.
+
+        Returns:
+            What happens.
+        """
+        return f"{side} {strength} {gently} {words}"
+
+    def get_reward(self) -> float:
+        return 0.0
+
+
+@pytest.fixture
+def door(monkeypatch: pytest.MonkeyPatch) -> World:
+    module = types.ModuleType("door_world")
+    module.DoorEnvironment = DoorEnvironment  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "door_world", module)
+    monkeypatch.setattr(DoorEnvironment, "__module__", "door_world")
+    return load("door_world:DoorEnvironment")
+
+
+def test_one_class_is_a_world(door: World) -> None:
+    assert door.summary == "A door"
+    assert (door.levels, door.irreversible, door.missing(), door.expert()) == ((), (), [], None)
+    assert door.spec.tools == ("push",)
+    rows = door.rows(50, seed=1)
+    assert rows == door.rows(50, seed=1) != door.rows(50, seed=2)
+    assert door.make().reset(**rows[0]) == f"A door with the number {rows[0]['seed']}."
+    held_out = door.rows(50, seed=1, held_out=True)
+    assert {row["seed"] % 10 == 0 for row in rows} == {False}
+    assert {row["seed"] % 10 == 0 for row in held_out} == {True}
+    assert rows[0]["prompt"] == [{"role": "user", "content": ""}]
+
+
+def test_a_wanderer_fills_in_arguments_by_their_types(door: World) -> None:
+    choose, sides = wander(random.Random(0)), []
+    for _ in range(50):
+        tool, arguments = choose(door.make()) or ("", {})
+        assert tool == "push"
+        assert isinstance(arguments["strength"], int)
+        assert isinstance(arguments["gently"], bool)
+        assert all(isinstance(word, str) for word in arguments["words"])
+        sides.append(arguments["side"])
+    assert set(sides) == {"left", "right"}
+
+
+def test_functions_beside_the_class_are_used(door: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dataset_rows(count: int, seed: int = 0, held_out: bool = False) -> list[dict[str, Any]]:
+        return [{"prompt": [], "seed": seed, "held_out": held_out}] * count
+
+    monkeypatch.setattr(door.module, "dataset_rows", dataset_rows, raising=False)
+    monkeypatch.setattr(door.module, "expert", lambda: lambda _: None, raising=False)
+    monkeypatch.setattr(door.module, "wanderer", lambda rng: lambda _: ("push", {"side": "left"}), raising=False)
+    monkeypatch.setattr(door.module, "LEVELS", {"one": 1, "two": 2}, raising=False)
+    world = load("door_world:DoorEnvironment")
+    assert world.rows(2, 5, True) == [{"prompt": [], "seed": 5, "held_out": True}] * 2
+    assert (world.expert() or print)(None) is None
+    assert world.wanderer(random.Random(0))(None) == ("push", {"side": "left"})
+    assert world.levels == ("one", "two")
+
+
+def test_what_stands_beside_the_class_is_taken_from_the_module_that_defines_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "reexporting_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("from reexporting_package.worlds import MyEnvironment\n")
+    (package / "worlds.py").write_text(
+        "LEVELS = ('easy', 'steep')\n"
+        "class MyEnvironment:\n"
+        "    irreversible = ('jump',)\n"
+        "    def reset(self, **_): return 'A cliff.'\n"
+        "    def jump(self) -> str: return 'Splash.'\n"
+        "def dataset_rows(count, seed=0, held_out=False, level='easy'): return [{'prompt': [], 'level': level}] * count\n"
+        "def expert(): return lambda environment: ('jump', {})\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for path in ("reexporting_package:MyEnvironment", "reexporting_package.MyEnvironment"):
+        world = load(path)
+        assert world.name == path
+        assert (world.levels, world.spec.tools, world.irreversible) == (("easy", "steep"), ("jump",), ("jump",))
+        assert world.rows(1, level="steep") == [{"prompt": [], "level": "steep"}]
+        assert (world.expert() or print)(world.make()) == ("jump", {})
+        assert world.spec.wanderer is None
+        assert world.module.__name__ == "reexporting_package.worlds"
+
+
+def test_a_class_that_needs_columns_needs_rows(door: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def reset(self: Any, board: str) -> str:
+        return board
+
+    monkeypatch.setattr(DoorEnvironment, "reset", reset)
+    with pytest.raises(
+        UserError, match="no column 'board'.*write dataset_rows\\(count, seed, held_out\\) beside the class"
+    ):
+        door.rows(1)
+
+
+def test_rows_that_are_made_of_other_arguments_are_named(door: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door.module, "dataset_rows", lambda count: [{"prompt": []}] * count, raising=False)
+    world = load("door_world:DoorEnvironment")
+    with pytest.raises(UserError, match="takes other arguments .*; write dataset_rows\\(count, seed, held_out\\)"):
+        world.rows(1)
+
+
+def test_a_class_that_cannot_be_made_is_named(door: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DoorEnvironment, "__init__", lambda self, size: None)
+    with pytest.raises(UserError, match="door_world:DoorEnvironment: hosts make an environment without arguments"):
+        door.make()
+
+
+def test_fewer_rows_where_there_are_not_so_many() -> None:
+    pytest.importorskip("gymnasium")
+    rows = load("taxi").some_rows(100, held_out=True)
+    assert len(rows) == 50
+    assert len({row["state"] for row in rows}) == 50
+    assert len(load("taxi").some_rows(taxi.HELD_OUT, held_out=True)) == 60
+
+
+def test_what_is_missing_is_said_with_the_way_to_get_it() -> None:
+    assert Needs("maze", ("json", "no_such_module"), ("no-such-program",)).missing() == [
+        f"no_such_module ({install('maze')})",
+        "the program no-such-program",
+    ]
+    assert Needs(None, ("json.no_such",)).missing() == [
+        "json.no_such (no extra brings it: docs/environments.md says how to get it)"
+    ]
+
+
+@pytest.mark.parametrize("name", ["maze", "sokoban", "taxi"])
+def test_rows_of_any_number_of_turns_say_so(name):
+    world = load(name)
+    if missing := world.missing():
+        pytest.skip(" and ".join(missing))
+    for turns, phrase in ((30, "at most 30 turns"), (6, "at most 6 turns"), (1, "one turn")):
+        (row,) = world.module.dataset_rows(1, max_turns=turns)
+        text = row["prompt"][0]["content"]
+        assert phrase in text
+        assert "{" not in text
+        environment = world.make()
+        environment.reset(**row)
+        assert environment.max_turns == turns
+    with pytest.raises(UserError, match="max_turns is 0; write a whole number of turns >= 1"):
+        world.module.dataset_rows(1, max_turns=0)

@@ -1,0 +1,180 @@
+"""What a config may say, and what is answered to what it may not."""
+
+import dataclasses
+
+import pytest
+
+from wm_plugin.errors import UserError
+from wm_plugin.worlds.wrappers.control import PERTURBATIONS, ControlConfig, Curriculum, Strength
+
+ERROR = {"name": "error", "rate": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (3, "control is 3; write a mapping"),
+        ({}, "control.perturbations is empty; write e.g. [{name: error, rate: 0.1}]"),
+        ({"perturbation": []}, "control has no field 'perturbation'; did you mean 'perturbations'?"),
+        ({"perturbations": 3}, "control.perturbations is 3; write a list"),
+        ({"perturbations": [ERROR], "seed": "x"}, "control.seed is 'x'; write a whole number"),
+        ({"perturbations": [ERROR], "guarded": 1}, "control.guarded is 1; write true or false"),
+        ({"perturbations": [ERROR], "worlds": "grid"}, "control.worlds is 'grid'; write a list of names"),
+        ({"perturbations": ["error"]}, "control.perturbations[0] is 'error'; write fields"),
+        ({"perturbations": [{"name": "eror"}]}, "control.perturbations[0].name is 'eror'; did you mean 'error'?"),
+        ({"perturbations": [{"rate": 1}]}, "control.perturbations[0].name is None; write one of error, partial"),
+        (
+            {"perturbations": [ERROR, {"name": "error", "rat": 1}]},
+            "control.perturbations[1] (error) has no field 'rat'; did you mean 'rate'?",
+        ),
+        ({"perturbations": [{"name": "error"}]}, "control.perturbations[0].rate is missing"),
+        ({"perturbations": [{**ERROR, "rate": 1.5}]}, "control.perturbations[0].rate is 1.5; write a share"),
+        (
+            {"perturbations": [{**ERROR, "turns": [1]}]},
+            "control.perturbations[0].turns are for perturbations of single calls",
+        ),
+        ({"perturbations": [{"name": "style", "turns": [1]}]}, "control.perturbations[0].turns are for"),
+        (
+            {"perturbations": [{"name": "error", "turns": [0]}]},
+            "control.perturbations[0].turns is (0,); write whole numbers",
+        ),
+        (
+            {"perturbations": [{**ERROR, "kinds": ["timeut"]}]},
+            "control.perturbations[0].kinds has 'timeut'; did you mean 'timeout'?",
+        ),
+        ({"perturbations": [{**ERROR, "tools": [3]}]}, "control.perturbations[0].tools is (3,); write a list of texts"),
+        ({"perturbations": [{"name": "paginate"}]}, "control.perturbations[0].tools is empty; name the lookups"),
+        ({"perturbations": [{"name": "paginate", "tools": "f", "size": 0}]}, "control.perturbations[0].size is 0;"),
+        ({"perturbations": [{"name": "withhold"}]}, "control.perturbations[0].texts is empty, and so is column"),
+        ({"perturbations": [{"name": "tease", "words": 0}]}, "control.perturbations[0].words is 0;"),
+        (
+            {"perturbations": [{"name": "latency", "rate": 1, "seconds": [2, 1]}]},
+            "control.perturbations[0].seconds is (2, 1);",
+        ),
+        (
+            {"perturbations": [{"name": "style", "form": "jsn"}]},
+            "control.perturbations[0].form is 'jsn'; did you mean 'json'?",
+        ),
+        ({"perturbations": [ERROR], "curriculum": 3}, "control.curriculum is 3; write a mapping"),
+        (
+            {"perturbations": [ERROR], "curriculum": {"by": "steps"}},
+            "control.curriculum.by is 'steps'; write step or success",
+        ),
+        (
+            {"perturbations": [ERROR], "curriculum": {"stps": 3}},
+            "control.curriculum has no field 'stps'; did you mean 'steps'?",
+        ),
+        (
+            {"perturbations": [ERROR], "curriculum": {"every": 3}},
+            "control.curriculum.every is not of by: step; leave it out",
+        ),
+        (
+            {"perturbations": [ERROR], "curriculum": {"steps": 0}},
+            "control.curriculum.steps is 0; write a whole number >= 1",
+        ),
+        (
+            {"perturbations": [ERROR], "curriculum": {"by": "success", "above": 0.1}},
+            "control.curriculum.below is 0.3, more than above, 0.1",
+        ),
+    ],
+)
+def test_what_does_not_fit(values, message):
+    with pytest.raises(UserError) as error:
+        ControlConfig.from_mapping(values)
+    assert str(error.value).startswith(message), error.value
+    assert "\n" not in str(error.value)
+
+
+WHOLE = {
+    "seed": 5,
+    "guarded": False,
+    "evaluation": True,
+    "worlds": ["grid"],
+    "curriculum": {"by": "success", "start": 0.5},
+    "perturbations": [
+        ERROR,
+        {"name": "latency", "turns": [2], "seconds": [1, 2]},
+        {"name": "withhold", "texts": ["x"]},
+    ],
+}
+
+
+def test_a_config_as_a_mapping_is_the_same_config():
+    config = ControlConfig.from_mapping(WHOLE)
+    assert config.as_mapping() == WHOLE
+    assert ControlConfig.from_mapping(config.as_mapping()) == config
+    assert hash(config) == hash(ControlConfig.from_mapping(WHOLE))
+    assert (config.of("grid"), config.of("sql")) == (True, False)
+
+
+def test_what_leaves_an_expert_its_way():
+    def preserves(*entries):
+        return ControlConfig.from_mapping({"perturbations": list(entries)}).preserves_oracle
+
+    assert preserves(ERROR, {"name": "paginate", "tools": "f"}, {"name": "style"}, {"name": "latency", "rate": 0.5})
+    assert not preserves({"name": "error", "rate": 1})
+    assert not preserves(ERROR, {"name": "tease"})
+    assert {name for name, one in PERTURBATIONS.items() if not one.preserves} == {"withhold", "tease"}
+
+
+def test_every_field_has_help():
+    for kind in (ControlConfig, Curriculum, *PERTURBATIONS.values()):
+        assert all(one.metadata.get("help") for one in dataclasses.fields(kind)), kind
+
+
+def strengths(values, successes):
+    strength, seen = Strength(Curriculum.from_mapping(values)), []
+    for success in successes:
+        seen.append(
+            round(strength.take([{"success": one} for one in success] + [{"turns": 1.0}])["wm/control_strength"], 6)
+        )
+    return seen, strength
+
+
+def test_a_curriculum_by_step():
+    seen, _ = strengths({"start": 0.2, "end": 1.0, "steps": 4}, [[0.0]] * 6)
+    assert seen == [0.2, 0.4, 0.6, 0.8, 1.0, 1.0]
+    assert strengths({"start": 1.0, "end": 0.0, "steps": 2}, [[]] * 4)[0] == [1.0, 0.5, 0.0, 0.0]
+
+
+def test_a_curriculum_by_success():
+    rule = {"by": "success", "start": 0.0, "end": 1.0, "change": 0.5, "every": 2, "above": 0.75, "below": 0.25}
+    good, fair, bad = [1.0, 1.0], [1.0, 0.0], [0.0]
+    assert strengths(rule, [good] * 2 + [fair] * 2 + [bad] * 2 + [good] * 5)[0] == [
+        0,
+        0,
+        0.5,
+        0.5,
+        0.5,
+        0.5,
+        0,
+        0,
+        0.5,
+        0.5,
+        1,
+    ]
+    assert strengths({**rule, "start": 1.0, "end": 0.2}, [good] * 4 + [[]])[0] == [
+        1,
+        1,
+        0.5,
+        0.5,
+        0.2,
+    ]  # it becomes easier
+    assert strengths(rule, [[]] * 5)[0] == [0] * 5  # nothing is known of success
+
+
+def test_a_curriculum_goes_on_where_it_was():
+    values, successes = {"by": "success", "every": 3, "change": 0.3}, [[1.0], [0.0], [1.0], [1.0], [1.0], [1.0], [0.0]]
+    whole, _ = strengths(values, successes)
+    first, strength = strengths(values, successes[:4])
+    resumed = Strength(Curriculum.from_mapping(values))
+    assert resumed.load_state_dict(strength.state_dict())
+    assert (
+        first
+        + [round(resumed.take([{"success": one} for one in some])["wm/control_strength"], 6) for some in successes[4:]]
+        == whole
+    )
+    other = Strength(Curriculum.from_mapping({**values, "change": 0.1}))
+    assert not other.load_state_dict(strength.state_dict())
+    assert not other.load_state_dict({})
+    assert other == Strength(Curriculum.from_mapping({**values, "change": 0.1}))

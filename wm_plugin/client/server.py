@@ -1,0 +1,466 @@
+"""A client for OpenAI-compatible servers: bounded concurrency, retries, timeouts, figures.
+
+Requests run in the background event loop, so that any thread and code inside a running event loop of the host can use a server.
+Needs the extra `server`: aiohttp. The `openai` client takes about ten times as much CPU time per call, and cannot sustain 32
+concurrent calls of 20 ms (benchmarks/rewards_judges.py).
+"""
+
+import asyncio
+import base64
+import codecs
+import contextlib
+import email.utils
+import json
+import math
+import os
+import random
+import re
+import time
+import urllib.parse
+import urllib.request
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Literal, TypeVar
+
+import orjson
+
+from wm_plugin import untrusted
+from wm_plugin.client import replies
+from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.runtime import background, secrets
+from wm_plugin.tokens.message import Message
+
+T = TypeVar("T")
+KINDS = ("timeout", "connection", "rate limit", "server error", "refused", "malformed", "too large")  # of failures
+MAX_REPLY = 1 << 24  # bytes
+_TRANSIENT = {408, 409, 425, 429}  # and every 5xx
+_MISCONFIGURED = {401, 403, 404}  # before any success: wrong key, address or model
+_MAX_EXCERPT = 1 << 16  # bytes that are read of an error's body
+_MAX_VALUES = 1_000_000  # of an answer, as `untrusted.loads` counts them: its parsing holds up all others
+_MAX_WORDS = 1 << 10  # of a text, for a line of 200 characters
+_MALFORMED = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
+# How names of environment variables are written, and hardly any key is.
+VARIABLE = re.compile(r"_?[A-Z][A-Z0-9]{0,14}(?:_[A-Z0-9]{1,15}){0,9}")
+_RECENT = 10_000  # number of latencies for mean and p95
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A call without an answer after its retries.
+
+    Attributes:
+        kind: one of `KINDS`. "refused" is a 4xx status other than the rate limit, "malformed" an answer that breaks the protocol,
+            "too large" one over `max_reply`.
+        message: one line, without keys.
+    """
+
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Completion:
+    """An answer's text. `cut` tells that it ended at `max_tokens`; `tokens` are those of prompt and answer, 0 if unknown."""
+
+    text: str
+    cut: bool = False
+    tokens: int = field(default=0, compare=False)
+
+
+class Server:
+    """A model behind an OpenAI-compatible server (vLLM, SGLang, llama.cpp, `transformers serve`, OpenAI, ...).
+
+    A failed call is a `Failure` in the result, not an exception. Timeouts, lost connections, the statuses 408, 409, 425, 429 and
+    5xx, and malformed answers are retried; other statuses and answers that are too large are not. A call takes at most
+    `(max_retries + 1) * timeout` seconds plus the waits between attempts. The key is removed from what a server sends back.
+
+    Args:
+        base_url: the address with the version, such as http://localhost:8000/v1; without user, password and query.
+        model: the model's name on the server.
+        api_key_env: the environment variable of the key. OPENAI_API_KEY is optional, any other one must be set. None: no key
+            is sent. Configs must not contain keys.
+        concurrency: maximum number of concurrent calls, over all threads of a process.
+        timeout: seconds per attempt.
+        max_retries: number of further attempts after the first.
+        backoff: seconds before the first retry, doubled for each further one, times a random factor in [0.5, 1]. A longer
+            `Retry-After` is honoured.
+        longest_wait: the upper limit of both, in seconds.
+        max_reply: bytes of an answer, before and after decompression. `concurrency` of them may be in memory.
+        temperature, max_tokens: parameters of completions; None omits one.
+        seed: "auto" is 0 at temperature 0, and else none but what a call gives, since vLLM on a CPU dies of a seed then. None
+            sends no seed, those of calls neither.
+        parameters: further fields of a request's body, such as {"chat_template_kwargs": {"enable_thinking": False}}.
+        prices: dollars per million (prompt, completion) tokens.
+
+    Raises:
+        UserError: a setting is invalid; from a call: the server refuses the key, the address or the model before its first
+            answer.
+        MissingExtraError: aiohttp is not installed; from the first call.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        model: str,
+        *,
+        api_key_env: str | None = "OPENAI_API_KEY",
+        concurrency: int = 32,
+        timeout: float = 60.0,
+        max_retries: int = 4,
+        backoff: float = 0.5,
+        longest_wait: float = 30.0,
+        max_reply: int = MAX_REPLY,
+        temperature: float | None = 0.0,
+        max_tokens: int | None = 4096,
+        seed: int | Literal["auto"] | None = "auto",
+        parameters: Mapping[str, Any] | None = None,
+        prices: tuple[float, float] = (0.0, 0.0),
+    ) -> None:
+        check_address(base_url)
+        for name, value, least in (
+            ("concurrency", concurrency, 1),
+            ("max_retries", max_retries, 0),
+            ("backoff", backoff, 0),
+            ("longest_wait", longest_wait, 0),
+            ("max_reply", max_reply, 1),
+            ("max_tokens", 1 if max_tokens is None else max_tokens, 1),
+        ):
+            if value < least:
+                raise UserError(f"{name} is {value}; write a number >= {least}")
+        if not timeout > 0:  # NaN is not
+            raise UserError(f"timeout is {timeout}; write seconds > 0")
+        if temperature is not None and not 0 <= temperature < math.inf:
+            raise UserError(f"temperature is {temperature}; write a number >= 0")
+        if api_key_env is not None and api_key_env != "OPENAI_API_KEY" and not os.environ.get(api_key_env):
+            if not VARIABLE.fullmatch(api_key_env):
+                raise UserError(
+                    "api_key_env is no name of an environment variable that is set; write its name, not the key"
+                )
+            raise UserError(f"api_key_env: the environment variable {api_key_env} is not set")
+        _key(api_key_env)
+        self.base_url, self.model = base_url.rstrip("/"), model
+        self.api_key_env, self.concurrency, self.timeout = api_key_env, concurrency, timeout
+        self.max_retries, self.backoff, self.longest_wait = max_retries, backoff, longest_wait
+        self.max_reply = max_reply
+        self.seeded = seed is not None
+        if isinstance(seed, str):
+            if seed != "auto":
+                raise UserError(f"seed is {seed[:40]!r}; write a whole number, None, or leave it out")
+            seed = 0 if dict(parameters or {}).get("temperature", temperature) == 0 else None
+        sampling = {"temperature": temperature, "max_tokens": max_tokens, "seed": seed}
+        self.parameters = {k: v for k, v in sampling.items() if v is not None} | dict(parameters or {})
+        self.prices = prices
+        self.calls = self.failures = self.retries = self.answered = self.prompt_tokens = self.completion_tokens = 0
+        self._latencies: deque[float] = deque(maxlen=_RECENT)
+        self._jitter = random.Random()  # not the global one, whose stream belongs to the training
+        self._connection: _Connection | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the connection: a copy in another process opens its own."""
+        return self.__dict__ | {"_connection": None}
+
+    def body(
+        self, conversation: Sequence[Message], seed: int | None = None, fields: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """The request's body for a conversation: everything that its completion depends on."""
+        own = dict(fields or {}) | ({"seed": seed} if self.seeded and seed is not None else {})
+        return {"model": self.model, "messages": [dict(message) for message in conversation], **self.parameters, **own}
+
+    def complete(
+        self,
+        conversations: Iterable[Sequence[Message]],
+        *,
+        seeds: Iterable[int] | None = None,
+        fields: Mapping[str, Any] | None = None,
+        each: Callable[[int, Completion | Failure], None] | None = None,
+    ) -> list[Completion | Failure]:
+        """A completion of each conversation, in order.
+
+        Args:
+            conversations: iterated in the background loop as slots become free, so that making them overlaps with waiting.
+            seeds: one per conversation, instead of the server's `seed`.
+            fields: further ones of each request's body, instead of `parameters` of the same names.
+            each: called in the background loop with the index and the completion of a conversation as soon as it is there.
+        """
+        bodies = self._bodies(conversations, seeds, fields)
+        return background.wait_for(self._all("/chat/completions", bodies, _completion, each))
+
+    async def complete_async(
+        self,
+        conversations: Iterable[Sequence[Message]],
+        *,
+        seeds: Iterable[int] | None = None,
+        fields: Mapping[str, Any] | None = None,
+    ) -> list[Completion | Failure]:
+        """`complete` for code inside an event loop."""
+        bodies = self._bodies(conversations, seeds, fields)
+        return await background.run(self._all("/chat/completions", bodies, _completion))
+
+    def post(self, path: str, bodies: Iterable[Any], read: Callable[[Any], T]) -> list[T | Failure]:
+        """Post each body to `path` as JSON, and convert the JSON answers with `read`.
+
+        If `read` raises KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError or RecursionError, the answer
+        counts as malformed. A ValueError's message becomes a part of the failure's.
+        """
+        return background.wait_for(self._all(path, bodies, read))
+
+    async def post_async(self, path: str, bodies: Iterable[Any], read: Callable[[Any], T]) -> list[T | Failure]:
+        """`post` for code inside an event loop."""
+        return await background.run(self._all(path, bodies, read))
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Numbers of calls, failures, retries and tokens; cost in dollars; latency of the last 10,000 answered calls in seconds,
+        including retries."""
+        recent = sorted(self._latencies)
+        dollars = (self.prompt_tokens * self.prices[0] + self.completion_tokens * self.prices[1]) / 1e6
+        return {
+            "calls": self.calls,
+            "failures": self.failures,
+            "retries": self.retries,
+            "latency_mean": sum(recent) / len(recent) if recent else 0.0,
+            "latency_p95": recent[int(0.95 * (len(recent) - 1) + 0.5)] if recent else 0.0,
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "cost": dollars,
+        }
+
+    def _bodies(
+        self,
+        conversations: Iterable[Sequence[Message]],
+        seeds: Iterable[int] | None,
+        fields: Mapping[str, Any] | None,
+    ) -> Iterator[dict[str, Any]]:
+        if seeds is None:
+            return (self.body(messages, fields=fields) for messages in conversations)
+        return (self.body(messages, seed, fields) for messages, seed in zip(conversations, seeds, strict=True))
+
+    async def _all(
+        self,
+        path: str,
+        bodies: Iterable[Any],
+        read: Callable[[Any], T],
+        each: Callable[[int, T | Failure], None] | None = None,
+    ) -> list[T | Failure]:
+        found: dict[int, T | Failure] = {}
+        numbered = enumerate(bodies)
+
+        async def work(number: int, body: Any) -> None:
+            found[number] = await self._one(path, body, read)
+            if each:
+                each(number, found[number])
+
+        async def slot(number: int, body: Any) -> None:  # one task per slot, not per body
+            await work(number, body)
+            for number, body in numbered:
+                await work(number, body)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number, body in islice(numbered, self.concurrency):
+                    group.create_task(slot(number, body))
+        except BaseExceptionGroup as several:
+            raise several.exceptions[0] from None
+        return [found[number] for number in range(len(found))]
+
+    async def _one(self, path: str, body: Any, read: Callable[[Any], T]) -> T | Failure:
+        if self._connection is None or self._connection.process != os.getpid():
+            self._connection = _Connection(self.base_url, self.concurrency)
+            weakref.finalize(self, self._connection.close)
+        data = _encoded(body)
+        async with self._connection.slots:
+            self.calls += 1
+            start = time.monotonic()
+            for attempt in range(self.max_retries + 1):
+                found, again, at_least = await self._attempt(self._connection, path, data, read)
+                if not isinstance(found, Failure):
+                    self.answered += 1
+                    self._latencies.append(time.monotonic() - start)
+                    return found
+                if not again or attempt == self.max_retries:
+                    break
+                self.retries += 1
+                # The slot stays occupied, so that an overloaded server gets fewer calls.
+                wait = self.backoff * 2 ** min(attempt, 60) * self._jitter.uniform(0.5, 1)
+                await asyncio.sleep(min(max(wait, at_least), self.longest_wait))
+            self.failures += 1
+            return found
+
+    async def _attempt(
+        self, connection: "_Connection", path: str, data: bytes, read: Callable[[Any], T]
+    ) -> tuple[T | Failure, bool, float]:
+        """The converted answer or a failure, whether to retry, and the number of seconds that the server asks to wait."""
+        import aiohttp
+
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "gzip"}
+        if key := _key(self.api_key_env):
+            headers["Authorization"] = f"Bearer {key}"
+        try:
+            async with connection.session.post(
+                self.base_url + path,
+                data=data,
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(total=self.timeout),
+                allow_redirects=False,  # the key must not go to another address
+                proxy=connection.proxy,
+            ) as response:
+                status, at_least = response.status, _seconds(response.headers.get("Retry-After"))
+                received = await _received(response, self.max_reply if status == 200 else _MAX_EXCERPT)
+        except TimeoutError:
+            return Failure("timeout", f"no answer within {self.timeout:g} s"), True, 0.0
+        except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: a host or proxy that cannot be one
+            return Failure("connection", _line(str(error) or type(error).__name__)), True, 0.0
+        if status != 200:
+            excerpt = _line(received) if isinstance(received, bytes) else received.message
+            if status in _MISCONFIGURED and not self.answered:
+                raise UserError(
+                    f"{self.base_url}{path}: status {status} for the model {self.model!r} ({excerpt}); "
+                    "check base_url, model and api_key_env"
+                )
+            again = status in _TRANSIENT or status >= 500
+            kind = "rate limit" if status == 429 else "server error" if status >= 500 else "refused"
+            return Failure(kind, f"status {status}: {excerpt}"), again, at_least
+        if isinstance(received, Failure):
+            return received, received.kind == "malformed", 0.0
+        try:
+            value = untrusted.loads(received.removeprefix(codecs.BOM_UTF8), largest=self.max_reply, values=_MAX_VALUES)
+            if secrets.may_hold(received):
+                value = secrets.redact_json(value)
+            found = read(value)
+        except _MALFORMED as error:
+            reason = f" ({error})" if type(error) in (ValueError, untrusted.BoundsError) else ""
+            return Failure("malformed", f"not what was asked for{reason}: {_line(received)}"), True, 0.0
+        self._count(value.get("usage") if isinstance(value, dict) else None)
+        return found, False, 0.0
+
+    def _count(self, usage: Any) -> None:
+        if isinstance(usage, dict):
+            self.prompt_tokens += replies.count(usage.get("prompt_tokens"))
+            self.completion_tokens += replies.count(usage.get("completion_tokens"))
+
+
+class _Connection:
+    """The session of one process and its event loop."""
+
+    def __init__(self, base_url: str, concurrency: int) -> None:
+        try:
+            import aiohttp
+        except ModuleNotFoundError:
+            raise MissingExtraError("asking a server", "aiohttp", "server") from None
+        self.process = os.getpid()
+        self.slots = asyncio.Semaphore(concurrency)
+        # The semaphore is the limit. aiohttp would decompress a piece to any size; `replies.read` does not.
+        # Cookies are not kept. aiohttp logs those that it cannot read, and asyncio an open connection with a proxy's password.
+        secrets.guard_logs("aiohttp.client", "aiohttp.internal", "asyncio")
+        self.session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0), auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
+        )
+        # The environment's proxies, as in other clients; aiohttp would look them up in every call.
+        address = urllib.parse.urlsplit(base_url)
+        bypassed = urllib.request.proxy_bypass(address.hostname or "")
+        self.proxy = None if bypassed else urllib.request.getproxies().get(address.scheme)
+        if self.proxy:
+            _hold_password(self.proxy)
+
+    def close(self) -> None:
+        if self.process == os.getpid():
+            background.finish(self.session.close())
+
+
+def check_address(base_url: Any, name: str = "base_url") -> None:
+    """Raise a UserError if requests cannot go to this address, or if it holds what messages must not show."""
+    try:
+        address = urllib.parse.urlsplit(base_url)
+        if address.username is not None or address.password is not None:
+            raise UserError(
+                f"{name} has a user or a password; leave them out, and put the key into its environment variable"
+            )
+        host = (address.hostname or "").encode("idna")  # it refuses empty and long parts
+        usable = bool(host) and address.scheme in ("http", "https") and address.port != 0
+        usable = usable and base_url.isprintable() and " " not in base_url
+    except UserError:
+        raise
+    except (ValueError, TypeError, AttributeError):  # a port that is no number, a broken IPv6 address; no text
+        usable = False
+    if not usable:
+        written = repr(base_url)[:100]
+        raise UserError(f"{name} is {'no address' if '@' in written else written}; write http://host:port/v1")
+    if address.query or address.fragment:
+        raise UserError(f"{name} has a part after '?' or '#'; leave it out")
+
+
+def _key(variable: str | None) -> str:
+    """The key in an environment variable, or "". It is never shown from then on."""
+    if variable is None:
+        return ""
+    key = os.environ.get(variable, "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise UserError(
+            f"api_key_env: the key in {variable} has a line break or a letter that no header can hold; set it again"
+        )
+    secrets.hold(key)
+    return key
+
+
+def _hold_password(proxy: str) -> None:
+    """Keep a proxy's password out of messages: as it was set, as it is shown, and as it is sent."""
+    with contextlib.suppress(ValueError):
+        address = urllib.parse.urlsplit(proxy if "://" in proxy else f"//{proxy}")
+        user, password = (urllib.parse.unquote(part or "") for part in (address.username, address.password))
+        shown = urllib.parse.quote(password, safe="!$&'()*+,;=")  # errors quote no more than they have to
+        secrets.hold(address.password, password, shown)
+        for encoding in ("latin-1", "utf-8") if password else ():
+            secrets.hold(base64.b64encode(f"{user}:{password}".encode(encoding, errors="replace")).decode())
+
+
+def _encoded(body: Any) -> bytes:
+    try:
+        return orjson.dumps(body)
+    except TypeError:  # lone surrogates, integers of more than 64 bits
+        return json.dumps(body).encode()
+
+
+async def _received(response: Any, most: int) -> bytes | Failure:
+    try:
+        return await replies.read(response, most)
+    except replies.LargeError as error:
+        return Failure("too large", f"an answer of {error}")
+    except replies.EncodingError as error:
+        return Failure("malformed", _line(str(error)))
+
+
+def _completion(value: Any) -> Completion:
+    choice = value["choices"][0]
+    text = choice["message"]["content"]
+    if text is None:  # a tool call, or a reasoning model that was cut before its answer
+        text = ""
+    if not isinstance(text, str):
+        raise TypeError("the content is no text")
+    usage = value.get("usage")
+    counts = usage if isinstance(usage, dict) else {}
+    tokens = replies.count(counts.get("prompt_tokens")) + replies.count(counts.get("completion_tokens"))
+    return Completion(text, cut=choice.get("finish_reason") == "length", tokens=tokens)
+
+
+def _seconds(retry_after: str | None) -> float:
+    """The seconds in a `Retry-After` header, or until its date; 0 if it is unreadable."""
+    if not retry_after:
+        return 0.0
+    try:
+        seconds = float(retry_after)
+    except ValueError:
+        try:
+            seconds = email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time()
+        except (ValueError, OverflowError, TypeError, IndexError, OSError):
+            return 0.0
+    return seconds if 0 < seconds < float("inf") else 0.0
+
+
+def _line(text: str | bytes) -> str:
+    """The beginning of a text on one line, without keys: they are looked for before it is cut."""
+    if isinstance(text, bytes):
+        text = text.decode(errors="replace")
+    return secrets.redact(" ".join(text.split(maxsplit=_MAX_WORDS))[:_MAX_EXCERPT])[:200]

@@ -1,0 +1,136 @@
+"""Best of n: the outputs that Qwen-AgentWorld fine-tunes on (§3.3: n = 3, an independent judge, a threshold).
+
+An independent judge scores the outputs of a transition, they are compared in pairs, and the winner is kept if its score reaches
+the threshold: as the model wrote it, with its reasoning, which is what the training teaches. How scores and comparisons make one
+winner is ours: most comparisons won, then the higher score, then the first.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, islice
+from typing import Any
+
+from wm_plugin.data.prompts import Prompts, render
+from wm_plugin.data.sample import Sample
+from wm_plugin.data.schema import Transition
+from wm_plugin.data.scores import Reward, columns_of, score, truth
+from wm_plugin.errors import UserError
+from wm_plugin.rewards.extract import extract
+
+STAGE = "sft"  # of the prompts
+_AT_ONCE = 256  # transitions in one call of a comparison
+Scored = tuple[Transition, list[str], list[float | None]]
+
+
+@dataclass
+class Report:
+    """Counts of transitions.
+
+    Attributes:
+        transitions: all.
+        candidates: those with at least one scored prediction.
+        compared: pairs of outputs that were compared.
+        retained: those whose best output reached the threshold.
+    """
+
+    transitions: int = 0
+    candidates: int = 0
+    compared: int = 0
+    retained: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        rate = self.retained / self.candidates if self.candidates else None
+        return {**vars(self), "retain_rate": rate}
+
+
+def best(
+    predictions: Iterable[tuple[Transition, list[str]]],
+    judge: Reward,
+    prompts: Prompts,
+    *,
+    threshold: float,
+    compare: Reward | None = None,
+    seed: int = 0,
+    report: Report | None = None,
+) -> Iterator[Sample]:
+    """The best output of each transition, if its score is at least `threshold`.
+
+    Args:
+        predictions: transitions with their outputs, to prompts of the stage `sft` that ask for reasoning.
+        judge: a reward of predictions; it does not see the reasoning.
+        compare: a reward of predictions that compares them with the column `reference`, such as `ReferenceReward`: 1 if the
+            prediction is better, 0 if the other is; None and NaN say nothing. None: the scores alone decide.
+        seed: the seed of the predictions, which drew the prompts.
+        report: counts, updated with every transition.
+    """
+    report = Report() if report is None else report
+    scored = score(predictions, judge, prompts)
+    while chunk := list(islice(scored, _AT_ONCE)):
+        wins = _wins(chunk, compare, prompts, report) if compare else [[0.0] * len(outputs) for _, outputs, _ in chunk]
+        for row, won in zip(chunk, wins, strict=True):
+            sample = _winner(row, won, prompts, threshold, seed, report)
+            if sample is not None:
+                yield sample
+
+
+def _winner(
+    row: Scored, wins: Sequence[float], prompts: Prompts, threshold: float, seed: int, report: Report
+) -> Sample | None:
+    """The sample of the output that won, None if there is none or if it is not good enough."""
+    transition, outputs, scores = row
+    report.transitions += 1
+    ranked = [(wins[place], value, -place) for place, value in enumerate(scores) if value is not None]
+    if not ranked:
+        return None
+    report.candidates += 1
+    won, value, place = max(ranked)
+    if value < threshold:
+        return None
+    report.retained += 1
+    rendered = render(transition, prompts, stage=STAGE, seed=seed)
+    answer = {"role": "assistant", "content": with_thought(outputs[-place])}
+    columns = {
+        "score": value,
+        "wins": won,
+        "prompt_variant": rendered.variant,
+        "task_id": transition.task_id,
+        "trajectory": transition.trajectory,
+        "turn": transition.turn,
+    }
+    return Sample([*rendered.messages, answer], [False] * len(rendered.messages) + [True], columns=columns)
+
+
+def _wins(rows: Sequence[Scored], compare: Reward, prompts: Prompts, report: Report) -> list[list[float]]:
+    """How many comparisons each output won; half of one for a tie."""
+    wins = [[0.0] * len(outputs) for _, outputs, _ in rows]
+    pairs = [
+        (row, one, other)
+        for row, (_, _, scores) in enumerate(rows)
+        for one, other in combinations([place for place, value in enumerate(scores) if value is not None], 2)
+    ]
+    if not pairs:
+        return wins
+    texts = [[extract(output, prompts.tag).prediction for output in outputs] for _, outputs, _ in rows]
+    truths = [truth(transition, prompts) for transition, _, _ in rows]
+    columns = [columns_of(transition, prompts.domain) for transition, _, _ in rows]
+    values = compare(
+        [texts[row][one] for row, one, _ in pairs],
+        [truths[row] for row, _, _ in pairs],
+        reference=[texts[row][other] for row, _, other in pairs],
+        **{name: [columns[row][name] for row, _, _ in pairs] for name in columns[0]},
+    )
+    if len(values) != len(pairs):
+        raise UserError(f"the comparison gave {len(values)} values for {len(pairs)} pairs; it must give one each")
+    for (row, one, other), value in zip(pairs, values, strict=True):
+        if value is not None and not math.isnan(value):
+            report.compared += 1
+            wins[row][one] += value
+            wins[row][other] += 1 - value
+    return wins
+
+
+def with_thought(output: str) -> str:
+    """An output with `<think>` put back at its start, where the chat template had written it into the prompt."""
+    before, closed, _ = output.partition("</think>")
+    return f"<think>\n{output.lstrip()}" if closed and "<think>" not in before else output

@@ -1,0 +1,211 @@
+"""A file of trajectories or transitions to a file that a stock trainer reads: `kinds` makes the samples, `rows` the rows."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from wm_plugin.data.contexts import load_contexts
+from wm_plugin.data.hidden import Shown
+from wm_plugin.data.kinds import KINDS, Exclusions, samples
+from wm_plugin.data.outputs import check_apart
+from wm_plugin.data.rows import HOSTS, Row, check_rows_out, rl_row, sft_row, token_row, write_rows
+from wm_plugin.data.sample import Sample
+from wm_plugin.data.tokenize import Tokeniser, Tokens
+from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.tokens.tokenizer import load_tokenizer
+
+TOO_LONG = ("drop", "truncate")
+
+
+@dataclass
+class Report:
+    """Counts of what was written and left out."""
+
+    rows: int = 0
+    tokens: int = 0  # of all rows (for RL, of the prompts); 0 without a tokenizer
+    counted: int = 0  # tokens that count for the loss
+    truncated: int = 0  # rows that were cut to the limit
+    tokens_cut: int = 0  # of these rows, at their ends
+    calls_as_text: int = 0  # rows of messages with tool calls
+    assistant_only_loss: bool = (
+        False  # whether stock `trl sft` needs this setting: without it, it counts users' messages too
+    )
+    exclusions: Exclusions = field(default_factory=Exclusions)
+
+    def as_dict(self) -> dict[str, Any]:
+        kept, dropped = self.exclusions.kept, self.exclusions.dropped
+        categories = {name: {"kept": kept[name], "dropped": dropped[name]} for name in kept | dropped}
+        return {
+            "rows": self.rows,
+            "tokens": self.tokens,
+            "counted_tokens": self.counted,
+            "truncated": self.truncated,
+            "tokens_cut": self.tokens_cut,
+            "left_out": dict(self.exclusions.reasons.most_common()),
+            "categories": dict(sorted(categories.items())),
+            "calls_as_text": self.calls_as_text,
+            "assistant_only_loss": self.assistant_only_loss,
+            "notes": self.exclusions.lacking.notes,
+        }
+
+
+def build(
+    source: str | Path,
+    kind: str,
+    host: str,
+    out: str | Path,
+    *,
+    prompts: str | None = None,
+    domain: str | None = None,
+    tokenizer: Any = None,
+    max_tokens: int | None = None,
+    too_long: str = "drop",
+    turn_information: bool = False,
+    world_context: Shown | None = None,
+    context_file: str | Path | None = None,
+    history: int | None = None,
+    corpora: Sequence[str | Path] = (),
+    threshold: float | None = None,
+    per_task: int | None = None,
+    split: str = "train",
+    seed: int = 0,
+    watch: Callable[[Iterable[Sample]], Iterable[Sample]] = iter,
+) -> Report:
+    """Write the samples of `source` to `out`.
+
+    Args:
+        source, kind, prompts, domain, turn_information, world_context, history, corpora, threshold, per_task, seed: see
+            `kinds.samples`.
+        host: `trl` or `verl`.
+        out: X.jsonl or X.parquet; verl's SFT reads parquet only.
+        tokenizer: a fast transformers tokenizer, its directory or its name on the Hub. With it, rows for fine-tuning are token
+            ids and a mask, the same for both hosts; rows for RL stay messages, and their tokens are only counted.
+        max_tokens: the limit of a sample (for RL, of a prompt). Needs a tokenizer.
+        too_long: what happens to longer ones. `drop` leaves them out. `truncate`, for dialogues, keeps their first `max_tokens`
+            tokens, as Word2World's released configuration does: later turns are lost, earlier ones still count. Where no token
+            that counts is left, the sample is left out. Both are counted.
+        context_file: hidden contexts by hand, see `trajectories.contexts`; one that no task of the source is in is refused.
+        split: the name in verl's `extra_info`.
+        watch: passes every sample through, for a progress bar.
+
+    Raises:
+        UserError: an invalid argument, a row that cannot be read, or no sample is left.
+    """
+    if kind not in KINDS:
+        raise UserError(f"there is no kind {kind!r}{nearest(kind, KINDS)}")
+    if host not in HOSTS:
+        raise UserError(f"there is no host {host!r}{nearest(host, HOSTS)}")
+    if max_tokens is not None and max_tokens < 1:
+        raise UserError(f"max_tokens is {max_tokens}; write a number >= 1")
+    if max_tokens is not None and tokenizer is None:
+        raise UserError("max_tokens needs a tokenizer to count with")
+    if too_long not in TOO_LONG:
+        raise UserError(f"too_long is {shown(too_long)}{nearest(too_long, TOO_LONG)}")
+    if too_long == "truncate" and (max_tokens is None or KINDS[kind].form == "rl" or KINDS[kind].single):
+        raise UserError(
+            "too_long is 'truncate', which needs max_tokens"
+            if max_tokens is None
+            else f"{kind} ends with what it is about, and cannot be cut: leave too_long at 'drop'"
+        )
+    check_rows_out(Path(out), host, KINDS[kind].form)
+    tokenizer_path = tokenizer if isinstance(tokenizer, str | Path) else None
+    contexts = None if context_file is None else load_contexts(context_file)
+    check_apart([source, *corpora, prompts, tokenizer_path, context_file], {"--out": Path(out)})
+    dialogues = KINDS[kind].form == "sft" and not KINDS[kind].single
+    report = Report(assistant_only_loss=host == "trl" and dialogues and tokenizer is None)
+    made = samples(
+        source,
+        kind,
+        prompts=prompts,
+        domain=domain,
+        history=history,
+        turn_information=turn_information,
+        world_context=world_context,
+        contexts=contexts,
+        corpora=corpora,
+        threshold=threshold,
+        per_task=per_task,
+        seed=seed,
+        exclusions=report.exclusions,
+    )
+    if isinstance(tokenizer, str | Path):
+        tokenizer = load_tokenizer(tokenizer, field="tokenizer")
+    tokeniser = None if tokenizer is None else Tokeniser(tokenizer)
+    report.rows = write_rows(_rows(watch(made), kind, host, tokeniser, max_tokens, too_long, split, report), Path(out))
+    return report
+
+
+def _rows(
+    samples: Iterable[Sample],
+    kind: str,
+    host: str,
+    tokeniser: Tokeniser | None,
+    max_tokens: int | None,
+    too_long: str,
+    split: str,
+    report: Report,
+) -> Iterator[Row]:
+    sft, single, reasons, index = KINDS[kind].form == "sft", KINDS[kind].single, report.exclusions.reasons, 0
+    for sample in samples:
+        if not is_unicode(sample):
+            reasons["half a surrogate pair"] += 1
+            continue
+        tokens = tokeniser(sample) if tokeniser and sft else None
+        length = (
+            len(tokens.ids) if tokens else tokeniser.prompt_length(sample.messages, sample.tools) if tokeniser else 0
+        )
+        if max_tokens is not None and length > max_tokens:
+            kept = Tokens(tokens.ids[:max_tokens], tokens.mask[:max_tokens]) if tokens else None
+            if too_long == "drop" or kept is None or not any(kept.mask):
+                reasons["too long"] += 1
+                continue
+            report.truncated += 1
+            report.tokens_cut += length - max_tokens
+            tokens, length = kept, max_tokens
+        report.tokens += length
+        report.calls_as_text += tokens is None and any(message.get("tool_calls") for message in sample.messages)
+        if tokens:
+            report.counted += sum(tokens.mask)
+            yield token_row(tokens, host)
+        elif sft:
+            yield sft_row(sample, host, single=single)
+        else:
+            yield rl_row(sample, host, index=index, split=split, data_source=f"wm_{kind}")
+        index += 1
+
+
+def last_message_rows(
+    samples: Iterable[Sample],
+    host: str,
+    tokeniser: Tokeniser | None = None,
+    max_tokens: int | None = None,
+    left_out: Counter[str] | None = None,
+) -> Iterator[Row]:
+    """Rows for fine-tuning of samples whose last message alone counts: tokens and a mask with a tokenizer, else messages and the
+    samples' columns.
+
+    Args:
+        left_out: receives the numbers of samples that cannot be encoded or are longer than `max_tokens`.
+    """
+    left_out = Counter() if left_out is None else left_out
+    for sample in samples:
+        if not is_unicode(sample):
+            left_out["half a surrogate pair"] += 1
+        elif tokeniser is None:
+            yield sft_row(sample, host, single=True) | sample.columns
+        elif len((tokens := tokeniser(sample)).ids) > (max_tokens or len(tokens.ids)):
+            left_out["too long"] += 1
+        else:
+            yield token_row(tokens, host)
+
+
+def is_unicode(sample: Sample) -> bool:
+    """Whether all texts can be encoded. Texts cut between UTF-16 units hold half surrogate pairs, which no tokenizer takes."""
+    try:
+        json.dumps([sample.messages, sample.tools, sample.columns], ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,86 @@
+"""Turns to chat messages, as the agent saw them: the inverse of `messages`.
+
+The system message has the task, the first user message the initial state. What a call was answered with is a tool message and
+names the call by id, whoever is observed by it. Any other observation is a user message. In two-sided dialogues the user's own
+calls are left out: the agent did not see them.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from wm_plugin.data.messages import arguments_of
+from wm_plugin.data.schema import Action, Call, Context, Observation, Turn
+from wm_plugin.data.thoughts import content_of, is_inline
+from wm_plugin.tokens.message import Message
+
+
+def chat(context: Context, turns: Iterable[Turn] = ()) -> list[Message]:
+    """A context and turns as the messages of OpenAI's API.
+
+    A call without an id, or with an id that is already used in its turn, gets `call_{turn}_{index}`. A call without arguments has
+    `{}`. The context's simulation instruction is left out: it is for world models, not for the agent.
+    """
+    messages: list[Message] = []
+    if system := "\n\n".join(filter(None, [context.task, *context.demonstrations])):
+        messages.append({"role": "system", "content": system})
+    if context.initial_state:
+        messages.append({"role": "user", "content": context.initial_state})
+    for number, turn in enumerate(turns):
+        if turn.actor == "agent":
+            messages += _turn_messages(turn, number)
+    return messages
+
+
+def action_message(action: Action, turn: int) -> Message:
+    """The assistant's message of an action. `turn` numbers the ids of calls that have none."""
+    message: Message = {"role": "assistant", "content": content_of(action)}
+    if action.thought and not is_inline(action.thought):
+        message["reasoning_content"] = action.thought
+    if action.calls:
+        message["tool_calls"] = [
+            {
+                "id": call_id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": arguments_text(call.arguments)},
+            }
+            for call, call_id in zip(action.calls, _call_ids(action.calls, turn), strict=True)
+        ]
+    return message
+
+
+def arguments_text(arguments: Any) -> str:
+    """Arguments as text, which `arguments_of` reads back as the same value. None becomes `{}`."""
+    if arguments is None:
+        return "{}"
+    if isinstance(arguments, str) and arguments_of(arguments) == arguments:
+        return arguments  # not JSON: it stays as the agent wrote it
+    return json.dumps(arguments, ensure_ascii=False)
+
+
+def _turn_messages(turn: Turn, number: int) -> list[Message]:
+    calls = turn.action.calls
+    call_ids = _call_ids(calls, number)
+    messages = [action_message(turn.action, number)]
+    for observation in turn.observations:
+        call = observation.call
+        if call is not None and 0 <= call < len(calls):
+            name, call_id = observation.tool or calls[call].name, call_ids[call]
+            messages.append({"role": "tool", "tool_call_id": call_id, "name": name, "content": observation.text})
+        else:
+            messages.append({"role": _role(observation), "content": observation.text})
+    return messages
+
+
+def _role(observation: Observation) -> str:
+    role = observation.data.get("role")
+    return role if role in ("system", "developer") else "user"
+
+
+def _call_ids(calls: Sequence[Call], turn: int) -> list[str]:
+    ids: list[str] = []
+    used: set[str] = set()
+    for index, call in enumerate(calls):
+        ids.append(call.id if call.id and call.id not in used else f"call_{turn}_{index}")
+        used.add(ids[-1])
+    return ids

@@ -1,0 +1,155 @@
+"""Hidden contexts that a person writes for a world model, by task: a file of YAML or JSON.
+
+    task-17:
+      summary: |
+        Order 5 is of the customer Ana and was paid on Monday.
+      permissions: {refund: managers only, cancel: everybody}    # or a text, or a list of texts
+      availability: [the search answers nothing, the shop is open]
+      final_state: Order 5 is cancelled.
+    "*":                          # every other task
+      availability: All services run.
+
+A key is a task's id, as trajectories have it and `agents.rollout.task_of` makes it of a row; or a trajectory's `identity`; or
+`*`. What a field of the file says takes the place of what the context says there, also if it is empty; the others stay. The
+`simulation_instruction` may be given, too. What the agent sees, such as the initial state, is the world's to say.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from wm_plugin.data import plain_yaml
+from wm_plugin.data.files import open_file
+from wm_plugin.data.hidden import PARTS
+from wm_plugin.data.schema import Context, Trajectory, Transition
+from wm_plugin.data.transitions import identity
+from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.untrusted import loads
+
+OTHERS = "*"
+LARGEST = 1 << 26  # bytes of a file of JSON
+# A field of the file -> the context's.
+FIELDS = {
+    **{name.replace("-", "_"): field for name, field in PARTS.items() if field != "initial_state"},
+    "simulation_instruction": "simulation_instruction",
+}
+_SUFFIXES = (".yaml", ".yml", ".json")
+
+Item = TypeVar("Item", bound=Trajectory | Transition)
+
+
+class Contexts(Mapping[str, Mapping[str, str]]):
+    """Fields of contexts by key; see the module's docstring for the keys.
+
+    Args:
+        fields: by key, the context's fields with their texts.
+        source: where they are from, for messages.
+    """
+
+    def __init__(self, fields: Mapping[str, Mapping[str, str]], source: str = "") -> None:
+        self._fields, self.source = dict(fields), source
+        self._met: set[str] = set()
+
+    def __getitem__(self, key: str) -> Mapping[str, str]:
+        return self._fields[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def fill(self, context: Context, *keys: str) -> Context:
+        """The context with the fields of the first of these keys that is there, or of `*`; itself if there is none."""
+        for key in (*keys, OTHERS):
+            if key in self._fields:
+                self._met.add(key)
+                return context.model_copy(update=dict(self._fields[key]))
+        return context
+
+    def filled(self, item: Item) -> Item:
+        """A trajectory or transition with its context filled: by its identity, or else by its task."""
+        name = item.trajectory if isinstance(item, Transition) else identity(item)
+        return cast(Item, item.model_copy(update={"context": self.fill(item.context, name, item.task_id)}))
+
+    def fill_all(self, items: Iterable[Item]) -> Iterator[Item]:
+        """`filled` of each.
+
+        Raises:
+            UserError: at the end, if no key has met anything.
+        """
+        for item in items:
+            yield self.filled(item)
+        self.check_used()
+
+    @property
+    def digest(self) -> str:
+        """Of all keys and fields, for the settings of a run that goes on later."""
+        return hashlib.sha256(json.dumps(self._fields, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def unused(self) -> list[str]:
+        """The keys that nothing has met, but `*`."""
+        return [key for key in self._fields if key not in self._met and key != OTHERS]
+
+    def check_used(self) -> None:
+        """Raise a UserError if no key has met anything: it is then a file for other tasks."""
+        if self._fields and not self._met:
+            raise UserError(
+                f"{self.source}: no task has one of its {len(self._fields)} keys (the first is {shown(next(iter(self)))}); "
+                "write the tasks' ids, or * for all of them"
+            )
+
+
+def load_contexts(path: str | Path) -> Contexts:
+    """The contexts of a file; the module's docstring has its form.
+
+    Raises:
+        UserError: no such file, not YAML or JSON, out of bounds, a field that there is not, or a value that is no text.
+    """
+    path = Path(path)
+    if path.suffix not in _SUFFIXES:
+        raise UserError(f"{path}: write a name that ends in {', '.join(_SUFFIXES)}")
+    with open_file(path) as file:
+        data = file.read(LARGEST + 1)
+    try:
+        value = loads(data, strict=True, largest=LARGEST) if path.suffix == ".json" else plain_yaml.loads(data.decode())
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 at byte {error.start}") from None
+    except ValueError as error:
+        raise UserError(f"{path}: {' '.join(str(error).split())}") from None
+    if not isinstance(value, dict):
+        raise UserError(
+            f"{path}: holds {shown(value)}; write a mapping from tasks to fields, such as {', '.join(FIELDS)}"
+        )
+    return Contexts({key: _fields(path, key, fields) for key, fields in value.items()}, str(path))
+
+
+def _fields(path: Path, key: str, value: Any) -> dict[str, str]:
+    where = f"{path}, {shown(key)}"
+    if not isinstance(value, dict):
+        raise UserError(f"{where}: is {shown(value)}; write a mapping with some of {', '.join(FIELDS)}")
+    fields: dict[str, str] = {}
+    for name, given in value.items():
+        known = name.replace("-", "_")
+        if known not in FIELDS:
+            raise UserError(f"{where}: there is no field {shown(name)}{nearest(known, FIELDS)}")
+        if FIELDS[known] in fields:
+            raise UserError(f"{where}: the field {known} appears twice")
+        fields[FIELDS[known]] = text_of(given)
+    return fields
+
+
+def text_of(value: Any) -> str:
+    """What a file says of a field as the text of a prompt: lists and mappings become lines, and what is deeper JSON in a line."""
+    if isinstance(value, list):
+        return "\n".join(f"- {_line(item)}" for item in value)
+    if isinstance(value, dict):
+        return "\n".join(f"- {name}: {_line(item)}" for name, item in value.items())
+    return "" if value is None else _line(value).strip()
+
+
+def _line(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

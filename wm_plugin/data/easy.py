@@ -1,0 +1,218 @@
+"""RWML's filter of easy samples (equation 1): what a briefly trained model predicts already teaches little.
+
+A sample has K predictions, each with the binary reward 1 if its distance to the truth is below τ_d. The sample is easy if the
+mean reward is strictly greater than τ_easy. (The paper prints ≥, which with its τ_easy = 0 would make every sample easy.) A share
+of the easy samples is kept.
+"""
+
+import bisect
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import IO, Any
+
+from wm_plugin.data.compact import compact
+from wm_plugin.data.draws import uniform
+from wm_plugin.data.errors import RowError
+from wm_plugin.data.outputs import atomic, check_derived
+from wm_plugin.data.prompts import Prompts, render, target
+from wm_plugin.data.schema import Transition
+from wm_plugin.data.scores import Reward, score
+from wm_plugin.data.write import holds
+from wm_plugin.errors import UserError
+from wm_plugin.registry import import_object
+from wm_plugin.tokens.message import Message
+
+STAGE = "sft"  # of the prompts, both for training the filter model and for its predictions
+SCORES = ("trajectory", "turn", "call", "easy", "kept", "mean", "distances")  # the keys of a transition's distances
+_DIGITS = 9  # that a distance is rounded to, so that 1 - 0.8 is 0.2 and not below it
+
+
+@dataclass(frozen=True)
+class Distances:
+    """The distances of one transition's predictions to the truth.
+
+    Attributes:
+        values: 1 - similarity of each output's prediction; 1 for an output without a prediction.
+        malformed: how many outputs have no prediction.
+        alike: whether all outputs are equal. If this holds for all transitions, the model was not sampled from.
+    """
+
+    trajectory: str
+    turn: int
+    call: int | None
+    values: tuple[float, ...]
+    malformed: int = 0
+    alike: bool = False
+
+
+@dataclass
+class Report:
+    """Counts of transitions. `means` counts them by the mean of their binary rewards."""
+
+    threshold: float
+    tau_easy: float
+    predicted: int = 0
+    easy: int = 0
+    kept: int = 0
+    dropped: int = 0
+    means: Counter[str] = field(default_factory=Counter)
+
+    def as_dict(self) -> dict[str, Any]:
+        share = self.easy / self.predicted if self.predicted else None
+        return asdict(self) | {"easy_share": share, "means": dict(sorted(self.means.items()))}
+
+
+def distances(
+    predictions: Iterable[tuple[Transition, list[str]]], reward: Reward, prompts: Prompts
+) -> Iterator[Distances]:
+    """The distances of each transition's predictions.
+
+    Args:
+        reward: a similarity, at most 1.
+    """
+    for transition, outputs, scores in score(predictions, reward, prompts):
+        yield Distances(
+            transition.trajectory,
+            transition.turn,
+            transition.observation.call,
+            tuple(1.0 if value is None else round(1 - value, _DIGITS) for value in scores),
+            malformed=scores.count(None),
+            alike=len(outputs) > 1 and len(set(outputs)) == 1,
+        )
+
+
+def mean_reward(values: Sequence[float], threshold: float) -> float:
+    """The mean binary reward; 0 without predictions."""
+    return sum(value < threshold for value in values) / len(values) if values else 0.0
+
+
+def decisive(values: Sequence[float], tau_easy: float) -> float:
+    """The distance that a threshold must exceed to make the sample easy; infinite if no threshold can.
+
+    With n predictions and the smallest count c for which c/n > τ_easy, it is the c-th smallest distance.
+    """
+    count = len(values)
+    needed = next((c for c in range(1, count + 1) if c / count > tau_easy), None)
+    return math.inf if needed is None else sorted(values)[needed - 1]
+
+
+def solve_threshold(samples: Iterable[Sequence[float]], tau_easy: float, target_share: float) -> float:
+    """The threshold τ_d for which the share of easy samples is nearest to `target_share`.
+
+    Of two equally near shares the smaller is taken, and of the thresholds that give it the largest, which is the next sample's
+    decisive distance. It is at most 1, so that an output without a prediction never counts as right.
+
+    Raises:
+        UserError: there is no sample.
+    """
+    values = sorted(min(decisive(sample, tau_easy), 1.0) for sample in samples)
+    if not values:
+        raise UserError("no predictions: there is no sample to find a threshold for")
+    target_count = Fraction(str(target_share)) * len(values)
+    return min(sorted({*values, 1.0}), key=lambda threshold: abs(bisect.bisect_left(values, threshold) - target_count))
+
+
+def write_filtered(
+    transitions: Iterable[Transition],
+    rows: Sequence[Distances],
+    out: Path,
+    *,
+    threshold: float,
+    tau_easy: float = 0.0,
+    keep: float = 0.1,
+    seed: int = 0,
+) -> Report:
+    """Write the remaining transitions to `out`, in order, and the distances of all transitions to `X.easy.jsonl` beside it.
+
+    Args:
+        transitions: those of `rows`, in the same order.
+        keep: the probability with which an easy transition stays. The draw depends only on the seed and the transition.
+    """
+    report = Report(threshold, tau_easy)
+
+    def remaining(scores: IO[str]) -> Iterator[Transition]:
+        for transition, row in zip(transitions, rows, strict=True):
+            mean = mean_reward(row.values, threshold)
+            easy = mean > tau_easy
+            stays = not easy or uniform(f"keep/{seed}/{row.trajectory}/{row.turn}/{row.call}") < keep
+            report.predicted += 1
+            report.easy += easy
+            report.kept += stays
+            report.dropped += not stays
+            report.means[f"{mean:.2f}"] += 1
+            values = (row.trajectory, row.turn, row.call, easy, stays, mean, row.values)
+            scores.write(json.dumps(dict(zip(SCORES, values, strict=True))) + "\n")
+            if stays:
+                yield transition
+
+    with (
+        atomic(out) as unfinished,
+        atomic(scores_path(out), check=lambda: check_scores(out)) as unfinished_scores,
+        unfinished.open("wb") as file,
+        unfinished_scores.open("w", encoding="utf-8") as scores,
+    ):
+        for line in compact(remaining(scores)):
+            file.write(line.to_bytes() + b"\n")
+    return report
+
+
+def scores_path(out: Path) -> Path:
+    """Where the distances of all transitions go, for the output `out`."""
+    return out.with_name(f"{out.stem}.easy.jsonl")
+
+
+def check_scores(out: Path) -> Path:
+    """Refuse an output for whose scores there is no place. Returns where they go.
+
+    Raises:
+        UserError: another file is there, or it cannot be written.
+    """
+    path = scores_path(out)
+    what, mend = "distances of an earlier run", "name another file with --out"
+    check_derived(path, lambda path: holds(path, SCORES), what, mend)
+    return path
+
+
+def trains_filter(transition: Transition, share: float, seed: int = 0) -> bool:
+    """Whether a transition's task is in the share on which the filter model is trained.
+
+    The draw depends only on the task and the seed. It is independent of the validation split, which may have been made before.
+    """
+    return uniform(f"filter/{seed}/{transition.task_id or transition.trajectory}") < share
+
+
+def train_filter(
+    transitions: Iterable[Transition], prompts: Prompts, model: str, out: Path, *, seed: int = 0, **options: Any
+) -> int:
+    """Train the filter model on transitions, into the folder `out`. Returns their number.
+
+    A model that is already there, trained on the same data, is not trained again. The labels have no reasoning (RWML's WM-SFT).
+
+    Args:
+        model: the base model.
+        options: for `train_world_model`.
+
+    Raises:
+        UserError: no transition to train on, or the model in `out` was trained with other settings.
+    """
+    rows: list[dict[str, list[Message]]] = []
+    for transition in transitions:
+        try:
+            label = target(transition.observation, prompts)
+        except RowError:  # the observation holds the tags themselves
+            continue
+        prompt = render(transition, prompts, stage=STAGE, seed=seed, thinking=False).messages
+        rows.append({"prompt": list(prompt), "completion": [{"role": "assistant", "content": label}]})
+    if not rows:
+        raise UserError(
+            "no transition to train the filter model on: raise --filter-share (it is a share of the tasks), "
+            "or name a model that is trained, with --filter-model"
+        )
+    train = import_object("wm_plugin.trl.sft:train_world_model", field="the filter model")
+    train(model, rows, out, seed=seed, **options)
+    return len(rows)

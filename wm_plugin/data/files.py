@@ -1,0 +1,419 @@
+"""Files as streams of JSON records, in constant memory. A broken record is reported and does not end the stream.
+
+There are four layouts: a record per line; an array of records; a document with the records at a place inside it; parquet.
+"""
+
+import gzip
+import json
+import math
+import stat
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import ijson
+
+from wm_plugin.data import parquet
+from wm_plugin.data.errors import RowError
+from wm_plugin.errors import UserError
+from wm_plugin.untrusted import LARGEST, LEVELS, VALUES, BoundsError, Nesting, deeper, loads
+
+Layout = Literal["lines", "array", "document", "one", "parquet"]
+_HEAD = 1 << 16  # bytes by which `head` tells the layout
+_EVENTS = 20_000  # of a document's parser, for the same purpose
+_ROWS = 20  # of an array, for the same purpose
+_BUFFER = 1 << 22  # bytes; ijson scans a long string from its start for every buffer
+_SLICE = 1 << 16  # bytes whose values are counted at once
+_RAW = 1 << 10  # bytes of a very long line that are kept with its rejection
+# What ijson and the file raise on a broken document.
+BROKEN = (ijson.JSONError, UnicodeDecodeError, RecursionError, OSError, EOFError, zlib.error, BoundsError)
+
+
+@dataclass(frozen=True)
+class Head:
+    """The beginning of a file.
+
+    Attributes:
+        layout: "one" if the file is a single line, which may be a record or a whole document.
+        sample: the first record. Of a long document over several lines only the top-level keys: plain values are kept, objects
+            are reduced to their keys, lists are empty.
+    """
+
+    layout: Layout
+    sample: Any
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        """The top-level keys of a file that may be a document; empty for other layouts."""
+        return self.sample if self.layout in ("document", "one") and isinstance(self.sample, dict) else {}
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record, or why there is none."""
+
+    row: int  # 0-based
+    value: Any = None
+    error: RowError | None = None
+    raw: str = ""  # the text of a record that could not be parsed
+
+
+def open_file(path: Path) -> IO[bytes]:
+    """A file opened for reading, behind its byte order mark; gzip is decompressed.
+
+    Raises:
+        UserError: the file does not exist or cannot be read.
+    """
+    try:
+        kind = path.stat().st_mode
+        if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):  # a device need not end, a pipe is read only once
+            raise UserError(f"{path}: a device or a pipe; it is read more than once, so write its text to a file")
+        with path.open("rb") as file:
+            zipped = file.read(2) == b"\x1f\x8b"
+        opened: IO[bytes] = gzip.open(path) if zipped else path.open("rb", _HEAD)  # type: ignore[assignment]  # noqa: SIM115
+        if opened.read(3) != b"\xef\xbb\xbf":
+            opened.seek(0)
+        return opened
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def head(path: Path) -> Head:
+    """The layout and the first record of a file.
+
+    Raises:
+        UserError: the file is empty, or neither JSON nor parquet.
+    """
+    if path.suffix == ".parquet":
+        samples = islice(_rows(path), _ROWS)  # the first of them may be too large
+        sample = next(samples, None)
+        if sample is None:
+            raise UserError(f"{path}: the file is empty")
+        return Head("parquet", next((record.value for record in chain([sample], samples) if record.value), {}))
+    try:
+        with open_file(path) as file:
+            start = file.read(_HEAD)
+            while start.isspace() and (more := file.read(_HEAD)):
+                start = more
+            full = len(start) == _HEAD
+            if full and b"\n" not in start.lstrip():  # a line longer than _HEAD; one longer than LARGEST is a document
+                start += file.readline(LARGEST)
+                start += file.read(_HEAD)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: {error}") from None
+    text = start.lstrip(b" \t\r\n")
+    if not text:
+        raise UserError(f"{path}: the file is empty")
+    line, _, rest = text.partition(b"\n")
+    if text[:1] == b"[":
+        if rest.strip() and (later := _without_commas(path)):
+            return Head("lines", later)
+        first = _first(path) if not isinstance(_loads(line), list) or not rest.strip() else None
+        if first is not None or not (later := _later(path)):
+            return Head("array", first)
+        return Head("lines", later)
+    if text[:1] != b"{":
+        if later := _later(path):
+            return Head("lines", later)
+        raise UserError(f"{path}: not JSON (it begins with {text[:20]!r}); known are .json, .jsonl, .traj and .parquet")
+    record = _loads(line)
+    if record == {} and rest.strip():
+        return Head("lines", _later(path) or record)
+    if isinstance(record, dict):
+        return Head("lines" if rest.strip() else "one", record)
+    keys, broken = _keys(path)
+    # the parser may not have come to the end of a long first line; if that is a row cut off, one of the next lines is whole
+    if (broken or len(line) > _EVENTS) and (later := _later(path, math.inf if broken else _ROWS)):
+        return Head("lines", later)
+    whole = _loads(text) if not full else None  # a small document is its own sample
+    return Head("document", whole if isinstance(whole, dict) else keys)
+
+
+def records(path: Path, head: Head) -> Iterator[Record]:
+    """The records of a file of lines, of an array, of documents one after the other, or of parquet."""
+    if head.layout == "parquet":
+        return _rows(path)
+    if head.layout == "array":
+        return items(path, "item")
+    return items(path, "") if head.layout == "document" else lines(path)
+
+
+def _rows(path: Path) -> Iterator[Record]:
+    row = 0
+    try:
+        for value in parquet.rows(path):
+            yield Record(row, error=value) if isinstance(value, RowError) else Record(row, value)
+            row += 1
+    except RowError as error:
+        yield Record(row, error=error)
+
+
+def ranges(path: Path, size: int) -> Iterator[tuple[int, int, int]]:
+    """Cut a file of lines into ranges of about `size` bytes that end with a line: (start, end, number of the first row)."""
+    with open_file(path) as file:
+        start = end = file.tell()
+        first = row = 0
+        for line, length in _bounded(file):
+            end += length
+            row += not line.isspace()
+            if end - start >= size:
+                yield start, end, first
+                start, first = end, row
+        if end > start:
+            yield start, end, first
+
+
+def _bounded(file: IO[bytes]) -> Iterator[tuple[bytes, int]]:
+    """The lines of a file and their lengths. Of one that is too long only the beginning is kept, too much of it to be parsed."""
+    while line := file.readline(LARGEST + 1):
+        length = len(line)
+        if length > LARGEST and not line.endswith(b"\n"):
+            more = line
+            while more and not more.endswith(b"\n"):
+                more = file.readline(_BUFFER)
+                length += len(more)
+                if line.isspace() and more and not more.isspace():
+                    line = line[:-1] + b"?"  # the line as a whole is not empty
+        yield line, length
+
+
+def whole(path: Path) -> Record:
+    """The single record of a file that is one document."""
+    with open_file(path) as file:
+        try:
+            return parse(0, file.read(LARGEST + 1))
+        except (OSError, EOFError, zlib.error) as error:
+            return Record(0, error=_broken(error))
+
+
+def lines(path: Path, start: int = 0, end: int | None = None, row: int = 0) -> Iterator[Record]:
+    """The records of a file of lines, or of one of its `ranges`."""
+    with open_file(path) as file:
+        if start:
+            file.seek(start)
+        left = math.inf if end is None else end - start
+        try:
+            for line, length in _bounded(file):
+                left -= length
+                if not line.isspace():
+                    yield parse(row, line)
+                    row += 1
+                if left <= 0:
+                    return
+        except (OSError, EOFError, zlib.error) as error:
+            yield Record(row, error=_broken(error))
+
+
+def items(path: Path, place: str) -> Iterator[Record]:
+    """The records at `place` of a document, in ijson's notation (`item` for an array's)."""
+    row = 0
+    with open_file(path) as file:
+        try:
+            stream = Shallow(file, place)
+            for value in ijson.items(stream, place, use_float=True, buf_size=_BUFFER, multiple_values=place == ""):
+                yield stream.record(row, value, place)
+                row += 1
+            return
+        except BROKEN as error:
+            problem = _broken(error)
+    document = _load_whole(path, place) if problem.kind != "out of bounds" else None
+    for key in filter(None, place.split(".")):
+        if key != "item":
+            document = document.get(key) if isinstance(document, dict) else None
+    values = document if isinstance(document, list) and place else [document] if document is not None else None
+    if values is None:
+        yield Record(row, error=problem)
+    else:
+        yield from (_checked(number, value, place) for number, value in enumerate(values[row:], row))
+
+
+def pairs(path: Path, place: str = "") -> Iterator[tuple[str, Record]]:
+    """The keys of a document's object, each with its record."""
+    row = 0
+    with open_file(path) as file:
+        try:
+            stream = Shallow(file, f"{place}.key".strip("."))
+            for key, value in ijson.kvitems(stream, place, use_float=True, buf_size=_BUFFER):
+                yield key, stream.record(row, value, f"{place}.key".strip("."))
+                row += 1
+            return
+        except BROKEN as error:
+            problem = _broken(error)
+    document = _load_whole(path, "key") if not place and problem.kind != "out of bounds" else None
+    if isinstance(document, dict):
+        entries = enumerate(document.items())
+        yield from ((key, _checked(n, value, "key")) for n, (key, value) in entries if n >= row)
+    else:
+        yield "", Record(row, error=problem)
+
+
+def _load_whole(path: Path, place: str) -> Any:
+    """A whole document by `loads`, which takes NaN and integers of over 64 bits; None if it is too large or broken."""
+    with open_file(path) as file:
+        stream = Shallow(file, place)
+        pieces, length = [], 0
+        try:
+            while piece := stream.read(_BUFFER):
+                pieces.append(piece)
+                length += len(piece)
+                if length > LARGEST:
+                    return None
+            return loads(b"".join(pieces), levels=LEVELS + 1, values=4 * VALUES)  # `_checked` tells what was cut
+        except (OSError, EOFError, zlib.error, ValueError):
+            return None
+
+
+class Shallow:
+    """A file to be parsed as a stream, within bounds: the streaming parser's memory grows with the depth, and with each value.
+
+    What is nested too deeply is left out. A value that is too large ends the stream with an error.
+
+    Args:
+        place: of the values, as for `items`; what lies elsewhere is bounded too, each part of it.
+    """
+
+    def __init__(self, file: IO[bytes], place: str = "item") -> None:
+        self._file = file
+        self._nesting = Nesting()
+        self._outside = len(place.split(".")) if place else 0  # the level between two values
+        self._length = self._values = 0  # of the value that has begun
+        self._new_values = 0  # of these, those in the last piece
+        self._error: BoundsError | None = None
+
+    def read(self, size: int = -1) -> bytes:
+        while self._error is None and (piece := self._file.read(size)):
+            self._new_values = 0
+            kept = b"".join(self._slices(piece))
+            if kept:  # an empty answer would be the file's end
+                return kept
+        if self._error is not None:
+            raise self._error
+        return b""
+
+    def _slices(self, piece: bytes) -> Iterator[bytes]:
+        """What is kept of a piece. It ends where a value becomes too large: what comes before that value can still be read."""
+        for start in range(0, len(piece), _SLICE):
+            kept = self._nesting.cut(piece[start : start + _SLICE])
+            lowest = self._nesting.lowest
+            if lowest is not None and lowest <= self._outside:
+                self._length = self._values = self._new_values = 0
+            self._length += len(kept)
+            self._values += self._nesting.values
+            self._new_values += self._nesting.values
+            if self._length > LARGEST:
+                self._error = BoundsError(f"a value of more than {LARGEST:,} bytes; what follows it is not read")
+            elif self._values > VALUES:
+                self._error = BoundsError(f"a row of more than {VALUES:,} values; what follows it is not read")
+            yield kept
+            if self._error is not None:
+                return
+
+    def record(self, row: int, value: Any, place: str) -> Record:
+        """A value as a record; one that was too deep has an error instead."""
+        self._length, self._values = 0, self._new_values
+        return _checked(row, value, place) if self._nesting.too_deep else Record(row, value)
+
+
+def _checked(row: int, value: Any, place: str) -> Record:
+    levels = LEVELS - len(list(filter(None, place.split("."))))
+    if not deeper(value, levels):
+        return Record(row, value)
+    return Record(row, error=RowError(f"nested more than {LEVELS} levels deep", "out of bounds"))
+
+
+def _broken(error: Exception) -> RowError:
+    if isinstance(error, BoundsError):
+        return RowError(str(error), "out of bounds")
+    return RowError(f"the document breaks off here ({_line(error)}); what follows is not read", "broken document")
+
+
+def parse(row: int, line: bytes) -> Record:
+    """A line as a record; what cannot be parsed becomes a record with an error."""
+    try:
+        return Record(row, loads(line))
+    except UnicodeDecodeError as error:
+        reason, kind = f"not UTF-8 at byte {error.start}", "not UTF-8"
+    except json.JSONDecodeError as error:
+        reason, kind = f"not JSON: {error.msg} at character {error.pos}", "not JSON"
+    except ValueError as error:
+        reason, kind = str(error), "out of bounds"
+    line = (
+        line[:_RAW] if len(line) > LARGEST // 8 else line
+    )  # escaped, the whole must still be read as one of our rejects
+    return Record(row, error=RowError(reason, kind), raw=line.decode(errors="backslashreplace").rstrip("\r\n"))
+
+
+def _loads(text: bytes) -> Any:
+    try:
+        return loads(text.decode(errors="replace"))
+    except ValueError:
+        return None
+
+
+def _later(path: Path, count: float = math.inf) -> dict[str, Any] | None:
+    """The first object with keys that is a line, of so many, for files whose first line is broken or {}. Lines are whole."""
+    with open_file(path) as file:
+        try:
+            for number, (line, _) in enumerate(_bounded(file)):
+                if number > count:
+                    break
+                if line[:1] == b"{" and isinstance(value := _loads(line), dict) and value:
+                    return value
+        except (OSError, EOFError, zlib.error):
+            pass  # reading the records reports the error
+    return None
+
+
+def _without_commas(path: Path) -> dict[str, Any] | None:
+    """The last of the first rows, if most of them are lines and two follow each other without a comma: this is no array."""
+    plain = listed = 0
+    row = before = last = None
+    with open_file(path) as file:
+        try:
+            for line in islice((line.strip() for line, _ in _bounded(file) if not line.isspace()), 1, _ROWS + 1):
+                before, row = row, _loads(line) if line[:1] == b"{" else None
+                if isinstance(row, dict):
+                    plain += 1
+                    last = row if isinstance(before, dict) else last
+                else:
+                    listed += line[:1] == b"{" and line[-1:] == b"," and isinstance(_loads(line[:-1]), dict)
+        except (OSError, EOFError, zlib.error):
+            pass  # reading the records reports the error
+    return last if plain > listed else None
+
+
+def _first(path: Path) -> Any:
+    """An array's first object with a key. Other values before it are skipped: a broken row does not decide the format."""
+    rows = [record.value for record in islice(items(path, "item"), _ROWS) if isinstance(record.value, dict)]
+    return next(filter(None, rows), rows[0] if rows else None)
+
+
+def _keys(path: Path) -> tuple[dict[str, Any], bool]:
+    """A document's top-level keys within the first events of its parser, and whether it is broken there."""
+    keys: dict[str, Any] = {}
+    key = ""
+    with open_file(path) as file:
+        try:
+            for place, event, value in islice(ijson.parse(Shallow(file), use_float=True, buf_size=_BUFFER), _EVENTS):
+                if place == "" and event == "map_key":
+                    key = value
+                    keys[key] = None
+                elif key and place == key:
+                    if event == "start_map":
+                        keys[key] = {}
+                    elif event == "map_key":
+                        keys[key][value] = None
+                    elif event == "start_array":
+                        keys[key] = []
+                    elif event not in ("end_map", "end_array"):
+                        keys[key] = value
+        except BROKEN:
+            return keys, True  # reading the records reports the error
+    return keys, False
+
+
+def _line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:200]

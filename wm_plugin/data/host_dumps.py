@@ -1,0 +1,142 @@
+"""What hosts' dumps of rollouts lack: the tool schemas of their prompts, and what of a row is its reward.
+
+Without the schemas a prompt that is made of a rollout is not the prompt of its training. Our trainers write a file beside the
+dump, a JSON object:
+
+    {"tools": {"*": [schemas]},          every row's; or by name those of the rows whose column `wm_tools` says so
+     "rewards": {"column": weight}}      TRL's columns of rewards
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from wm_plugin.data.fields import Fields
+from wm_plugin.data.files import open_file
+from wm_plugin.data.outputs import write_text
+from wm_plugin.data.schema import Action, Tools, Trajectory, Transition
+from wm_plugin.errors import UserError
+from wm_plugin.untrusted import loads, number
+
+FILE = "wm_dump.json"
+EVERY = "*"
+COLUMN = "wm_tools"  # of a dump: the name of a row's schemas
+PROMPT = "prompt"  # of verl's dumps by our trainer: the messages of a row's prompt
+FORMATS = ("trl", "verl")  # of hosts' dumps
+LARGEST = 1 << 24  # bytes of the file
+WARNING = (
+    "call tools and carry no tool schemas, so that their prompts are not those of training; add the schemas with wm data "
+    "convert --tools package.module:function or --environment NAME"
+)
+
+Schemas = Sequence[Mapping[str, Any]]
+Row = TypeVar("Row", bound=Trajectory | Fields)
+Item = TypeVar("Item", bound=Trajectory | Transition)
+
+
+class Declared(BaseModel):
+    """The file's content."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tools: dict[str, Tools] = {}
+    rewards: dict[str, float] = {}
+
+    def tools_of(self, row: Mapping[str, Any]) -> Schemas:
+        """The schemas of a row with these columns."""
+        name = row.get(COLUMN)
+        return self.tools.get(name if isinstance(name, str) else EVERY) or self.tools.get(EVERY, ())
+
+    def complete(self, row: Row) -> Row:
+        """A trajectory that was read of a dump, or its validated fields, with its tools and its reward."""
+        metadata = row.metadata if isinstance(row, Trajectory) else row["metadata"]
+        if (reward := reward_of(metadata, self.rewards)) is not None:
+            if isinstance(row, Trajectory):
+                row = cast(Row, row.model_copy(update={"reward": reward}))
+            else:
+                row["reward"] = reward
+        return with_tools(row, self.tools_of(metadata))
+
+
+def save(folder: str | Path, tools: Mapping[str, Schemas], rewards: Mapping[str, float] | None = None) -> None:
+    """Write the file into a host's folder of dumps, which is made if it is missing."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    content = {"tools": tools, "rewards": rewards or {}}
+    write_text(Path(folder) / FILE, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+
+
+def beside(path: Path) -> Declared:
+    """What the file in the folder of a dump says; nothing if there is none.
+
+    Raises:
+        UserError: the file holds something else.
+    """
+    file = path.parent / FILE
+    if not file.is_file():
+        return Declared()
+    with open_file(file) as opened:
+        data = opened.read(LARGEST + 1)
+    try:
+        return Declared.model_validate(loads(data, strict=True, largest=LARGEST))
+    except ValidationError:
+        reason = "holds something else than tools and rewards"
+    except ValueError as error:
+        reason = " ".join(str(error).split())
+    raise UserError(f"{file}: {reason}; our trainers write it beside their dumps: remove it, or mend it")
+
+
+def reward_of(columns: Mapping[str, Any], weights: Mapping[str, float]) -> float | None:
+    """The weighted sum of a row's rewards, without those that a reward function left out; None if all are."""
+    values = [(weight, number(columns.get(name))) for name, weight in weights.items()]
+    kept = [weight * value for weight, value in values if value is not None]
+    return sum(kept) if kept else None
+
+
+def with_tools(row: Row, tools: Schemas) -> Row:
+    """A trajectory, or its validated fields, with these schemas if it has none."""
+    if isinstance(row, Trajectory):
+        if row.context.action_space or not tools:
+            return row
+        context = row.context.model_copy(update={"action_space": tuple(tools)})
+        return cast(Row, row.model_copy(update={"context": context}))
+    if not row["context"]["action_space"] and tools:
+        row["context"] = {**row["context"], "action_space": tuple(tools)}
+    return row
+
+
+def name_of(schema: Mapping[str, Any]) -> str:
+    """The name of a tool, in OpenAI's form or without its envelope."""
+    function = schema.get("function")
+    return str((function if isinstance(function, Mapping) else schema).get("name"))
+
+
+class Lacking:
+    """Passes trajectories or transitions through, and counts those whose agent calls tools of which there is no schema."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, items: Iterable[Item]) -> Iterator[Item]:
+        for item in items:
+            if not item.context.action_space:
+                self.count += any(action.calls for action in _actions(item))
+            yield item
+
+    @property
+    def notes(self) -> list[str]:
+        """The warning, if there is something to warn of."""
+        return warnings(self.count)
+
+
+def warnings(count: int) -> list[str]:
+    """What to say of so many rollouts without schemas: one sentence, or none."""
+    return [f"{count:,} of these rollouts {WARNING}"] if count else []
+
+
+def _actions(item: Trajectory | Transition) -> Iterator[Action]:
+    if isinstance(item, Transition):
+        return iter([item.action])
+    return (turn.action for turn in item.turns if turn.actor == "agent")

@@ -1,0 +1,187 @@
+"""Mixtures: so many trajectories or rows of each of several files, drawn without replacement, in one shuffled file.
+
+Word2World (section 7.2) compares agents that are fine-tuned alike on real trajectories, on synthetic ones, and on both; the
+early-experience baselines of RWML (section 3.1) train on transitions or reflections together with the expert's own turns.
+
+A draw depends only on the seed and on what is drawn, by its identity: a smaller one is a subset of a larger one, and neither
+other files nor the order of a file change which ones are drawn.
+"""
+
+import hashlib
+import heapq
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from wm_plugin.data import files
+from wm_plugin.data.outputs import check_apart, check_out
+from wm_plugin.data.readers import own, read
+from wm_plugin.data.rows import write_rows
+from wm_plugin.data.schema import Trajectory
+from wm_plugin.data.transitions import holds_transitions, identity
+from wm_plugin.data.write import SUFFIXES, write
+from wm_plugin.errors import UserError, shown
+
+_NAMES = 40  # of columns that a line has room for, and letters of one
+_Drawn = tuple[str, int, Any]  # its rank, its place in the file, and itself
+
+
+@dataclass
+class Part:
+    """What was drawn of a file: how many there are, how many were drawn, and how many of these are synthetic."""
+
+    source: str
+    there: int = 0
+    drawn: int = 0
+    synthetic: int = 0
+    without_success: int = 0  # left out for it, if only successful ones are drawn
+
+
+@dataclass
+class Report:
+    """The parts of a mixture. `repeated` counts what was drawn from more than one file."""
+
+    what: str = "trajectories"
+    parts: list[Part] = field(default_factory=list)
+    repeated: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "what": self.what,
+            "parts": [asdict(part) for part in self.parts],
+            "drawn": sum(part.drawn for part in self.parts),
+            "synthetic": sum(part.synthetic for part in self.parts),
+            "repeated": self.repeated,
+        }
+
+
+def mix(
+    sources: Sequence[str | Path],
+    counts: Sequence[int | None],
+    out: str | Path,
+    *,
+    successful: bool = False,
+    seed: int = 0,
+) -> Report:
+    """Write a mixture to `out` (.jsonl or .parquet). What is drawn is held in memory.
+
+    Args:
+        sources: files of trajectories, as `write` writes them, or files of rows to train on.
+        counts: how many of each; None draws all.
+        successful: draw successful trajectories alone.
+        seed: of the draw, and of the order.
+
+    Raises:
+        UserError: a file cannot be read or has too few; trajectories and rows, or rows of other columns, are mixed.
+    """
+    out = Path(out)
+    check_out(out, SUFFIXES)
+    check_apart(sources, {"--out": out})
+    if not sources or len(sources) != len(counts):
+        raise UserError(f"{len(sources)} files and {len(counts)} counts; write one count for each file")
+    for count in counts:
+        if count is not None and count < 1:
+            raise UserError(f"a count is {count}; write a number >= 1, or all")
+    forms = [_form(Path(source)) for source in sources]
+    if len(set(forms)) > 1:
+        listed = ", ".join(f"{source} ({form})" for source, form in zip(sources, forms, strict=True))
+        raise UserError(f"trajectories and rows do not mix: {listed}; build rows of all of them first (wm data build)")
+    report = Report(what=forms[0])
+    if successful and report.what == "rows":
+        raise UserError("rows do not say whether they are of a success: mix trajectories, then build rows of them")
+    drawn: list[tuple[str, Any]] = []
+    names: Counter[str] = Counter()
+    columns: list[set[str]] = []  # that any row of each source has
+    for number, (source, count) in enumerate(zip(sources, counts, strict=True)):
+        part = Part(str(source))
+        report.parts.append(part)
+        columns.append(set())
+        chosen = _draw(_read(Path(source), report.what, successful, part, columns[-1]), count, seed)
+        if count is not None and len(chosen) < count:
+            which = f"{len(chosen)} of its {part.there} are successful" if successful else f"there are {len(chosen)}"
+            mend = "write a smaller count" if chosen else "leave out --successful, or the file"
+            raise UserError(f"{source}: {count} {report.what} are asked for, and {which}; {mend}")
+        part.drawn = len(chosen)
+        part.synthetic = sum(isinstance(one, Trajectory) and bool(one.metadata.get("synthetic")) for *_, one in chosen)
+        for rank, _, one in chosen:
+            names[rank] += 1
+            drawn.append((_rank(f"order/{seed}", f"{rank}/{number}"), one))
+    _check_columns(sources, columns)
+    report.repeated = sum(count - 1 for count in names.values())
+    drawn.sort(key=lambda entry: entry[0])
+    if not drawn:
+        found = ", ".join(f"{part.source} has {part.there}" for part in report.parts)
+        raise UserError(
+            f"no successful trajectory is left to write: {found}, none with success; leave out --successful"
+            if successful
+            else f"no {report.what} are left to write: {found}"
+        )
+    if report.what == "rows":
+        write_rows((one for _, one in drawn), out)
+    else:
+        write((one for _, one in drawn), out, strict=True)
+    return report
+
+
+def _form(path: Path) -> str:
+    """`trajectories`, or `rows`: everything else that is written as it is."""
+    if holds_transitions(path):
+        raise UserError(f"{path} holds transitions; build rows of them first: wm data build --as rwml-sft")
+    return "trajectories" if own.matches(files.head(path)) else "rows"
+
+
+def _check_columns(sources: Sequence[str | Path], columns: Sequence[set[str]]) -> None:
+    """Readers put null where a row lacks a column: a trainer would take such rows for others than they are."""
+    kinds = {tuple(sorted(names)): str(source) for source, names in zip(sources, columns, strict=True)}
+    if len(kinds) > 1:
+        listed = "; ".join(f"{source} has {_listed(names)}" for names, source in kinds.items())
+        raise UserError(f"rows of other columns do not mix: {listed}. Build both for one host, with --tokenizer")
+
+
+def _read(path: Path, what: str, successful: bool, part: Part, columns: set[str]) -> Iterator[tuple[str, Any]]:
+    """Everything in a file that may be drawn, each with its identity. The names of rows' columns are added to `columns`."""
+    if what == "rows":
+        for record in files.records(path, files.head(path)):
+            if record.error is not None:
+                raise UserError(f"{path}, row {record.row}: {record.error}")
+            if not isinstance(record.value, Mapping):
+                raise UserError(f"{path}, row {record.row}: no object with columns")
+            part.there += 1
+            columns.update(record.value)
+            yield json.dumps(record.value, sort_keys=True, default=str), record.value
+        return
+    for trajectory in read(path):
+        part.there += 1
+        if successful and trajectory.success is not True:
+            part.without_success += 1
+        else:
+            yield identity(trajectory), trajectory
+
+
+def _draw(entries: Iterable[tuple[str, Any]], count: int | None, seed: int) -> list[_Drawn]:
+    """The `count` entries of the lowest ranks. Those of one identity are told apart by their order."""
+    seen: Counter[str] = Counter()
+
+    def ranked() -> Iterator[_Drawn]:
+        for place, (name, entry) in enumerate(entries):
+            digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
+            yield _rank(seed, f"{digest}/{seen[digest]}"), place, entry
+            seen[digest] += 1
+
+    return list(ranked()) if count is None else heapq.nsmallest(count, ranked(), key=itemgetter(0, 1))
+
+
+def _rank(seed: int | str, name: str) -> str:
+    return hashlib.sha256(f"{seed}/{name}".encode()).hexdigest()
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The names of columns, which others wrote, as a line has room for them."""
+    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    return (
+        ", ".join(name if name.isprintable() and len(name) < _NAMES else shown(name) for name in names[:_NAMES]) + more
+    )

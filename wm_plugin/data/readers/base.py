@@ -1,0 +1,114 @@
+"""Shared by all readers: records are converted one by one, and a record that cannot be converted is rejected with the reason."""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from wm_plugin.data import files
+from wm_plugin.data.errors import RowError
+from wm_plugin.data.fields import Fields
+from wm_plugin.data.schema import Source, Trajectory, misfit
+
+Convert = Callable[[Any, Source], Iterator[Trajectory | Fields]]  # fields are validated by `Make`
+Rows = tuple[Iterable[files.Record], Convert]  # from a reader whose rows are not the file's records
+Make = Callable[[Any], Trajectory | Fields]  # validates fields; a record or a dict. A trajectory is passed on
+MOST_COPIES = 50  # real trees of StableToolBench have paths of up to 36 steps
+
+
+@dataclass(frozen=True)
+class Reject:
+    """A rejected row."""
+
+    file: str
+    row: int
+    kind: str  # the class of reason, for counts
+    reason: str
+    raw: str  # the row's text, as far as it is known
+
+
+Outcome = Trajectory | Fields | Reject  # of a row
+
+
+def convert_rows(
+    records: Iterable[files.Record], convert: Convert, name: str, path: Path, make: Make
+) -> Iterator[Outcome]:
+    """The trajectories of each record, or its `Reject` if it has none or does not fit the schema."""
+    for record in records:
+        source = Source(format=name, file=path.name, row=record.row)
+        try:
+            if record.error is not None:
+                raise record.error
+            # all before the first is yielded: a record is either read or rejected
+            trajectories = [make(row) for row in convert(record.value, source)]
+            if not trajectories:
+                raise RowError("nothing in it", "empty")
+        except RowError as error:
+            yield Reject(path.name, record.row, error.kind, str(error), record.raw or _raw(record.value))
+        except (ValidationError, RecursionError) as error:
+            reason = misfit(error)[:300]
+            yield Reject(path.name, record.row, "does not fit the schema", reason, record.raw or _raw(record.value))
+        else:
+            yield from trajectories
+
+
+def size_of(value: Any) -> int:
+    """The characters of a value as JSON."""
+    return len(json.dumps(value))
+
+
+def check_copies(size: int, copied: int) -> None:
+    """Bound what is written again and again, in each trajectory that is made of the same part of a record or file.
+
+    Args:
+        size: characters that were read.
+        copied: characters that are written of the parts that trajectories share.
+
+    Raises:
+        RowError: out of proportion.
+    """
+    if copied > MOST_COPIES * size:
+        raise RowError(f"its trajectories repeat more than {MOST_COPIES} times what was read", "out of bounds")
+
+
+def number_of(value: Any) -> float | None:
+    """A number that may be written as a string; None for anything else, and for NaN."""
+    if isinstance(value, bool) or value is None:
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return None if math.isnan(number) else number
+
+
+def rest_of(record: Mapping[str, Any], *used: str, **read: Any) -> dict[str, Any]:
+    """The keys of a record that have no field, for the metadata.
+
+    Args:
+        used: keys that became fields.
+        read: keys with the values that were read from them. A key whose value is None could not be read: it is kept.
+    """
+    unread = {key for key, value in read.items() if value is None}
+    return {
+        key: value
+        for key, value in record.items()
+        if key not in used and (key not in read or (key in unread and value is not None))
+    }
+
+
+def task_of(prompt: Any) -> str:
+    """A task id made of the prompt: rollouts of the same prompt are of one task."""
+    return hashlib.sha256(json.dumps(prompt, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _raw(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (RecursionError, TypeError, ValueError):
+        return ""

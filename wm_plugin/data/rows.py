@@ -1,0 +1,216 @@
+"""Samples as the rows that stock TRL and stock verl read, and the files that hold them.
+
+| host | form | columns |
+|---|---|---|
+| trl | sft | `prompt` and `completion`, or `messages` (with `assistant_only_loss`); tools as JSON text |
+| verl | sft | `messages`, `tools` |
+| trl | sft, tokens | `input_ids`, `assistant_masks` |
+| verl | sft, tokens | `input_ids`, `loss_mask`, read by `wm_plugin.verl.sft:TokenisedSFTDataset` |
+| trl | rl | `prompt`, and the sample's columns |
+| verl | rl | `data_source`, `prompt`, `ability`, `reward_model`, `extra_info` |
+
+A row of messages is rendered and tokenised by the host, each in its own way; neither can exclude an assistant's turn from the
+loss. Rows of tokens are the same for both.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from wm_plugin.data.outputs import atomic, check_out
+from wm_plugin.data.parquet import pyarrow_modules
+from wm_plugin.data.sample import Sample
+from wm_plugin.data.tokenize import Tokens
+from wm_plugin.data.write import SUFFIXES
+from wm_plugin.errors import UserError
+from wm_plugin.tokens.message import Message
+
+Row = dict[str, Any]
+HOSTS = ("trl", "verl")
+ABILITY = "world_model"  # verl only groups by it
+_MASKS = {"trl": "assistant_masks", "verl": "loss_mask"}
+_INSTEAD = "give a tokenizer, and the rows are tokens, or write a .jsonl file instead"
+_BATCH = 1000  # rows in a row group of parquet
+_NEEDS_TOKENS = "neither host can leave an assistant's message out: give a tokenizer, and the rows are tokens"
+
+
+def sft_row(sample: Sample, host: str, *, single: bool) -> Row:
+    """A row of messages for fine-tuning.
+
+    Args:
+        single: whether the kind counts only its last message. TRL then gets `prompt` and `completion`.
+
+    Raises:
+        UserError: the host would count other messages than the sample does.
+    """
+    messages = [_plain(message) for message in sample.messages]
+    flags = [counts for message, counts in zip(sample.messages, sample.train, strict=True) if _speaks(message)]
+    tools = list(sample.tools)
+    if host == "trl" and single:
+        if not flags or flags != [False] * (len(flags) - 1) + [True] or not _speaks(messages[-1]):
+            raise UserError(f"a sample has other messages that count than its last one; {_NEEDS_TOKENS}")
+        row: Row = {"prompt": messages[:-1], "completion": messages[-1:]}
+    else:
+        if not all(flags):
+            raise UserError(f"a sample has assistant's messages that do not count; {_NEEDS_TOKENS}")
+        row = {"messages": messages}
+    if tools:
+        row["tools"] = json.dumps(tools, ensure_ascii=False) if host == "trl" else tools
+    return row
+
+
+def token_row(tokens: Tokens, host: str) -> Row:
+    """A row of tokens for fine-tuning: the ids and a mask, 1 = the token counts."""
+    return {"input_ids": tokens.ids, _MASKS[host]: tokens.mask}
+
+
+def rl_row(sample: Sample, host: str, *, index: int, split: str, data_source: str) -> Row:
+    """A row for RL. The sample's messages are the prompt, and its columns hold the `target`.
+
+    TRL passes all columns to rewards by name; verl passes `reward_model.ground_truth` and `extra_info`.
+    """
+    prompt = [_plain(message) for message in sample.messages]
+    if host == "trl":
+        return {"prompt": prompt, **sample.columns}
+    columns = {name: value for name, value in sample.columns.items() if name != "target"}
+    return {
+        "data_source": data_source,
+        "prompt": prompt,
+        "ability": ABILITY,
+        "reward_model": {"style": "rule", "ground_truth": sample.columns["target"]},
+        "extra_info": {"index": index, "split": split, **columns},
+    }
+
+
+def check_rows_out(out: Path, host: str, form: str) -> None:
+    """Refuse an output that cannot be written, or that the host would not read.
+
+    Raises:
+        UserError: another suffix, verl's SFT with a suffix other than .parquet, or a folder that does not exist.
+    """
+    check_out(out, SUFFIXES)
+    if host == "verl" and form == "sft" and out.suffix != ".parquet":
+        raise UserError(f"{out}: verl's SFT reads parquet only; write a name that ends in .parquet")
+
+
+def write_rows(rows: Iterable[Row], out: Path) -> int:
+    """Write rows to a .jsonl or .parquet file, completely or not at all. Returns their number.
+
+    Parquet gives every object of a column the keys of all others, with null where it has none. Hosts ignore nulls in messages;
+    anywhere else they would be read as data.
+
+    Raises:
+        UserError: no rows; a column of values with different types, or of objects that parquet would change; half a surrogate
+            pair.
+    """
+    with atomic(out) as unfinished:
+        try:
+            count = (_write_parquet if out.suffix == ".parquet" else _write_lines)(rows, unfinished)
+        except UnicodeEncodeError:
+            raise UserError(
+                f"{out}: a row holds half a surrogate pair, which no tokenizer takes; leave it out"
+            ) from None
+        if not count:
+            raise UserError(f"{out}: no sample is left to write")
+    return count
+
+
+def _write_lines(rows: Iterable[Row], path: Path) -> int:
+    count = 0
+    with path.open("w", encoding="utf-8") as file:
+        for row in rows:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            count += 1
+    return count
+
+
+def _write_parquet(rows: Iterable[Row], path: Path) -> int:
+    pyarrow, parquet = pyarrow_modules()
+    rows, writer, count = iter(rows), None, 0
+    try:
+        while batch := list(islice(rows, _BATCH)):
+            names = writer.schema.names if writer else list(dict.fromkeys(name for row in batch for name in row))
+            for row in batch:
+                if not row.keys() <= set(names):
+                    raise UserError(
+                        f"row {count} has columns that the first rows have not; write a .jsonl file instead"
+                    )
+            try:
+                table = pyarrow.Table.from_pylist(batch, writer.schema if writer else _schema(batch, names))
+            except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
+                raise UserError(f"a column has values of different types in different rows: {error}") from None
+            except OverflowError:
+                raise UserError(f"parquet cannot hold a number of more than 64 bits; {_INSTEAD}") from None
+            for row, written in zip(batch, table.to_pylist() if "input_ids" not in names else (), strict=False):
+                if changed := [name for name in row if _bare(written[name], name) != _bare(row[name], name)]:
+                    raise UserError(
+                        f"column {changed[0]!r} holds objects with different keys, which parquet would change; "
+                        "give a tokenizer, and the rows are tokens, or write a .jsonl file"
+                    )
+            try:
+                writer = writer or parquet.ParquetWriter(path, table.schema)
+                writer.write_table(table)
+            except (
+                pyarrow.ArrowNotImplementedError
+            ) as error:  # an object without keys, such as a tool's without parameters
+                raise UserError(f"parquet cannot hold these rows: {error}; {_INSTEAD}") from None
+            count += len(batch)
+    finally:
+        if writer:
+            writer.close()
+    return count
+
+
+def _schema(batch: list[Row], names: list[str]) -> Any:
+    """The schema of the first rows. What holds only nulls is text; token ids and masks get small integers."""
+    pyarrow, _ = pyarrow_modules()
+    fields = []
+    for name in names:
+        if name == "input_ids":
+            kind = pyarrow.list_(pyarrow.int32())
+        elif name in _MASKS.values():
+            kind = pyarrow.list_(pyarrow.int8())
+        else:
+            kind = _without_nulls(pyarrow.array([row.get(name) for row in batch]).type)
+        fields.append((name, kind))
+    return pyarrow.schema(fields)
+
+
+def _without_nulls(kind: Any) -> Any:
+    """A type in which text stands for null, at any depth: the rows of later batches may have values there."""
+    pyarrow, _ = pyarrow_modules()
+    if pyarrow.types.is_null(kind):
+        return pyarrow.string()
+    if pyarrow.types.is_list(kind):
+        return pyarrow.list_(_without_nulls(kind.value_type))
+    if pyarrow.types.is_struct(kind):
+        return pyarrow.struct([(field.name, _without_nulls(field.type)) for field in kind])
+    return kind
+
+
+def _bare(value: Any, name: str) -> Any:
+    """A value without the nulls that parquet adds to messages."""
+    if name in ("messages", "prompt", "completion"):
+        return [{key: item for key, item in message.items() if item is not None} for message in value]
+    return value
+
+
+def _speaks(message: Mapping[str, Any]) -> bool:
+    return bool(message["role"] == "assistant")
+
+
+def _plain(message: Message) -> Message:
+    """A message with arguments as JSON text, as in OpenAI's API: in parquet, objects would get each other's keys."""
+    calls = message.get("tool_calls")
+    if not calls:
+        return {key: value for key, value in message.items() if key != "tool_calls"}
+    return {**message, "tool_calls": [_plain_call(call) for call in calls]}
+
+
+def _plain_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = dict(call["function"])
+    if not isinstance(function.get("arguments"), str):
+        function["arguments"] = json.dumps(function.get("arguments") or {}, ensure_ascii=False)
+    return {**call, "function": function}

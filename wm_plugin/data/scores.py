@@ -1,0 +1,136 @@
+"""Scores predictions against the real observations, by any reward."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from wm_plugin.data.columns import reward_columns
+from wm_plugin.data.errors import RowError
+from wm_plugin.data.prompts import Prompts, target
+from wm_plugin.data.schema import Transition
+from wm_plugin.errors import UserError
+from wm_plugin.rewards.extract import extract
+
+Reward = Callable[..., Sequence[float | None]]
+_AT_ONCE = 256  # transitions in one call of a reward
+NO_MODEL = (
+    "comparing texts by their embeddings needs a model: write --embedding-model PATH (the paper has Qwen3-Embedding-8B), "
+    "or --reward rouge"
+)
+
+
+def score(
+    predictions: Iterable[tuple[Transition, list[str]]], reward: Reward, prompts: Prompts
+) -> Iterator[tuple[Transition, list[str], list[float | None]]]:
+    """Each transition with its outputs and their scores, in order.
+
+    A score is None if the output holds no prediction, or if the reward gives None or NaN. The reward gets the prediction without
+    the thought before it. Its columns are `observer`, `tool`, `task_id`, and those of `columns.reward_columns`.
+
+    Raises:
+        UserError: the reward does not return one value per prediction.
+    """
+    rest = iter(predictions)
+    while chunk := list(islice(rest, _AT_ONCE)):
+        extracted = [
+            (row, place, prediction)
+            for row, (_, outputs) in enumerate(chunk)
+            for place, output in enumerate(outputs)
+            if (prediction := extract(output, prompts.tag).prediction) is not None
+        ]
+        columns = [columns_of(transition, prompts.domain) for transition, _ in chunk]
+        truths = [truth(transition, prompts) for transition, _ in chunk]
+        values = reward(
+            [prediction for _, _, prediction in extracted],
+            [truths[row] for row, _, _ in extracted],
+            **{name: [columns[row][name] for row, _, _ in extracted] for name in columns[0]},
+        )
+        if len(values) != len(extracted):
+            raise UserError(
+                f"the reward gave {len(values)} values for {len(extracted)} predictions; it must give one each"
+            )
+        scores: list[list[float | None]] = [[None] * len(outputs) for _, outputs in chunk]
+        for (row, place, _), value in zip(extracted, values, strict=True):
+            scores[row][place] = None if value is None or math.isnan(value) else float(value)
+        for (transition, outputs), row_scores in zip(chunk, scores, strict=True):
+            yield transition, outputs, row_scores
+
+
+def columns_of(transition: Transition, domain: str) -> dict[str, Any]:
+    """The columns that a reward gets with a transition's predictions."""
+    return {
+        "observer": transition.observation.kind,
+        "tool": transition.observation.tool or "",
+        "task_id": transition.task_id,
+        **reward_columns(transition, domain),
+    }
+
+
+def truth(transition: Transition, prompts: Prompts) -> str:
+    """The observation in the form of a prediction: extracted from the label that the prompts ask for."""
+    try:
+        label = extract(target(transition.observation, prompts), prompts.tag).prediction
+    except RowError:  # the observation holds the tags themselves
+        label = None
+    return transition.observation.text if label is None else label
+
+
+def real_valued(
+    name: str,
+    embedding_model: str | None = None,
+    embedding_server: str | None = None,
+    arguments: Mapping[str, Any] | None = None,
+) -> Reward:
+    """A reward by name, as a real-valued similarity: the cosine and the ROUGE score without threshold and rounding.
+
+    `rwml` is ROUGE for tools' results and the cosine for everything else. The user's own reward is `package.module:NAME`.
+
+    Args:
+        arguments: of the reward as it is in trainers, which then is neither made real-valued nor given an embedding model.
+
+    Raises:
+        UserError: there is no such reward, or it needs a model that is not named.
+    """
+    from wm_plugin.rewards import REWARDS, EmbeddingReward, RougeReward
+    from wm_plugin.rewards.make import make
+
+    if arguments:
+        return make({"path": name, "kwargs": arguments})
+    if name in ("rwml", "embedding"):
+        embedding = EmbeddingReward(embedding_model, base_url=embedding_server) if embedding_model else None
+        if name == "rwml":
+            return ByObserver(RougeReward(), embedding)
+        if embedding is None:
+            raise UserError(NO_MODEL)
+        return embedding
+    reward: Any = REWARDS.get(name)
+    if not isinstance(reward, type):
+        return reward  # type: ignore[no-any-return]
+    try:
+        return reward()  # type: ignore[no-any-return]
+    except TypeError as error:
+        raise UserError(
+            f"{name} cannot be made without arguments ({error}): give them as JSON, or name one that is made, like "
+            "package.module:MY_REWARD"
+        ) from None
+
+
+class ByObserver:
+    """One reward for tools' results and another for the observations of users and environments."""
+
+    def __init__(self, tools: Reward, others: Reward | None) -> None:
+        self._tools, self._others = tools, others
+
+    def __call__(self, predictions: list[str], targets: list[str], observer: list[str], **_: Any) -> list[float | None]:
+        values: list[float | None] = [None] * len(predictions)
+        for reward, of_tools in ((self._tools, True), (self._others, False)):
+            chosen = [index for index, kind in enumerate(observer) if (kind == "tool") is of_tools]
+            if not chosen:
+                continue
+            if reward is None:
+                raise UserError(NO_MODEL)
+            scores = reward([predictions[index] for index in chosen], [targets[index] for index in chosen])
+            for index, value in zip(chosen, scores, strict=True):
+                values[index] = value
+        return values

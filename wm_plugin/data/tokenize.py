@@ -1,0 +1,235 @@
+"""Tokenises samples: token ids and a loss mask that are the same for every host.
+
+The hosts tokenise conversations differently: one message by message, one everything after the prompt, one by marks that few
+templates have. None can exclude a single turn. Here the chat template renders the whole conversation, which is tokenised once, as
+the model will read it at inference.
+
+To locate the contents that count without searching for them, the conversation is rendered a second time with sentinels in their
+place. The text between the sentinels, joined with the contents, must equal the first rendering, character by character. Where it
+does not (tool calls, thoughts that a template moves to the front), each message is replaced by a sentinel alone: the part of the
+text that does not change with it is not the message's. Calls are not looked for in the text: how they are written is up to the
+template, as long as other calls would be written differently.
+"""
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+from wm_plugin.data.sample import Sample
+from wm_plugin.errors import UserError
+from wm_plugin.tokens.chat import Chat, plain_messages
+from wm_plugin.tokens.message import Message
+
+# Letters and digits only, so that templates which escape or strip do not change it.
+_SENTINEL = "wmCounts{}q7Zk3Vx9Lp2"
+_OTHER = "wmOther7Zk3Vx9Lp2"
+_OTHERS = 32  # ways in which the calls of a message are changed; each writes the message once
+_QUESTION = {"role": "user", "content": "x"}
+
+
+class Tokens(NamedTuple):
+    """A tokenised sample."""
+
+    ids: list[int]
+    mask: list[int]  # 1 = the token counts. The first token never counts: nothing predicts it
+
+
+class Tokeniser:
+    """Tokenises samples with one tokenizer and its chat template.
+
+    For an assistant's message that counts, the content and the end of the turn count. If it has tool calls, or a thought in
+    `reasoning_content`, everything counts that the template writes between the header of the turn and its end. White space after
+    the end of the turn does not count. A token belongs to the text in which its first character lies.
+
+    Args:
+        tokenizer: a fast transformers tokenizer with a chat template.
+
+    Raises:
+        UserError: the tokenizer is slow, so that it has no offsets of tokens, or has no chat template.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        if not getattr(tokenizer, "is_fast", False):
+            raise UserError(
+                f"{type(tokenizer).__name__} is a slow tokenizer, which cannot say where a token lies; load a fast one "
+                "(a folder with a tokenizer.json)"
+            )
+        if not getattr(tokenizer, "chat_template", None):
+            raise UserError("the tokenizer has no chat template; take that of an instruction-tuned model")
+        self._chat = Chat(tokenizer)
+        question = self._chat.render([_QUESTION])
+        header = self._chat.render([_QUESTION], add_generation_prompt=True)
+        self._header = header[len(question) :] if header.startswith(question) else ""
+        self._end: str | None = None  # of a turn without calls
+
+    def __call__(self, sample: Sample) -> Tokens:
+        """A sample's tokens.
+
+        Raises:
+            UserError: the template fails on the sample, or changes the contents that count.
+        """
+        messages = plain_messages(sample.messages)
+        text = self._chat.render(messages, tools=sample.tools)
+        counted = [number for number, counts in enumerate(sample.train) if counts]
+        ((ids, starts),) = self._chat.encode([text])
+        mask = [0] * len(ids)
+        for start, end in self._regions(messages, counted, sample.tools, text):
+            first, last = bisect_left(starts, start), bisect_left(starts, end)
+            mask[first:last] = [1] * (last - first)
+        mask[:1] = [0] * len(mask[:1])
+        return Tokens(list(ids), mask)
+
+    def prompt_length(self, messages: Sequence[Message], tools: Sequence[Any] = ()) -> int:
+        """The number of tokens of a prompt, with the header of the turn to be generated.
+
+        Raises:
+            UserError: the template fails on the prompt.
+        """
+        text = self._chat.render(plain_messages(messages), tools=tools, add_generation_prompt=True)
+        ((ids, _),) = self._chat.encode([text])
+        return len(ids)
+
+    def _regions(
+        self, messages: list[Message], counted: Sequence[int], tools: Sequence[Any], text: str
+    ) -> list[tuple[int, int]]:
+        """The characters [start, end) of the text that count."""
+        plain = [number for number in counted if not _more_than_content(messages[number])]
+        together = self._together(messages, plain, tools, text)
+        return [
+            together[number] if number in together else self._alone(messages, number, tools, text) for number in counted
+        ]
+
+    def _together(
+        self, messages: list[Message], numbers: Sequence[int], tools: Sequence[Any], text: str
+    ) -> dict[int, tuple[int, int]]:
+        """The regions of messages without calls and thoughts, from one rendering; empty if it does not reproduce the text."""
+        if not numbers:
+            return {}
+        rest = self._chat.render(_masked(messages, numbers), tools=tools)
+        again, regions = "", {}
+        for number in numbers:
+            before, _, rest = rest.partition(_SENTINEL.format(number))
+            content, end = messages[number]["content"], self._end_of(messages[number])
+            if not rest.startswith(end):
+                return {}
+            start = len(again) + len(before)
+            again += before + content
+            regions[number] = start, start + len(content + end)
+        return regions if again + rest == text else {}
+
+    def _alone(self, messages: list[Message], number: int, tools: Sequence[Any], text: str) -> tuple[int, int]:
+        """The region of one message: the text between the parts before and after it that do not depend on its content."""
+        message = messages[number]
+        masked = self._chat.render(_masked(messages, [number]), tools=tools)
+        before, sentinel, after = masked.partition(_SENTINEL.format(number))
+        if not sentinel:
+            return self._without_content(messages, number, tools, text)
+        header = before.rfind(self._header) if self._header else -1
+        if header >= 0:  # the text between header and content may depend on the content
+            before = before[: header + len(self._header)]
+        end = self._end_of(message)
+        left = len(text) - len(after) + len(end)
+        same = after.startswith(end) and text.startswith(before) and text.endswith(after[len(end) :])
+        if not same or left < len(before):
+            raise UserError(_changed(number))
+        if _more_than_content(message):
+            start, whole = len(before), text[len(before) : left]
+            parts = [message["content"], (message.get("reasoning_content") or "").strip()]
+            written = whole.endswith(end.lstrip()) and all(part in whole for part in parts)
+            written = written and self._writes_calls(message, tools)
+        else:  # the header may begin a thought that the content begins with too
+            start = left - len(message["content"] + end)
+            written = start >= max(header, 0) and text.startswith(message["content"] + end, start)
+        if not written:
+            raise UserError(_changed(number))
+        return start, left
+
+    def _without_content(
+        self, messages: list[Message], number: int, tools: Sequence[Any], text: str
+    ) -> tuple[int, int]:
+        """The region of a message with calls, for a template that writes no content beside them."""
+        message = messages[number]
+        before = self._header
+        if number:
+            before = self._chat.render(messages[:number], tools=tools, add_generation_prompt=True)
+        question = self._chat.render([_QUESTION], add_generation_prompt=True)
+        written = self._chat.render([_QUESTION, message])
+        whole = written[len(question) :].rstrip()
+        same = not message["content"] and written.startswith(question) and text.startswith(before + whole)
+        if not (same and self._writes_calls(message, tools)):
+            raise UserError(_changed(number))
+        return len(before), len(before) + len(whole)
+
+    def _writes_calls(self, message: Message, tools: Sequence[Any]) -> bool:
+        """Whether other calls would be written differently.
+
+        How a template writes them is up to it: a compact one may leave out the name of the only tool, or write a letter for an
+        argument's value.
+        """
+        written = self._chat.render([_QUESTION, message])
+        for calls in islice(_other_calls(message.get("tool_calls") or [], tools), _OTHERS):
+            try:
+                other = self._chat.render([_QUESTION, {**message, "tool_calls": calls}])
+            except UserError:  # it has no letter for the other value: it depends on it
+                continue
+            if other == written:
+                return False
+        return True
+
+    def _end_of(self, message: Message) -> str:
+        """The text that the template writes after a message's content: its calls and the end of the turn."""
+        if not message.get("tool_calls") and self._end is not None:
+            return self._end
+        probe = self._chat.render([_QUESTION, *_masked([message], [0])])
+        end = probe.partition(_SENTINEL.format(0))[2].rstrip()
+        if not message.get("tool_calls"):
+            self._end = end
+        return end
+
+
+def _more_than_content(message: Message) -> bool:
+    return bool(message.get("tool_calls") or message.get("reasoning_content"))
+
+
+def _other_calls(calls: Sequence[Mapping[str, Any]], tools: Sequence[Any]) -> Iterator[list[Any]]:
+    """A message's calls with one thing changed: an argument, the name if there are several tools, or a call left out."""
+    schemas = [tool.get("function", tool) for tool in tools]
+    names = {
+        schema["name"] for schema in schemas if isinstance(schema, Mapping) and isinstance(schema.get("name"), str)
+    }
+    names |= {call["function"]["name"] for call in calls}
+    for index, call in enumerate(calls):
+        before, after = calls[:index], calls[index + 1 :]
+        for function in _other_functions(call["function"], names):
+            yield [*before, {**call, "function": function}, *after]
+        yield [*before, *after]
+
+
+def _other_functions(function: Mapping[str, Any], names: Collection[str]) -> Iterator[dict[str, Any]]:
+    arguments = function["arguments"]
+    if isinstance(arguments, Mapping):
+        for argument, value in arguments.items():
+            yield {**function, "arguments": {**arguments, argument: _other_than(value)}}
+    elif arguments:  # text that is no JSON
+        yield {**function, "arguments": _other_than(arguments)}
+    if other := next((name for name in names if name != function["name"]), None):
+        yield {**function, "name": other}
+
+
+def _other_than(value: Any) -> str:
+    return "" if value == _OTHER else _OTHER
+
+
+def _masked(messages: Sequence[Message], numbers: Sequence[int]) -> list[Message]:
+    masked = list(messages)
+    for number in numbers:
+        masked[number] = {**messages[number], "content": _SENTINEL.format(number)}
+    return masked
+
+
+def _changed(number: int) -> str:
+    return (
+        f"the chat template changes message {number + 1} (strips it, leaves a part out, or writes it anew): what would be "
+        "trained on is not what the data say; take a template that writes contents as they are"
+    )

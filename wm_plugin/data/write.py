@@ -1,0 +1,288 @@
+"""Writes trajectories, rejected rows and transitions. A file gets its name once it is complete."""
+
+import gc
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any
+
+from wm_plugin.data.compact import compact
+from wm_plugin.data.fields import Fields, to_bytes
+from wm_plugin.data.outputs import atomic, check_apart, check_derived, check_out
+from wm_plugin.data.parquet import pyarrow_modules
+from wm_plugin.data.readers.base import Outcome, Reject
+from wm_plugin.data.schema import Line, Trajectory, Transition
+from wm_plugin.errors import UserError
+from wm_plugin.untrusted import LARGEST, loads
+
+SUFFIXES = (".jsonl", ".parquet")
+MOST_REJECTS = LARGEST  # bytes of a file of rejected rows: a few bytes of gzip can hold millions of them
+_REJECT = ("file", "row", "reason", "raw")  # the keys of a rejected row
+_BATCH = 1000  # trajectories in a row group
+_BUFFER = 1 << 20  # bytes
+_OBJECTS = 100_000  # more objects than a row has
+
+
+@dataclass
+class Counts:
+    """Counts of what was written and rejected."""
+
+    trajectories: int = 0
+    turns: int = 0  # of the agent
+    observations: Counter[str] = field(default_factory=Counter)  # of the agent, by kind
+    rejected: Counter[str] = field(default_factory=Counter)  # rows, by reason
+    rejects_written: int = 0  # of these, to the file of rejected rows
+
+    def add(self, trajectory: Trajectory | Fields) -> None:
+        self.trajectories += 1
+        turns: list[list[str]]  # the kinds of observations, by turn
+        if isinstance(trajectory, Trajectory):
+            turns = [[one.kind for one in turn.observations] for turn in trajectory.turns if turn.actor == "agent"]
+        else:
+            turns = [
+                [one["kind"] for one in turn["observations"]]
+                for turn in trajectory["turns"]
+                if turn["actor"] == "agent"
+            ]
+        self.turns += len(turns)
+        self.observations.update(chain.from_iterable(turns))
+
+    def merge(self, other: "Counts") -> None:
+        self.trajectories += other.trajectories
+        self.turns += other.turns
+        self.observations += other.observations
+        self.rejected += other.rejected
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "trajectories": self.trajectories,
+            "turns": self.turns,
+            "transitions": self.observations.total(),
+            "observations": {kind: self.observations[kind] for kind in ("tool", "user", "environment")},
+            "rejected": self.rejected.total(),
+            "rejected_by_reason": dict(self.rejected.most_common()),
+        }
+
+
+def write(
+    rows: Iterable[Outcome],
+    out: str | Path,
+    rejects: str | Path | None = None,
+    *,
+    strict: bool = False,
+    sources: Iterable[str | Path | None] = (),
+    bounded: bool = True,
+) -> Counts:
+    """Write trajectories to `out` (.jsonl or .parquet), and rejected rows with their reasons to `rejects`.
+
+    Args:
+        rejects: the default is `X.rejects.jsonl` beside `out`. Not written if nothing was rejected.
+        strict: stop at the first rejected row and write nothing.
+        sources: the files that `rows` come from, none of which is written over.
+        bounded: as in `outputs`.
+
+    Raises:
+        UserError: another suffix, a folder that does not exist, an output that is a source or the other output, or a rejected
+            row with `strict`.
+    """
+    counts = Counts()
+    with outputs(out, rejects, counts, sources, bounded) as (unfinished, reject_file), _few_collections():
+        kept = _kept(rows, counts, reject_file, strict)
+        (_write_lines if Path(out).suffix == ".jsonl" else write_parquet)(kept, unfinished)
+    return counts
+
+
+def path_of_rejects(out: str | Path, rejects: str | Path | None = None) -> Path:
+    """Where rejected rows go, for the output `out`."""
+    return Path(out).with_name(f"{Path(out).stem}.rejects.jsonl") if rejects is None else Path(rejects)
+
+
+class RejectFile:
+    """An open file of rejected rows. It takes lines up to a size, and counts what it has in `counts.rejects_written`.
+
+    Attributes:
+        full: whether a line did not fit; those after it are not written either.
+    """
+
+    def __init__(self, file: IO[bytes], counts: Counts, most: float) -> None:
+        self.full = False
+        self._file, self._counts, self._left = file, counts, most
+
+    def write(self, line: bytes) -> None:
+        self.full = self.full or len(line) > self._left
+        if not self.full:
+            self._file.write(line)
+            self._left -= len(line)
+            self._counts.rejects_written += 1
+
+    def close(self) -> None:
+        """Say in a last line how many there are beyond those written."""
+        if more := self._counts.rejected.total() - self._counts.rejects_written:
+            reason = f"{more:,} more rows were rejected; this file has the first {self._counts.rejects_written:,} alone"
+            self._file.write(json.dumps(dict(zip(_REJECT, ("", None, reason, ""), strict=True))).encode() + b"\n")
+
+
+@contextmanager
+def outputs(
+    out: str | Path,
+    rejects: str | Path | None,
+    counts: Counts,
+    sources: Iterable[str | Path | None] = (),
+    bounded: bool = True,
+) -> Iterator[tuple[Path, RejectFile]]:
+    """The temporary file for trajectories, and the open file for rejected rows. Both get their names if nothing failed.
+
+    Args:
+        bounded: write `MOST_REJECTS` bytes of rejected rows at most. A last line says how many there are beyond.
+
+    Raises:
+        UserError: another suffix, a folder that does not exist, or an output that is one of `sources` or the other output.
+    """
+    out = Path(out)
+    rejects_path = check_outputs(out, rejects, sources)
+    with (
+        atomic(out) as unfinished,
+        atomic(
+            rejects_path, lambda: counts.rejected.total() > 0, lambda: _check_rejects(out, rejects)
+        ) as unfinished_rejects,
+    ):
+        with unfinished_rejects.open("wb") as file:
+            reject_file = RejectFile(file, counts, MOST_REJECTS if bounded else math.inf)
+            yield unfinished, reject_file
+            reject_file.close()
+        if not counts.rejected and holds(rejects_path, _REJECT):  # of an earlier run
+            rejects_path.unlink()
+
+
+def check_outputs(out: Path, rejects: str | Path | None = None, sources: Iterable[str | Path | None] = ()) -> Path:
+    """Refuse outputs of `write` that cannot be written or are one of `sources`. Returns where rejected rows go."""
+    check_out(out, SUFFIXES)
+    rejects_path = _check_rejects(out, rejects)
+    check_apart(sources, {"--out": out, "--rejects": rejects_path})
+    return rejects_path
+
+
+def _check_rejects(out: Path, rejects: str | Path | None) -> Path:
+    path = path_of_rejects(out, rejects)
+    if rejects is None:
+        mend = "name another --out, or another file with --rejects where there is that flag"
+        check_derived(path, lambda path: holds(path, _REJECT), "rejected rows", mend)
+    else:
+        check_out(path)
+    return path
+
+
+def holds(path: Path, keys: Iterable[str]) -> bool:
+    """Whether a file is one that we wrote, by the keys of its first line: nothing else of that name is ours to remove."""
+    try:
+        with path.open("rb") as file:
+            line = file.readline(LARGEST)
+        return not path.is_symlink() and list(loads(line)) == list(keys)
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def holds_lines(path: Path) -> bool:
+    """Whether a file is one that `write_transitions` wrote."""
+    return any(holds(path, record.model_fields) for record in (Line, Transition))
+
+
+def write_transitions(
+    transitions: Iterable[Transition],
+    out: str | Path,
+    sources: Iterable[str | Path | None] = (),
+    *,
+    repeat_history: bool = False,
+    check: Callable[[], object] = lambda: None,
+) -> int:
+    """Write transitions to a .jsonl file, none of `sources`. Returns their number.
+
+    Args:
+        repeat_history: a line for each transition, with its whole history; otherwise a trajectory's turns are written once (see
+            `compact`). `read_transitions` reads both.
+        check: see `atomic`.
+
+    Raises:
+        UserError: another suffix, a folder that does not exist, or an output that is a source.
+    """
+    out = Path(out)
+    check_out(out, (".jsonl",))
+    check_apart(sources, {"--out": out})
+    count = 0
+    with atomic(out, check=check) as unfinished, unfinished.open("wb") as file:
+        for line in transitions if repeat_history else compact(transitions):
+            file.write(line.to_bytes() + b"\n")
+            count += len(line.transitions) if isinstance(line, Line) else 1
+    return count
+
+
+@contextmanager
+def _few_collections() -> Iterator[None]:
+    """Collect garbage less often: rows have no cycles, and looking for cycles takes a fifth of the time."""
+    before = gc.get_threshold()
+    gc.set_threshold(max(_OBJECTS, before[0]) if before[0] else 0, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def _kept(rows: Iterable[Outcome], counts: Counts, rejects: RejectFile, strict: bool) -> Iterator[Trajectory | Fields]:
+    for row in rows:
+        if isinstance(row, Reject):
+            if strict:
+                raise UserError(f"{row.file}, row {row.row}: {row.reason}")
+            counts.rejected[row.kind] += 1
+            entry = dict(zip(_REJECT, (row.file, row.row, row.reason, row.raw), strict=True))
+            rejects.write(f"{json.dumps(entry, ensure_ascii=False)}\n".encode(errors="backslashreplace"))
+        else:
+            counts.add(row)
+            yield row
+
+
+def _line(trajectory: Trajectory | Fields) -> bytes:
+    return trajectory.to_bytes() if isinstance(trajectory, Trajectory) else to_bytes(trajectory)
+
+
+def _write_lines(trajectories: Iterator[Trajectory | Fields], path: Path) -> None:
+    with path.open("wb", _BUFFER) as file:
+        for trajectory in trajectories:
+            file.write(_line(trajectory))
+            file.write(b"\n")
+
+
+def write_parquet(trajectories: Iterable[Trajectory | Fields], path: Path) -> None:
+    """Write a parquet file. The column `trajectory` holds each trajectory as JSON; the other columns are for queries."""
+    pyarrow, parquet = pyarrow_modules()
+    schema = pyarrow.schema(
+        [
+            ("task_id", pyarrow.string()),
+            ("success", pyarrow.bool_()),
+            ("reward", pyarrow.float64()),
+            ("turns", pyarrow.int32()),
+            ("trajectory", pyarrow.large_string()),
+        ]
+    )
+    with parquet.ParquetWriter(path, schema) as writer:
+        batch: list[dict[str, Any]] = []
+        for trajectory in trajectories:
+            fields = vars(trajectory) if isinstance(trajectory, Trajectory) else trajectory
+            batch.append(
+                {
+                    "task_id": fields["task_id"].encode(errors="backslashreplace").decode(),
+                    "success": fields["success"],
+                    "reward": fields["reward"],
+                    "turns": len(fields["turns"]),
+                    "trajectory": _line(trajectory).decode(),
+                }
+            )
+            if len(batch) == _BATCH:
+                writer.write_table(pyarrow.Table.from_pylist(batch, schema))
+                batch = []
+        if batch:
+            writer.write_table(pyarrow.Table.from_pylist(batch, schema))

@@ -1,0 +1,239 @@
+"""Who says what follows an imagined action: the policy itself, a world model in its place, or the real environment.
+
+With another model as the world model this is Word2World's check before an action (section 5.3), which asks what comes of one
+action, made a choice among several. The real environment is the bound: what look-ahead would bring if every prediction came.
+"""
+
+import hashlib
+from collections.abc import Callable, Generator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import wm_plugin.worlds.agents.rollout as rollout
+from wm_plugin.client.answers import Answers
+from wm_plugin.data.schema import Action, Kind, Observation, Trajectory
+from wm_plugin.errors import UserError
+from wm_plugin.lab.agents.branches import Branch, Imaginer
+from wm_plugin.runtime.workers import lost_by
+from wm_plugin.tokens.harmless import harmless
+from wm_plugin.tokens.message import Message
+from wm_plugin.worlds.agents.controls import CONTROLS
+from wm_plugin.worlds.agents.outcomes import Marks
+from wm_plugin.worlds.kit.protocol import is_over, reward_of
+from wm_plugin.worlds.worlds import World
+from wm_plugin.worlds.wrappers.simulated_episode import Simulation
+
+_FEW = 8  # questions that may all fail by chance
+_GONE = ("timeout", "connection", "rate limit", "server error")  # failures of a server, not of a question
+_NO_ROW = (
+    "the real environment as the oracle begins every episode again from its row, and this episode does not carry one; "
+    "play it by wm env rollout or wm eval lookahead"
+)
+
+
+class ImaginedWorld(Protocol):
+    """Answers imagined actions."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything that its answers depend on, as JSON values."""
+        ...
+
+    def begin(self, branches: Sequence[Branch]) -> None: ...
+
+    def observe(self, branches: Sequence[Branch]) -> None:
+        """What follows the actions of branches, all at once: each gets its observations and outcome, or fails."""
+        ...
+
+
+class OwnWorld:
+    """The policy predicts the results of its own calls; `marks` read the outcome from them.
+
+    Args:
+        observers: what is observed after a call of each tool, as `World.observers`; "tool" after all others.
+    """
+
+    def __init__(self, imaginer: Imaginer, marks: Marks, observers: Mapping[str, Kind] | None = None) -> None:
+        self._imaginer, self._marks, self._observers = imaginer, marks, observers or {}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {}
+
+    def begin(self, branches: Sequence[Branch]) -> None:
+        """Nothing: the policy has its branches."""
+
+    def observe(self, branches: Sequence[Branch]) -> None:
+        for branch, texts in zip(branches, self._imaginer.predict(branches), strict=True):
+            if not branch.trouble:
+                imagined(branch, texts, self._marks, self._observers)
+
+
+def imagined(
+    branch: Branch, texts: Sequence[str], marks: Marks, observers: Mapping[str, Kind] = MappingProxyType({})
+) -> None:
+    """Go on with what the policy imagined to follow its calls; `marks` read the outcome from it."""
+    outcomes = [marks.read(text) for text in texts]
+    branch.observe(
+        [
+            Observation(kind=observers.get(call.name, "tool"), text=text, tool=call.name, call=number)
+            for number, (call, text) in enumerate(zip(branch.action.calls, texts, strict=True))
+        ],
+        over=any(one.over for one in outcomes),
+        won=any(one.won for one in outcomes),
+        reward=sum(one.reward for one in outcomes),
+    )
+
+
+class OtherWorld:
+    """A world model in the world's place, asked as in `Simulation`; its mark says that an episode is won.
+
+    Control tokens of chat templates in a question are made harmless, as in a simulated world: else an action could write the
+    world model's answer.
+
+    Args:
+        model: at temperature 0.
+        simulation: makes one, with the prompts of the model's training.
+        marks: for rewards, and for ends that the model's mark of success does not say.
+        tokens: control tokens of its tokenizer that `harmless` does not know by their form.
+    """
+
+    def __init__(
+        self, model: Answers, simulation: Callable[[], Simulation], marks: Marks, tokens: tuple[str, ...] = ()
+    ) -> None:
+        self._model, self._make, self._marks, self._tokens = model, simulation, marks, tokens
+        self._simulations: dict[int, Simulation] = {}
+        self.asked = 0
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        prompts = self._make().prompts
+        digest = hashlib.sha256(prompts.model_dump_json().encode()).hexdigest()[:16]
+        return {"world_model": self._model.settings, "prompts": prompts.name, "prompts_digest": digest}
+
+    def begin(self, branches: Sequence[Branch]) -> None:
+        self._simulations = {}
+        for branch in branches:
+            simulation = self._make()
+            simulation.reset(branch.state)
+            simulation.max_turns = len(branch.state.turns) + branch.limit
+            for turn in branch.state.turns:
+                simulation.take(turn.action, turn.observations, False)
+            self._simulations[id(branch)] = simulation
+
+    def observe(self, branches: Sequence[Branch]) -> None:
+        pairs = [(branch, self._simulations[id(branch)]) for branch in branches]
+        answers = self._model([self._question(simulation, branch.action) for branch, simulation in pairs])
+        if len(answers) >= _FEW and all(one.failure in _GONE for one in answers):
+            raise UserError(
+                f"the world model gave no answer to any of {len(answers)} questions ({answers[0].failure}); see that it answers, "
+                "and give the same command again"
+            )
+        for (branch, simulation), answer in zip(pairs, answers, strict=True):
+            simulation.step(branch.action, answer)
+            if simulation.trouble:
+                branch.fail(f"world model, {simulation.trouble}")
+                continue
+            seen = simulation.trajectory.turns[-1].observations
+            outcomes = [self._marks.read(one.text) for one in seen]
+            over = simulation.success or any(one.over for one in outcomes)
+            branch.observe(seen, over=over, won=simulation.success, reward=sum(one.reward for one in outcomes))
+
+    def _question(self, simulation: Simulation, action: Action) -> list[Message]:
+        made = simulation.question(action)
+        return [{**message, "content": harmless(message["content"], self._tokens)} for message in made]
+
+
+class ControlWorld:
+    """A control (`controls.CONTROLS`) in the world's place: of a first action it says that it wins, or does not, and no more.
+
+    One that says yes to all leaves the most frequent action of the policy's samples, and one that says no leaves its own. So
+    the coin is the one that looking ahead has as an arm.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name, self._control = name, CONTROLS[name](object)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"control": self._name}
+
+    def begin(self, branches: Sequence[Branch]) -> None:
+        """Nothing: it keeps nothing."""
+
+    def observe(self, branches: Sequence[Branch]) -> None:
+        for branch in branches:
+            wins = bool(self._control.succeeds(branch.state, branch.action, str(branch.seed)))
+            branch.observe([], over=True, won=wins, reward=float(wins))
+
+
+class RealWorld:
+    """The environment itself, played again from the episode's row: an oracle, which no agent has.
+
+    What it draws while it is played comes out as in the episode only where the row says all of it, as in our worlds.
+    """
+
+    def __init__(self, world: World, marks: Marks, *, host: rollout.Host = "trl") -> None:
+        self._world, self._marks, self._host = world, marks, host
+        self._played: dict[int, tuple[Any, Generator[Trajectory, Action | None, Trajectory]]] = {}
+        self._free: list[Any] = []  # environments to play in: some worlds start a process for each
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"oracle": self._world.name}
+
+    def begin(self, branches: Sequence[Branch]) -> None:
+        del branches  # each is played again where it is first asked about
+        self._free += [environment for environment, _ in self._played.values()]
+        self._played = {}
+
+    def observe(self, branches: Sequence[Branch]) -> None:
+        for branch in branches:
+            try:
+                self._step(branch)
+            except UserError:
+                raise
+            except Exception as error:  # of the environment
+                branch.fail(f"real world, {lost_by(error).kind}")
+
+    def _step(self, branch: Branch) -> None:
+        if id(branch) not in self._played and not self._replayed(branch):
+            return
+        environment, steps = self._played[id(branch)]
+        before = reward_of(environment) or 0.0
+        after, over = _send(steps, branch.action)
+        success = after.success if over else getattr(environment, "success", None)
+        reward = (reward_of(environment) or 0.0) - before
+        seen = after.turns[-1].observations
+        if self._marks.reward:
+            reward = sum(self._marks.read(one.text).reward for one in seen)
+        branch.observe(seen, over=over or is_over(environment), won=bool(success), reward=reward)
+
+    def _replayed(self, branch: Branch) -> bool:
+        """Bring an environment to the branch's state; False where its episode came out differently."""
+        row = branch.state.metadata.get("reset")
+        if not isinstance(row, dict):
+            raise UserError(_NO_ROW)
+        environment = self._free.pop() if self._free else self._world.make()
+        turns = branch.state.turns
+        steps = rollout.episode(environment, row, max_turns=len(turns) + branch.limit, host=self._host)
+        after = next(steps)
+        for turn in turns:
+            after, over = _send(steps, turn.action)
+            if over or _texts(after) != [one.text for one in turn.observations]:
+                branch.fail("real world, the replay differs from the episode")
+                return False
+        self._played[id(branch)] = environment, steps
+        return True
+
+
+def _send(steps: Any, action: Action) -> tuple[Trajectory, bool]:
+    """The episode after an action, and whether it is at its end."""
+    try:
+        return steps.send(action), False
+    except StopIteration as end:
+        return end.value, True
+
+
+def _texts(trajectory: Trajectory) -> list[str]:
+    return [one.text for one in trajectory.turns[-1].observations]

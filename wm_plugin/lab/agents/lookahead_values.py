@@ -1,0 +1,263 @@
+"""The arithmetic of look-ahead, by hand: what an imagined episode is worth, and which first action to take.
+
+The value of a first action is the mean over the episodes that begin with it, less `penalty` standard deviations, where they
+disagree. A policy that imagines success nearly everywhere (seen on the grid: in 76 to 100% of states) makes this guard worth
+having; so does the floor, under which the policy's own action goes out.
+"""
+
+import dataclasses
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from wm_plugin.errors import UserError, check_keys, shown
+from wm_plugin.untrusted import loads
+from wm_plugin.worlds.agents.outcomes import Marks
+
+Value = Literal["success", "reward", "length"]
+VALUES = ("success", "reward", "length")
+WORLD_MODELS = ("own", "other", "real")
+
+
+def _help(text: str, default: Any) -> Any:
+    return dataclasses.field(default=default, metadata={"help": text})
+
+
+@dataclass(frozen=True)
+class LookAheadConfig:
+    """How far and how widely a policy looks ahead, and how it chooses.
+
+    Raises:
+        UserError: a value is out of its range; the message names the field, the value and what to write.
+    """
+
+    continuations: int = _help("Imagined episodes of a state. Their first actions are samples of the policy.", 16)
+    depth: int = _help("Turns of an imagined episode at most, the first action's included.", 8)
+    temperature: float = _help("At which the policy samples its actions, imagined ones too; 0 is greedy.", 1.0)
+    value: Value = _help(
+        "What an episode is worth: success (1 where it is won), reward (the sum of what its turns bring) or length (1 where the "
+        "world ends it: the sooner the better); each discounted by the turns to it.",
+        "success",
+    )
+    discount: float = _help("A turn later is worth this share.", 0.9)
+    penalty: float = _help("Standard deviations of a first action's episodes that are taken off their mean.", 0.0)
+    floor: float = _help("Where no first action is worth more than this, the policy acts as it would.", 0.0)
+    world_model: Literal["own", "other", "real"] = _help(
+        "Who says what follows an action: own (the policy itself), other (a world model) or real (the environment: the bound).",
+        "own",
+    )
+    observation_temperature: float = _help("At which the policy predicts results; 0 is greedy.", 0.0)
+    observation_tokens: int = _help(
+        "How many tokens a predicted result has: for boards of one size, and policies that were trained on what results hold and "
+        "not on where they end. 0: it ends where the chat template's text after a result begins.",
+        0,
+    )
+    max_observation_tokens: int = _help("Of a predicted result whose length is not given.", 512)
+    max_new_tokens: int = _help("Of an action.", 512)
+    marks: Marks = _help("Texts in observations that say an outcome (see `outcomes`).", Marks())
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("continuations", 1),
+            ("depth", 1),
+            ("observation_tokens", 0),
+            ("max_observation_tokens", 1),
+            ("max_new_tokens", 1),
+        ):
+            value = getattr(self, name)
+            if type(value) is not int or value < least:
+                raise UserError(f"look_ahead.{name} is {shown(value)}; write a whole number >= {least}")
+        for name in ("temperature", "observation_temperature", "penalty", "discount", "floor"):
+            value = getattr(self, name)
+            sound = type(value) in (int, float) and abs(value) <= sys.float_info.max
+            if not sound or (value < 0 and name != "floor"):
+                wanted = "a number" if name == "floor" else "a number >= 0"
+                raise UserError(f"look_ahead.{name} is {shown(value)}; write {wanted}")
+        if self.discount > 1:
+            raise UserError(f"look_ahead.discount is {self.discount}; write a number between 0 and 1")
+        for name, known in (("value", VALUES), ("world_model", WORLD_MODELS)):
+            if getattr(self, name) not in known:
+                raise UserError(f"look_ahead.{name} is {shown(getattr(self, name))}; write one of {', '.join(known)}")
+        if isinstance(self.marks, dict):
+            object.__setattr__(self, "marks", read_mapping(Marks, self.marks, "look_ahead.marks"))
+        if not isinstance(self.marks, Marks):
+            raise UserError(
+                f"look_ahead.marks is {shown(self.marks)}; write texts: {{over: …, won: …, lacks: …, reward: …}}"
+            )
+
+    def check_marks(self) -> None:
+        """Refuse a value that nothing in an observation tells. A world model of ours, and the real world, tell of success.
+
+        Raises:
+            UserError: a text is missing.
+        """
+        marks, own = self.marks, self.world_model == "own"
+        if self.value == "reward" and not marks.reward and self.world_model != "real":
+            raise UserError(
+                "look_ahead.value is reward, and nothing says where a reward stands; give the text before it (marks.reward)"
+            )
+        if own and self.value == "success" and not marks.tells_success:
+            raise UserError(
+                "look_ahead.value is success, and nothing says how a won observation looks; give its text (marks.won)"
+            )
+        if own and self.value == "length" and not (marks.over or marks.tells_success):
+            raise UserError(
+                "look_ahead.value is length, and nothing says how an episode ends; give its last text (marks.over)"
+            )
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return dataclasses.asdict(self)
+
+
+def read_mapping(kind: Any, value: Any, field: str) -> Any:
+    """A config of a frozen dataclass from a mapping of its fields.
+
+    Raises:
+        UserError: it is no mapping, or has another key; or as from the class.
+    """
+    names = [one.name for one in dataclasses.fields(kind)]
+    if not isinstance(value, dict):
+        raise UserError(f"{field} is {shown(value)}; write a mapping of some of {', '.join(names)}")
+    check_keys(field, value, names)
+    return kind(**value)
+
+
+def read_sets(value: Any) -> dict[str, LookAheadConfig]:
+    """The evaluation sets that are played looking ahead: {name: fields}, or the JSON of that; None for none.
+
+    Raises:
+        UserError: it is neither, or a field does not fit.
+    """
+    if value is None:
+        return {}
+    if isinstance(value, str):
+        with suppress(ValueError):  # what is none is refused next
+            value = loads(value)
+    if not isinstance(value, Mapping):
+        raise UserError(
+            f"look_ahead is {shown(value)}; write a mapping, e.g. {{held_out: {{continuations: 16, depth: 6}}}}"
+        )
+    sets = {}
+    for name, fields in value.items():
+        if isinstance(fields, LookAheadConfig):
+            sets[str(name)] = fields
+        else:
+            sets[str(name)] = read_mapping(LookAheadConfig, {} if fields is None else fields, f"look_ahead.{name}")
+    return sets
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """An imagined episode from a state on.
+
+    Attributes:
+        first: its first action, as text; equal texts are one action.
+        turns: imagined, the first action's included.
+        over: by the world, as imagined within the depth; not by an action without a call.
+        won: it was imagined to be won.
+        rewards: of each turn.
+        observation: what was imagined to follow the first action.
+        logp: the first action's log-probability under the policy; None where it is unknown.
+    """
+
+    first: str
+    turns: int = 0
+    over: bool = False
+    won: bool = False
+    rewards: tuple[float, ...] = ()
+    observation: str = ""
+    logp: float | None = None
+
+
+def value_of(one: Continuation, config: LookAheadConfig) -> float:
+    """What an imagined episode is worth. What comes with the first action is not discounted."""
+    if config.value == "reward":
+        return sum(config.discount**turn * reward for turn, reward in enumerate(one.rewards))
+    reached = one.won if config.value == "success" else one.over
+    return config.discount ** (one.turns - 1) if reached and one.turns else 0.0
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a policy takes after looking ahead.
+
+    Attributes:
+        place: of the continuation whose first action goes out.
+        score: of that action; None where the policy acted as it would.
+        imagined: of its continuations, the share that were imagined to be won.
+        any_success: a continuation of any action was.
+    """
+
+    place: int
+    score: float | None
+    imagined: float
+    any_success: bool
+
+
+def choose(continuations: Sequence[Continuation], config: LookAheadConfig, *, own: int | None = 0) -> Choice:
+    """The first action whose continuations are worth most: mean - penalty * standard deviation (of the population).
+
+    Of equals, the action that the policy sampled more often, then the one that came first.
+
+    Args:
+        continuations: of one state, at least one.
+        own: the place of the continuation that is the policy's own action where none is worth more than `config.floor`.
+    """
+    groups = by_first(continuations)
+    scores = {
+        first: _score([value_of(continuations[place], config) for place in places], config.penalty)
+        for first, places in groups.items()
+    }
+    best = max(groups, key=lambda first: (scores[first], len(groups[first])))  # the first of equals
+    any_success = any(one.won for one in continuations)
+    fallback = scores[best] <= config.floor and own is not None
+    place = own if fallback and own is not None else groups[best][0]
+    won = [continuations[other].won for other in groups[continuations[place].first]]
+    return Choice(place, None if fallback else scores[best], sum(won) / len(won), any_success)
+
+
+def by_first(continuations: Sequence[Continuation]) -> dict[str, list[int]]:
+    """The places of continuations by their first action, in the order in which these came."""
+    groups: dict[str, list[int]] = {}
+    for place, one in enumerate(continuations):
+        groups.setdefault(one.first, []).append(place)
+    return groups
+
+
+def most_frequent(continuations: Sequence[Continuation]) -> int:
+    """The place of the action that came most often; of equals, of the first."""
+    groups = by_first(continuations)
+    return groups[max(groups, key=lambda first: len(groups[first]))][0]
+
+
+def most_likely(continuations: Sequence[Continuation]) -> int:
+    """The place of the action with the highest log-probability under the policy; of equals, of the first.
+
+    Raises:
+        UserError: there are no log-probabilities.
+    """
+    known = [-math.inf if one.logp is None else one.logp for one in continuations]
+    if all(one.logp is None for one in continuations):
+        raise UserError(
+            "best-of-n takes the action with the highest log-probability, and the server gives none; take majority"
+        )
+    return max(range(len(known)), key=known.__getitem__)
+
+
+def samples_for(budget: float, each: float) -> int:
+    """How many samples cost what look-ahead costs, to the nearest whole one, and at least one.
+
+    Args:
+        budget: tokens that a decision of look-ahead generated, in the mean.
+        each: tokens of a sample of the policy, in the mean.
+    """
+    return max(1, math.floor(budget / each + 0.5)) if each > 0 else 1
+
+
+def _score(values: Sequence[float], penalty: float) -> float:
+    mean = sum(values) / len(values)
+    return mean - penalty * math.sqrt(sum((value - mean) ** 2 for value in values) / len(values))

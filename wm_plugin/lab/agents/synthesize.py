@@ -1,0 +1,273 @@
+"""Synthetic trajectories: episodes of an agent in a world model, of which the successful ones are kept.
+
+Word2World (section 7.2, appendix A.2) fine-tunes agents on 1,000 successful trajectories of the real world, of the world model,
+or of both. The same policy makes both halves, and not the one whose rollouts trained the world model; success in the world model
+is what it predicts. How many tasks there are, and how often each is tried, the paper does not say: that is ours.
+
+No reader takes them for real. `metadata["synthetic"]` says who played the world, with what prompts, who acted and what decided
+the episode; each observation has `simulated`, and is no target (`target: false`), so that no world model is trained on or
+evaluated with what a world model said. The class and the row in `metadata` are the real world's.
+"""
+
+import hashlib
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from wm_plugin.data.constructions import content_digest
+from wm_plugin.data.readers.base import Reject
+from wm_plugin.data.schema import Observation, Trajectory
+from wm_plugin.data.write import write
+from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.runtime.workers import Lost
+from wm_plugin.worlds.agents.collect import episodes
+from wm_plugin.worlds.agents.players import MAX_TURNS, Player, Row, Task, ThreadPlayer
+from wm_plugin.worlds.agents.rollout import Host
+from wm_plugin.worlds.agents.scripted import scripted
+from wm_plugin.worlds.simulated_world import SimulatedWorld
+from wm_plugin.worlds.worlds import World
+from wm_plugin.worlds.wrappers.simulation_config import SimulationConfig
+from wm_plugin.worlds.wrappers.world_model_client import world_model
+
+Keep = Literal["success", "all"]
+_ADDRESS = ("model", "url", "api_key_env")  # another place of the same model, which `origin` names
+_SPEED = ("concurrency", "timeout", "patience", "cache", "evaluation", "worlds")  # no answer depends on them
+_FIGURES = ("requests", "cached", "repairs", "tokens", "harmless")  # of `simulated`, as `simulation/<name>`
+_BY_CHANCE = ("requests", "cached", "tokens")  # of these: they depend on what was asked before, or at the same time
+_FEW = 8  # episodes of a shard that may all be lost by chance
+
+
+@dataclass
+class Report:
+    """Counts of episodes, up to the one that completed the file; `played` and the figures have the rest of its shard, too.
+
+    `left_out` has those that were played and not kept, by reason: `no success`, `lost` (the world model gave no answer that could
+    be used), `repeated` (the same as one before), and failures of the agent's server.
+    """
+
+    played: int = 0
+    attempts: int = 0
+    kept: int = 0
+    successes: int = 0
+    turns: int = 0  # of those that were kept
+    tasks: set[str] = field(default_factory=set)  # of those that were kept
+    left_out: Counter[str] = field(default_factory=Counter)
+    figures: Counter[str] = field(default_factory=Counter)  # what the world model was asked
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "played": self.played,
+            "attempts": self.attempts,
+            "kept": self.kept,
+            "success": self.successes / self.attempts if self.attempts else None,
+            "turns": self.turns / self.kept if self.kept else None,
+            "tasks": len(self.tasks),
+            "left_out": dict(self.left_out.most_common()),
+            "world_model": {name: self.figures[name] for name in _FIGURES},
+        }
+
+
+def synthesize(
+    world: SimulatedWorld,
+    rows: Sequence[Row],
+    player: Player,
+    out: str | Path,
+    *,
+    count: int,
+    folder: str | Path,
+    keep: Keep = "success",
+    shard_size: int = 64,
+    watch: Any = iter,
+) -> Report:
+    """Play rows one after the other until `count` trajectories are kept, and write these to `out` (.jsonl or .parquet).
+
+    The file is the same for any number of episodes at once and any `shard_size`, and whether the run was interrupted or not, as
+    far as the models answer the same again. Episodes without a trajectory go to `X.rejects.jsonl`.
+
+    Args:
+        rows: one for each attempt. A row that occurs again is played anew, with other draws of the policy.
+        player: of the agent, in `world`.
+        keep: `success`, or `all` but lost episodes and repetitions.
+        folder: for finished shards, as in `collect`; it may be removed afterwards.
+        watch: wraps the iterator over the paths of finished shards, for a progress bar.
+
+    Raises:
+        UserError: as `collect`; or a whole shard was lost, because the world model does not answer.
+    """
+    if keep not in get_args(Keep):
+        raise UserError(f"keep is {shown(keep)}{nearest(keep, get_args(Keep))}")
+    if count < 1:
+        raise UserError(f"count is {count}; write a number >= 1")
+    report, seen = Report(), set[bytes]()
+    marked = Marked(player, world)
+
+    def asked(result: Trajectory | Reject) -> None:
+        report.played += 1
+        if isinstance(result, Trajectory):
+            for name in _FIGURES:
+                report.figures[name] += int(result.metadata["figures"].get(f"simulation/{name}", 0))
+
+    def kept(results: Iterator[Trajectory | Reject]) -> Iterator[Trajectory | Reject]:
+        for result in results:
+            asked(result)
+            report.attempts += 1
+            if isinstance(result, Reject):
+                report.left_out[result.kind] += 1
+                yield result
+                continue
+            report.successes += result.success is True
+            if (reason := _left_out(result, keep, seen)) is not None:
+                report.left_out[reason] += 1
+                continue
+            report.kept += 1
+            report.turns += len(result.turns)
+            report.tasks.add(result.task_id)
+            yield _finished(result, world)
+            if report.kept == count:
+                for rest in islice(results, -report.attempts % shard_size):  # of the shard, which is played already
+                    asked(rest)
+                return
+
+    with closing(player):
+        write(kept(episodes(world, rows, marked, folder, shard_size=shard_size, watch=watch)), out)
+    return report
+
+
+class Marked:
+    """A player whose trajectories say that they are synthetic."""
+
+    def __init__(self, player: Player, world: SimulatedWorld) -> None:
+        self._player, self._about = player, provenance(world.config)
+        self.settings = {**player.settings, "simulation": _settings(world.config, self._about)}
+
+    def __call__(self, tasks: Sequence[Task]) -> list[Trajectory | Lost]:
+        results = self._player(tasks)
+        lost = [one for one in results if isinstance(one, Trajectory) and _is_lost(one)]
+        if len(lost) == len(results) >= _FEW:
+            said = [seen.text for turn in lost[-1].turns[-1:] for seen in turn.observations[-1:]]
+            why = f" ({said[0].splitlines()[0]})" if said and said[0] else ""
+            raise UserError(
+                f"simulation: all {len(lost)} episodes of a shard were lost{why}; see that the world model answers, and give the "
+                "same command again, which goes on from the shards before"
+            )
+        return [result if isinstance(result, Lost) else self._mark(result) for result in results]
+
+    def _mark(self, trajectory: Trajectory) -> Trajectory:
+        about = {**self._about, "policy": dict(self._player.settings)}
+        turns = tuple(
+            turn.model_copy(update={"observations": tuple(map(_predicted, turn.observations))})
+            for turn in trajectory.turns
+        )
+        return trajectory.model_copy(update={"turns": turns, "metadata": {**trajectory.metadata, "synthetic": about}})
+
+    def close(self) -> None:
+        self._player.close()
+
+
+def wandering(
+    world: World,
+    *,
+    seed: int = 0,
+    max_turns: int = MAX_TURNS,
+    host: Host = "trl",
+    workers: int = 1,
+    timeout: float | None = None,
+) -> Player:
+    """The wanderer of a simulated world, `workers` episodes at once."""
+    return ThreadPlayer(
+        world,
+        lambda number: scripted(world.wanderer(random.Random(f"{seed}/{number}"))),
+        {"policy": "random", "seed": seed},
+        max_turns=max_turns,
+        host=host,
+        workers=workers,
+        timeout=timeout,
+    )
+
+
+def provenance(config: SimulationConfig) -> dict[str, Any]:
+    """What a trajectory of a world model says of its origin: the model, its prompts and sampling, and what decides a success.
+
+    Raises:
+        UserError: the world model cannot be loaded, or its address is none.
+    """
+    success: dict[str, Any] = {"by": config.success}
+    if config.success == "verifier":
+        verifier = config.verifier
+        success |= {"verifier": verifier.get("path") if isinstance(verifier, Mapping) else str(verifier)}
+    elif config.success == "rule":
+        success |= {"rule": config.rule}
+    if config.success in ("verifier", "rule"):
+        success["threshold"] = config.threshold
+    return {
+        "world_model": world_model(config).origin,
+        "prompts": config.prompts,
+        "prompts_digest": _digest_of_file(config.prompts),
+        "hidden": config.hidden,
+        "temperature": config.temperature,
+        "seed": config.seed,
+        "success": success,
+    }
+
+
+def is_synthetic(trajectory: Trajectory) -> bool:
+    """Whether a world model said what is observed in a trajectory."""
+    return bool(trajectory.metadata.get("synthetic"))
+
+
+def _settings(config: SimulationConfig, about: Mapping[str, Any]) -> Any:
+    """Everything in a config that the episodes depend on, as JSON values; not where the model is."""
+    values = {name: value for name, value in asdict(config).items() if name not in (*_ADDRESS, *_SPEED)}
+    model = {name: value for name, value in about["world_model"].items() if name != "server"}
+    model = {"weights": model["weights"]} if "weights" in model else model
+    files = {name: _digest_of_file(values[name]) for name in ("prompts", "context_file")}
+    return json.loads(json.dumps({**values, "world_model": model, "files": files}, sort_keys=True, default=str))
+
+
+def _digest_of_file(name: str | None) -> str | None:
+    """The beginning of a file's SHA-256; None where the name is that of a family."""
+    if name is None or not Path(name).is_file():
+        return None
+    return hashlib.sha256(Path(name).read_bytes()).hexdigest()[:16]
+
+
+def _left_out(trajectory: Trajectory, keep: Keep, seen: set[bytes]) -> str | None:
+    """Why a trajectory is not kept; None if it is."""
+    if _is_lost(trajectory):
+        return "lost"
+    if keep == "success" and not trajectory.success:
+        return "no success"
+    digest = content_digest(trajectory)
+    if digest in seen:
+        return "repeated"
+    seen.add(digest)
+    return None
+
+
+def _is_lost(trajectory: Trajectory) -> bool:
+    return bool(trajectory.metadata.get("figures", {}).get("lost"))
+
+
+def _predicted(observation: Observation) -> Observation:
+    """Of a world model; of a call that failed, of the host."""
+    marks = {"target": False} if observation.error else {"simulated": True, "target": False}
+    return observation.model_copy(update={"data": {**observation.data, **marks}})
+
+
+def _finished(trajectory: Trajectory, world: SimulatedWorld) -> Trajectory:
+    """The trajectory with a source that shows in every name which follows from it, and the figures that are its own."""
+    assert trajectory.source is not None
+    chance = {f"simulation/{name}" for name in _BY_CHANCE}
+    figures = {name: value for name, value in trajectory.metadata["figures"].items() if name not in chance}
+    return trajectory.model_copy(
+        update={
+            "source": trajectory.source.model_copy(update={"file": f"simulated {world.name}"}),
+            "metadata": {**trajectory.metadata, "figures": figures},
+        }
+    )

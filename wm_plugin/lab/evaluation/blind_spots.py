@@ -1,0 +1,512 @@
+"""What a reward does not notice: predictions that are wrong by one thing, on real observations, and rewordings that are right.
+
+A number changed, a word denied, two names exchanged: to a user of a tool that is another answer, and to an embedding or to a
+rounded ROUGE often the same one. Each change is made to the right prediction, where it can be made. For a reward with an
+embedding the distances tell which threshold would separate right from wrong.
+"""
+
+import json
+import random
+import re
+import unicodedata
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from wm_plugin.errors import UserError, shown
+from wm_plugin.lab.evaluation.audit import Pair, as_output, scores_of
+from wm_plugin.rewards import EmbeddingReward, RwmlReward
+from wm_plugin.rewards.make import Reward
+from wm_plugin.untrusted import loads
+
+_TOLERANCE = 1e-9  # scores closer than this are equal
+_LONG = 3000  # characters before the end of a long text: more than small embedding models see
+_MOST_WORDS = 20_000  # of a text that is changed
+_MAX_PAIRS = 100_000
+_NAMED = 4  # changes that the verdict names, the worst ones
+_SHOWN = 24  # characters on each side of a change
+_NUMBER = re.compile(r"[0-9]+")
+_WORD = re.compile(r"[^\W\d_]{4,40}")
+_VERB = re.compile(
+    r"\b(?:is|are|was|were|can|will|has|have|had|does|do|did|could|should|would|must)\b(?! not\b)", re.IGNORECASE
+)
+_DENIED = re.compile(r"\b(not|no|never) |n't\b", re.IGNORECASE)
+_ARTICLE = re.compile(r"\b(?:the|an?) (?=\w)", re.IGNORECASE)
+_SHORT_FORMS = (
+    ("is not", "isn't"),
+    ("are not", "aren't"),
+    ("was not", "wasn't"),
+    ("does not", "doesn't"),
+    ("do not", "don't"),
+    ("did not", "didn't"),
+    ("cannot", "can't"),
+    ("you are", "you're"),
+    ("it is", "it's"),
+    ("there is", "there's"),
+)
+_OPPOSITES = (
+    "open closed|opened closed|on off|true false|yes no|success failure|succeeded failed|passed failed|empty full|left right"
+    "|north south|east west|up down|upper lower|enabled disabled|active inactive|available unavailable|accepted rejected"
+    "|approved denied|confirmed cancelled|allowed forbidden|increased decreased|more less|inside outside|before after|hot cold"
+    "|locked unlocked|alive dead|valid invalid|found missing|first last|added removed|correct incorrect|with without|old new"
+)
+_OTHER = {a: b for pair in _OPPOSITES.split("|") for a, b in (pair.split(), tuple(reversed(pair.split())))}
+_OPPOSITE = re.compile(rf"\b(?:{'|'.join(_OTHER)})\b", re.IGNORECASE)
+_EMOJI = ("✅", "❌")
+
+
+@dataclass(frozen=True)
+class Case:
+    """What was observed, and a prediction of it."""
+
+    target: str
+    prediction: str
+    pair: Pair
+
+
+@dataclass(frozen=True)
+class Change:
+    """A way to change the right prediction of a pair; `make` gives None where it cannot be made."""
+
+    name: str
+    says: str
+    wrong: bool
+    make: Callable[[Pair, random.Random], tuple[str, str] | None]  # -> what was observed, what is predicted
+
+
+@dataclass(frozen=True)
+class Spot:
+    """What a reward makes of a change.
+
+    Attributes:
+        wrong: whether the change makes the prediction wrong.
+        cases: in how many transitions it could be made, and the right prediction scores above an honest wrong one.
+        paid: the share of these in which the changed prediction earns as much as the right one.
+        distances: of the embedding, if the reward has one; also of cases that another part of the reward scores.
+        example: the place of the change in one of them, as observed and as predicted.
+    """
+
+    name: str
+    says: str
+    wrong: bool
+    cases: int
+    paid: float
+    distances: tuple[float, ...] = ()
+    example: tuple[str, str] = ("", "")
+
+    def as_dict(self) -> dict[str, Any]:
+        """The result as JSON values, distances as lowest, median and highest."""
+        ends = [min(self.distances), median(self.distances), max(self.distances)] if self.distances else None
+        return {**vars(self), "distances": ends, "example": list(self.example)}
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """The distance that separates right predictions from wrong ones best: `kept` and `refused` are shares of either."""
+
+    value: float
+    kept: float
+    refused: float
+
+    @property
+    def separates(self) -> bool:
+        """Whether all right predictions are below it, and no wrong one."""
+        return self.kept == self.refused == 1
+
+    def words(self, right: str, wrong: str) -> str:
+        """The threshold as a sentence."""
+        if self.separates:
+            return f"A threshold of {self.value:.2g} separates {right} from {wrong}."
+        return (
+            f"No threshold separates {right} from {wrong}: the best one, {self.value:.2g}, takes {self.kept:.0%} of the right "
+            f"ones and {1 - self.refused:.0%} of the wrong ones."
+        )
+
+
+@dataclass(frozen=True)
+class BlindSpots:
+    """What a reward does not notice.
+
+    Attributes:
+        thresholds: by the kind of wrong predictions: `another observation`, `one change`, `your pairs`; only of an embedding.
+        current: the embedding's own threshold, if it has one.
+        longer: the share of observations that are longer than the embedding's window, which are compared in parts.
+    """
+
+    spots: tuple[Spot, ...]
+    thresholds: dict[str, Threshold] = field(default_factory=dict)
+    current: float | None = None
+    longer: float | None = None
+
+    def verdict(self) -> list[str]:
+        """The result in words, a sentence each."""
+        blind = sorted((s for s in self.spots if s.wrong and s.paid), key=lambda spot: -spot.paid)
+        strict = [s for s in self.spots if not s.wrong and s.cases and s.paid < 0.5]
+        lines = []
+        if blind:
+            more = f"; and {len(blind) - _NAMED} more, in the table" if len(blind) > _NAMED else ""
+            lines.append(
+                f"It pays in full for predictions with one thing wrong, most often for these: {_shares(blind[:_NAMED])}{more}."
+            )
+        elif any(spot.wrong and spot.cases for spot in self.spots):
+            lines.append("It pays in full for no prediction with one thing wrong.")
+        if strict:
+            lines.append(
+                f"It is strict about wording: right predictions, reworded, seldom earn the full reward ({_shares(strict)})."
+            )
+        names = {
+            "another observation": "right predictions, reworded, from other observations",
+            "one change": "right predictions, reworded, from those with one thing wrong",
+            "your pairs": "the right ones of your pairs from the wrong ones",
+        }
+        for kind, threshold in self.thresholds.items():
+            right, wrong = names[kind].split(" from ")
+            lines.append(threshold.words(right, wrong))
+        if self.current is not None and self.thresholds:
+            lines.append(f"The reward's own threshold is {self.current:g}.")
+        if (one := self.thresholds.get("one change")) and not one.separates:
+            lines.append(
+                "Where such a detail matters, this embedding will not do: take `rules`, `exact` or `json`, or `rouge` with "
+                "numbers: exact."
+            )
+        if self.longer:
+            lines.append(
+                f"{self.longer:.0%} of the observations are longer than the model's window and are compared in parts."
+            )
+        return lines
+
+    def as_dict(self) -> dict[str, Any]:
+        """The result as JSON values."""
+        return {
+            "verdict": self.verdict(),
+            "changes": [spot.as_dict() for spot in self.spots],
+            "thresholds": {
+                kind: {**vars(threshold), "separates": threshold.separates}
+                for kind, threshold in self.thresholds.items()
+            },
+            "threshold": self.current,
+            "longer_than_window": self.longer,
+        }
+
+
+def blind_spots(
+    reward: Reward, pairs: Sequence[Pair], *, own: Sequence[tuple[str, str, bool]] = (), seed: int = 0
+) -> BlindSpots:
+    """What a reward makes of right predictions that were changed.
+
+    Args:
+        reward: a reward; with a tag it gets whole outputs.
+        pairs: transitions, as `make_pairs` gives them.
+        own: a user's own predictions and observations, and whether each prediction is right; for a reward with an embedding.
+        seed: of what is changed.
+
+    Raises:
+        UserError: the reward does not return one score per prediction.
+    """
+    generator = random.Random(seed)
+    made: dict[Change, list[Case]] = {}
+    for change in CHANGES:
+        texts = [(pair, change.make(pair, generator)) for pair in pairs]
+        made[change] = [Case(*both, pair) for pair, both in texts if both and both[0].strip() != both[1].strip()]
+    embedding = embedding_of(reward)
+    only = [pair for pair in pairs if _is_embedded(reward, pair)] if embedding else []
+    spots = tuple(_spot(reward, change, cases, embedding if only else None) for change, cases in made.items())
+    if embedding is None or not (only or own):
+        return BlindSpots(spots)
+    thresholds = _thresholds(spots, embedding, own)
+    longer = embedding.share_beyond_window([pair.right for pair in only])
+    return BlindSpots(spots, thresholds, embedding.threshold, longer)
+
+
+def load_pairs(path: str | Path) -> list[tuple[str, str, bool]]:
+    """A user's own pairs: JSON lines of `prediction`, `observation` and `right` (true or false).
+
+    Raises:
+        UserError: the file cannot be read, or a line is none.
+    """
+    rows: list[tuple[str, str, bool]] = []
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                if not line.strip():
+                    continue
+                if len(rows) == _MAX_PAIRS:
+                    raise UserError(f"{path}: more than {_MAX_PAIRS:,} pairs; write fewer")
+                rows.append(_own_pair(line, f"{path}, line {number}"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: {' '.join(str(error).split())[:200]}") from None
+    if not rows:
+        raise UserError(f"{path}: no pairs")
+    if len({right for *_, right in rows}) < 2:
+        raise UserError(
+            f"{path}: write right predictions and wrong ones; all of these are {'right' if rows[0][2] else 'wrong'}"
+        )
+    return rows
+
+
+def separate(right: Sequence[float], wrong: Sequence[float]) -> Threshold:
+    """The threshold between two distances, of those that were measured, that tells most right predictions from wrong ones.
+
+    Both kinds count the same, however many there are of each. What is below the threshold is taken for right.
+    """
+    right, wrong = sorted(right), sorted(wrong)
+    ends = sorted({*right, *wrong})
+    places = [ends[0] / 2, *((a + b) / 2 for a, b in pairwise(ends)), ends[-1] + 0.01]
+    options = [
+        Threshold(place, bisect_left(right, place) / len(right), 1 - bisect_left(wrong, place) / len(wrong))
+        for place in places
+    ]
+    return max(options, key=lambda option: option.kept + option.refused)
+
+
+def markdown(found: BlindSpots) -> str:
+    """The result as Markdown: a table with a row per change, and the sentences."""
+    lines = ["| one thing changed | is | tried | paid in full | distance | example |", "|---|---|---:|---:|---|---|"]
+    for spot in found.spots:
+        example = " → ".join(f"`{_one_line(text)}`" for text in spot.example) if spot.cases else ""
+        lines.append(
+            f"| {spot.says} | {'wrong' if spot.wrong else 'right'} | {spot.cases} | {paid(spot)} | {distance(spot)} | {example} |"
+        )
+    return "\n".join([*lines, "", *found.verdict()]) + "\n"
+
+
+def paid(spot: Spot) -> str:
+    """The share in words of a table; empty if nothing was tried."""
+    return f"{spot.paid:.0%}" if spot.cases else ""
+
+
+def distance(spot: Spot) -> str:
+    """The median of the distances and, in brackets, the lowest and the highest; empty without an embedding."""
+    if not spot.distances:
+        return ""
+    return f"{median(spot.distances):.2f} ({min(spot.distances):.2f} to {max(spot.distances):.2f})"
+
+
+def _shares(spots: Sequence[Spot]) -> str:
+    """Changes in words, each with the share of those tried that earned the full reward."""
+    return "; ".join(f"{spot.says}: {spot.paid:.0%} of {spot.cases}" for spot in spots)
+
+
+def _spot(reward: Reward, change: Change, cases: list[Case], embedding: EmbeddingReward | None) -> Spot:
+    if not cases:
+        return Spot(change.name, change.says, change.wrong, 0, 0.0)
+    tag = getattr(reward, "tag", None)
+    texts = [[case.prediction for case in cases], [case.target for case in cases], [case.pair.wrong for case in cases]]
+    pairs = [case.pair for case in cases]
+    outputs = [[as_output(text, tag) for text in column] for column in texts]
+    changed, right, wrong = scores_of(reward, outputs, pairs, targets=texts[1])
+    tried = [row for row in range(len(cases)) if right[row] > wrong[row] + _TOLERANCE]
+    full = [row for row in tried if changed[row] > right[row] - _TOLERANCE]
+    rows = [row for row, case in enumerate(cases) if embedding and _is_embedded(reward, case.pair)]
+    distances = (
+        embedding.distances([texts[0][row] for row in rows], [texts[1][row] for row in rows]) if embedding else []
+    )
+    shown = cases[(full or tried or [0])[0]]
+    return Spot(
+        change.name,
+        change.says,
+        change.wrong,
+        len(tried),
+        len(full) / len(tried) if tried else 0.0,
+        tuple(distances),
+        _difference(shown.target, shown.prediction),
+    )
+
+
+def _thresholds(
+    spots: Sequence[Spot], embedding: EmbeddingReward, own: Sequence[tuple[str, str, bool]]
+) -> dict[str, Threshold]:
+    right = [value for spot in spots if not spot.wrong for value in spot.distances]
+    other = [value for spot in spots if spot.name == _ANOTHER for value in spot.distances]
+    changed = [value for spot in spots if spot.wrong and spot.name != _ANOTHER for value in spot.distances]
+    kinds = {"another observation": (right, other), "one change": (right, changed)}
+    if own:
+        values = embedding.distances([prediction for prediction, *_ in own], [observed for _, observed, _ in own])
+        sides = [
+            [value for value, (*_, good) in zip(values, own, strict=True) if good is side] for side in (True, False)
+        ]
+        kinds["your pairs"] = (sides[0], sides[1])
+    return {kind: separate(*sides) for kind, sides in kinds.items() if all(sides)}
+
+
+def embedding_of(reward: Any) -> EmbeddingReward | None:
+    """The embedding that a reward compares with, perhaps inside another reward."""
+    for _ in range(3):
+        if isinstance(reward, EmbeddingReward):
+            return reward
+        reward = getattr(reward, "embedding", None) or getattr(reward, "reward", None)
+    return None
+
+
+def _is_embedded(reward: Any, pair: Pair) -> bool:
+    """Whether a pair is scored by the embedding: RWML's reward takes ROUGE for tools."""
+    inner = getattr(reward, "reward", reward)
+    return not isinstance(inner, RwmlReward) or pair.columns.get("observer") != "tool"
+
+
+def _own_pair(line: str, where: str) -> tuple[str, str, bool]:
+    try:
+        row = loads(line, strict=True)
+    except ValueError as error:
+        raise UserError(f"{where}: no JSON: {error}") from None
+    if not isinstance(row, dict) or not isinstance(row.get("right"), bool):
+        raise UserError(f'{where}: write {{"prediction": TEXT, "observation": TEXT, "right": true or false}}')
+    for name in ("prediction", "observation"):
+        if not isinstance(row.get(name), str):
+            raise UserError(f"{where}: {name} is {shown(row.get(name))}; write a text")
+    return row["prediction"], row["observation"], row["right"]
+
+
+# --- The changes.
+
+
+def _edit(edit: Callable[[str, Pair, random.Random], str | None]) -> Callable[..., tuple[str, str] | None]:
+    def make(pair: Pair, generator: random.Random) -> tuple[str, str] | None:
+        prediction = edit(pair.right, pair, generator)
+        return None if prediction is None else (pair.right, prediction)
+
+    return make
+
+
+def _number(text: str, _pair: Pair, generator: random.Random) -> str | None:
+    match = _any(_NUMBER, text, generator)
+    if match is None:
+        return None
+    last = match[0][-1]
+    return f"{text[: match.end() - 1]}{'8' if last == '9' else chr(ord(last) + 1)}{text[match.end() :]}"
+
+
+def _negation(text: str, _pair: Pair, generator: random.Random) -> str | None:
+    if match := _DENIED.search(text):
+        return text[: match.start()] + text[match.end() :]
+    match = _any(_VERB, text, generator)
+    return f"{text[: match.end()]} not{text[match.end() :]}" if match else None
+
+
+def _opposite(text: str, _pair: Pair, generator: random.Random) -> str | None:
+    match = _any(_OPPOSITE, text, generator)
+    return text[: match.start()] + _cased(_OTHER[match[0].lower()], match[0]) + text[match.end() :] if match else None
+
+
+def _entity(text: str, pair: Pair, generator: random.Random) -> str | None:
+    """A word that only this observation has, in place of which stands one that only the other has."""
+    here, there = ({match[0].lower() for match in _WORD.finditer(side[: 1 << 17])} for side in (text, pair.wrong))
+    match = _any(_WORD, text, generator, lambda word: word.lower() not in there)
+    others = sorted(there - here)
+    if match is None or not others:
+        return None
+    return text[: match.start()] + _cased(generator.choice(others), match[0]) + text[match.end() :]
+
+
+def _exchanged(text: str, _pair: Pair, generator: random.Random) -> str | None:
+    first = _any(_WORD, text, generator)
+    second = first and _any(_WORD, text, generator, lambda word: word.lower() != first[0].lower())
+    if not first or not second:
+        return None
+    a, b = sorted((first, second), key=re.Match.start)
+    return f"{text[: a.start()]}{_cased(b[0], a[0])}{text[a.end() : b.start()]}{_cased(a[0], b[0])}{text[b.end() :]}"
+
+
+def _emoji(pair: Pair, _generator: random.Random) -> tuple[str, str]:
+    text = pair.right
+    for place, char in enumerate(text[: 1 << 16]):
+        if unicodedata.category(char) == "So":
+            return text, text[:place] + _EMOJI[char == _EMOJI[0]] + text[place + 1 :]
+    return f"{text} {_EMOJI[0]}", f"{text} {_EMOJI[1]}"
+
+
+def _half(text: str, _pair: Pair, _generator: random.Random) -> str | None:
+    words = text.split(" ")
+    return " ".join(words[: len(words) // 2]) if len(words) >= 6 else None
+
+
+def _more(text: str, pair: Pair, _generator: random.Random) -> str | None:
+    return f"{text}\n{pair.wrong}"
+
+
+def _long(pair: Pair, _generator: random.Random) -> tuple[str, str] | None:
+    before = pair.prompt.strip()[-_LONG:]
+    if not before:
+        return None
+    before = "\n".join([before] * (-(-_LONG // len(before))))[:_LONG]
+    return f"{before}\n{pair.right}", f"{before}\n{pair.wrong}"
+
+
+def _lower(text: str, _pair: Pair, _generator: random.Random) -> str | None:
+    return text.lower()
+
+
+def _layout(text: str, _pair: Pair, _generator: random.Random) -> str | None:
+    try:
+        value = loads(text, strict=True)
+    except ValueError:
+        flat = " ".join(text.split())
+        return flat if flat != text.strip() else re.sub(r"(?<=[.!?]) ", "\n", flat)
+    if not isinstance(value, dict | list):
+        return None
+    compact = json.dumps(value, ensure_ascii=False)
+    return compact if compact != text.strip() else json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def _articles(text: str, _pair: Pair, _generator: random.Random) -> str | None:
+    return _ARTICLE.sub("", text)
+
+
+def _short_form(text: str, _pair: Pair, _generator: random.Random) -> str | None:
+    for long, short in _SHORT_FORMS:
+        for a, b in ((long, short), (short, long)):
+            if match := re.search(rf"\b{a}\b", text, re.IGNORECASE):
+                return text[: match.start()] + _cased(b, match[0]) + text[match.end() :]
+    return None
+
+
+_ANOTHER = "another"
+CHANGES = (
+    Change(_ANOTHER, "another observation of the same tool", True, lambda pair, _: (pair.right, pair.wrong)),
+    Change("number", "one digit is another", True, _edit(_number)),
+    Change("negation", "a `not` more or less", True, _edit(_negation)),
+    Change("opposite", "open for closed, on for off, ...", True, _edit(_opposite)),
+    Change("entity", "a word of another observation for one of this", True, _edit(_entity)),
+    Change("exchanged", "two words have changed places", True, _edit(_exchanged)),
+    Change("emoji", "another emoji, such as ❌ for ✅", True, _emoji),
+    Change("half", "the second half is missing", True, _edit(_half)),
+    Change("more", "another observation follows", True, _edit(_more)),
+    Change("long", "another end, after 3,000 characters that are right", True, _long),
+    Change("case", "all in lower case", False, _edit(_lower)),
+    Change("layout", "other white space, JSON set otherwise", False, _edit(_layout)),
+    Change("articles", "without `the` and `a`", False, _edit(_articles)),
+    Change("short form", "`isn't` for `is not`, or the reverse", False, _edit(_short_form)),
+)
+
+
+def _any(
+    pattern: re.Pattern[str], text: str, generator: random.Random, fits: Callable[[str], bool] = lambda _word: True
+) -> re.Match[str] | None:
+    """A match at random, of the first ones."""
+    matches = [match for match, _ in zip(pattern.finditer(text), range(_MOST_WORDS), strict=False) if fits(match[0])]
+    return generator.choice(matches) if matches else None
+
+
+def _cased(word: str, like: str) -> str:
+    if like.isupper():
+        return word.upper()
+    return word.capitalize() if like[:1].isupper() else word.lower()
+
+
+def _difference(a: str, b: str) -> tuple[str, str]:
+    """Where two texts begin to differ."""
+    place = next((place for place, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    start = max(0, place - _SHOWN)
+    return tuple(  # type: ignore[return-value]
+        f"{'…' if start else ''}{text[start : place + _SHOWN]}{'…' if len(text) > place + _SHOWN else ''}"
+        for text in (a, b)
+    )
+
+
+def _one_line(text: str) -> str:
+    """A text for a cell of a table."""
+    return " ".join(text.split()).replace("`", "'").replace("|", "¦")

@@ -1,0 +1,309 @@
+"""The turns of real episodes as questions to a world model, each with what really came, and demonstrations for few-shot prompts.
+
+A question is written as `samples` writes the kind of data that the model was trained on: a dialogue up to an action, or a
+transition. The history before an action is always the real one (teacher forcing).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from wm_plugin.data.draws import uniform
+from wm_plugin.data.errors import RowError
+from wm_plugin.data.hidden import HEADINGS, PARTS, UNSEEN, Shown, parts
+from wm_plugin.data.kinds import KINDS, Kind
+from wm_plugin.data.prompts import Prompts, dialogue, observed, render, target
+from wm_plugin.data.readers import read
+from wm_plugin.data.render import write_action, write_history
+from wm_plugin.data.sample import Sample
+from wm_plugin.data.schema import Observation, Trajectory, Transition, Turn
+from wm_plugin.data.transitions import expand, holds_transitions, identity, read_transitions, with_success
+from wm_plugin.data.turn_texts import action_text
+from wm_plugin.errors import UserError, nearest
+from wm_plugin.objectives.information import category
+from wm_plugin.tokens.message import Message
+
+Item = Trajectory | Transition
+_WHOLE = "holds transitions, but {} is made of trajectories: give what wm data convert wrote"
+SEVERAL = "several"  # observations of different observers or tools in one message of a dialogue
+
+
+@dataclass(frozen=True)
+class Case:
+    """One turn: the question to the model, and what really came.
+
+    Attributes:
+        trajectory: its `identity`.
+        turn: its number in the trajectory, from 1.
+        messages: the question; the last message is a user's.
+        real: what the model should write, without tags.
+        before: what the agent saw last before it acted.
+        action: what it did.
+        tool: whose result it is; "" of no tool's.
+        observer: "tool", "user", "environment", or `SEVERAL`.
+        category: how much of the world the turn shows (`objectives.information`).
+        error: the source flags the observation as an error.
+        known: whether the data say if the task was done.
+        won: the observation shows that it was.
+    """
+
+    trajectory: str
+    turn: int
+    messages: Sequence[Message]
+    real: str
+    before: str
+    action: str
+    tool: str = ""
+    observer: str = "environment"
+    category: str = "other"
+    error: bool = False
+    known: bool = True
+    won: bool = False
+
+
+@dataclass(frozen=True)
+class Episode:
+    """Cases of one trajectory. `sample` holds what the model was trained to answer to them, one counted message a case.
+
+    It is None where a model reasons before it answers: the answer then has no one form.
+    """
+
+    cases: Sequence[Case]
+    sample: Sample | None
+
+
+def kind_of(name: str, others: Sequence[str] = ()) -> Kind:
+    """A kind of training data that has prompts.
+
+    Args:
+        others: names that the caller takes, too, for the hint.
+
+    Raises:
+        UserError: there is none of this name, or it has no prompts.
+    """
+    prompted = [one for one, kind in KINDS.items() if kind.prompted]
+    if name not in prompted:
+        raise UserError(f"there is no kind {name!r} of a world model's data{nearest(name, [*prompted, *others])}")
+    return KINDS[name]
+
+
+def items_in(source: str | Path, kind: str) -> Iterator[Item]:
+    """The trajectories of a file, or its transitions for kinds that are made of these.
+
+    Raises:
+        UserError: a file of transitions for a kind that is made of whole trajectories; or as from `readers.read`.
+    """
+    if not holds_transitions(source):
+        return read(source)
+    if kind_of(kind).of == "dialogues":
+        raise UserError(f"{source}: {_WHOLE.format(kind)}")
+    return read_transitions(source)
+
+
+def episodes(
+    items: Iterable[Item],
+    kind: str,
+    prompts: Prompts,
+    *,
+    world_context: Shown,
+    seed: int = 0,
+    limit: int | None = None,
+    left_out: Counter[str] | None = None,
+) -> Iterator[Episode]:
+    """The cases of trajectories, or of transitions for kinds that are made of these, in order.
+
+    What a filter marked as no target is left out, as in training.
+
+    Args:
+        kind: one of `samples.KINDS` that has prompts; says what a question is.
+        limit: the first so many trajectories.
+        left_out: counts of turns that have no case, by reason.
+
+    Raises:
+        UserError: a transition for a kind that is made of whole trajectories.
+    """
+    chosen, left_out = kind_of(kind), Counter() if left_out is None else left_out
+    stage = "cpt" if kind == "cpt" else chosen.form
+    trajectories, last = 0, ""
+    for item in items:
+        name = item.trajectory if isinstance(item, Transition) else identity(item)
+        trajectories += isinstance(item, Trajectory) or not trajectories or name != last
+        last = name
+        if limit is not None and trajectories > limit:
+            return
+        if isinstance(item, Transition):
+            if chosen.of == "dialogues":
+                raise UserError(_WHOLE.format(kind))
+            yield from _of_transition(item, prompts, stage, world_context, seed, True, left_out)
+        elif chosen.of == "dialogues":
+            yield from _of_dialogue(item, prompts, stage, world_context, seed, left_out)
+        else:
+            known = _knows(item)
+            for transition in expand([item]):
+                yield from _of_transition(transition, prompts, stage, world_context, seed, known, left_out)
+
+
+def _of_dialogue(
+    trajectory: Trajectory, prompts: Prompts, stage: str, world_context: Shown, seed: int, left_out: Counter[str]
+) -> Iterator[Episode]:
+    messages = dialogue(trajectory, prompts, stage=stage, seed=seed, world_context=world_context).messages
+    places = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
+    # each of the agent's turns with observations is one assistant message
+    turns = with_success(trajectory).turns
+    numbers = [n for n, turn in enumerate(turns) if turn.actor == "agent" and turn.observations]
+    name, known = identity(trajectory), _knows(trajectory)
+    cases, train = [], [False] * len(messages)
+    before = trajectory.context.initial_state
+    for number, place in zip(numbers, places, strict=True):
+        turn, real = turns[number], messages[place]["content"]
+        train[place] = not any(one.data.get("target") is False for one in turn.observations)
+        left_out["no target"] += not train[place]
+        if train[place]:
+            call = turn.observations[0].call if len(turn.observations) == 1 else None
+            texts = "\n\n".join(one.text for one in turn.observations)
+            case = Case(
+                trajectory=name,
+                turn=number + 1,
+                messages=messages[:place],
+                real=real,
+                before=before,
+                action=write_action(turn.action, told=turn.observations),
+                tool=_only({one.tool or "" for one in turn.observations}),
+                observer=_only({one.kind for one in turn.observations}),
+                category=category(action_text(turn.action, call), texts),
+                error=any(one.error for one in turn.observations),
+                known=known,
+                won=any(one.data.get("success") is True for one in turn.observations),
+            )
+            cases.append(case)
+        before = real
+    if cases:
+        yield Episode(cases, Sample(messages, train))
+
+
+def _of_transition(
+    transition: Transition,
+    prompts: Prompts,
+    stage: str,
+    world_context: Shown,
+    seed: int,
+    known: bool,
+    left_out: Counter[str],
+) -> Iterator[Episode]:
+    observation, trains = transition.observation, stage != "rl"
+    try:
+        answer = target(observation, prompts)
+    except RowError as error:
+        left_out[error.kind] += 1
+        return
+    messages = render(
+        transition, prompts, stage=stage, seed=seed, thinking=not trains, world_context=world_context
+    ).messages
+    earlier = [one.text for turn in transition.history for one in turn.observations]
+    case = Case(
+        trajectory=transition.trajectory,
+        turn=transition.turn + 1,
+        messages=messages,
+        real=observed(observation, prompts),
+        before=earlier[-1] if earlier else transition.context.initial_state,
+        action=write_action(transition.action, observation.call, [observation]),
+        tool=observation.tool or "",
+        observer=observation.kind,
+        category=category(action_text(transition.action, observation.call), observation.text),
+        error=observation.error,
+        known=known,
+        won=observation.data.get("success") is True,
+    )
+    whole: list[Message] = [*messages, {"role": "assistant", "content": answer}]
+    sample = Sample(whole, [False] * len(messages) + [True]) if trains else None
+    yield Episode([case], sample)
+
+
+def _knows(trajectory: Trajectory) -> bool:
+    marked = any(one.data.get("success") is True for _, _, one in trajectory.observed())
+    return trajectory.success is not None or marked
+
+
+def _only(values: set[str]) -> str:
+    return values.pop() if len(values) == 1 else SEVERAL
+
+
+class Demonstrations:
+    """Whole trajectories that stand in a prompt as examples, drawn by a seed; the same for every question, but of its own task.
+
+    Each is of another task. Drawn are a few more than are shown, so that leaving one out does not change the others.
+
+    Args:
+        trajectories: to draw from; what has no observation is passed over.
+        shots: how many are shown.
+        source: where they are from, for messages.
+
+    Raises:
+        UserError: `shots` is not positive, or there are not as many tasks.
+    """
+
+    def __init__(self, trajectories: Iterable[Trajectory], shots: int, *, seed: int = 0, source: str = "") -> None:
+        if shots < 1:
+            raise UserError(f"shots is {shots}; write a number >= 1")
+        self.shots, self.source = shots, source
+        drawn: dict[str, tuple[float, float, Trajectory]] = {}
+        for trajectory in trajectories:
+            if not any(True for _ in trajectory.observed()):
+                continue
+            name = identity(trajectory)
+            task = trajectory.task_id or name
+            row = uniform(f"demonstration/{seed}/{task}"), uniform(f"demonstration/{seed}/{name}"), trajectory
+            if task not in drawn or row[:2] < drawn[task][:2]:
+                drawn[task] = row
+            if len(drawn) > shots + 3:  # by task, by name and by what happened, three at most may be a question's own
+                del drawn[max(drawn, key=lambda task: drawn[task][:2])]
+        self._drawn = [(identity(row[2]), row[2]) for row in sorted(drawn.values(), key=lambda row: row[:2])]
+        if len(self._drawn) < shots:
+            raise UserError(f"{source}: has {len(self._drawn)} tasks to demonstrate, fewer than {shots}")
+
+    def shown(self, item: Item, prompts: Prompts, *, world_context: Shown) -> Item:
+        """A trajectory or transition with the demonstrations in its context.
+
+        Raises:
+            UserError: too few are left without its own task, or the prompts do not show a context.
+        """
+        if "context" in prompts.omits:
+            raise UserError(f"{prompts.name}: these prompts show no context, in which demonstrations would stand")
+        name = item.trajectory if isinstance(item, Transition) else identity(item)
+        chosen = [one for of_one, one in self._drawn if of_one != name and not _same(one, item)][: self.shots]
+        if len(chosen) < self.shots:
+            task = f" without {item.task_id}" if item.task_id else ""
+            raise UserError(f"{self.source}: has {len(chosen)} tasks to demonstrate{task}, fewer than {self.shots}")
+        texts = (_written(n, one, prompts, world_context) for n, one in enumerate(chosen, 1))
+        context = item.context.model_copy(update={"demonstrations": (*item.context.demonstrations, *texts)})
+        return item.model_copy(update={"context": context})
+
+
+def _same(one: Trajectory, item: Item) -> bool:
+    if one.task_id and one.task_id == item.task_id:
+        return True
+    return isinstance(item, Trajectory) and one.turns == item.turns
+
+
+def _written(number: int, trajectory: Trajectory, prompts: Prompts, world_context: Shown) -> str:
+    """A demonstration as text: what was to be done, and every turn with what was observed, marks of success included."""
+    context, told = trajectory.context, parts(world_context)
+    texts_of = {
+        "Task": context.task,
+        **{
+            HEADINGS[name].removesuffix(UNSEEN): getattr(context, field)
+            for name, field in PARTS.items()
+            if name in told
+        },
+        "What happened": write_history([_marked(turn, prompts) for turn in with_success(trajectory).turns]),
+    }
+    texts = (f"{heading}:\n{text}" for heading, text in texts_of.items() if text.strip())
+    return "\n\n".join([f"## Demonstration {number}", *texts])
+
+
+def _marked(turn: Turn, prompts: Prompts) -> Turn:
+    def written(one: Observation) -> Observation:
+        return one.model_copy(update={"text": observed(one, prompts)})
+
+    return turn.model_copy(update={"observations": tuple(map(written, turn.observations))})

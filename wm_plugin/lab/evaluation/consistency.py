@@ -1,0 +1,325 @@
+"""Whether episodes in a world model hold in the real world (Word2World's consistency).
+
+The same tasks are played three times by an agent:
+
+* Real: in the real world.
+* WM: in the world model at temperature 0, from the real first observation, until it marks a success or the turns are used up.
+* W2R: the actions of every WM episode, won or not, in the real world, to its first end there.
+
+CR is W2R / Real, undefined where Real is 0. As a ratio of means it is of all agents' episodes together; as a mean of ratios it is
+the mean of the agents' own CRs. The paper prints the first in its tables 2 and 10 and the second in its table 3. Its means are
+over agents; those of episodes are the same where all agents have as many without a failure.
+
+Two episodes part at the first turn after which the world model and the real world do not say the same (white space at the ends
+aside), or only one of them ends in success, or the real world has ended before.
+
+An episode fails if a call of a model failed, an answer was cut or empty, or an environment was lost. Without a failure is a task
+that has none in any arm; `with_failed` takes all tasks and counts what failed as not won. To Word2World's own script an answer of
+the world model that was cut at its limit is no failure: `cut_taken` reads episodes so.
+
+`consistency_measures` counts what was played here, and `consistency_rows` writes it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import wm_plugin.worlds.agents.rollout as rollout
+from wm_plugin.client.answers import Answers
+from wm_plugin.data.contexts import Contexts
+from wm_plugin.data.hidden import Shown
+from wm_plugin.data.prompts import Prompts
+from wm_plugin.data.schema import Action, Trajectory, Turn
+from wm_plugin.errors import UserError, nearest
+from wm_plugin.runtime.workers import Lost, lost_by
+from wm_plugin.worlds.agents.acting import Agent
+from wm_plugin.worlds.agents.players import Row, Task
+from wm_plugin.worlds.kit.start import task_of
+from wm_plugin.worlds.worlds import World
+from wm_plugin.worlds.wrappers.simulated_episode import MAX_TURNS, Simulation
+
+Arm = Literal["real", "wm", "w2r"]
+ARMS: tuple[Arm, ...] = ("real", "wm", "w2r")
+SPLITS = ("seen", "unseen")
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """Where the real world answers in a WM episode: in its first turns, and in turns with a call of a named tool."""
+
+    turns: int = 0
+    tools: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.turns > 0 or bool(self.tools)
+
+    def holds(self, turn: int, action: Action) -> bool:
+        return turn < self.turns or any(call.name in self.tools for call in action.calls)
+
+
+@dataclass(frozen=True)
+class Episode:
+    """A task in the three arms. `failures` has a reason for each arm that failed."""
+
+    agent: str
+    split: str
+    number: int
+    task: str
+    real: Trajectory | None
+    simulated: Trajectory
+    replayed: Trajectory | None
+    failures: Mapping[Arm, str]
+
+    @property
+    def failure(self) -> str:
+        """The first failure, with its arm; "" if there is none."""
+        return next((f"{arm}: {self.failures[arm]}" for arm in ARMS if arm in self.failures), "")
+
+    def cut_taken(self) -> "Episode":
+        """The episode in which an answer that was cut at its limit is no failure."""
+        failures = {arm: reason for arm, reason in self.failures.items() if (arm, reason) != ("wm", "cut")}
+        return replace(self, failures=failures)
+
+    def trajectory(self, arm: Arm) -> Trajectory | None:
+        return {"real": self.real, "wm": self.simulated, "w2r": self.replayed}[arm]
+
+    def won(self, arm: Arm, horizon: int | None = None) -> bool:
+        """Whether an arm was won, within so many turns."""
+        trajectory = self.trajectory(arm)
+        return trajectory is not None and bool(trajectory.success) and _within(len(trajectory.turns), horizon)
+
+    def won_at_least(self, arm: Arm, horizon: int | None = None) -> bool:
+        """`won`, False where the arm failed: what is replayed of a WM episode that failed counts no more than that."""
+        failed = arm in self.failures or (arm == "w2r" and "wm" in self.failures)
+        return not failed and self.won(arm, horizon)
+
+    @cached_property
+    def parted(self) -> int | None:
+        """The first turn, from 1, at which world model and real world part; None: they never do."""
+        return None if self.replayed is None else parting_turn(self.simulated, self.replayed)
+
+    def together(self, horizon: int | None = None) -> bool:
+        """Whether they have not parted within so many turns."""
+        return self.parted is None or not _within(self.parted, horizon)
+
+
+def _within(turn: int, horizon: int | None) -> bool:
+    return horizon is None or turn <= horizon
+
+
+def parting_turn(simulated: Trajectory, replayed: Trajectory) -> int | None:
+    """The first turn, from 1, at which an episode in a world model and its replay part; None if there is none."""
+    for number, turn in enumerate(simulated.turns, 1):
+        if number > len(replayed.turns):
+            return number
+        same = _texts(turn) == _texts(replayed.turns[number - 1])
+        if not same or _won_at(simulated, number) is not _won_at(replayed, number):
+            return number
+    return None
+
+
+def _texts(turn: Turn) -> list[str]:
+    return [observation.text.strip() for observation in turn.observations]
+
+
+def _won_at(trajectory: Trajectory, number: int) -> bool:
+    return bool(trajectory.success) and number == len(trajectory.turns)
+
+
+def consistency(
+    world: World,
+    tasks: Mapping[str, Sequence[Row]],
+    agent: Agent,
+    model: Answers,
+    prompts: Prompts,
+    *,
+    anchor: Anchor = Anchor(),
+    max_turns: int = MAX_TURNS,
+    world_context: Shown = True,
+    contexts: Contexts | None = None,
+    seed: int = 0,
+    host: rollout.Host = "trl",
+    at_once: int = 32,
+) -> Iterator[Episode]:
+    """Play tasks in the three arms.
+
+    Args:
+        tasks: rows by split.
+        model: the world model, at temperature 0.
+        prompts: those that it was trained with.
+        max_turns: of an episode in the world model; less where the world itself ends earlier. The agent has its own for Real.
+        world_context: what of the state the world model is shown.
+        contexts: hidden contexts by hand, which fill those of the world.
+        seed: of the prompts' variants.
+        at_once: episodes that play together. With an anchor each has a real environment beside it.
+
+    Raises:
+        UserError: as from `check`, or the world knows no success.
+    """
+    check(world, model, prompts, anchor)
+
+    def simulation() -> Simulation:
+        return Simulation(
+            prompts, observers=world.observers, world_context=world_context, seed=seed, max_turns=max_turns
+        )
+
+    numbered = [(split, row) for split, rows in tasks.items() for row in rows]
+    arms = _Arms(world, agent, model, simulation, anchor, max_turns, host, contexts)
+    with agent, model:
+        for start in range(0, len(numbered), at_once):
+            group = [(number, row) for number, (_, row) in enumerate(numbered[start : start + at_once], start)]
+            played = agent.play(group)
+            if any(isinstance(one, Trajectory) and one.success is None for one in played):
+                raise UserError(f"{world.name}: its class knows no success (the property `success`), which this counts")
+            simulations = arms.simulate(group)
+            for (number, row), real in zip(group, played, strict=True):
+                simulated = simulations[number]
+                replayed = arms.replay(row, [turn.action for turn in simulated.trajectory.turns])
+                reasons: dict[Arm, str] = {"real": _reason(real), "wm": simulated.trouble, "w2r": _reason(replayed)}
+                yield Episode(
+                    agent.name,
+                    numbered[number][0],
+                    number,
+                    task_of(row),
+                    real if isinstance(real, Trajectory) else None,
+                    simulated.trajectory,
+                    replayed if isinstance(replayed, Trajectory) else None,
+                    {arm: reason for arm, reason in reasons.items() if reason},
+                )
+
+
+def check(world: World, model: Answers, prompts: Prompts, anchor: Anchor) -> None:
+    """Check before hours of work what `consistency` takes.
+
+    Raises:
+        UserError: the world model samples, the prompts have no success mark, or the anchor names a tool that the world has not.
+    """
+    Simulation(prompts)
+    if model.settings.get("temperature") != 0:
+        raise UserError(f"consistency is at temperature 0, not {model.settings.get('temperature')}")
+    for tool in anchor.tools:
+        if tool not in world.observers:
+            raise UserError(f"--anchor-tools: {world.name} has no tool {tool!r}{nearest(tool, world.observers)}")
+
+
+def _reason(result: Trajectory | Lost) -> str:
+    """Why a real episode failed; "" if it did not."""
+    if isinstance(result, Lost):
+        return result.kind
+    return "lost" if result.metadata.get("figures", {}).get("lost") else ""
+
+
+@dataclass
+class _Arms:
+    """The episodes in the world model and their replays."""
+
+    world: World
+    agent: Agent
+    model: Answers
+    simulation: Callable[[], Simulation]
+    anchor: Anchor
+    max_turns: int
+    host: rollout.Host
+    contexts: Contexts | None
+
+    def __post_init__(self) -> None:
+        self._environment = self.world.make()
+
+    def simulate(self, group: Sequence[Task]) -> dict[int, Simulation]:
+        """The group's episodes in the world model, by number; a turn of all at once."""
+        simulations = {number: self.simulation() for number, _ in group}
+        live: dict[int, _Anchored] = {}
+        for number, row in group:
+            environment = self.world.make() if self.anchor else self._environment
+            anchored = _Anchored(
+                environment, row, simulations[number], self.anchor, self.max_turns, self.host, self.contexts
+            )
+            if not simulations[number].over:
+                live[number] = anchored
+        while live:
+            asked: dict[int, Action] = {}
+            actions = self.agent.act({number: simulations[number].trajectory for number in live})
+            for number, action in actions.items():
+                simulation = simulations[number]
+                if isinstance(action, Lost):
+                    simulation.fail(f"agent, {action.kind}")
+                elif action is None or not action.calls:
+                    simulation.leave(action)
+                elif not live[number].answers(action):
+                    asked[number] = action
+            answers = self.model([simulations[number].question(action) for number, action in asked.items()])
+            for (number, action), answer in zip(asked.items(), answers, strict=True):
+                simulations[number].step(action, answer)
+            live = {number: one for number, one in live.items() if not simulations[number].over}
+        return simulations
+
+    def replay(self, row: Row, actions: Sequence[Action]) -> Trajectory | Lost:
+        try:
+            return rollout.replay(self._environment, row, actions, host=self.host)
+        except UserError:
+            raise
+        except Exception as error:
+            self._environment = self.world.make()
+            return lost_by(error)
+
+
+class _Anchored:
+    """A real episode beside a simulated one: it gives the start, and the observations of the turns that the anchor holds."""
+
+    def __init__(
+        self,
+        environment: Any,
+        row: Row,
+        simulation: Simulation,
+        anchor: Anchor,
+        max_turns: int,
+        host: rollout.Host,
+        contexts: Contexts | None = None,
+    ) -> None:
+        self._simulation, self._anchor = simulation, anchor
+        self._steps: Any = rollout.episode(environment, row, max_turns=max_turns, host=host)
+        start = self._send(None)
+        if start is None:
+            return
+        simulation.reset(start if contexts is None else contexts.filled(start))
+        own = getattr(environment, "max_turns", None)
+        simulation.max_turns = min(max_turns, own) if isinstance(own, int) and own > 0 else max_turns
+        if reason := _reason(start):
+            simulation.fail(reason)
+        elif self._steps is None:  # the real world is over before the first turn
+            simulation.leave()
+        if not anchor:
+            self._steps = None
+
+    def answers(self, action: Action) -> bool:
+        """Go on with an action. Whether the real world has answered it: the anchor holds here, and the real episode goes on."""
+        turn = self._simulation.turns
+        if self._steps is None or (turn >= self._anchor.turns and not self._anchor.tools):
+            return False
+        after = self._send(action)
+        if after is None:
+            return True
+        if not self._anchor.holds(turn, action):
+            return False
+        if reason := _reason(after):
+            self._simulation.fail(reason)
+        over = self._steps is None
+        self._simulation.take(action, after.turns[-1].observations, over and bool(after.success), over=over)
+        return True
+
+    def _send(self, action: Action | None) -> Trajectory | None:
+        """The real episode after an action; None if it has failed, and the simulated one with it."""
+        try:
+            after: Trajectory = self._steps.send(action)
+            return after
+        except StopIteration as end:
+            self._steps = None
+            ended: Trajectory = end.value
+            return ended
+        except UserError:
+            raise
+        except Exception as error:
+            self._steps = None
+            self._simulation.fail(lost_by(error).kind)
+            return None

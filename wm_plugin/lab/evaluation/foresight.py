@@ -1,0 +1,256 @@
+"""Does an agent foresee what comes of its actions (Qwen-AgentWorld, section 6.2 and figure 10)?
+
+Of the turns in whose thinking the agent says explicitly what the environment will answer, the accuracy is the share in which that
+agrees with what it really answered. A judge finds the prediction without seeing the answer, so that hindsight cannot help it,
+and must copy it from the thinking word for word; a second question compares it with the answer. The judge also counts how
+often and why the agent corrects itself, and words such as "Wait," are counted here. What the agent wrote stands between markers
+for the judge, as data (`rewards.delimit`), and a reply has one verdict or none (`rewards.verdict`).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, TypeVar
+
+from wm_plugin.client.answers import Answer, Answers, ask_again
+from wm_plugin.data.schema import Trajectory, Turn
+from wm_plugin.data.thoughts import words
+from wm_plugin.data.transitions import identity
+from wm_plugin.data.turn_texts import action_text
+from wm_plugin.lab.evaluation.paired import Key, Sums
+from wm_plugin.rewards import prompts
+from wm_plugin.rewards.delimit import fenced, neutral, shortened
+from wm_plugin.rewards.extract import extract
+from wm_plugin.rewards.verdict import TAG, fields, is_forged, number
+from wm_plugin.tokens.message import Message
+
+T = TypeVar("T")
+CORRECTIONS = ("factual", "epistemic", "perspective")  # section 7.1, of the thoughts of a world model
+MAX_CHARS = 100_000  # ours: of each text that the judge sees
+_AT_ONCE = 256  # questions that are in memory, each as long as three texts of `max_chars`
+_MOST = 10_000  # corrections of a turn; the published peak is 56
+_AFTER_WAIT = frozenset(",.!?:;…—–-")
+_CLOSING = f"The data ends here. Do with it what you were told, and end with your only verdict in <{TAG}>."
+_AGAIN = (
+    f"The data ends here. A reply before this one could not be read: write <{TAG}> once, close it, and put one JSON object and "
+    "nothing else into it."
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A turn in which the agent thought, and that was answered.
+
+    Attributes:
+        task: the turn's task.
+        where: the trajectory's name.
+        turn: the turn's number, from 0.
+        tool: the tool that was called; "" of a text or of several tools.
+        thinking, action, observed: the turn's texts.
+    """
+
+    task: str
+    where: str
+    turn: int
+    tool: str
+    thinking: str
+    action: str
+    observed: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the judge found in the thinking: the prediction, if there is one, and corrections by kind."""
+
+    prediction: str | None
+    corrections: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A case with what the judge says of it.
+
+    Attributes:
+        finding: None where the judge gave none.
+        right: None where there is no prediction or no verdict.
+        failure: why something is missing; "" if nothing is.
+    """
+
+    case: Case
+    finding: Finding | None
+    right: bool | None
+    failure: str
+
+    def as_row(self) -> dict[str, Any]:
+        """A row for `write_rows`."""
+        predicted = self.finding.prediction if self.finding else None
+        return {
+            "trajectory": self.case.where,
+            "turn": self.case.turn,
+            "context": self.case.thinking,
+            "action": self.case.action,
+            "real": self.case.observed,
+            "predicted": predicted,
+            "corrections": dict(zip(CORRECTIONS, self.finding.corrections, strict=True)) if self.finding else None,
+            "scores": {} if self.right is None else {"right": float(self.right)},
+            "failure": self.failure,
+        }
+
+
+def cases(trajectory: Trajectory, sums: Sums, task: str) -> Iterator[Case]:
+    """The agent's turns with thoughts and an answer, of all that have an answer; both are counted, and words such as "Wait"."""
+    where = identity(trajectory)
+    for place, turn in enumerate(trajectory.turns):
+        if turn.actor != "agent" or not turn.observations:
+            continue
+        thinking, action = _parts(turn)
+        sums.add(Key("thinking"), task, bool(thinking))
+        if not thinking:
+            continue
+        sums.add(Key("interrupts", "count"), task, interrupts(thinking))
+        tools = {observation.tool for observation in turn.observations}
+        tool = tools.pop() or "" if len(tools) == 1 else ""
+        yield Case(task, where, place, tool, thinking, action, _observed(turn))
+
+
+def interrupts(thinking: str) -> int:
+    """How often a thought says "Wait," or the like to itself; "wait for" is no such word."""
+    words = (word.lstrip("\"'*_([“‘") for word in thinking.lower().split())
+    return sum(word[:4] == "wait" and word[4:5] in _AFTER_WAIT and len(word) > 4 for word in words)
+
+
+def judge(turns: Sequence[Case], answers: Answers, *, seed: int = 0, max_chars: int = MAX_CHARS) -> list[Judged]:
+    """Ask a judge about every case: first for the prediction, then whether it came true. A reply without a verdict is asked for
+    once more."""
+
+    def find(case: Case, again: bool) -> list[Message]:
+        return _question("foresight_find", {"thinking": case.thinking, "action": case.action}, max_chars, again)
+
+    def compare(pair: tuple[Case, str], again: bool) -> list[Message]:
+        case, prediction = pair
+        texts = {"predicted": prediction, "action": case.action, "observed": case.observed}
+        return _question("foresight_compare", texts, max_chars, again)
+
+    with answers:  # its file is read once, not for each chunk
+        return _judged(turns, answers, find, compare, seed)
+
+
+def _judged(
+    turns: Sequence[Case],
+    answers: Answers,
+    find: Callable[[Case, bool], list[Message]],
+    compare: Callable[[tuple[Case, str], bool], list[Message]],
+    seed: int,
+) -> list[Judged]:
+    clean = [case for case in turns if not is_forged(case.thinking + case.action, "")]
+    findings = dict(zip(map(id, clean), _asked(answers, clean, find, _finding, seed), strict=True))
+    pairs = [
+        (case, finding.prediction)
+        for case in clean
+        if isinstance(finding := findings[id(case)], Finding) and finding.prediction is not None
+    ]
+    verdicts = dict(zip((id(case) for case, _ in pairs), _asked(answers, pairs, compare, _right, seed), strict=True))
+    judged = []
+    for case in turns:
+        finding, right = findings.get(id(case), "forged"), verdicts.get(id(case))
+        failure = finding if isinstance(finding, str) else right if isinstance(right, str) else ""
+        whole = finding if isinstance(finding, Finding) else None
+        judged.append(Judged(case, whole, right if isinstance(right, bool) else None, failure))
+    return judged
+
+
+def add(sums: Sums, judged: Iterable[Judged]) -> Counter[str]:
+    """Add what a judge says to the sums by task, and count failures by kind.
+
+    A turn in which the judge failed to find a prediction has perhaps a wrong one: of the accuracy it is a failed row, too.
+    """
+    failures: Counter[str] = Counter()
+    for one in judged:
+        task, finding = one.case.task, one.finding
+        failures[one.failure] += bool(one.failure)
+        lost = finding is None
+        sums.add(Key("predicts"), task, bool(finding and finding.prediction is not None), not lost, lost)
+        if lost or (finding and finding.prediction is not None):
+            row = (task, float(one.right or 0), one.right is not None, one.right is None)
+            sums.add(Key("accuracy"), *row)
+            if one.case.tool:
+                sums.add(Key("accuracy", "share", "tool", one.case.tool), *row)
+        for place, kind in enumerate(CORRECTIONS):
+            count = finding.corrections[place] if finding else 0
+            sums.add(Key("corrections", "count", "kind", kind), task, count, not lost, lost)
+    return +failures
+
+
+def _asked(
+    answers: Answers,
+    items: Sequence[Any],
+    question: Callable[[Any, bool], list[Message]],
+    read: Callable[[Any, str], T | str],
+    seed: int,
+) -> list[T | str]:
+    """What was read of the answers, or why there is nothing. What could not be read is asked for once more, in other words."""
+    results: list[T | str] = [""] * len(items)
+
+    def settle(place: int, reply: Answer) -> bool:
+        results[place] = reply.trouble or read(items[place], reply.text)
+        return bool(reply.failure) or not isinstance(results[place], str)
+
+    def asked(place: int, attempt: int) -> list[Message]:
+        return question(items[place], attempt > 0)
+
+    ask_again(answers, range(len(items)), asked, settle, tries=2, seed=seed, at_once=_AT_ONCE)
+    return results
+
+
+def _finding(case: Case, reply: str) -> Finding | str:
+    values = fields(reply, ["prediction", *CORRECTIONS], case.thinking)
+    counts = [number(values.get(kind), 0, _MOST) for kind in CORRECTIONS]
+    prediction = values.get("prediction")
+    if not values or any(count is None or count % 1 for count in counts) or not isinstance(prediction, str | None):
+        return "no verdict"
+    if prediction is not None and not prediction.strip():
+        prediction = None
+    if prediction is not None and _words(prediction) not in _words(neutral(case.thinking)[0]):
+        return "not in the thinking"
+    return Finding(prediction, tuple(int(count or 0) for count in counts))
+
+
+def _right(pair: tuple[Case, str], reply: str) -> bool | str:
+    value = fields(reply, ["right"], pair[0].observed).get("right")
+    score = float(value) if isinstance(value, bool) else number(value, 0, 1)
+    return "no verdict" if score not in (0.0, 1.0) else score == 1.0
+
+
+def _question(name: str, texts: dict[str, str], max_chars: int, again: bool) -> list[Message]:
+    blocks, _ = fenced({key: shortened(text, max_chars) for key, text in texts.items()})
+    closing = _AGAIN if again else _CLOSING
+    return [{"role": "system", "content": _instructions(name)}, {"role": "user", "content": f"{blocks}\n\n{closing}"}]
+
+
+@cache
+def _instructions(name: str) -> str:
+    prompt = (resources.files("wm_plugin.lab.evaluation") / f"{name}.md").read_text(encoding="utf-8").strip()
+    return f"{prompt}\n\n{prompts.ours('data')}"
+
+
+def _parts(turn: Turn) -> tuple[str, str]:
+    """The thinking and the action of a turn, wherever the thinking was recorded."""
+    written = extract(turn.action.text, "")
+    thinking = "\n".join(filter(None, [words(turn.action.thought), written.reasoning]))
+    return thinking, action_text(turn.action.model_copy(update={"text": written.prediction or ""}))
+
+
+def _observed(turn: Turn) -> str:
+    texts = [observation.text for observation in turn.observations]
+    if len(texts) == 1:
+        return texts[0]
+    heads = [
+        f"Answer {place}" + (f" ({one.tool})" if one.tool else "") for place, one in enumerate(turn.observations, 1)
+    ]
+    return "\n\n".join(f"{head}:\n{text}" for head, text in zip(heads, texts, strict=True))
+
+
+def _words(text: str) -> str:
+    return " ".join(text.casefold().split())

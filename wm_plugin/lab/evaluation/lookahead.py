@@ -1,0 +1,329 @@
+"""What it brings that a policy looks ahead, at equal compute, and how often what it imagined came.
+
+The same tasks are played in several arms by one policy:
+
+* plain: it acts as it samples.
+* majority, best-of-n: it takes the most frequent of n samples of an action, or the likeliest by its own log-probability. They
+  have no world model, and as many samples as cost the tokens that look-ahead generates a decision, to the nearest whole sample.
+* coin: it looks ahead, and a coin says of each imagined episode whether it is won, in the place of a world model. It shows what
+  comes of trying other actions than the policy's first one. (Where always the same is said, it acts as plain or majority.)
+* look-ahead: it imagines episodes with its world model and takes the first action that is worth most.
+* oracle: the same, and the real environment answers. This bounds look-ahead with any world model; tokens of observations cost it
+  nothing, so that it is no arm of equal compute.
+
+The first sample of a turn has the same luck in every arm. Differences are paired by task.
+
+Calibration is over look-ahead's decisions with a score: the share of the chosen action's episodes that were imagined to be won,
+against whether the episode was won. Imagined episodes go on without looking ahead and real ones with it, so that even a perfect
+world model may imagine too little; more than what came is optimism.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import wm_plugin.worlds.agents.rollout as rollout
+from wm_plugin.client.answers import Answers
+from wm_plugin.client.predict import seed_of
+from wm_plugin.data.schema import Action, Trajectory
+from wm_plugin.errors import UserError
+from wm_plugin.lab.agents.imagined_worlds import ControlWorld
+from wm_plugin.lab.agents.lookahead import Decider, Decision, Decisions, LookAhead, Sampled, Way, decision
+from wm_plugin.lab.agents.lookahead_values import samples_for
+from wm_plugin.lab.evaluation.measures import Evaluation, Measure
+from wm_plugin.lab.evaluation.paired import Key, Sums, differences
+from wm_plugin.runtime.workers import Lost
+from wm_plugin.worlds.agents.acting import Situation
+from wm_plugin.worlds.agents.players import Row, rounds
+from wm_plugin.worlds.kit.start import task_of
+from wm_plugin.worlds.worlds import World
+
+PLAIN, MAJORITY, BEST, COIN, AHEAD, ORACLE = "plain", "majority", "best-of-n", "coin", "look-ahead", "oracle"
+ARMS = (PLAIN, MAJORITY, BEST, COIN, AHEAD, ORACLE)
+_BINS = 5
+_UNIT = {"success": "share", "reward": "score", "turns": "count", "tokens": "count"}
+
+
+@dataclass(frozen=True)
+class Played:
+    """A task in an arm. `trajectory` is None where it was lost, and `failure` says why."""
+
+    arm: str
+    number: int
+    task: str
+    trajectory: Trajectory | None
+    decisions: Sequence[Decision]
+    failure: str = ""
+
+    @property
+    def tokens(self) -> int:
+        return sum(one.tokens for one in self.decisions)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How every arm plays.
+
+    Args:
+        folder: keeps the decisions of each arm; None keeps nothing.
+        at_once: episodes that play together.
+        max_turns: of an episode; the world's own limit stands beside it.
+    """
+
+    world: World
+    rows: Sequence[Row]
+    folder: Path | None = None
+    seed: int = 0
+    max_turns: int = 64
+    host: rollout.Host = "trl"
+    at_once: int = 64
+    asked: Counter[str] = field(default_factory=Counter)  # decisions that were made, and not kept from before, by arm
+
+
+def play(setting: Setting, arm: str, decider: Decider) -> Iterator[Played]:
+    """The episodes of an arm, in order of the tasks.
+
+    Raises:
+        UserError: the world knows no success.
+    """
+    path = None if setting.folder is None else setting.folder / f"decisions-{arm}.jsonl"
+    answers = Answers(Decisions(decider), path)
+    with answers:
+        for start in range(0, len(setting.rows), setting.at_once):
+            tasks = list(enumerate(setting.rows[start : start + setting.at_once], start))
+            made: dict[int, list[Decision]] = {number: [] for number, _ in tasks}
+            act = _acting(answers, decider, setting.seed, made)
+            played = rounds(setting.world, tasks, act, max_turns=setting.max_turns, host=setting.host)
+            for (number, row), one in zip(tasks, played, strict=True):
+                lost = one.kind if isinstance(one, Lost) else _lost(one)
+                if isinstance(one, Trajectory) and one.success is None:
+                    raise UserError(
+                        f"{setting.world.name}: its class knows no success (the property `success`), which this counts"
+                    )
+                trajectory = None if lost or isinstance(one, Lost) else one
+                yield Played(arm, number, f"{number}: {task_of(row)}", trajectory, made[number], lost)
+            setting.asked[arm] = answers.asked
+
+
+def _lost(trajectory: Trajectory) -> str:
+    return "lost" if trajectory.metadata.get("figures", {}).get("lost") else ""
+
+
+def _acting(
+    answers: Answers, decider: Decider, seed: int, made: Mapping[int, list[Decision]]
+) -> Callable[[Mapping[int, Trajectory]], Mapping[int, Action | Lost | None]]:
+    def act(states: Mapping[int, Trajectory]) -> Mapping[int, Action | Lost | None]:
+        seeds = [seed_of(f"{seed}/{number}/{len(state.turns)}") for number, state in states.items()]
+        asked = [Situation(state) for state in states.values()]
+        actions: dict[int, Action | Lost | None] = {}
+        for number, answer in zip(states, answers(asked, seeds=seeds, at_once=decider.at_once), strict=True):
+            one = decision(answer)
+            made[number].append(one)
+            actions[number] = Lost(one.failure, "the policy's server gave no answer") if one.failure else one.action
+        return actions
+
+    return act
+
+
+def turns_left(world: World, max_turns: int, host: rollout.Host = "trl") -> Callable[[Trajectory], int | None]:
+    """How many turns an episode has left, by the limit of its environment, which is asked once a task."""
+    known: dict[str, int] = {}
+    environment: list[Any] = []
+
+    def left(trajectory: Trajectory) -> int | None:
+        row = trajectory.metadata.get("reset")
+        if not isinstance(row, dict):
+            return None
+        key = repr(sorted(row.items()))
+        if key not in known:
+            environment[:] = environment or [world.make()]
+            next(rollout.episode(environment[0], row, max_turns=1, host=host), None)
+            own = getattr(environment[0], "max_turns", None)
+            known[key] = min(max_turns, own) if type(own) is int and own > 0 else max_turns
+        return known[key] - len(trajectory.turns)
+
+    return left
+
+
+def play_all(
+    setting: Setting,
+    arms: Sequence[str],
+    ahead: LookAhead,
+    oracle: LookAhead | None,
+    watch: Callable[[Iterator[Played], str], Iterator[Played]] = lambda played, _: played,
+) -> dict[str, list[Played]]:
+    """The arms that are named. Look-ahead plays first: what it generated sets the samples of majority and best-of-n.
+
+    Args:
+        watch: sees the episodes of an arm, by its name, as they are played.
+    """
+    played: dict[str, list[Played]] = {}
+    order = [one for one in (AHEAD, ORACLE, PLAIN, COIN, MAJORITY, BEST) if one in arms]
+    samples = 1
+    for arm in order:
+        if arm in (MAJORITY, BEST):
+            samples = (equal_samples(played[AHEAD]) if AHEAD in played else None) or ahead.config.continuations
+        decider: Decider
+        if arm == AHEAD:
+            decider = ahead
+        elif arm == COIN:
+            decider = LookAhead(ahead.imaginer, ControlWorld(COIN), ahead.config)
+        elif arm == ORACLE:
+            assert oracle is not None
+            decider = oracle
+        else:
+            ways: dict[str, Way] = {PLAIN: "plain", MAJORITY: "majority", BEST: "best-of-n"}
+            decider = Sampled(ways[arm], ahead.imaginer, samples)
+        played[arm] = list(watch(play(setting, arm, decider), arm))
+    return {arm: played[arm] for arm in ARMS if arm in played}
+
+
+def equal_samples(played: Sequence[Played]) -> int | None:
+    """How many samples of an action cost as many tokens as a decision of look-ahead; None where a server counts no tokens."""
+    made = [one for episode in played for one in episode.decisions if one.first_tokens]
+    drawn, firsts = sum(one.samples for one in made), sum(one.first_tokens for one in made)
+    return samples_for(sum(one.tokens for one in made) / len(made), firsts / drawn) if made and drawn else None
+
+
+def evaluate(
+    played: Mapping[str, Sequence[Played]],
+    *,
+    subject: str,
+    data: str,
+    settings: Mapping[str, Any],
+    notes: Sequence[str] = (),
+    seed: int = 0,
+) -> Evaluation:
+    """The measures: of each arm, of each against plain, and of what look-ahead imagined. Intervals are over tasks."""
+    sums = {arm: _sums(episodes) for arm, episodes in played.items()}
+    measures: list[Measure] = []
+    first = AHEAD if AHEAD in sums else next(iter(sums))
+    measures += sums[first].measures(seed=seed)
+    for arm, one in sums.items():
+        measures += one.measures(by="arm", group=arm, seed=seed)
+        drawn = [each.samples for episode in played[arm] for each in episode.decisions]
+        if drawn:
+            measures.append(
+                Measure("samples", sum(drawn) / len(drawn), "count", len(drawn), "arm", arm, note="of a decision")
+            )
+    base = PLAIN if PLAIN in sums else None
+    for arm in sums if base else ():
+        if arm != base:
+            compared = differences(_only(sums[arm], ("success", "reward", "turns")), sums[PLAIN], seed=seed)
+            measures += [replace(one, by="against plain", group=arm) for one in compared]
+    if AHEAD in sums:
+        for arm in (MAJORITY, BEST, COIN):
+            if arm in sums:
+                compared = differences(_only(sums[AHEAD], ("success", "reward")), sums[arm], seed=seed)
+                measures += [replace(one, by="look-ahead against", group=arm) for one in compared]
+    for arm in (AHEAD, ORACLE):
+        if arm in played:
+            measures += calibration(played[arm], arm, seed=seed)
+    failures = Counter(f"{one.arm}: {one.failure}" for episodes in played.values() for one in episodes if one.failure)
+    troubled = sum(one.troubled for episodes in played.values() for episode in episodes for one in episode.decisions)
+    return Evaluation(
+        name="lookahead",
+        subject=subject,
+        data=data,
+        settings=dict(settings),
+        measures=measures,
+        failures=dict(failures.most_common()) | ({"imagined episodes": troubled} if troubled else {}),
+        notes=[*notes, *_compute(played)],
+    )
+
+
+def _compute(played: Mapping[str, Sequence[Played]]) -> list[str]:
+    """What each arm generated, in words."""
+    parts = []
+    for arm, episodes in played.items():
+        made = [one for episode in episodes for one in episode.decisions]
+        if made:
+            tokens = sum(one.tokens for one in made)
+            parts.append(f"{arm} {tokens / len(made):,.1f} ({tokens:,} in all)")
+    if not sum(one.tokens for episodes in played.values() for one in episodes):
+        return ["the server counts no tokens: majority and best-of-n have as many samples as look-ahead has episodes"]
+    return [f"tokens generated a decision: {', '.join(parts)}"] if parts else []
+
+
+def _sums(episodes: Sequence[Played]) -> Sums:
+    sums = Sums()
+    for one in episodes:
+        values: dict[str, float] = {}
+        if one.trajectory is not None:
+            values = {
+                "success": float(bool(one.trajectory.success)),
+                "turns": len(one.trajectory.turns),
+                "tokens": one.tokens,
+            }
+            if one.trajectory.reward is not None:
+                values["reward"] = one.trajectory.reward
+        for name in ("success", "reward", "turns", "tokens"):
+            key = Key(name, _UNIT[name])
+            if name in values:
+                sums.add(key, one.task, values[name])
+            elif one.trajectory is None and name == "success":
+                sums.add(key, one.task, count=0.0, failed=1.0)
+    return sums
+
+
+def _only(sums: Sums, names: Sequence[str]) -> Sums:
+    return Sums({key: tasks for key, tasks in sums.of.items() if key.name in names})
+
+
+def calibration(episodes: Sequence[Played], arm: str, *, seed: int = 0) -> list[Measure]:
+    """How often what was imagined came.
+
+    `imagines_success`: decisions in which some episode was imagined to be won. Of decisions with a score: `imagined` (the
+    forecast: the share of the chosen action's episodes that were), `came` (the episode was won), `optimism` (their difference),
+    `brier` (the mean squared one), `came` by the bin of the forecast; and `next_observation`: what was imagined to
+    follow is what followed.
+    """
+    sums, bins = Sums(), Sums()
+    for episode in episodes:
+        if episode.trajectory is None:
+            continue
+        won = float(bool(episode.trajectory.success))
+        for turn, one in enumerate(episode.decisions):
+            sums.add(Key("imagines_success", by="imagined by", group=arm), episode.task, float(one.any_success))
+            if one.score is not None:
+                for name, unit, value in (
+                    ("imagined", "share", one.imagined),
+                    ("came", "share", won),
+                    ("optimism", "score", one.imagined - won),
+                    ("brier", "score", (one.imagined - won) ** 2),
+                ):
+                    sums.add(Key(name, unit, "imagined by", arm), episode.task, value)
+                low = min(int(one.imagined * _BINS), _BINS - 1)
+                name = f"{arm}, {low / _BINS:.1f} to {(low + 1) / _BINS:.1f} imagined"
+                bins.add(Key("came", "share", "forecast", name), episode.task, won)
+            if one.observation is not None and turn < len(episode.trajectory.turns):
+                seen = "\n".join(each.text for each in episode.trajectory.turns[turn].observations)
+                same = float(seen.strip() == one.observation.strip())
+                sums.add(Key("next_observation", "share", "imagined by", arm), episode.task, same)
+    return sums.measures(seed=seed) + sorted(bins.measures(seed=seed), key=lambda one: one.group)
+
+
+def rows(played: Mapping[str, Sequence[Played]]) -> Iterator[dict[str, Any]]:
+    """A row for each decision, as `wm report` shows rows."""
+    for arm, episodes in played.items():
+        for episode in episodes:
+            if episode.failure:
+                yield {"arm": arm, "task": episode.task, "failure": episode.failure}
+            turns = episode.trajectory.turns if episode.trajectory is not None else ()
+            for number, one in enumerate(episode.decisions):
+                seen = "\n".join(each.text for each in turns[number].observations) if number < len(turns) else None
+                scores = {"imagined": one.imagined, "tokens": float(one.tokens)}
+                if one.score is not None:
+                    scores["score"] = one.score
+                yield {
+                    "arm": arm,
+                    "task": episode.task,
+                    "turn": number + 1,
+                    "action": one.action.to_bytes().decode(),
+                    **({} if seen is None else {"real": seen}),
+                    **({} if one.observation is None else {"predicted": one.observation}),
+                    "scores": scores,
+                    "success": bool(episode.trajectory.success) if episode.trajectory is not None else None,
+                }

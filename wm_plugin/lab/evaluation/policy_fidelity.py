@@ -1,0 +1,256 @@
+"""How well a policy is its own world model: it goes on with the tool's part of a rollout, which it was trained to read.
+
+An episode is written as the trainer writes a rollout: the prompt and the policy's turns by its chat template, and after each turn
+with calls the tokens of their results. Up to the first token of a result, everything is real. From there the policy decodes
+greedily as many tokens as the result has, since nothing taught it where a result ends: under the objective its content counts,
+and not what the template writes after it. This is how the demo measures its policies on held-out boards (`tiny.held_out`), and
+the exact match and the likelihoods are those of `one_step`, token by token.
+
+The measures are those of `fidelity`. There is no mark of success: a tool does not write it.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from wm_plugin.client.answers import Answer, Answers, Conversation
+from wm_plugin.client.predict import LocalPredictor
+from wm_plugin.data.chat import chat
+from wm_plugin.data.render import write_action
+from wm_plugin.data.schema import Trajectory
+from wm_plugin.data.transitions import identity, with_success
+from wm_plugin.data.turn_texts import action_text
+from wm_plugin.errors import UserError
+from wm_plugin.lab.evaluation.cases import Case, Episode, Item
+from wm_plugin.lab.evaluation.fidelity import Cosines, measure
+from wm_plugin.lab.evaluation.inspect import Inspector, Piece
+from wm_plugin.lab.evaluation.measures import Evaluation
+from wm_plugin.lab.evaluation.one_step import TokenScores, greedy, token_scores
+from wm_plugin.objectives.echo import EchoConfig
+from wm_plugin.objectives.information import category
+from wm_plugin.tokens.message import Message
+
+KIND = "policy"  # of `wm eval one-step --as`
+NO_SERVER = (
+    "a server writes an assistant's turns, and has no way to go on with a tool's result; name the policy's folder "
+    "with --model, or ask the server as a world model with another --as"
+)
+_ROLES = "a rollout of a policy has no {} after its first turn"
+_TWO = "two turns of the policy without a result between them"
+_EMPTY = "the result has no token of its own"
+
+
+class PolicyModel:
+    """A policy in this process as a `Model`, so that `Answers` keeps what it writes. One question is asked at a time.
+
+    A question is one message, `{"ids": …, "start": …}`: the tokens of a rollout up to the end of a result, and where the result
+    begins. The policy sees those before, and of the others how many there are.
+
+    Args:
+        predictor: the policy; its temperature and its limit of new tokens are not used.
+    """
+
+    batched = False
+
+    def __init__(self, predictor: LocalPredictor) -> None:
+        self.predictor = predictor
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"weights": self.predictor.settings["weights"], "temperature": 0, "asked": KIND}
+
+    def ask(
+        self,
+        conversations: Sequence[Conversation],
+        seeds: Sequence[int],  # noqa: ARG002
+        keep: Callable[[int, Answer], None],
+    ) -> None:
+        model, tokenizer = self.predictor.model, self.predictor.tokenizer
+        for index, (message,) in enumerate(conversations):
+            tokens = _continued(model, message["ids"], message["start"])
+            keep(index, Answer(_decoded(tokenizer, tokens)))
+
+
+def policy_fidelity(
+    items: Iterable[Item],
+    answers: Answers,
+    *,
+    chat_template: str | None = None,
+    embedding: Cosines | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    subject: str = "",
+    data: str = "",
+    folder: Path | None = None,
+) -> Evaluation:
+    """Let a policy write the result of every call, and compare.
+
+    Args:
+        items: trajectories in which an agent calls tools, such as those of `wm env rollout`.
+        answers: of a `PolicyModel`.
+        chat_template: that the trainer takes in the place of the tokenizer's own.
+        embedding, limit, seed, subject, data, folder: as of `fidelity`.
+
+    Raises:
+        UserError: the model is no `PolicyModel`, an item is a transition, or the template gives no exact tokens for a rollout.
+    """
+    policy = answers.model
+    if not isinstance(policy, PolicyModel):
+        raise UserError(f"--as {KIND}: {NO_SERVER}")
+    left_out: Counter[str] = Counter()
+    asked = episodes(items, policy.predictor, chat_template, limit=limit, left_out=left_out)
+    return measure(
+        asked,
+        answers,
+        _Likelihood(policy.predictor.model),
+        embedding=embedding,
+        settings={
+            "kind": KIND,
+            "prompts": "",
+            "world_context": False,
+            "shots": 0,
+            "demonstrations": "",
+            "limit": limit,
+        },
+        left_out=left_out,
+        seed=seed,
+        subject=subject,
+        data=data,
+        folder=folder,
+    )
+
+
+def episodes(
+    items: Iterable[Item],
+    predictor: LocalPredictor,
+    chat_template: str | None = None,
+    *,
+    limit: int | None = None,
+    left_out: Counter[str] | None = None,
+) -> Iterator[Episode]:
+    """The results of trajectories as cases, in order; what a filter marked as no target is left out.
+
+    Args:
+        limit: the first so many trajectories.
+        left_out: counts of turns that have no case, by reason.
+
+    Raises:
+        UserError: an item is a transition, or the chat template gives no exact tokens.
+    """
+    left_out = Counter() if left_out is None else left_out
+    tokenizer = predictor.tokenizer
+    inspector = Inspector(tokenizer, EchoConfig(coeff=1.0), chat_template=chat_template, end_ids=predictor.ends)
+    for number, item in enumerate(items):
+        if limit is not None and number >= limit:
+            return
+        if not isinstance(item, Trajectory):
+            raise UserError(f"--as {KIND} is asked about whole episodes, and these are transitions; give trajectories")
+        if cases := _cases(item, inspector, tokenizer, left_out):
+            yield Episode(cases, None)
+
+
+def _cases(trajectory: Trajectory, inspector: Inspector, tokenizer: Any, left_out: Counter[str]) -> list[Case]:
+    messages = chat(trajectory.context, trajectory.turns)
+    first = next((place for place, one in enumerate(messages) if one["role"] == "assistant"), len(messages))
+    prompt, completion = messages[:first], messages[first:]
+    turns = [(n, turn) for n, turn in enumerate(with_success(trajectory).turns) if turn.actor == "agent"]
+    observed = [(number, turn, one) for number, turn in turns for one in turn.observations]
+    if reason := _no_rollout(completion):
+        left_out[reason] += sum(bool(turn.observations) for _, turn in turns)
+        return []
+    if not observed:
+        return []
+    inspection = inspector.messages(prompt, completion, list(trajectory.context.action_space) or None)
+    contents = {
+        piece.result: piece for piece in inspection.pieces if piece.kind == "content" and piece.result is not None
+    }
+    name = identity(trajectory)
+    known = trajectory.success is not None or any(one.data.get("success") is True for _, _, one in observed)
+    cases: list[Case] = []
+    before = trajectory.context.initial_state
+    for result, (number, turn, one) in enumerate(observed):
+        piece = contents.get(result)
+        if one.data.get("target") is False or piece is None:
+            left_out[_EMPTY if piece is None else "no target"] += 1
+        else:
+            action = action_text(turn.action, one.call)
+            case = Case(
+                trajectory=name,
+                turn=number + 1,
+                messages=[_question(inspection.ids, piece)],
+                real=_decoded(tokenizer, inspection.ids[piece.start : piece.end]),
+                before=before,
+                action=write_action(turn.action, one.call),
+                tool=one.tool or piece.tool or "",
+                observer=one.kind,
+                category=category(action, one.text),
+                error=one.error,
+                known=known,
+                won=one.data.get("success") is True,
+            )
+            cases.append(case)
+        before = one.text
+    return cases
+
+
+def _no_rollout(completion: Sequence[Message]) -> str:
+    """Why messages are no rollout of a host's tool loop; "" if they are one."""
+    roles = [str(message["role"]) for message in completion]
+    others = sorted({role for role in roles if role not in ("assistant", "tool")})
+    if others:
+        return _ROLES.format(f"{' or '.join(others)} message")
+    doubled = any(role == "assistant" and len(list(group)) > 1 for role, group in groupby(roles))
+    return _TWO if doubled else ""
+
+
+def _question(ids: Sequence[int], piece: Piece) -> Message:
+    return {"ids": list(ids[: piece.end]), "start": piece.start}
+
+
+class _Likelihood:
+    """The probabilities of the results' tokens, without the template's tokens after them."""
+
+    note = ""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._model = model
+
+    def __call__(self, episode: Episode) -> list[TokenScores | None]:
+        questions = [message for case in episode.cases for message in case.messages]
+        ids = questions[-1]["ids"]  # each begins with those before
+        mask = [0] * len(ids)
+        for question in questions:
+            start, end = question["start"], len(question["ids"])
+            mask[start:end] = [1] * (end - start)
+        scores = iter(_of_results(token_scores(self._model, ids, mask), questions))
+        return [next(scores) for _ in episode.cases]
+
+
+def _of_results(runs: Sequence[TokenScores], questions: Sequence[Message]) -> Iterator[TokenScores]:
+    """The scores of each result. Those of two without a token between them are one run."""
+    rest = [torch.cat([getattr(run, name) for run in runs]) for name in ("nll", "confidence", "right")]
+    place = 0
+    for question in questions:
+        count = len(question["ids"]) - question["start"]
+        yield TokenScores(*(column[place : place + count] for column in rest))
+        place += count
+
+
+def _continued(model: torch.nn.Module, ids: Sequence[int], start: int) -> list[int]:
+    """What greedy decoding writes in the place of `ids[start:]`, by one pass as far as it is right."""
+    real = list(ids[start:])
+    device = next(model.parameters()).device
+    with torch.inference_mode():
+        tokens = torch.tensor([ids], device=device)
+        choices = model(input_ids=tokens[:, :-1]).logits[0, start - 1 :].argmax(-1).tolist()
+        right = next((n for n, (one, other) in enumerate(zip(choices, real, strict=True)) if one != other), len(real))
+        return real[:right] + greedy(model, tokens[:, : start + right], len(real) - right)
+
+
+def _decoded(tokenizer: Any, ids: Sequence[int]) -> str:
+    text: str = tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    return text

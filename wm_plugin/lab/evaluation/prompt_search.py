@@ -1,0 +1,374 @@
+"""A search for prompts: a model proposes templates, they are tried on held-out transitions, and the best are refined.
+
+Qwen-AgentWorld (§3.1.2) makes its twelve variants in this way: a run a style, ten rounds a run. In each round a proposer is shown
+the best template of a style so far with its worst predictions, and writes another one; a world model predicts with it, and a
+reward compares. The transitions of some tasks are left for the end: only what the chosen templates score there is a measurement,
+since the others chose them.
+
+Answers of models are kept as they come, and a round as it ends. A run that was killed asks nothing twice and ends as any other.
+"""
+
+import hashlib
+import heapq
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from wm_plugin.client.answers import Answer, Answers, Model
+from wm_plugin.client.predict import seed_of
+from wm_plugin.client.server import KINDS
+from wm_plugin.data.columns import reward_columns
+from wm_plugin.data.draws import whole_number
+from wm_plugin.data.outputs import write_text
+from wm_plugin.data.predictions import same_settings
+from wm_plugin.data.prompts import Prompts, Variant, render
+from wm_plugin.data.schema import Transition
+from wm_plugin.data.scores import Reward, score, truth
+from wm_plugin.errors import UserError, nearest
+from wm_plugin.lab.evaluation.measures import Measure
+from wm_plugin.lab.evaluation.prompt_trials import Candidate, Held, Trial, Wrong, measured
+from wm_plugin.lab.evaluation.proposals import LEAST, START, Example, Refused, question, read_proposal
+from wm_plugin.rewards.extract import extract
+from wm_plugin.tokens.message import Message
+from wm_plugin.untrusted import encodable, loads
+
+VERSION = 1  # of the folder's layout
+_TRANSIENT = ("timeout", "connection", "rate limit", "server error")  # failures that say nothing of a prompt
+_MOST_FAILED = 0.05  # share of the predictions of a round that may fail so; `ServerPredictor` allows as many
+_MOST_LOST = 0.5  # share of proposals, and of predictions with the template at the start, that may fail in any way
+_CONTEXT = 4_000  # characters of what came before an action, in a row
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a search.
+
+    Attributes:
+        prompts: the family, a variant for each style, the best first; None if fewer than three styles have a template.
+        chosen: the best candidate of each style, in the same order.
+        measures: of the search and of the test, as the function `measured` makes them.
+        failures: rows of the test without a score, by reason, and proposals that were refused, as "proposal: REASON".
+        rows: the test's predictions.
+        proposed, predicted: how many answers the models gave in this run.
+    """
+
+    prompts: Prompts | None
+    chosen: Sequence[Candidate]
+    measures: Sequence[Measure]
+    failures: Mapping[str, int]
+    notes: Sequence[str]
+    rows: Sequence[Mapping[str, Any]]
+    proposed: int
+    predicted: int
+
+
+def split(transitions: Iterable[Transition], *, limit: int = 100, test_share: float = 0.5, seed: int = 0) -> Held:
+    """Draw the transitions of a search and of its test, which have no task in common.
+
+    Args:
+        transitions: iterated several times; a list, or `Repeatable`.
+        limit: of each of the two.
+        test_share: of the tasks.
+
+    Raises:
+        UserError: a setting is invalid, or there are fewer than two tasks.
+    """
+    if limit < 1:
+        raise UserError(f"limit is {limit}; write a number >= 1")
+    if not 0 < test_share < 1:
+        raise UserError(f"the test's share is {test_share}; write a number between 0 and 1")
+    tasks = sorted({_task(one) for one in transitions}, key=lambda task: (whole_number(f"{seed}/task/{task}"), task))
+    if len(tasks) < 2:
+        raise UserError(
+            f"the transitions are of {len(tasks) or 'no'} task; a search needs two or more, of which some are for the test"
+        )
+    tested = set(tasks[: min(max(1, round(test_share * len(tasks))), len(tasks) - 1)])
+
+    def drawn(of_test: bool) -> list[Transition]:
+        chosen = (one for one in transitions if (_task(one) in tested) is of_test)
+        return heapq.nsmallest(limit, chosen, key=lambda one: whole_number(f"{seed}/{_name(one)}"))
+
+    return Held(drawn(False), drawn(True))
+
+
+class Search:
+    """A search for a family of prompts.
+
+    Args:
+        start: the family whose tag, fields and texts the result has. `variant`: the one of its variants that is improved.
+        styles: what the proposer is told about the form, by the name of the style.
+        world: the world model, at temperature 0. proposer: the model that writes templates.
+        reward: of predictions, higher is better, 0 where there is none.
+        work: a folder for answers and rounds.
+        settings: what else the scores depend on, such as the reward's arguments, as JSON values.
+        rounds: of proposals. A finished search can be continued with more.
+        examples: of wrong predictions that the proposer is shown.
+        thinking: the world model reasons before it predicts. world_context: it is shown the hidden state that rollouts carry.
+
+    Raises:
+        UserError: a setting is invalid, or the folder is of another search.
+    """
+
+    def __init__(
+        self,
+        start: Prompts,
+        variant: str,
+        styles: Mapping[str, str],
+        held: Held,
+        world: Model,
+        proposer: Model,
+        reward: Reward,
+        work: str | Path,
+        *,
+        settings: Mapping[str, Any],
+        rounds: int = 10,
+        examples: int = 4,
+        seed: int = 0,
+        thinking: bool = True,
+        world_context: bool = False,
+    ) -> None:
+        if variant not in start.variants:
+            raise UserError(f"{start.name}: there is no variant {variant!r}{nearest(variant, start.variants)}")
+        for name, value in (("rounds", rounds), ("examples", examples)):
+            if value < 1:
+                raise UserError(f"{name} is {value}; write a number >= 1")
+        self.start, self.variant, self.styles, self.held = start, start.variants[variant], styles, held
+        self.reward, self.work = reward, Path(work)
+        self.rounds, self.examples, self.seed = rounds, examples, seed
+        self.thinking, self.world_context = thinking, world_context
+        self.world = Answers(world, self.work / "predictions.jsonl")
+        self.proposer = Answers(proposer, self.work / "proposals.jsonl")
+        everything = {
+            "version": VERSION,
+            "prompts": _digest([start.model_dump(), variant]),
+            "styles": _digest(list(styles.items())),
+            "transitions": _digest([[one.to_bytes().decode() for one in part] for part in (held.search, held.test)]),
+            "world_model": world.settings,
+            "proposer": proposer.settings,
+            "examples": examples,
+            "seed": seed,
+            "thinking": thinking,
+            "world_context": world_context,
+            **settings,
+        }
+        same_settings(self.work / "search.json", everything, "a search")
+
+    def run(self, watch: Callable[[Iterable[int]], Iterable[int]] = iter) -> Outcome:
+        """Search and test, or go on where an earlier run was killed. `watch` passes the rounds through.
+
+        Raises:
+            UserError: too many calls of a server failed, or a file of a finished round is damaged.
+        """
+        history: list[list[Candidate]] = []
+        for number in watch(range(self.rounds + 1)):
+            path = self.work / f"round-{number:03d}.json"
+            made = self._read(path, number) if path.exists() else None
+            if made is None:
+                made = self._round(number, history)
+                write_text(path, json.dumps([one.model_dump() for one in made], ensure_ascii=True) + "\n")
+            history.append(made)
+        (start,) = history[0]
+        best = [one for one in (self._best(style, history) for style in self.styles) if one is not None]
+        best.sort(key=lambda one: -one.score)  # equal ones stay in the styles' order
+        named = {one.style: one for one in [start, *best]}
+        trials = self._try(list(named.values()), self.held.test)
+        tested = dict(zip(named, trials, strict=True))
+        candidates = [one for made in history for one in made]
+        refused = Counter(f"proposal: {one.refused}" for one in candidates if one.refused)
+        failures = Counter(reason for trial in trials for reason in trial.failures if reason)
+        prompts = self._family(best) if len(best) >= LEAST else None
+        return Outcome(
+            prompts,
+            best,
+            measured(candidates, best, tested, self.held, self.seed),
+            {**failures, **refused},
+            self._notes(best, prompts),
+            [row for style, trial in tested.items() for row in self._rows(style, trial)],
+            self.proposer.asked,
+            self.world.asked,
+        )
+
+    def _round(self, number: int, history: Sequence[Sequence[Candidate]]) -> list[Candidate]:
+        if number == 0:
+            made = self._scored([Candidate(style=START, round=0, system=self.variant.system, user=self.variant.user)])
+            _check_failed("the world model", made[0].failures, KINDS, _MOST_LOST)
+            return made
+        questions = [self._question(style, number, history) for style in self.styles]
+        answers = self.proposer(questions, seed=seed_of(f"{self.seed}/round/{number}"))
+        _check_failed("the proposer", [answer.failure for answer in answers], KINDS, _MOST_LOST)
+        made = [self._proposed(style, number, answer) for style, answer in zip(self.styles, answers, strict=True)]
+        scored = iter(self._scored([one for one in made if not one.refused]))
+        return [one if one.refused else next(scored) for one in made]
+
+    def _question(self, style: str, number: int, history: Sequence[Sequence[Candidate]]) -> list[Message]:
+        present = self._best(style, history) or history[0][0]
+        attempts = [
+            f"round {one.round}: " + (f"could not be used: {one.reason}" if one.refused else f"score {one.score:.4f}")
+            for made in history
+            for one in made
+            if one.style == style or one.round == 0
+        ]
+        examples = []
+        for wrong in present.worst:
+            transition = self.held.search[wrong.place]
+            columns = reward_columns(transition)
+            observed = truth(transition, self.start)
+            examples.append(Example(columns["context"], columns["action"], observed, wrong.predicted))
+        return question(
+            self.start,
+            self.variant,
+            self.styles[style],
+            Variant(system=present.system, user=present.user),
+            examples,
+            attempts,
+            number=number,
+        )
+
+    def _proposed(self, style: str, number: int, answer: Answer) -> Candidate:
+        try:
+            if answer.trouble:
+                raise Refused(answer.trouble, f"there was no whole answer ({answer.trouble})")
+            made = read_proposal(answer.text, self.start, self.variant)
+        except Refused as error:
+            return Candidate(style=style, round=number, refused=error.kind, reason=str(error))
+        return Candidate(style=style, round=number, system=made.system, user=made.user)
+
+    def _best(self, style: str, history: Sequence[Sequence[Candidate]]) -> Candidate | None:
+        """The best template of a style so far; the first of equal ones."""
+        usable = [one for made in history for one in made if one.style == style and not one.refused]
+        return max(usable, key=lambda one: one.score, default=None)
+
+    def _scored(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """The candidates with their scores on the transitions of the search."""
+        made, truths = [], [truth(one, self.start).strip() for one in self.held.search]
+        for candidate, trial in zip(candidates, self._try(candidates, self.held.search), strict=True):
+            wrong = [
+                row for row, text in enumerate(truths) if trial.failures[row] or trial.predictions[row].strip() != text
+            ]
+            wrong.sort(key=lambda row: (trial.scores[row] or 0.0, row))
+            worst = [
+                Wrong(place=row, predicted=encodable(trial.predictions[row]) or f"(none: {trial.failures[row]})")
+                for row in wrong[: self.examples]
+            ]
+            own = {"scores": list(trial.scores), "failures": list(trial.failures), "worst": worst}
+            made.append(candidate.model_copy(update=own))
+        return made
+
+    def _try(self, candidates: Sequence[Candidate], transitions: Sequence[Transition]) -> list[Trial]:
+        """Predict the transitions with each of the templates, and compare."""
+        families = [self._with({one.style: one}, {}) for one in candidates]
+        conversations = [self._conversation(family, one) for family in families for one in transitions]
+        answers = self.world(conversations, seed=self.seed)
+        _check_failed("the world model", [answer.failure for answer in answers], _TRANSIENT, _MOST_FAILED)
+        trials, count = [], len(transitions)
+        for place, family in enumerate(families):
+            own = answers[place * count : (place + 1) * count]
+            outputs = [[] if answer.trouble else [answer.text] for answer in own]
+            scored = score(zip(transitions, outputs, strict=True), self.reward, family)
+            values = [_finite(scores[0]) if scores else None for _, _, scores in scored]
+            failures = [_failure(answer, value, family) for answer, value in zip(own, values, strict=True)]
+            trials.append(Trial([_shown(answer, family) for answer in own], values, failures))
+        return trials
+
+    def _conversation(self, family: Prompts, transition: Transition) -> list[Message]:
+        made = render(
+            transition,
+            family,
+            variant=next(iter(family.variants)),
+            thinking=self.thinking,
+            world_context=self.world_context,
+        )
+        return made.messages
+
+    def _family(self, best: Sequence[Candidate]) -> Prompts:
+        """The family of the best templates: the best one is for RL, the next for CPT and all others for SFT."""
+        names = [one.style for one in best]
+        stages = {"rl": names[:1], "cpt": names[1:2], "sft": names[2:]}
+        return self._with({one.style: one for one in best}, stages)
+
+    def _with(self, candidates: Mapping[str, Candidate], stages: Mapping[str, list[str]]) -> Prompts:
+        own = {"think": self.variant.think, "direct": self.variant.direct}
+        variants = {name: {"system": one.system, "user": one.user, **own} for name, one in candidates.items()}
+        return Prompts(**{**self.start.model_dump(), "variants": variants, "stages": stages})
+
+    def _rows(self, style: str, trial: Trial) -> Iterator[dict[str, Any]]:
+        for place, transition in enumerate(self.held.test):
+            columns, value = reward_columns(transition), trial.scores[place]
+            yield {
+                "context": columns["context"][-_CONTEXT:],
+                "action": columns["action"],
+                "real": truth(transition, self.start),
+                "predicted": trial.predictions[place],
+                "scores": {} if value is None else {"score": value},
+                "failure": trial.failures[place],
+                "variant": style,
+                "trajectory": transition.trajectory,
+                "turn": transition.turn,
+            }
+
+    def _notes(self, best: Sequence[Candidate], prompts: Prompts | None) -> list[str]:
+        notes = ["Scores of the search chose the templates; those of the test, on other tasks, did not."]
+        if missing := [style for style in self.styles if style not in {one.style for one in best}]:
+            notes.append(f"No answer could be used in the style {', '.join(missing)}.")
+        if prompts is None:
+            notes.append(f"There is no family of prompts: its stages need {LEAST} styles with a template.")
+        return notes
+
+    def _read(self, path: Path, number: int) -> list[Candidate]:
+        """The candidates of a finished round."""
+        try:
+            made = TypeAdapter(list[Candidate]).validate_python(loads(path.read_bytes()))
+        except (ValueError, ValidationError):
+            made = []
+        styles = list(self.styles) if number else [START]
+        rows = len(self.held.search)
+        whole = all(
+            one.round == number
+            and len(one.scores) == len(one.failures) == (0 if one.refused else rows)
+            and all(wrong.place < rows for wrong in one.worst)
+            for one in made
+        )
+        if [one.style for one in made] != styles or not whole:
+            raise UserError(f"{path}: damaged; remove it and the rounds after it, and they are made again")
+        return made
+
+
+def _check_failed(who: str, failures: Sequence[str], kinds: Collection[str], most: float) -> None:
+    """Stop where a server fails too often: a search must not be led by that."""
+    failed = Counter(kind for kind in failures if kind in kinds)
+    if failed.total() > most * len(failures):
+        reasons = ", ".join(f"{count} {kind}" for kind, count in failed.most_common())
+        raise UserError(f"{who}: {failed.total()} of {len(failures)} calls failed ({reasons}); run it again to go on")
+
+
+def _failure(answer: Answer, value: float | None, family: Prompts) -> str:
+    if answer.trouble or value is not None:
+        return answer.trouble
+    return "no score" if extract(answer.text, family.tag).prediction is not None else "no prediction"
+
+
+def _shown(answer: Answer, family: Prompts) -> str:
+    prediction = extract(answer.text, family.tag).prediction
+    return answer.text if prediction is None else prediction
+
+
+def _task(transition: Transition) -> str:
+    return transition.task_id or transition.trajectory
+
+
+def _name(transition: Transition) -> str:
+    return f"{transition.trajectory}/{transition.turn}/{transition.observation.call}"
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

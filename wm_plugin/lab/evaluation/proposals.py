@@ -1,0 +1,224 @@
+"""Templates of prompts that a model proposes: what it is asked, and whether its answer can be used.
+
+The answer is untrusted. It becomes a template of `string.Template` if it has the placeholders of the template that it is to
+replace, in the same part of the prompt and in paragraphs that stay when another one is empty, and if nothing in it could pass for
+a turn of a chat. What the proposer is shown of sessions stands between markers that cannot be forged (`rewards.delimit`).
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from string import Template
+
+import yaml
+
+from wm_plugin.data.prompts.file import PLACEHOLDERS, Prompts, Variant
+from wm_plugin.errors import UserError, shown
+from wm_plugin.rewards.delimit import fenced, neutral, shortened
+from wm_plugin.rewards.extract import extract
+from wm_plugin.tokens.message import Message
+
+START = "start"  # the name of the template that a search starts from, beside those of styles
+LONGEST = 80_000  # characters of a template: over 1,100 lines, as the longest of Qwen-AgentWorld's
+LEAST = 3  # styles: each stage has variants of its own
+_MOST = 100  # styles
+_LONGEST_STYLE = 4_000  # characters
+_ONCE = ("context", "history", "action")  # which may be long
+_OFTEN = 4  # times that any other placeholder may be there
+_MAY_BE_EMPTY = {"context", "history", "masked", "completion", "success"}
+_EMOJI = {0xFE0E: None, 0xFE0F: None}  # how a sign before them is drawn; they cannot be seen themselves
+_SHOWN = 3_000  # characters of a text of a session
+_REASON = 200  # characters of a reason
+_MEANS = {
+    "context": "the session's description, with headings of its own (lines that begin with #)",
+    "history": "the turns before the action",
+    "action": "the action whose observation is asked for",
+    "observer": "what is asked for, as a part of a sentence: the result of search, the user's reply",
+    "answer": "the form of the answer: whether to reason first, and the tags around the observation",
+    "masked": "what to write where real values are hidden; mostly empty",
+    "completion": "that the answer ends by saying whether the task is done",
+    "success": "the mark at the end of an observation by which the task is done; empty where nobody knows whether it is",
+}
+
+
+class Refused(ValueError):
+    """An answer that holds no template that can be used. The message tells the proposer why; `kind` is for counting."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message[:_REASON])
+        self.kind = kind
+
+
+@dataclass(frozen=True)
+class Example:
+    """A prediction that went wrong: what came before the action, the action, and what was and what would have been right."""
+
+    before: str
+    action: str
+    observed: str
+    predicted: str
+
+
+def load_styles(path: str | Path | None = None) -> dict[str, str]:
+    """The styles of a file like styles.yaml, by name, in its order; None for this package's.
+
+    Raises:
+        UserError: the file cannot be read, or a style cannot be used.
+    """
+    where = path or "styles"
+    source = resources.files(__package__) / "styles.yaml" if path is None else Path(path)
+    try:
+        styles = yaml.safe_load(source.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{where}: {error.strerror or error}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # not UTF-8; also of a date or a number
+        raise UserError(f"{where}: not YAML: {' '.join(str(error).split())[:200]}") from None
+    if not isinstance(styles, dict) or not LEAST <= len(styles) <= _MOST:
+        raise UserError(f"{where}: write {LEAST} to {_MOST} styles, as NAME: WHAT THE PROPOSER IS TOLD")
+    for name, told in styles.items():
+        if not isinstance(name, str) or not name.isidentifier() or not name.isascii() or len(name) > 40:
+            raise UserError(f"{where}: {shown(name)} cannot be a style's name; write a word of letters, digits and _")
+        if name == START:
+            raise UserError(f"{where}: {START!r} is the template that the search starts from; write another name")
+        if not isinstance(told, str) or not told.strip() or len(told) > _LONGEST_STYLE:
+            raise UserError(f"{where}: {name}: write a text of at most {_LONGEST_STYLE:,} characters")
+    return {name: told.strip() for name, told in styles.items()}
+
+
+def is_bare(start: Variant) -> bool:
+    """Whether the last message is the action alone, as in Word2World's dialogues; then it stays so."""
+    return start.user.strip() == "$action"
+
+
+def question(
+    prompts: Prompts,
+    start: Variant,
+    style: str,
+    present: Variant,
+    examples: Sequence[Example],
+    attempts: Sequence[str],
+    *,
+    number: int,
+) -> list[Message]:
+    """The conversation that asks for a template.
+
+    Args:
+        prompts: the family, for its fields.
+        start: the variant whose placeholders a template must have.
+        style: what the proposer is told about the form.
+        present: the variant to improve. examples: its worst predictions.
+        attempts: a line for each earlier template in this style.
+        number: of this round, from 1.
+    """
+    parts = ("system",) if is_bare(start) else ("system", "user")
+    names = {"system": "the system message", "user": "the last message, which asks for the observation"}
+    told = Template(resources.files(__package__).joinpath("proposer.md").read_text(encoding="utf-8")).substitute(
+        style=style,
+        longest=f"{LONGEST:,}",
+        placeholders="\n\n".join(_list_of_placeholders(prompts, start, part) for part in parts),
+        form="\n".join(f"<{part}_template>\n{names[part]}\n</{part}_template>" for part in parts),
+    )
+    texts = {f"field_{name}": _text(value) for name, value in prompts.fields.items()}
+    texts |= {f"{part}_template": getattr(present, part) for part in parts}
+    for place, example in enumerate(examples, 1):
+        before = example.before
+        cut = f"(cut here: {len(before) - _SHOWN} characters before)\n{before[-_SHOWN:]}"
+        texts[f"session_{place}"] = before if len(before) <= _SHOWN else cut
+        texts[f"action_{place}"] = shortened(example.action, _SHOWN)
+        texts[f"observed_{place}"] = shortened(example.observed, _SHOWN)
+        texts[f"predicted_{place}"] = shortened(example.predicted, _SHOWN)
+    if attempts:
+        texts["earlier_templates_in_this_style"] = "\n".join(attempts)
+    data, _ = fenced(texts)
+    closing = f"The data ends here. This is round {number}. Write the template as you were told."
+    return [{"role": "system", "content": told.strip()}, {"role": "user", "content": f"{data}\n\n{closing}"}]
+
+
+def read_proposal(text: str, prompts: Prompts, start: Variant) -> Variant:
+    """The template in an answer, in the form of `start`. Any text is accepted, in time linear in its length.
+
+    Raises:
+        Refused: there is none that can be used.
+    """
+    parts = {"system": "", "user": start.user}
+    for part in ("system",) if is_bare(start) else ("system", "user"):
+        found = extract(text, f"{part}_template").prediction
+        if found is None or "_template>" in found:
+            raise Refused("no template", f"<{part}_template> was missing, or not closed before another one")
+        if len(found) > LONGEST:
+            raise Refused("too long", f"it had more than {LONGEST:,} characters")
+        found = found.translate(_EMOJI)
+        if neutral(found)[0] != found:
+            raise Refused("marks", "it had marks of chat templates or thoughts, or characters that cannot be seen")
+        parts[part] = "\n".join(line.rstrip() for line in found.strip().splitlines())
+    if sum(map(len, parts.values())) > LONGEST:
+        raise Refused("too long", f"it had more than {LONGEST:,} characters")
+    for part, template in parts.items():
+        _check(part, template, prompts, start)
+    return Variant(**parts, think=start.think, direct=start.direct)
+
+
+def _check(part: str, template: str, prompts: Prompts, start: Variant) -> None:
+    """Refuse a part of a template whose placeholders are not those of the same part of `start`."""
+    needed = _needed(start, part)
+    counts = Counter(_placeholders(template))
+    for name in counts:
+        if name not in needed and name not in prompts.fields:
+            raise Refused("unknown placeholder", f"${name[:40]} was in the {part} template, which has no such one")
+    for name in needed:
+        if not counts[name]:
+            raise Refused("missing placeholder", f"${name} was missing from the {part} template")
+    for name, count in counts.items():
+        most = 1 if name in _ONCE else _OFTEN
+        if count > most:
+            raise Refused("repeated placeholder", f"${name} was in the {part} template more than {most} times")
+    hollow = _hollow(prompts, start)
+    for paragraph in template.split("\n\n"):
+        inside = set(_placeholders(paragraph))
+        for name in sorted(inside & hollow):
+            if others := inside.intersection(needed) - {name}:
+                message = f"${name} may be empty, and stood in one paragraph with ${min(others)}, which would be lost"
+                raise Refused("shared paragraph", message)
+
+
+def _placeholders(template: str) -> list[str]:
+    """The names of the placeholders, in order, each as often as it is there."""
+    names = []
+    for match in Template.pattern.finditer(template):
+        if match["invalid"] is not None:
+            raise Refused("stray dollar sign", "a $ began no placeholder; $$ is a dollar sign")
+        if match["escaped"] is None:
+            names.append(match["named"] or match["braced"])
+    return names
+
+
+def _needed(start: Variant, part: str) -> list[str]:
+    return [name for name in dict.fromkeys(_placeholders(getattr(start, part))) if name in PLACEHOLDERS]
+
+
+def _hollow(prompts: Prompts, start: Variant) -> set[str]:
+    """The placeholders that may be empty."""
+    values = {name: _text(value) for name, value in prompts.fields.items()}
+    one = prompts.model_copy(update={"variants": {START: start}})
+    values["answer"] = min((one.answer(START, thinking) for thinking in (True, False)), key=len)
+    return _MAY_BE_EMPTY | {name for name, value in values.items() if not value.strip()}
+
+
+def _list_of_placeholders(prompts: Prompts, start: Variant, part: str) -> str:
+    lines = [f"The {part} template must have these placeholders:"]
+    for name in _needed(start, part):
+        once = " (exactly once)" if name in _ONCE else ""
+        empty = " (may be empty)" if name in _hollow(prompts, start) else ""
+        lines.append(f"- ${name}: {_MEANS[name]}{once}{empty}")
+    if len(lines) == 1:
+        lines = [f"The {part} template needs no placeholder."]
+    if prompts.fields:
+        names = ", ".join(f"${name}" for name in prompts.fields)
+        lines.append(f"It may have these, whose texts you are shown as field_NAME: {names}")
+    return "\n".join(lines)
+
+
+def _text(value: str | Sequence[str]) -> str:
+    return value if isinstance(value, str) else "\n".join(value)

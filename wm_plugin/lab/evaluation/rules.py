@@ -1,0 +1,296 @@
+"""Rule-based verification of a world model (Qwen-AgentWorld, appendix C): checks that no judge decides.
+
+Cases are built from trajectories (`rule_cases`), on the paper's three axes:
+
+- controllability: an instruction changes what the next observation holds (it fails with a code, withholds a value, or has another
+  one in its place), and the prediction must follow it;
+- error handling: a real operation failed in a way that follows from its action, and the prediction must report that failure;
+- consistency: what an earlier action wrote (a file, a variable, the row of a table) must be in what a later one reads.
+
+The right and the wrong of each case are known, so that a case is kept only where its rule says the same as the truth: of the real
+observation, of texts that were broken on purpose, and of other models' predictions. The paper has its cases written by a model
+and does not publish them; which cases there are is ours, and figures are not the paper's.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from wm_plugin.client.answers import Answer
+from wm_plugin.data.prompts import Prompts, render
+from wm_plugin.data.readers import agentworldbench
+from wm_plugin.data.schema import Source, Trajectory
+from wm_plugin.data.transitions import identity, transition
+from wm_plugin.lab.evaluation.bench import Table, macro
+from wm_plugin.lab.evaluation.bench_judges import Judge, rubric_scores
+from wm_plugin.lab.evaluation.bench_rows import Row, domain_of
+from wm_plugin.lab.evaluation.measures import Measure
+from wm_plugin.rewards.extract import extract
+from wm_plugin.rewards.rules import RuleReward
+from wm_plugin.rewards.verdict import is_forged
+from wm_plugin.tokens.message import Message
+
+AXES = ("controllability", "error handling", "consistency")
+_SHOWN = 20_000  # characters of a text in `rows.jsonl`
+_RIGHT, _WRONG = 4.0, 2.0  # mean scores of a judge from which a prediction is right, and up to which it is wrong
+
+
+@dataclass(frozen=True)
+class Session:
+    """A trajectory whose turns may become cases.
+
+    Attributes:
+        turns: Which ones; all of its observations are known anyway.
+        ask: The conversation that asks for the observation of a turn, under an instruction or "".
+        read: The prediction in an output, None if there is none.
+    """
+
+    name: str
+    domain: str
+    trajectory: Trajectory
+    turns: frozenset[int]
+    ask: Callable[[int, str], list[Message]]
+    read: Callable[[str], str | None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A check of one prediction.
+
+    Attributes:
+        session: Its name; cases of one session are not independent.
+        kind: What the case is, such as "file".
+        turn: From 0.
+        conversation: What the model is asked.
+        verifier: Rules, as in `rewards.rules`.
+        real: The real observation.
+        right, wrong: Texts for which the verifier must hold, and must not.
+        read: As in `Session`.
+    """
+
+    session: str
+    domain: str
+    axis: str
+    kind: str
+    turn: int
+    conversation: list[Message]
+    verifier: Any
+    real: str
+    right: tuple[str, ...]
+    wrong: tuple[str, ...]
+    read: Callable[[str], str | None]
+
+    @property
+    def name(self) -> str:
+        return f"{self.session}/{self.turn}/{self.kind}"
+
+    def holds(self, texts: Sequence[str | None]) -> list[bool]:
+        """Whether the verifier holds for each text."""
+        target, count = "".join(self.right[:1]), len(texts)
+        verdicts = RuleReward(malformed="count").verdicts(texts, [target] * count, verifier=[self.verifier] * count)
+        return [bool(one) for one in verdicts]
+
+
+# Whether predictions of cases are right; None where that is open.
+Label = Callable[[Sequence[Case], Sequence[str]], Sequence[bool | None]]
+
+
+def sessions(trajectories: Iterable[Trajectory], prompts: Prompts, *, seed: int = 0) -> Iterator[Session]:
+    """Trajectories as sessions; a world model is asked by `prompts`."""
+    for trajectory in trajectories:
+        name = identity(trajectory)
+
+        def ask(turn: int, instruction: str, trajectory: Trajectory = trajectory, name: str = name) -> list[Message]:
+            context = trajectory.context
+            told = "\n".join(filter(None, (context.simulation_instruction, instruction)))
+            context = context.model_copy(update={"simulation_instruction": told})
+            asked = trajectory.model_copy(update={"context": context})
+            step = transition(asked, turn, asked.turns[turn].observations[0], name=name)
+            return render(step, prompts, seed=seed, world_context=True).messages
+
+        def read(output: str) -> str | None:
+            return extract(output, prompts.tag).prediction
+
+        yield Session(name, _domain(trajectory), trajectory, frozenset(range(len(trajectory.turns))), ask, read)
+
+
+def bench_sessions(rows: Iterable[Row]) -> Iterator[Session]:
+    """Rows of AgentWorldBench as sessions, of which only the turn to predict becomes cases."""
+    for row in rows:
+
+        def ask(_: int, instruction: str, row: Row = row) -> list[Message]:
+            return row.conversation(instruction)
+
+        yield Session(row.trajectory, row.domain, _trajectory(row), frozenset([row.turn - 1]), ask, row.prediction)
+
+
+def _trajectory(row: Row) -> Trajectory:
+    """A row as the reader of the benchmark's files has it, up to the turn."""
+    record = {
+        "task": row.task,
+        "id": row.id,
+        "prompt": list(row.prompts[: row.turn]),
+        "response": list(row.responses[: row.turn]),
+        "system_str": row.system,
+        "turn_idx": row.turn,
+    }
+    return next(agentworldbench.convert(record, Source(format="agentworldbench", file="", row=0)))
+
+
+def _domain(trajectory: Trajectory) -> str:
+    domain = trajectory.metadata.get("domain")
+    if not isinstance(domain, str) or not domain:
+        # of an environment of ours, such as wm_plugin.worlds.sql:SqlEnvironment
+        path = trajectory.metadata.get("environment")
+        domain = path.partition(":")[0].rpartition(".")[2] if isinstance(path, str) else ""
+    return domain_of(domain) or "general"
+
+
+def validated(
+    cases: Iterable[Case],
+    answers: Sequence[Sequence[Answer]] = (),
+    label: Label | None = None,
+) -> tuple[list[Case], Counter[str]]:
+    """The cases whose verdicts agree with the truth, and how many others there are, by what they do not agree with.
+
+    Args:
+        answers: of each checking model, its answers to the cases.
+        label: judges of predictions: whether each is right, None where that is open. A prediction that is the right text, or one
+            that was broken on purpose, needs none.
+    """
+    kept, left = [], Counter[str]()
+    listed = list(cases)
+    disagreed = set()
+    for of_model in answers:
+        predictions = [None if a.trouble else c.read(a.text) for c, a in zip(listed, of_model, strict=True)]
+        there = [number for number, text in enumerate(predictions) if text is not None]
+        texts = [predictions[number] or "" for number in there]
+        truths = _truths([listed[number] for number in there], texts, label)
+        for number, text, truth in zip(there, texts, truths, strict=True):
+            if truth is not None and listed[number].holds([text]) != [truth]:
+                disagreed.add(number)
+    for number, case in enumerate(listed):
+        reason = _disagrees(case) or ("a model's prediction" if number in disagreed else "")
+        if reason:
+            left[reason] += 1
+        else:
+            kept.append(case)
+    return kept, left
+
+
+def labels_of(judge: Judge) -> Label:
+    """Labels by the rubric: right from a mean of 4 on, wrong up to 2, open in between."""
+
+    def label(cases: Sequence[Case], texts: Sequence[str]) -> list[bool | None]:
+        scores, _ = rubric_scores(
+            judge,
+            texts,
+            [case.right[0] for case in cases],
+            action=[case.conversation[-1]["content"] for case in cases],
+            context=[case.conversation[:-1] for case in cases],
+            domain=[case.domain for case in cases],
+        )
+        means = [fmean(scores[number].values()) if number in scores else None for number in range(len(cases))]
+        return [None if m is None or _WRONG < m < _RIGHT else m >= _RIGHT for m in means]
+
+    return label
+
+
+def _disagrees(case: Case) -> str:
+    if not case.right or not case.wrong or not all(case.holds(case.right)):
+        return "the real observation"
+    return "a broken observation" if any(case.holds(case.wrong)) else ""
+
+
+def _truths(
+    cases: Sequence[Case],
+    texts: Sequence[str],
+    label: Label | None,
+) -> list[bool | None]:
+    truths: list[bool | None] = []
+    for case, text in zip(cases, texts, strict=True):
+        right = text.strip() in {one.strip() for one in case.right}
+        wrong = text.strip() in {one.strip() for one in case.wrong}
+        truths.append(True if right else False if wrong else None)
+    openly = [number for number, truth in enumerate(truths) if truth is None]
+    if label and openly:
+        labels = label([cases[number] for number in openly], [texts[number] for number in openly])
+        for number, truth in zip(openly, labels, strict=True):
+            truths[number] = truth
+    return truths
+
+
+def score(
+    cases: Sequence[Case],
+    answers: Sequence[Answer],
+    *,
+    label: Label | None = None,
+    seed: int = 0,
+) -> Table:
+    """The share of cases that a model passes, in points: a domain is the mean of its axes, and all of it that of the domains.
+
+    Args:
+        label: judges of predictions, as in `validated`. Then there is a second share, "rules, judged", of which a case also fails
+            that passes its rule with a prediction that is wrong.
+    """
+    table = Table()
+    predictions = [None if a.trouble else case.read(a.text) for case, a in zip(cases, answers, strict=True)]
+    passed = [case.holds([text])[0] for case, text in zip(cases, predictions, strict=True)]
+    deceived = _deceived(cases, predictions, passed, label) if label else set()
+    names = {"rules": passed}
+    if label:
+        names["rules, judged"] = [one and number not in deceived for number, one in enumerate(passed)]
+    for number, (case, answer) in enumerate(zip(cases, answers, strict=True)):
+        prediction = predictions[number]
+        failure = answer.trouble or ("no prediction" if prediction is None else "")
+        if failure:
+            table.failures[f"rules: {failure}"] += 1
+        scores = {} if failure else {name: float(values[number]) for name, values in names.items()}
+        table.rows.append(
+            {
+                "name": case.name,
+                "domain": case.domain,
+                "axis": case.axis,
+                "context": "",
+                "action": case.conversation[-1]["content"][-_SHOWN:],
+                "real": case.right[0],
+                "predicted": None if prediction is None else prediction[:_SHOWN],
+                "scores": scores,
+                "failure": failure,
+            }
+        )
+    for name in names:
+        cells: dict[str, dict[str, list[tuple[float | None, str]]]] = {}
+        for case, row in zip(cases, table.rows, strict=True):
+            value = 100.0 * row["scores"][name] if row["scores"] else None
+            cells.setdefault(case.domain, {}).setdefault(case.axis, []).append((value, case.session))
+        table.measures += _shares(name, cells, seed)
+    return table
+
+
+def _deceived(
+    cases: Sequence[Case], predictions: Sequence[str | None], passed: Sequence[bool], label: Label
+) -> set[int]:
+    """The numbers of predictions that pass their rule and are wrong."""
+    there = [(number, text) for number, text in enumerate(predictions) if passed[number] and text is not None]
+    truths = _truths([cases[number] for number, _ in there], [text for _, text in there], label)
+    return {
+        number
+        for (number, text), truth in zip(there, truths, strict=True)
+        if truth is False or is_forged(text, cases[number].real)  # a judge says nothing of a forged verdict
+    }
+
+
+def _shares(
+    name: str, cells: Mapping[str, Mapping[str, list[tuple[float | None, str]]]], seed: int
+) -> Iterator[Measure]:
+    if cells:
+        yield macro(name, [list(axes.values()) for axes in cells.values()], seed=seed)
+    for domain in sorted(cells):
+        yield macro(name, [list(cells[domain].values())], "domain", domain, seed)
+    for domain in sorted(cells):
+        for axis in AXES:
+            if axis in cells[domain]:
+                yield macro(name, [[cells[domain][axis]]], "axis", f"{domain}/{axis}", seed)

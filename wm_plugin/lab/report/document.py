@@ -1,0 +1,232 @@
+"""A self-contained HTML report: one sentence and one picture, how to read them, then figures, predictions and rollouts.
+
+The file loads nothing from elsewhere, and all text is escaped, because predictions and rollouts are not trusted. Needs the extra
+`report`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from pathlib import Path
+
+from wm_plugin.data.outputs import write_text
+from wm_plugin.lab.report import chart, plots
+from wm_plugin.lab.report.chart import Changes, Curve
+from wm_plugin.lab.report.plots import Heat, Intervals
+from wm_plugin.runtime import page
+from wm_plugin.tokens.view import LEGEND, Token, to_html, visible
+
+Figure = Curve | Changes | Intervals | Heat
+
+_LONGEST = 1200  # characters of a prediction that are compared and shown
+_BOARD = 40  # characters of a line; a text with longer ones is no board, and needs a wider column
+_TOKENS = 4000  # of a rollout
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A context, the real observation after it, and the prediction of each arm (arm -> text)."""
+
+    context: str
+    real: str
+    predicted: Mapping[str, str]
+    title: str = ""
+    action: str = ""  # what was done in the context, if the context does not end with it
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One rollout as coloured tokens."""
+
+    title: str
+    tokens: Sequence[Token]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells; of a cell, what follows a line end is small print. `words`: the columns that hold sentences."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    words: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class Section:
+    """Figures and tables under a heading. A folded one is opened by its readers. `detailed`: arms with their details."""
+
+    title: str
+    text: str = ""
+    figures: Sequence[Figure] = ()
+    tables: Sequence[Table] = ()
+    folded: bool = False
+    detailed: bool = False
+
+
+@dataclass(frozen=True)
+class Report:
+    """The contents of the report, from top to bottom; empty parts are left out.
+
+    Attributes:
+        title: The heading.
+        headline: What came out, in one plain sentence.
+        subtitle: One line that describes the runs.
+        picture: One or two figures that show the headline.
+        reading: How to read the page, in sentences.
+        glyphs: What the characters of observations mean: (characters, meaning).
+        arms: The table: one mapping of column to value per arm, all with the same columns.
+        summary: Sentences, the most important first.
+        comparisons: Predictions beside the real observations; characters that differ are marked.
+        comparing: How the predictions shown were chosen.
+        curves: One figure each; an arm has the same colour in all figures.
+        sections: Further figures and tables.
+        samples: Rollouts.
+        masked: Whether the tokens of rollouts say which of them count.
+        appendix: As `sections`, at the end.
+        notes: Explanations in small print.
+        details: What is to be said of an arm in small print, by its name.
+    """
+
+    title: str
+    headline: str = ""
+    subtitle: str = ""
+    picture: Sequence[Figure] = ()
+    reading: Sequence[str] = ()
+    glyphs: Sequence[tuple[str, str]] = ()
+    arms: Sequence[Mapping[str, str | float]] = ()
+    summary: Sequence[str] = ()
+    comparisons: Sequence[Comparison] = ()
+    comparing: str = ""
+    curves: Sequence[Curve] = ()
+    sections: Sequence[Section] = ()
+    samples: Sequence[Sample] = ()
+    masked: bool = True
+    appendix: Sequence[Section] = ()
+    notes: Sequence[str] = ()
+    details: Mapping[str, str] = field(default_factory=dict)
+
+
+def render(report: Report) -> str:
+    """The HTML document.
+
+    Raises:
+        MissingExtraError: jinja2 is not installed.
+        ValueError: The arms of the table differ in their columns.
+    """
+    page.check_extra("the report")
+    columns = list(report.arms[0]) if report.arms else []
+    if any(list(row) != columns for row in report.arms):
+        raise ValueError("the arms of a report differ in their columns")
+    styles = _styles(report)
+    return page.render(
+        "wm_plugin.lab.report",
+        "report.html",
+        "the report",
+        title=report.title,
+        report=report,
+        columns=columns,
+        rows=[[_cell(row[column]) for column in columns] for row in report.arms],
+        legend=[
+            (arm, style, report.details.get(arm, ""), page.markup(chart.swatch(style))) for arm, style in styles.items()
+        ],
+        picture=[(figure, page.markup(_figure(figure, styles))) for figure in report.picture],
+        figures=[(curve, page.markup(chart.lines(curve, styles))) for curve in report.curves],
+        sections=[_on_page(section, styles) for section in report.sections],
+        appendix=[_on_page(section, styles) for section in report.appendix],
+        comparisons=[
+            (pair, [(arm, *_compared(text, pair.real)) for arm, text in pair.predicted.items()], _is_prose(pair))
+            for pair in report.comparisons
+        ],
+        samples=[
+            (sample.title, page.markup(to_html(sample.tokens, style=False, limit=_TOKENS))) for sample in report.samples
+        ],
+        token_kinds=list(LEGEND.items()),
+    )
+
+
+def write(report: Report, path: str | Path) -> Path:
+    """Write the HTML document to `path`."""
+    path = Path(path)
+    write_text(path, render(report))
+    return path
+
+
+def difference(predicted: str, real: str) -> list[tuple[str, bool]]:
+    """`predicted` in pieces (text, wrong): compared character by character if both texts have the same length, else aligned.
+
+    Only what a page shows of them is compared, their beginnings.
+    """
+    predicted, real = predicted[:_LONGEST], real[:_LONGEST]
+    if len(predicted) == len(real):
+        wrong = [a != b for a, b in zip(predicted, real, strict=True)]
+    else:
+        wrong = [True] * len(predicted)
+        for block in SequenceMatcher(a=predicted, b=real).get_matching_blocks():
+            wrong[block.a : block.a + block.size] = [False] * block.size
+    pieces: list[tuple[str, bool]] = []
+    for character, flag in zip(predicted, wrong, strict=True):
+        # A wrong line end would be invisible, and would shift the following lines.
+        shown = "↵" if flag and character == "\n" else visible(character)
+        if pieces and pieces[-1][1] == flag:
+            pieces[-1] = (pieces[-1][0] + shown, flag)
+        else:
+            pieces.append((shown, flag))
+    return pieces
+
+
+def _compared(predicted: str, real: str) -> tuple[list[tuple[str, bool]], str, str]:
+    """A prediction in pieces, what is left out of it, and whether it is right."""
+    left = len(predicted) - _LONGEST
+    hidden = f"{left:,} of {len(predicted):,} characters are not shown" if left > 0 else ""
+    if predicted == real:
+        verdict = "exact"
+    elif len(predicted) != len(real):
+        verdict = f"wrong: {len(predicted):,} characters, not {len(real):,}"
+    else:
+        verdict = f"wrong: {sum(a != b for a, b in zip(predicted, real, strict=True)):,} of {len(real):,}"
+    return difference(predicted, real), hidden, verdict
+
+
+def _is_prose(pair: Comparison) -> bool:
+    texts = (pair.context, pair.real, *pair.predicted.values())
+    return any(len(line) > _BOARD for text in texts for line in text[:_LONGEST].split("\n"))
+
+
+def _on_page(section: Section, styles: Mapping[str, int]) -> tuple[Section, list[tuple[Figure, object]], set[str]]:
+    """A section, its figures, and the arms that its key explains."""
+    figures = [(figure, page.markup(_figure(figure, styles))) for figure in section.figures]
+    return section, figures, {arm for figure in section.figures for arm in _arms(figure)}
+
+
+def _styles(report: Report) -> dict[str, int]:
+    """The number of each arm's colour. What is in no curve, such as the start, has none of its own."""
+    inner = [figure for section in (*report.sections, *report.appendix) for figure in section.figures]
+    figures = sorted((*report.picture, *report.curves, *inner), key=lambda figure: isinstance(figure, Intervals))
+    arms = list(dict.fromkeys([*report.details, *(arm for figure in figures for arm in _arms(figure))]))
+    others = [one.arm for figure in report.picture if isinstance(figure, Changes) for one in figure.changes]
+    return {arm: 0 for arm in others if arm not in arms} | {
+        arm: 1 + index % chart.COLOURS for index, arm in enumerate(arms)
+    }
+
+
+def _arms(figure: Figure) -> list[str]:
+    """The arms that are drawn in their colours."""
+    if isinstance(figure, Curve):
+        return [series.arm for series in figure.series]
+    if isinstance(figure, Intervals):
+        return [value.arm for _, values in figure.rows for value in values]
+    return []
+
+
+def _figure(figure: Figure, styles: Mapping[str, int]) -> str:
+    if isinstance(figure, Heat):
+        return plots.heat(figure)
+    if isinstance(figure, Intervals):
+        return plots.intervals(figure, styles)
+    return chart.lines(figure, styles) if isinstance(figure, Curve) else chart.changes(figure, styles)
+
+
+def _cell(value: str | float) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:,}" if isinstance(value, int) else f"{value:.3f}" if abs(value) < 100 else f"{value:,.0f}"

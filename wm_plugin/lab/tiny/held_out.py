@@ -1,0 +1,122 @@
+"""Measures the tiny policy on held-out wall layouts."""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedModel
+
+from wm_plugin.data.schema import Source, Trajectory
+from wm_plugin.lab.evaluation.compare import Ratio
+from wm_plugin.lab.evaluation.one_step import Prediction, evaluate, predict
+from wm_plugin.lab.tiny.look_ahead import play_ahead
+from wm_plugin.lab.tiny.policy import Played, Tokenizer, play
+from wm_plugin.lab.tiny.warm_start import OBSERVATION_TOKENS, WALK_TURNS, walks
+from wm_plugin.worlds.agents import rollout
+from wm_plugin.worlds.agents.scripted import scripted
+from wm_plugin.worlds.grid import GridEnvironment, make_boards, wanderer
+
+_SEED = 52_000_003  # of boards that are used only here
+_TASKS = 4  # boards of one layout
+_AHEAD = 4  # one board in so many is played with look-ahead, which costs a hundred times as much
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The figures of a policy on the held-out boards. `ratios` are per board (success, turns) or per walk (env_nll, exact)."""
+
+    ratios: dict[str, Ratio]
+    played: list[Played]
+
+    def means(self) -> dict[str, float]:
+        """The mean of each ratio."""
+        return {name: ratio.mean for name, ratio in self.ratios.items()}
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """Success of one policy on the same boards with the same luck: as it plays, and when it looks ahead with itself."""
+
+    plain: Ratio
+    ahead: Ratio
+    cpu_seconds: float = 0.0
+
+
+class HeldOut:
+    """The held-out boards, on which every policy is measured."""
+
+    def __init__(self, tokenizer: Tokenizer, count: int) -> None:
+        self.tokenizer = tokenizer
+        self.boards = _spread(count, _SEED)
+        self.ahead_boards = self.boards[::_AHEAD]
+        self.walked = _spread(count // 2, _SEED + 1)
+        self.walks = walks(tokenizer, self.walked, _SEED)
+
+    def measure(self, model: PreTrainedModel) -> Measured:
+        """Let `model` play every board, and predict every observation of the walks."""
+        played = play(model, self.tokenizer, self.boards, _SEED)
+        step = evaluate(model, *self.walks, batch_size=64)
+        ratios = {
+            "success": _mean([episode.success for episode in played]),
+            "turns": _mean([episode.turns for episode in played]),
+            "env_nll": Ratio(step.nll, step.tokens),
+            "exact": Ratio(step.exact, step.observations),
+        }
+        return Measured(ratios, played)
+
+    def look_ahead(self, model: PreTrainedModel) -> Ahead:
+        """Let `model` play some of the boards twice: as it is, and looking ahead with itself."""
+        began = time.process_time()
+        plain, ahead = (
+            _mean([episode.success for episode in way(model, self.tokenizer, self.ahead_boards, _SEED)])
+            for way in (play, play_ahead)
+        )
+        return Ahead(plain, ahead, time.process_time() - began)
+
+    def layouts(self, measure: str) -> list[str]:
+        """The wall layout of each board: tasks of one layout are not independent."""
+        boards = {"success": self.boards, "turns": self.boards, "look_ahead": self.ahead_boards}.get(
+            measure, self.walked
+        )
+        return [_layout(board) for board in boards]
+
+    def episodes(self) -> Iterator[Trajectory]:
+        """The walks on which `measure` predicts, as trajectories."""
+        rng = random.Random(_SEED)
+        for number, board in enumerate(self.walked):
+            row = {"prompt": [{"role": "user", "content": ""}], "board": board}
+            walked = rollout.play(GridEnvironment(), row, scripted(wanderer(rng)), max_turns=WALK_TURNS)
+            yield walked.model_copy(update={"source": Source(format="wm", file="grid", row=number)})
+
+    def predict(self, model: PreTrainedModel, count: int = 32) -> list[Prediction]:
+        """The second next-observation of walks of two moves or more, for display: `count` of them, one a wall layout."""
+        indices: dict[str, int] = {}
+        for index, (layout, row) in enumerate(zip(self.layouts("exact"), self.walks[1], strict=True)):
+            if sum(row) >= 2 * OBSERVATION_TOKENS:
+                indices.setdefault(layout, index)
+        ids, mask = ([rows[index] for index in list(indices.values())[:count]] for rows in self.walks)
+        return predict(model, ids, mask, self.tokenizer.decode, observation=1)
+
+
+def _mean(values: Sequence[float]) -> Ratio:
+    return Ratio(torch.tensor(values, dtype=torch.float), torch.ones(len(values)))
+
+
+def _layout(board: str) -> str:
+    return "".join("#" if cell == "#" else "." for cell in board)
+
+
+def _spread(count: int, seed: int) -> list[str]:
+    """`count` held-out boards, at most `_TASKS` of a layout: otherwise a seventh of them would share one."""
+    tasks: Counter[str] = Counter()
+    boards = []
+    for board in make_boards(12 * count, seed, held_out=True):
+        tasks[_layout(board)] += 1
+        if tasks[_layout(board)] <= _TASKS:
+            boards.append(board)
+    if len(boards) < count:
+        raise ValueError(f"{count} boards are more than the held-out layouts give at {_TASKS} each; ask for fewer")
+    return boards[:count]

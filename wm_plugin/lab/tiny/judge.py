@@ -1,0 +1,72 @@
+"""A server on localhost for the tiny recipes of Qwen-AgentWorld: a judge that compares words, and a reasoner that guesses.
+
+    python -m wm_plugin.lab.tiny.judge COMMAND...        serves on port 8399 while the command runs, and ends with its exit code
+
+It speaks the chat protocol of OpenAI as far as our clients use it. As a judge it answers the questions of `RubricReward`,
+`JudgeReward` and `ReferenceReward`, by the share of words that are right. As a reasoner it writes a thought, and as a prediction
+a text that the session has shown. No language model is in it: it shows that a recipe runs, and a reward that can be learnt.
+"""
+
+import argparse
+import json
+import random
+import sys
+from contextlib import AbstractContextManager
+from typing import Any
+
+from wm_plugin.lab.tiny import serving as server
+from wm_plugin.rewards.rubric import DIMENSIONS
+from wm_plugin.rewards.words import WordF1Reward
+from wm_plugin.runtime.command import exit_code
+
+PORT = 8399
+_score = WordF1Reward()
+
+
+def reply(body: dict[str, Any]) -> str:
+    """The answer to a request: a judge's if the last message is made of blocks, else a reasoner's."""
+    texts = [str(message.get("content") or "") for message in body["messages"]]
+    if not texts[-1].startswith("[[begin "):
+        return _guess(body["messages"], random.Random(json.dumps([texts, body.get("seed")])))
+    observed = _block(texts[-1], "observed")
+    if "[[begin first " in texts[-1]:
+        first, second = _score([_block(texts[-1], "first"), _block(texts[-1], "second")], [observed] * 2)
+        verdict: dict[str, Any] = {"closer": "tie" if first == second else "first" if first > second else "second"}
+    else:
+        (share,) = _score([_block(texts[-1], "predicted")], [observed])
+        verdict = dict.fromkeys(DIMENSIONS, 1 + round(4 * share)) | {"score": share}
+    return f"Words were compared.\n<final_evaluation>\n{json.dumps(verdict)}\n</final_evaluation>"
+
+
+def _block(question: str, name: str) -> str:
+    """A text of a question, by the number that all its markers have."""
+    number = question.partition("]]")[0].rpartition(" ")[2]
+    return question.partition(f"[[begin {name} {number}]]\n")[2].partition(f"\n[[end {name} {number}]]")[0]
+
+
+def _guess(messages: list[dict[str, Any]], rng: random.Random) -> str:
+    """A thought, and what the environment said before, or a paragraph of what is known, as the prediction."""
+    said = [str(message["content"]) for message in messages if message.get("role") == "assistant"]
+    known = said or str(messages[0].get("content")).split("\n\n")
+    tag = "predicted_observation"
+    thought = f"The session has shown {len(said)} observations. I expect one like them."
+    return f"<think>\n{thought}\n</think>\n\n<{tag}>\n{rng.choice(known[-3:])}\n</{tag}>"
+
+
+def serving(port: int = PORT) -> AbstractContextManager[str]:
+    """The server's address, while it serves on localhost; port 0 takes a free one."""
+    return server.serving(reply, port)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m wm_plugin.lab.tiny.judge", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--port", type=int, default=PORT)
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="what to run beside it, with its arguments")
+    options = parser.parse_args(arguments)
+    return server.run_beside(reply, options.port, options.command)
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main, "wm_plugin.lab.tiny.judge"))

@@ -1,0 +1,215 @@
+"""A character tokenizer with one-token tool calls, and a Qwen2 of 0.16M parameters. Nothing is downloaded.
+
+A turn of the policy is one token: a move (U, D, L or R) is a whole tool call, anything else is a final answer.
+"""
+
+import re
+import string
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+import transformers
+from packaging.version import Version
+from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
+
+from wm_plugin.worlds.grid import MAX_TURNS, GridEnvironment
+
+ACTIONS = "UDLR"
+PAD, EOS = "<pad>", "<|im_end|>"  # the second by the name that verl looks for in a tokenizer of Qwen's
+HEADER = ":"  # opens a turn of the policy: the template's only scaffold
+
+# A user's or a tool's message is its content alone. A call of `move` is one character; any other call is spelt out, which
+# TRL's check of the template asks for. Earlier messages never depend on later ones, so that prefixes are preserved.
+CHAT_TEMPLATE = (
+    "{%- for message in messages -%}"
+    "{%- if message.role != 'assistant' -%}{{- message.content -}}"
+    "{%- elif message.tool_calls -%}{{- '" + HEADER + "' -}}"
+    "{%- for call in message.tool_calls -%}{%- set called = call.function -%}"
+    "{%- if called.name == 'move' and called.arguments.direction -%}{{- called.arguments.direction -}}"
+    "{%- else -%}{{- called.name ~ (called.arguments | tojson) -}}{%- endif -%}"
+    "{%- endfor -%}"
+    "{%- else -%}{{- '" + HEADER + "' ~ message.content ~ eos_token -}}{%- endif -%}"
+    "{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{- '" + HEADER + "' -}}{%- endif -%}"
+)
+# How a turn is parsed from transformers 5.13 on.
+RESPONSE_TEMPLATE: dict[str, Any] = {
+    "defaults": {"role": "assistant"},
+    "start_anchor": HEADER,
+    "fields": {
+        "tool_calls": {
+            "open_pattern": f"(?P<direction>[{ACTIONS}])",
+            "close_pattern": "(?=.|$)",
+            "repeats": True,
+            "content": "text",
+            "transform": {"type": "function", "function": {"name": "move", "arguments": {"direction": "{direction}"}}},
+        },
+        "content": {"close_pattern": re.escape(EOS), "content": "text"},
+    },
+}
+# The same before 5.13; either attribute is dead where the other one is read. transformers does not save this one.
+RESPONSE_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "role": {"const": "assistant"},
+        "content": {"type": "string", "x-regex": f"^([^{ACTIONS}]*)"},
+        "tool_calls": {
+            "type": "array",
+            "x-regex-iterator": f"([{ACTIONS}])",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "type": {"const": "function"},
+                    "function": {
+                        "type": "object",
+                        "properties": {
+                            "name": {"const": "move"},
+                            "arguments": {"type": "object", "properties": {"direction": {"type": "string"}}},
+                        },
+                    },
+                },
+            },
+        },
+    },
+}
+
+
+class Tokenizer(Protocol):
+    """The parts of a tokenizer's interface that this package uses."""
+
+    pad_token_id: Any
+    eos_token_id: Any
+
+    def __len__(self) -> int: ...
+    def __call__(self, text: Any, **options: Any) -> Any: ...
+    def decode(self, token_ids: Any, **options: Any) -> Any: ...
+    def save_pretrained(self, save_directory: str, **options: Any) -> Any: ...
+
+
+def make_tokenizer() -> Qwen2Tokenizer:
+    """A tokenizer of one token a character: printable ASCII and the line end; other characters are dropped.
+
+    It is a `Qwen2Tokenizer` (a byte-level BPE without merges), because `AutoTokenizer` loads that class for a Qwen2 model
+    whatever class was saved. Carries the chat template and the response template (or schema) that TRL's tool loop needs.
+    """
+    # Byte-level BPE writes the space and the line end as these letters.
+    characters = ["Ċ", "Ġ", *sorted(string.digits + string.ascii_letters + string.punctuation)]
+    vocabulary = {token: index for index, token in enumerate([PAD, EOS, *characters])}
+    tokenizer = Qwen2Tokenizer(
+        vocab=vocabulary, merges=[], unk_token=None, pad_token=PAD, eos_token=EOS, padding_side="left"
+    )
+    tokenizer.chat_template = CHAT_TEMPLATE
+    if Version(transformers.__version__) >= Version("5.13.0.dev0"):
+        tokenizer.response_template = RESPONSE_TEMPLATE
+    else:
+        tokenizer.response_schema = RESPONSE_SCHEMA
+    return tokenizer
+
+
+def make_model(
+    tokenizer: Tokenizer,
+    seed: int,
+    heads: int = 2,
+    *,
+    layers: int = 3,
+    width: int = 64,
+    positions: int = 512,
+    theta: float = 1000.0,
+) -> Qwen2ForCausalLM:
+    """An untrained Qwen2: 3 layers, width 64. A seed gives the same weights; the global generator keeps its state.
+
+    Its generation config ends a turn after one token, whichever it is.
+
+    Args:
+        positions: the longest text that it is made for. theta: the base of its rotary positions.
+    """
+    vocabulary = len(tokenizer) + -len(tokenizer) % 8
+    config = Qwen2Config(
+        vocab_size=vocabulary,
+        hidden_size=width,
+        intermediate_size=width * 5 // 2,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        max_position_embeddings=positions,
+        rope_parameters={"rope_type": "default", "rope_theta": theta},
+        tie_word_embeddings=False,
+        initializer_range=0.8 / width**0.5,  # 0.1 at width 64
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        model = Qwen2ForCausalLM(config)
+        # Wide initial weights learn this fast only with small embeddings and a residual stream that does not grow.
+        for name, parameter in model.named_parameters():
+            if "embed" in name or "lm_head" in name:
+                parameter.mul_(0.2)
+            elif name.endswith(("o_proj.weight", "down_proj.weight")):
+                parameter.div_((2 * layers) ** 0.5)
+    model.generation_config.eos_token_id = list(range(vocabulary))
+    return model
+
+
+# Chooses moves in place of the policy: takes the episodes so far, as texts that end at a turn of the policy, and how many turns
+# are left, and returns the index of a move for each, or None where the policy is to move as it would.
+Adviser = Callable[[list[str], int], list[int | None]]
+
+
+@dataclass(frozen=True)
+class Played:
+    """An episode of the policy. `parts` is [observation, action, observation, ...]."""
+
+    parts: list[str]
+    success: bool
+    turns: int
+
+
+def play(
+    model: PreTrainedModel, tokenizer: Tokenizer, boards: Sequence[str], seed: int, advise: Adviser | None = None
+) -> list[Played]:
+    """Sample one episode of each board, at temperature 1, restricted to the four moves; `advise` may choose moves instead.
+
+    The random numbers belong to board and turn, so that two policies of one seed differ in what they prefer and in nothing else.
+    """
+    luck = torch.rand(len(boards), MAX_TURNS, generator=torch.Generator().manual_seed(seed))
+    allowed = tokenizer(ACTIONS).input_ids
+    environments = [GridEnvironment() for _ in boards]
+    parts = [[environment.reset(board)] for environment, board in zip(environments, boards, strict=True)]
+    training = model.training
+    model.eval()
+    alive, cache = list(range(len(boards))), None
+    for turn in range(MAX_TURNS):
+        new = ["".join(parts[index][-2:]) + HEADER for index in alive]  # a move and a board: all of one length
+        with torch.no_grad():
+            output = model(
+                input_ids=torch.tensor(tokenizer(new).input_ids),
+                past_key_values=cache,
+                use_cache=True,
+                logits_to_keep=1,
+            )
+        below = output.logits[:, -1, allowed].float().softmax(-1).cumsum(-1) < luck[alive, turn, None]
+        choices = below[:, :-1].sum(-1).tolist()
+        if advise:
+            advice = advise([transcript(parts[index]) for index in alive], MAX_TURNS - turn)
+            choices = [own if move is None else move for own, move in zip(choices, advice, strict=True)]
+        for index, choice in zip(alive, choices, strict=True):
+            parts[index] += [ACTIONS[choice], environments[index].move(ACTIONS[choice])]
+        going_on = [row for row, index in enumerate(alive) if not environments[index].over]
+        if not going_on:
+            break
+        alive, cache = [alive[row] for row in going_on], output.past_key_values
+        cache.batch_select_indices(torch.tensor(going_on))
+    model.train(training)
+    return [
+        Played(episode, environment.success, environment.turns)
+        for episode, environment in zip(parts, environments, strict=True)
+    ]
+
+
+def transcript(parts: Sequence[str]) -> str:
+    """An episode [observation, action, ..., observation] as the policy reads it when it is its turn."""
+    return "".join(part if index % 2 else part + HEADER for index, part in enumerate(parts))

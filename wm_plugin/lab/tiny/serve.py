@@ -1,0 +1,129 @@
+"""A model of transformers as an OpenAI-compatible server on localhost, for a world model of the tiny recipes.
+
+    python -m wm_plugin.lab.tiny.serve --model DIR COMMAND...        serves while the command runs, and ends with its exit code
+
+The command finds the address in the variable WM_TINY_SERVER. What is asked while the model answers is its next batch. It is for
+models that a CPU runs in a moment; vLLM serves others.
+"""
+
+import argparse
+import queue
+import sys
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from wm_plugin.client.predict import LocalPredictor, seed_of
+from wm_plugin.errors import UserError
+from wm_plugin.lab.tiny.serving import Said, run_beside
+from wm_plugin.runtime.command import exit_code
+
+_GATHER = 0.002  # seconds that a first question waits for others of the same moment
+
+
+class _Question(NamedTuple):
+    messages: list[dict[str, Any]]
+    temperature: float
+    seed: int
+    max_tokens: int
+    answer: "Future[Said]"
+
+    @property
+    def group(self) -> tuple[float, int, int]:
+        """What the questions of a batch have in common."""
+        return self.temperature, self.seed if self.temperature else 0, self.max_tokens
+
+
+class Batches:
+    """Answers the questions of many threads in batches.
+
+    Args:
+        model: its folder.
+        batch: questions that are answered at once.
+        max_tokens: of an answer, at most.
+    """
+
+    def __init__(self, model: str | Path, *, batch: int = 64, max_tokens: int = 1024) -> None:
+        self._first = LocalPredictor(model, temperature=0.0, max_new_tokens=max_tokens, batch_size=batch)
+        self._batch, self._max_tokens = batch, max_tokens
+        self._waiting: queue.SimpleQueue[_Question] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="wm-tiny-serve", daemon=True).start()
+
+    def __call__(self, body: dict[str, Any]) -> Said:
+        """The answer to a request's body.
+
+        Raises:
+            ValueError: it is no request for a completion.
+        """
+        messages = [{"role": str(one["role"]), "content": str(one["content"])} for one in body["messages"]]
+        temperature = float(1.0 if body.get("temperature") is None else body["temperature"])
+        if not messages or not 0 <= temperature <= 100:
+            raise ValueError("it has no messages, or no temperature from 0 to 100")
+        most = body.get("max_completion_tokens") or body.get("max_tokens") or self._max_tokens
+        limit = max(1, min(int(most), self._max_tokens))
+        question = _Question(messages, temperature, seed_of(str(body.get("seed"))), limit, Future())
+        self._waiting.put(question)
+        return question.answer.result()
+
+    def _run(self) -> None:
+        left: list[_Question] = []
+        while True:
+            if not left:
+                left.append(self._waiting.get())
+                threading.Event().wait(_GATHER)
+            while not self._waiting.empty():
+                left.append(self._waiting.get())
+            group = left[0].group
+            # what is sampled is asked alone: in a batch a seed's draws would depend on what else is asked
+            at_once = 1 if group[0] else self._batch
+            chosen = [one for one in left if one.group == group][:at_once]
+            left = [one for one in left if one not in chosen]
+            try:
+                for question, said in zip(chosen, self._answer(chosen), strict=True):
+                    question.answer.set_result(said)
+            except Exception as error:  # of the model: the server goes on
+                for question in chosen:
+                    if not question.answer.done():
+                        question.answer.set_exception(ValueError(f"{type(error).__name__}: {str(error)[:200]}"))
+
+    def _answer(self, chosen: list[_Question]) -> list[Said]:
+        first = chosen[0]
+        predictor = LocalPredictor(
+            self._first.model,
+            self._first.tokenizer,
+            temperature=first.temperature,
+            max_new_tokens=first.max_tokens,
+            batch_size=self._batch,
+        )
+        conversations: list[Any] = [one.messages for one in chosen]
+        found = predictor.completions(conversations, seed=first.seed)
+        count = [
+            (len(predictor._prompt_ids(messages)), len(predictor.tokenizer(text).input_ids))
+            for messages, (text, _) in zip(conversations, found, strict=True)
+        ]
+        return [Said(text, cut, tokens) for (text, cut), tokens in zip(found, count, strict=True)]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m wm_plugin.lab.tiny.serve", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--model", type=Path, required=True, help="folder of the model")
+    parser.add_argument("--port", type=int, default=0, help="0: a free one (the default)")
+    parser.add_argument("--batch", type=int, default=64, help="questions that are answered at once (default: 64)")
+    parser.add_argument("--max-tokens", type=int, default=256, help="longest answer, in tokens (default: 256)")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="what to run beside it, with its arguments")
+    options = parser.parse_args(arguments)
+    if not options.command:
+        raise UserError("name a command to run beside the server")
+    import torch
+
+    torch.set_num_threads(1)  # the trainer beside it wants the other core
+    return run_beside(
+        Batches(options.model, batch=options.batch, max_tokens=options.max_tokens), options.port, options.command
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main, "wm_plugin.lab.tiny.serve"))

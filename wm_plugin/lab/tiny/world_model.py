@@ -1,0 +1,191 @@
+"""Make a tiny model the world: train it on the dialogues of `wm data build --as word2world`, as a host would.
+
+    python -m wm_plugin.lab.tiny.world_model --start runs/tiny --rows rows.jsonl --held-out held_out.jsonl --out runs/world
+
+It starts from the tiny policy, which has learnt to predict its world, and goes on with what is a world model's alone: where an
+observation ends, the mark of success, and what simulation instructions ask for. Tokens that the model does not expect count for
+more, as changed cells do in the demo's warm start. Ours.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from rich.console import Console
+from rich.progress import Progress
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.utils import logging as transformers_logging
+
+from wm_plugin.data import files
+from wm_plugin.data.sample import Sample
+from wm_plugin.data.tokenize import Tokeniser
+from wm_plugin.errors import UserError
+from wm_plugin.lab.evaluation.one_step import evaluate
+from wm_plugin.lab.tiny.folder import check_out, writing
+from wm_plugin.lab.tiny.policy import HEADER, make_tokenizer
+from wm_plugin.lab.tiny.warm_start import STOP_AT, train
+from wm_plugin.runtime.command import exit_code, output
+
+MARK = "tiny_world_model.json"  # in a folder that this wrote
+HARD = 4.0  # how much more a token counts that the model takes for impossible
+_CHECKED = 64  # held-out rows by which training may end early
+_BEFORE, _AFTER = 'move({"direction": "', '"})'  # of a call of `move`, around the direction
+_MOVE = "message.content | replace('" + _BEFORE + "', '') | replace('" + _AFTER + "', '')"
+TEMPLATE = (
+    "{%- for message in messages -%}"
+    "{%- if message.role == 'system' -%}{{- message.content ~ '" + HEADER + "' -}}"
+    "{%- elif message.role == 'user' -%}{{- " + _MOVE + " -}}"
+    "{%- else -%}{{- message.content ~ eos_token -}}{%- endif -%}"
+    "{%- endfor -%}"
+)
+# The policy's own text to the letter, so that a policy foresees without further training; nothing ends an observation.
+FORESIGHT_TEMPLATE = (
+    "{%- for message in messages -%}"
+    "{%- if message.role == 'user' -%}{{- '" + HEADER + "' ~ (" + _MOVE + ") -}}"
+    "{%- else -%}{{- message.content -}}{%- endif -%}"
+    "{%- endfor -%}"
+)
+
+
+class Rows(NamedTuple):
+    """Token ids, and masks: 1 = the token counts. It is what the world says, with the token that ends it."""
+
+    ids: list[list[int]]
+    masks: list[list[int]]
+
+
+def fit(
+    model: PreTrainedModel,
+    rows: Rows,
+    held_out: Rows,
+    *,
+    steps: int,
+    batch: int,
+    seed: int,
+    check_every: int = 50,
+    progress: Callable[[int, int], None] | None = None,
+) -> float:
+    """Teach `model` (in place) the tokens that count; return the share of held-out observations that are its first choice."""
+
+    def loss(tokens: Tensor, mask: Tensor) -> Tensor:
+        counts = mask[:, 1:] == 1
+        logits = model(input_ids=tokens[:, :-1]).logits[counts]
+        nll = cross_entropy(logits, tokens[:, 1:][counts], reduction="none")
+        weight = 1 + HARD * (1 - torch.exp(-nll.detach()))
+        return (nll * weight).sum() / weight.sum()
+
+    exact = 0.0
+    for step in train(model, *rows, loss, steps=steps, batch=batch, rate=3e-3, seed=seed):
+        if progress:
+            progress(step, steps)
+        if step % check_every == 0 or step == steps:
+            exact = evaluate(model, *held_out, batch_size=16).exact_share
+            if exact >= STOP_AT:
+                break
+    return exact
+
+
+def world_tokenizer(template: str = TEMPLATE) -> Any:
+    """The policy's tokenizer, whose chat template writes a dialogue with the world as the policy reads its episode.
+
+    A move is one token, at the place at which the policy makes it, and the end of an observation stands where the policy's turn
+    begins: all cells are as far apart as in the policy's own text, so that what its layers know of the world holds here.
+
+    Args:
+        template: `FORESIGHT_TEMPLATE` for a dialogue without ends: who samples from it stops after the tokens of a board.
+    """
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = template
+    for name in ("response_template", "response_schema"):  # would take letters for moves
+        setattr(tokenizer, name, None)
+    return tokenizer
+
+
+def read_rows(path: Path, tokenizer: Any, most: int | None = None) -> Rows:
+    """Token ids and masks of a file that `wm data build --as word2world --host trl --out X.jsonl` wrote.
+
+    Raises:
+        UserError: it is another file.
+    """
+    tokenise, rows = Tokeniser(tokenizer), Rows([], [])
+    for record in files.lines(path):
+        messages = record.value.get("messages") if isinstance(record.value, dict) else None
+        if not isinstance(messages, list) or not all(map(_is_message, messages)):
+            raise UserError(
+                f"{path}, row {record.row}: {record.error or 'no messages'}; write the file with "
+                "wm data build --as word2world --host trl --out X.jsonl"
+            )
+        sample = Sample(messages, [message["role"] == "assistant" for message in messages])
+        ids, mask = tokenise(sample)
+        rows.ids.append(ids)
+        rows.masks.append(mask)
+        if len(rows.ids) == most:
+            break
+    if not rows.ids:
+        raise UserError(f"{path} has no rows")
+    return rows
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(value.get(name), str) for name in ("role", "content"))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m wm_plugin.lab.tiny.world_model", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument(
+        "--start", type=Path, required=True, help="folder of the tiny policy, python -m wm_plugin.lab.tiny"
+    )
+    parser.add_argument("--rows", type=Path, required=True, help="X.jsonl of wm data build --as word2world --host trl")
+    parser.add_argument("--held-out", type=Path, required=True, help="the same, of episodes that it is not trained on")
+    parser.add_argument("--out", type=Path, required=True, help="directory to write")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=300,
+        help="optimizer steps at most: training ends when 95%% of held-out observations are right (default: 300)",
+    )
+    parser.add_argument("--batch", type=int, default=24, help="dialogues a step")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(arguments)
+    for flag, value in (("--steps", options.steps), ("--batch", options.batch)):
+        if value < 1:
+            raise UserError(f"{flag} is {value}; write a number >= 1")
+    check_out(options.out, MARK, "a tiny world model")
+    torch.set_num_threads(1)  # threads only get in each other's way in a model of this size
+    tokenizer = world_tokenizer()
+    rows, held_out = read_rows(options.rows, tokenizer), read_rows(options.held_out, tokenizer, _CHECKED)
+    try:
+        model = AutoModelForCausalLM.from_pretrained(options.start, dtype=torch.float32)
+    except (OSError, ValueError) as error:
+        raise UserError(f"--start: {options.start} is no folder of a model ({str(error)[:100]})") from None
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal) as bars:
+        learning = bars.add_task("predict the world")
+        exact = fit(
+            model,
+            rows,
+            held_out,
+            steps=options.steps,
+            batch=options.batch,
+            seed=options.seed,
+            progress=lambda n, of: bars.update(learning, completed=n, total=of),
+        )
+    model.generation_config.eos_token_id = tokenizer.eos_token_id
+    transformers_logging.disable_progress_bar()  # of writing 0.6 MB
+    with writing(options.out, MARK, {"seed": options.seed, "exact": exact}) as folder:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    with output():
+        print(f"{options.out}: {exact:.3f} of held-out observations are right")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main, "wm_plugin.lab.tiny.world_model"))

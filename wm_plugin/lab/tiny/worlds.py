@@ -1,0 +1,55 @@
+"""Worlds for the tiny policy: boards of 4x4 cells and four moves of one token, and three laws of motion.
+
+They look alike, so that one tokenizer, template and training serve all of them; what a move does has to be learnt in each.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from wm_plugin.worlds.grid import MOVES, SIZE, GridEnvironment, make_boards, step, walk
+from wm_plugin.worlds.kit.protocol import Chooser
+
+
+class IceEnvironment(GridEnvironment):
+    """The grid frozen over: a move slides to the last cell before a wall or the edge. The goal counts where a slide ends."""
+
+    @staticmethod
+    def _step(cells: list[str], position: int, direction: str) -> int:
+        while (after := step(cells, position, direction)) != position:
+            position = after
+        return position
+
+
+class RingEnvironment(GridEnvironment):
+    """The grid without edges: who leaves at one side comes in at the other."""
+
+    @staticmethod
+    def _step(cells: list[str], position: int, direction: str) -> int:
+        down, right = MOVES[direction]
+        after = (position // SIZE + down) % SIZE * SIZE + (position % SIZE + right) % SIZE
+        return position if cells[after] == "#" else after
+
+
+@dataclass(frozen=True)
+class TinyWorld:
+    """A world that the tiny policy can learn."""
+
+    name: str
+    environment: type[GridEnvironment]
+
+    def boards(self, count: int, seed: int, *, held_out: bool = False) -> list[str]:
+        """Boards whose goal is 1 to 6 moves away, as `grid.make_boards`: another tenth of the wall layouts is held out."""
+        return make_boards(count, seed, held_out=held_out, moved=self.environment._step)
+
+    def rows(self, count: int, seed: int, *, held_out: bool = False) -> list[dict[str, Any]]:
+        """Rows for a trainer: the whole prompt is the first observation."""
+        prompt = [{"role": "user", "content": ""}]
+        return [{"prompt": prompt, "board": board} for board in self.boards(count, seed, held_out=held_out)]
+
+    def walk(self, board: str, choose: Chooser, max_turns: int) -> list[str]:
+        """[observation, action, observation, ..., observation]: an episode of at most `max_turns` moves."""
+        return walk(board, choose, max_turns, self.environment)
+
+
+GRID = TinyWorld("grid", GridEnvironment)
+WORLDS = {one.name: one for one in (GRID, TinyWorld("ice", IceEnvironment), TinyWorld("ring", RingEnvironment))}

@@ -1,0 +1,273 @@
+"""deepdive: questions that take several pages, answered by searching a web and reading it ("True Agents Model the World").
+
+The four tools and what they take are the paper's. It searches the real web and has a data set of its own; here the web is local,
+made of a number or read from a file, so that episodes can be repeated. What is ours: the pages, the questions, how an answer is
+compared, and the limits of a result, so that none is longer than hosts pass on.
+"""
+
+import random
+from typing import Any
+
+from wm_plugin.errors import UserError
+from wm_plugin.rewards.rule_places import TooMuchError, Work, regex, searched
+from wm_plugin.worlds.deepdive.quiz import LEVELS as LEVELS
+from wm_plugin.worlds.deepdive.quiz import Question, drawn_from, is_kept_back, is_right
+from wm_plugin.worlds.deepdive.web import Page, web_of
+from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
+from wm_plugin.worlds.kit.reading import MAX_ARGUMENT, ReadingEnvironment, cut
+from wm_plugin.worlds.kit.rows import SPLITS as SPLITS
+from wm_plugin.worlds.kit.rows import check_level, draws, prompt_and_budget, row_text, split_of, turn_limit
+from wm_plugin.worlds.kit.texts import unfit
+
+MAX_TURNS = 200  # paper: its default
+MAX_QUERIES, MAX_FOUND, MAX_PATTERNS = 5, 4, 5  # ours: of a search, of a query, and of a scan
+TRAIN, UNSEEN = "1", "2"  # the webs of the splits
+INSTRUCTION = """Answer a question by research on the web, in {turns}.
+search_web searches for several queries at once, scan_page says how long a page is and which lines match regular expressions,
+open_lines shows a page or some lines of it, and finish takes the answer, as short as can be, and ends the task.
+
+Question: """
+
+
+class DeepdiveEnvironment(ReadingEnvironment):
+    """One episode: a question about a web."""
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._unit, self._trail = "", list[str]()
+
+    def reset(
+        self, corpus: str, answer: str, unit: str = "", trail: str = "", max_turns: int | None = None, **_: Any
+    ) -> str:
+        """Begin a question.
+
+        Args:
+            corpus: the number of a made web, or the path of a file of pages.
+            answer: the right answer, and `unit`: what it may leave out.
+            trail: the titles of the pages that lead to it, one a line, for the expert.
+            max_turns: default: `MAX_TURNS`.
+
+        Raises:
+            UserError: a column has another type, or the file cannot be read.
+            MissingExtraError: bm25s or RE2 is not installed.
+        """
+        corpus, unit, trail = (
+            row_text(value, column, "deepdive")
+            for value, column in ((corpus, "corpus"), (unit, "unit"), (trail, "trail"))
+        )
+        if not isinstance(answer, str) or is_right("", answer):
+            raise UserError("deepdive's column `answer` needs a text, and not of quotes or dots alone")
+        limit = turn_limit(max_turns, MAX_TURNS)
+        self._web = web_of(corpus)
+        regex("")  # what is missing is said here, and not in an episode
+        assert self._web.index
+        self._begin()
+        self._answer, self._unit, self._trail = answer, unit, trail.splitlines()
+        self.max_turns = limit
+        return f"The web has {len(self._web.pages)} pages."
+
+    def search_web(self, queries: list[str]) -> str:
+        """Search the web.
+
+        Args:
+            queries: What to search for: a list of at most 5 queries.
+
+        Returns:
+            The results of each query, in the order of the queries: title, address and a line of the page.
+        """
+        self._take_turn()
+        if problem := _unfit_list(queries, "queries", MAX_QUERIES):
+            return self._refuse(problem)
+        blocks, found = [], False
+        for query in (" ".join(query.split()) for query in queries):
+            results = self._web.find(query, MAX_FOUND)
+            found |= bool(results)
+            lines = [
+                f"{place}. {cut(page.title)}\n   {page.url}\n   {cut(line)}"
+                for place, (page, line) in enumerate(results, 1)
+            ]
+            blocks.append("\n".join([f"# {cut(query)}", *(lines or ["nothing found"])]))
+        self._note(found, "search_web", *queries)
+        return self._observe("\n".join(blocks))
+
+    def scan_page(self, url: str, patterns: list[str] | None = None) -> str:
+        """Load a page and describe it: title and size, and the lines that match regular expressions.
+
+        Args:
+            url: The address of a page.
+            patterns: Regular expressions, in any case, at most 5; a line that matches one of them is shown. None for the
+                description alone.
+
+        Returns:
+            Title and size of the page, and the numbered lines that match.
+        """
+        self._take_turn()
+        page = self._page(url)
+        if isinstance(page, str):
+            return self._refuse(page)
+        about = f"{page.url}\ntitle: {cut(page.title)}\nsize: {len(page.lines)} lines, {sum(map(len, page.lines))} characters"
+        if not patterns and patterns in (None, []):
+            self._note(True, "scan_page", page.url)
+            return self._observe(about)
+        if problem := _unfit_list(patterns, "patterns", MAX_PATTERNS):
+            return self._refuse(problem)
+        try:
+            hits = _matching(page, patterns or [])
+        except TooMuchError:
+            return self._refuse("the patterns take too long on this page; write simpler ones")
+        except ValueError as error:
+            return self._refuse(" ".join(str(error).split())[:300])
+        self._note(bool(hits), "scan_page", page.url, *(patterns or []))
+        return self._observe("\n".join([about, *self._hits(page.lines, hits)]))
+
+    def open_lines(self, url: str, lines: str = "") -> str:
+        """Load a page and show it, or some of its lines.
+
+        Args:
+            url: The address of a page.
+            lines: The first and the last line, e.g. "40-80"; empty for the whole page. At most 60 lines are shown.
+
+        Returns:
+            The numbered lines.
+        """
+        self._take_turn()
+        if problem := unfit(lines, MAX_ARGUMENT):
+            return self._refuse(f"lines {problem}")
+        page = self._page(url)
+        return self._refuse(page) if isinstance(page, str) else self._open(page.url, page.lines, lines)
+
+    def finish(self, answer: str) -> str:
+        """Give the final answer. This ends the task.
+
+        Args:
+            answer: The answer alone.
+
+        Returns:
+            Whether the answer is right.
+        """
+        self._take_turn()
+        if problem := unfit(answer, MAX_ARGUMENT):
+            return self._refuse(f"answer {problem}")
+        return self._finish(is_right(answer, self._answer, self._unit))
+
+    def _page(self, url: Any) -> Page | str:
+        """A page, or a message that there is none of this address."""
+        if problem := unfit(url, MAX_ARGUMENT):
+            return f"url {problem}"
+        return self._web.pages.get(url.strip()) or "there is no page of this address; take one that a search has shown"
+
+
+def _unfit_list(values: Any, name: str, most: int) -> str | None:
+    """Why an argument is no list of so many texts with a word; None if it is one."""
+    if not isinstance(values, list) or not 0 < len(values) <= most:
+        return f"{name} must be a list of 1 to {most} texts"
+    for value in values:
+        if problem := unfit(value, MAX_ARGUMENT):
+            return f"one of the {name} {problem}"
+        if not value.strip():
+            return f"one of the {name} is empty"
+    return None
+
+
+def _matching(page: Page, patterns: list[str]) -> list[int]:
+    """The numbers of the lines that match one of the patterns, which RE2 reads in linear time.
+
+    Raises:
+        ValueError: a pattern is none.
+        TooMuchError: the work is too much.
+    """
+    compiled, work = [regex(pattern, True) for pattern in patterns], Work(TooMuchError)
+    return [
+        number
+        for number, line in enumerate(page.lines, 1)
+        if any(one.search(searched(one, line, work)) for one in compiled)
+    ]
+
+
+def dataset_rows(
+    count: int,
+    seed: int = 0,
+    held_out: bool = False,
+    level: str = "standard",
+    split: str | None = None,
+    max_turns: int = MAX_TURNS,
+    corpus: str | None = None,
+    questions: str | None = None,
+) -> list[dict[str, Any]]:
+    """Rows with the columns `prompt`, `corpus`, `answer`, `unit`, `trail`, `level`, and `max_turns` where it is not the usual.
+
+    standard asks for a number or a day that is one relation away, hard-1 two, and hard-2 describes where to begin instead of
+    naming it. Training questions are shuffled, and repeated as often as `count` needs; each of the others occurs once.
+
+    Args:
+        held_out: the same as the split unseen; with a corpus of your own, the tenth of its questions that training never has.
+        split: train; seen, a tenth of the pages that questions about the same web begin at; or unseen, about another web.
+        corpus: a file of pages of your own, one JSON object a line with `title`, `text` and, if you like, `url`.
+        questions: its questions, one JSON object a line with `question` and `answer`.
+
+    Raises:
+        UserError: there is no such level or split, there are fewer questions that are not for training, or a file is damaged.
+    """
+    check_level(level, LEVELS, "web")
+    part = split_of(split, held_out, "web")
+    own = corpus is not None or questions is not None
+    if own and (split == "unseen" or level != "standard"):
+        what = "split 'unseen'" if split == "unseen" else f"level {level!r}"
+        raise UserError(f"deepdive: a corpus of your own has no {what}; leave it out")
+    web = corpus or (UNSEEN if part == "unseen" else TRAIN)
+    every = drawn_from(web, questions, level)
+    if own or part != "unseen":
+        every = [question for question in every if is_kept_back(question) == (part != "train")]
+    if not every or (part != "train" and count > len(every)):
+        kind = "held-out" if part == "unseen" else part
+        raise UserError(
+            f"deepdive has {len(every)} {kind} questions of level {level}; write a count up to that, not {count}"
+        )
+    rng, picks = draws(seed, part), list[Question]()
+    while len(picks) < count:
+        picks += rng.sample(every, len(every))
+    rows = []
+    for question in picks[:count]:
+        prompt, budget = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS)
+        prompt[0]["content"] += f"{question.text}\n\n"
+        row = {"prompt": prompt, "corpus": web, "answer": question.answer, "unit": question.unit}
+        rows.append({**row, "trail": "\n".join(question.trail), "level": level, **budget})
+    return rows
+
+
+def expert() -> Chooser:
+    """A policy that searches for each page that leads to the answer by its title, opens it, and answers."""
+
+    def choose(environment: DeepdiveEnvironment) -> ToolCall | None:
+        calls: list[ToolCall] = []
+        for title in environment._trail:
+            page = environment._web.by_title[title]
+            calls += [("search_web", {"queries": [title]}), ("open_lines", {"url": page.url})]
+        if calls:  # the last page is looked at before it is opened
+            calls.insert(-1, ("scan_page", {"url": calls[-1][1]["url"]}))
+        if environment.turns < len(calls):
+            return calls[environment.turns]
+        return "finish", {"answer": environment._answer}
+
+    return choose
+
+
+def wanderer(rng: random.Random) -> Chooser:
+    """A policy that searches for words of pages, scans and opens pages anywhere, and now and then answers with a title."""
+
+    def choose(environment: DeepdiveEnvironment) -> ToolCall:
+        page = rng.choice(list(environment._web.pages.values()))
+        words = [*page.title.split(), *rng.choice(page.lines or [""]).split()]
+        tool = rng.choices(["search_web", "scan_page", "open_lines", "finish"], [6, 5, 5, 1])[0]
+        if tool == "search_web":
+            return tool, {
+                "queries": [" ".join(rng.sample(words, min(len(words), 3))) for _ in range(rng.randint(1, 3))]
+            }
+        if tool == "scan_page":
+            return tool, {"url": page.url, **({"patterns": [rng.choice(words)]} if rng.random() < 0.7 else {})}
+        if tool == "open_lines":
+            first = rng.randrange(1, len(page.lines) + 1)
+            return tool, {"url": page.url, "lines": rng.choice(["", f"{first}-{first + rng.randrange(20)}"])}
+        return tool, {"answer": page.title}
+
+    return choose

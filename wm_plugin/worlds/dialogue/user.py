@@ -1,0 +1,384 @@
+"""Who calls the customer desk: a scripted customer, or a model behind an OpenAI-compatible server.
+
+Both know a `Case`: who they are and what they want. The scripted one is a state machine over sentences. It tells a fact when a
+sentence asks for it, takes a request as settled when a sentence says that it was done or that it is not possible, and says
+goodbye after the last one. It never looks at the database: an agent that says that something is done is believed. What is denied,
+asked or only possible is not said ("It is not delivered yet"), and idioms are no refusals ("I can't wait").
+"""
+
+import re
+from functools import lru_cache
+from typing import Any, Protocol
+
+from wm_plugin.errors import UserError
+from wm_plugin.worlds.dialogue.world import STATUSES, Case, Request
+from wm_plugin.worlds.kit.customer import key_variable
+
+PATIENCE = 5  # messages in a row that lead nowhere; then a scripted customer gives up
+AMOUNTS = 7  # beside the right one: an order has up to 3 items, and a kind 4 products
+GOODBYE = "[goodbye]"  # how a served customer ends the talk
+
+OPENINGS = {
+    "cancel": "I'd like to cancel an order.",
+    "address": "I'd like an order of mine to go to another address.",
+    "exchange": "I'd like to exchange something that I ordered for something else.",
+    "refund": "I'd like my money back for something that I ordered.",
+    "total": "I'd like to know what one of my orders costs in total.",
+    "status": "I'd like to know the status of one of my orders.",
+}
+GREETINGS = ("Hello. ", "Good morning! I hope you can help me. ", "Hi, I am in a hurry. ")
+
+# A fact is told when a sentence that asks for something matches its pattern.
+FACTS = {
+    "email": r"e-?mail",
+    "postcode": r"post ?-?code|postal|\bzip\b",
+    "name": r"\bname\b(?! of)|who (am i|are you)",
+    "order": r"\borders?\b|which one",
+    "item": r"\b(items?|products?|plant|article|which one)\b|instead|replacement|what would you like to (exchange|return|refund)",
+    "address": r"(?<!mail )\baddress\b|where (should|shall|do|to)\b|\bship to\b",
+    "reason": r"\bwhy\b|\breason\b",
+}
+ASKS = re.compile(
+    r"\?\s*$|\b(need|have|know|confirm|verify|provide|(give|tell|send) me|share|state) (me |with )?(your|the|which|what)\b"
+    r"|\b(could|can|would|may|might) (you|i have|i get|i ask)\b|\bwhat('s| is| was) (your|the)\b|\bplease\b"
+)
+REFUSES = re.compile(
+    r"\b(cannot|can not|can't|unable|won't|refuse|declined?|denied|impossible|no longer|too late|non-?refundable|forbids|outside"
+    r"|(not|isn't|aren't|wasn't) (possible|able|allowed|permitted|eligible|refundable)|not be"
+    r"|(does not|do not|doesn't|don't) (allow|permit)|against (our|the) policy)\b|^no\b(?! problem| worries)"
+)
+_NO = (
+    r"(?:(?:ca|could|wo|would|do|does|did|is|are|was|were|has|have|had|should|ai)n'?t|cannot"
+    r"|(?:(?:can|could|will|would|do|does|did|is|are|was|were|has|have|had|should) )?not)"
+)
+# Words of refusal or denial that refuse and deny nothing.
+IDIOMS = re.compile(
+    rf"\b(?:{_NO}|unable to|never) (?:wait|help but|thank|stress|emphasi[sz]e|promise|guarantee|complain|agree more"
+    r"|go wrong|blame|worry|including|counting|hesitate|mind|bother|hurt|panic|forget|let you down|keep you|see why not|say no"
+    r"|too late|impossible"
+    r"|to (?:worry|mention)|take (?:long|an? (?:moment|minute|second|while))|refuse\w{0,2}|deny|denied|declined?"
+    r"|(?:a |an )?(?:problem|issue|trouble)|(?:be )?(?:charged|billed|needed|necessary|required|difficult|hard)"
+    r"|be (?:long|happier|more|worried|alarmed|surprised|disappointed|an? (?:problem|issue|trouble)))\b"
+    r"|\b(?:can't|cannot|can not) (?:believe|imagine)\b|\bwhy (?:not|can't|cannot|won't)\b"
+    r"|\bno (?:problem|worries|trouble|doubt|need|rush|hurry|charge|cost|fee|matter|wonder)\b"
+    rf"|\bno longer (?:in transit|need|have to|worry|a problem|an issue|{'|'.join(STATUSES)})\b"
+    r"|\brefuse to (?:give up|believe|let)\b"
+)
+CLAUSES = re.compile(
+    r"[.!?;:,](?=\s|$)|[()]|\s[-\u2013]{1,3}\s|\u2014"
+    r"|\b(?:(?<!anything )but|and|so|because|since|although|though|while|whereas|which)\b"
+)
+IF = re.compile(r"\b(?:if|in case|whether|should you)\b")
+# "I cannot do that without your postcode" asks for it.
+CONDITION = re.compile(
+    r"\bwithout (?:your|the (?:e-?mail|postcode|order)|knowing|verifying|checking|seeing)\b"
+    r"|\b(?:until|unless|before) (?:you|i|we)\b"
+)
+# What follows in a clause is denied.
+DENIED = re.compile(
+    rf"\b{_NO}\b|\b(?:never|nor|neither|none|nothing|hardly|barely|almost|nearly|without being|no longer|rather than|instead of"
+    r"|anything but|far from|(?:still|yet) to)\b|\b(?:un|non)-|\bno \w{1,20}(?: \w{1,20})? (?:has|have|was|were|is|are)\b"
+)
+# What follows in a clause about an order's status is denied, possible or asked.
+UNSURE = re.compile(
+    rf"{DENIED.pattern}|\b(?:if|whether|once|when|until|till|unless|before|after|as soon as|in case|wait(?:s|ed|ing)?)\b"
+    r"|\b(?:will|would|shall|should|can|could|may|might|must|to)(?: \w{1,20}){0,2} (?:be|have been|get)(?: \w{1,20}){0,2}"
+    rf" (?:{'|'.join(STATUSES)})\b|^\s*(?:is|was|are|were|has|have|had|do|does|did) (?:it|the|your|this|that|they|you)\b"
+)
+ANSWERED_NO = re.compile(rf"\b(?:{'|'.join(STATUSES)})\s?[:=?]\s?(?:no|not|false)\b")
+FAILED = re.compile(
+    r"\b(?:fail(?:s|ed|ing)?|reject(?:s|ed|ing)?|went wrong|unsuccessful(?:ly)?|(?:no|without) success)\b"
+)
+LOST = re.compile(
+    r"\b(cannot|can not|can't|could not|couldn't|unable to|not able to|did not|didn't) (find|locate|see|understand|hear)\b"
+)
+DONE = re.compile(
+    r"\b(done|completed?|processed|all set|success\w*|(has|have|was|were) (now |just )?(been )?\w+ed"
+    r"|(is|are) (now|cancell?ed|exchanged|refunded|changed|updated)"
+    r"|i('ve| have)? (now |just )?(cancell?ed|exchanged|refunded|changed|updated|replaced|swapped))\b"
+    r"|^\W*(cancell?ed|exchanged|refunded|changed|updated|replaced)\b"
+)
+LATER = re.compile(r"\b(will|i'll|going to|would|shall|should|let me|can be|could be|once|if|before|until|about to)\b")
+VERBS = {
+    "cancel": r"cancel",
+    "address": r"address|chang|updat|goes to|sent to",
+    "exchange": r"exchang|replac|swap",
+    "refund": r"refund|money|return",
+}
+GENERIC = re.compile(r"\b(done|completed?|processed|all set|success\w*)\b")
+CONFIRMS = re.compile(
+    r"^(?!.*\b(what|which|where)\b).*\b(confirm|proceed|go ahead|shall i|should i|do you want|would you like|correct"
+    r"|is that (ok|okay|right|fine))\b"
+)
+PROPOSES = re.compile(r"\b(i will|i'll|i can(?!'t| not)|let me|one moment|going to)\b")
+BYE = re.compile(r"\b(good ?bye|bye)\b")
+_APOSTROPHES = dict.fromkeys(map(ord, "\u2018\u2019\u02bc\uff07\u00b4`"), "'")
+NUMBER = re.compile(r"(?<![0-9])[0-9]{1,15}(?![0-9])(?:\.[0-9]{1,2})?")  # a longer one is no amount of money
+
+DATE = re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}\b")
+
+
+class Heard:
+    """What a customer has heard about a request, over all messages since it came up.
+
+    `informed` is whether they know what they need to: the amount, with any sign; the status; or that it is not possible, if the
+    policy forbids it. Guesses do not inform: of statuses, the first that is named alone is believed; an amount counts neither in
+    a list nor after `AMOUNTS` others.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._amounts: tuple[set[int], set[int]] = (set(), set())  # with cents and without
+        self._status = ""
+        self.informed = request.fact is None and not request.trap
+
+    def hear(self, text: str, sure: bool = True) -> None:
+        """Take in a plain text. If it is not `sure` to be about this request, a refusal names the status of another order."""
+        request = self._request
+        if request.trap:
+            self.informed = self.informed or refuses(text)
+        elif isinstance(request.fact, int):
+            told = _without(DENIED, text)
+            for amounts, heard in zip(_amounts(told, str(request.order)), self._amounts, strict=True):
+                heard.update(amounts)
+                few = len(heard - {abs(request.fact)}) <= AMOUNTS
+                self.informed = self.informed or (few and _is_told(abs(request.fact), amounts))
+        elif request.fact is not None:
+            told = _without(UNSURE, ANSWERED_NO.sub(" ", text))
+            statuses = [status for status in STATUSES if re.search(rf"\b{status}\b", told)]
+            if len(statuses) == 1 and (sure or not refuses(text)):
+                self._status = self._status or statuses[0]
+            self.informed = self._status == request.fact
+
+
+def _amounts(text: str, order: str) -> tuple[list[int], list[int]]:
+    """The amounts of cents in a text, those with cents and those without. Dates and the order's number are none."""
+    numbers = [number for number in NUMBER.findall(DATE.sub(" ", text)) if number != order]
+    with_cents, whole = (
+        [round(float(number) * 100) for number in numbers if ("." in number) == has_cents]
+        for has_cents in (True, False)
+    )
+    return with_cents, whole
+
+
+def _is_told(amount: int, amounts: list[int]) -> bool:
+    """Whether an amount is among others: beside one at most, or as the sum or the difference of the others."""
+    others = [other for other in amounts if other != amount]
+    return len(others) < len(amounts) and (
+        len(set(others)) <= 1 or sum(others) == amount or (len(others) == 2 and abs(others[0] - others[1]) == amount)
+    )
+
+
+class User(Protocol):
+    """A customer: opens the talk, then answers. `heard` has what they have heard about each of their requests."""
+
+    heard: list[Heard]
+
+    def opening(self) -> str:
+        """The first sentence."""
+        ...
+
+    def answer(self, text: str) -> tuple[str, bool]:
+        """The customer's reply to `text`, and whether it ends the talk."""
+
+
+class UserLostError(Exception):
+    """The customer's server does not answer."""
+
+
+class ScriptedUser:
+    """Gives the same answers to the same sentences. If `insistent`, it asks once for an exception when it is refused."""
+
+    def __init__(self, of: Case, insistent: bool) -> None:
+        self._case, self._insistent = of, insistent
+        self.heard = [Heard(request) for request in of.requests]
+        self._current, self._insisted, self._amount_question = 0, False, False
+        self._idle = self._replies = 0
+        self._begin(0)
+
+    def opening(self) -> str:
+        return GREETINGS[self._case.manner] + OPENINGS[self._request.kind]
+
+    def answer(self, text: str) -> tuple[str, bool]:
+        text = plain(text)
+        sentences = _sentences(text)
+        asking = [part for part in sentences if ASKS.search(part) and (part[-1] == "?" or not refuses(part))]
+        stating = [part for part in sentences if part[-1] != "?"]
+        request = self._request
+        for heard in self.heard[: self._current + 1]:
+            heard.hear(text)
+        informed = request.fact is None or self.heard[self._current].informed
+        done = informed if request.kind not in VERBS else any(_is_done(part, request) for part in stating)
+        if not done and (facts := self._facts(asking)):
+            yes = "Yes, please. " if any(CONFIRMS.search(part) for part in asking) else ""
+            return self._progress(yes + facts)
+        if done:
+            if informed or self._amount_question:
+                return self._settle("Thank you.")
+            self._amount_question = True
+            return self._progress("And what is the amount?")
+        if any(LOST.search(_without(IF, part)) for part in stating):
+            return self._progress(f"It is order {request.order}. {self._fact('email')} {self._fact('postcode')}")
+        if any(refuses(part) for part in stating):
+            if self._insistent and not self._insisted:
+                self._insisted = True
+                return self._progress("That is a pity. Can you not make an exception for me?")
+            return self._settle("All right, then.")
+        if request.kind in VERBS and any(CONFIRMS.search(part) or PROPOSES.search(part) for part in sentences):
+            return self._progress("Yes, please go ahead.")
+        if BYE.search(text):
+            return "Goodbye.", True
+        if facts := self._facts([part for part in sentences if len(part.split()) < 6]):  # "Email and postcode."
+            return self._progress(facts)
+        self._idle += 1
+        if self._idle >= PATIENCE:
+            return "This leads nowhere. Goodbye.", True
+        return f"{OPENINGS[request.kind]} What do you need to know?", False
+
+    @property
+    def _request(self) -> Request:
+        return self._case.requests[self._current]
+
+    def _progress(self, reply: str) -> tuple[str, bool]:
+        """Answer a question, also a repeated one, but not for ever."""
+        self._replies += 1
+        if self._replies > 3 * PATIENCE:
+            return "I have no more time. Goodbye.", True
+        return reply, False
+
+    def _settle(self, reply: str) -> tuple[str, bool]:
+        if self._current + 1 == len(self._case.requests):
+            return f"{reply} Goodbye.", True
+        self._begin(self._current + 1)
+        return f"{reply} There is something else. {OPENINGS[self._request.kind]}", False
+
+    def _begin(self, number: int) -> None:
+        """Go on to the request of this number."""
+        self._current, self._insisted, self._amount_question, self._idle, self._replies = number, False, False, 0, 0
+
+    def _facts(self, sentences: list[str]) -> str:
+        """The facts that these sentences ask for, as far as there are any."""
+        names = [name for name, pattern in FACTS.items() if any(re.search(pattern, sentence) for sentence in sentences)]
+        return " ".join(filter(None, map(self._fact, names)))
+
+    def _fact(self, name: str) -> str:
+        request = self._request
+        if name == "item" and request.item:
+            instead = f" I'd like the {request.product} instead." if request.product else ""
+            return f"It is the {request.item}.{instead}"
+        if name == "address" and request.address:
+            return f"Please send it to {request.address}."
+        return {
+            "email": f"My email is {self._case.email}.",
+            "postcode": f"My postcode is {self._case.postcode}.",
+            "name": f"My name is {self._case.name}.",
+            "order": f"It is order {request.order}.",
+            "reason": "I have changed my mind.",
+        }.get(name, "")
+
+
+def _is_done(sentence: str, request: Request) -> bool:
+    return any(
+        (done := DONE.search(part))
+        and not DENIED.search(part[: done.end()])
+        and not any(pattern.search(part) for pattern in (LATER, REFUSES, FAILED))
+        and (re.search(VERBS[request.kind], part) or GENERIC.search(part))
+        for part in CLAUSES.split(IDIOMS.sub(" ", sentence))
+    )
+
+
+def refuses(text: str) -> bool:
+    """Whether a plain text says that something is not possible. A question does not, nor does what stands under a condition."""
+    for sentence in _sentences(text):
+        clauses = CLAUSES.split(IDIOMS.sub(" ", sentence.rstrip("?")))
+        if sentence.endswith("?"):
+            clauses.pop()
+        told = " | ".join(IF.split(clause, maxsplit=1)[0] for clause in clauses)
+        if REFUSES.search(told) and not CONDITION.search(sentence):
+            return True
+    return False
+
+
+def _without(unsaid: re.Pattern[str], text: str) -> str:
+    """A plain text whose clauses are cut where they begin to say something that they do not claim."""
+    return " | ".join(unsaid.split(clause, maxsplit=1)[0] for clause in CLAUSES.split(IDIOMS.sub(" ", text)))
+
+
+def _sentences(text: str) -> list[str]:
+    return [part for part in re.split(r"(?<=[.!?;])\s+", text) if part]
+
+
+def plain(text: str) -> str:
+    """A message as the patterns expect it: lower case, one line, straight apostrophes."""
+    return " ".join(text.translate(_APOSTROPHES).lower().split())
+
+
+class ServedUser:
+    """A model that plays the customer. A server that does not answer raises `UserLostError`."""
+
+    def __init__(self, of: Case, url: str, model: str) -> None:
+        self._server = _server(url, model)
+        self.heard = [Heard(request) for request in of.requests]
+        self._messages = [
+            {"role": "system", "content": _part(of)},
+            {"role": "user", "content": "Hello. How can I help you?"},
+        ]
+
+    def opening(self) -> str:
+        return self._say()[0]
+
+    def answer(self, text: str) -> tuple[str, bool]:
+        for heard in self.heard:  # which of their requests they have come to is not known
+            heard.hear(plain(text), sure=False)
+        self._messages.append({"role": "user", "content": text})
+        try:
+            return self._say()
+        except UserError as error:  # a wrong setup stops the run at the first call; later ones cost an episode
+            raise UserLostError(str(error)) from None
+
+    def _say(self) -> tuple[str, bool]:
+        [completion] = self._server.complete([self._messages])
+        if not hasattr(completion, "text"):
+            raise UserLostError(completion.message)
+        reply = completion.text.encode(errors="replace").decode()[:2000]
+        self._messages.append({"role": "assistant", "content": reply})
+        return reply.replace(GOODBYE, "").strip() or "Goodbye.", GOODBYE in reply
+
+
+@lru_cache(maxsize=8)
+def _server(url: str, model: str) -> Any:
+    """One client for a process, so that its limit on concurrent calls holds for all environments together."""
+    from wm_plugin.client.server import Server
+
+    return Server(url, model, max_tokens=512, api_key_env=key_variable(url))
+
+
+def _part(of: Case) -> str:
+    """The system prompt of a served customer."""
+    wants = "\n".join(f"- {_in_words(request)}" for request in of.requests)
+    return f"""You play a customer on the phone with the customer desk of a plant nursery. Stay in that part: speak as the
+customer, in a sentence or two, and never as the desk. You know what stands below and nothing else. Tell a fact only when you are
+asked for it, and make none up. Bring up one wish at a time, in this order. If the desk refuses a wish, ask once for an
+exception, then accept it. Believe the desk when it says that something is done. When nothing is left, say goodbye and write
+{GOODBYE}.
+
+Your name: {of.name}
+Your email: {of.email}
+Your postcode: {of.postcode}
+Your wishes:
+{wants}"""
+
+
+def _in_words(request: Request) -> str:
+    item = f", the {request.item}" if request.item else ""
+    product = f", for the {request.product}" if request.product else ""
+    address = f", new address {request.address}" if request.address else ""
+    what = {
+        "cancel": "cancel an order",
+        "address": "have an order sent to another address",
+        "exchange": "exchange an item of an order; ask for the difference in price",
+        "refund": "get the money back for an item of an order; ask how much it is",
+        "total": "learn what an order costs in total",
+        "status": "learn the status of an order",
+    }[request.kind]
+    return f"{what} (order {request.order}{item}{product}{address})"

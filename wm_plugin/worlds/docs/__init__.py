@@ -1,0 +1,246 @@
+"""Questions about Python's standard library, answered by searching and reading its documentation.
+
+Four tools: search with several queries at once, scan a page, open lines of it, and answer. Unlike the output of a program, their
+results can be memorised: that is what this environment is for. The pages are the docstrings of the running Python's own library,
+so rows name its version, and only that version plays them.
+"""
+
+import platform
+import random
+import zlib
+from difflib import get_close_matches
+from typing import Any
+
+from wm_plugin.errors import UserError, shown
+from wm_plugin.worlds.docs import pages as docs_pages
+from wm_plugin.worlds.docs.pages import Entry, Page
+from wm_plugin.worlds.docs.quiz import LEVELS, Question, is_right, questions
+from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
+from wm_plugin.worlds.kit.reading import MAX_ARGUMENT, ReadingEnvironment, cut
+from wm_plugin.worlds.kit.rows import SPLITS as SPLITS
+from wm_plugin.worlds.kit.rows import check_level, draws, prompt_and_budget, row_text, split_of, turn_limit
+from wm_plugin.worlds.kit.texts import unfit
+
+MAX_TURNS = 12
+MAX_QUERIES, MAX_FOUND = 3, 5  # of one search, and of one query
+INSTRUCTION = """Answer a question about Python's standard library with {turns}.
+search_docs searches the documentation, scan_page says how long a module's page is and which lines have some words, open_lines
+shows lines of a page, and finish takes the answer, as short as can be, and ends the task.
+
+Question: """
+
+
+class DocsEnvironment(ReadingEnvironment):
+    """One episode: a question about an entry of the documentation."""
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._page = self._entry = ""
+
+    def reset(
+        self, answer: str, python: str, page: str = "", entry: str = "", max_turns: int | None = None, **_: Any
+    ) -> str:
+        """Begin a question whose answer is `answer`; `page` and `entry` are its place, for the expert.
+
+        Raises:
+            UserError: `python` is not the running version, whose documentation may say something else.
+            MissingExtraError: bm25s is not installed.
+        """
+        page, entry = row_text(page, "page", "docs"), row_text(entry, "entry", "docs")
+        if not isinstance(answer, str) or is_right("", answer):
+            raise UserError("docs' column `answer` needs a text, and not of quotes or dots alone")
+        if not isinstance(python, str) or python != platform.python_version():
+            raise UserError(
+                f"docs' row is of Python {shown(python).strip(repr(''))}, whose documentation differs from that of "
+                f"{platform.python_version()}: make rows with the Python that plays them"
+            )
+        docs_pages.index()
+        self._begin()
+        self._answer, self._page, self._entry = answer, page, entry
+        self.max_turns = turn_limit(max_turns, MAX_TURNS)
+        return f"The documentation has {len(docs_pages.pages())} pages."
+
+    def search_docs(self, queries: str) -> str:
+        """Search the documentation.
+
+        Args:
+            queries: What to search for, one query a line, at most 3.
+
+        Returns:
+            The entries that fit each query best: page, line, name and summary.
+        """
+        self._take_turn()
+        if problem := unfit(queries, MAX_ARGUMENT):
+            return self._refuse(f"queries {problem}")
+        searches = [query for query in (" ".join(line.split()) for line in queries.splitlines()) if query]
+        if not 0 < len(searches) <= MAX_QUERIES:
+            return self._refuse(f"write 1 to {MAX_QUERIES} queries, one a line")
+        blocks = []
+        for query in searches:
+            hits = [docs_pages.entries()[place] for place in docs_pages.index().search(query, MAX_FOUND)]
+            blocks.append("\n".join([f"# {cut(query)}", *(map(_hit, hits) if hits else ["nothing found"])]))
+        self._note(any("nothing found" not in block for block in blocks), "search_docs", *searches)
+        return self._observe("\n".join(blocks))
+
+    def scan_page(self, page: str, words: str = "") -> str:
+        """Say how long a page is, and show its headings or the lines that have certain words.
+
+        Args:
+            page: The name of a module, e.g. "textwrap".
+            words: What to look for, in any case; alternatives are separated by "|". Empty for the headings.
+
+        Returns:
+            The size of the page and the numbered lines.
+        """
+        self._take_turn()
+        if problem := unfit(words, MAX_ARGUMENT):
+            return self._refuse(f"words {problem}")
+        lines = self._lines(page)
+        if isinstance(lines, str):
+            return self._refuse(lines)
+        alternatives = [word.strip().casefold() for word in words.split("|") if word.strip()]
+        if alternatives:
+            hits = [
+                number for number, line in enumerate(lines, 1) if any(word in line.casefold() for word in alternatives)
+            ]
+        else:
+            hits = [entry.line for entry in docs_pages.pages()[page.strip()].entries]
+        self._note(bool(hits), "scan_page", page.strip(), *alternatives)
+        return self._observe("\n".join([f"{page.strip()}: {len(lines)} lines", *self._hits(lines, hits)]))
+
+    def open_lines(self, page: str, lines: str = "") -> str:
+        """Show lines of a page.
+
+        Args:
+            page: The name of a module, e.g. "textwrap".
+            lines: The first and the last line, e.g. "40-80"; empty for the first lines. At most 60 lines are shown.
+
+        Returns:
+            The numbered lines.
+        """
+        self._take_turn()
+        if problem := unfit(lines, MAX_ARGUMENT):
+            return self._refuse(f"lines {problem}")
+        page_lines = self._lines(page)
+        if isinstance(page_lines, str):
+            return self._refuse(page_lines)
+        return self._open(page.strip(), page_lines, lines)
+
+    def finish(self, answer: str) -> str:
+        """Give the answer. This ends the task.
+
+        Args:
+            answer: The answer alone.
+
+        Returns:
+            Whether the answer is right.
+        """
+        self._take_turn()
+        if problem := unfit(answer, MAX_ARGUMENT):
+            return self._refuse(f"answer {problem}")
+        return self._finish(is_right(answer, self._answer, self._page))
+
+    def _lines(self, page: Any) -> list[str] | str:
+        """A page's lines, or a message that there is no such page."""
+        if problem := unfit(page, MAX_ARGUMENT):
+            return f"page {problem}"
+        if known_page := docs_pages.pages().get(page.strip()):
+            return known_page.lines
+        near = get_close_matches(page.strip()[:60], docs_pages.pages(), n=1, cutoff=0.0)
+        return f"there is no such page; there is {near[0]}"
+
+
+def _hit(entry: Entry) -> str:
+    return cut(f"{entry.page}:{entry.line} {entry.kind} {entry.name}: {entry.summary}")
+
+
+def dataset_rows(
+    count: int,
+    seed: int = 0,
+    held_out: bool = False,
+    level: str = "standard",
+    split: str | None = None,
+    max_turns: int = MAX_TURNS,
+) -> list[dict[str, Any]]:
+    """Rows for a trainer, with the columns `prompt`, `answer`, `page`, `entry`, `python` and `level`.
+
+    standard asks for the name of an entry by the module and the summary of the entry; hard-1 for both names by the summary alone;
+    hard-2 for a default of its parameters, or for the class that it is derived from. Training questions are shuffled, and
+    repeated as often as `count` needs; each of the others occurs once.
+
+    Args:
+        held_out: the same as the split unseen.
+        split: train; seen, a tenth of the entries of the packages that training is about; or unseen, other packages.
+
+    Raises:
+        UserError: there is no such level or split, or there are fewer questions that are not for training.
+    """
+    check_level(level, LEVELS, "documentation")
+    part = split_of(split, held_out, "documentation")
+    all_of = questions(level, part == "unseen")
+    if part != "unseen":
+        all_of = [question for question in all_of if _is_kept_back(question) == (part == "seen")]
+    if part != "train" and count > len(all_of):
+        kind = "held-out" if part == "unseen" else part
+        raise UserError(
+            f"docs has {len(all_of)} {kind} questions of level {level}; write a count up to that, not {count}"
+        )
+    rng = draws(seed, part)
+    picks: list[Question] = []
+    while len(picks) < count:
+        picks += rng.sample(all_of, len(all_of))
+    [opening], more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS, "tool call")
+    return [
+        {
+            "prompt": [{"role": "user", "content": f"{opening['content']}{question.text}\n\n"}],
+            "answer": question.answer,
+            "page": question.entry.page,
+            "entry": question.entry.name,
+            "python": platform.python_version(),
+            "level": level,
+            **more,
+        }
+        for question in picks[:count]
+    ]
+
+
+def _is_kept_back(question: Question) -> bool:
+    """Whether a question about a package for training is for the split seen: by its entry, the same on every level."""
+    return zlib.crc32(f"{question.entry.page} {question.entry.name}".encode()) % 10 == 0
+
+
+def expert() -> Chooser:
+    """A policy that searches for the row's entry, scans its page, opens it and answers."""
+
+    def choose(environment: DocsEnvironment) -> ToolCall | None:
+        page: Page = docs_pages.pages()[environment._page]
+        entry = next(entry for entry in page.entries if entry.name == environment._entry)
+        calls: list[ToolCall] = [
+            ("search_docs", {"queries": entry.summary}),
+            ("scan_page", {"page": entry.page, "words": f"{entry.kind} {entry.name}"}),
+            ("open_lines", {"page": entry.page, "lines": f"{entry.line}-{entry.line + 8}"}),
+        ]
+        if environment.turns < len(calls):
+            return calls[environment.turns]
+        return "finish", {"answer": environment._answer}
+
+    return choose
+
+
+def wanderer(rng: random.Random) -> Chooser:
+    """A policy that searches for words of the documentation, opens pages anywhere, and sometimes answers with a random name."""
+
+    def choose(_: DocsEnvironment) -> ToolCall:
+        entry = rng.choice(docs_pages.entries())
+        tool = rng.choices(["search_docs", "scan_page", "open_lines", "finish"], [6, 5, 5, 1])[0]
+        words = entry.summary.split()
+        if tool == "search_docs":
+            return tool, {"queries": " ".join(rng.sample(words, min(len(words), 4)))}
+        if tool == "scan_page":
+            return tool, {"page": entry.page, "words": rng.choice(["", *words])}
+        if tool == "open_lines":
+            first = rng.randrange(1, len(docs_pages.pages()[entry.page].lines) + 1)
+            return tool, {"page": entry.page, "lines": f"{first}-{first + rng.randrange(30)}"}
+        return tool, {"answer": entry.name}
+
+    return choose

@@ -1,0 +1,174 @@
+"""The documents of a fictional world, made of its facts, and what can be read out of them again.
+
+Of each row there is a profile, and a record with its other attributes; of each relation a list of names; and a few notes say a
+fact again. No page has all about a row, so that whoever asks for attributes of both must open both. A page is a title and lines;
+a line that states a fact has a *teaser*, the same line without its value, which is all that a search shows of it.
+"""
+
+import hashlib
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from wm_plugin.worlds.fictional.spec import Entity
+from wm_plugin.worlds.fictional.tables import Row, Tables, Value, as_text
+
+_NOTES = 0.15  # the share of rows that a note is about
+HIDDEN = "..."  # what a teaser has in the place of a value
+_TEASER = 120  # characters of a line without a fact
+Fact = tuple[str, int, str]  # the entity, the row's id, the column
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a page. `fact` is what it states, and `teaser` what a search may show of it."""
+
+    text: str
+    teaser: str = ""
+    fact: Fact | None = None
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page.
+
+    Attributes:
+        id: what `open_page` takes. It follows from nothing that an agent knows.
+        kind: profile, record, list, note or document.
+    """
+
+    id: str
+    title: str
+    kind: str
+    lines: tuple[Line, ...]
+
+    @property
+    def text(self) -> str:
+        return "\n".join([self.title, "", *(line.text for line in self.lines)])
+
+    @property
+    def teasers(self) -> list[str]:
+        """What a search may show of it, beside its title: one of them."""
+        return [line.teaser for line in self.lines if line.teaser] or [self.lines[0].text[:_TEASER]]
+
+
+def make(tables: Tables, seed: int) -> dict[str, Page]:
+    """All pages of a world, by id."""
+    rng, pages = random.Random(f"fictional pages/{seed}"), {}
+    footer = (Line(f"Internal record of {tables.organisation}."),) if tables.organisation else ()
+    for title, kind, lines in _all(tables, rng):
+        number = hashlib.sha256(f"{seed}/{kind}/{title}".encode()).hexdigest()[:8]
+        pages[number] = Page(number, title, kind, (*lines, *footer))
+    return pages
+
+
+def page_of(entity: Entity, column: str) -> str:
+    """The kind of the page that states a column: profile or record. Relations stand in the profile."""
+    return entity.attributes[column].page if column in entity.attributes else "profile"
+
+
+def title_of(entity: Entity, row: Row, kind: str) -> str:
+    """The title of a row's profile or record."""
+    return str(row["name"]) if kind == "profile" else f"{row['name']}: {entity.record}"
+
+
+def _all(tables: Tables, rng: random.Random) -> Iterator[tuple[str, str, tuple[Line, ...]]]:
+    spec = tables.spec
+    for name, entity in spec.entities.items():
+        columns = [*entity.relations, *entity.attributes]
+        by_page = {page: [one for one in columns if page_of(entity, one) == page] for page in ("profile", "record")}
+        for row in tables.rows[name]:
+            first = Line(f"A page about {row['name']}, one of the {entity.plural}.")
+            more = (Line(f"See also the {entity.record}."),) if by_page["record"] else ()
+            facts = tuple(_sentence(tables, name, row, column) for column in by_page["profile"])
+            yield title_of(entity, row, "profile"), "profile", (first, *facts, *more)
+            if by_page["record"]:
+                facts = tuple(_entry(tables, name, row, column) for column in by_page["record"])
+                yield title_of(entity, row, "record"), "record", facts
+            if columns and rng.random() < _NOTES:
+                yield (
+                    f"A note on {row['name']}",
+                    "note",
+                    (
+                        Line(f"Somebody asked about {row['name']}."),
+                        _sentence(tables, name, row, rng.choice(columns)),
+                    ),
+                )
+        if not entity.relations:
+            lines = tuple(Line(f"- {row['name']}") for row in tables.rows[name])
+            yield f"All {entity.plural}", "list", (Line(f"The {entity.plural} by name:"), *lines)
+        for other in entity.relations:
+            yield from _lists(tables, name, other)
+    for document in spec.documents:
+        yield (
+            document.title,
+            "document",
+            tuple(Line(line) for line in document.text.strip().splitlines() if line.strip()),
+        )
+
+
+def _lists(tables: Tables, name: str, other: str) -> Iterator[tuple[str, str, tuple[Line, ...]]]:
+    """For each row of `other`, the names of those that have a relation to it."""
+    entity, above = tables.spec.entities[name], tables.spec.entities[other]
+    members: dict[Value, list[str]] = {}
+    for row in tables.rows[name]:
+        members.setdefault(row[other], []).append(str(row["name"]))
+    for row in tables.rows[other]:
+        inside = tuple(Line(f"- {one}") for one in sorted(members.get(row["id"], [])))
+        first = Line(f"The {entity.plural} whose {entity.relations[other]} is the {above.singular} {row['name']}:")
+        yield f"{entity.plural} of {row['name']}", "list", (first, *(inside or (Line("- none"),)))
+
+
+def stated(tables: Tables, name: str, row: Row, column: str) -> str:
+    """The value of a fact as pages state it."""
+    entity = tables.spec.entities[name]
+    if column in entity.relations:
+        return str(tables.of(name, row, column)["name"])
+    return as_text(row[column], entity.attributes[column])
+
+
+def label_of(entity: Entity, column: str) -> str:
+    """How pages call a column."""
+    return entity.relations[column] if column in entity.relations else entity.attributes[column].label
+
+
+def _sentence(tables: Tables, name: str, row: Row, column: str) -> Line:
+    beginning = f"The {label_of(tables.spec.entities[name], column)} of {row['name']} is"
+    value = stated(tables, name, row, column)
+    return Line(f"{beginning} {value}.", f"{beginning} {HIDDEN}", (name, int(row["id"]), column))
+
+
+def _entry(tables: Tables, name: str, row: Row, column: str) -> Line:
+    label = label_of(tables.spec.entities[name], column)
+    value = stated(tables, name, row, column)
+    return Line(f"{label}: {value}", f"{label}: {HIDDEN}", (name, int(row["id"]), column))
+
+
+Known = tuple[Mapping[str, Fact], Mapping[tuple[str, str], Fact]]
+
+
+def known(tables: Tables) -> Known:
+    """How a sentence about each fact begins, and how an entry of a record does (its title's name, the label)."""
+    subjects: dict[str, Fact] = {}
+    entries: dict[tuple[str, str], Fact] = {}
+    for name, entity in tables.spec.entities.items():
+        labels = {column: label_of(entity, column) for column in (*entity.relations, *entity.attributes)}
+        for row in tables.rows[name]:
+            for column, label in labels.items():
+                fact = (name, int(row["id"]), column)
+                subjects[f"The {label} of {row['name']}"] = fact
+                entries[str(row["name"]), label] = fact
+    return subjects, entries
+
+
+def read_facts(page: Page, known: Known) -> Iterator[tuple[Fact, str]]:
+    """The facts that a page states and the values that it gives, read from its words alone."""
+    subjects, entries = known
+    head, _, _ = page.title.partition(": ")
+    for line in page.text.split("\n")[1:]:
+        subject, verb, value = line.partition(" is ")
+        if verb and subject in subjects:
+            yield subjects[subject], value.removesuffix(".")
+        label, colon, value = line.partition(": ")
+        if colon and (head, label) in entries:
+            yield entries[head, label], value

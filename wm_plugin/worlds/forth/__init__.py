@@ -1,0 +1,285 @@
+"""forth-lang: define a word of Forth that passes hidden tests (ECHO: predictable but complex tools).
+
+The last submission counts. Observations are the messages of the compiler and the output of any line of Forth that is run with the
+code. The hidden tests run when the reward is computed and appear in no observation. Programs run in the sandbox of
+`wm_plugin.runtime.sandbox`, so the system packages gforth and bubblewrap are needed. Problems, tests and solutions are our own:
+a few of each level in problems.yaml, and hundreds by the families of generators.py.
+"""
+
+import random
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.worlds.forth import machine as forth_machine
+from wm_plugin.worlds.forth.generators import generated
+from wm_plugin.worlds.forth.machine import LostError
+from wm_plugin.worlds.kit.counted import CountedEnvironment
+from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
+from wm_plugin.worlds.kit.rows import check_level, prompt_and_budget, turn_limit
+from wm_plugin.worlds.kit.texts import unfit
+
+MAX_TURNS = 12
+MAX_CODE, MAX_QUERY = 10_000, 200  # characters
+HELD_OUT = "6"  # the held-out level
+LEVELS = ("standard", "0", "1", "2", "3", "4", "5", HELD_OUT)  # standard: all levels of a split
+INSTRUCTION = """Write a word in Forth (gforth) in {turns}, each of them a tool call.
+submit_code takes all of your code and shows what the compiler says; the code that you submit last counts. run_code runs it
+together with a line of Forth of yours, such as `3 square .`, and shows what is printed. lookup_doc shows what the glossary says
+about a word, or searches it. Hidden tests decide; they call the word several times in one session, and nothing may be left on
+the stack but what the task says.
+
+Task: """
+
+
+class Problem(NamedTuple):
+    """A task. Pairs are a line of Forth and its output; `wrong` is code that fails some of `tests`."""
+
+    name: str
+    level: str
+    task: str
+    example: tuple[str, str]
+    tests: list[tuple[str, str]]
+    solution: str
+    wrong: str
+
+
+class ForthEnvironment(CountedEnvironment):
+    """One episode: at most `max_turns` tool calls; the reward is the share of hidden tests that the last submission passes.
+
+    `success` means all of them. Nothing is irreversible: code can be submitted again and again. A call is effective when it
+    submits other code than before, or is new and ends without an error.
+    """
+
+    observer = "tool"
+    refusals = ("Invalid: ",)
+    _lost = 0
+
+    def __init__(self) -> None:
+        self._problem: Problem | None = None
+        super().__init__()
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._submissions = self._compile_errors = 0
+        self._code: str | None = None
+        self._calls: set[tuple[str, ...]] = set()
+        self._last_test: tuple[str, float] | None = None  # the last code that was tested, and its share
+
+    def reset(self, problem: str, max_turns: int | None = None, **_: Any) -> str:
+        """Begin a problem.
+
+        Args:
+            problem: its name, a key of `problems()`.
+            max_turns: default: `MAX_TURNS`.
+
+        Raises:
+            UserError: there is no such problem, or gforth or bubblewrap is missing.
+        """
+        if not isinstance(problem, str) or problem not in problems():
+            name = shown(problem)
+            raise UserError(f"forth's column `problem` is {name}{nearest(name.strip(repr('')), problems())}")
+        forth_machine.check()
+        self._problem, self.max_turns = problems()[problem], turn_limit(max_turns, MAX_TURNS)
+        self._begin()
+        return "No code is submitted yet."
+
+    def submit_code(self, code: str) -> str:
+        """Submit all of the code; it replaces what was submitted before.
+
+        Args:
+            code: The code in Forth.
+
+        Returns:
+            What the compiler says.
+        """
+        self._take_turn()
+        if problem := unfit(code, MAX_CODE):
+            return self._refuse(f"code {problem}")
+        self._effective += code != self._code
+        self._code = code
+        self._submissions += 1
+        return self._run("Compiled.", code)
+
+    def run_code(self, line: str) -> str:
+        """Run the submitted code and then a line of Forth.
+
+        Args:
+            line: Forth that uses the code, e.g. "3 square ."; it may be empty.
+
+        Returns:
+            What is printed, errors included.
+        """
+        self._take_turn()
+        if problem := unfit(line, MAX_CODE):
+            return self._refuse(f"line {problem}")
+        if self._code is None:
+            return self._refuse("no code is submitted yet")
+        return self._run("Nothing is printed.", self._code, line)
+
+    def lookup_doc(self, query: str) -> str:
+        """Look a word up in the glossary, or search the glossary.
+
+        Args:
+            query: The name of a word, e.g. "swap", or several words to search for.
+
+        Returns:
+            The entry of that name, or else the entries that fit best.
+        """
+        self._take_turn()
+        if problem := unfit(query, MAX_QUERY):
+            return self._refuse(f"query {problem}")
+        if not query.strip():
+            return self._refuse("query is empty")
+        text, has_entry = forth_machine.look_up(query)
+        self._note(has_entry, "lookup_doc", *query.lower().split())
+        return self._observe(text)
+
+    def get_reward(self) -> float:
+        if self._lost or self._code is None or self._problem is None:
+            return 0.0
+        if self._last_test is None or self._last_test[0] != self._code:
+            try:
+                outputs = forth_machine.test(self._code, [line for line, _ in self._problem.tests])
+            except LostError:
+                self._lose()
+                return 0.0
+            passes = sum(
+                printed == expected for printed, (_, expected) in zip(outputs, self._problem.tests, strict=True)
+            )
+            self._last_test = self._code, passes / len(outputs)
+        return self._last_test[1]
+
+    @property
+    def success(self) -> bool:
+        return self.get_reward() == 1.0
+
+    @property
+    def metrics(self) -> dict[str, int]:
+        """Also the code that went to the compiler, and how much of it did not compile."""
+        return super().metrics | {"submissions": self._submissions, "compile_errors": self._compile_errors}
+
+    def _refuse(self, why: str) -> str:
+        self._invalid += 1
+        return self._observe(f"Invalid: {why}.")
+
+    def _observe(self, text: str) -> str:
+        return f"{text}\nThe episode is over." if self.over else text
+
+    def _run(self, silent: str, *sources: str) -> str:
+        try:
+            result = forth_machine.execute(*sources)
+        except LostError:
+            self._lose()
+            return self._observe("gforth could not be started.")
+        if len(sources) == 2:
+            self._note(result.ended, *sources)
+        else:
+            self._compile_errors += not result.ended
+        return self._observe(result.text or (silent if result.ended else "Stopped by an error."))
+
+    def _note(self, good: bool, *call: str) -> None:
+        """Count a call that changes nothing: effective if it is `good` and new."""
+        self._effective += good and call not in self._calls
+        self._calls.add(call)
+
+
+@cache
+def problems() -> dict[str, Problem]:
+    """All problems by name, lower levels first."""
+    entries = yaml.safe_load(Path(__file__).with_name("problems.yaml").read_text())
+    problem_list = [
+        Problem(
+            **entry
+            | {
+                "level": str(entry["level"]),
+                "example": tuple(entry["example"]),
+                "tests": [(line, printed) for line, printed in entry["tests"]],
+            }
+        )
+        for entry in entries
+    ]
+    problem_list += [
+        Problem(name, level, draft.task, draft.cases[0], draft.cases[1:], draft.solution, draft.wrong)
+        for name, level, draft in generated()
+    ]
+    return {problem.name: problem for problem in sorted(problem_list, key=lambda problem: problem.level)}
+
+
+def dataset_rows(
+    count: int, seed: int = 0, held_out: bool = False, level: str = "standard", max_turns: int = MAX_TURNS
+) -> list[dict[str, Any]]:
+    """Rows for a trainer, with the columns `prompt`, `problem` and `level`, and `max_turns` where it is not the usual one.
+
+    Level 6 is held out, and each of its problems occurs once; the others are for training, shuffled, and repeated as often as
+    `count` needs. `level` selects one of them.
+    """
+    check_level(level, LEVELS, "Forth")
+    if level != "standard" and (level == HELD_OUT) != held_out:
+        raise UserError(
+            f"forth's level {HELD_OUT} is the held-out one; write held_out={level == HELD_OUT} for level {level}"
+        )
+    names = [
+        problem.name
+        for problem in problems().values()
+        if (problem.level == HELD_OUT) == held_out and level in ("standard", problem.level)
+    ]
+    if held_out and count > len(names):
+        raise UserError(f"forth has {len(names)} held-out problems; write a count up to that, not {count}")
+    rng = random.Random(seed * 2 + held_out)
+    picks: list[str] = []
+    while len(picks) < count:
+        picks += rng.sample(names, len(names))
+    return [_row(problems()[name], max_turns) for name in picks[:count]]
+
+
+def _row(problem: Problem, max_turns: int = MAX_TURNS) -> dict[str, Any]:
+    line, printed = problem.example
+    text = f"{INSTRUCTION}{problem.task} For example, `{line}` prints `{printed}`.\n\n"
+    prompt, budget = prompt_and_budget(text, max_turns, MAX_TURNS)
+    return {"prompt": prompt, "problem": problem.name, "level": problem.level, **budget}
+
+
+def expert() -> Chooser:
+    """A policy that looks up a word of the solution, submits the solution, runs the example and stops."""
+
+    def choose(environment: ForthEnvironment) -> ToolCall | None:
+        problem = environment._problem
+        assert problem is not None
+        if environment._code != problem.solution:
+            if not environment.turns:
+                return "lookup_doc", {"query": problem.solution.split()[2]}
+            return "submit_code", {"code": problem.solution}
+        if (problem.solution, problem.example[0]) in environment._calls:
+            return None
+        return "run_code", {"line": problem.example[0]}
+
+    return choose
+
+
+def wanderer(rng: random.Random) -> Chooser:
+    """A policy that submits solutions with changed words, runs lines and looks words up."""
+
+    def choose(environment: ForthEnvironment) -> ToolCall:
+        problem = environment._problem
+        assert problem is not None
+        words = problem.solution.split()
+        kind = rng.choice(["submit", "submit", "run", "run", "look"])
+        if kind == "look":
+            return "lookup_doc", {"query": " ".join(rng.sample(words, min(len(words), rng.choice([1, 1, 2]))))}
+        if kind == "run" and environment._code is not None:
+            line = rng.choice([problem.example, *problem.tests])[0] if rng.random() < 0.7 else f"{rng.choice(words)} .s"
+            return "run_code", {"line": line}
+        code = rng.choice([problem.solution, problem.wrong])
+        if rng.random() < 0.5:
+            place = rng.randrange(2, max(3, len(words) - 1))
+            edited = (
+                words[:place] + rng.choice([[], ["dup"], ["swap"], ["1+"], [rng.choice(words)]]) + words[place + 1 :]
+            )
+            code = " ".join(edited)
+        return "submit_code", {"code": code}
+
+    return choose

@@ -1,0 +1,201 @@
+"""A simulated environment without a class: its tools and its first observation stand in a file, and a world model answers.
+
+The path of a file (.yaml, .yml or .json) takes the place of an environment's name, beside `simulation`:
+
+    summary: The order desk of a bookshop.
+    instruction: You work at the desk of a bookshop. Do what the customer asks for.
+    tools:                                       # as in an OpenAI request, or its `function` alone
+      - name: find_order
+        description: Find an order.
+        parameters:
+          type: object
+          properties: {order: {type: integer, description: The order's number.}}
+          required: [order]
+    initial_state: The desk is open.             # what the agent sees first
+    world_context: Order 5 holds two books.      # optional: what only the world model is told
+    observer: tool                               # who answers, as of a class: tool, user or environment
+    tasks:                                       # optional: scenarios; these may have states of their own
+      - query: Refund order 5.
+        rubric: [Order 5 is refunded once.]
+
+Hosts make schemas of Python functions, so that functions are made of the file's schemas here. What comes of them is compared with
+the file: a schema that a host would tell otherwise is refused.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from keyword import iskeyword
+from pathlib import Path
+from typing import Any, Literal
+
+from wm_plugin.errors import UserError, check_keys, shown
+from wm_plugin.worlds import scenarios
+from wm_plugin.worlds.kit.protocol import NOT_TOOLS, not_a_tool, observers, tool_schema
+from wm_plugin.worlds.scenarios import Scenario
+
+_TEXTS = ("summary", "instruction", "initial_state", "world_context")
+_FIELDS = (*_TEXTS, "tools", "observer", "tasks")
+_TYPES: dict[Any, Any] = {"string": str, "integer": int, "number": float, "boolean": bool, "object": dict}
+# Attributes of every environment, which no tool may take the place of.
+_TAKEN = (*NOT_TOOLS, "over", "success", "turns", "max_turns", "metrics", "observer")
+
+
+@lru_cache
+def world_of(path: str) -> type:
+    """The class of a file, for `simulated`: it has no world behind it.
+
+    Raises:
+        UserError: the file cannot be read, or something in it does not fit; the message names it.
+        MissingExtraError: transformers, which makes the tools' schemas, is not installed.
+    """
+    values = _read(path)
+
+    class FromFile:
+        _wm_file = path
+        observer = values.get("observer", "tool")
+
+        def reset(self, initial_state: str = "", world_context: str = "", **_: Any) -> str:
+            self._hidden = world_context or values.get("world_context", "")
+            return initial_state or str(values.get("initial_state", ""))
+
+        def get_reward(self) -> float:
+            return 0.0  # of no episode: `simulated` decides
+
+        @not_a_tool
+        def world_context(self) -> str:
+            """The hidden state, for a world model."""
+            return self._hidden
+
+    FromFile.__name__ = FromFile.__qualname__ = Path(path).stem
+    FromFile.__doc__ = values.get("summary") or None
+    for number, schema in enumerate(values["tools"]):
+        tool = _tool(schema, f"{path}: tools[{number}]")
+        if hasattr(FromFile, tool.__name__):
+            raise UserError(f"{path}: tools[{number}]: there are two tools {tool.__name__!r}")
+        tool.__qualname__ = f"{path}.{tool.__name__}"  # schemas are kept by it
+        setattr(FromFile, tool.__name__, tool)
+    try:
+        observers(FromFile)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    return FromFile
+
+
+def dataset_rows(count: int, seed: int = 0, held_out: bool = False, *, path: str) -> list[dict[str, Any]]:
+    """Rows of a file: its tasks, as of `scenarios.dataset_rows`, each with the instruction before it; one task if it names none.
+
+    Raises:
+        UserError: as from `world_of`, or there are too few held-out tasks.
+    """
+    values = _read(path)
+    state = {name: values.get(name, "") for name in ("initial_state", "world_context")}
+    tasks = [
+        scenarios.scenario_of(task, f"{path}: tasks[{number}]", f"t{number}")
+        for number, task in enumerate(values.get("tasks", []))
+    ]
+    tasks = [replace(one, **{name: getattr(one, name) or text for name, text in state.items()}) for one in tasks]
+    rows = scenarios.rows_of(tasks or [Scenario(query="", id="t0", **state)], count, seed, held_out, path)
+    instruction = values.get("instruction", "").strip()
+    for row in rows:
+        (message,) = row["prompt"]
+        content = "\n\n".join(filter(None, [instruction, message["content"].strip()]))
+        row["prompt"] = [{"role": "user", "content": f"{content}\n\n" if content else ""}]
+    return rows
+
+
+def _read(path: str) -> dict[str, Any]:
+    import yaml
+
+    try:
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"environment: {path} cannot be read ({error.strerror or error})") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # also of a date, or of bytes that are no text
+        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())[:200]}") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path} is {shown(values)}; write fields: tools, and {', '.join(_TEXTS)}, observer, tasks")
+    check_keys(path, values, _FIELDS)
+    for name in _TEXTS:
+        if not isinstance(values.get(name, ""), str):
+            raise UserError(f"{path}: {name} is {shown(values[name])}; write a text")
+    if not isinstance(values.get("tools"), list) or not values["tools"]:
+        raise UserError(f"{path}: tools is {shown(values.get('tools'))}; write a list of JSON schemas of tools")
+    if not isinstance(values.get("tasks", []), list):
+        raise UserError(f"{path}: tasks is {shown(values['tasks'])}; write a list of tasks, each with a query")
+    return values
+
+
+def _tool(schema: Any, where: str) -> Callable[..., str]:
+    """A tool with this schema, which a world model answers."""
+    schema = schema.get("function", schema) if isinstance(schema, Mapping) else {}
+    schema = schema if isinstance(schema, Mapping) else {}
+    name, description, parameters = (schema.get(key) for key in ("name", "description", "parameters"))
+    if not isinstance(name, str) or not name.replace("-", "_").isidentifier() or name[0] == "_" or name in _TAKEN:
+        raise UserError(
+            f"{where}: name is {shown(name)}; write letters, digits and underscores, and none of {', '.join(_TAKEN)}"
+        )
+    where = f"{where} ({name})"
+    parameters = {} if parameters is None else parameters
+    properties = parameters.get("properties", {}) if isinstance(parameters, Mapping) else None
+    required = parameters.get("required", []) if isinstance(parameters, Mapping) else None
+    if not isinstance(properties, Mapping) or not isinstance(required, list):
+        raise UserError(
+            f"{where}: parameters is {shown(parameters)}; write {{type: object, properties: {{...}}, required: [...]}}"
+        )
+    for owner, value in ((name, description), *((one, _field(it, "description")) for one, it in properties.items())):
+        if not isinstance(value, str) or not value.strip():
+            raise UserError(f"{where}: description of {shown(owner)} is {shown(value)}; write a text")
+    arguments = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
+    for one, it in properties.items():
+        if not isinstance(one, str) or not one.isidentifier() or iskeyword(one) or one == "self":
+            raise UserError(f"{where}: a parameter is called {shown(one)}, which is no name in Python; rename it")
+        default = inspect.Parameter.empty if one in required else None
+        arguments.append(inspect.Parameter(one, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_type(it)))
+
+    def tool(self: Any, **_: Any) -> str:
+        raise UserError(f"{name}: {type(self)._wm_file} has no world behind it; add simulation")
+
+    tool.__name__, tool.__signature__ = name, inspect.Signature(arguments)  # type: ignore[attr-defined]
+    tool.__annotations__ = {one.name: one.annotation for one in arguments[1:]}
+    lines = [f"    {one}: {_field(it, 'description')}" for one, it in properties.items()]
+    tool.__doc__ = "\n".join([str(description), *(["", "Args:"] if lines else []), *lines])
+    _check(tool, {"name": name, "description": description, "properties": properties, "required": required}, where)
+    return tool
+
+
+def _field(schema: Any, name: str) -> Any:
+    return schema.get(name) if isinstance(schema, Mapping) else None
+
+
+def _type(schema: Mapping[str, Any]) -> Any:
+    """The Python type of a schema; text for what has none, which `_check` refuses."""
+    values = schema.get("enum")
+    if isinstance(values, list) and values and all(isinstance(value, str | int) for value in values):
+        return Literal[tuple(values)]
+    kind = schema.get("type")
+    if kind == "array" and isinstance(schema.get("items"), Mapping):
+        return list[_type(schema["items"])]  # type: ignore[misc]
+    return _TYPES.get(kind, str) if isinstance(kind, str) else str
+
+
+def _check(tool: Callable[..., str], given: Mapping[str, Any], where: str) -> None:
+    """Refuse a schema that hosts would not tell as it is."""
+    try:
+        made = tool_schema(tool)["function"]
+    except ValueError as error:  # of transformers, about a docstring
+        raise UserError(f"{where}: {' '.join(str(error).split())[:200]}") from None
+    parameters = made["parameters"]
+    pairs: list[tuple[str, Any, Any]] = []
+    for one, it in given["properties"].items():
+        as_told = parameters["properties"].get(one, {})
+        pairs += [(f"{key} of parameter {one}", it.get(key), as_told.get(key)) for key in {**it, **as_told}]
+    pairs.append(("required", sorted(map(str, given["required"])), sorted(parameters.get("required", []))))
+    pairs.append(("description", " ".join(given["description"].split()), " ".join(made["description"].split())))
+    for what, wanted, told in pairs:
+        if wanted != told:
+            raise UserError(
+                f"{where}: {what} is {shown(wanted)}, and hosts would tell {shown(told)}; write a type (string, integer, number, "
+                "boolean, object, or array with items of these), a description on one line, and perhaps an enum"
+            )

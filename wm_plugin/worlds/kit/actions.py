@@ -1,0 +1,95 @@
+"""Environments whose one tool takes several actions at once: `move up; move up; push left` (WMAct).
+
+Text that is not a list of actions counts as one invalid action. It never raises.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from wm_plugin.worlds.kit.counted import CountedEnvironment
+
+MAX_ACTIONS = 50  # in one text; what comes after them is one invalid action
+MAX_CHARACTERS = 4000  # a longer text is one invalid action
+
+
+def parse(text: Any, is_action: Callable[[str], bool], max_actions: int = MAX_ACTIONS) -> list[str | None]:
+    """The actions of a text in order, at least one; None stands for an invalid one.
+
+    Actions are separated by semicolons, in any case and spacing; one pair of `<action>` tags may stand around all of them.
+
+    Args:
+        is_action: whether the environment has an action of this name (lower case, single spaces, ASCII).
+        max_actions: how many are taken from the text; all that follow them are one invalid action.
+    """
+    if not isinstance(text, str) or len(text) > MAX_CHARACTERS:
+        return [None]
+    text = text.strip()
+    if text.startswith("<action>") and text.endswith("</action>"):
+        text = text[len("<action>") : -len("</action>")]
+    names = [" ".join(part.split()) for part in text.split(";") if part.strip()]
+    # ASCII only, because a few other letters turn into plain ones in lower case
+    actions = [name.lower() if name.isascii() and is_action(name.lower()) else None for name in names[:max_actions]]
+    return actions + [None] * (len(names) > max_actions or not names)
+
+
+class ActionEnvironment(CountedEnvironment, ABC):
+    """A turn is a text of actions; an action is effective when it changes the state.
+
+    Once the goal is reached, the remaining actions of a text are neither run nor counted.
+    """
+
+    observer = "environment"
+    refusals: tuple[str, ...] = ()  # its observations count invalid actions in their first line
+    _max_actions = MAX_ACTIONS  # in one turn
+
+    def _begin(self) -> None:
+        super()._begin()
+        self.success, self._actions = False, 0
+
+    def _start(self, max_turns: int) -> str:
+        self._begin()
+        self.max_turns = max_turns
+        return self._observation()
+
+    def _act(self, text: Any) -> str:
+        """Run the actions of a turn and return the observation. Its first line counts the invalid actions, if there are any."""
+        self._take_turn()
+        actions, invalid = 0, 0
+        for action in parse(text, self._is_action, self._max_actions):
+            before = self._state()
+            actions += 1
+            invalid += action is None or not self._apply(action)
+            self._effective += self._state() != before
+            if self._ended:
+                break
+        self._actions += actions
+        self._invalid += invalid
+        return (f"Invalid: {invalid} of {actions}\n" if invalid else "") + self._observation()
+
+    @abstractmethod
+    def _is_action(self, action: str) -> bool:
+        """Whether the environment has an action of this name."""
+
+    @abstractmethod
+    def _apply(self, action: str) -> bool:
+        """Run an action, set `success` and `_ended`, and return whether it was valid."""
+
+    @abstractmethod
+    def _state(self) -> Hashable:
+        """The state; an action is effective if it changes this value."""
+
+    @abstractmethod
+    def _observation(self) -> str:
+        """The state as text."""
+
+    def get_reward(self) -> float:
+        return float(self.success)
+
+    @property
+    def metrics(self) -> dict[str, int]:
+        return super().metrics | {"actions": self._actions}  # a turn may have several actions
+
+    @property
+    def _mark(self) -> str:
+        return "!" if self.over else ">"

@@ -1,0 +1,133 @@
+"""Environments whose one tool takes a command in words and whose engine runs in a process of its own (see `process.py`).
+
+An engine is a class with these methods, all on JSON values:
+
+* `start(*columns) -> {"text"}`: begins the episode of a row;
+* `step(command) -> {"text", "score", "won", "over", "valid", "changed"}`: `score` is in [0, 1], `valid` says whether the engine
+  understood the command, `changed` whether the command changed the state;
+* `context() -> str`: the hidden state, called between `start` and the first `step`;
+* `plan() -> list[str]`: commands that solve the episode from its start;
+* `commands() -> list[str]`: commands that are worth trying now.
+"""
+
+import random
+from typing import Any
+
+from wm_plugin.worlds.kit.counted import CountedEnvironment
+from wm_plugin.worlds.kit.process import EngineProcess, LostError
+from wm_plugin.worlds.kit.protocol import Chooser, ToolCall, not_a_tool
+
+MAX_COMMAND = 190  # characters
+NOT_A_COMMAND = f"A command is one line of at most {MAX_COMMAND} plain letters, digits and signs."
+
+
+class CommandEnvironment(CountedEnvironment):
+    """Passes commands to the engine. If its process is lost, the episode ends without reward and `metrics["lost"]` is 1."""
+
+    observer = "environment"
+    refusals: tuple[str, ...] = (NOT_A_COMMAND,)
+    _engine = ""  # dotted path of the engine's class
+    _timeout = 60.0  # seconds for a command; a start may take five times as long
+    _lost = 0
+
+    def __init__(self) -> None:
+        self._process = EngineProcess(self._engine, timeout=self._timeout)
+        super().__init__()
+
+    def get_reward(self) -> float:
+        return self._score
+
+    @not_a_tool
+    def world_context(self) -> str:
+        """The hidden state before the first turn; empty if the engine's process was lost."""
+        if self.turns or self.over:
+            return ""
+        try:
+            return str(self._process.call("context", timeout=5 * self._timeout))
+        except LostError as error:
+            self._lost_by(error)
+            return ""
+
+    def _begin(self) -> None:
+        super()._begin()
+        self.success, self._score = False, 0.0
+        self._plan: list[str] | None = None  # the expert's, who asks the engine once an episode
+
+    def _start(self, max_turns: int, *columns: Any) -> str:
+        self._begin()
+        self.max_turns = 0  # the episode stays over if the engine refuses a column
+        for last_try in (False, True):  # a process that died between two episodes is started again
+            try:
+                text = self._process.call("start", *columns, timeout=5 * self._timeout)["text"]
+                break
+            except LostError as error:
+                if last_try:
+                    return self._lost_by(error)
+        self.max_turns = max_turns
+        return str(text)
+
+    def _act(self, command: Any) -> str:
+        self._take_turn()
+        line = clean(command)
+        if line is None:
+            self._invalid += 1
+            return NOT_A_COMMAND + self._closing
+        try:
+            step = self._process.call("step", line)
+        except LostError as error:
+            return self._lost_by(error)
+        self._invalid += not step["valid"]
+        self._effective += step["changed"]
+        self._score = min(max(float(step["score"]), 0.0), 1.0)
+        self.success, self._ended = step["won"], step["over"] or step["won"]
+        return str(step["text"]) + self._closing
+
+    def _ask(self, method: str) -> list[str]:
+        """The engine's `plan` or `commands`, for scripted policies; empty if its process was lost."""
+        try:
+            return list(self._process.call(method, timeout=5 * self._timeout))
+        except LostError as error:
+            self._lost_by(error)
+            return []
+
+    def _lost_by(self, error: LostError) -> str:
+        self._lose()
+        self.success, self._score = False, 0.0
+        return f"The world was lost ({error})." + self._closing
+
+    @property
+    def _closing(self) -> str:
+        if not self.over:
+            return ""
+        return "\nThe task is done." if self.success else "\nThe episode is over."
+
+
+def clean(command: Any) -> str | None:
+    """The command with single spaces; None if it is not one short line of printable ASCII."""
+    if not isinstance(command, str) or len(command) > 2 * MAX_COMMAND:
+        return None
+    line = " ".join(command.split())
+    return line if line.isascii() and line.isprintable() and 0 < len(line) <= MAX_COMMAND else None
+
+
+def expert() -> Chooser:
+    """A policy that follows the engine's plan from the start of an episode and gives up at the plan's end."""
+
+    def choose(environment: CommandEnvironment) -> ToolCall | None:
+        if environment._plan is None:
+            environment._plan = environment._ask("plan")
+        if environment.over or environment.turns >= len(environment._plan):
+            return None
+        return "act", {"command": environment._plan[environment.turns]}
+
+    return choose
+
+
+def wanderer(rng: random.Random) -> Chooser:
+    """A policy that draws from the commands that the engine suggests."""
+
+    def choose(environment: CommandEnvironment) -> ToolCall | None:
+        commands = environment._ask("commands")
+        return ("act", {"command": rng.choice(commands)}) if commands else None
+
+    return choose

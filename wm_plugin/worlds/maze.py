@@ -1,0 +1,238 @@
+"""A maze without loops (Prim's algorithm), 11x11 cells as a standard and 15x15 as a hard task: one way leads to the goal.
+
+An observation is the rows joined by newlines and one status mark. `#` wall, `.` floor, `A` agent, `G` goal, `P` agent on the
+goal; `>` your move, `!` the episode is over. With the view `wmact` the symbols are the paper's: no border, cells apart by a
+space, `*` wall, `o` floor, `P` agent (on the goal too, which the paper leaves open), `X` goal. A board is a dataset column, so
+only making levels needs `mazelib`.
+"""
+
+import random
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from wm_plugin.errors import MissingExtraError, UserError, shown
+from wm_plugin.worlds.kit.actions import ActionEnvironment
+from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
+from wm_plugin.worlds.kit.rows import check_level, prompt_and_budget, turn_limit
+
+MAX_TURNS = 30
+LEVELS = {"standard": 11, "hard-1": 15}  # cells a side
+MOVES = "UDLR"
+NOTHING = "no operation"
+# WMAct's names of the moves, which are taken in either view, as ours are
+ACTIONS = {"move up": "U", "move down": "D", "move left": "L", "move right": "R"}
+VIEWS = ("plain", "wmact")
+_WMACT = str.maketrans("#.AG", "*oPX")
+_DRAWN = b".#" + bytes(254)  # of mazelib's 0 and 1
+
+_START = "You stand in a maze and have {turns} to get to the goal.\n"
+_MARK = "The mark after the map is > while you may move and ! when the episode is over.\n"
+_TURN = """A turn takes one move or several, separated by semicolons; they are run in order, and the map after the last is shown.
+A wall stops you.
+
+"""
+INSTRUCTION = f"""{_START}Map: # wall, . floor, A you, G goal. {_MARK}\
+Moves: U (one row up), D (one row down), L (left) and R (right).
+{_TURN}"""
+WMACT_INSTRUCTION = f"""{_START}Map: * wall, o floor, P you, X goal; nothing lies beyond its edge. {_MARK}\
+Moves: move up, move down, move left, move right, and no operation, which does nothing.
+{_TURN}"""
+
+
+class MazeEnvironment(ActionEnvironment):
+    """One episode: at most `max_turns` turns of one move or several; reward 1 for reaching the goal."""
+
+    _max_actions = 200  # a whole way of the largest level in one turn, and more
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._board = ""
+        self._agent = self._goal = -1
+        self._view = VIEWS[0]
+
+    def reset(self, board: str, max_turns: int | None = None, view: str | None = None, **_: Any) -> str:
+        """Start at `board` (rows of `#.AG` joined by newlines) and return the first observation.
+
+        `max_turns` is `MAX_TURNS` by default, and `view` plain, or wmact for the paper's symbols. A board without one `A` and one
+        `G` is a `UserError`, and so is another view.
+        """
+        if not isinstance(board, str) or board.count("A") != 1 or board.count("G") != 1:
+            raise UserError("A maze's column `board` needs one A (the agent) and one G (the goal)")
+        self._view = _view(view)
+        self._agent, self._goal = board.index("A"), board.index("G")
+        self._board = board.replace("A", ".").replace("G", ".")
+        return self._start(turn_limit(max_turns, MAX_TURNS))
+
+    def move(self, direction: str) -> str:
+        """Move one cell, or several. Walking into a wall changes nothing.
+
+        Args:
+            direction: One of U, D, L, R (or move up, move down, move left, move right, no operation), or several, separated by
+                semicolons, e.g. "U; U; R".
+
+        Returns:
+            The new map.
+        """
+        return self._act(direction)
+
+    def _is_action(self, action: str) -> bool:
+        return action.upper() in list(MOVES) or action in ACTIONS or action == NOTHING
+
+    def _apply(self, action: str) -> bool:
+        if action != NOTHING:
+            self._agent = step(self._board, self._agent, ACTIONS.get(action, action.upper()))
+        self.success = self._ended = self._agent == self._goal
+        return True
+
+    def _state(self) -> int:
+        return self._agent
+
+    def _observation(self) -> str:
+        cells = list(self._board)
+        cells[self._goal] = "G"
+        cells[self._agent] = "P" if self.success else "A"
+        board = "".join(cells)
+        return (draw_as_wmact(board) if self._view == "wmact" else board) + self._mark
+
+
+def _view(view: Any) -> str:
+    """The view that a row asks for; None, an empty cell of a table, is the plain one."""
+    name = VIEWS[0] if view is None or (isinstance(view, float) and view != view) else view
+    if not isinstance(name, str) or name not in VIEWS:
+        raise UserError(f"A maze's column `view` is {shown(view)}; write {' or '.join(VIEWS)}")
+    return name
+
+
+def draw_as_wmact(board: str) -> str:
+    """A board of `#.AGP` in the paper's symbols, without its border if that is all wall."""
+    rows = board.split("\n")
+    if not set(rows[0] + rows[-1]).union(*(row[:1] + row[-1:] for row in rows)) - {"#"}:
+        rows = [row[1:-1] for row in rows[1:-1]]
+    return "\n".join(" ".join(row.translate(_WMACT)) for row in rows)
+
+
+def step(board: str, position: int, direction: str) -> int:
+    """The index in `board` after a move from `position`: the same one at a wall or at the edge."""
+    stride = board.find("\n") + 1 or len(board)  # a row and its newline, so that one index names a cell
+    target = position + {"U": -stride, "D": stride, "L": -1, "R": 1}[direction]
+    return target if 0 <= target < len(board) and board[target] not in "#\n" else position
+
+
+def distances(board: str, goal: int) -> dict[int, int]:
+    """Moves to the goal from every cell that can reach it."""
+    lengths, queue = {goal: 0}, [goal]
+    for position in queue:
+        for move in MOVES:
+            neighbour = step(board, position, move)
+            if neighbour not in lengths:
+                lengths[neighbour] = lengths[position] + 1
+                queue.append(neighbour)
+    return lengths
+
+
+def make_boards(count: int, seed: int, *, size: int = 11, held_out: bool = False) -> list[str]:
+    """`count` boards of `size` x `size` cells, the border included; `size` is odd and at least 7.
+
+    The start is one of the four corners and the goal the cell farthest from it, as in WMAct. No level is left out for its length:
+    about 1 in 100 of size 11 and 4 in 9 of size 15 take more than 30 moves (54 were the most in 300 of size 15), which 30 turns
+    hold only where a turn has several. The walls decide the split (1 layout in 10 is held out), so that no held-out layout is
+    ever trained on.
+    """
+    if size < 7 or size % 2 == 0:
+        raise UserError(f"A maze's size is an odd number from 7 on, not {size}")
+    rng = random.Random(seed * 2 + held_out)
+    boards: list[str] = []
+    row = size + 1  # characters, its newline included
+    corners = [r * row + c for r in (1, size - 2) for c in (1, size - 2)]  # Prim's mazes have floor in all four
+    with _own_generators():
+        while len(boards) < count:
+            walls = _prim_maze(size, rng.getrandbits(32))
+            if (zlib.crc32(walls.encode()) % 10 == 0) != held_out:
+                continue
+            start = rng.choice(corners)
+            distance = distances(walls, start)
+            cells = list(walls)
+            cells[start], cells[max(distance, key=distance.__getitem__)] = "A", "G"
+            boards.append("".join(cells))
+    return boards
+
+
+def dataset_rows(
+    count: int,
+    seed: int = 0,
+    held_out: bool = False,
+    level: str = "standard",
+    max_turns: int = MAX_TURNS,
+    view: str = "plain",
+) -> list[dict[str, Any]]:
+    """Rows for a trainer: the prompt explains the task, and `reset` appends the first observation to it.
+
+    With `max_turns` 1 the whole plan is one turn: WMAct's EntirePlan in training, and its single-turn score in evaluation.
+
+    `level` is standard (11x11 cells) or hard-1 (15x15). The `view` wmact has the paper's symbols and names of moves.
+    """
+    check_level(level, LEVELS, "maze")
+    paper = _view(view) == "wmact"
+    boards = make_boards(count, seed, size=LEVELS[level], held_out=held_out)
+    prompt, limit = prompt_and_budget(WMACT_INSTRUCTION if paper else INSTRUCTION, max_turns, MAX_TURNS)
+    more = limit | ({"view": view} if paper else {})
+    return [{"prompt": prompt, "board": board, "level": level, **more} for board in boards]
+
+
+def expert(per_turn: int = 1) -> Chooser:
+    """Takes a shortest way, `per_turn` moves a turn, or as many as it needs to arrive in time. Gives up if there is none."""
+
+    def choose(environment: MazeEnvironment) -> ToolCall | None:
+        distance = distances(environment._board, environment._goal)
+        position, moves = environment._agent, ""
+        turns = environment.max_turns - environment.turns
+        at_once = max(per_turn, -(-distance.get(position, 0) // max(turns, 1)))
+        while len(moves) < at_once and distance.get(position):
+            ways = {move: step(environment._board, position, move) for move in MOVES}
+            moves += next(move for move, to in ways.items() if distance[to] < distance[position])
+            position = ways[moves[-1]]
+        return ("move", {"direction": "; ".join(moves)}) if moves else None
+
+    return choose
+
+
+def wanderer(rng: random.Random) -> Chooser:
+    """Moves anywhere, up to three cells a turn."""
+    return lambda _: ("move", {"direction": "; ".join(rng.choices(MOVES, k=rng.randint(1, 3)))})
+
+
+def _prim_maze(size: int, seed: int) -> str:
+    """The walls and floor of one maze: rows of `#.` joined by newlines. It seeds both global generators."""
+    prims, seed_numpy = _mazelib()
+    random.seed(seed)
+    seed_numpy(seed)
+    cells = prims(size // 2, size // 2).generate().tobytes().translate(_DRAWN).decode()
+    return "\n".join(cells[row : row + size] for row in range(0, size * size, size))
+
+
+@cache
+def _mazelib() -> tuple[Any, Any]:
+    """mazelib's generator, and the function that seeds numpy, from which it draws half of its numbers."""
+    try:
+        from mazelib.generate.Prims import Prims
+        from numpy.random import seed
+    except ImportError:
+        raise MissingExtraError("Making maze levels", "mazelib", "maze") from None
+    return Prims, seed
+
+
+@contextmanager
+def _own_generators() -> Iterator[None]:
+    """Restore both global random generators afterwards: mazelib draws from them."""
+    _mazelib()
+    import numpy
+
+    state, numpy_state = random.getstate(), numpy.random.get_state()  # these cost as much as a maze
+    try:
+        yield
+    finally:
+        random.setstate(state)
+        numpy.random.set_state(numpy_state)

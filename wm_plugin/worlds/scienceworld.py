@@ -1,0 +1,272 @@
+"""ScienceWorld (Wang et al. 2022): elementary science in a simulated house, in text.
+
+The simulator is a Java program; each environment has its own virtual machine for all its episodes. The simulator's `step` is
+called directly: the Python package's lists every valid action each time and is several times slower. The virtual machine gives
+all objects the same identity hash: otherwise sets of objects would have another order each time, and few tasks would replay.
+"""
+
+import os
+import shutil
+from typing import Any
+
+from wm_plugin.errors import MissingExtraError, UserError, nearest, shown
+from wm_plugin.worlds.kit.commands import CommandEnvironment, expert, wanderer
+from wm_plugin.worlds.kit.rows import (
+    SPLITS,
+    check_level,
+    draws,
+    prompt_and_budget,
+    row_number,
+    split_of,
+    turn_limit,
+)
+
+MAX_TURNS = 100
+HEAP = "1g"  # maximum of the virtual machine; WM_PLUGIN_SCIENCEWORLD_HEAP overrides it
+# The tasks that replay identically, and how many variations are for training, development and testing, in this order:
+# `benchmarks/scienceworld_replay.py` makes this table, with scienceworld 1.2.3 and OpenJDK 17.
+TASKS: dict[str, tuple[int, int, int]] = {
+    "boil": (14, 7, 9),
+    "change-the-state-of-matter-of": (14, 7, 9),
+    "chemistry-mix": (16, 8, 8),
+    "chemistry-mix-paint-secondary-color": (18, 9, 9),
+    "chemistry-mix-paint-tertiary-color": (18, 9, 9),
+    "find-animal": (150, 75, 75),
+    "find-living-thing": (150, 75, 75),
+    "find-non-living-thing": (150, 75, 75),
+    "find-plant": (150, 75, 75),
+    "freeze": (14, 7, 9),
+    "grow-fruit": (62, 31, 33),
+    "grow-plant": (62, 31, 33),
+    "identify-life-stages-1": (6, 3, 5),
+    "identify-life-stages-2": (4, 2, 4),
+    "inclined-plane-determine-angle": (84, 42, 42),
+    "inclined-plane-friction-named-surfaces": (692, 346, 348),
+    "inclined-plane-friction-unnamed-surfaces": (80, 40, 42),
+    "lifespan-longest-lived": (62, 31, 32),
+    "lifespan-longest-lived-then-shortest-lived": (62, 31, 32),
+    "lifespan-shortest-lived": (62, 31, 32),
+    "measure-melting-point-known-substance": (218, 109, 109),
+    "measure-melting-point-unknown-substance": (150, 75, 75),
+    "melt": (14, 7, 9),
+}
+LEVELS = {
+    "standard": [task for task in TASKS if task.startswith(("find-", "lifespan-", "chemistry-"))],  # short gold paths
+    "hard": [task for task in TASKS if not task.startswith(("find-", "lifespan-", "chemistry-"))],
+}
+ROOMS = (
+    "art studio",
+    "bathroom",
+    "bedroom",
+    "foundry",
+    "greenhouse",
+    "hallway",
+    "kitchen",
+    "living room",
+    "outside",
+    "workshop",
+)
+NOT_UNDERSTOOD = ("No known action matches that input", "Unknown action")
+
+INSTRUCTION = """You are in a house with a workshop, a greenhouse and more, and have a scientific task to do there, with {turns}.
+Call act with one command: look around, inventory, task, open door to kitchen, go to kitchen, look at <thing>, look in <thing>,
+pick up <thing>, put down <thing>, move <thing> to <place>, pour <thing> in <thing>, mix <thing>, use <thing> on <thing>,
+activate | deactivate | open | close | read | eat | flush <thing>, connect <thing> to <thing>, focus on <thing>, wait, wait1.
+Focus only on what the task asks for: focusing on another thing fails it. Where a command is ambiguous, answer with a number.
+
+"""
+
+__all__ = ["INSTRUCTION", "LEVELS", "SPLITS", "TASKS", "ScienceworldEnvironment", "dataset_rows", "expert", "wanderer"]
+
+
+class ScienceworldEnvironment(CommandEnvironment):
+    """One episode: at most `max_turns` commands; the reward is the task's own score in [0, 1], and success is a full one.
+
+    A command is effective when it changes the view, the inventory or the score, and invalid when the simulator does not
+    understand it.
+    """
+
+    refusals = (*CommandEnvironment.refusals, *NOT_UNDERSTOOD)
+    _engine = "wm_plugin.worlds.scienceworld:Engine"
+    _timeout = 60.0
+
+    def reset(self, task: str, variation: int, max_turns: int | None = None, **_: Any) -> str:
+        """Start a variation of a task of `TASKS`; returns the task's description and the first room."""
+        return self._start(turn_limit(max_turns, MAX_TURNS), task, variation)
+
+    def act(self, command: str) -> str:
+        """Do something in the house.
+
+        Args:
+            command: One command, e.g. "open door to kitchen".
+
+        Returns:
+            What happens.
+        """
+        return self._act(command)
+
+
+def dataset_rows(
+    count: int,
+    seed: int = 0,
+    held_out: bool = False,
+    level: str = "standard",
+    split: str | None = None,
+    max_turns: int = MAX_TURNS,
+) -> list[dict[str, Any]]:
+    """Rows for a trainer: the prompt explains the world, and `reset` appends the task and the first room to it.
+
+    Args:
+        held_out: the same as the split unseen.
+        split: ScienceWorld's own train, development (seen) or test (unseen) variations; each occurs once. These two names are
+            those that papers on agents give them; ScienceWorld itself only says that the variations differ.
+    """
+    check_level(level, LEVELS, "ScienceWorld")
+    part = split_of(split, held_out, "ScienceWorld")
+    variations = []
+    for task in LEVELS[level]:
+        sizes = TASKS[task]
+        place = SPLITS.index(part)
+        first = sum(sizes[:place])
+        variations += [(task, variation) for variation in range(first, first + sizes[place])]
+    if count > len(variations):
+        kind = "held-out" if part == "unseen" else part
+        raise UserError(
+            f"ScienceWorld has {len(variations)} {kind} rows of the level {level!r}; write a count up to that, not {count}"
+        )
+    draws(seed, part).shuffle(variations)
+    prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS, "command")
+    return [
+        {"prompt": prompt, "level": level, "task": task, "variation": number, **more}
+        for task, number in variations[:count]
+    ]
+
+
+class Engine:
+    """The simulator, in the engine's process, which starts the virtual machine."""
+
+    def __init__(self) -> None:
+        try:
+            from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+            from scienceworld.constants import BASEPATH, JAR_PATH
+        except ImportError:
+            raise MissingExtraError("This environment", "scienceworld", "scienceworld") from None
+        options = [
+            f"-Xmx{os.environ.get('WM_PLUGIN_SCIENCEWORLD_HEAP') or HEAP}",
+            "-XX:+UseSerialGC",
+            "-Xmn256m",  # the young generation: a quarter less memory than by default, and faster
+            "-XX:-UsePerfData",  # otherwise a killed machine leaves a file in /tmp
+            "-XX:+UnlockExperimentalVMOptions",
+            "-XX:hashCode=2",  # the same for all objects
+        ]
+        port, token, self._java = launch_gateway(
+            classpath=JAR_PATH,
+            javaopts=options,
+            java_path=find_java(),
+            die_on_exit=True,
+            enable_auth=True,
+            cwd=BASEPATH,
+            return_proc=True,
+        )
+        parameters = GatewayParameters(port=port, auth_token=token, auto_field=True)
+        gateway = JavaGateway(gateway_parameters=parameters)
+        self.server = gateway.jvm.scienceworld.runtime.pythonapi.PythonInterface()
+        self._episode: tuple[str, int] = ("", 0)
+        self._told: tuple[tuple[str, int], str] = (("", 0), "")  # an episode and its context
+        self._view: Any = None
+
+    def start(self, task: str, variation: int) -> dict[str, Any]:
+        if not isinstance(task, str) or task not in TASKS:
+            raise UserError(
+                f"ScienceWorld: a row's column `task` is {shown(task)}{nearest(shown(task).strip(repr('')), TASKS)}"
+            )
+        self._episode = (task, row_number(variation, "variation", "ScienceWorld", sum(TASKS[task]) - 1))
+        self._load()
+        return {"text": f"{self.server.getTaskDescription()}\n{_tidy(self._view[0])}"}
+
+    def step(self, command: str) -> dict[str, Any]:
+        text = str(self.server.step(command))
+        score, completed = float(self.server.getScore()), bool(self.server.getCompleted())
+        before, self._view = self._view, self._look(score)
+        return {
+            "text": _tidy(text),
+            "score": score,
+            "won": score >= 1.0,
+            "over": completed or score < 0,
+            "valid": not text.startswith(NOT_UNDERSTOOD),
+            "changed": self._view != before,
+        }
+
+    def context(self) -> str:
+        """The task's subgoals, and what is in each room at the start, closed things included as closed.
+
+        Each room is looked at in a game of its own, into which the agent teleports; afterwards the episode is loaded again. It is
+        slow, so the last text is kept: rollouts of one task follow each other.
+        """
+        if self._told[0] == self._episode:
+            return self._told[1]
+        parts = ["Subgoals:\n" + _lines(str(self.server.getGoalProgressStr()))]
+        for room in ROOMS:
+            self.server.load(*self._episode, "teleportAction", False)
+            if str(self.server.step(f"teleport to {room}")).startswith("You teleport"):
+                parts.append(_tidy(str(self.server.freeActionLook())))
+        self._load()
+        self._told = self._episode, "\n\n".join(parts)
+        return self._told[1]
+
+    def plan(self) -> list[str]:
+        self.server.load(*self._episode, "", True)
+        path = list(self.server.getGoldActionSequence())
+        self._load()
+        return path
+
+    def commands(self) -> list[str]:
+        valid = sorted(self.server.getValidActionObjectCombinations())
+        return [command for command in valid if not command.startswith(("focus", "reset"))]
+
+    def splits(self, tasks: list[str]) -> list[list[int]]:
+        """How many variations the simulator has for training, development and testing."""
+        counts = []
+        for task in tasks:
+            self.server.load(task, 0, "", False)
+            parts = (self.server.getVariationsTrain(), self.server.getVariationsDev(), self.server.getVariationsTest())
+            counts.append([len(list(part)) for part in parts])
+        return counts
+
+    def machine(self) -> int:
+        """The process id of the virtual machine."""
+        return int(self._java.pid)
+
+    def close(self) -> None:
+        self._java.kill()
+        self._java.wait()
+
+    def _load(self) -> None:
+        self.server.load(*self._episode, "", False)  # the simulator's `reset` does no more than load again
+        self._view = self._look(0.0)
+
+    def _look(self, score: float) -> tuple[str, str, float]:
+        return str(self.server.freeActionLook()), str(self.server.freeActionInventory()), score
+
+
+def find_java() -> str:
+    """The path of the program java, from JAVA_HOME or the PATH.
+
+    Raises:
+        UserError: there is none.
+    """
+    home = os.environ.get("JAVA_HOME")
+    path = shutil.which("java", path=os.path.join(home, "bin")) if home else shutil.which("java")
+    if path is None:
+        where = f"in {home}/bin (JAVA_HOME)" if home else "on the path"
+        raise UserError(f"ScienceWorld needs Java, and there is none {where}: install a JRE, e.g. default-jre-headless")
+    return path
+
+
+def _lines(text: str) -> str:
+    """A table as lines of words, without rules and empty lines."""
+    return "\n".join(" ".join(line.split()) for line in text.split("\n") if line.strip("- \t\r"))
+
+
+def _tidy(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.split("\n") if line.strip())

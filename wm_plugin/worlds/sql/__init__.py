@@ -1,0 +1,309 @@
+"""Questions about databases and changes to them, by running SQL on a real in-memory SQLite.
+
+The standard level asks about a small company, hard-1 about joins in other databases. The tasks of hard-2 are changes to these
+databases, judged by the final tables.
+
+The environment is deterministic: the same row and the same calls give the same bytes with the same SQLite and Python versions.
+That holds for a SELECT without ORDER BY too: SQL leaves its order open, but SQLite's plan depends only on the statement and the
+database. Functions that read the clock, random numbers or the host are denied, and limits count work: the clock behind them stops
+what no honest statement needs.
+An SQL error is an observation like any other: it is worth predicting.
+"""
+
+import math
+import random
+import re
+import sqlite3
+from contextlib import closing
+from typing import Any
+
+from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.worlds.kit.counted import CountedEnvironment
+from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
+from wm_plugin.worlds.kit.rows import check_level, prompt_and_budget, row_number, row_text, turn_limit
+from wm_plugin.worlds.kit.sqlite_guard import MAX_TEXT, cell, cut, run
+from wm_plugin.worlds.sql.databases import OTHERS, day
+from wm_plugin.worlds.sql.state import (
+    DATABASES,
+    ERROR,
+    ERRORS,
+    SEPARATOR,
+    State,
+    has_state,
+    open_database,
+    read_state,
+    state_after,
+    tables,
+)
+
+MAX_TURNS = 12
+LEVELS = ("standard", "hard-1", "hard-2")
+MAX_NUMERAL = 100  # characters
+# `float` also takes 1_0 and foreign digits
+NUMERAL = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?")
+INSTRUCTION = """Answer a question about a company's SQLite database with {turns}.
+list_tables and describe_table show what there is, run_query runs one SQL statement (reading or writing), and submit_answer
+takes the answer, just the number or the name, and ends the task. Dates are text such as 2024-05-31, and date functions are
+switched off.
+
+Question: """
+OTHER_INSTRUCTION = INSTRUCTION.replace("company", "{database}")
+CHANGE_INSTRUCTION = """Change a {database}'s SQLite database as told with {turns}.
+list_tables and describe_table show what there is, and run_query runs one SQL statement (reading or writing). When all is done,
+submit_answer with the word done ends the task. Then every table must be as it would be after these changes and what the triggers
+make of them, and no other; the schema too. What a trigger writes into a log cannot be taken back.
+
+Task: """
+
+
+class SqlEnvironment(CountedEnvironment):
+    """One episode: at most `max_turns` tool calls on a database of its own; reward 1 for submitting the right answer.
+
+    A call is effective when it changes the database, or when its result is new and no error.
+    """
+
+    observer = "tool"
+    refusals = tuple(f"{name}: " for name in ERRORS)
+    irreversible = ("submit_answer",)
+    answer_tool: str | None = "submit_answer"
+
+    def __init__(self) -> None:
+        self._connection = sqlite3.connect(":memory:", check_same_thread=False)  # a host may call from any thread
+        self._answer = self._query = self._database = ""
+        self._target: State | None = None  # the state that a change must lead to
+        super().__init__()
+
+    def _begin(self) -> None:
+        super()._begin()
+        self.success = False
+        self._calls: list[tuple[str, str, str]] = []  # tool, argument and text of each call
+
+    def reset(
+        self,
+        database_seed: int,
+        answer: str,
+        query: str = "",
+        database: str = "company",
+        changes: str = "",
+        max_turns: int | None = None,
+        **_: Any,
+    ) -> str:
+        """Open a new database.
+
+        Args:
+            database_seed: the content of the database follows from it.
+            answer: the right answer for `submit_answer`.
+            query: a statement whose result is the answer; only the expert uses it.
+            database: one of `DATABASES`.
+            changes: statements, separated by `;` and a line break. If there are any, the task is to bring the database into the
+                state that they lead to, and the answer does not count.
+            max_turns: default: `MAX_TURNS`.
+
+        Raises:
+            UserError: a column has another type or an unknown name, or the changes fail.
+        """
+        seed = row_number(database_seed, "database_seed", "sql")
+        answer, query, changes = (
+            row_text(value, name, "sql") for name, value in (("answer", answer), ("query", query), ("changes", changes))
+        )
+        if not isinstance(database, str) or database not in DATABASES:
+            name = shown(database)
+            raise UserError(f"sql: a row's column `database` is {name}{nearest(name.strip(repr('')), DATABASES)}")
+        self._target = state_after(seed, database, changes) if changes else None
+        self.answer_tool = None if changes else "submit_answer"
+        self._connection.close()
+        self._connection = open_database(seed, database)
+        self._answer, self._query, self._database = answer, changes or query, database
+        self.max_turns = turn_limit(max_turns, MAX_TURNS)
+        self._begin()
+        return "The database is open."
+
+    def list_tables(self) -> str:
+        """List the tables of the database.
+
+        Returns:
+            One name a line.
+        """
+        return self._call("list_tables", "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
+
+    def describe_table(self, table: str) -> str:
+        """Show the statements that made a table, its indexes and its triggers.
+
+        Args:
+            table: The table's name.
+
+        Returns:
+            One SQL statement a line.
+        """
+        statements = (
+            "SELECT sql FROM sqlite_master WHERE tbl_name = ? AND sql IS NOT NULL ORDER BY type <> 'table', name"
+        )
+        return self._call("describe_table", statements, table)
+
+    def run_query(self, query: str) -> str:
+        """Run one SQL statement.
+
+        Args:
+            query: The statement, in the dialect of SQLite.
+
+        Returns:
+            The column names and the rows, the number of changed rows, or the error.
+        """
+        return self._call("run_query", query)
+
+    def submit_answer(self, answer: str) -> str:
+        """Give the answer to the question. This ends the task.
+
+        Args:
+            answer: The number or the name alone.
+
+        Returns:
+            Whether the answer is right.
+        """
+        self._take_turn()
+        self._effective += 1
+        if self._target is not None:
+            self._ended, self.success = True, has_state(self._connection, self._target)
+            return f"The database is {'' if self.success else 'not '}as wanted."
+        is_number = isinstance(answer, (int, float)) and not isinstance(answer, bool) and abs(answer) < 1e15
+        text = f"{answer:.17g}" if is_number else answer
+        self._ended, self.success = True, isinstance(text, str) and is_right(text, self._answer)
+        return "The answer is right." if self.success else "The answer is wrong."
+
+    def get_reward(self) -> float:
+        return float(self.success)
+
+    def _call(self, tool: str, statement: Any, *parameters: Any) -> str:
+        self._take_turn()
+        before = self._connection.total_changes
+        text = run(self._connection, statement, parameters)
+        if tool == "describe_table" and text == "sql":
+            text = cut(f"OperationalError: no such table: {cell(parameters[0])}", MAX_TEXT)
+        argument = [*parameters, statement][0]
+        call = (tool, argument if isinstance(argument, str) else "", text)
+        failed = re.match(ERROR, text) is not None
+        self._invalid += failed
+        self._effective += not failed and (call not in self._calls or self._connection.total_changes > before)
+        self._calls.append(call)
+        return text
+
+
+def dataset_rows(
+    count: int, seed: int = 0, held_out: bool = False, level: str = "standard", max_turns: int = MAX_TURNS
+) -> list[dict[str, Any]]:
+    """Rows with the columns `prompt`, `database_seed`, `answer` and `query`, whose result is the answer.
+
+    Rows of harder levels also have `database` and `level`, those of hard-2 `changes`. Held-out databases have seeds divisible by
+    10, and no others have.
+    """
+    check_level(level, LEVELS, "SQL world")
+    rng = random.Random(seed * 2 + held_out)
+    rows: list[dict[str, Any]] = []
+    instruction = {"standard": INSTRUCTION, "hard-1": OTHER_INSTRUCTION, "hard-2": CHANGE_INSTRUCTION}[level]
+    [opening], more = prompt_and_budget(instruction, max_turns, MAX_TURNS, "tool call")
+    while len(rows) < count:
+        database_seed = rng.randrange(10**8) * 10 + (0 if held_out else rng.randint(1, 9))
+        if level == "standard":
+            row = _question("company", database_seed, opening["content"], rng)
+        else:
+            database = rng.choice(list(OTHERS))
+            make = _question if level == "hard-1" else _change
+            row = make(database, database_seed, opening["content"].replace("{database}", database), rng)
+            row = row and row | {"database": database, "level": level}
+        if row:
+            rows.append(row | more)
+    return rows
+
+
+def _question(database: str, seed: int, instruction: str, rng: random.Random) -> dict[str, Any] | None:
+    """A row, or None if the question has no single answer."""
+    question, query = rng.choice(DATABASES[database].questions)
+    with closing(open_database(seed, database)) as connection:
+        picks = _picks(database, connection, rng)
+        answers = connection.execute(query, picks).fetchall()
+    if len(answers) != 1 or answers[0][0] is None:
+        return None
+    prompt = [{"role": "user", "content": f"{instruction}{question.format(**picks)}\n\n"}]
+    row = {"prompt": prompt, "database_seed": seed, "answer": str(answers[0][0])}
+    return row | {"query": _with_values(query, picks)}
+
+
+def _change(database: str, seed: int, instruction: str, rng: random.Random) -> dict[str, Any] | None:
+    """A row, or None if the changes fail or change nothing."""
+    text, statements = rng.choice(DATABASES[database].changes)
+    with closing(open_database(seed, database)) as connection:
+        picks = _picks(database, connection, rng)
+        before = read_state(connection)
+    changes = SEPARATOR.join(_with_values(statement, picks) for statement in statements)
+    try:
+        if state_after(seed, database, changes) == before:
+            return None
+    except UserError:
+        return None
+    prompt = [{"role": "user", "content": f"{instruction}{text.format(**picks)}\n\n"}]
+    return {"prompt": prompt, "database_seed": seed, "answer": "", "query": "", "changes": changes}
+
+
+def _picks(database: str, connection: sqlite3.Connection, rng: random.Random) -> dict[str, Any]:
+    """Random values for the placeholders of a task."""
+    picks: dict[str, Any] = {"day": day(rng), "amount": rng.randint(2, 20)}
+    for name, query in DATABASES[database].picks.items():
+        picks[name] = rng.choice(connection.execute(query).fetchall())[0]
+    return picks
+
+
+def expert() -> Chooser:
+    """Looks at the tables, runs the row's query or changes, and submits; gives up if the row has neither."""
+
+    def choose(environment: SqlEnvironment) -> ToolCall | None:
+        query = environment._query
+        if not query:
+            return None
+        texts = {tool: text for tool, _, text in environment._calls}
+        if "list_tables" not in texts:
+            return "list_tables", {}
+        if "describe_table" not in texts:
+            return "describe_table", {"table": next(table for table in tables(environment._database) if table in query)}
+        done = {statement: text for tool, statement, text in environment._calls if tool == "run_query"}
+        if remaining := [statement for statement in query.split(SEPARATOR) if statement not in done]:
+            return "run_query", {"query": remaining[0]}
+        return "submit_answer", {"answer": "done" if environment._target is not None else done[query].split("\n")[1]}
+
+    return choose
+
+
+def wanderer(rng: random.Random) -> Chooser:
+    """Looks at tables and runs queries, some of which fail; now and then it answers."""
+
+    def choose(environment: SqlEnvironment) -> ToolCall:
+        table = rng.choice(tables(environment._database))
+        tool = rng.choice(["list_tables", "describe_table", "run_query", "run_query", "run_query", "submit_answer"])
+        queries = [
+            f"SELECT count(*) FROM {table}",
+            f"SELECT * FROM {table} WHERE id < {rng.randint(1, 9)}",
+            f"SELECT name FROM {table} ORDER BY name",
+            f"DELETE FROM {table} WHERE id = {rng.randint(1, 9)}",
+        ]
+        values = {"describe_table": ("table", table), "run_query": ("query", rng.choice(queries))}
+        if tool == "submit_answer":
+            return tool, {"answer": str(rng.randint(1, 9))}
+        return tool, dict([values[tool]]) if tool in values else {}
+
+    return choose
+
+
+def _with_values(query: str, values: dict[str, Any]) -> str:
+    """A statement with its placeholders replaced by literals."""
+    for name, value in values.items():
+        query = query.replace(f":{name}", str(value) if isinstance(value, int) else f"'{value}'")
+    return query
+
+
+def is_right(submission: str, answer: str) -> bool:
+    """Whether the two are equal as numbers, or as names in any case."""
+    numbers = [text.replace(",", "").strip() for text in (submission, answer)]
+    if max(map(len, numbers)) <= MAX_NUMERAL and all(map(NUMERAL.fullmatch, numbers)):
+        values = [float(text) for text in numbers]
+        if all(map(math.isfinite, values)):
+            return values[0] == values[1]
+    return submission.strip().casefold() == answer.casefold()

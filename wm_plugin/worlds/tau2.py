@@ -1,0 +1,398 @@
+"""tau2-bench itself (Barres et al. 2025), if the user has installed it from its repository; PyPI's `tau2` is something else.
+
+An adapter of its gym environment. Each domain has its own tools, so they stand behind one, `call_tool`, and the row's prompt
+lists them with the policy. The customer is tau2-bench's own simulator, a model behind an OpenAI-compatible server. The reward is
+its evaluator's. Tested with version 1.0.1.
+"""
+
+import contextlib
+import importlib
+import json
+import logging
+import os
+import random
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from wm_plugin.client.server import MAX_REPLY, check_address
+from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.runtime import secrets
+from wm_plugin.untrusted import loads, number
+from wm_plugin.worlds.kit.counted import CountedEnvironment
+from wm_plugin.worlds.kit.customer import key_variable
+from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
+from wm_plugin.worlds.kit.rows import prompt_and_budget, row_text, turn_limit
+
+logger = logging.getLogger(__name__)
+
+MAX_TURNS = 30
+MAX_CHARACTERS = 10_000  # of an argument; a longer one is invalid. And of what the customer says, which is cut
+LEVELS = ("retail", "airline", "telecom", "mock")  # domains
+HELD_OUT = "test"  # the name of tau2-bench's own split; training has "train"
+USER = "user: "
+ROLES = (USER, "tool: ")  # with which the gym begins what the agent observes
+DONE = '{"name": "done", "arguments": {}}'  # the gym's own tool that ends a simulation
+INSTALL = (
+    "tau2-bench is not installed (the package tau2 of PyPI is another one): with Python 3.12 or newer, "
+    "git clone https://github.com/sierra-research/tau2-bench && pip install -e './tau2-bench[gym]'"
+)
+
+# The tools and these words are ours. tau2-bench's official agent has the tools of the desk itself, and reaches the customer by
+# plain text, which would end an episode of TRL and verl.
+INSTRUCTION = """You work at a customer desk. Look after the customer with {turns}.
+message_user(text) says something to the customer, call_tool(name, arguments) uses a tool of the desk, and finish() ends the task.
+
+"""
+
+
+class Tau2Environment(CountedEnvironment):
+    """One simulation: at most `max_turns` calls; the reward is that of tau2-bench's evaluator, and success is a reward of 1.
+
+    A call is effective when it shows something new. Which tools change something depends on the domain, so `irreversible` names
+    `call_tool` as a whole.
+    """
+
+    observer: ClassVar = {"message_user": "user"}
+    refusals = ("Error: ", "Invalid action")
+    irreversible = ("call_tool", "finish")
+    _lost = 0
+
+    def __init__(self) -> None:
+        self._gym: Any = None
+        self._task: Any = None
+        self._tools: set[str] = set()
+        super().__init__()
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._reward = 0.0
+        self._results: set[tuple[str, str]] = set()
+
+    def reset(
+        self,
+        domain: str,
+        task_id: str,
+        user_url: str = "",
+        user_model: str = "",
+        max_turns: int | None = None,
+        **_: Any,
+    ) -> str:
+        """Start a task of a domain; returns the customer's first sentence.
+
+        Args:
+            domain: a name that tau2-bench has registered.
+            task_id: of one of its tasks.
+            user_url: of the OpenAI-compatible server with the customer's model; empty: tau2-bench's default, by litellm. It gets
+                the key in OPENAI_API_KEY only if `kit.customer.key_variable` says so.
+            user_model: the model's name there.
+
+        Raises:
+            UserError: tau2-bench is not installed, or has no such domain or task, or a column does not fit.
+        """
+        limit = turn_limit(max_turns, MAX_TURNS)
+        name = row_text(task_id, "task_id", "tau2")
+        customer = _customer(row_text(user_url, "user_url", "tau2"), row_text(user_model, "user_model", "tau2"))
+        gym, registry = _library()
+        _tasks(registry, domain, name)
+        self._stop()
+        self._task = None
+        self.max_turns = limit
+        self._begin()
+        try:
+            self._gym = gym(domain, name, max_steps=4 * limit, **customer)
+            opening, info = self._gym.reset()
+            self._task = info["task"]
+            self._tools = {tool.name for tool in info["tools"]} - {"done"}
+        except (
+            Exception
+        ) as error:  # the customer's server is gone, or refuses: it costs the episode, not the training run
+            return self._give_up(error)
+        return _cut(secrets.redact(str(opening))) if opening else self._give_up()
+
+    def message_user(self, text: str) -> str:
+        """Say something to the customer and hear the answer.
+
+        Args:
+            text: What to say.
+
+        Returns:
+            The customer's answer.
+        """
+        message = self._start_action(text)
+        if not message:
+            return self._refuse("there is nothing to say, or too much")
+        return self._step(message)
+
+    def call_tool(self, name: str, arguments: str) -> str:
+        """Use a tool of the desk.
+
+        Args:
+            name: The tool's name.
+            arguments: Its arguments as a JSON object, e.g. {"order_id": "12"}.
+
+        Returns:
+            What the tool returns.
+        """
+        json_text = self._start_action(arguments)
+        if not isinstance(name, str) or name not in self._tools:
+            return self._refuse(f"the tools are {', '.join(sorted(self._tools))}")
+        try:
+            fields = loads(json_text)
+        except ValueError:
+            fields = None
+        if not isinstance(fields, dict):
+            return self._refuse("the arguments are no JSON object")
+        return self._step(json.dumps({"name": name, "arguments": fields}))
+
+    def finish(self) -> str:
+        """End the task. Nothing can be done after it.
+
+        Returns:
+            The outcome.
+        """
+        self._start_action("")
+        return self._step(DONE)
+
+    def get_reward(self) -> float:
+        return self._reward
+
+    @property
+    def success(self) -> bool:
+        return self._reward == 1.0
+
+    @property
+    def user_profile(self) -> dict[str, str]:
+        """What the task tells the customer about themselves, without the reason for the call (see `trajectories.values`)."""
+        scenario = getattr(self._task, "user_scenario", None)
+        known = getattr(getattr(scenario, "instructions", None), "known_info", None)
+        facts = {"known_info": known, "persona": getattr(scenario, "persona", None)}
+        return {name: secrets.redact(text) for name, text in facts.items() if isinstance(text, str) and text.strip()}
+
+    def _start_action(self, text: Any) -> str:
+        self._take_turn()
+        if not isinstance(text, str) or len(text) > MAX_CHARACTERS:
+            return ""
+        return text.encode(errors="replace").decode().replace("\0", "").strip()
+
+    def _step(self, action: str) -> str:
+        """Run an action in the simulation. tau2-bench waits for its customer up to the server's timeout."""
+        try:
+            try:
+                reply, reward, terminated, _, info = self._gym.step(action)
+            except (
+                Exception
+            ):  # its evaluator raises for some ends, which are failures; another step then reports the end
+                reply, reward, terminated, _, info = self._gym.step(DONE)
+            outcome = number(reward) or 0.0
+            lost = terminated and loads(info["simulation_run"]) == {}
+        except Exception as error:  # any other error costs the episode, not the training run
+            return self._give_up(error)
+        if lost:
+            return self._give_up()
+        reply = secrets.redact(str(reply))
+        role = next((role for role in ROLES if reply.startswith(role)), "")
+        reply = _cut(reply.removeprefix(role)) if role == USER else reply.removeprefix(role)
+        failed = role != USER and reply.startswith(("Error", "Invalid action"))
+        if terminated:
+            self._ended, self._reward = True, min(max(outcome, 0.0), 1.0)
+            self._effective += 1
+            verdict = "It was handled as it should be." if self.success else "It was not handled as it should be."
+            return f"{reply}\nThe case is closed. {verdict} The episode is over.".strip()
+        self._invalid += failed
+        self._effective += not failed and (action, reply) not in self._results
+        self._results.add((action, reply))
+        return f"{reply}\nNo calls are left. The episode is over." if self.over else reply
+
+    def _refuse(self, why: str) -> str:
+        self._invalid += 1
+        return f"Error: {why}." + ("\nNo calls are left. The episode is over." if self.over else "")
+
+    def _give_up(self, error: Exception | None = None) -> str:
+        self._lose()
+        if error is not None:
+            reason = " ".join(secrets.redact(f"{type(error).__name__}: {error}").split())
+            logger.warning("tau2: a simulation is lost: %s", reason if len(reason) <= 300 else f"{reason[:300]}...")
+        self._reward = 0.0
+        return "The simulation is lost. The episode is over."
+
+    def _stop(self) -> None:
+        """End a simulation that is still running: its thread waits for the agent."""
+        if self._gym is not None and not self._ended:
+            with contextlib.suppress(Exception):
+                self._gym.step(DONE)
+        self._gym = None
+
+
+def dataset_rows(
+    count: int,
+    seed: int = 0,
+    held_out: bool = False,
+    level: str = LEVELS[0],
+    user_url: str = "",
+    user_model: str = "",
+    max_turns: int = MAX_TURNS,
+) -> list[dict[str, Any]]:
+    """Rows for a trainer: the prompt has the policy and the tools of the domain `level`, and `reset` appends the first sentence.
+
+    The splits are tau2-bench's own, "train" and "test"; a domain without them has no held-out tasks.
+    """
+    _, registry = _library()
+    tasks = _tasks(registry, level)
+    try:
+        splits = dict(registry.get_task_splits_loader(level)())
+    except (TypeError, KeyError):
+        splits = {}
+    task_names = splits.get(HELD_OUT if held_out else "train", [] if held_out else list(tasks))
+    numbers = sorted(str(name) for name in task_names if str(name) in tasks)
+    if count > len(numbers):
+        kind = "held-out" if held_out else "training"
+        raise UserError(f"tau2-bench has {len(numbers)} {kind} tasks of {level}; write a count up to that, not {count}")
+    desk = registry.get_env_constructor(level)(solo_mode=False)
+    tools = "\n".join(json.dumps(tool.openai_schema["function"]) for tool in desk.get_tools())
+    [opening], more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS, "tool call")
+    prompt = f"{opening['content']}The policy:\n{desk.get_policy()}\n\nThe tools:\n{tools}\n\n"
+    user = {"user_url": user_url, "user_model": user_model} if user_model else {}
+    return [
+        {
+            "prompt": [{"role": "user", "content": prompt}],
+            "domain": level,
+            "task_id": name,
+            "level": level,
+            **user,
+            **more,
+        }
+        for name in random.Random(seed * 2 + held_out).sample(numbers, count)
+    ]
+
+
+def expert() -> Chooser:
+    """Takes the task's reference actions, then tells the customer what they have to know. It asks no questions."""
+
+    def choose(environment: Tau2Environment) -> ToolCall | None:
+        criteria = environment._task.evaluation_criteria
+        actions = [action for action in criteria.actions or [] if action.requestor == "assistant"] if criteria else []
+        if environment.turns < len(actions):
+            action = actions[environment.turns]
+            return "call_tool", {"name": action.name, "arguments": json.dumps(action.arguments)}
+        if environment.turns == len(actions) and criteria and criteria.communicate_info:
+            return "message_user", {"text": " ".join(criteria.communicate_info)}
+        return "finish", {}
+
+    return choose
+
+
+def wanderer(rng: random.Random) -> Chooser:
+    """Says something, or calls any tool with the arguments of one of the task's reference actions or with none."""
+
+    def choose(environment: Tau2Environment) -> ToolCall:
+        if rng.random() < 0.5 or not environment._tools:
+            return "message_user", {
+                "text": rng.choice(["How can I help you?", "Could you tell me more?", "It is done."])
+            }
+        criteria = environment._task.evaluation_criteria
+        actions = list(criteria.actions or []) if criteria else []
+        if actions and rng.random() < 0.5:
+            action = rng.choice(actions)
+            return "call_tool", {"name": action.name, "arguments": json.dumps(action.arguments)}
+        return "call_tool", {"name": rng.choice(sorted(environment._tools)), "arguments": "{}"}
+
+    return choose
+
+
+def _library() -> tuple[Any, Any]:
+    """tau2-bench's gym class and registry. Its log is switched off: it writes several messages a step. What servers send to
+    litellm is bounded.
+    """
+    try:
+        from loguru import logger as log
+        from tau2.gym.gym_agent import AgentGymEnv
+        from tau2.registry import registry
+
+        litellm = importlib.import_module("litellm")
+    except ImportError:
+        raise UserError(INSTALL) from None
+    log.disable("tau2")
+    secrets.guard_logs("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "openai._base_client", "httpx")
+    secrets.guard_logs("httpcore.connection", "httpcore.http11", "httpcore.http2", "httpcore.proxy")
+    bound_replies(litellm)
+    return AgentGymEnv, registry
+
+
+def bound_replies(litellm: Any) -> None:
+    """Let litellm read no more than `MAX_REPLY` bytes of an answer of an OpenAI-compatible server, uncompressed.
+
+    By hooks of its client for these, which tau2-bench makes; a larger answer costs the episode.
+    """
+    import httpx
+
+    class Bounded(httpx.SyncByteStream):
+        def __init__(self, stream: Any) -> None:
+            self._stream = stream
+
+        def __iter__(self) -> Iterator[bytes]:
+            size = 0
+            for piece in self._stream:
+                size += len(piece)
+                if size > MAX_REPLY:
+                    raise httpx.ReadError(f"an answer over {MAX_REPLY:,} bytes")
+                yield piece
+
+        def close(self) -> None:
+            self._stream.close()
+
+    def ask_for_plain(request: Any) -> None:
+        request.headers["Accept-Encoding"] = "identity"  # a few bytes can unpack to gigabytes
+
+    def bound(response: Any) -> None:
+        if (encoding := response.headers.get("Content-Encoding", "identity").strip().lower()) not in ("", "identity"):
+            response.close()
+            raise httpx.DecodingError(f"encoded as {encoding[:20]!r}, which was not asked for")
+        response.stream = Bounded(response.stream)
+
+    if litellm.client_session is None:
+        litellm.client_session = httpx.Client()
+    hooks = litellm.client_session.event_hooks
+    if not any(getattr(hook, "__module__", "") == __name__ for hook in hooks["response"]):
+        litellm.client_session.event_hooks = {
+            "request": [*hooks["request"], ask_for_plain],
+            "response": [*hooks["response"], bound],
+        }
+
+
+def _cut(text: str) -> str:
+    """What a customer says, at a length that an agent can read."""
+    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}..."
+
+
+def _tasks(registry: Any, domain: str, task_id: str | None = None) -> dict[str, Any]:
+    """The tasks of a domain by name.
+
+    Raises:
+        UserError: there is no such domain, or no task `task_id` in it.
+    """
+    domains = [str(name) for name in registry.get_domains()]
+    if not isinstance(domain, str) or domain not in domains:
+        raise UserError(f"tau2-bench has no domain {shown(domain)}{nearest(shown(domain).strip(repr('')), domains)}")
+    tasks = {str(task.id): task for task in registry.get_tasks_loader(domain)()}
+    if task_id is not None and task_id not in tasks:
+        name = shown(task_id)
+        raise UserError(f"tau2-bench's domain {domain!r} has no task {name}{nearest(name.strip(repr('')), tasks)}")
+    return tasks
+
+
+def _customer(url: str, model: str) -> dict[str, Any]:
+    """The arguments by which tau2-bench, through litellm, reaches the customer's model."""
+    secrets.hold_environment()  # litellm sends what it finds there
+    if not model.isprintable() or "://" in model:  # litellm takes some names for the addresses of other servers
+        raise UserError(f"A tau2 row's column `user_model` is {shown(model)}; write the model's name")
+    if not url:
+        return {"user_llm": model} if model else {}
+    if not model:
+        raise UserError(
+            "A tau2 row's column `user_model` is empty; write the name that `user_url` serves the model under"
+        )
+    check_address(url, "A tau2 row's column `user_url`")
+    variable = key_variable(url)
+    key = (os.environ.get(variable) if variable else None) or "none"  # litellm requires one, or takes OPENAI_API_KEY
+    arguments = {"api_base": url, "api_key": key, "temperature": 0.0, "timeout": 60}
+    return {"user_llm": f"openai/{model}", "user_llm_args": arguments}

@@ -1,0 +1,195 @@
+"""Gymnasium's Taxi-v4: fetch a passenger and bring them to their destination, on a 5x5 map with walls.
+
+An observation is the map, with compound symbols where things share a cell, and one status mark: `>` your turn, `!` the episode
+is over. The states and moves are gymnasium's own; pickup and dropoff are strict, as in WMAct: one that is not possible changes
+nothing and is an invalid action (gymnasium would set the passenger down at any of the four places).
+"""
+
+import random
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from wm_plugin.errors import MissingExtraError, UserError, shown
+from wm_plugin.worlds.kit.actions import ActionEnvironment
+from wm_plugin.worlds.kit.planning import shortest_plan
+from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
+from wm_plugin.worlds.kit.rows import check_level, prompt_and_budget, row_number, turn_limit
+
+MAX_TURNS = 30
+LEVELS = ("standard",)
+HELD_OUT = 60  # of 300 start states
+ACTIONS = ("move down", "move up", "move right", "move left", "pickup", "dropoff")  # numbered as in gymnasium
+IN_TAXI = 4  # the passenger's position, besides the numbers of the four places
+WIDTH = 7  # characters of a cell on the map
+
+INSTRUCTION = """You drive a taxi: fetch the passenger and bring them to their destination, in {turns}.
+Map: T taxi, P waiting passenger, D destination, R G Y B places where nobody waits; | is a wall between two cells, : is none.
+T/P: the taxi is beside the passenger, who has not got in. T(P): the passenger is in the taxi. T/D and T(P)/D: the same at the
+destination. T/P/D: the passenger has arrived. The mark after the map is > while it is your turn and ! when the episode is over.
+A turn takes one action or several, separated by semicolons; they are run in order, and the map after the last is shown. There
+is move up, move down, move left, move right, pickup and dropoff.
+A wall or the border stops a move. pickup is only valid at T/P, and dropoff only at T(P)/D; anywhere else they change nothing
+and count as invalid.
+
+"""
+
+
+class TaxiEnvironment(ActionEnvironment):
+    """One episode: at most `max_turns` turns of several actions each; reward 1 for the passenger at the destination."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._number = 0  # gymnasium's number of the state
+
+    def reset(self, state: int, max_turns: int | None = None, **_: Any) -> str:
+        """Start at gymnasium's `state` and return the first observation.
+
+        `max_turns` is `MAX_TURNS` by default. A state that no episode starts in is a `UserError`.
+        """
+        number = row_number(state, "state", "taxi")
+        if number not in start_states():
+            raise UserError(f"A taxi's column `state` needs one of gymnasium's 300 start states, not {shown(state)}")
+        self._number = number
+        return self._start(turn_limit(max_turns, MAX_TURNS))
+
+    def act(self, actions: str) -> str:
+        """Drive the taxi, one action after the other.
+
+        Args:
+            actions: One action or several, separated by semicolons, e.g. "move up; pickup". There is move up, move down,
+                move left, move right, pickup and dropoff.
+
+        Returns:
+            The new map.
+        """
+        return self._act(actions)
+
+    def _is_action(self, action: str) -> bool:
+        return action in ACTIONS
+
+    def _apply(self, action: str) -> bool:
+        next_state = step(self._number, action)
+        if next_state is None:
+            return False
+        self._number = next_state
+        self.success = self._ended = is_delivered(next_state)
+        return True
+
+    def _state(self) -> int:
+        return self._number
+
+    def _observation(self) -> str:
+        return draw(self._number) + self._mark
+
+
+@cache
+def _taxi() -> Any:
+    """Gymnasium's environment; only its tables are used."""
+    try:
+        from gymnasium.envs.toy_text.taxi import TaxiEnv
+    except ImportError:
+        raise MissingExtraError("The taxi", "gymnasium", "taxi") from None
+    return TaxiEnv()
+
+
+@cache
+def start_states() -> tuple[int, ...]:
+    """The states in which the passenger waits at one place and wants to go to another."""
+    return tuple(int(state) for state in _taxi().initial_state_distrib.nonzero()[0])
+
+
+def is_held_out(state: int) -> bool:
+    """Whether a start state is held out: `HELD_OUT` in all, spread evenly over rows, columns, passengers and destinations."""
+    row, column, passenger, destination = _taxi().decode(state)
+    return bool((row + 2 * (4 * passenger + destination)) % 5 == column)
+
+
+@cache  # 500 states, 6 actions
+def step(state: int, action: str) -> int | None:
+    """The state that an action of `ACTIONS` leads to; None for a pickup or a dropoff that is not possible."""
+    next_state = int(_taxi().P[state][ACTIONS.index(action)][0][1])
+    refused = next_state == state if action == "pickup" else action == "dropoff" and not is_delivered(next_state)
+    return None if refused else next_state
+
+
+def is_delivered(state: int) -> bool:
+    """Whether the passenger is at the destination, and out of the taxi."""
+    _, _, passenger, destination = _taxi().decode(state)
+    return bool(passenger == destination)
+
+
+@cache
+def draw(state: int) -> str:
+    """The map of a state."""
+    taxi = _taxi()
+    row, column, passenger, destination = taxi.decode(state)
+    border = "+" + "-" * (5 * WIDTH + 4) + "+"
+    lines = [border]
+    for r in range(5):
+        cells = [symbol.decode() for symbol in taxi.desc[r + 1]]  # walls and cells in turn: |R: | : :G|
+        for c in range(5):
+            things = ["T(P)" if passenger == IN_TAXI else "T"] * ((r, c) == (row, column))
+            things += ["P"] * (passenger != IN_TAXI and (r, c) == taxi.locs[passenger])
+            things += ["D"] * ((r, c) == taxi.locs[destination])
+            cells[2 * c + 1] = ("/".join(things) or cells[2 * c + 1]).center(WIDTH)
+        lines.append("".join(cells))
+    return "\n".join([*lines, border])
+
+
+def dataset_rows(
+    count: int,
+    seed: int = 0,
+    held_out: bool = False,
+    level: str = "standard",
+    max_turns: int = MAX_TURNS,
+    repeat: bool = False,
+) -> list[dict[str, Any]]:
+    """Rows for a trainer: the prompt explains the task, and `reset` appends the first observation to it.
+
+    With `max_turns` 1 the whole plan is one turn: WMAct's EntirePlan in training, and its single-turn score in evaluation.
+
+    The taxi has 300 start states in all, too few for the paper's 256 held-out ones beside those to train on. Here 240 are
+    trained on, shuffled and repeated as often as `count` needs, and 60 are held out, each once. With `repeat` these are repeated
+    too: 256 rows are then 256 evaluations over 60 states, to be named so (`taxi_256_over_60` in the recipes). There is one level.
+    Of every passenger and destination one start in each row and in each column is held out.
+    """
+    check_level(level, LEVELS, "taxi")
+    states = [state for state in start_states() if is_held_out(state) == held_out]
+    if held_out and count > HELD_OUT and not repeat:
+        raise UserError(
+            f"The taxi has {HELD_OUT} held-out start states; write a count up to that, not {count}, or repeat=true for "
+            f"{count} evaluations over {HELD_OUT} states"
+        )
+    rng = random.Random(seed * 2 + held_out)
+    picks: list[int] = []
+    while len(picks) < count:
+        picks += rng.sample(states, len(states))
+    prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS)
+    return [{"prompt": prompt, "state": state, "level": level, **more} for state in picks[:count]]
+
+
+def solve(state: int) -> list[str] | None:
+    """A shortest way to deliver the passenger."""
+
+    def successors(state: int) -> Iterator[tuple[str, int]]:
+        for action in ACTIONS:
+            if (next_state := step(state, action)) is not None:
+                yield action, next_state
+
+    return shortest_plan(state, successors, is_delivered)
+
+
+def expert(per_turn: int = 1) -> Chooser:
+    """Takes a shortest way, `per_turn` actions a turn."""
+
+    def choose(environment: TaxiEnvironment) -> ToolCall | None:
+        plan = solve(environment._number)
+        return ("act", {"actions": "; ".join(plan[:per_turn])}) if plan else None
+
+    return choose
+
+
+def wanderer(rng: random.Random) -> Chooser:
+    """Drives anywhere, up to three actions a turn."""
+    return lambda _: ("act", {"actions": "; ".join(rng.choices(ACTIONS, k=rng.randint(1, 3)))})

@@ -1,0 +1,275 @@
+"""TextWorld (Côté et al. 2018): text adventures made from a seed, played on a real Z-machine interpreter.
+
+Two kinds of games: custom ones (rooms, objects and a quest of so many actions) and cooking ones (find the kitchen, read the
+recipe, prepare a meal). A game is made when it is first played, in a second or two, and kept in a cache folder.
+
+The interpreter is C code with global state, and hangs for good on a few inputs: it runs in a process of its own, only the verbs
+of the game reach it, and a call has a time limit. Its hash seed is fixed, so that cooking games are reproducible.
+"""
+
+import hashlib
+import json
+import os
+import random
+import re
+import shutil
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from wm_plugin.errors import MissingExtraError
+from wm_plugin.worlds.kit.commands import CommandEnvironment, expert, wanderer
+from wm_plugin.worlds.kit.rows import check_level, prompt_and_budget, row_number, turn_limit
+
+MAX_TURNS = 50
+LEVELS: dict[str, dict[str, Any]] = {  # settings of the library's generators
+    "standard": {"rooms": 4, "objects": 8, "quest": 4},
+    "hard-1": {"rooms": 8, "objects": 16, "quest": 8},
+    "hard-2": {"rooms": 12, "objects": 24, "quest": 12},
+    "cooking": {"recipe": 1, "take": 1, "go": 6, "open": True},
+    "cooking-hard": {"recipe": 3, "take": 3, "go": 9, "open": True, "cook": True, "cut": True},
+}
+MAX_SEED = 10**9
+FREE = ("goal", "help", "score")  # the game answers these without counting a move
+SHORT = ("n", "s", "e", "w", "north", "south", "east", "west", "l", "x", "i", "z", "wait", "get", "enter", *FREE)
+NOT_UNDERSTOOD = "The game does not understand that."
+PARSER = (  # what the game's own parser answers instead of taking a turn
+    "I beg your pardon?",
+    "I didn't understand ",
+    "I only understood you as far as ",
+    "Nothing to do!",
+    "That noun did not make sense in this context.",
+    "That's not a verb I recogni",
+    "That's not something you need to refer to ",
+    "There are none at all available!",
+    "What do you want to ",
+    "Which do you mean, ",
+    "You aren't holding that!",
+    "You can only do that to something animate.",
+    "You can only use multiple objects once on a line.",
+    "You can't begin with a comma.",
+    "You can't see any such thing.",
+    "You can't use multiple objects with that verb.",
+    "You excepted something not included anyway!",
+    "You seem to have said too little!",
+)
+WORDS = {
+    "at": "is in",
+    "match": "fits",
+    "base": "is of the kind",
+    "out": "is made by",
+    "cooking_location": "is the place of",
+}
+NAMES = {"P": "the player", "I": "the player's hands", "RECIPE": "the recipe"}  # that the games do not name
+WINNING, LOSING = "*** The End ***", "*** You lost! ***"
+
+INSTRUCTION = """You are in a text adventure. Reach its goal with {turns}.
+Call act with one command, for example: look, inventory, go north, examine table, open box, take key from box,
+insert apple into fridge, put apple on table, unlock door with key, goal.
+
+"""
+
+__all__ = ["INSTRUCTION", "LEVELS", "TextworldEnvironment", "dataset_rows", "expert", "wanderer"]
+
+
+class TextworldEnvironment(CommandEnvironment):
+    """One episode: at most `max_turns` commands; the reward is the share of the game's points, and success is winning it.
+
+    A command is effective when the game's facts change, and invalid when the game does not understand it.
+    """
+
+    refusals = (*CommandEnvironment.refusals, NOT_UNDERSTOOD, *PARSER)
+    _engine = "wm_plugin.worlds.textworld:Engine"
+    _timeout = 30.0
+
+    def reset(self, level: str, seed: int, max_turns: int | None = None, **_: Any) -> str:
+        """Start the game of a level (see `LEVELS`) and a seed, and return its goal and the first room."""
+        return self._start(turn_limit(max_turns, MAX_TURNS), level, seed)
+
+    def act(self, command: str) -> str:
+        """Give a command to the game.
+
+        Args:
+            command: One command in plain words, e.g. "take the key from the table".
+
+        Returns:
+            What the game answers.
+        """
+        return self._act(command)
+
+
+def dataset_rows(
+    count: int, seed: int = 0, held_out: bool = False, level: str = "standard", max_turns: int = MAX_TURNS
+) -> list[dict[str, Any]]:
+    """Rows for a trainer: the prompt explains the task, and `reset` appends the first observation to it.
+
+    Held-out games have seeds that 10 divides, and train games the others.
+    """
+    settings_of(level)
+    rng = random.Random(seed * 2 + held_out)
+    seeds: dict[int, None] = {}
+    while len(seeds) < count:
+        seeds[rng.randrange(MAX_SEED // 10) * 10 + (0 if held_out else rng.randint(1, 9))] = None
+    prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS, "command")
+    return [{"prompt": prompt, "level": level, "seed": number, **more} for number in seeds]
+
+
+def settings_of(level: str) -> dict[str, Any]:
+    """The generator's settings of a level.
+
+    Raises:
+        UserError: there is no such level.
+    """
+    check_level(level, LEVELS, "TextWorld")
+    return LEVELS[level]
+
+
+def cache_folder() -> Path:
+    """The folder of generated games, in WM_PLUGIN_CACHE, or in wm_plugin in XDG_CACHE_HOME or ~/.cache."""
+    ours = os.environ.get("WM_PLUGIN_CACHE")
+    base = Path(ours) if ours else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "wm_plugin"
+    return base / "textworld"
+
+
+class Engine:
+    """The engine (see `kit/commands.py`): runs in a process of its own, with one game at a time."""
+
+    def __init__(self) -> None:
+        try:
+            import textworld
+        except ImportError:
+            raise MissingExtraError("This environment", "textworld", "textworld") from None
+        self._library = textworld
+        self._env: Any = None
+        self._path = ""
+
+    def start(self, level: str, seed: int) -> dict[str, Any]:
+        game = str(make_game(settings_of(level), row_number(seed, "seed", "TextWorld", MAX_SEED - 1)))
+        if game != self._path:
+            if self._env is not None:
+                self._env.close()
+            self._env, self._path = self._library.start(game, self._library.EnvInfos(facts=True)), game
+        state = self._env.reset()
+        self._game = state["game"]
+        self._verbs = {*self._game.verbs, *SHORT}
+        opening, self._facts = state.feedback, set(state["_facts"])
+        self._moves = moves_of(opening) or 0  # it is 1 before the first move
+        start = opening.find(state["objective"][:40])
+        return {"text": tidy(opening[start:] if start >= 0 else opening)}
+
+    def step(self, command: str) -> dict[str, Any]:
+        words = command.lower().split()
+        answer = {"score": self._score, "won": False, "over": False, "valid": False, "changed": False}
+        # dots, commas and the word `then` would start a second command
+        if words[0] not in self._verbs or "then" in words or re.search(r"[^a-z0-9' -]", " ".join(words)):
+            return answer | {"text": NOT_UNDERSTOOD}
+        state, _, _ = self._env.step(" ".join(words))
+        facts = set(state["_facts"])
+        changed, self._facts = facts != self._facts, facts
+        won, lost = WINNING in state.feedback, LOSING in state.feedback
+        moves = moves_of(state.feedback)
+        before, self._moves = self._moves, self._moves if moves is None else moves
+        return {
+            "text": tidy(state.feedback),
+            "score": 1.0 if won else self._score,
+            "won": won,
+            "over": won or lost,
+            "valid": self._moves > before or won or lost or words[0] in FREE,
+            "changed": changed,
+        }
+
+    def context(self) -> str:
+        """The game's facts, one a line: rooms and doors, where things lie, what is open, closed or locked."""
+        names = {name: info.name or NAMES.get(name, name) for name, info in self._game.infos.items()} | NAMES
+        facts = ((fact.name, [names.get(one.name, one.name) for one in fact.arguments]) for fact in self._facts)
+        # a way is free where it has no closed door
+        return "\n".join(sorted({in_words(name, arguments) for name, arguments in facts if name != "free"}))
+
+    def plan(self) -> list[str]:
+        return list(self._game.metadata["walkthrough"])
+
+    def commands(self) -> list[str]:
+        actions = self._env.state["_valid_actions"]
+        commands = self._env._wrapped_env._inform7.gen_commands_from_actions(actions)
+        return sorted(set(commands))
+
+    @property
+    def _score(self) -> float:
+        share: float = (self._env.state["score"] or 0) / max(1, self._game.max_score)
+        return share
+
+
+def in_words(name: str, arguments: list[str]) -> str:
+    """A fact in words: `north_of(a, b)` as "a is north of b", `closed(box)` as "box is closed"."""
+    verb = WORDS.get(name) or ("" if name.startswith("needs") else "is ") + name.replace("_", " ")
+    if name == "link" and len(arguments) == 3:
+        return f"{arguments[1]} is between {' and '.join(sorted(arguments[::2]))}"
+    if len(arguments) > 2:
+        return f"{name.replace('_', ' ')}: {', '.join(arguments)}"
+    return f"{arguments[0]} {verb} {' '.join(arguments[1:])}".rstrip() if arguments else verb
+
+
+def make_game(settings: dict[str, Any], seed: int) -> Path:
+    """The game's file, from the cache or newly made; its description lies beside it with the ending .json."""
+    about = json.dumps([settings, seed, version("textworld")], sort_keys=True)
+    folder = cache_folder() / hashlib.sha256(about.encode()).hexdigest()[:20]
+    if not folder.is_dir():
+        from textworld.generator import QuestGenerationError
+        from textworld.generator.world import NoFreeExitError
+
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix="making-"))
+        try:
+            for attempt in range(
+                4
+            ):  # not every seed has so long a quest; the last digit, which decides the split, stays
+                try:
+                    _generate(settings, seed + attempt * MAX_SEED, temporary / "game.z8")
+                    break
+                except (QuestGenerationError, NoFreeExitError):
+                    if attempt == 3:
+                        raise
+            (temporary / "game.ni").unlink(missing_ok=True)
+            temporary.rename(folder)  # atomic, so that no process reads half a game
+        except OSError:
+            if not folder.is_dir():  # another process has made it meanwhile
+                raise
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    return folder / "game.z8"
+
+
+def _generate(settings: dict[str, Any], seed: int, path: Path) -> None:
+    import textworld
+
+    options = textworld.GameOptions()
+    options.seeds = seed
+    options.path = str(path)
+    if "recipe" in settings:
+        from textworld.challenges import CHALLENGES
+
+        skills = dict.fromkeys(("recipe", "take", "go", "open", "cook", "cut", "drop"), False) | {"take": 0, "go": 1}
+        _, make, _ = CHALLENGES["tw-cooking"]
+        game = make(skills | settings | {"recipe_seed": seed, "split": None}, options)
+    else:
+        options.nb_rooms, options.nb_objects = settings["rooms"], settings["objects"]
+        options.quest_length = settings["quest"]
+        options.grammar.only_last_action = True  # the text states the goal, not the way there
+        game = textworld.generator.make_game(options)
+    textworld.generator.compile_game(game, options)
+
+
+def moves_of(text: str) -> int | None:
+    """The count of moves with which the status line ends; None if there is none."""
+    moves = re.search(r"(\d+)\s*$", text)
+    return int(moves[1]) if moves else None
+
+
+def tidy(text: str) -> str:
+    """A reply of the game without its prompt, status line and empty lines."""
+    text = re.sub(r"\n>[^\n]*$", "", text)
+    for end in (WINNING, LOSING):
+        before, ending, _ = text.partition(end)
+        text = before + ending
+    return "\n".join(" ".join(line.split()) for line in text.split("\n") if line.strip())

@@ -1,0 +1,259 @@
+"""An environment ready to be played: its class, rows of a dataset, an expert and a wanderer, from its spec.
+
+A user's own environment may be one class and nothing else: rows are then seeds, and the wanderer fills in arguments by type.
+"""
+
+import importlib
+import inspect
+import math
+import random
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from types import ModuleType
+from typing import Any
+
+from wm_plugin.data.schema import Kind
+from wm_plugin.errors import UserError, nearest
+from wm_plugin.registry import import_object
+from wm_plugin.worlds import ENVIRONMENTS, is_file
+from wm_plugin.worlds.kit.protocol import (
+    Chooser,
+    ToolCall,
+    check_world,
+    missing_columns,
+    observers,
+    refusals,
+    tool_methods,
+    tool_names,
+    tool_schema,
+)
+from wm_plugin.worlds.specs import SPECS, EnvironmentSpec
+from wm_plugin.worlds.wrappers.control import ControlConfig, controlled
+
+WORDS = ("", "1", "yes", "look", "north", "the door")  # a wanderer's arguments for parameters of type text
+
+
+@dataclass(frozen=True)
+class World:
+    """An environment by its spec, perhaps under control. What the spec names is imported when it is first used."""
+
+    spec: EnvironmentSpec
+    control: ControlConfig | None = None
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def summary(self) -> str:
+        """One line that says what it is."""
+        return self.spec.summary
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Their names, the default first; none if the environment has no levels."""
+        return self.spec.levels
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The names of its splits; none if it has training and held-out rows and no more."""
+        return self.spec.splits
+
+    @property
+    def environment(self) -> type:
+        """The class.
+
+        Raises:
+            UserError: the control names a tool that it does not have, or there is no world behind its tools.
+        """
+        environment: type = self._object(self.spec.path)
+        check_world(environment)
+        return environment if self.control is None else controlled(environment, self.control)
+
+    def under(self, control: ControlConfig) -> "World":
+        """The same world, whose episodes are under control by rule.
+
+        Raises:
+            UserError: the control is of other worlds.
+        """
+        if not control.of(self.name):
+            raise UserError(f"control.worlds leaves out {self.name}; add its name, or leave control.worlds out")
+        return replace(self, control=control)
+
+    @property
+    def module(self) -> ModuleType:
+        """The module that defines the class."""
+        return importlib.import_module(self.environment.__module__)
+
+    @property
+    def irreversible(self) -> tuple[str, ...]:
+        """The tools whose effect nothing takes back, as the class declares them."""
+        return tuple(getattr(self.environment, "irreversible", ()))
+
+    @property
+    def observers(self) -> dict[str, Kind]:
+        """What is observed after a call of each tool; see `protocol.observers`."""
+        return observers(self.environment)
+
+    @property
+    def refusals(self) -> tuple[str, ...] | None:
+        """How observations of an invalid action begin; see `protocol.refusals`."""
+        return refusals(self.environment)
+
+    def missing(self) -> list[str]:
+        """What must be installed before it can be played; see `Needs.missing`."""
+        return self.spec.needs.missing()
+
+    def make(self) -> Any:
+        """A new instance.
+
+        Raises:
+            UserError: the class cannot be made without arguments, as hosts make it.
+        """
+        try:
+            return self.environment()
+        except TypeError as error:
+            raise UserError(f"{self.name}: hosts make an environment without arguments ({error})") from None
+
+    def rows(
+        self,
+        count: int,
+        seed: int = 0,
+        held_out: bool = False,
+        level: str | None = None,
+        split: str | None = None,
+        max_turns: int | None = None,
+    ) -> list[dict[str, Any]]:
+        """Rows of a dataset: those of `dataset_rows` beside the class, or seeds if there is none.
+
+        `max_turns`: of an episode, if these are fewer than the world has itself; the prompts of worlds that name a number say so.
+
+        Raises:
+            UserError: there is no such level or split, there are fewer rows, or a class without `dataset_rows` needs other
+                columns.
+        """
+        if split is not None and split not in self.splits:
+            hint = nearest(split, self.splits) if self.splits else "; --held-out has the rows that it does not train on"
+            raise UserError(f"--split: {self.name} has no split {split!r}{hint}")
+        if level is not None and level not in self.levels:
+            raise UserError(f"--level: {self.name} has no level {level!r}{nearest(level, self.levels)}")
+        if self.spec.dataset_rows is not None:
+            dataset_rows: Callable[..., list[dict[str, Any]]] = self._object(self.spec.dataset_rows)
+            if is_file(self.spec.path):
+                dataset_rows = partial(dataset_rows, path=self.spec.path)
+            chosen: dict[str, Any] = {"level": level, "split": split}
+            chosen = {name: it for name, it in chosen.items() if it is not None}
+            own = inspect.signature(dataset_rows).parameters.get("max_turns")
+            if own is not None and max_turns is not None and max_turns < (own.default or math.inf):
+                chosen["max_turns"] = max_turns
+            try:
+                inspect.signature(dataset_rows).bind(count, seed, held_out, **chosen)
+            except TypeError as error:
+                asked = ", ".join(["count", "seed", "held_out", *chosen])
+                raise UserError(
+                    f"{self.name}: dataset_rows takes other arguments ({error}); write dataset_rows({asked})"
+                ) from None
+            return dataset_rows(count, seed, held_out, **chosen)
+        if problem := missing_columns(self.environment, ["seed"]):
+            raise UserError(f"{self.name}: {problem}; write dataset_rows(count, seed, held_out) beside the class")
+        rng = random.Random(seed * 2 + held_out)
+        prompt = [{"role": "user", "content": getattr(self.module, "INSTRUCTION", "")}]
+        # Held-out seeds are divisible by 10, and no other is.
+        seeds = [rng.randrange(10**7) * 10 + (0 if held_out else rng.randint(1, 9)) for _ in range(count)]
+        return [{"prompt": prompt, "seed": number} for number in seeds]
+
+    def some_rows(self, count: int, **options: Any) -> list[dict[str, Any]]:
+        """`rows`, with `count` halved until there are enough."""
+        while True:
+            try:
+                return self.rows(count, **options)
+            except UserError:
+                if count < 2:
+                    raise
+                count //= 2
+
+    def expert(self) -> Chooser | None:
+        """A new expert, or None if the environment has none."""
+        if self.spec.expert is None:
+            return None
+        chooser: Chooser = self._object(self.spec.expert)()
+        return chooser
+
+    def wanderer(self, rng: random.Random) -> Chooser:
+        """The environment's own wanderer, or `wander`, which fills in arguments by their types."""
+        if self.spec.wanderer is None:
+            return wander(rng)
+        chooser: Chooser = self._object(self.spec.wanderer)(rng)
+        return chooser
+
+    def _object(self, path: str) -> Any:
+        return ENVIRONMENTS.get(path) if is_file(path) else import_object(path, field=f"environment {self.name!r}")
+
+
+def load(name: str) -> World:
+    """The registered environment of this name, that of the class at a dotted path (`my_package.worlds:MyEnvironment`), or that of
+    a file (`desk.yaml`, see `from_file`).
+
+    A registered one is not imported yet. A user's class is: the functions `dataset_rows`, `expert` and `wanderer` and the names
+    `LEVELS`, `SPLITS` and `INSTRUCTION` are taken from the module that defines the class, as far as it has them.
+
+    Raises:
+        UserError: there is none, or the object at the path is no environment.
+    """
+    return World(SPECS[name] if name in SPECS else _spec_of_class(name))
+
+
+def _spec_of_class(path: str) -> EnvironmentSpec:
+    environment = ENVIRONMENTS.get(path)
+    if not isinstance(environment, type) or not callable(getattr(environment, "reset", None)):
+        raise UserError(f"environment {path!r} is no class with a method reset")
+    module = importlib.import_module(environment.__module__)
+
+    def beside(name: str) -> str | None:
+        return f"{module.__name__}:{name}" if hasattr(module, name) else None
+
+    first_paragraph = " ".join((inspect.getdoc(environment) or "").split("\n\n")[0].split())
+    return EnvironmentSpec(
+        name=path,
+        path=path,
+        summary=re.split(r"(?<! al)\. ", first_paragraph)[0].rstrip("."),
+        levels=tuple(getattr(module, "LEVELS", ())),
+        splits=tuple(getattr(module, "SPLITS", ())),
+        tools=tuple(tool_names(environment)),
+        irreversible=tuple(getattr(environment, "irreversible", ())),
+        dataset_rows=beside("dataset_rows"),
+        expert=beside("expert"),
+        wanderer=beside("wanderer"),
+    )
+
+
+def wander(rng: random.Random) -> Chooser:
+    """A random policy for any environment: calls any tool, with enumerated values, small numbers or a few words by its types."""
+
+    def choose(environment: Any) -> ToolCall:
+        tool = rng.choice(sorted(tool_methods(environment)))
+        parameters = _parameters(getattr(type(environment), tool))
+        return tool, {name: _value(schema, rng) for name, schema in parameters.items()}
+
+    return choose
+
+
+@lru_cache
+def _parameters(tool: Callable[..., Any]) -> dict[str, Any]:
+    properties: dict[str, Any] = tool_schema(tool)["function"]["parameters"]["properties"]
+    return properties
+
+
+def _value(schema: dict[str, Any], rng: random.Random) -> Any:
+    kind = schema.get("type")
+    if "enum" in schema:
+        return rng.choice(schema["enum"])
+    if kind in ("integer", "number"):
+        return rng.randint(0, 100)
+    if kind == "boolean":
+        return rng.random() < 0.5
+    if kind == "array":
+        return [_value(schema.get("items", {}), rng) for _ in range(rng.randint(0, 3))]
+    return {} if kind == "object" else rng.choice(WORDS)

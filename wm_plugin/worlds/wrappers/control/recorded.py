@@ -1,0 +1,218 @@
+"""Recorded trajectories under control: what world models learn from to obey its instructions.
+
+Observations are perturbed by rule, and the trajectory says what a world model is told: for the episode in its context, for a
+turn at the observation. What comes after a perturbed observation was recorded without it, so turns are put in: a call that fails
+is tried again, and is answered then as it was recorded; a result in pages is asked for until its last one.
+
+For `withhold` and `tease` the columns are those of the row that was played (`metadata.reset`) and of the metadata, and two that
+are derived: `question`, what the agent saw first, and `answer`, what a successful agent handed in at its end.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from wm_plugin.data.draws import uniform
+from wm_plugin.data.schema import Action, Call, Observation, Trajectory, Turn
+from wm_plugin.data.transitions import identity
+from wm_plugin.errors import UserError
+from wm_plugin.worlds.specs import SPECS
+from wm_plugin.worlds.wrappers.control.config import ControlConfig
+from wm_plugin.worlds.wrappers.control.episode import KEY, ControlEpisode, Plan
+
+ANSWER, QUESTION = "answer", "question"
+MOST_PAGES = 8  # that are asked for
+_IRREVERSIBLE = {spec.path: spec.irreversible for spec in SPECS.values()}
+
+
+@dataclass
+class Figures:
+    """Counts of what was done."""
+
+    trajectories: int = 0
+    controlled: int = 0  # those with an instruction
+    observations: int = 0  # of the agent's calls in these
+    put_in: int = 0  # turns
+    perturbed: Counter[str] = field(default_factory=Counter)  # observations, by perturbation
+    in_force: Counter[str] = field(default_factory=Counter)  # trajectories, by perturbation
+
+    def as_dict(self, names: Iterable[str]) -> dict[str, Any]:
+        return {
+            "controlled": self.controlled,
+            "observations": self.observations,
+            "turns_put_in": self.put_in,
+            "perturbations": {
+                name: {"trajectories": self.in_force[name], "observations": self.perturbed[name]} for name in names
+            },
+        }
+
+
+def control(
+    trajectories: Iterable[Trajectory], config: ControlConfig, *, share: float = 1.0, figures: Figures | None = None
+) -> Iterator[Trajectory]:
+    """The trajectories, a share of them under control.
+
+    Args:
+        share: of the trajectories. The draw depends on the config's seed and the trajectory's identity alone, and a smaller share
+            takes some of a larger one's.
+        figures: updated with every trajectory.
+
+    Raises:
+        UserError: `share` is not between 0 and 1.
+    """
+    if not 0 <= share <= 1:
+        raise UserError(f"share is {share}; write a number between 0 and 1")
+    figures = Figures() if figures is None else figures
+    for trajectory in trajectories:
+        figures.trajectories += 1
+        taken = uniform(f"control/{config.seed}/share//{identity(trajectory)}") < share
+        yield perturbed(trajectory, config, figures) if taken else trajectory
+
+
+def perturbed(trajectory: Trajectory, config: ControlConfig, figures: Figures | None = None) -> Trajectory:
+    """A trajectory under control; itself if nothing of the control is in force for it."""
+    figures = Figures() if figures is None else figures
+    irreversible = _IRREVERSIBLE.get(str(trajectory.metadata.get("environment")), ())
+    episode = ControlEpisode(config, identity(trajectory), columns=columns_of(trajectory), irreversible=irreversible)
+    if not episode.instruction:
+        return trajectory
+    turns: list[Turn] = []
+    for turn in trajectory.turns:
+        turns += _turns(turn, episode) if turn.actor == "agent" and turn.observations else [turn]
+    figures.controlled += 1
+    figures.put_in += len(turns) - len(trajectory.turns)
+    figures.in_force.update(episode.names)
+    counts = {name.partition("/")[2]: count for name, count in episode.figures.items()}
+    figures.observations += counts.pop("calls")
+    figures.perturbed.update(counts)
+    context = trajectory.context
+    told = "\n\n".join(filter(None, (context.simulation_instruction, episode.instruction)))
+    return trajectory.model_copy(
+        update={
+            "turns": tuple(turns),
+            "context": context.model_copy(update={"simulation_instruction": told}),
+            "metadata": {**trajectory.metadata, KEY: config.as_mapping()},
+        }
+    )
+
+
+def columns_of(trajectory: Trajectory) -> dict[str, Any]:
+    """What `withhold` finds of a trajectory: see the module."""
+    metadata = trajectory.metadata
+    row = metadata.get("reset")
+    derived: dict[str, Any] = {QUESTION: trajectory.context.initial_state}
+    if trajectory.success and (answer := _handed_in(trajectory)):
+        derived[ANSWER] = answer
+    return {**derived, **metadata, **(row if isinstance(row, Mapping) else {})}
+
+
+def _handed_in(trajectory: Trajectory) -> Any:
+    """The argument `answer` of the agent's last call that has one; else None."""
+    for turn in reversed(trajectory.turns):
+        for call in reversed(turn.action.calls):
+            if turn.actor == "agent" and isinstance(call.arguments, Mapping) and call.arguments.get(ANSWER):
+                return call.arguments[ANSWER]
+    return None
+
+
+def _turns(turn: Turn, episode: ControlEpisode) -> Iterator[Turn]:
+    """A recorded turn under control, with the turns that are put in around it."""
+    episode.begin_turn()
+    shown: list[Observation] = []
+    failed: list[Observation] = []
+    paged: list[Observation] = []
+    for observation in turn.observations:
+        if observation.kind == "user":
+            shown.append(observation)
+            continue
+        call = _call(turn.action, observation)
+        # of several observations one without a call could not be asked for again alone
+        plan = episode.plan(_tool(call, observation), failing=call is not None or len(turn.observations) == 1)
+        if (error := episode.failure(plan)) is not None:
+            failed.append(observation)
+            shown.append(_with(observation, error, plan.data, error=True))
+            continue
+        shown.append(_answered(observation, call, plan, episode))
+        paged += [observation] if episode.has_pages(plan, _arguments(call)) else []
+    yield turn.model_copy(update={"observations": tuple(shown)})
+    if failed and len(turn.observations) == 1:  # the call is made again as it was
+        yield from _again(turn.action, failed, episode, paged)
+    elif failed:
+        action, later = _only(turn.action, failed), list[Observation]()
+        yield from _again(action, [_renumbered(one, n) for n, one in enumerate(failed)], episode, later)
+        for observation in later:
+            yield from _pages(action, observation, episode)
+    for observation in paged:
+        yield from _pages(turn.action, observation, episode)
+
+
+def _again(
+    action: Action, observations: list[Observation], episode: ControlEpisode, paged: list[Observation]
+) -> Iterator[Turn]:
+    """Failed calls once more, answered as they were recorded."""
+    episode.begin_turn()
+    shown = []
+    for observation in observations:
+        call = _call(action, observation)
+        plan = episode.plan(_tool(call, observation), failing=False)
+        shown.append(_answered(observation, call, plan, episode))
+        paged += [observation] if episode.has_pages(plan, _arguments(call)) else []
+    yield Turn(action=action, observations=tuple(shown))
+
+
+def _pages(action: Action, observation: Observation, episode: ControlEpisode) -> Iterator[Turn]:
+    """The same call again, page after page."""
+    call = _call(action, observation)
+    alone = _only(action, [observation])
+    for _ in range(MOST_PAGES):
+        episode.begin_turn()
+        plan = episode.plan(_tool(call, observation), failing=False)
+        page = episode.next_page(plan, _arguments(call))
+        if page is None:
+            return
+        text = episode.perturbed(plan, page, page=True)
+        made = _with(_renumbered(observation, 0), text, episode.data)
+        yield Turn(action=alone, observations=(made,))
+        if not episode.has_pages(plan, _arguments(call)):
+            return
+
+
+def _answered(observation: Observation, call: Call | None, plan: Plan, episode: ControlEpisode) -> Observation:
+    text = episode.perturbed(plan, observation.text, _arguments(call))
+    return _with(observation, text, episode.data)
+
+
+def _with(observation: Observation, text: str, told: Mapping[str, Any], *, error: bool = False) -> Observation:
+    """The observation with another text. What verified the recorded one does not verify another."""
+    data = {**observation.data, **told}
+    if text != observation.text:
+        data.pop("verifier", None)
+    if error:
+        data.pop("success", None)
+    return observation.model_copy(update={"text": text, "data": data, "error": error or observation.error})
+
+
+def _only(action: Action, observations: list[Observation]) -> Action:
+    """The action with the calls of these observations alone."""
+    if len(action.calls) < 2:
+        return action
+    calls = tuple(call for one in observations if (call := _call(action, one)) is not None)
+    return action.model_copy(update={"calls": calls, "text": "", "thought": None})
+
+
+def _renumbered(observation: Observation, number: int) -> Observation:
+    return observation if observation.call is None else observation.model_copy(update={"call": number})
+
+
+def _call(action: Action, observation: Observation) -> Call | None:
+    number = observation.call
+    return action.calls[number] if number is not None and number < len(action.calls) else None
+
+
+def _tool(call: Call | None, observation: Observation) -> str:
+    return (call.name if call else observation.tool) or ""
+
+
+def _arguments(call: Call | None) -> Any:
+    return call.arguments if call else None

@@ -27,7 +27,8 @@ def import_object(path: str, *, field: str) -> Any:
     for part in name.split("."):
         if not hasattr(target, part):
             own = vars(module)
-            public = [key for key in dir(module) if key[0] != "_" and not isinstance(own.get(key), ModuleType)]
+            names = getattr(module, "__all__", dir(module))
+            public = [key for key in names if key[0] != "_" and not isinstance(own.get(key), ModuleType)]
             raise UserError(f"{field}: {module_name} has no {part!r}{nearest(part, public)}")
         target = getattr(target, part)
     return target

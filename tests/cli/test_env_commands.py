@@ -20,7 +20,7 @@ pytest.importorskip("transformers")
 pytestmark = pytest.mark.host
 ROLLOUT = ("rollout", "--policy", "random", "--count", "1", "--out", "x.jsonl")
 CONTROLS = Path(__file__).parents[1] / "support" / "controls"
-AGENTS = Path(__file__).parents[1] / "agents"  # where own_world is
+AGENTS = Path(__file__).parents[1] / "worlds" / "agents"  # where own_world is
 
 
 @pytest.fixture(autouse=True)

@@ -21,8 +21,8 @@ from wm_plugin.lab.tiny.rollouts import rollouts
 from wm_plugin.lab.tiny.serving import serving
 
 pytestmark = pytest.mark.host
-FORESIGHT = os.path.join(os.path.dirname(__file__), "..", "..", "recipes", "pipelines", "rwml_grid_prompts.yaml")
-PROMPTS = os.path.join(os.path.dirname(__file__), "..", "..", "recipes", "pipelines", "sim_tiny_prompts.yaml")
+FORESIGHT = os.path.join(os.path.dirname(__file__), "..", "..", "..", "recipes", "pipelines", "rwml_grid_prompts.yaml")
+PROMPTS = os.path.join(os.path.dirname(__file__), "..", "..", "..", "recipes", "pipelines", "sim_tiny_prompts.yaml")
 
 
 def rows(folder, name, count, seed):

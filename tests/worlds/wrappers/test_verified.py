@@ -356,9 +356,9 @@ def fails(call, trajectory):
         ({"tools": ["turn"]}, [True, True, False]),
         ({"pattern": r'^turn\(.*"to": [57]\}'}, [True, True, False]),
         ({"pattern": '"to": 7'}, [False, True, False]),
-        ({"when": "test_verify:odd"}, [False, True, False]),
+        ({"when": "test_verified:odd"}, [False, True, False]),
         ({"tools": ["open"], "pattern": '"to": 7'}, [False, True, True]),
-        ({"when": "test_verify:fails"}, [True, True, True]),
+        ({"when": "test_verified:fails"}, [True, True, True]),
     ],
 )
 def test_what_is_checked(what, checked, monkeypatch):

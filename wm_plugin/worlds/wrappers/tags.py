@@ -95,18 +95,6 @@ def in_tags(environment: Any) -> type:
     return dress(environment, Tagged)
 
 
-def act(self: Any, actions: str) -> str:
-    """Run the actions.
-
-    Args:
-        actions: One action or several, separated by semicolons.
-
-    Returns:
-        What is observed after the last.
-    """
-    return str(self.act(actions))
-
-
 class Tagged(Wrapper):
     """A world whose one tool takes the text between tags."""
 
@@ -119,14 +107,25 @@ class Tagged(Wrapper):
 
     @classmethod
     def tools(cls, environment: type, options: Any) -> dict[str, Callable[..., Any]]:  # noqa: ARG003
-        return {TOOL: act}
+        return {TOOL: cls.act}
 
     def reset(self, columns: dict[str, Any], start: Start) -> str:
         observation = self.world.reset(columns, start)
         return f"{'' if observation is None else observation}\n{self._form}"
 
+    def act(self, actions: str) -> str:
+        """Run the actions.
+
+        Args:
+            actions: One action or several, separated by semicolons.
+
+        Returns:
+            What is observed after the last.
+        """
+        return str(self.world.call(self._tool, {self._parameter: actions}))
+
     def call(self, tool: str, arguments: dict[str, Any]) -> str:  # noqa: ARG002 - there is one
-        return str(self.world.call(self._tool, {self._parameter: arguments[PARAMETER]}))
+        return self.act(**arguments)
 
     def turn(self, action: Action, results: Sequence[str]) -> None:
         # in the words of the world's tool, since no world model of tools was shown the answer's text

@@ -88,7 +88,7 @@ def read_config(config: Any) -> WorldModelConfig:
             known = {*EchoConfig.model_fields, *EchoConfig.aliases, *WorldModelConfig.model_fields, *REWARD_KEYS}
             raise UserError(f"wm has no field {key!r}{nearest(key, known - {'objective'})}")
     made = WorldModelConfig.read({**run, "objective": EchoConfig.read(objective, "wm")}, "wm")
-    if not run.keys() & WRAPPERS.keys():
+    if all(getattr(made, name) == WorldModelConfig.model_fields[name].default for name in WRAPPERS):
         return made
     try:
         made.classes()  # which says what does not fit an environment

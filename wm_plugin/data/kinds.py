@@ -40,7 +40,6 @@ from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives.information import KEEP, category
 from wm_plugin.options import Options, option
 
-
 Form = Literal["sft", "rl"]
 
 

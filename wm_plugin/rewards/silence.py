@@ -1,6 +1,6 @@
-"""Rewards that score nothing: batches without a prediction, or without an answer of the judge, and what is said of them.
+"""Watches a run for rewards that score nothing: batches without any prediction, or without any answer of the judge.
 
-Both hosts ask `RewardSilence` after every batch of rollouts that is trained on, with figures over all ranks.
+Both hosts call `RewardSilence` after every training batch of rollouts, with figures over all ranks.
 """
 
 from collections.abc import Mapping
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from wm_plugin.errors import UserError
 from wm_plugin.rewards.hosted import FIGURES
 
-# A share of 1 of this figure -> why the reward scored nothing.
+# Figure -> why the reward scored nothing if the figure is 1.
 CAUSES = {
     "no_prediction": "no answer had a prediction (does the prompt ask for the tag, and is the length limit high enough?)",
     "failure_share": "the judge gave no verdict on any prediction (is its server up, and its model up to the prompt?)",
 }
-_ALL = 1 - 1e-6  # sums of shares are not exact
+_ALL = 1 - 1e-6  # shares are sums of floats
 
 
 @dataclass
@@ -28,7 +28,7 @@ class _Watched:
 class RewardSilence:
     """Watches a run for rewards that score nothing, by their figures.
 
-    `batches` such batches in a row are warned of once a reward, or stop the run. A run in which a reward never scored anything
+    `batches` such batches in a row cause one warning per reward, or stop the run. A run in which a reward never scored anything
     fails at its end, unless it is shorter than `batches` and only predictions were missing: a model may have to learn the tag.
 
     Args:
@@ -41,7 +41,7 @@ class RewardSilence:
         self._rewards: dict[str, _Watched] = {}
 
     def after(self, metrics: Mapping[str, float]) -> str | None:
-        """Record a batch by its metrics, `wm/<reward>/<figure>` among them; return what to warn of.
+        """Record a batch by its metrics, `wm/<reward>/<figure>` among them; return a warning if one is due.
 
         Raises:
             UserError: the run is to stop.
@@ -67,7 +67,7 @@ class RewardSilence:
         return "; ".join(due) or None
 
     def at_end(self) -> str | None:
-        """What to warn of as the run ends.
+        """Return a warning if one is due as the run ends.
 
         Raises:
             UserError: a reward scored nothing in the whole run.

@@ -7,18 +7,16 @@ from wm_plugin.errors import UserError, nearest, shown
 
 PROMPTS = ("judge_binary", "judge_real", "reference", "rubric", "turing", "verifier")
 DOMAINS = ("android", "general", "mcp", "os", "search", "swe", "terminal", "web")  # with guidance for the rubric
-
-
 ABSOLUTE = ("search",)  # domains in which the real observation is the reference for everything: no content is free
 
 
 def matching(domain: str) -> str:
-    """What the rubric asks to match in a domain."""
+    """Return what the rubric asks to match in a domain."""
     return ours("matching_search" if domain in ABSOLUTE else "matching")
 
 
 def load(name_or_path: str) -> str:
-    """The text of a prompt. An argument with a `/` or the ending `.md` is a path.
+    """Return a prompt's text. An argument with a `/` or the ending `.md` is a path.
 
     Raises:
         UserError: there is no such prompt or file, or the file is empty or not UTF-8.
@@ -36,7 +34,7 @@ def load(name_or_path: str) -> str:
 
 
 def ours(name: str) -> str:
-    """The text of a file in this package, such as `rubric`, `data` or `domain_web`."""
+    """Return the text of a file in this package, such as `rubric`, `data` or `domain_web`."""
     return (resources.files(__name__) / f"{name}.md").read_text(encoding="utf-8").strip()
 
 

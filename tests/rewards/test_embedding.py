@@ -2,7 +2,6 @@
 
 import json
 import math
-import socket
 from contextlib import contextmanager
 from importlib.util import find_spec
 
@@ -109,10 +108,7 @@ def test_rwml_needs_its_column(minilm):
 def test_a_wrong_end_beyond_the_window_is_not_hidden(minilm):
     reward = EmbeddingReward(minilm, 0.2, device="cpu")
     same = " ".join(f"On shelf {n} there is a vase of blue glass." for n in range(60))  # 660 tokens; the model sees 256
-    right, wrong = (
-        "In the north is a gate that leads to the sea.",
-        "An error occurred: the file was not found on this disk.",
-    )
+    right, wrong = "In the north is a gate that leads to the sea.", "An error occurred: no file was found on this disk."
     reworded = f"{same} In the north there is a gate that leads to the sea."
     outputs = [f"{same} {right}", f"{same} {wrong}", same, reworded, f"{same} {right} " * 3, "vase"]
     assert reward(outputs, [f"{same} {right}"] * 6) == [1, 0, 0, 1, 0, 0]
@@ -163,32 +159,14 @@ def answer(texts):
     return {"object": "list", "data": rows, "model": "letters", "usage": {"prompt_tokens": 1, "total_tokens": 1}}
 
 
-def without_last(body):
-    body["data"].pop()
-
-
-def twice(body):
-    body["data"][0]["index"] = body["data"][1]["index"]
-
-
-def infinite(body):
-    body["data"][0]["embedding"][0] = float("inf")
-
-
-def ragged(body):
-    body["data"][0]["embedding"].pop()
-
-
-def base64(body):
-    for row in body["data"]:
-        row["embedding"] = "AAAA"
-
-
-def nothing(body):
-    del body["data"]
-
-
-FAULTS = {f.__name__: f for f in (without_last, twice, infinite, ragged, base64, nothing)}
+FAULTS = {  # changes to a good answer
+    "without_last": lambda body: body["data"].pop(),
+    "twice": lambda body: body["data"][0].update(index=body["data"][1]["index"]),
+    "infinite": lambda body: body["data"][0]["embedding"].__setitem__(0, float("inf")),
+    "ragged": lambda body: body["data"][0]["embedding"].pop(),
+    "base64": lambda body: [row.update(embedding="AAAA") for row in body["data"]],
+    "nothing": lambda body: body.pop("data"),
+}
 
 
 @contextmanager
@@ -241,9 +219,8 @@ FAST = {"backoff": 0.001}
 def test_a_server(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     with serving() as (url, bodies):
-        reward = EmbeddingReward(
-            "letters", base_url=url, server={**FAST, "parameters": {"truncate_prompt_tokens": 512}}
-        )
+        settings = {**FAST, "parameters": {"truncate_prompt_tokens": 512}}
+        reward = EmbeddingReward("letters", base_url=url, server=settings)
         predictions, targets = ["aab", "b", None, "", "a\ud800"], ["ab", "ab", "ab", "ab", "aa"]
         found = reward(predictions, targets)
         assert found == pytest.approx([expected("aab", "ab"), expected("b", "ab"), 0, 0, expected("a", "aa")], abs=1e-6)
@@ -342,21 +319,12 @@ def test_a_server_that_breaks_later_is_named():
 
 
 @SERVER
-def test_a_server_that_is_gone_is_named():
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{nobody.getsockname()[1]}/v1"  # bound, but nobody listens
-        with pytest.raises(UserError, match=f"{url}: no embeddings of 'letters'.*connection"):
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_a_request_that_is_refused_is_not_tried_again(status):
+    with serving(status) as (url, bodies):
+        with pytest.raises(UserError, match=f"{url}.*{status}"):
             EmbeddingReward("letters", base_url=url, server=FAST)(["ab"], ["a"])
-
-
-@SERVER
-def test_a_request_that_is_refused_is_not_tried_again():
-    for status in (401, 403, 404):
-        with serving(status) as (url, bodies):
-            with pytest.raises(UserError, match=f"{url}.*{status}"):
-                EmbeddingReward("letters", base_url=url, server=FAST)(["ab"], ["a"])
-            assert len(bodies) == 1
+        assert len(bodies) == 1
 
 
 @SERVER
@@ -405,12 +373,6 @@ def test_a_server_that_knows_no_truncation_refuses_as_before():
 
 
 @SERVER
-def test_a_server_that_refuses_everything_is_named():
-    with serving(*[400] * 9) as (url, _), pytest.raises(UserError, match=f"{url}: no embeddings of 'letters'.*400"):
-        EmbeddingReward("letters", base_url=url, server=FAST)(["ab"], ["a"])
-
-
-@SERVER
 def test_a_long_call_in_parts():
     with serving() as (url, bodies):
         reward = EmbeddingReward("letters", base_url=url, batch_size=500, server=FAST)
@@ -420,8 +382,9 @@ def test_a_long_call_in_parts():
         assert sum(text == "ab" for body in bodies for text in body["input"]) == 1
 
 
-def test_settings_that_cannot_be():
-    for options, message in (
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
         ({"threshold": 0}, "threshold is 0; write a distance in"),
         ({"threshold": 2.5}, "threshold is 2.5"),
         ({"batch_size": 0}, "batch_size is 0; write a number >= 1"),
@@ -429,10 +392,12 @@ def test_settings_that_cannot_be():
         ({"truncate": True}, "truncate is for a server, but base_url is not set"),
         ({"server": {"timeout": 1}}, "server has settings, but base_url is not set"),
         ({"base_url": "localhost:8000"}, "base_url is 'localhost:8000'; write http://host:port/v1"),
-        ({"base_url": "http://x/v1", "server": {"retries": 3}}, "server: .*retries"),
-    ):
-        with pytest.raises(UserError, match=message):
-            EmbeddingReward("letters", **options)
+        ({"base_url": "http://x/v1", "server": {"retries": 3}}, "server has no field 'retries'"),
+    ],
+)
+def test_settings_that_cannot_be(options, message):
+    with pytest.raises(UserError, match=message):
+        EmbeddingReward("letters", **options)
 
 
 def test_texts_for_a_server_have_a_limit():

@@ -1,6 +1,6 @@
 """Watches a run for rewards that score nothing: batches without any prediction, or without any answer of the judge.
 
-Both hosts call `RewardSilence` after every training batch of rollouts, with figures over all ranks.
+Both hosts call `EmptyRewardMonitor` after every training batch of rollouts, with figures over all ranks.
 """
 
 from collections.abc import Mapping
@@ -19,20 +19,20 @@ _ALL = 1 - 1e-6  # shares are sums of floats
 
 @dataclass
 class _Watched:
-    silent: int = 0  # batches in a row
+    empty: int = 0  # batches in a row
     scored: bool = False  # in any batch
     cause: str = ""
     warned: bool = False
 
 
-class RewardSilence:
+class EmptyRewardMonitor:
     """Watches a run for rewards that score nothing, by their figures.
 
     `batches` such batches in a row cause one warning per reward, or stop the run. A run in which a reward never scored anything
     fails at its end, unless it is shorter than `batches` and only predictions were missing: a model may have to learn the tag.
 
     Args:
-        stop: whether `batches` of them in a row stop the run (`on_silence: stop`).
+        stop: whether that many batches in a row stop the run (`on_silence: stop`).
         batches: how many (`silent_batches`).
     """
 
@@ -40,7 +40,7 @@ class RewardSilence:
         self._stop, self._batches = stop, batches
         self._rewards: dict[str, _Watched] = {}
 
-    def after(self, metrics: Mapping[str, float]) -> str | None:
+    def record(self, metrics: Mapping[str, float]) -> str | None:
         """Record a batch by its metrics, `wm/<reward>/<figure>` among them; return a warning if one is due.
 
         Raises:
@@ -57,10 +57,10 @@ class RewardSilence:
         for label, cause in causes.items():
             reward = self._rewards.setdefault(label, _Watched())
             reward.cause = cause
-            reward.silent = reward.silent + 1 if cause else 0
+            reward.empty = reward.empty + 1 if cause else 0
             reward.scored |= not cause
-            if reward.silent >= self._batches and (self._stop or not reward.warned):
-                due.append(self._text(label, f"{reward.silent} batches of rollouts in a row"))
+            if reward.empty >= self._batches and (self._stop or not reward.warned):
+                due.append(self._text(label, f"{reward.empty} batches of rollouts in a row"))
                 reward.warned = True
         if due and self._stop:
             raise UserError(f"{'; '.join(due)} (on_silence is stop)")
@@ -72,9 +72,9 @@ class RewardSilence:
         Raises:
             UserError: a reward scored nothing in the whole run.
         """
-        never = {label: reward for label, reward in self._rewards.items() if reward.silent and not reward.scored}
+        never = {label: reward for label, reward in self._rewards.items() if reward.empty and not reward.scored}
         texts = [self._text(label, "any batch of rollouts of the run") for label in never]
-        if any(one.silent >= self._batches or one.cause == "failure_share" for one in never.values()):
+        if any(one.empty >= self._batches or one.cause == "failure_share" for one in never.values()):
             raise UserError("; ".join(texts))
         return "; ".join(texts) or None
 

@@ -3,9 +3,7 @@
 import json
 import os
 import pickle
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -192,36 +190,6 @@ def test_an_answer_without_choices_is_missing():
 def test_reasoning_is_left_out_or_put_in_front(content, thinking, output):
     with chat_server(lambda *_: choices(content, reasoning_content="Clouds.")) as there:
         assert ServerPredictor(server(there.url), thinking=thinking)(ask("a"), k=1, seed=0) == [[output]]
-
-
-@pytest.mark.host
-@pytest.mark.slow
-def test_a_real_server(tiny, tmp_path):
-    """`transformers serve`, which gives one output whatever it is asked for."""
-    available = pytest.importorskip("transformers.utils.import_utils").is_serve_available()
-    command = shutil.which("transformers", path=str(Path(sys.executable).parent))
-    if not available or command is None:
-        pytest.skip("needs transformers[serving]")
-    folder = shutil.copytree(tiny, tmp_path / "model")
-    config = json.loads((folder / "generation_config.json").read_text())
-    (folder / "generation_config.json").write_text(json.dumps(config | {"do_sample": True}))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [command, "serve", "--host", "127.0.0.1", "--port", str(port)], env=environment, stdout=log, stderr=log
-        )
-    try:
-        there = server(f"http://127.0.0.1:{port}/v1", model=str(folder), max_tokens=8, max_retries=12, backoff=1.0)
-        predictor = ServerPredictor(there)
-        found = predictor(ask("abc", "b"), k=3, seed=0)
-    finally:
-        process.terminate()
-        process.wait()
-    assert [len(set(outputs)) for outputs in found] == [3, 3]
-    assert predictor.failed == 0
 
 
 def run(transitions, predictor, prompts, folder, **options):

@@ -38,27 +38,22 @@ def cosine(minilm):
 # --- A real model.
 
 
-def test_distances_of_a_real_model(cosine):
+def test_distances_of_a_real_model(cosine, minilm):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.util import cos_sim
+
     predictions = [TARGET, GOOD, HACKED, "Nothing happens.", "", " \n", None, f" {TARGET}\n"]
     same, good, hacked, other, *rest = cosine(predictions, [TARGET] * 8)
     assert same == 1
     assert 0.9 < good < 1
-    assert hacked < 0.6
-    assert other < 0.6
+    assert max(hacked, other) < 0.6
     assert rest == [0, 0, 0, 1]
     assert cosine.figures["no_prediction"] == 1 / 8
-    assert cosine.figures["cosine"] == pytest.approx(
-        (2 + good + hacked + other) / 7, abs=0.02
-    )  # a negative one counts here
-
-
-def test_the_cosine_is_the_models_own(cosine, minilm):
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.util import cos_sim
-
+    mean = (2 + good + hacked + other) / 7  # a negative cosine counts as such
+    assert cosine.figures["cosine"] == pytest.approx(mean, abs=0.02)
     model = SentenceTransformer(minilm, device="cpu")
     real = [float(cos_sim(*model.encode([text, TARGET]))) for text in (GOOD, HACKED)]
-    assert cosine([GOOD, HACKED], [TARGET] * 2) == pytest.approx(real, abs=1e-5)
+    assert [good, hacked] == pytest.approx(real, abs=1e-5)
 
 
 def test_a_threshold(minilm):
@@ -69,15 +64,9 @@ def test_a_threshold(minilm):
 
 def test_rwml_goes_by_the_observer(minilm):
     reward = RwmlReward(minilm, 0.2, tag="next_state", device="cpu")
-    outputs = [
-        f"<next_state>{GOOD}</next_state>",
-        f"<next_state>{HACKED}</next_state>",
-        '<next_state>{"status": "open", "id": 7}</next_state>',
-        '<next_state>{"status": "open", "id": 7}</next_state>',
-        "no tag",
-        "no tag",
-    ]
-    targets = [TARGET, TARGET, '{"status": "open", "id": 7}', '{"status": "done", "id": 7, "by": 1}', TARGET, "{}"]
+    order = '{"status": "open", "id": 7}'
+    outputs = [*(f"<next_state>{text}</next_state>" for text in (GOOD, HACKED, order, order)), "no tag", "no tag"]
+    targets = [TARGET, TARGET, order, '{"status": "done", "id": 7, "by": 1}', TARGET, "{}"]
     scores = reward(outputs, targets, observer=["environment", "user", "tool", "tool", "user", "tool"], task_id=[0] * 6)
     assert scores == [1, 0, 1, 0.6, 0, 0]  # ROUGE-L of the fourth: 2 · 3 / (4 + 6) = 0.6
     assert reward.figures == {
@@ -296,35 +285,27 @@ def test_a_fault_is_tried_again(fault):
 
 @SERVER
 @pytest.mark.parametrize(
-    ("fault", "said"), [(500, "fault 500"), ("html", "what?"), ("without_last", "not what was asked")]
+    ("fault", "requests", "said"),
+    [
+        (500, [2] * 3 + [1] * 6, "fault 500"),  # together, then one by one
+        ("html", [2] * 3 + [1] * 6, "what?"),
+        ("without_last", [2] * 3 + [1] * 6, "not what was asked"),
+        (400, [2, 1, 1], "400.*if the texts are too long .* truncate: true"),
+        *((status, [2], str(status)) for status in (401, 403, 404)),  # the key, the address or the model
+    ],
 )
-def test_a_server_that_stays_broken_is_named(fault, said):
+def test_a_server_that_stays_broken_is_named(fault, requests, said):
     with serving(*[fault] * 9) as (url, bodies):
         reward = EmbeddingReward("letters", base_url=url, server={**FAST, "max_retries": 2})
-        with pytest.raises(
-            UserError, match=f"{url}: no embeddings of 'letters', with up to 2 retries .*{said}"
-        ) as error:
+        with pytest.raises(UserError, match=f"{url}.*'letters'.*{said}") as error:
             reward(["ab"], ["a"])
         assert "\n" not in str(error.value)
-        assert [len(body["input"]) for body in bodies] == [2] * 3 + [1] * 6  # together, then one by one
-
-
-@SERVER
-def test_a_server_that_breaks_later_is_named():
-    with serving(None, *[500] * 9) as (url, _):
+        assert [len(body["input"]) for body in bodies] == requests
+    with serving(None, *[500] * 9) as (url, _):  # also where it breaks later
         reward = EmbeddingReward("letters", base_url=url, server={**FAST, "max_retries": 0})
         assert reward(["ab"], ["a"]) == [pytest.approx(expected("ab", "a"))]
         with pytest.raises(UserError, match=f"{url}: no embeddings of 'letters'.*fault 500"):
             reward(["aab"], ["a"])
-
-
-@SERVER
-@pytest.mark.parametrize("status", [401, 403, 404])
-def test_a_request_that_is_refused_is_not_tried_again(status):
-    with serving(status) as (url, bodies):
-        with pytest.raises(UserError, match=f"{url}.*{status}"):
-            EmbeddingReward("letters", base_url=url, server=FAST)(["ab"], ["a"])
-        assert len(bodies) == 1
 
 
 @SERVER
@@ -366,10 +347,6 @@ def test_a_server_that_knows_no_truncation_refuses_as_before():
         assert (reward.figures["truncated"], reward.figures["failures/refused"]) == (0, 0.5)
         assert [body["input"] for body in bodies if "truncate_prompt_tokens" in body] == [["too long"]]
         assert reward(["too long by itself"], ["a"]) == [0]
-        with pytest.raises(
-            UserError, match=r"no embeddings of 'letters'.*400.*if the texts are too long .* truncate: true"
-        ):
-            EmbeddingReward("letters", base_url=url, server=FAST)(["too long"], ["too long too"])
 
 
 @SERVER

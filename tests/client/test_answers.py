@@ -100,7 +100,7 @@ def test_trouble(text, cut, failure, trouble):
 @pytest.mark.parametrize("text", ['{"mine": 1}\n', "one line of mine", '{"mine": 1}', "x" * 5000])
 def test_somebody_elses_file_stays(path, text):
     path.write_text(text)
-    with pytest.raises(UserError, match="something else"):
+    with pytest.raises(UserError, match="does not hold answers"):
         texts_of(Echo(), path, "a")
     assert path.read_text() == text
 

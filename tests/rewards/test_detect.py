@@ -125,7 +125,7 @@ def test_a_reward_in_a_config():
         ({"path": "exact", "args": {}}, "reward has no field 'args'"),
         ({"path": "exact", "kwargs": {"trim": True}}, "exact does not take these arguments: .*trim"),
         ({"path": "exact", "kwargs": [1]}, "kwargs is \\[1\\]"),
-        ({"path": "json:loads", "kwargs": {"a": 1}}, "is no class, which kwargs are for"),
+        ({"path": "json:loads", "kwargs": {"a": 1}}, "is not a class, so it takes no kwargs"),
         ("wm_plugin.rewards.rubric:DIMENSIONS", "is an instance of tuple; name the class"),
     ],
 )

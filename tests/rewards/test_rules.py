@@ -168,12 +168,12 @@ def test_a_rule_that_asks_for_what_its_row_does_not_have(rule, columns, said):
         ({"regex": {"patern": "x"}}, "regex: there is no 'patern'; did you mean 'pattern'?"),
         ({"regex": {}}, "regex: pattern is missing"),
         ({"regex": 5}, "regex: pattern: Input should be a valid string"),
-        ({"regex": "("}, "regex: '(' is no regular expression of RE2's"),
+        ({"regex": "("}, "regex: '(' is not an RE2 regular expression"),
         ({"regex": "(?=a)"}, "no look-around and no back-references: invalid perl operator: (?="),
         ({"regex": "(a)\\1"}, "invalid escape sequence"),
-        ({"regex": "(a{1000}){1000}"}, "is no regular expression of RE2's"),
-        ({"regex": "x" * 1001}, "a pattern of 1001 characters; 1000 are the most"),
-        ({"json": "status"}, "json: 'status' is no JSON path"),
+        ({"regex": "(a{1000}){1000}"}, "is not an RE2 regular expression"),
+        ({"regex": "x" * 1001}, "a pattern of 1001 characters; the limit is 1000"),
+        ({"json": "status"}, "json: 'status' is not a JSON path"),
         ({"json": "$[?match(@.a, '(a*)*b')]"}, "a filter that does more than compare"),
         ({"json": "$[?@..a == 1]"}, "non-singular query is not comparable"),
         ({"json": "$[?@[?@.a == 1]]"}, "a filter that does more than compare"),
@@ -183,7 +183,7 @@ def test_a_rule_that_asks_for_what_its_row_does_not_have(rule, columns, said):
         ({"range": {"path": "$.a"}}, "range: min is -inf and max is inf"),
         ({"range": {"min": 2, "max": 1}}, "range: min is 2 and max is 1; write min <= max"),
         ({"range": {"min": 1, "path": "$", "pattern": "x"}}, "path and pattern exclude each other"),
-        ({"range": 3}, "range: 3 is no object; it has path, pattern, min, max"),
+        ({"range": 3}, "range: 3 is not an object with the fields path, pattern, min, max"),
         ({"items": {"values": ["a"], "least": 0}}, "least is 0; write a share above 0, up to 1"),
         ({"error": "notfound"}, "error: kind is 'notfound'; did you mean 'not_found'?"),
         ({"state": {}}, "state: write a path or a pattern"),
@@ -191,8 +191,8 @@ def test_a_rule_that_asks_for_what_its_row_does_not_have(rule, columns, said):
         ({"not": [1]}, "a rule is an object with one key"),
         ({"regex": "a", "equals": "b"}, "not with the keys 'regex', 'equals'"),
         (5, "a rule is an object with one key"),
-        ("{", "no JSON: Expecting property name"),
-        ("[" * 100_000, "no JSON: "),
+        ("{", "not JSON: Expecting property name"),
+        ("[" * 100_000, "not JSON: "),
         ([{"regex": "a"}] * 201, "more than 200 rules"),
     ],
 )
@@ -424,7 +424,7 @@ def test_values_that_are_one_of_some(text, verdict):
 
 @pytest.mark.parametrize("number", ["1e400", "1E999", "-1e400"])
 def test_a_number_in_a_path_that_no_float_holds_is_malformed(number):
-    with pytest.raises(MalformedRuleError, match="no JSON path"):
+    with pytest.raises(MalformedRuleError, match="not a JSON path"):
         read({"json": {"path": f"$[?@.a == {number}]"}})
 
 

@@ -77,7 +77,7 @@ def test_what_cannot_be_structured():
             return None
 
     server = {"base_url": "http://localhost:8000/v1", "model": "judge"}
-    with pytest.raises(UserError, match="structured: Own does not say what its verdicts hold; leave it out"):
+    with pytest.raises(UserError, match="structured: Own does not define the form of its verdicts; leave it out"):
         Own(server, structured=True)
     server["parameters"] = {"structured_outputs": {"regex": "a"}}
     JudgeReward(server)

@@ -53,24 +53,18 @@ def test_reading_a_prediction_waits_for_no_torch():
 
 
 @pytest.mark.parametrize("reward", PLAIN)
-def test_none_is_no_prediction_and_an_empty_text_is_one(reward):
-    made = reward()
-    assert made([None, "[1]", "[2]", None], ["[1]"] * 4, observer=["tool"] * 4) == [0, 1, 0, 0]
-    assert made.figures["no_prediction"] == 0.5
-    assert made([], []) == []
-    assert made.figures["no_prediction"] == 0
-    assert made([""], [""]) == [float(reward is not RougeReward)]  # rouge_score gives an empty text 0
-    assert made.figures["no_prediction"] == 0
-
-
-@pytest.mark.parametrize("reward", PLAIN)
-def test_whole_outputs_by_a_tag(reward):
-    made = reward(tag="next_state")
+def test_predictions_and_whole_outputs(reward):
     tagged = "<next_state>[1]</next_state>"
     outputs = [f"<think>x</think>{tagged}", "[1]", None, f"<think>{tagged}</think>"]
-    assert made(outputs, ["[1]"] * 4) == [1, 0, 0, 0]
-    assert made.figures["no_prediction"] == 0.75
+    for tag, scores in ((None, [0, 1, 0, 0]), ("next_state", [1, 0, 0, 0])):
+        made = reward(tag=tag)
+        found = made(outputs, ["[1]"] * 4, observer=["tool"] * 4)
+        assert [float(score == 1) for score in found] == scores
+        assert made.figures["no_prediction"] == (0.25 if tag is None else 0.75)
     assert reward(tag="")(["<think>x</think>\n\n[1]"], ["[1]"]) == [1]
+    assert made([], []) == []
+    assert made.figures["no_prediction"] == 0
+    assert reward()([""], [""]) == [float(reward is not RougeReward)]  # rouge_score gives an empty text 0
     with pytest.raises(UserError, match="write its name without angle brackets"):
         reward(tag="<x>")
 

@@ -280,7 +280,7 @@ def _read(path: Path) -> tuple[dict[str, Answer], int]:
             except (ValueError, KeyError, TypeError):
                 key = None
             if not (isinstance(key, str) and isinstance(text, str) and isinstance(cut, bool)):
-                raise UserError(f"{path}: holds something else than answers; name another folder")
+                raise UserError(f"{path}: does not hold answers; name another folder")
             known[key] = Answer(text, cut)
             end += len(line)
     return known, end

@@ -33,7 +33,7 @@ class Decoder:
         if kinds:  # their states cannot be taken back, and some do not say so
             raise UserError(
                 f"a {type(model).__name__} has layers of {', '.join(sorted(map(str, kinds)))}, whose state cannot be cut back, "
-                "which imagining results in this process needs: ask the model behind a server"
+                "as imagined results need; put the model behind a server"
             )
         self.model, self.pad, self.fed = model, pad, 0
         self._cache: Any = None
@@ -64,8 +64,8 @@ class Decoder:
             self._cache.crop(columns - self.columns)  # a negative number takes as many off
         except (AttributeError, NotImplementedError, ValueError) as error:
             raise UserError(
-                f"the cache of a {type(self.model).__name__} cannot be cut back ({' '.join(str(error).split())[:100]}), which "
-                "imagining results in this process needs: ask the model behind a server"
+                f"the cache of a {type(self.model).__name__} cannot be cut back ({' '.join(str(error).split())[:100]}), as "
+                "imagined results need; put the model behind a server"
             ) from None
         self._mask = self._mask[:, :columns]
 

@@ -241,7 +241,7 @@ class ServerPredictor:
             why = failures[-1].message if failures else "no choices in the answer"
             raise UserError(
                 f"{self.server.base_url}: {missing} of {wanted} predictions failed, more than {self.max_failure_share:.0%} "
-                f"(the last one: {why}); run it again to go on"
+                f"(the last one: {why}); run it again to continue"
             )
         self.failed += missing
 

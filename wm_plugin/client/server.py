@@ -124,7 +124,7 @@ class ServerOptions(Options):
         if variable is not None and variable != "OPENAI_API_KEY" and not os.environ.get(variable):
             if not VARIABLE.fullmatch(variable):
                 raise UserError(
-                    "api_key_env is no name of an environment variable that is set; write its name, not the key"
+                    "api_key_env does not name an environment variable that is set; write its name, not the key"
                 )
             raise UserError(f"api_key_env: the environment variable {variable} is not set")
         _key(variable)

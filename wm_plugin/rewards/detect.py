@@ -118,7 +118,7 @@ class GuardedReward(TaggedReward):
                 raise UserError(f"{name} is {value}; write the share of the reward that is lost, from 0 to 1")
         self.reward = make(reward, field="reward")
         if getattr(self.reward, "tag", None) is not None:
-            raise UserError("reward has a tag; write it beside the reward, as the guard's")
+            raise UserError("reward has a tag; write it beside the reward instead")
         self.praise, self.echo = praise, echo
         if hasattr(self.reward, "call_async"):  # hosts then call a guarded judge asynchronously too
             self.call_async = self._call_async

@@ -111,7 +111,7 @@ class EpisodeReward:
         invalid = [0] * len(outcomes) if invalid is None else invalid
         if turns is None and (self.gamma < 1 or self.turn_penalty):
             reason = "gamma is below 1" if self.gamma < 1 else "turn_penalty is set"
-            raise UserError(f"{reason}, and the turns of the episodes are not known")
+            raise UserError(f"{reason}, but the column of turns is missing")
         turns = [1] * len(outcomes) if turns is None else turns  # unused then
         _same_length(outcomes=outcomes, actions=actions, effective=effective, invalid=invalid, turns=turns)
         rescaled = rescale_by_effective_actions(outcomes, effective, actions)

@@ -204,7 +204,7 @@ class JudgedReward(TaggedReward):
     def _structured(self) -> dict[str, Any]:
         values = self._values()
         if not values:
-            raise UserError(f"structured: {type(self).__name__} does not say what its verdicts hold; leave it out")
+            raise UserError(f"structured: {type(self).__name__} does not define the form of its verdicts; leave it out")
         if "structured_outputs" in self.server.parameters:
             raise UserError(
                 "server: parameters has structured_outputs, which structured: true sets; leave out one of them"
@@ -361,7 +361,7 @@ class JudgedReward(TaggedReward):
             raise UserError(
                 f"{type(self).__name__}: {self.server.model} at {self.server.base_url} failed to judge {share:.0%} of the last "
                 f"{len(self._recent)} predictions ({kinds}), and max_failure_share is "
-                f"{self.max_failure_share:g}; mend the server, or raise it"
+                f"{self.max_failure_share:g}; fix the server, or raise it"
             )
 
     def _warn(self) -> None:

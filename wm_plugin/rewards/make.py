@@ -35,7 +35,7 @@ def make(spec: Any, *, field: str = "reward") -> Reward:
     if inspect.isclass(reward):
         reward = build(reward, kwargs, f"{field}: {path} does not take these arguments")
     elif kwargs:
-        raise UserError(f"{field}: {path} is no class, which kwargs are for; leave them out, or name a class")
+        raise UserError(f"{field}: {path} is not a class, so it takes no kwargs; leave them out, or name a class")
     if not callable(reward):
         raise UserError(f"{field}: {path} cannot be called; name a function or a class of rewards")
     return reward  # type: ignore[no-any-return]
@@ -73,8 +73,8 @@ def check_tagged(reward: Any, name: str) -> None:
     """Raise a UserError if a reward can extract predictions but has no tag: given whole outputs, it would score the reasoning."""
     if getattr(reward, "tag", "") is None:
         raise UserError(
-            f"reward {name} has no tag, and a trainer hands over all that the model wrote; write kwargs: {{tag: next_state}}, or "
-            'tag: "" where the answer as a whole is the prediction'
+            f"reward {name} has no tag, and trainers pass whole outputs; write kwargs: {{tag: next_state}}, or "
+            'tag: "" if the whole answer is the prediction'
         )
 
 

@@ -250,7 +250,7 @@ def regex(pattern: str, ignore_case: bool = False) -> Any:
     except ModuleNotFoundError:
         raise MissingExtraError("a rule with a regular expression", "google-re2", "rules") from None
     if len(pattern) > _MAX_LENGTH:
-        raise ValueError(f"a pattern of {len(pattern)} characters; {_MAX_LENGTH} are the most")
+        raise ValueError(f"a pattern of {len(pattern)} characters; the limit is {_MAX_LENGTH}")
     options = re2.Options()
     options.log_errors, options.case_sensitive, options.max_mem = False, not ignore_case, _MEMORY
     try:
@@ -258,7 +258,7 @@ def regex(pattern: str, ignore_case: bool = False) -> Any:
     except (re2.error, UnicodeEncodeError) as error:
         reason = error.args[0].decode(errors="replace") if isinstance(error, re2.error) else str(error)
         raise ValueError(
-            f"{pattern!r} is no regular expression of RE2's, which has no look-around and no back-references: {reason}"
+            f"{pattern!r} is not an RE2 regular expression, which has no look-around and no back-references: {reason}"
         ) from None
 
 
@@ -275,12 +275,12 @@ def json_path(path: str) -> Any:
     except ModuleNotFoundError:
         raise MissingExtraError("a rule with a JSON path", "python-jsonpath", "rules") from None
     if len(path) > _MAX_LENGTH:
-        raise ValueError(f"a path of {len(path)} characters; {_MAX_LENGTH} are the most")
+        raise ValueError(f"a path of {len(path)} characters; the limit is {_MAX_LENGTH}")
     try:
         compiled = JSONPathEnvironment(strict=True).compile(path)
     except (JSONPathError, ArithmeticError, RecursionError) as error:  # ArithmeticError: a number such as 1e400
         reason = str(error).strip().partition("\n")[0]
-        raise ValueError(f"{path!r} is no JSON path: {reason}") from None
+        raise ValueError(f"{path!r} is not a JSON path: {reason}") from None
     if problem := _too_costly(compiled):
         raise ValueError(f"the path {path!r} has {problem}")
     return compiled

@@ -221,7 +221,7 @@ def read(verifier: Any) -> Rule | None:
         try:
             verifier = json.dumps(_without_nulls(verifier))
         except (TypeError, ValueError, RecursionError) as error:
-            raise MalformedRuleError(f"no JSON value: {error}") from None
+            raise MalformedRuleError(f"not a JSON value: {error}") from None
         return _rule_of(verifier, strict=False)  # a mapping has no key twice, and its bounds may be infinite
     return _rule_of(verifier, strict=True)
 
@@ -238,7 +238,7 @@ def _read(text: str, *, strict: bool) -> Rule | None:
     try:
         value = loads(text, strict=strict)
     except ValueError as error:
-        raise MalformedRuleError(f"no JSON: {error or type(error).__name__}, in {text[:60]!r}") from None
+        raise MalformedRuleError(f"not JSON: {error or type(error).__name__}, in {text[:60]!r}") from None
     if value is None or value in ([], {}):
         return None
     budget = iter(range(_MAX_RULES))
@@ -266,7 +266,9 @@ def _one(value: Any, budget: Iterator[int], depth: int) -> Rule:
         elif check.main:
             content = {check.main: content}
         else:
-            raise MalformedRuleError(f"{kind}: {shown(content)} is no object; it has {', '.join(check.model_fields)}")
+            raise MalformedRuleError(
+                f"{kind}: {shown(content)} is not an object with the fields {', '.join(check.model_fields)}"
+            )
     try:
         return check.model_validate(content)
     except ValidationError as error:

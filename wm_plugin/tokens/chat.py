@@ -174,7 +174,7 @@ def named_results(messages: list[Message]) -> list[Message]:
             place = waiting.take(message.get("tool_call_id"))
             name = None if place is None else calls[place]["function"].get("name")
             if not name:
-                raise UserError(f"message {number} of the completion is a tool's without a name; add 'name'")
+                raise UserError(f"message {number} of the completion is a tool message without a name; add 'name'")
             message = {**message, "name": name}
         named.append(message)
     return named

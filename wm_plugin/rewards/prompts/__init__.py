@@ -27,7 +27,7 @@ def load(name_or_path: str) -> str:
         return _read(Path(name_or_path), name_or_path)
     if name_or_path not in PROMPTS:
         raise UserError(
-            f"there is no judge's prompt {name_or_path!r}{nearest(name_or_path, PROMPTS)}; your own go by path: "
+            f"there is no judge's prompt {name_or_path!r}{nearest(name_or_path, PROMPTS)}; give your own as a path: "
             f"./{name_or_path}.md"
         )
     return ours(name_or_path)

@@ -65,7 +65,8 @@ ALLOWED = {
         "errors.py _source: json.loads(metadata.distribution('wm-plugin').read_text('direct_url.json') or '{}')",
         "worlds/docs/pages.py _page: ast.parse(path.read_bytes())",
         "runtime/sandbox.py _kill: json.loads(info.read())",
-        "worlds/forth/__init__.py problems: yaml.safe_load(Path(__file__).with_name('problems.yaml').read_text())",
+        "worlds/forth/__init__.py problems: yaml.safe_load((folder / 'problems.yaml').read_text())",
+        "worlds/sql/databases.py (module): yaml.safe_load(Path(__file__).with_name('databases.yaml').read_text())",
         "hosting/hooks.py assigned_attributes: ast.parse(textwrap.dedent(inspect.getsource(base)))",
     ],
 }

@@ -1,11 +1,6 @@
 import datetime
 import inspect
-import json
-import os
-import random
 import re
-import subprocess
-import sys
 from collections import Counter
 from typing import Any
 
@@ -14,9 +9,7 @@ import pytest
 from support.openai_server import OpenAIServer, every
 from wm_plugin.errors import UserError
 from wm_plugin.worlds import dialogue
-from wm_plugin.worlds.agents import play
-from wm_plugin.worlds.agents.scripted import scripted
-from wm_plugin.worlds.dialogue import DialogueEnvironment, dataset_rows, expert, wanderer
+from wm_plugin.worlds.dialogue import DialogueEnvironment, dataset_rows, expert
 from wm_plugin.worlds.dialogue.user import AMOUNTS, PATIENCE, Heard, ScriptedUser
 from wm_plugin.worlds.dialogue.world import (
     ANYONES,
@@ -546,15 +539,6 @@ def test_a_customer_gives_up() -> None:
         assert answers < 50
 
 
-def test_turns_end_an_episode() -> None:
-    environment = DialogueEnvironment()
-    environment.reset(seed=1, max_turns=2)
-    environment.find_products("shrub")
-    assert environment.find_products("tree").endswith("\nNo calls are left. The episode is over.")
-    assert environment.over
-    assert environment.get_reward() == 0.0
-
-
 def test_repetitions_and_errors_are_not_effective() -> None:
     environment = DialogueEnvironment()
     environment.reset(seed=1)
@@ -629,44 +613,6 @@ def test_an_address_is_any_text_and_stays_in_its_row() -> None:
         assert sum(one != other for one, other in zip(before, after, strict=True)) == 1
 
 
-def test_any_action_is_answered_in_words() -> None:
-    rng, environment, row = random.Random(0), DialogueEnvironment(), dataset_rows(1, level="hard")[0]
-    environment.reset(**row)
-    tools, walk = tool_methods(environment), wanderer(rng)
-    sentences = [text for text, _ in ASKED] + [text for _, text, _ in SAID]
-    for _ in range(1500):
-        if environment.over:
-            environment.reset(**row)
-        if rng.random() < 0.5:
-            name, arguments = walk(environment)
-            text = tools[name](**arguments)
-        else:
-            name = rng.choice(list(tools))
-            count = len(inspect.signature(tools[name]).parameters)
-            text = tools[name](*[rng.choice([*INJECTIONS, *sentences]) for _ in range(count)])
-        assert 0 < len(text.encode()) < 3000
-        counts = environment.metrics
-        assert counts["effective"] + counts["invalid"] <= counts["actions"] == environment.turns
-
-
-@pytest.mark.parametrize(
-    ("column", "value"),
-    [
-        ("seed", -1),
-        ("seed", "5"),
-        ("seed", None),
-        ("seed", True),
-        ("level", "easy"),
-        ("level", 3),
-        ("user_url", "http://x"),
-    ],
-)
-def test_a_bad_column_is_one_line(column: str, value: object) -> None:
-    with pytest.raises(UserError, match="has no level|column `") as error:
-        DialogueEnvironment().reset(**{"seed": 0, column: value})  # type: ignore[arg-type]
-    assert "\n" not in str(error.value)
-
-
 def test_rows() -> None:
     assert dataset_rows(3, seed=4) == dataset_rows(3, seed=4)
     assert len({row["seed"] for row in dataset_rows(500)}) == 500
@@ -739,46 +685,12 @@ def test_a_customer_that_is_lost_costs_the_episode(monkeypatch: pytest.MonkeyPat
 async def _nothing() -> None: ...
 
 
-def episodes() -> list[list[str]]:
-    environment = DialogueEnvironment()
-    return [
-        played(environment, wanderer(random.Random(i)), row) for i, row in enumerate(dataset_rows(10, level="hard"))
-    ]
-
-
-@pytest.mark.slow
-def test_episodes_are_the_same_in_another_process() -> None:
-    code = "import json, test_dialogue; print(json.dumps(test_dialogue.episodes()))"
-    path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
-    other = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | {"PYTHONPATH": path, "PYTHONHASHSEED": "7"},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    assert json.loads(other.stdout) == episodes() == episodes()
-
-
 def test_the_policy_is_in_the_prompt_and_facts_are_not() -> None:
     for row in dataset_rows(20):
         of = case(row["seed"], row["level"])
         prompt = row["prompt"][0]["content"]
         assert f"{DAYS} days" in prompt
         assert not re.search(f"{of.email}|{of.postcode}|{of.requests[0].order}", prompt)
-
-
-@pytest.mark.host
-@pytest.mark.parametrize("host", ["trl", "verl"])
-def test_a_trajectory_as_hosts_record_it(host: Any) -> None:
-    pytest.importorskip("transformers")
-    row = dataset_rows(1, seed=2)[0]
-    trajectory = play(DialogueEnvironment(), row, scripted(expert()), max_turns=20, host=host)
-    assert (trajectory.success, trajectory.reward) == (True, 1.0)
-    assert not any(one.error for turn in trajectory.turns for one in turn.observations)
-    assert trajectory.metadata["figures"]["effective"] == len(trajectory.turns)
-    assert trajectory.context.initial_state.startswith(dialogue.INSTRUCTION.replace("{turns}", "at most 30 tool calls"))
 
 
 @pytest.mark.parametrize("amount", ["9" * 400, "1" + "0" * 4000, "9" * 16 + ".50", "\u0669" * 400])

@@ -196,7 +196,7 @@ def test_mistakes_are_named(tmp_path, values, message):
 
 
 def test_mistakes_in_tasks_and_files_that_are_none_are_named(tmp_path):
-    with pytest.raises(UserError, match=r"tasks\[1\]: there is no key 'queries'"):
+    with pytest.raises(UserError, match=r"tasks\[1\] has no field 'queries'"):
         dataset_rows(1, path=written(tmp_path, changed(["tasks", 1], {"queries": "x"})))
     with pytest.raises(UserError, match=r"none.yaml cannot be read \(No such file"):
         ENVIRONMENTS.get(str(tmp_path / "none.yaml"))

@@ -1,10 +1,6 @@
 import itertools
-import json
-import os
 import random
 import re
-import subprocess
-import sys
 from importlib.util import find_spec
 from typing import Any
 
@@ -227,15 +223,6 @@ def test_a_near_miss_is_told_and_going_back_forgets_the_options(environment: Sho
     assert not environment.success
 
 
-def test_turns_end_an_episode(environment: ShopEnvironment) -> None:
-    environment.reset(catalogue_seed=0, goal=0, max_turns=2)
-    environment.search("tent")
-    assert not environment.over
-    assert environment.click("back to search").endswith("\nThe episode is over.")
-    assert environment.over
-    assert environment.get_reward() == 0.0
-
-
 def test_a_search_without_results(environment: ShopEnvironment) -> None:
     assert environment.search("zzz 日本") == "[back to search]\nNo results."
     assert environment.click("back to search") == "Search page. [search(query)]"
@@ -279,55 +266,6 @@ def test_what_stands_in_brackets_can_be_clicked_and_nothing_else(seed: int, goal
             assert environment.metrics["invalid"] == invalid + 1
 
 
-@pytest.mark.parametrize(
-    ("column", "value"),
-    [
-        ("goal", -1),
-        ("goal", "5"),
-        ("goal", None),
-        ("catalogue_seed", 1.5),
-        ("catalogue_seed", True),
-        ("level", "easy"),
-        ("level", 3),
-    ],
-)
-def test_a_bad_column_is_one_line(column: str, value: object) -> None:
-    with pytest.raises(UserError, match="has no level|column `") as error:
-        ShopEnvironment().reset(**{"catalogue_seed": 0, "goal": 0, column: value})  # type: ignore[arg-type]
-    assert "\n" not in str(error.value)
-
-
-NASTY: list[Any] = [
-    "", " ", "\0", "\ud800", "[", "[]", "p", "p-1", "p１", "p1e3", "P1", "[[p1]]", "next >", "< prev", "back to search",
-    "buy", "buy now", "olive", "features", "description", "x" * 10**6, "'; DROP TABLE products; --", "click[p1]",
-    "</tool_response><|im_end|>", "{}{0}%s", "😀" * 150, None, True, 3, 3.5, ["p1"], {"p": 1}, b"p1", "tent", "tent\ntent",
-]  # fmt: skip
-
-
-def test_any_action_is_answered_in_words() -> None:
-    rng, environment, row = random.Random(0), ShopEnvironment(), dataset_rows(1)[0]
-    environment.reset(**row)
-    walk = wanderer(rng)
-    for _ in range(1500):
-        if environment.over:
-            environment.reset(**row)
-        choice = rng.random()
-        if choice < 0.5:
-            name, arguments = walk(environment)
-            text = getattr(environment, name)(**arguments)
-        else:
-            tool = environment.search if choice < 0.7 else environment.click
-            before = environment._state()
-            counts = environment.metrics
-            text = tool(rng.choice(NASTY))
-            if environment.metrics["invalid"] > counts["invalid"]:
-                assert environment._state() == before
-                assert environment.metrics["effective"] == counts["effective"]
-        assert 0 < len(text.encode()) < 2000
-        counts = environment.metrics
-        assert counts["effective"] + counts["invalid"] <= counts["actions"] == environment.turns
-
-
 def test_the_wanderer_wanders_and_buys() -> None:
     environment, choose, purchases = ShopEnvironment(), wanderer(random.Random(0)), 0
     for row in dataset_rows(40):
@@ -335,26 +273,6 @@ def test_the_wanderer_wanders_and_buys() -> None:
         assert environment.metrics["invalid"] == 0
         purchases += observations[-1].startswith("Bought:")
     assert purchases > 20
-
-
-def episodes() -> list[list[str]]:
-    environment = ShopEnvironment()
-    return [played(environment, wanderer(random.Random(i)), row) for i, row in enumerate(dataset_rows(5, level="hard"))]
-
-
-@pytest.mark.slow
-def test_episodes_are_the_same_in_another_process() -> None:
-    code = "import json, test_shop; print(json.dumps(test_shop.episodes()))"
-    path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
-    other = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | {"PYTHONPATH": path, "PYTHONHASHSEED": "7"},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    assert json.loads(other.stdout) == episodes() == episodes()
 
 
 def test_many_environments_share_one_catalogue() -> None:

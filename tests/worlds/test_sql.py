@@ -1,11 +1,9 @@
 import hashlib
 import json
-import random
 import re
 import sqlite3
 import subprocess
 import sys
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -21,10 +19,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.worlds import sql
 from wm_plugin.worlds.kit.sqlite_guard import FUNCTIONS, copies, run
 from wm_plugin.worlds.sql import SqlEnvironment, dataset_rows, is_right, open_database
-from wm_plugin.worlds.sql import company as sql_company
-from wm_plugin.worlds.sql import state as sql_state
-from wm_plugin.worlds.sql.databases import OTHERS
-from wm_plugin.worlds.sql.state import tables
+from wm_plugin.worlds.sql.databases import DATABASES, OTHERS
 
 FOREVER = "WITH RECURSIVE z (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM z) "
 
@@ -88,20 +83,6 @@ def test_a_wrong_answer_ends_the_episode(environment: SqlEnvironment) -> None:
     assert not environment.success
 
 
-def test_turns_end_the_episode(environment: SqlEnvironment) -> None:
-    for _ in range(sql.MAX_TURNS):
-        assert not environment.over
-        environment.run_query("nonsense")
-    with pytest.raises(ValueError, match="over"):
-        environment.submit_answer("42")
-    assert environment.get_reward() == 0.0
-
-
-def test_there_is_nothing_to_query_before_the_first_reset() -> None:
-    with pytest.raises(ValueError, match="over"):
-        SqlEnvironment().run_query("SELECT 1")
-
-
 def test_reset_closes_the_last_database(environment: SqlEnvironment) -> None:
     first = environment._connection
     environment.run_query("DELETE FROM orders")
@@ -147,7 +128,7 @@ def test_no_part_of_an_answer_is_left_out(wrong: str) -> None:
 def test_every_task_is_asked_and_the_answers_are_not_all_alike() -> None:
     rows = dataset_rows(200)
     questions = {row["prompt"][0]["content"].split("Question: ")[1][:12] for row in rows}
-    assert questions == {question[:12] for question, _ in sql_company.TASKS}
+    assert questions == {one["task"][:12] for one in DATABASES["company"].questions}
     assert len({row["answer"] for row in rows}) > 80
     assert {row["database_seed"] % 10 == 0 for row in rows} == {False}
     assert {row["database_seed"] % 10 for row in dataset_rows(50, held_out=True)} == {0}
@@ -202,11 +183,6 @@ def test_an_unfinished_statement_is_an_error(query: str, database: sqlite3.Conne
     assert re.match("OperationalError: (incomplete input|unrecognized token)", run(database, query))
 
 
-@pytest.mark.parametrize("query", [5, None, ["a"], {}, b"SELECT 1", True])
-def test_a_query_that_is_not_text_is_a_text_error(database: sqlite3.Connection, query: object) -> None:
-    assert run(database, query) == "TypeError: the query must be text"  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     "query",
     [
@@ -228,15 +204,6 @@ def test_malformed_queries_are_text_errors(database: sqlite3.Connection, query: 
     assert is_error(text) or text.startswith("OK, 0")
     assert len(text.encode()) < 5000
     assert run(database, "SELECT 1 x") == "x\n1"
-
-
-@pytest.mark.parametrize(
-    "table", ["", "nope", "\n", 5, None, [], {}, 10**30, "\ud800", "\0", "x" * 10**6, "a' OR '1'='1"]
-)
-def test_a_table_that_is_not_there_is_a_text_error(environment: SqlEnvironment, table: object) -> None:
-    text = environment.describe_table(table)  # type: ignore[arg-type]
-    assert is_error(text)
-    assert len(text.encode()) < 5000
 
 
 ESCAPES = """
@@ -465,8 +432,8 @@ def test_a_full_database_is_an_error_and_stays_usable(database: sqlite3.Connecti
 
 
 def test_ordinary_nested_queries_are_let_through(database: sqlite3.Connection) -> None:
-    for _, query in sql_company.TASKS:
-        assert copies(query) < 1000
+    for one in DATABASES["company"].questions:
+        assert copies(one["sql"]) < 1000
     five = " UNION ALL ".join(["SELECT name, salary, hired_on FROM employees WHERE salary > 10 AND name <> 'x'"] * 5)
     assert not is_error(run(database, five))
     assert not is_error(run(database, chained(6, 2)))
@@ -498,18 +465,6 @@ def test_calls_that_say_nothing_new_are_not_effective(environment: SqlEnvironmen
     assert environment.metrics == {"actions": 10, "effective": 4, "invalid": 4}
 
 
-def test_a_wanderer_keeps_to_the_tools(environment: SqlEnvironment) -> None:
-    choose = sql.wanderer(random.Random(0))
-    tools = set()
-    for _ in range(200):
-        if environment.over:
-            environment.reset(database_seed=7, answer="3")
-        tool, arguments = choose(environment)
-        assert getattr(environment, tool)(**arguments)
-        tools.add(tool)
-    assert tools == {"list_tables", "describe_table", "run_query", "submit_answer"}
-
-
 def test_answers_of_any_type(environment: SqlEnvironment) -> None:
     for answer, right in ((42, True), (42.0, True), ("42", True), (None, False), (10**5000, False), (["42"], False)):
         environment.reset(database_seed=7, answer="42")
@@ -523,17 +478,12 @@ def test_true_is_no_number(environment: SqlEnvironment) -> None:
     assert not environment.success
 
 
-def test_a_row_says_how_many_turns_and_a_bad_seed_is_refused(environment: SqlEnvironment) -> None:
-    environment.reset(database_seed=7, answer="42", max_turns=1)
-    environment.list_tables()
-    assert environment.over
-    with pytest.raises(UserError, match="`database_seed` needs a whole number >= 0, not 'x'"):
-        environment.reset(database_seed="x", answer="42")  # type: ignore[arg-type]
-
-
 def content(seed: int, database: str) -> dict[str, list[tuple[Any, ...]]]:
     with closing(open_database(seed, database)) as connection:
-        return {table: connection.execute(f"SELECT * FROM {table}").fetchall() for table in tables(database)}
+        return {
+            table: connection.execute(f"SELECT * FROM {table}").fetchall()
+            for table in sorted(DATABASES[database].tables)
+        }
 
 
 def test_rows_of_the_standard_level_stay_as_they_are() -> None:
@@ -573,7 +523,7 @@ def test_harder_rows_and_the_expert(level: str) -> None:
 
 def test_every_harder_task_is_asked() -> None:
     for level, kind in (("hard-1", "questions"), ("hard-2", "changes")):
-        tasks = {text for one in OTHERS.values() for text, _ in getattr(one, kind)}
+        tasks = {one["task"] for name in OTHERS for one in getattr(DATABASES[name], kind)}
         patterns = {text: re.sub(r"\\{\w+\\}", ".+", re.escape(text)) for text in tasks}
         questions = [
             row["prompt"][0]["content"].split("\n\n")[1].split(": ", 1)[1] for row in dataset_rows(80, level=level)
@@ -698,11 +648,6 @@ def test_rows_that_cannot_be_played(columns: dict[str, Any], message: str) -> No
         SqlEnvironment().reset(**(CHANGE | columns))  # type: ignore[arg-type]
 
 
-def test_a_level_that_does_not_exist() -> None:
-    with pytest.raises(UserError, match="no level 'hard-3'; did you mean 'hard-"):
-        dataset_rows(1, level="hard-3")
-
-
 ESCAPES = [
     "ATTACH DATABASE '/tmp/wm-sql.db' AS other",
     "ATTACH ':memory:' AS other",
@@ -721,46 +666,3 @@ ESCAPES = [
     "SELECT datetime('now')",
     "SELECT fts3_tokenizer('simple')",
 ]
-
-
-@pytest.mark.parametrize("database", sql_state.DATABASES)
-def test_statements_get_nowhere_in_any_database(database: str) -> None:
-    environment = SqlEnvironment()
-    environment.reset(database_seed=1, answer="x", database=database, max_turns=100)
-    for statement in ESCAPES:
-        assert is_error(environment.run_query(statement)), statement
-    start = time.monotonic()
-    assert "interrupted" in environment.run_query(FOREVER + "SELECT count(*) FROM z")
-    assert time.monotonic() - start < 10
-    assert not Path("/tmp/wm-sql.db").exists()
-    assert environment.metrics["invalid"] == len(ESCAPES) + 1
-
-
-def test_any_call_gives_text() -> None:
-    rng, environment = random.Random(0), SqlEnvironment()
-    rows = [*dataset_rows(5), *dataset_rows(5, level="hard-1"), *dataset_rows(5, level="hard-2")]
-    nasty: list[Any] = [
-        None,
-        5,
-        ["x"],
-        {},
-        "",
-        "\0",
-        "\ud800",
-        "x" * 10**6,
-        "'; DROP TABLE accounts; --",
-        "BEGIN",
-        "(" * 900,
-    ]
-    choose = sql.wanderer(rng)
-    environment.reset(**rows[0])
-    for _ in range(1000):
-        if environment.over:
-            environment.reset(**rng.choice(rows))
-        tool, arguments = choose(environment)
-        if rng.random() < 0.4:
-            arguments = {name: rng.choice(nasty) for name in arguments}
-        text = getattr(environment, tool)(**arguments)
-        assert 0 < len(text.encode()) < 20_000
-        counts = environment.metrics
-        assert counts["effective"] + counts["invalid"] <= counts["actions"]

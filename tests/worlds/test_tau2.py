@@ -102,40 +102,6 @@ def test_an_episode(environment: Tau2Environment) -> None:
     assert (environment.over, environment.success, environment.turns) == (False, False, 0)
 
 
-NASTY: list[Any] = [
-    "",
-    " ",
-    "\0",
-    "{",
-    "[]",
-    "1",
-    "null",
-    "NaN",
-    "[" * 9000,
-    "x" * 10**6,
-    "\ud800",
-    None,
-    True,
-    7,
-    1.5,
-    ["a"],
-    {},
-    b"{}",
-]
-
-
-@pytest.mark.parametrize("value", NASTY, ids=range(len(NASTY)))
-def test_what_is_no_call_is_invalid_and_never_reaches_tau2(environment: Tau2Environment, value: Any) -> None:
-    assert environment.call_tool("look", value) == "Error: the arguments are no JSON object."
-    assert environment.call_tool(value, "{}") == "Error: the tools are break, look."
-    assert environment.call_tool("done", "{}") == "Error: the tools are break, look."
-    assert environment.metrics == {"actions": 3, "effective": 0, "invalid": 3, "lost": 0}
-    assert environment.message_user(value).encode()
-    assert len(Gym.actions) == (
-        isinstance(value, str) and bool(value.strip(" \0")) and len(value) <= tau2.MAX_CHARACTERS
-    )
-
-
 def test_an_end_that_nobody_can_judge_is_a_failure_and_one_without_a_run_is_lost(environment: Tau2Environment) -> None:
     assert "not handled" in environment.call_tool("break", "{}")
     assert (environment.over, environment.get_reward(), environment.metrics["lost"]) == (True, 0.0, 0)

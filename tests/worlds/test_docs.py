@@ -169,16 +169,13 @@ def test_rows_and_the_expert(level: str) -> None:
         assert answer.strip("'\"").casefold() in found.casefold()  # it can be read
 
 
+IMPORTABLE = ("textwrap", "json", "shutil", "random", "calendar")
+
+
 def test_the_default_is_what_the_library_has() -> None:
     for row in dataset_rows(200, level="hard-2"):
         question = row["prompt"][0]["content"]
-        if "default of its parameter" in question and row["page"] in (
-            "textwrap",
-            "json",
-            "shutil",
-            "random",
-            "calendar",
-        ):
+        if "default of its parameter" in question and row["page"] in IMPORTABLE:
             found: Any = importlib.import_module(row["page"])
             for part in row["entry"].split("."):
                 found = getattr(found, part)

@@ -28,7 +28,7 @@ def test_a_file_comes_back(tmp_path: Path) -> None:
     ("line", "message"),
     [
         ("", "no scenario in it"),
-        ("[]", "line 1: a scenario is an object"),
+        ("[]", "line 1: Scenario is "),
         ("{", "line 1: no JSON"),
         ('{"query": "a", "rubrik": []}', "has no field 'rubrik'; did you mean 'rubric'"),
         ('{"initial_state": "a"}', "query is missing"),

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from support.examples import examples
 from wm_plugin.errors import UserError
 from wm_plugin.worlds import shop
-from wm_plugin.worlds.agents import play
-from wm_plugin.worlds.agents.scripted import scripted
 from wm_plugin.worlds.shop import ShopEnvironment, dataset_rows, expert, wanderer
 from wm_plugin.worlds.shop.goods import DEPARTMENT, FAMILY, GOALS, SIZE, Goal, Product, catalogue, match
 
@@ -27,6 +25,9 @@ TENT = Product(
     description="",
     features="",
 )
+
+
+LARGE = {"colour": "red", "size": "large"}
 
 
 def played(environment: ShopEnvironment, choose: Any, row: dict[str, Any]) -> list[str]:
@@ -50,22 +51,8 @@ def environment() -> ShopEnvironment:
         # (2 attributes + 1 option + 1 price) / 4
         ("tent", ("waterproof", "windproof"), {"colour": "red"}, 5000, {"colour": "red"}, 1.0),
         # large costs 5.00 more: (2 + 2 + 0) / 5
-        (
-            "tent",
-            ("waterproof", "padded"),
-            {"colour": "red", "size": "large"},
-            5499,
-            {"colour": "red", "size": "large"},
-            0.8,
-        ),
-        (
-            "tent",
-            ("waterproof", "padded"),
-            {"colour": "red", "size": "large"},
-            5500,
-            {"colour": "red", "size": "large"},
-            1.0,
-        ),
+        ("tent", ("waterproof", "padded"), LARGE, 5499, LARGE, 0.8),
+        ("tent", ("waterproof", "padded"), LARGE, 5500, LARGE, 1.0),
         # one attribute is missing, and nothing was chosen: (1 + 0 + 1) / 4
         ("tent", ("waterproof", "reflective"), {"colour": "red"}, 9000, {}, 0.5),
         # the wrong colour, too dear: (1 + 0 + 0) / 3
@@ -198,12 +185,6 @@ def test_an_episode_by_hand(environment: ShopEnvironment) -> None:
     assert environment.buy().endswith("It is what was wanted. The episode is over.")
     assert (environment.over, environment.success, environment.get_reward()) == (True, True, 1.0)
     assert environment.metrics["invalid"] == 4
-    for call in (environment.buy, lambda: environment.click("< prev"), lambda: environment.search("a")):
-        with pytest.raises(ValueError, match="over"):
-            call()
-    assert environment.reset(catalogue_seed=0, goal=5, level="hard") == first  # nothing is left of it
-    assert environment.metrics == {"actions": 0, "effective": 0, "invalid": 0}
-    assert (environment.success, environment.get_reward(), environment.turns) == (False, 0.0, 0)
 
 
 def test_a_near_miss_is_told_and_going_back_forgets_the_options(environment: ShopEnvironment) -> None:
@@ -236,7 +217,7 @@ ELEMENT = re.compile(r"\[([^]]+)]")
 def test_what_stands_in_brackets_can_be_clicked_and_nothing_else(seed: int, goal: int) -> None:
     environment, rng = ShopEnvironment(), random.Random(seed)
     text = environment.reset(catalogue_seed=0, goal=goal)
-    everything = {
+    everything = [
         "back to search",
         "next >",
         "< prev",
@@ -248,14 +229,14 @@ def test_what_stands_in_brackets_can_be_clicked_and_nothing_else(seed: int, goal
         "p2",
         "p999",
         "p",
-    }
+    ]
     for _ in range(25):
         page = ELEMENT.findall(text)
         if page == ["search(query)"]:
             text = environment.search(rng.choice(list(DEPARTMENT)))
             continue
         before, invalid = environment._state(), environment.metrics["invalid"]
-        element = rng.choice(page if rng.random() < 0.8 else sorted(everything))
+        element = rng.choice(page if rng.random() < 0.8 else everything)
         answer = environment.click(element)
         if element in page:
             assert environment.metrics["invalid"] == invalid
@@ -280,15 +261,3 @@ def test_many_environments_share_one_catalogue() -> None:
     for environment, row in zip(environments, dataset_rows(64), strict=True):
         environment.reset(**row)
     assert len({id(environment._catalogue) for environment in environments}) == 1
-
-
-@pytest.mark.host
-@pytest.mark.parametrize("host", ["trl", "verl"])
-def test_a_trajectory_as_hosts_record_it(host: Any) -> None:
-    pytest.importorskip("transformers")
-    row = dataset_rows(1, seed=2)[0]
-    trajectory = play(ShopEnvironment(), row, scripted(expert()), max_turns=20, host=host)
-    assert (trajectory.success, trajectory.reward) == (True, 1.0)
-    assert not any(one.error for turn in trajectory.turns for one in turn.observations)
-    assert trajectory.metadata["figures"]["effective"] == len(trajectory.turns)
-    assert trajectory.context.initial_state.startswith(shop.INSTRUCTION.replace("{turns}", "at most 30 tool calls"))

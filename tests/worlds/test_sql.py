@@ -83,15 +83,6 @@ def test_a_wrong_answer_ends_the_episode(environment: SqlEnvironment) -> None:
     assert not environment.success
 
 
-def test_reset_closes_the_last_database(environment: SqlEnvironment) -> None:
-    first = environment._connection
-    environment.run_query("DELETE FROM orders")
-    environment.reset(database_seed=7, answer="42")
-    assert environment.run_query("SELECT count(*) > 0 FROM orders").endswith("\n1")
-    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
-        first.execute("SELECT 1")
-
-
 @pytest.mark.parametrize(
     ("submission", "answer", "right"),
     [
@@ -113,16 +104,14 @@ def test_reset_closes_the_last_database(environment: SqlEnvironment) -> None:
         ("Ada is right", "Ada", False),
         ("", "Ada", False),
         ("\0", "Ada", False),
+        ("5" + " " * 200, "5", True),
+        ("5" + " " * 99 + "or 6", "5", False),  # no part of an answer is left out
+        ("5" + "," * 99 + "0", "5", False),
+        ("5." + "0" * 98 + "1", "5", False),
     ],
 )
 def test_answers_are_compared_as_numbers_or_names(submission: str, answer: str, right: bool) -> None:
     assert is_right(submission, answer) is right
-
-
-@pytest.mark.parametrize("wrong", ["5" + " " * 99 + "or 6", "5" + "," * 99 + "0", "5." + "0" * 98 + "1"])
-def test_no_part_of_an_answer_is_left_out(wrong: str) -> None:
-    assert not is_right(wrong, "5")
-    assert is_right("5" + " " * 200, "5")
 
 
 def test_every_task_is_asked_and_the_answers_are_not_all_alike() -> None:
@@ -210,6 +199,7 @@ ESCAPES = """
 ATTACH '{folder}/secret.db' AS secret
 ATTACH ':memory:' AS other
 DETACH main
+SELECT datetime('now')
 VACUUM
 VACUUM INTO '{folder}/copy.db'
 SELECT load_extension('{folder}/secret.db')
@@ -248,19 +238,22 @@ ANALYZE
 """
 
 
-@pytest.mark.parametrize("statement", ESCAPES.strip().split("\n"))
-def test_nothing_of_the_host_can_be_reached(database: sqlite3.Connection, tmp_path: Path, statement: str) -> None:
+@pytest.mark.parametrize("name", DATABASES)
+def test_nothing_of_the_host_can_be_reached(tmp_path: Path, name: str) -> None:
     with closing(sqlite3.connect(tmp_path / "secret.db")) as secret:
         secret.execute("CREATE TABLE secret (a)")
-    text = run(database, statement.format(folder=tmp_path))
-    assert is_error(text)
+    with closing(open_database(1, name)) as database:
+        for statement in ESCAPES.format(folder=tmp_path).strip().split("\n"):
+            assert is_error(run(database, statement)), statement
     assert [path.name for path in tmp_path.iterdir()] == ["secret.db"]
 
 
 def test_no_other_function_can_be_called_even_from_a_default(database: sqlite3.Connection) -> None:
     """SQLite asks its authorizer about every function except those in a column's DEFAULT."""
     with closing(sqlite3.connect(":memory:")) as plain:
-        names = {name for (name,) in plain.execute("SELECT name FROM pragma_function_list")} - FUNCTIONS
+        names = {name for (name,) in plain.execute("SELECT name FROM pragma_function_list")}
+    assert FUNCTIONS - {"sign", "format", "unicode"} <= names  # those three are newer than the oldest SQLite in use
+    others = names - FUNCTIONS - {"->", "->>", "match"}  # operators
     assert {
         "random",
         "randomblob",
@@ -269,29 +262,21 @@ def test_no_other_function_can_be_called_even_from_a_default(database: sqlite3.C
         "current_timestamp",
         "load_extension",
         "sqlite_version",
-    } <= names
-    for name in sorted(names - {"->", "->>", "match"}):  # operators
+    } <= others
+    for name in sorted(others):
         call = name if name.startswith("current_") else f"{name}()"
         assert is_error(run(database, f"SELECT {call}"))
         created = run(database, f"CREATE TABLE t (a, b DEFAULT ({call}))")
         inserted = run(database, "INSERT INTO t (a) VALUES (1)")
         assert is_error(created) or is_error(inserted), (name, run(database, "SELECT * FROM t"))
         run(database, "DROP TABLE t")
-
-
-def test_a_denied_function_is_named(database: sqlite3.Connection) -> None:
     assert run(database, "SELECT random()") == "OperationalError: not authorized to use function: random"
+    assert run(database, "SELECT abs(-1) || upper('a') || max(1, 2) || iif(1, 'x', 'y') v") == "v\n1A2x"
 
 
 def test_a_tool_may_run_in_another_thread_than_reset(environment: SqlEnvironment) -> None:
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(environment.run_query, "SELECT 1 x").result() == "x\n1"
-
-
-def test_the_allowed_functions_exist(database: sqlite3.Connection) -> None:
-    names = {name for (name,) in sqlite3.connect(":memory:").execute("SELECT name FROM pragma_function_list")}
-    assert FUNCTIONS - {"sign", "format", "unicode"} <= names  # those three are newer than the oldest SQLite in use
-    assert run(database, "SELECT abs(-1) || upper('a') || max(1, 2) || iif(1, 'x', 'y') v") == "v\n1A2x"
 
 
 RENAMED = "".join(f'+"x:{i}"' for i in range(1, 9))  # as SQLite names the other columns x of a star
@@ -314,16 +299,8 @@ RUNAWAYS = [
     'SELECT "+"+"+"+"+" AS "+" FROM (' * 12 + 'SELECT id "+" FROM products' + ")" * 12,
     "SELECT/*'*/x+x+x+x/*'*/x FROM (" * 9 + "SELECT 1 x" + ")" * 9,
     *(f"SELECT{dot}5{'+x' * 9} x FROM (" * 8 + "SELECT 1 x" + ")" * 8 for dot in (".", " .", "\n.", "\f . ", "/**/.")),
-    "SELECT 1 x UNION SELECT .5"
-    + "+x" * 9
-    + " x FROM ("
-    + f"SELECT .5{'+x' * 9} x FROM (" * 7
-    + "SELECT 1 x"
-    + ")" * 8,
-    *(
-        f"SELECT {'+'.join([name] * 9)} {name} FROM (" * 8 + f"SELECT 1 {name}" + ")" * 8
-        for name in ("by", "desc", "end")
-    ),
+    f"SELECT 1 x UNION SELECT .5{'+x' * 9} x FROM (" + f"SELECT .5{'+x' * 9} x FROM (" * 7 + "SELECT 1 x" + ")" * 8,
+    *(f"SELECT {'+'.join([n] * 9)} {n} FROM (" * 8 + f"SELECT 1 {n}" + ")" * 8 for n in ("by", "desc", "end")),
     f"SELECT x{RENAMED} x FROM (SELECT *{',*' * 8} FROM (" * 8 + "SELECT 1 x" + "))" * 8,
     *(
         f"SELECT $a({mark}){'+x' * 9} x FROM (" * 8 + "SELECT 1 x" + ")" * 8
@@ -373,18 +350,11 @@ SELECTS = [
     "SELECT DISTINCT ",
     "SELECT $a(')+",
 ]
+LEVEL = st.tuples(st.sampled_from(SELECTS), st.lists(st.sampled_from(SPELLINGS), min_size=1, max_size=5), st.booleans())
 
 
 @settings(max_examples=examples(200), deadline=None)
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(SELECTS), st.lists(st.sampled_from(SPELLINGS), min_size=1, max_size=5), st.booleans()
-        ),
-        min_size=1,
-        max_size=8,
-    )
-)
+@given(st.lists(LEVEL, min_size=1, max_size=8))
 def test_copies_bounds_the_growth(levels: list[tuple[str, list[str], bool]]) -> None:
     query, growth = "SELECT 1 x", 1
     for start, uses, star in levels:
@@ -422,11 +392,9 @@ def test_generated_columns_cannot_grow_a_statement_without_end(database: sqlite3
 def test_a_full_database_is_an_error_and_stays_usable(database: sqlite3.Connection) -> None:
     run(database, "CREATE TABLE big (x)")
     fill = FOREVER + "INSERT INTO big SELECT zeroblob(1800) FROM z LIMIT 200"
-    assert [run(database, fill) for _ in range(3)] == [
-        "OK, 200 rows changed",
-        "OK, 200 rows changed",
-        run(database, fill),
-    ]
+    for _ in range(2):
+        assert run(database, fill) == "OK, 200 rows changed"
+    run(database, fill)
     assert run(database, fill) == "OperationalError: database or disk is full"
     assert run(database, "SELECT count(*) FROM big") == "count(*)\n400"
 
@@ -445,9 +413,7 @@ def test_the_expert_answers_every_kind_of_question_by_asking() -> None:
     for row in dataset_rows(40, seed=1):
         environment.reset(**row)
         while not environment.over:
-            chosen = choose(environment)
-            assert chosen is not None
-            tool, arguments = chosen
+            tool, arguments = choose(environment)  # type: ignore[misc]
             getattr(environment, tool)(**arguments)
         assert environment.success, row
         assert environment.metrics == {"actions": 4, "effective": 4, "invalid": 0}
@@ -470,12 +436,9 @@ def test_answers_of_any_type(environment: SqlEnvironment) -> None:
         environment.reset(database_seed=7, answer="42")
         environment.submit_answer(answer)  # type: ignore[arg-type]
         assert environment.success == right
-
-
-def test_true_is_no_number(environment: SqlEnvironment) -> None:
     environment.reset(database_seed=7, answer="1")
     environment.submit_answer(True)  # type: ignore[arg-type]
-    assert not environment.success
+    assert not environment.success  # true is no number
 
 
 def content(seed: int, database: str) -> dict[str, list[tuple[Any, ...]]]:
@@ -646,23 +609,3 @@ def test_triggers_and_constraints_of_other_databases_answer() -> None:
 def test_rows_that_cannot_be_played(columns: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         SqlEnvironment().reset(**(CHANGE | columns))  # type: ignore[arg-type]
-
-
-ESCAPES = [
-    "ATTACH DATABASE '/tmp/wm-sql.db' AS other",
-    "ATTACH ':memory:' AS other",
-    "SELECT load_extension('libm.so')",
-    "SELECT writefile('/tmp/wm-sql.db', 'x')",
-    "SELECT readfile('/etc/passwd')",
-    "SELECT edit('x')",
-    "PRAGMA writable_schema = 1",
-    "PRAGMA journal_mode = WAL",
-    "PRAGMA temp_store_directory = '/tmp'",
-    "VACUUM INTO '/tmp/wm-sql.db'",
-    "SELECT * FROM pragma_database_list",
-    "CREATE VIRTUAL TABLE v USING csv(filename='/etc/passwd')",
-    "CREATE TEMP TABLE t (x)",
-    "SELECT random()",
-    "SELECT datetime('now')",
-    "SELECT fts3_tokenizer('simple')",
-]

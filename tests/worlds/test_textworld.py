@@ -129,18 +129,24 @@ def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatc
     assert textworld.cache_folder() == Path.home() / ".cache" / "wm_plugin" / "textworld"
 
 
-def test_rows_are_split_by_seed() -> None:
-    train, held_out = (textworld.dataset_rows(200, seed=1, held_out=part) for part in (False, True))
-    assert all(row["seed"] % 10 for row in train)
-    assert not any(row["seed"] % 10 for row in held_out)
-    assert len({row["seed"] for row in train}) == 200
-    assert train == textworld.dataset_rows(200, seed=1)
-    with pytest.raises(UserError, match="TextWorld has no level 'standart'; did you mean 'standard'?"):
-        textworld.dataset_rows(1, level="standart")
-
-
 @pytest.mark.parametrize("seed", [-1, 10**9, "5", None, 1.5, True])
 def test_a_wrong_seed_is_a_users_mistake(world: TextworldEnvironment, seed: object) -> None:
     with pytest.raises(UserError, match="column `seed` needs a whole number"):
         world.reset(level="standard", seed=seed)  # type: ignore[arg-type]
     assert world.over
+
+
+@pytest.mark.parametrize("level", ["standard", "cooking"])
+def test_a_game_that_is_made_anew_is_the_same(
+    world: TextworldEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    (row,) = textworld.dataset_rows(1, seed=1, level=level)
+    world.reset(**row)
+    commands = ["look", *world._ask("plan")[:-1], "goal", "fly"]
+    monkeypatch.setenv("WM_PLUGIN_CACHE", str(tmp_path))
+    other = TextworldEnvironment()
+    try:
+        assert other.reset(**row) == world.reset(**row)
+        assert [other.act(command) for command in commands] == [world.act(command) for command in commands]
+    finally:
+        other._process.close()

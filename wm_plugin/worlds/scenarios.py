@@ -16,12 +16,14 @@ import random
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from wm_plugin.errors import UserError, check_keys, shown
+from pydantic import field_validator
+
+from wm_plugin.errors import UserError, shown
+from wm_plugin.options import Options, option
 from wm_plugin.rewards.rules import MalformedRuleError, RuleReward
 from wm_plugin.rewards.rules import read as read_rule
 from wm_plugin.untrusted import encodable, loads
@@ -33,23 +35,29 @@ _LONGEST = 1 << 20  # bytes of a line
 _STATE = ("initial_state", "world_context")
 
 
-@dataclass(frozen=True)
-class Scenario:
+class Scenario(Options):
     """One task; the module describes its fields."""
 
-    query: str
-    id: str = ""
-    initial_state: str = ""
-    world_context: str = ""
-    tools: tuple[str, ...] = ()
-    rubric: tuple[str, ...] = ()
-    verifier: Any = None
-    columns: Mapping[str, Any] = field(default_factory=dict)
-    seed: str = ""
+    example = '{"query": "Refund order 5."}'
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the object of a file's line."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+    query: str = option("What the agent is asked for.")
+    id: str = option("Its name.", default="")
+    initial_state: str = option("What the agent sees first.", default="")
+    world_context: str = option("What only a world model sees.", default="")
+    tools: tuple[str, ...] = option("A line for each tool.", default=(), write="a list of texts")
+    rubric: tuple[str, ...] = option("What must hold at the end.", default=(), write="a list of texts")
+    verifier: Any = option("A rule on the agent's answer.", default=None)
+    columns: dict[str, Any] = option("What the world's `reset` takes.", default={})
+    seed: str = option("The scenario that this one was made of.", default="")
+
+    @field_validator("verifier")
+    @classmethod
+    def _is_rule(cls, rule: Any) -> Any:
+        try:
+            read_rule(rule)
+        except MalformedRuleError as error:
+            raise UserError(f"verifier: {error}") from None
+        return rule
 
 
 def read(path: str | Path) -> list[Scenario]:
@@ -89,28 +97,13 @@ def scenario_of(value: Any, where: str, name: str) -> Scenario:
     Raises:
         UserError: a key does not fit; the message names it.
     """
-    known = Scenario.__dataclass_fields__
-    if not isinstance(value, dict):
-        raise UserError(f"{where}: a scenario is an object with {', '.join(known)}")
-    check_keys(where, value, known)
-    for key, text in value.items():
-        if known[key].type is str and not isinstance(text, str):
-            raise UserError(f"{where}: {key} is {shown(text)}; write a text")
-    for key in ("tools", "rubric"):
-        texts = value.get(key, [])
-        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise UserError(f"{where}: {key} is {shown(texts)}; write a list of texts")
-    if not value.get("query", "").strip():
-        raise UserError(f"{where}: query is missing; write what the agent is asked for")
-    if not isinstance(value.get("columns", {}), dict):
-        raise UserError(f"{where}: columns is {shown(value['columns'])}; write an object")
     try:
-        read_rule(value.get("verifier"))
-    except MalformedRuleError as error:
-        raise UserError(f"{where}: verifier: {error}") from None
-    value = encodable(value)
-    value |= {key: tuple(value.get(key, ())) for key in ("tools", "rubric")}
-    return Scenario(**{**value, "id": value.get("id") or name})
+        scenario = Scenario.read(encodable(value))
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
+    if not scenario.query.strip():
+        raise UserError(f"{where}: query is missing; write what the agent is asked for")
+    return scenario if scenario.id else scenario.replace(id=name)
 
 
 def dataset_rows(count: int | None = None, seed: int = 0, held_out: bool = False, *, path: str) -> list[dict[str, Any]]:

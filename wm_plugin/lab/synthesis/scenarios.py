@@ -9,7 +9,7 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -160,7 +160,7 @@ def expanded(
     pairs = _merged(in_states, [(one, {"query": text}) for one, text in varied], report)
     todo = [one for one in pairs if not _is_checked(one)]
     made = _asked(answers, verify, [(one, 0) for one in todo], [""] * len(todo), seed, report)
-    whole = {id(one): replace(one, **{_FORMS[verify][0]: value}) for one, value in made}
+    whole = {id(one): one.replace(**{_FORMS[verify][0]: value}) for one, value in made}
     result = [whole.get(id(one), one) for one in pairs if id(one) in whole or _is_checked(one)]
     ids, counts = {one.id for one in result}, Counter[str]()
     for place, one in enumerate(result):
@@ -169,7 +169,7 @@ def expanded(
             counts[one.seed] += 1
             name = f"{one.seed}-{counts[one.seed]}"
         ids.add(name)
-        result[place] = replace(one, id=name)
+        result[place] = one.replace(id=name)
     report.scenarios = len(result)
     return result
 
@@ -192,7 +192,7 @@ def _asked(
 
     def question(number: int, _: int) -> list[dict[str, Any]]:
         scenario, variant = jobs[number]
-        return conversation(kind, scenario.as_dict(), angles[number], variant + 1)
+        return conversation(kind, scenario.model_dump(), angles[number], variant + 1)
 
     def settle(number: int, answer: Answer) -> bool:
         try:
@@ -221,7 +221,7 @@ def _merged(
     for one in scenarios:
         merged.append(one)
         for changes in by_scenario.get(id(one), ()):
-            new = replace(one, **changes, id="", rubric=(), verifier=None, seed=one.seed or one.id)  # type: ignore[arg-type]
+            new = one.replace(**changes, id="", rubric=(), verifier=None, seed=one.seed or one.id)
             if _same(new) in seen:
                 report.dropped["duplicate"] += 1
                 continue
@@ -238,7 +238,7 @@ def write(scenarios: Iterable[Scenario], out: Path) -> None:
     """Write a file of scenarios, completely or not at all."""
     with atomic(out) as unfinished, unfinished.open("w", encoding="utf-8") as file:
         for one in scenarios:
-            file.write(json.dumps(one.as_dict(), ensure_ascii=False) + "\n")
+            file.write(json.dumps(one.model_dump(mode="json"), ensure_ascii=False) + "\n")
 
 
 def conversation(kind: str, scenario: Mapping[str, Any], angle: str, number: int) -> list[Message]:

@@ -103,7 +103,9 @@ def dataset_rows(count: int, seed: int = 0, held_out: bool = False, *, path: str
         scenarios.scenario_of(task, f"{path}: tasks[{number}]", f"t{number}") for number, task in enumerate(file.tasks)
     ]
     tasks = [one.replace(**{name: getattr(one, name) or text for name, text in state.items()}) for one in tasks]
-    rows = scenarios.rows_of(tasks or [Scenario("", "t0", file.initial_state, file.world_context)], count, seed, held_out, path)
+    rows = scenarios.rows_of(
+        tasks or [Scenario("", "t0", file.initial_state, file.world_context)], count, seed, held_out, path
+    )
     instruction = file.instruction.strip()
     for row in rows:
         (message,) = row["prompt"]

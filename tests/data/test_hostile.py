@@ -15,7 +15,7 @@ from wm_plugin.data import Trajectory, files
 from wm_plugin.data.chat import action_message
 from wm_plugin.data.compact import compact
 from wm_plugin.data.messages import Conversation, action_of
-from wm_plugin.data.readers import FORMATS, chatml, read_rows, stabletoolbench, verl
+from wm_plugin.data.readers import FORMATS, chatml, read_rows, verl
 from wm_plugin.data.readers.base import Reject
 from wm_plugin.data.schema import Action, Call, Observation, Source, Turn
 from wm_plugin.data.transitions import expand
@@ -57,50 +57,6 @@ def test_a_deep_row_is_one_reject(tmp_path, name, array):
     assert [outcome.row for outcome in outcomes if isinstance(outcome, Reject)] == [1]
     (reject,) = (outcome for outcome in outcomes if isinstance(outcome, Reject))
     assert (reject.reason, reject.kind) == ("nested more than 250 levels deep", "out of bounds")
-
-
-def test_what_trajectories_share_is_not_written_without_end(tmp_path, monkeypatch):
-    """The paths of a tree, a record's fields beside its paths, and the policy of all simulations."""
-
-    def chain(leaves: int, text: str = "") -> dict[str, Any]:
-        node: dict[str, Any] = {
-            "node_type": "Thought",
-            "description": text,
-            "children": [{"node_type": "Thought"}] * leaves,
-        }
-        for _ in range(58):
-            inner = {"node_type": "Action Input", "description": "{}", "observation": "", "children": [node]}
-            node = {"node_type": "Action", "description": "x", "children": [inner]}
-        return {"win": True, "tree": {"tree": {"children": [node]}}}
-
-    def gold(paths: int, more: int) -> dict[str, Any]:
-        return {
-            "0": {"taskName": "t", "more": "x" * more, "goldActionSequences": [{"path": [{"action": "a"}]}] * paths}
-        }
-
-    def served(simulations: int, policy: int) -> dict[str, Any]:
-        talk = [{"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}]
-        info = {"environment_info": {"policy": "x" * policy}}
-        return {"info": info, "tasks": [], "simulations": [{"messages": talk}] * simulations}
-
-    def read(document: dict[str, Any]) -> list[Any]:
-        (tmp_path / "x.json").write_text(json.dumps(document))
-        return list(read_rows(tmp_path / "x.json"))
-
-    for document, count in ((chain(30), 30), (gold(100, 1000), 100), (served(40, 10_000), 40)):
-        rows = read(document)
-        assert len(rows) == count
-        assert not any(isinstance(row, Reject) for row in rows)
-    for document in (chain(1000), chain(60, "x" * 100_000), gold(1000, 50_000)):
-        [reject] = read(document)
-        assert reject.kind == "out of bounds"
-    rows = read(served(1000, 100_000))
-    kinds = [row.kind if isinstance(row, Reject) else "read" for row in rows]
-    assert kinds[:50] == ["read"] * 50
-    assert kinds.count("out of bounds") > 900
-    monkeypatch.setattr(stabletoolbench, "MOST_REPEATED", 1000)
-    [reject] = read(chain(30))
-    assert "its paths repeat more than 1,000 characters" in reject.reason
 
 
 def test_rollouts_of_masks_are_bounded(tmp_path):

@@ -41,17 +41,7 @@ def out(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "",
-        "é 漢 🎉",
-        "\ud800",
-        "a\ud83d\\ud83d",
-        "\u2028\u2029\x85\x0b\x0c",
-        "\r\n\t",
-        "\x00\x1f\x7f",
-        '"\\',
-        "\ufeff",
-    ],
+    ["", "é 漢 🎉", "\ud800", "a\ud83d\\ud83d", "\u2028\u2029\x85\x0b\x0c", "\r\n\t", "\x00\x1f\x7f", '"\\', "\ufeff"],
 )
 def test_texts_come_back_as_they_were(out, text):
     kept = trajectory(text, {text: [text]})

@@ -1,7 +1,6 @@
 """Rows made to exhaust a machine: depth costs no memory, and twice the text takes about twice the time, in every reader."""
 
 import json
-import random
 from collections.abc import Callable
 from itertools import chain
 from typing import Any
@@ -14,14 +13,13 @@ from wm_plugin.cli.rollouts import read_rows as read_masks_rows
 from wm_plugin.data import Trajectory, files
 from wm_plugin.data.chat import action_message
 from wm_plugin.data.compact import compact
-from wm_plugin.data.messages import Conversation, action_of
+from wm_plugin.data.messages import Conversation
 from wm_plugin.data.readers import FORMATS, chatml, read_rows, verl
 from wm_plugin.data.readers.base import Reject
 from wm_plugin.data.schema import Action, Call, Observation, Source, Turn
 from wm_plugin.data.transitions import expand
-from wm_plugin.data.turn_texts import action_text, categories
+from wm_plugin.data.turn_texts import categories
 from wm_plugin.errors import UserError
-from wm_plugin.objectives.information import category
 
 DEEP = "[" * 20_000 + "]" * 20_000
 LAYOUTS = {
@@ -179,21 +177,3 @@ SHAPES: dict[str, Callable[[int], Any]] = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_time_is_linear(shape):
     assert too_slow(SHAPES[shape], int, largest=16_000) is None
-
-
-def test_the_kth_result_of_a_tool_answers_its_kth_call():
-    """As the plain way does it, which looks through all calls that wait."""
-    rng = random.Random(0)
-    for _ in range(200):
-        calls = [
-            {"function": {"name": rng.choice("abc"), "arguments": {"text": f"w{n}"}}} for n in range(rng.randrange(6))
-        ]
-        results = [{"name": rng.choice("abcd"), "content": f"w{rng.randrange(6)}"} for _ in range(rng.randrange(8))]
-        action, waiting, expected = action_of({"tool_calls": calls}), list(range(len(calls))), []
-        for result in results:
-            named = [k for k in waiting if action.calls[k].name == result["name"]]
-            call = (named or waiting or [None])[0]
-            if call is not None:
-                waiting.remove(call)
-            expected.append(category(action_text(action, call), result["content"]))
-        assert categories({"tool_calls": calls}, results) == expected

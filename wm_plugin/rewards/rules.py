@@ -18,7 +18,6 @@ from pydantic import ValidationError
 
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.rewards.base import TaggedReward, check_column, mean
-from wm_plugin.rewards.make import build
 from wm_plugin.rewards.rule_checks import CHECKS, Check, Code
 from wm_plugin.rewards.rule_code import Sandbox
 from wm_plugin.rewards.rule_code import check as check_sandbox
@@ -102,7 +101,7 @@ class RuleReward(TaggedReward):
             raise UserError(f"scale is {scale}; write a number > 0")
         self.scale, self.unverified, self.malformed = scale, unverified, malformed
         self.allow_code = allow_code
-        self.sandbox = build(Sandbox, sandbox or {}, "sandbox")
+        self.sandbox = Sandbox.read(sandbox or {}, "sandbox")
         self._default = None
         try:
             self._default = self._read(verifier)

@@ -21,7 +21,6 @@ from support.examples import examples
 from support.openai_server import completion
 from support.serving import Handler, serving
 from wm_plugin.client import replies
-from wm_plugin.client import server as server_module
 from wm_plugin.client.cache import ReplyCache
 from wm_plugin.client.predict import ServerPredictor
 from wm_plugin.client.server import KINDS, Completion, Failure, Server
@@ -97,16 +96,6 @@ def test_replies_have_a_limit(shape: str, status: int) -> None:
     assert len(asked) == (1 if status == 200 else 2)  # what is too large is not asked for again
 
 
-def test_a_reply_of_too_many_values_is_malformed(monkeypatch) -> None:
-    monkeypatch.setattr(server_module, "_MAX_VALUES", 1000)
-    for count, kind in ((400, Completion), (600, Failure)):
-        with answering(lambda *_, count=count: (200, {}, [good(more=[[]] * count)])) as url:
-            (answer,) = Server(url, "judge", **QUICK).complete([QUESTION])
-        assert isinstance(answer, kind)
-    assert answer.kind == "malformed"
-    assert "(more than 1,000 values)" in answer.message
-
-
 @pytest.mark.parametrize(
     ("headers", "body", "answer"),
     [
@@ -175,6 +164,14 @@ def test_keys_are_nowhere(echo: str, status: int, tmp_path, monkeypatch) -> None
     assert received[0] == f"Bearer {KEY}"
     for text in texts:
         assert not any(piece.lower() in text.lower() for piece in PIECES), text
+
+
+def test_escapes_that_hide_a_key(monkeypatch) -> None:
+    monkeypatch.setenv("JUDGE_KEY", KEY)
+    hidden = "".join(f"\\u{ord(letter):04x}" for letter in KEY).join(['{"a": "', '"}']).encode()
+    with answering(lambda *_: (200, {}, [hidden])) as url:
+        client = Server(url, "judge", api_key_env="JUDGE_KEY", **QUICK)
+        assert client.post("/chat/completions", [{}], dict) == [{"a": "[key]"}]
 
 
 def test_placeholders_are_no_keys_and_a_line_break_at_the_end_does_not_matter(monkeypatch) -> None:

@@ -255,6 +255,8 @@ class _Remote:
         max_reply = max(MAX_REPLY, batch_size * _MAX_EMBEDDING)
         usual = {"temperature": None, "max_tokens": None, "seed": None, "max_reply": max_reply}
         address = {"base_url": base_url, "model": model}
+        if twice := address.keys() & settings:
+            raise UserError(f"server: {min(twice)} is given beside it; leave it out here")
         self.server = Server(ServerOptions.read({**usual, **settings, **address}, "server"))
         self.batch_size, self.truncate = batch_size, truncate
         self.truncated: set[str] = set()  # texts of the last call

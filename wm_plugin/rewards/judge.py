@@ -148,7 +148,7 @@ class JudgedReward(TaggedReward):
             )
         self.server = server if isinstance(server, Server) else Server(ServerOptions.read(server, "server"))
         self._fields = self._structured() if structured else {}  # of requests
-        self.prompt, self._about_data = prompts.load(prompt or self.default_prompt), prompts.ours("data")
+        self.prompt, self._about_data = prompts.load(prompt or self.default_prompt), prompts.packaged("data")
         self.cache = ReplyCache(cache) if isinstance(cache, str | Path) else cache
         self.max_failure_share, self.max_chars = max_failure_share, max_chars
         self.failed, self.no_verdict = failed, no_verdict

@@ -63,7 +63,7 @@ class RubricReward(JudgedReward):
         check_choice("scale", scale, get_args(Scale))
         super().__init__(server, **settings)
         self.scale, self.domain = scale, domain
-        self.guidance = {name: prompts.ours(f"domain_{name}") for name in prompts.DOMAINS}
+        self.guidance = {name: prompts.packaged(f"domain_{name}") for name in prompts.DOMAINS}
         if not isinstance(guidance, Mapping | None):
             raise UserError(f"guidance is {shown(guidance)}; write a mapping of domains to files")
         self.guidance |= {name: prompts.load(path) for name, path in (guidance or {}).items()}

@@ -1,6 +1,6 @@
 """Twice the text takes about twice the time, in everything that reads what a policy, a dataset, a server or a file says.
 
-Patterns have a test of their own (test_patterns.py), and so have worlds (environments/test_hostile.py). A new reader, reward or
+Patterns have a test of their own (test_patterns.py), and so have worlds (worlds/test_contract.py). A new reader, reward or
 caller of `untrusted.loads` fails here until it is in a table.
 """
 
@@ -21,7 +21,7 @@ from wm_plugin.cli.simulate.beside import aligned
 from wm_plugin.client import replies
 from wm_plugin.client.answers import Answer
 from wm_plugin.client.server import Completion, Server, _completion, _line, _seconds
-from wm_plugin.data import build, expand, plain_yaml
+from wm_plugin.data import build, expand
 from wm_plugin.data.filter import NAMES, Filter
 from wm_plugin.data.hidden_context import read_context
 from wm_plugin.data.kinds import KINDS
@@ -35,6 +35,7 @@ from wm_plugin.lab.agents.lookahead import decision
 from wm_plugin.lab.evaluation import published_replies, rule_cases, rule_commands
 from wm_plugin.lab.evaluation.proposals import read_proposal
 from wm_plugin.lab.report import difference
+from wm_plugin.lab.synthesis.scenarios import PROMPTS, Refused, read_reply
 from wm_plugin.objectives.information import category
 from wm_plugin.rewards import REWARDS, extract
 from wm_plugin.rewards import rouge as rouge_module
@@ -55,7 +56,6 @@ from wm_plugin.worlds.fictional.score import Column, NoTableError
 from wm_plugin.worlds.fictional.score import read as read_table
 from wm_plugin.worlds.grid import GridEnvironment
 from wm_plugin.worlds.kit.commands import CommandEnvironment
-from wm_plugin.worlds.scenario_replies import PROMPTS, Refused, read_reply
 from wm_plugin.worlds.wrappers.control import ControlConfig, ControlEpisode
 from wm_plugin.worlds.wrappers.control.withheld import Withheld
 from wm_plugin.worlds.wrappers.counting import Counts
@@ -339,7 +339,6 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "keys": redacted,
     "a proposal": lambda text: read_proposal(text, RWML, RWML.variants["v0"]),
     "a proposal, in its tag": lambda text: read_proposal(f"<system_template>{text}", RWML, RWML.variants["v0"]),
-    "plain YAML": refused(plain_yaml.loads),
     "a context by a server": refused(read_context),
     "a context by a server, in its tag": refused(lambda text: read_context(f"<summary>{text}</summary><permissions>")),
     "lines side by side": lambda text: aligned(text, text[: len(text) // 2] + "!"),

@@ -1,9 +1,6 @@
 """Rows made to exhaust a machine: depth costs no memory, and twice the text takes about twice the time, in every reader."""
 
 import json
-import math
-import random
-import resource
 from collections.abc import Callable
 from itertools import chain
 from typing import Any
@@ -16,14 +13,13 @@ from wm_plugin.cli.rollouts import read_rows as read_masks_rows
 from wm_plugin.data import Trajectory, files
 from wm_plugin.data.chat import action_message
 from wm_plugin.data.compact import compact
-from wm_plugin.data.messages import Conversation, action_of
-from wm_plugin.data.readers import FORMATS, chatml, read_rows, stabletoolbench, verl
+from wm_plugin.data.messages import Conversation
+from wm_plugin.data.readers import FORMATS, chatml, read_rows, verl
 from wm_plugin.data.readers.base import Reject
 from wm_plugin.data.schema import Action, Call, Observation, Source, Turn
 from wm_plugin.data.transitions import expand
-from wm_plugin.data.turn_texts import action_text, categories
+from wm_plugin.data.turn_texts import categories
 from wm_plugin.errors import UserError
-from wm_plugin.objectives.information import category
 
 DEEP = "[" * 20_000 + "]" * 20_000
 LAYOUTS = {
@@ -31,26 +27,21 @@ LAYOUTS = {
     "an array": f'[{{"a": {DEEP}}}]',
     "an object": f'{{\n"messages": {DEEP}}}',
     "open": '{\n"messages": ' + '{"a":' * 10_000,
-    "where τ²-bench has tasks": f'{{"info": {{}}, "tasks": {DEEP}, "simulations": []}}',
     "beside a text": f'{{"a": "x\\n> go\\ny", "b": {DEEP}}}',
 }
 
 
-@pytest.mark.parametrize("name", ["openai", "tau2", "react", "stabletoolbench", "auto"])
+@pytest.mark.parametrize("name", ["openai", "tau2", "auto"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_depth_takes_no_memory(tmp_path, layout, name):
+def test_deep_files_are_rejects(tmp_path, layout, name):
     path = tmp_path / "x.json"
     path.write_text(LAYOUTS[layout])
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
         rows = list(read_rows(path, name))
     except UserError as error:
         assert "x.json" in str(error)  # noqa: PT017 - `auto` knows no format
     else:
         assert sum(isinstance(row, Trajectory) for row in rows) <= (layout == "beside a text")
-    assert (
-        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
-    )  # KB; the path of a streaming parser took 800 MB
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if isinstance(DOCUMENTS[name], list)])
@@ -64,71 +55,6 @@ def test_a_deep_row_is_one_reject(tmp_path, name, array):
     assert [outcome.row for outcome in outcomes if isinstance(outcome, Reject)] == [1]
     (reject,) = (outcome for outcome in outcomes if isinstance(outcome, Reject))
     assert (reject.reason, reject.kind) == ("nested more than 250 levels deep", "out of bounds")
-
-
-@pytest.mark.parametrize("layout", ["array", "document", "not a number before", "not a number after"])
-def test_values_of_a_row_are_bounded_in_every_layout(tmp_path, monkeypatch, layout):
-    monkeypatch.setattr(files, "VALUES", 20_000)
-    file = tmp_path / "x.json"
-
-    def read(count: int) -> list[files.Record]:
-        rows = [{"x": 1}, {"x": [[]] * count, "text": ',{"[' * 30_000}, {"x": 2}]  # what is in a string is no value
-        if layout != "document" and layout != "array":
-            rows.insert(0 if layout == "not a number before" else 3, {"x": math.nan})
-        file.write_text(json.dumps({"rows": rows} if layout == "document" else rows, indent=1))
-        return list(files.items(file, "rows.item" if layout == "document" else "item"))
-
-    for place in range(6):  # within the bound, wherever the pieces of the file begin
-        monkeypatch.setattr(files, "_SLICE", 1 << 16 >> place)
-        assert [record.error for record in read(9_000)] == [None] * (4 if "not" in layout else 3)
-        *before, broken = read(50_000)
-        assert [record.value for record in before] == ([] if layout == "not a number before" else [{"x": 1}])
-        reason = "the document breaks off" if layout == "not a number before" else "a row of more than 20,000 values"
-        assert reason in str(broken.error)
-
-
-def test_what_trajectories_share_is_not_written_without_end(tmp_path, monkeypatch):
-    """The paths of a tree, a record's fields beside its paths, and the policy of all simulations."""
-
-    def chain(leaves: int, text: str = "") -> dict[str, Any]:
-        node: dict[str, Any] = {
-            "node_type": "Thought",
-            "description": text,
-            "children": [{"node_type": "Thought"}] * leaves,
-        }
-        for _ in range(58):
-            inner = {"node_type": "Action Input", "description": "{}", "observation": "", "children": [node]}
-            node = {"node_type": "Action", "description": "x", "children": [inner]}
-        return {"win": True, "tree": {"tree": {"children": [node]}}}
-
-    def gold(paths: int, more: int) -> dict[str, Any]:
-        return {
-            "0": {"taskName": "t", "more": "x" * more, "goldActionSequences": [{"path": [{"action": "a"}]}] * paths}
-        }
-
-    def served(simulations: int, policy: int) -> dict[str, Any]:
-        talk = [{"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}]
-        info = {"environment_info": {"policy": "x" * policy}}
-        return {"info": info, "tasks": [], "simulations": [{"messages": talk}] * simulations}
-
-    def read(document: dict[str, Any]) -> list[Any]:
-        (tmp_path / "x.json").write_text(json.dumps(document))
-        return list(read_rows(tmp_path / "x.json"))
-
-    for document, count in ((chain(30), 30), (gold(100, 1000), 100), (served(40, 10_000), 40)):
-        rows = read(document)
-        assert len(rows) == count
-        assert not any(isinstance(row, Reject) for row in rows)
-    for document in (chain(1000), chain(60, "x" * 100_000), gold(1000, 50_000)):
-        [reject] = read(document)
-        assert reject.kind == "out of bounds"
-    rows = read(served(1000, 100_000))
-    kinds = [row.kind if isinstance(row, Reject) else "read" for row in rows]
-    assert kinds[:50] == ["read"] * 50
-    assert kinds.count("out of bounds") > 900
-    monkeypatch.setattr(stabletoolbench, "MOST_REPEATED", 1000)
-    [reject] = read(chain(30))
-    assert "its paths repeat more than 1,000 characters" in reject.reason
 
 
 def test_rollouts_of_masks_are_bounded(tmp_path):
@@ -150,6 +76,7 @@ def test_a_line_too_long_is_one_reject(tmp_path, monkeypatch):
         outcomes = list(read_rows(path, "openai"))
         assert [isinstance(outcome, Reject) for outcome in outcomes] == [False, True, False, True]
         assert outcomes[1].reason == "larger than 1,000 bytes"
+        assert len(outcomes[3].raw) < 1100
         for size in (1, 1200, 10_000):
             places = list(files.ranges(path, size))
             assert places[0][0] == 0
@@ -250,21 +177,3 @@ SHAPES: dict[str, Callable[[int], Any]] = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_time_is_linear(shape):
     assert too_slow(SHAPES[shape], int, largest=16_000) is None
-
-
-def test_the_kth_result_of_a_tool_answers_its_kth_call():
-    """As the plain way does it, which looks through all calls that wait."""
-    rng = random.Random(0)
-    for _ in range(200):
-        calls = [
-            {"function": {"name": rng.choice("abc"), "arguments": {"text": f"w{n}"}}} for n in range(rng.randrange(6))
-        ]
-        results = [{"name": rng.choice("abcd"), "content": f"w{rng.randrange(6)}"} for _ in range(rng.randrange(8))]
-        action, waiting, expected = action_of({"tool_calls": calls}), list(range(len(calls))), []
-        for result in results:
-            named = [k for k in waiting if action.calls[k].name == result["name"]]
-            call = (named or waiting or [None])[0]
-            if call is not None:
-                waiting.remove(call)
-            expected.append(category(action_text(action, call), result["content"]))
-        assert categories({"tool_calls": calls}, results) == expected

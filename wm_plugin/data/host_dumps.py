@@ -1,4 +1,4 @@
-"""What hosts' dumps of rollouts lack: the tool schemas of their prompts, and what of a row is its reward.
+"""What hosts' dumps of rollouts lack: the tool schemas of their prompts, and which of a row's columns are its reward.
 
 Without the schemas a prompt that is made of a rollout is not the prompt of its training. Our trainers write a file beside the
 dump, a JSON object:
@@ -10,11 +10,10 @@ dump, a JSON object:
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from wm_plugin.data.fields import Fields
 from wm_plugin.data.files import open_file
 from wm_plugin.data.outputs import write_text
 from wm_plugin.data.schema import Action, Tools, Trajectory, Transition
@@ -33,7 +32,6 @@ WARNING = (
 )
 
 Schemas = Sequence[Mapping[str, Any]]
-Row = TypeVar("Row", bound=Trajectory | Fields)
 Item = TypeVar("Item", bound=Trajectory | Transition)
 
 
@@ -46,19 +44,15 @@ class Declared(BaseModel):
     rewards: dict[str, float] = {}
 
     def tools_of(self, row: Mapping[str, Any]) -> Schemas:
-        """The schemas of a row with these columns."""
+        """Return the schemas of a row with these columns."""
         name = row.get(COLUMN)
         return self.tools.get(name if isinstance(name, str) else EVERY) or self.tools.get(EVERY, ())
 
-    def complete(self, row: Row) -> Row:
-        """A trajectory that was read of a dump, or its validated fields, with its tools and its reward."""
-        metadata = row.metadata if isinstance(row, Trajectory) else row["metadata"]
-        if (reward := reward_of(metadata, self.rewards)) is not None:
-            if isinstance(row, Trajectory):
-                row = cast(Row, row.model_copy(update={"reward": reward}))
-            else:
-                row["reward"] = reward
-        return with_tools(row, self.tools_of(metadata))
+    def complete(self, trajectory: Trajectory) -> Trajectory:
+        """Return a trajectory that was read from a dump with its tools and its reward."""
+        if (reward := reward_of(trajectory.metadata, self.rewards)) is not None:
+            trajectory = trajectory.model_copy(update={"reward": reward})
+        return with_tools(trajectory, self.tools_of(trajectory.metadata))
 
 
 def save(folder: str | Path, tools: Mapping[str, Schemas], rewards: Mapping[str, float] | None = None) -> None:
@@ -69,7 +63,7 @@ def save(folder: str | Path, tools: Mapping[str, Schemas], rewards: Mapping[str,
 
 
 def beside(path: Path) -> Declared:
-    """What the file in the folder of a dump says; nothing if there is none.
+    """Read the file in the folder of a dump, if there is one.
 
     Raises:
         UserError: the file holds something else.
@@ -89,32 +83,28 @@ def beside(path: Path) -> Declared:
 
 
 def reward_of(columns: Mapping[str, Any], weights: Mapping[str, float]) -> float | None:
-    """The weighted sum of a row's rewards, without those that a reward function left out; None if all are."""
+    """Return the weighted sum of a row's rewards, without those that a reward function left out; None if all are."""
     values = [(weight, number(columns.get(name))) for name, weight in weights.items()]
     kept = [weight * value for weight, value in values if value is not None]
     return sum(kept) if kept else None
 
 
-def with_tools(row: Row, tools: Schemas) -> Row:
-    """A trajectory, or its validated fields, with these schemas if it has none."""
-    if isinstance(row, Trajectory):
-        if row.context.action_space or not tools:
-            return row
-        context = row.context.model_copy(update={"action_space": tuple(tools)})
-        return cast(Row, row.model_copy(update={"context": context}))
-    if not row["context"]["action_space"] and tools:
-        row["context"] = {**row["context"], "action_space": tuple(tools)}
-    return row
+def with_tools(trajectory: Trajectory, tools: Schemas) -> Trajectory:
+    """Return a trajectory with these schemas if it has none."""
+    if trajectory.context.action_space or not tools:
+        return trajectory
+    context = trajectory.context.model_copy(update={"action_space": tuple(tools)})
+    return trajectory.model_copy(update={"context": context})
 
 
 def name_of(schema: Mapping[str, Any]) -> str:
-    """The name of a tool, in OpenAI's form or without its envelope."""
+    """Return the name of a tool, in OpenAI's form or without its envelope."""
     function = schema.get("function")
     return str((function if isinstance(function, Mapping) else schema).get("name"))
 
 
 class Lacking:
-    """Passes trajectories or transitions through, and counts those whose agent calls tools of which there is no schema."""
+    """Passes trajectories or transitions through, and counts those whose agent calls tools that have no schema."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -127,12 +117,12 @@ class Lacking:
 
     @property
     def notes(self) -> list[str]:
-        """The warning, if there is something to warn of."""
+        """The warning, if something is lacking."""
         return warnings(self.count)
 
 
 def warnings(count: int) -> list[str]:
-    """What to say of so many rollouts without schemas: one sentence, or none."""
+    """Write a warning about so many rollouts without schemas, or nothing for none."""
     return [f"{count:,} of these rollouts {WARNING}"] if count else []
 
 

@@ -1,7 +1,7 @@
-"""Conversion in several processes, with the same output as in one, byte for byte.
+"""Convert in several processes, with the same output as in one, byte for byte.
 
 Files of lines are cut into ranges; any other file is one part. A process converts a part into a file of its own, and these files
-are joined in order, so that memory stays that of one part per process whatever the size of the sources.
+are joined in order.
 """
 
 import multiprocessing
@@ -13,11 +13,9 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, suppress
-from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from wm_plugin.data.fields import check
 from wm_plugin.data.outputs import work_folder
 from wm_plugin.data.readers import PART, Part, parts, read, read_part
 from wm_plugin.data.readers.base import Make
@@ -38,14 +36,14 @@ def convert(
     format: str = "auto",
     strict: bool = False,
     size: int = PART,
-    make: Make = check,
+    make: Make | None = None,
     watch: Callable[[Iterator[Shard]], Iterator[Shard]] = iter,
 ) -> Counts:
     """Convert all sources as `write` does, in `workers` processes.
 
     Args:
         size: approximate bytes of a range of lines.
-        make: as in `read_rows`; other processes get it, so it must be picklable.
+        make: as in `read_rows`; picklable.
         watch: passes finished parts through in order, for a progress bar.
 
     Raises:
@@ -64,9 +62,7 @@ def convert(
                 counts.merge(part_counts)
                 if rejected.exists():
                     with rejected.open("rb") as file:
-                        for line in islice(file, part_counts.rejects_written):
-                            reject_file.write(line)
-                    reject_file.full |= part_counts.rejects_written < part_counts.rejected.total()
+                        shutil.copyfileobj(file, reject_file, 1 << 20)
                     rejected.unlink()
                 yield kept
                 kept.unlink()
@@ -82,7 +78,7 @@ def convert(
 
 
 def _shards(
-    source_parts: Iterator[Part], folder: Path, workers: int, strict: bool, make: Make
+    source_parts: Iterator[Part], folder: Path, workers: int, strict: bool, make: Make | None
 ) -> Generator[Shard, None, None]:
     theirs, ours = multiprocessing.Pipe(duplex=False)
     with uninterrupted():
@@ -116,7 +112,7 @@ def _end_with(parent: Connection) -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _convert(part: Part, out: Path, strict: bool, make: Make) -> Shard:
+def _convert(part: Part, out: Path, strict: bool, make: Make | None) -> Shard:
     rejects = out.with_suffix(".rejects.jsonl")
     return out, rejects, write(read_part(part, make=make), out, rejects, strict=strict)
 

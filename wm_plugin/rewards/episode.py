@@ -3,8 +3,8 @@
     R = R_outcome · N_effective / N − format penalty − turn penalty · T − action penalty · N       WMAct, equation 4
     R_t = γ^(T−1−t) · R                                                            the terminal reward, at turn t
 
-N is the number of actions of an episode and T that of its turns; an action is effective when it changes the state. The paper's
-step penalty, a row of its ablation, is the turn penalty here. Choices that the paper leaves open are named where they are made.
+An episode has N actions and T turns; an action is effective if it changes the state. The paper's step penalty, a row of its
+ablation, is the turn penalty here. Choices that the paper leaves open are marked where they are made.
 """
 
 from collections.abc import Sequence
@@ -16,13 +16,12 @@ from wm_plugin.errors import UserError, shown
 from wm_plugin.options import Number, Options, option
 
 _AMOUNT = "the amount to subtract, a number >= 0"
-_GAMMA = "a number between 0 and 1"
 
 
 def rescale_by_effective_actions(
     outcomes: Sequence[float], effective: Sequence[int], actions: Sequence[int]
 ) -> list[float]:
-    """The outcome times the share of effective actions (WMAct, equation 4); an episode without actions gets 0.
+    """Multiply each outcome by the share of effective actions (WMAct, equation 4); an episode without actions gets 0.
 
     Args:
         outcomes: one per episode.
@@ -43,19 +42,16 @@ def rescale_by_effective_actions(
 
 
 def discounted(rewards: Sequence[float], turns: Sequence[int], gamma: float = 1.0) -> list[list[float]]:
-    """The discounted terminal reward of each turn of each episode: γ^(T−1−t) · R. With γ = 1 every turn gets all of R.
+    """Return the discounted terminal reward of each turn of each episode, γ^(T−1−t) · R. With γ = 1 every turn gets all of R.
 
     Args:
         rewards: one per episode.
         turns: T of each episode; 0 gives an empty list.
         gamma: γ, in [0, 1].
-
-    Raises:
-        UserError: the lengths differ, or γ is not in [0, 1].
     """
     _same_length(rewards=rewards, turns=turns)
     if not 0 <= gamma <= 1:
-        raise UserError(f"gamma is {shown(gamma)}; write {_GAMMA}")
+        raise UserError(f"gamma is {shown(gamma)}; write a number between 0 and 1")
     return [
         [reward * gamma ** (count - 1 - turn) for turn in range(count)]
         for reward, count in zip(rewards, turns, strict=True)
@@ -63,30 +59,35 @@ def discounted(rewards: Sequence[float], turns: Sequence[int], gamma: float = 1.
 
 
 class EpisodeReward(Options):
-    """The reward of an episode from its outcome and its counts.
+    """An episode's reward from its outcome and its counts.
 
     Attributes:
-        figures: of the last call: `outcome`, the mean; `effective_share` of the actions; `invalid_episodes`, the share of
+        figures: of the last call: the mean `outcome`, the `effective_share` of the actions, and `invalid_episodes`, the share of
             episodes with an invalid action.
     """
 
-    example = "{rescale: true}"
-
     rescale: bool = option("Multiply the outcome by the share of effective actions.", default=True)
-    # The paper calls it small without a number. Once, since a penalty for each action would outweigh a long episode's outcome.
+    # The paper calls it small without a number. Once, because a penalty for each action would outweigh a long episode's outcome.
     format_penalty: Number = option(
-        "Subtracted once from an episode with an invalid action.", default=0.1, ge=0, write=_AMOUNT
+        "Subtracted once from an episode with an invalid action.", default=0.1, write=_AMOUNT, ge=0
     )
     turn_penalty: Number = option(
-        "Subtracted for each turn. The paper's ablation has 0.1.", default=0.0, ge=0, write=_AMOUNT
+        "Subtracted for each turn. The paper's ablation has 0.1.", default=0.0, write=_AMOUNT, ge=0
     )
-    # A tenth an action is more than a solution of ten actions can earn.
-    action_penalty: Number = option("Subtracted for each action; ours.", default=0.0, ge=0, write=_AMOUNT)
-    # The value of `discounted` at the first turn; discounting by the algorithm itself comes on top.
+    action_penalty: Number = option(
+        "Subtracted for each action; not in the paper. 0.1 is more than a solution of ten actions can earn.",
+        default=0.0,
+        write=_AMOUNT,
+        ge=0,
+    )
     gamma: Number = option(
-        "An episode of T turns gets gamma^(T-1) of its reward; 1 in the paper.", default=1.0, ge=0, le=1, write=_GAMMA
+        "An episode of T turns gets gamma^(T-1) of its reward, the value of `discounted` at its first turn. Discounting by the "
+        "algorithm itself, such as GAE's per token, comes on top.",
+        default=1.0,
+        write="a number between 0 and 1",
+        ge=0,
+        le=1,
     )
-
     _figures: dict[str, float] = PrivateAttr(default_factory=dict)
 
     @property
@@ -103,12 +104,10 @@ class EpisodeReward(Options):
         turns: Sequence[int] | None = None,
         **_columns: Any,
     ) -> list[float]:
-        """One reward per episode.
+        """Return one reward per episode.
 
         Args:
-            outcomes: one per episode.
-            actions: number of all actions per episode, including no-ops and invalid ones.
-            effective: number of actions that changed the state, per episode.
+            outcomes, actions, effective: as in `rescale_by_effective_actions`.
             invalid: number of actions that the world refused, per episode; None means none.
             turns: T of each episode, needed for a turn penalty and if γ < 1. An episode without turns is not discounted.
 
@@ -118,8 +117,8 @@ class EpisodeReward(Options):
         invalid = [0] * len(outcomes) if invalid is None else invalid
         if turns is None and (self.gamma < 1 or self.turn_penalty):
             reason = "gamma is below 1" if self.gamma < 1 else "turn_penalty is set"
-            raise UserError(f"{reason}, and the turns of the episodes are not known")
-        turns = [1] * len(outcomes) if turns is None else turns  # on which nothing depends then
+            raise UserError(f"{reason}, but the column of turns is missing")
+        turns = [1] * len(outcomes) if turns is None else turns  # unused then
         _same_length(outcomes=outcomes, actions=actions, effective=effective, invalid=invalid, turns=turns)
         rescaled = rescale_by_effective_actions(outcomes, effective, actions)
         rewards = [

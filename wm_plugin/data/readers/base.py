@@ -15,10 +15,9 @@ from wm_plugin.data.errors import RowError
 from wm_plugin.data.fields import Fields
 from wm_plugin.data.schema import Source, Trajectory, misfit
 
-Convert = Callable[[Any, Source], Iterator[Trajectory | Fields]]  # fields are validated by `Make`
+Convert = Callable[[Any, Source], Iterator[Trajectory | Fields]]
 Rows = tuple[Iterable[files.Record], Convert]  # from a reader whose rows are not the file's records
-Make = Callable[[Any], Trajectory | Fields]  # validates fields; a record or a dict. A trajectory is passed on
-MOST_COPIES = 50  # real trees of StableToolBench have paths of up to 36 steps
+Make = Callable[[Trajectory], Trajectory]  # completes what a reader made
 
 
 @dataclass(frozen=True)
@@ -32,20 +31,18 @@ class Reject:
     raw: str  # the row's text, as far as it is known
 
 
-Outcome = Trajectory | Fields | Reject  # of a row
+Outcome = Trajectory | Reject  # of a row
 
 
-def convert_rows(
-    records: Iterable[files.Record], convert: Convert, name: str, path: Path, make: Make
-) -> Iterator[Outcome]:
-    """The trajectories of each record, or its `Reject` if it has none or does not fit the schema."""
+def convert_rows(records: Iterable[files.Record], convert: Convert, name: str, path: Path) -> Iterator[Outcome]:
+    """Yield the trajectories of each record, or its `Reject` if it has none or does not fit the schema."""
     for record in records:
         source = Source(format=name, file=path.name, row=record.row)
         try:
             if record.error is not None:
                 raise record.error
             # all before the first is yielded: a record is either read or rejected
-            trajectories = [make(row) for row in convert(record.value, source)]
+            trajectories = [Trajectory.model_validate(row) for row in convert(record.value, source)]
             if not trajectories:
                 raise RowError("nothing in it", "empty")
         except RowError as error:
@@ -57,27 +54,8 @@ def convert_rows(
             yield from trajectories
 
 
-def size_of(value: Any) -> int:
-    """The characters of a value as JSON."""
-    return len(json.dumps(value))
-
-
-def check_copies(size: int, copied: int) -> None:
-    """Bound what is written again and again, in each trajectory that is made of the same part of a record or file.
-
-    Args:
-        size: characters that were read.
-        copied: characters that are written of the parts that trajectories share.
-
-    Raises:
-        RowError: out of proportion.
-    """
-    if copied > MOST_COPIES * size:
-        raise RowError(f"its trajectories repeat more than {MOST_COPIES} times what was read", "out of bounds")
-
-
 def number_of(value: Any) -> float | None:
-    """A number that may be written as a string; None for anything else, and for NaN."""
+    """Read a number that may be written as a string; None for anything else, and for NaN."""
     if isinstance(value, bool) or value is None:
         return None
     try:
@@ -88,7 +66,7 @@ def number_of(value: Any) -> float | None:
 
 
 def rest_of(record: Mapping[str, Any], *used: str, **read: Any) -> dict[str, Any]:
-    """The keys of a record that have no field, for the metadata.
+    """Return the keys of a record that have no field, for the metadata.
 
     Args:
         used: keys that became fields.
@@ -103,7 +81,7 @@ def rest_of(record: Mapping[str, Any], *used: str, **read: Any) -> dict[str, Any
 
 
 def task_of(prompt: Any) -> str:
-    """A task id made of the prompt: rollouts of the same prompt are of one task."""
+    """Make a task id of the prompt: rollouts of the same prompt are of one task."""
     return hashlib.sha256(json.dumps(prompt, sort_keys=True).encode()).hexdigest()[:16]
 
 

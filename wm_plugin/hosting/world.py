@@ -123,6 +123,7 @@ class Wrapper:
         instance: of the user's class, inside all wrappers.
     """
 
+    instance: Any
     is_turn_aware = False  # whether `turn` wants the turns of an episode before their calls run
     is_simulated = False  # whether observations are a world model's
 
@@ -299,9 +300,9 @@ def dress(environment: Any, wrapper: type[Wrapper], options: Any = None) -> type
     def get_reward(self: Any) -> Any:
         return self._wm_world.get_reward()
 
-    Dressed.reset = _like(environment.reset, reset)  # type: ignore[attr-defined]
+    Dressed.reset = _like(environment.reset, reset)
     if "get_reward" in own:
-        Dressed.get_reward = _like(getattr(environment, "get_reward", get_reward), get_reward)  # type: ignore[attr-defined]
+        Dressed.get_reward = _like(getattr(environment, "get_reward", get_reward), get_reward)
     for name in tool_names(base):
         if name not in tools:
             setattr(Dressed, name, None)  # none to those who list a class's functions

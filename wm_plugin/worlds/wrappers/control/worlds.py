@@ -44,8 +44,8 @@ def controlled(environment: type, config: ControlConfig | Mapping[str, Any]) -> 
     """
     made = ControlConfig.from_mapping(config)
     made.check_tools(tool_names(environment), environment.__name__)
-    evaluations = [options.evaluation for kind, options, _ in layers_of(environment) if kind.is_simulated]
-    if made.evaluation and "real" in evaluations:
+    layers = layers_of(environment) if made.evaluation else ()
+    if any(kind.is_simulated and options.evaluation == "real" for kind, options, _ in layers):
         raise UserError(
             "control.evaluation is true, and evaluations play in the real world beside this simulation, which is not perturbed; "
             "write simulation.evaluation: simulated, or leave control.evaluation out"

@@ -42,16 +42,14 @@ ALLOWED = {
     ],
     CHECKOUT: [
         "lab/evaluation/published.py _tree: ast.parse(_text(path))",
-        "lab/evaluation/published.py read: ast.literal_eval(nodes[-1].value)",
+        "lab/evaluation/published.py read: ast.literal_eval(constants[name])",
     ],
     CONFIG: [
         "cli/block.py read_block: yaml.safe_load(text)",
         "cli/masks.py _settings: yaml.safe_load(read_text(Path(args.config), '--config'))",
         "worlds/fictional/spec.py _of_yaml: yaml.safe_load(text)",
         "worlds/from_file.py _read: yaml.safe_load(Path(path).read_text(encoding='utf-8'))",
-        "lab/evaluation/audit.py load_attacks: yaml.safe_load(text)",
-        "lab/evaluation/forgetting.py config: yaml.safe_load(text)",
-        "lab/evaluation/proposals.py load_styles: yaml.safe_load(source.read_text(encoding='utf-8'))",
+        "lab/evaluation/yaml_file.py read_yaml: yaml.safe_load(source.read_text(encoding='utf-8'))",
         "data/prompts/file.py _read: yaml.safe_load(source.read_text(encoding='utf-8'))",
         "trl/config_file.py read: yaml.safe_load(Path(path).read_text(encoding='utf-8'))",
         "trl/sharding.py _read: yaml.safe_load(path.read_text(encoding='utf-8'))",

@@ -84,7 +84,6 @@ UNTRUSTED = {
     "lab/evaluation/published_replies.py _last_block 2",
     "lab/evaluation/published_replies.py without_thoughts",
     "lab/report/arms.py _SEED",
-    "lab/report/picture.py _HEIGHT",
     "lab/evaluation/rule_form.py WORD",
     "lab/evaluation/rule_form.py _KEY",
     "lab/evaluation/rule_form.py _PART",

@@ -157,7 +157,8 @@ def _first_words(turn: Turn, call: Call | None) -> set[str]:
 def _as_counted(trajectory: Trajectory, counts: Quality) -> Quality:
     """Take the world's own number of ineffective actions, if its rollouts have it."""
     figures = trajectory.metadata.get("figures")
-    names = ("actions", "effective", "invalid") if isinstance(figures, dict) else ()
+    figures = figures if isinstance(figures, dict) else {}
+    names = ("actions", "effective", "invalid")
     values = [value for name in names if (value := number(figures.get(name))) is not None]
     if len(values) == 3:
         actions, effective, refused = values

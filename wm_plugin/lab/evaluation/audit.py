@@ -1,4 +1,4 @@
-"""Audits a reward: which texts earn something without being a prediction? It scores the attacks in attacks.yaml on real transitions.
+"""Audits a reward: which texts earn something without being a prediction? Scores the attacks in attacks.yaml on real transitions.
 
 Each attack is compared with an honest wrong prediction (the same tool's output in another transition) and with the honest right
 one (the observation itself). An attack that scores above the wrong one pays; one that scores above the right one pays more than
@@ -12,16 +12,15 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import ValidationInfo, field_validator
 
 from wm_plugin.data.columns import reward_columns
 from wm_plugin.data.schema import Transition
 from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.lab.evaluation.yaml_file import read_yaml
 from wm_plugin.options import Options, Whole, option
 from wm_plugin.rewards.make import Reward
 
@@ -62,13 +61,13 @@ meaningless words gain (control) and than 1% of what being right adds. One that 
 class Attack(Options):
     """One attack; attacks.yaml explains the fields."""
 
-    name: str = option(..., "its name in tables")
-    group: str = option(..., "what it does; attacks of a group are counted together")
-    text: str = option(..., "the prediction; $wrong, $right, $previous, $prompt and $action are filled in")
-    before: str = option("", "the output before the tag")
-    after: str = option("", "the output after the tag")
-    repeat: Whole = option(1, "how often the text is repeated", ge=1, le=1000, write="a number from 1 to 1000")
-    hide: Literal["", "zero_width", "homoglyphs", "fullwidth", "reversed", "tags"] = option("", "a disguise")
+    name: str = option("its name in tables")
+    group: str = option("what it does; attacks of a group are counted together")
+    text: str = option("the prediction; $wrong, $right, $previous, $prompt and $action are filled in")
+    before: str = option("the output before the tag", default="")
+    after: str = option("the output after the tag", default="")
+    repeat: Whole = option("how often the text is repeated", default=1, ge=1, le=1000, write="a number from 1 to 1000")
+    hide: Literal["", "zero_width", "homoglyphs", "fullwidth", "reversed", "tags"] = option("a disguise", default="")
 
     @field_validator("text", "before", "after")
     @classmethod
@@ -229,11 +228,7 @@ def load_attacks(path: str | Path | None = None) -> tuple[Attack, ...]:
     Raises:
         UserError: the file cannot be read, or an attack is invalid.
     """
-    source: Any = resources.files(__package__) / "attacks.yaml" if path is None else Path(path)
-    try:
-        rows = yaml.safe_load(source.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError, ValueError) as error:
-        raise UserError(f"{path}: {' '.join(str(error).split())[:200]}") from None
+    rows = read_yaml(path, "attacks.yaml")
     if not isinstance(rows, list) or not rows:
         raise UserError(f"{path}: no list of attacks")
     attacks = []

@@ -119,7 +119,9 @@ def ask(made: Sequence[Output], judge: Judge) -> list[Judgement]:
     asked = [one for one in made if one.prediction is not None]
     predictions = [one.prediction or "" for one in asked]
     scores, kinds = rubric_scores(judge, predictions, **columns_of([one.row for one in asked]))
-    by_output = {id(one): Judgement(scores.get(n), "" if n in scores else kinds.get(n, "")) for n, one in enumerate(asked)}
+    by_output = {
+        id(one): Judgement(scores.get(n), "" if n in scores else kinds.get(n, "")) for n, one in enumerate(asked)
+    }
     return [by_output.get(id(one), Judgement(None, one.failure)) for one in made]
 
 

@@ -1,8 +1,8 @@
 """What a reward does not notice: predictions that are wrong by one thing, and rewordings that are right, on real observations.
 
-A changed number, a negation, two exchanged names: to a tool's user that is another answer, but an embedding or a rounded ROUGE often
-does not see it. Each change is made to the right prediction, where it can be made. For a reward with an embedding the distances
-tell which threshold would separate right from wrong.
+A changed number, a negation, two exchanged names: to a tool's user that is another answer, but an embedding or a rounded ROUGE
+often does not see it. Each change is made to the right prediction, where it can be made. For a reward with an embedding the
+distances tell which threshold would separate right from wrong.
 """
 
 import json
@@ -225,11 +225,11 @@ def blind_spots(
 
 
 class _OwnPair(Options):
-    example = 'prediction: TEXT, "observation": TEXT, "right": true or false'
+    example = '{"prediction": TEXT, "observation": TEXT, "right": true or false}'
 
-    prediction: str = option(..., "what was predicted")
-    observation: str = option(..., "what was observed")
-    right: bool = option(..., "whether the prediction is right", strict=True)
+    prediction: str = option("what was predicted")
+    observation: str = option("what was observed")
+    right: bool = option("whether the prediction is right", strict=True)
 
 
 def load_pairs(path: str | Path) -> list[tuple[str, str, bool]]:

@@ -51,9 +51,7 @@ def interval(
     return NONE if drawn is None else limits(drawn)
 
 
-def interval_of_means(
-    cells: Sequence[tuple[float, Sequence[float], Sequence[Hashable]]], *, seed: int = 0
-) -> Limits:
+def interval_of_means(cells: Sequence[tuple[float, Sequence[float], Sequence[Hashable]]], *, seed: int = 0) -> Limits:
     """Return the 95% interval of a weighted sum of means, such as a macro mean over domains.
 
     Args:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from wm_plugin.data.draws import uniform
 from wm_plugin.data.errors import RowError
@@ -195,7 +196,7 @@ def _of_transition(
     except RowError as error:
         left_out[error.kind] += 1
         return
-    how = {"stage": stage, "seed": seed, "thinking": not trains, "world_context": world_context}
+    how: dict[str, Any] = {"stage": stage, "seed": seed, "thinking": not trains, "world_context": world_context}
     messages = render(transition, prompts, **how).messages
     earlier = [one.text for turn in transition.history for one in turn.observations]
     case = Case(

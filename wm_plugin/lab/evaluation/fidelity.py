@@ -459,19 +459,19 @@ class _Tally:
             if count := int(sum(counts)):
                 group = f"{place / BINS:.1f} to {(place + 1) / BINS:.1f}"
                 remark = f"at a mean confidence of {sum(confidence) / count:.3f}; {_OF_TOKENS}"
-                of = {"by": "confidence", "group": group, "note": remark, "seed": self._seed}
+                of: dict[str, Any] = {"by": "confidence", "group": group, "note": remark, "seed": self._seed}
                 yield ratio("token_accuracy", "share", right, counts, list(self._bins), **of)
 
-    def _mean(self, name: str, rows: Sequence[_Row], **group: str) -> Measure:
+    def _mean(self, name: str, rows: Sequence[_Row], **group: Any) -> Measure:
         scored = [(row, score) for row in rows if (score := row.scores.get(name)) is not None]
         # NaN where the embedding server refused a text
         whole = [(row, score) for row, score in scored if not row.failure and not math.isnan(score)]
         note = "" if whole else "no turn with an answer" if scored else "no turn to measure it on"
         values, clusters = [score for _, score in whole], [row.trajectory for row, _ in whole]
-        of = {"failed": len(scored) - len(whole), "note": note, "seed": self._seed}
+        of: dict[str, Any] = {"failed": len(scored) - len(whole), "note": note, "seed": self._seed}
         return ratio(name, "share", values, [1] * len(values), clusters, **of, **group)
 
-    def _nll(self, rows: Sequence[_Row], **more: str) -> Measure:
+    def _nll(self, rows: Sequence[_Row], **more: Any) -> Measure:
         kept = [row for row in rows if row.tokens]
         sums, counts, clusters = [r.nll for r in kept], [r.tokens for r in kept], [r.trajectory for r in kept]
         failed = len(rows) - len(kept) if kept else 0

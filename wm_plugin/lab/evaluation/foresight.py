@@ -1,10 +1,10 @@
 """Does an agent foresee what comes of its actions (Qwen-AgentWorld, section 6.2 and figure 10)?
 
-Over the turns in whose thinking the agent explicitly says what the environment will answer, the accuracy is the share in which that
-agrees with the real answer. A judge finds the prediction without seeing the answer, so that hindsight cannot help it, and must
-copy it from the thinking word for word; a second question compares it with the answer. The judge also counts how often and why the
-agent corrects itself, and words such as "Wait," are counted here. The judge sees what the agent wrote between markers, as data
-(`rewards.delimit`), and a reply has one verdict or none (`rewards.verdict`).
+Over the turns in whose thinking the agent explicitly says what the environment will answer, the accuracy is the share in which
+that agrees with the real answer. A judge finds the prediction without seeing the answer, so that hindsight cannot help it, and
+must copy it from the thinking word for word; a second question compares it with the answer. The judge also counts how often and
+why the agent corrects itself, and words such as "Wait," are counted here. The judge sees what the agent wrote between markers, as
+data (`rewards.delimit`), and a reply has one verdict or none (`rewards.verdict`).
 """
 
 from collections import Counter

@@ -1,8 +1,8 @@
 """What a training made a model forget: general benchmarks before and after it (RWML, table 3), by lm-eval.
 
-lm-eval runs the benchmarks, one at a time in a process of its own, so a killed run goes on with the next one. Its results are read
-here, and so are those that users made themselves. Where it logged its samples, both models are compared question by question, else
-by lm-eval's standard errors.
+lm-eval runs the benchmarks, one at a time in a process of its own, so a killed run goes on with the next one. Its results are
+read here, and so are those that users made themselves. Where it logged its samples, both models are compared question by
+question, else by lm-eval's standard errors.
 """
 
 import math
@@ -10,13 +10,11 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from pydantic import BaseModel, Field, ValidationError
 
 from wm_plugin.data import files
@@ -25,6 +23,7 @@ from wm_plugin.errors import MissingExtraError, UserError, nearest, shown
 from wm_plugin.lab.evaluation.bootstrap import NONE, Limits
 from wm_plugin.lab.evaluation.compare import Ratio, compare
 from wm_plugin.lab.evaluation.measures import Evaluation, Measure
+from wm_plugin.lab.evaluation.yaml_file import read_yaml
 from wm_plugin.untrusted import number
 
 CONFIGS = ("rwml", "wmact")
@@ -74,17 +73,10 @@ def config(name_or_path: str) -> dict[str, Any]:
     Raises:
         UserError: there is none, or it names no tasks.
     """
-    source: Any = Path(name_or_path)
-    if "/" not in name_or_path and not name_or_path.endswith((".yaml", ".yml")):
-        if name_or_path not in CONFIGS:
-            raise UserError(f"there is no config {name_or_path!r}{nearest(name_or_path, CONFIGS)}; your own go by path")
-        source = resources.files(__package__) / f"forgetting_{name_or_path}.yaml"
-    try:
-        value = yaml.safe_load(source.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{name_or_path}: cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise UserError(f"{name_or_path}: no YAML ({' '.join(str(error).split())[:200]})") from None
+    is_path = "/" in name_or_path or name_or_path.endswith((".yaml", ".yml"))
+    if not is_path and name_or_path not in CONFIGS:
+        raise UserError(f"there is no config {name_or_path!r}{nearest(name_or_path, CONFIGS)}; your own go by path")
+    value = read_yaml(name_or_path if is_path else None, f"forgetting_{name_or_path}.yaml")
     tasks = value.get("tasks") if isinstance(value, dict) else None
     if not isinstance(tasks, list) or not tasks or not all(isinstance(task, str) and task for task in tasks):
         raise UserError(f"{name_or_path}: has no list of tasks; write tasks: [gsm8k, ...] as in lm-eval's own configs")
@@ -198,8 +190,8 @@ class _Results(BaseModel):
     results: dict[str, dict[str, Any]] = {}
     groups: dict[str, dict[str, Any]] = {}
     group_subtasks: dict[str, list[str]] = {}
-    samples: dict[str, dict[str, Any]] = Field({}, alias="n-samples")
-    shots: dict[str, Any] = Field({}, alias="n-shot")
+    samples: dict[str, dict[str, Any]] = Field(default={}, alias="n-samples")
+    shots: dict[str, Any] = Field(default={}, alias="n-shot")
     versions: dict[str, Any] = {}
     config: dict[str, Any] = {}
 

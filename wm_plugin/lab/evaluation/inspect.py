@@ -206,8 +206,8 @@ class Inspector:
     def _written(self, prompt: list[Message], groups: Sequence[list[Message]], tools: Any) -> list[str]:
         """Render each of the policy's turns (every other group), in time that is linear in the turns.
 
-        Rendering the whole history before every turn takes quadratic time. In a long rollout this is done for the first turns, for
-        each whose number is a power of two, and for the last; the others are rendered after the prompt and the turn before alone.
+        Rendering the whole history before every turn takes quadratic time. A long rollout does this for the first turns, for each
+        whose number is a power of two, and for the last; the others are rendered after the prompt and the turn before alone.
         If this gives another text for one of those that were done in full, all are done in full.
         """
         count = (len(groups) + 1) // 2

@@ -1,7 +1,7 @@
 """What an evaluation measured, and the folder that keeps it.
 
-Every evaluation writes `result.json` (the measures) and `rows.jsonl` (what was measured) into the folder of `--out`, and
-`wm report` reads them. The models' answers lie beside them (`client.answers`), so a killed run goes on.
+Every evaluation writes `result.json` (the measures) and `rows.jsonl` (what was measured) into the folder of `--out`, and `wm
+report` reads them. The models' answers lie beside them (`client.answers`), so a killed run goes on.
 """
 
 import json

@@ -1,8 +1,8 @@
 """How well a model predicts general text, before and after a training.
 
-ECHO's probe is the beginning of 200 documents, at most 256 tokens each. A document is a text file, or a row of JSON lines, JSON or
-parquet with a text field. Perplexity is exp of the mean negative log-likelihood over all tokens that follow another one; a token
-with which the tokenizer begins every text does not count.
+ECHO's probe is the beginning of 200 documents, at most 256 tokens each. A document is a text file, or a row of JSON lines, JSON
+or parquet with a text field. Perplexity is exp of the mean negative log-likelihood over all tokens that follow another one; a
+token with which the tokenizer begins every text does not count.
 """
 
 import math

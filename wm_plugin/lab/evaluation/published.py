@@ -98,7 +98,7 @@ def read(folder: str | Path) -> Published:
     path = root / _CONFIG
     if not path.is_file():
         raise UserError(f"{root}: no checkout of github.com/QwenLM/Qwen-AgentWorld; {_CONFIG} is not there")
-    constants = {}
+    constants: dict[str, ast.expr] = {}
     for node in _tree(path).body:
         if isinstance(node, ast.Assign):
             constants |= {target.id: node.value for target in node.targets if isinstance(target, ast.Name)}

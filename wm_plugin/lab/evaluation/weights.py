@@ -25,7 +25,7 @@ _PIECE = 1 << 22  # numbers that are read at once
 _SLICE = 1 << 18  # numbers that are compared at once, so that they stay in the processor's cache
 _PRECISION = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")  # from the highest to the lowest
 _EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "tok_embeddings.weight")
-_NAMED = 3  # tensors that a note names
+_NAMED, _LONGEST = 3, 100  # tensors that a note names, and characters of a name
 
 
 @dataclass(frozen=True)
@@ -245,4 +245,4 @@ def _with_head(places: dict[str, Place], others: Mapping[str, Place], tied: bool
 
 def _listed(names: list[str]) -> str:
     more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(name[:_LONGEST] for name in names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

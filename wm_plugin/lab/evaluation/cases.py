@@ -13,7 +13,7 @@ from typing import Any
 from wm_plugin.data.draws import uniform
 from wm_plugin.data.errors import RowError
 from wm_plugin.data.hidden import HEADINGS, PARTS, UNSEEN, Shown, parts
-from wm_plugin.data.kinds import KINDS, Kind
+from wm_plugin.data.kinds import KINDS, Prompted
 from wm_plugin.data.prompts import Prompts, dialogue, observed, render, target
 from wm_plugin.data.readers import read
 from wm_plugin.data.render import write_action, write_history
@@ -74,7 +74,7 @@ class Episode:
     sample: Sample | None
 
 
-def kind_of(name: str, others: Sequence[str] = ()) -> Kind:
+def kind_of(name: str, others: Sequence[str] = ()) -> type[Prompted]:
     """Return the kind of training data with this name.
 
     Args:
@@ -83,10 +83,10 @@ def kind_of(name: str, others: Sequence[str] = ()) -> Kind:
     Raises:
         UserError: the name is unknown, or the kind has no prompts.
     """
-    prompted = [one for one, kind in KINDS.items() if kind.prompted]
+    prompted = {one: kind for one, kind in KINDS.items() if issubclass(kind, Prompted)}
     if name not in prompted:
         raise UserError(f"there is no kind {name!r} of a world model's data{nearest(name, [*prompted, *others])}")
-    return KINDS[name]
+    return prompted[name]
 
 
 def items_in(source: str | Path, kind: str) -> Iterator[Item]:

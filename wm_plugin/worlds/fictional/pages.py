@@ -89,10 +89,7 @@ def _all(tables: Tables, rng: random.Random) -> Iterator[tuple[str, str, tuple[L
                 yield (
                     f"A note on {row['name']}",
                     "note",
-                    (
-                        Line(f"Somebody asked about {row['name']}."),
-                        _sentence(tables, name, row, rng.choice(columns)),
-                    ),
+                    (Line(f"Somebody asked about {row['name']}."), _sentence(tables, name, row, rng.choice(columns))),
                 )
         if not entity.relations:
             lines = tuple(Line(f"- {row['name']}") for row in tables.rows[name])

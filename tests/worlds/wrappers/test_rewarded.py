@@ -120,7 +120,7 @@ class Outcome(Bare):
         (GridEnvironment, {"rescal": True}, "episode_reward has no field 'rescal'; did you mean 'rescale'?"),
         (GridEnvironment, {"action_penalty": -1}, "episode_reward.action_penalty is -1; write the amount to subtract"),
         (GridEnvironment, {"gamma": 2}, "episode_reward.gamma is 2; write a number between 0 and 1"),
-        (GridEnvironment, {"rescale": "no"}, "episode_reward.rescale is 'no'; write true or false"),
+        (GridEnvironment, {"rescale": "maybe"}, "episode_reward.rescale is 'maybe'; write true or false"),
         (Bare, {}, "Bare has no get_reward: there is no outcome to rescale"),
     ],
 )

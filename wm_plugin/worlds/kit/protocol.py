@@ -47,9 +47,6 @@ def observers(environment: type) -> dict[str, "Kind"]:
 
     The class says so in its attribute `observer`: one of `KINDS` for all tools, or a mapping by tool. A tool that it does not
     name is observed as `tool`.
-
-    Raises:
-        UserError: `observer` is something else, or names a tool that the class does not have.
     """
     tools = tool_names(environment)
     kinds: dict[str, Kind] = dict.fromkeys(tools, "tool")
@@ -72,9 +69,6 @@ def refusals(environment: type) -> tuple[str, ...] | None:
 
     The class says so in its attribute `refusals`, a tuple of texts. Only readers of hosts' dumps need it: our own rollouts have
     what the class counts in `metrics`.
-
-    Raises:
-        UserError: `refusals` is something else.
     """
     declared = getattr(environment, "refusals", None)
     if declared is None:
@@ -87,11 +81,7 @@ def refusals(environment: type) -> tuple[str, ...] | None:
 
 @lru_cache  # the same for every episode
 def tool_schema(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return a tool's JSON schema as both hosts make it: from the method of the class, its annotations and its docstring.
-
-    Raises:
-        MissingExtraError: transformers is not installed.
-    """
+    """Return a tool's JSON schema as both hosts make it: from the method of the class, its annotations and its docstring."""
     if ready := READY_SCHEMAS.get(path_of_tool(function)):
         return ready
     try:
@@ -147,11 +137,7 @@ def reward_of(environment: Any) -> float | None:
 
 
 def world_context_of(environment: Any) -> str:
-    """Return the hidden state of an episode before its first turn, for world models only; "" if the class gives none.
-
-    Raises:
-        UserError: the method is one that TRL would offer to the agent as a tool, or returns no text.
-    """
+    """Return the hidden state of an episode before its first turn, for world models only; "" if the class gives none."""
     if not hasattr(environment, "world_context"):
         return ""
     name = type(environment).__name__

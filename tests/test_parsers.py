@@ -23,9 +23,7 @@ ALLOWED = {
     "cli/block.py": CONFIG,
     "cli/masks.py": CONFIG,
     "data/prompts/file.py": CONFIG,
-    "lab/evaluation/audit.py": CONFIG,
-    "lab/evaluation/forgetting.py": CONFIG,
-    "lab/evaluation/proposals.py": CONFIG,
+    "lab/evaluation/yaml_file.py": CONFIG,
     "trl/config_file.py": CONFIG,
     "trl/sharding.py": CONFIG,
     "worlds/fictional/spec.py": CONFIG,
@@ -37,6 +35,7 @@ ALLOWED = {
     "runtime/sandbox.py": OURS,
     "worlds/docs/pages.py": OURS,
     "worlds/forth/__init__.py": OURS,
+    "worlds/sql/databases.py": OURS,
     "worlds/wrappers/verify_config.py": OURS,
 }
 

@@ -107,7 +107,7 @@ def test_global_random_numbers_are_left_alone_and_weights_tell_models_apart(tiny
         ({"model": "/nowhere/at/all"}, "/nowhere/at/all: "),
     ],
 )
-def test_bad_local_settings(tiny, options, message):
+def test_invalid_local_settings(tiny, options, message):
     with pytest.raises(UserError, match=message) as caught:
         LocalPredictor(**({"model": tiny} | options))
     assert "\n" not in str(caught.value)
@@ -202,7 +202,7 @@ def test_every_transition_has_its_outputs_and_shards_are_of_about_one_size(promp
     assert list(files(tmp_path / "work")) == ["manifest.json", *(f"predictions-0000{n}.jsonl" for n in range(3))]
 
 
-def test_going_on_asks_for_nothing_that_is_there_and_gives_the_same(prompts, tmp_path):
+def test_resuming_asks_nothing_twice_and_gives_the_same(prompts, tmp_path):
     transitions = grid_transitions(6)
     whole = run(transitions, Scripted(), prompts, tmp_path / "whole")
     first = predictions(transitions, Scripted(), prompts, k=2, shard_size=5, folder=tmp_path / "work")
@@ -244,7 +244,7 @@ def test_other_settings_are_refused_by_name(prompts, tmp_path, change, message):
     assert "\n" not in str(caught.value)
 
 
-def test_damage_is_seen(prompts, tmp_path):
+def test_damaged_files_are_refused(prompts, tmp_path):
     transitions = grid_transitions(3)
     run(transitions, Scripted(), prompts, tmp_path)
     shard = tmp_path / "predictions-00000.jsonl"
@@ -258,7 +258,7 @@ def test_damage_is_seen(prompts, tmp_path):
         run(transitions, Scripted(), prompts, tmp_path)
 
 
-def test_transitions_must_be_there_twice(prompts, tmp_path):
+def test_transitions_must_be_iterable_twice(prompts, tmp_path):
     with pytest.raises(TypeError, match="only once"):
         run(iter(grid_transitions(2)), Scripted(), prompts, tmp_path)
     with pytest.raises(UserError, match="k is 0"):

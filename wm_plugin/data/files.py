@@ -16,7 +16,6 @@ from typing import IO, Any, Literal
 
 import ijson
 
-from wm_plugin.data import parquet
 from wm_plugin.data.errors import RowError
 from wm_plugin.errors import UserError
 from wm_plugin.untrusted import LARGEST, LEVELS, deeper, loads
@@ -141,6 +140,8 @@ def records(path: Path, head: Head) -> Iterator[Record]:
 
 
 def _rows(path: Path) -> Iterator[Record]:
+    from wm_plugin.data import parquet
+
     row = 0
     try:
         for value in parquet.rows(path):

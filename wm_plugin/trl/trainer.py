@@ -15,7 +15,6 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import nullcontext
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,8 @@ from trl import GRPOTrainer
 from wm_plugin.data.host_dumps import COLUMN, EVERY, save
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.config import read_field
-from wm_plugin.lab.agents.lookahead_values import LookAheadConfig
+from wm_plugin.hosting.episode import EpisodePort, end_together
+from wm_plugin.hosting.world import resets
 from wm_plugin.objectives.echo import EchoConfig, count_tokens
 from wm_plugin.objectives.empty_batches import EmptyBatchMonitor, Tally
 from wm_plugin.objectives.metrics import learn_tools
@@ -35,18 +35,15 @@ from wm_plugin.objectives.weigh import weigh, without_variance
 from wm_plugin.rewards.empty import EmptyRewardMonitor
 from wm_plugin.tokens.chat import Chat, make_locator
 from wm_plugin.tokens.spans import SPAN_FIELD, ContentLocator, Ending, SpanError, ToolBlock, token_weights
-from wm_plugin.trl import _compat, look_ahead, optimizers, sharding, support, tags
+from wm_plugin.trl import _compat, optimizers, sharding, support, tags
 from wm_plugin.trl.callbacks import EndCallback, StrengthCallback, TurnBudgetCallback
 from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.refill import Prompts, groups_to_sample, join, move, split
 from wm_plugin.trl.rewards import check_truth
 from wm_plugin.trl.rollout import Rollouts, Turns, as_text, called, parsing_within_bounds, unanswered
 from wm_plugin.trl.term import TermMixin, nothing_asked, resolve
-from wm_plugin.worlds.metrics import episode, summary
+from wm_plugin.worlds.metrics import summary
 from wm_plugin.worlds.wrappers.annealing import TurnBudget
-from wm_plugin.worlds.wrappers.control import phase
-from wm_plugin.worlds.wrappers.rewarded import note_unanswered
-from wm_plugin.worlds.wrappers.simulated import evaluation, settle
 from wm_plugin.worlds.wrappers.tags import REMINDER, TOOL, begins_to_think
 
 logger = logging.getLogger(__name__)
@@ -76,7 +73,7 @@ class WorldModelMixin(TermMixin, _Host):
 
     _sync_tool_dicts: list[Any]  # the host's, {name: tool} of each completion
     _async_tool_dicts: list[Any]
-    _wm_ahead: Mapping[str, LookAheadConfig] = MappingProxyType({})  # of evaluation sets, by name
+    _wm_ahead: Mapping[str, Any] = MappingProxyType({})  # of evaluation sets, by name
 
     def __init__(
         self,
@@ -111,6 +108,8 @@ class WorldModelMixin(TermMixin, _Host):
         if self._wm_budget is not None:
             self.add_callback(TurnBudgetCallback(self._wm_budget))
         if self._wm_ahead:
+            from wm_plugin.trl import look_ahead
+
             look_ahead.check(self, self._wm_ahead)
         self._wm_strength = support.check_control(self)
         if self._wm_strength is not None:
@@ -196,11 +195,7 @@ class WorldModelMixin(TermMixin, _Host):
             self.max_tool_calling_iterations = self._wm_budget.turns if self.model.training else self._wm_budget.start
         training = self.model.training
         strength = 1.0 if self._wm_strength is None else self._wm_strength.value
-        with (
-            parsing_within_bounds(self.processing_class),
-            phase(training=training, strength=strength),
-            nullcontext() if training else evaluation(),
-        ):
+        with parsing_within_bounds(self.processing_class), resets(training=training, strength=strength):
             output = super()._generate_and_score_completions(inputs)
         if training:  # the host has averaged the figures of rewards over ranks
             metrics = {name: values[-1] for name, values in self._metrics["train"].items() if values}
@@ -215,12 +210,10 @@ class WorldModelMixin(TermMixin, _Host):
         if not self._wm_hooked or (not self.environments and (self._wm is None or self._wm.include_errors)):
             return super()._tool_call_loop(*args, **kwargs)
         tools = self._sync_tool_dicts, self._async_tool_dicts
-        calls, worlds = self._wm_rollouts.calls, self.environments or ()
+        rollouts, ports = self._wm_rollouts, [EpisodePort(environment) for environment in self.environments or ()]
         completions = kwargs["completions"] if "completions" in kwargs else args[3]
-        self._wm_rollouts.turns = Turns(worlds, completions)
-        calls.before = self._wm_rollouts.turns.note
-        self._sync_tool_dicts = calls.wrap(tools[0], worlds, begins_turns=True)
-        self._async_tool_dicts = calls.wrap(tools[1], worlds)
+        rollouts.turns = Turns(ports, completions)
+        self._sync_tool_dicts, self._async_tool_dicts = (rollouts.calls.wrap(dicts, ports) for dicts in tools)
         try:
             return super()._tool_call_loop(*args, **kwargs)
         finally:
@@ -232,6 +225,8 @@ class WorldModelMixin(TermMixin, _Host):
             return super()._generate_single_turn(prompt_ids, *args, **kwargs)
         limit, taken = self.max_tool_calling_iterations, self._wm_rollouts.turns_taken
         self._wm_rollouts.turns_taken += 1
+        from wm_plugin.trl import look_ahead
+
         return look_ahead.turns(self, ahead, prompt_ids, limit and limit - taken), None
 
     def _get_tool_suffix_ids(self, tool_messages: list[dict[str, Any]]) -> list[int]:
@@ -248,11 +243,14 @@ class WorldModelMixin(TermMixin, _Host):
         self, inputs: list[dict[str, Any]], prompts: list, completions: list, completion_ids_list: list
     ) -> torch.Tensor:
         if self._wm_hooked:
-            outcomes, limit = self._wm_rollouts.calls.outcomes, self.max_tool_calling_iterations
-            for row, (environment, completion) in enumerate(zip(self.environments or (), completions, strict=False)):
-                note_unanswered(environment, unanswered(completion, environment, outcomes.get(row, ()), limit))
-            self._wm_rollouts.turns.note(last=True)
-            settle(self.environments or ())
+            rollouts, limit = self._wm_rollouts, self.max_tool_calling_iterations
+            rollouts.ports = [EpisodePort(environment) for environment in self.environments or ()]
+            answers = [
+                unanswered(completion, port, rollouts.calls.outcomes.get(row, ()), limit)
+                for row, (port, completion) in enumerate(zip(rollouts.ports, completions, strict=False))
+            ]
+            rollouts.turns.tell(last=True)
+            end_together(rollouts.ports, answers)
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         if not self._wm_hooked:
             return rewards
@@ -479,12 +477,11 @@ class WorldModelMixin(TermMixin, _Host):
         ids, texts = self._wm_rollouts.completion_ids, self._wm_rollouts.completions
         budget = None if self.max_tool_calling_iterations == sys.maxsize else self.max_tool_calling_iterations
         own = []
-        for row, (environment, completion) in enumerate(zip(self.environments, texts, strict=False)):
+        for row, (port, completion) in enumerate(zip(self._wm_rollouts.ports, texts, strict=False)):
             mask = None if tool_mask is None else tool_mask[row, : len(ids[row])]
             sampled = len(ids[row]) if mask is None else int(mask.sum())
             own.append(
-                episode(
-                    environment,
+                port.figures(
                     called(completion),
                     budget=budget,
                     truncated=self._wm_rollouts.ending(row, mask) is Ending.TRUNCATED,

@@ -5,11 +5,16 @@ class for hosts; `ControlEpisode` is the control of one episode, for whoever run
 trajectories, so that world models learn to obey the instructions.
 """
 
-from wm_plugin.worlds.wrappers.control.config import ControlConfig
-from wm_plugin.worlds.wrappers.control.curriculum import Curriculum, Strength
-from wm_plugin.worlds.wrappers.control.episode import ControlEpisode, Plan
-from wm_plugin.worlds.wrappers.control.perturbations import PERTURBATIONS
-from wm_plugin.worlds.wrappers.control.worlds import begin_turn, config_of, control_of, controlled, phase
+from typing import TYPE_CHECKING
+
+from wm_plugin._lazy import lazy
+
+if TYPE_CHECKING:
+    from wm_plugin.worlds.wrappers.control.config import ControlConfig
+    from wm_plugin.worlds.wrappers.control.curriculum import Curriculum, Strength
+    from wm_plugin.worlds.wrappers.control.episode import ControlEpisode, Plan
+    from wm_plugin.worlds.wrappers.control.perturbations import PERTURBATIONS
+    from wm_plugin.worlds.wrappers.control.worlds import config_of, control_of, controlled
 
 __all__ = [
     "PERTURBATIONS",
@@ -18,9 +23,20 @@ __all__ = [
     "Curriculum",
     "Plan",
     "Strength",
-    "begin_turn",
     "config_of",
     "control_of",
     "controlled",
-    "phase",
 ]
+_MODULES = {
+    "PERTURBATIONS": "perturbations",
+    "ControlConfig": "config",
+    "ControlEpisode": "episode",
+    "Curriculum": "curriculum",
+    "Plan": "episode",
+    "Strength": "curriculum",
+    "config_of": "worlds",
+    "control_of": "worlds",
+    "controlled": "worlds",
+}
+
+__getattr__ = lazy(__name__, _MODULES)

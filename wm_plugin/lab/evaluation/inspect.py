@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from wm_plugin.data.host_failures import is_trls
+from wm_plugin.data.host_dumps import is_trls
 from wm_plugin.data.turn_texts import categories
 from wm_plugin.errors import UserError, shown
 from wm_plugin.objectives.echo import EchoConfig

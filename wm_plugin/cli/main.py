@@ -1,78 +1,63 @@
 """`wm VERB …`: runs a verb and turns its result or error into an exit code.
 
-A verb's module has `add_parser(subparsers)`, which returns the parser with `run` among its defaults. `run(args)` returns the dict
-that `--json` prints. If `show` is among the defaults, `show(result)` prints it for people. A result whose `ok` is False makes the
-exit code 1. With `hands_over` among the defaults, all arguments after the verb go to another program, whose output and
-`exit_code` become ours. Heavy imports are inside `run`, so that `wm --help` is quick.
+A verb is a function that returns the dict which `--json` prints. Its flags are its parameters, and the fields of the options
+models among them; its help is its docstring. `@prints(show)` says how people see the result. A result whose `ok` is False makes the
+exit code 1. Verbs are imported when they are called, and heavy imports are inside them, so that `wm --help` is quick.
 """
 
-import sys
-
-if __name__ == "__main__":  # before the imports, which an interrupt may hit
-    from wm_plugin.__main__ import main as start
-
-    sys.exit(start())
-
-import argparse
 import json
-import math
-from collections.abc import Mapping, Sequence
-from importlib import import_module
-from typing import Any, NoReturn
+import sys
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from typing import Any
 
-from wm_plugin.errors import UserError, nearest
+from cyclopts import App, CycloptsError
+from cyclopts.exceptions import UnknownOptionError, UnusedCliTokensError
+
+from wm_plugin.cli import output as printing
+from wm_plugin.errors import UserError
 from wm_plugin.runtime.command import exit_code, output
 
-VERBS = ("demo", "masks", "doctor", "train", "data", "env", "eval", "simulate", "pipeline", "report")
-_EPILOG = """first steps:
-  wm doctor             does my installation work, and if not, what do I do?
-  wm masks --example    which tokens of a rollout does the objective train on?
-  wm demo               what does it change? (a few minutes on one CPU)
+# what a user sees -> the verb's function
+VERBS: dict[str, dict[str, str] | str] = {
+    "env": {
+        "list": "wm_plugin.cli.env.list:list_worlds",
+    },
+}
+GROUPS = {
+    "env": "Worlds: those of this package by name, yours as package.module:Class.",
+}
+_EPILOG = """
+First steps:
+
+- `wm doctor`: does my installation work, and if not, what do I do?
+- `wm masks --example`: which tokens of a rollout does the objective train on?
+- `wm demo`: what does it change? (a few minutes on one CPU)
 
 In your own run, replace trl's GRPOTrainer by wm_plugin.trl.WorldModelGRPOTrainer(..., world_model=EchoConfig(coeff=0.05)).
-Every verb takes --json and then prints one JSON object. Exit codes: 0 done, 2 bad input, 130 interrupted, 1 anything else."""
+Every verb takes --json and then prints one JSON object. Exit codes: 0 done, 2 bad input, 130 interrupted, 1 anything else.
+"""
 
 
-class Parser(argparse.ArgumentParser):
-    """Reports errors in one line, without the usage."""
-
-    def __init__(self, **options: Any) -> None:
-        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
-        super().__init__(**{**options, "allow_abbrev": False})
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; see {self.prog} --help")
-
-    def print_help(self, file: Any = None) -> None:  # argparse keeps quiet where it cannot print
-        with output():
-            print(self.format_help(), end="", file=file)
-
-    def refuse(self, extras: Sequence[str]) -> NoReturn:
-        """Raise the error for arguments that no flag takes."""
-        flags = [extra for extra in extras if extra.startswith("-")]
-        if not flags:
-            raise UserError(f"{self.prog} has no place for {extras[0]!r}; see {self.prog} --help")
-        name = flags[0].partition("=")[0]
-        raise UserError(f"{self.prog} has no flag {name!r}{nearest(name, self._option_string_actions)}")
-
-
-def make_parser() -> tuple[Parser, dict[str, Parser]]:
-    """The command's parser, and the parser of each verb."""
-    parser = Parser(
-        prog="wm",
-        description="World-model objectives for TRL and verl: train a policy on what its environment says, too.",
-        epilog=_EPILOG,
+def make_app() -> App:
+    """The command with all its verbs, none of which is imported yet."""
+    app = App(
+        name="wm",
+        help="World-model objectives for TRL and verl: train a policy on what its environment says, too.",
+        help_epilogue=_EPILOG,
+        version=_version,
+        help_flags=["--help", "-h"],
+        result_action="return_value",
     )
-    parser.add_argument("--version", action="store_true", help="print the version of this package")
-    subparsers = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
-    verbs = {}
-    for verb in VERBS:
-        verbs[verb] = import_module(f"wm_plugin.cli.{verb}").add_parser(subparsers)
-        if not verbs[verb].get_default("hands_over"):
-            verbs[verb].add_argument(
-                "--json", action="store_true", help="print one JSON object, last, on standard output"
-            )
-    return parser, verbs
+    for verb, target in VERBS.items():
+        if isinstance(target, str):
+            app.command(target, name=verb, help_epilogue="")
+            continue
+        group = App(name=verb, help=GROUPS[verb], help_epilogue="")
+        app.command(group)
+        for step, path in target.items():
+            group.command(path, name=step, help_epilogue="")
+    return app
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -81,69 +66,60 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    if argv and not argv[0].startswith("-") and argv[0] not in VERBS:
-        raise UserError(f"there is no verb {argv[0]!r}{nearest(argv[0], VERBS)} (wm --help lists them)")
-    parser, verbs = make_parser()
-    _check_step(argv, verbs)
-    try:
-        args, extras = parser.parse_known_args(argv)
-    except SystemExit as done:  # --help
-        return int(done.code or 0)
-    if args.version:
-        with output():
-            print(f"wm-plugin {_version()}")
-        return 0
-    if args.verb is None:
-        if extras:
-            parser.refuse(extras)
-        parser.print_help()
-        return 0
-    verb = verbs[args.verb]
-    if verb.get_default("hands_over"):
-        args.rest = extras
-        return int(args.run(args)["exit_code"])
-    if extras:
-        getattr(args, "step_parser", verb).refuse(extras)
-    result: dict[str, Any] = args.run(args)
+    if _is_legacy(argv):
+        from wm_plugin.cli import legacy
+
+        return legacy.run(argv)
+    as_json = "--json" in argv
+    argv = [argument for argument in argv if argument != "--json"]
+    app = make_app()
+    with output():  # help and version are printed while parsing
+        try:
+            verb, bound, _ = app.parse_args(argv, exit_on_error=False, print_error=False)
+        except CycloptsError as error:
+            raise _in_one_line(error) from None
+        if verb.__module__.startswith("cyclopts"):  # help, version
+            verb(*bound.args, **bound.kwargs)
+            return 0
+    result: dict[str, Any] = verb(*bound.args, **bound.kwargs)
     with output():
-        if args.json:
-            print(json.dumps(_finite(result), allow_nan=False))
-        elif show := getattr(args, "show", None):
-            show(_readable(result))
+        if as_json:
+            print(json.dumps(printing.finite(result), allow_nan=False))
+        else:
+            show: Callable[[Any], None] = getattr(verb, "show", printing.show)
+            show(printing.readable(result))
     return int(not result.get("ok", True))
 
 
-def _finite(value: Any) -> Any:
-    """A result with null in place of numbers that JSON does not have."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+def _is_legacy(argv: Sequence[str]) -> bool:
+    """Whether a verb has not moved to cyclopts yet."""
+    verb = argv[0] if argv else ""
+    target = VERBS.get(verb)
+    if isinstance(target, dict):
+        return len(argv) < 2 or argv[1] not in target
+    return target is None
 
 
-def _readable(value: Any) -> Any:
-    """A result whose texts no terminal acts on: names in it come from models, files and servers."""
-    if isinstance(value, str) and not value.isprintable():
-        from wm_plugin.tokens.view import visible
-
-        return visible(value)
-    if isinstance(value, dict):
-        return {_readable(key): _readable(item) for key, item in value.items()}
-    return [_readable(item) for item in value] if isinstance(value, list) else value
-
-
-def _check_step(argv: Sequence[str], verbs: Mapping[str, Parser]) -> None:
-    """Refuse a step that a verb does not have, which argparse would do without a hint."""
-    steps = verbs[argv[0]].get_default("step_names") if argv and argv[0] in verbs else None
-    if steps and len(argv) > 1 and not argv[1].startswith("-") and argv[1] not in steps:
-        raise UserError(f"wm {argv[0]} has no step {argv[1]!r}{nearest(argv[1], steps)}")
+def _in_one_line(error: CycloptsError) -> UserError:
+    """The library's message, with where to read on."""
+    chain = " ".join(error.command_chain or ())
+    if isinstance(error, UnusedCliTokensError):
+        text = f"there is no place for {(error.unused_tokens or ['?'])[0]!r}"
+    elif isinstance(error, UnknownOptionError):
+        text = str(error).removeprefix("Unknown option: ")
+        text = f"there is no flag {text[:1].lower()}{text[1:]}"
+    else:
+        text = str(error)
+    text = " ".join(text.split()).rstrip(".")
+    return UserError(f"{text}; see wm {f'{chain} ' if chain else ''}--help")
 
 
 def _version() -> str:
-    from importlib import metadata  # half the time of `wm --help`
-
     try:
-        return metadata.version("wm-plugin")
+        return f"wm-plugin {metadata.version('wm-plugin')}"
     except metadata.PackageNotFoundError:
-        return "(a checkout that is not installed)"
+        return "wm-plugin (a checkout that is not installed)"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

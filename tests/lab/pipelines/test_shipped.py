@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from support.pipelines import variants
-from wm_plugin.cli.main import main, make_parser
+from wm_plugin.cli.legacy import make_parser
+from wm_plugin.cli.main import main
 from wm_plugin.cli.pipeline import shipped
 from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.measures import Evaluation, Measure, write_result

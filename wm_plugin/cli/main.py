@@ -11,17 +11,21 @@ from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import Any
 
-from cyclopts import App, CycloptsError
-from cyclopts.exceptions import UnknownOptionError, UnusedCliTokensError
+import pydantic
+from cyclopts import App, Argument, CycloptsError, Parameter
+from cyclopts.exceptions import UnknownOptionError, UnusedCliTokensError, ValidationError
 
 from wm_plugin.cli import output as printing
 from wm_plugin.errors import UserError
+from wm_plugin.options import Options, members, user_error
 from wm_plugin.runtime.command import exit_code, output
 
 # what a user sees -> the verb's function
 VERBS: dict[str, dict[str, str] | str] = {
     "env": {
         "list": "wm_plugin.cli.env.list:list_worlds",
+        "check": "wm_plugin.cli.env.check:check",
+        "rollout": "wm_plugin.cli.env.rollout:rollout",
     },
 }
 GROUPS = {
@@ -48,6 +52,7 @@ def make_app() -> App:
         version=_version,
         help_flags=["--help", "-h"],
         result_action="return_value",
+        default_parameter=Parameter(negative=(), show_default=_shown_default),
     )
     for verb, target in VERBS.items():
         if isinstance(target, str):
@@ -58,6 +63,11 @@ def make_app() -> App:
         for step, path in target.items():
             group.command(path, name=step, help_epilogue="")
     return app
+
+
+def _shown_default(value: Any) -> Any:
+    """A default as help shows it; False for those that say nothing."""
+    return False if value in (None, False, "", (), [], "{}") else value
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -103,6 +113,8 @@ def _is_legacy(argv: Sequence[str]) -> bool:
 def _in_one_line(error: CycloptsError) -> UserError:
     """The library's message, with where to read on."""
     chain = " ".join(error.command_chain or ())
+    if isinstance(error, ValidationError) and error.argument is not None:
+        return _misfit(error, error.argument)
     if isinstance(error, UnusedCliTokensError):
         text = f"there is no place for {(error.unused_tokens or ['?'])[0]!r}"
     elif isinstance(error, UnknownOptionError):
@@ -112,6 +124,21 @@ def _in_one_line(error: CycloptsError) -> UserError:
         text = str(error)
     text = " ".join(text.split()).rstrip(".")
     return UserError(f"{text}; see wm {f'{chain} ' if chain else ''}--help")
+
+
+def _misfit(error: ValidationError, argument: Argument) -> UserError:
+    """A value that is out of its bounds: of a parameter of a verb's own, or of a field of an options model."""
+    cause = error.__cause__
+    models = [one for one in members(argument.hint) if isinstance(one, type) and issubclass(one, Options)]
+    if not isinstance(cause, pydantic.ValidationError) or not models:
+        token = argument.tokens[0]
+        return UserError(f"{token.keyword or argument.name} is {token.value}; {error.exception_message}")
+    first = cause.errors()[0]
+    text = str(user_error(models[0], cause, {}, "")).removesuffix(" or null")
+    if first["loc"] and text.startswith(field := str(first["loc"][0])):
+        text = f"--{field.replace('_', '-')}{text.removeprefix(field)}"
+    found = first["input"]
+    return UserError(text.replace(f" is {found!r}", f" is {found}", 1) if isinstance(found, str) else text)
 
 
 def _version() -> str:

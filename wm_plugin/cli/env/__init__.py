@@ -5,7 +5,7 @@ from typing import Any
 
 from wm_plugin.cli.steps import add_steps
 
-STEPS = ("play", "rollout", "check")
+STEPS = ("play",)
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:

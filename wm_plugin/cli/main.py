@@ -1,8 +1,8 @@
 """`wm VERB …`: runs a verb and turns its result or error into an exit code.
 
 A verb is a function that returns the dict which `--json` prints. Its flags are its parameters, and the fields of the options
-models among them; its help is its docstring. `@prints(show)` says how people see the result. A result whose `ok` is False makes the
-exit code 1. Verbs are imported when they are called, and heavy imports are inside them, so that `wm --help` is quick.
+models among them; its help is its docstring. `@prints(show)` says how people see the result. If a result's `ok` is False, the
+exit code is 1. Verbs are imported when they are called, and heavy imports are inside them, so that `wm --help` is quick.
 """
 
 import json
@@ -13,10 +13,10 @@ from typing import Any
 
 import pydantic
 from cyclopts import App, Argument, CycloptsError, Parameter
-from cyclopts.exceptions import UnknownOptionError, UnusedCliTokensError, ValidationError
+from cyclopts.exceptions import MissingArgumentError, UnknownOptionError, UnusedCliTokensError, ValidationError
 
 from wm_plugin.cli import output as printing
-from wm_plugin.errors import UserError
+from wm_plugin.errors import UserError, nearest
 from wm_plugin.options import Options, members, user_error
 from wm_plugin.runtime.command import exit_code, output
 
@@ -65,9 +65,9 @@ def make_app() -> App:
     return app
 
 
-def _shown_default(value: Any) -> Any:
-    """A default as help shows it; False for those that say nothing."""
-    return False if value in (None, False, "", (), [], "{}") else value
+def _shown_default(value: Any) -> str | None:
+    """A default as the help shows it; None for those that say nothing."""
+    return None if value in (None, False, "", (), [], "{}") else str(value)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -87,7 +87,7 @@ def _run(argv: list[str]) -> int:
         try:
             verb, bound, _ = app.parse_args(argv, exit_on_error=False, print_error=False)
         except CycloptsError as error:
-            raise _in_one_line(error) from None
+            raise _in_one_line(error, argv) from None
         if verb.__module__.startswith("cyclopts"):  # help, version
             verb(*bound.args, **bound.kwargs)
             return 0
@@ -110,9 +110,11 @@ def _is_legacy(argv: Sequence[str]) -> bool:
     return target is None
 
 
-def _in_one_line(error: CycloptsError) -> UserError:
+def _in_one_line(error: CycloptsError, argv: Sequence[str]) -> UserError:
     """The library's message, with where to read on."""
     chain = " ".join(error.command_chain or ())
+    if isinstance(error, MissingArgumentError) and (unknown := _unknown_flag(error, argv)):
+        return unknown  # else a misspelt flag would hide behind one that is missing
     if isinstance(error, ValidationError) and error.argument is not None:
         return _misfit(error, error.argument)
     if isinstance(error, UnusedCliTokensError):
@@ -124,6 +126,16 @@ def _in_one_line(error: CycloptsError) -> UserError:
         text = str(error)
     text = " ".join(text.split()).rstrip(".")
     return UserError(f"{text}; see wm {f'{chain} ' if chain else ''}--help")
+
+
+def _unknown_flag(error: MissingArgumentError, argv: Sequence[str]) -> UserError | None:
+    if error.app is None:
+        return None
+    known = {name for argument in error.app.assemble_argument_collection() for name in argument.names}
+    flags = (word.partition("=")[0] for word in argv if word.startswith("--"))
+    return next(
+        (UserError(f"there is no flag {flag}{nearest(flag, known)}") for flag in flags if flag not in known), None
+    )
 
 
 def _misfit(error: ValidationError, argument: Argument) -> UserError:

@@ -261,7 +261,7 @@ STARTS = [
     ["data", "expand"],
     ["data", "inspect"],
     ["data", "build"],
-    ["data", "prompts"],
+    ["lab", "prompts"],
 ]
 
 

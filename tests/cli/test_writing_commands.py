@@ -23,7 +23,7 @@ from wm_plugin.cli import main
 
 WRITING = {"--out", "--html", "--rejects", "--work"}  # the flags that name what is written
 NOTHING = (
-    "data prompts",
+    "lab prompts",
     "doctor",
     "env check",
     "env list",
@@ -32,8 +32,8 @@ NOTHING = (
 )  # what is saved, in test_simulate.py
 # a folder that only a run of the same may write to (`measures.open_folder`, evaluation/test_measures.py)
 FOLDERS = (
-    "data fictional",
-    "data search-prompts",
+    "lab fictional",
+    "lab search-prompts",
     "eval bench",
     "eval consistency",
     "eval foresight",
@@ -49,23 +49,23 @@ FOLDERS = (
 TRAININGS = (
     "demo",
     "train",
-    "data alternatives",
-    "data best",
-    "data context",
+    "lab alternatives",
+    "lab best",
+    "lab context",
     "data easy",
-    "data reflect",
-    "data scenarios",
-    "data synthesize",
+    "lab reflect",
+    "lab scenarios",
+    "lab synthesize",
 )
 # command: its arguments, the flag of its output, the output's name, and inputs that it must not write over
 COMMANDS: dict[str, tuple[list[str], str, str, list[str]]] = {
     "data convert": (["rows.jsonl"], "--out", "x.jsonl", ["rows.jsonl"]),
     "data filter": (["rows.jsonl"], "--out", "x.jsonl", ["rows.jsonl"]),
-    "data control": (["rows.jsonl", "--config", "control.yaml"], "--out", "x.jsonl", ["rows.jsonl", "control.yaml"]),
+    "lab control": (["rows.jsonl", "--config", "control.yaml"], "--out", "x.jsonl", ["rows.jsonl", "control.yaml"]),
     "data expand": (["rows.jsonl"], "--out", "x.jsonl", ["rows.jsonl"]),
     "data inspect": (["rows.jsonl"], "--html", "x.html", ["rows.jsonl"]),
     "data build": (["rows.jsonl", "--as", "imitation", "--host", "trl"], "--out", "x.jsonl", ["rows.jsonl"]),
-    "data mix": (["rows.jsonl", "--count", "all"], "--out", "x.jsonl", ["rows.jsonl"]),
+    "lab mix": (["rows.jsonl", "--count", "all"], "--out", "x.jsonl", ["rows.jsonl"]),
     "env rollout": (["grid", "--policy", "random", "--count", "3"], "--out", "x.jsonl", []),
     "eval audit": (["--reward", "exact", "--data", "rows.jsonl", "--attacks", "mine.md"], "--out", "x.md", ["mine.md"]),
     "masks": (

@@ -41,6 +41,7 @@ def bounds(least: float, most: float | None = None) -> Parameter:
 
 
 Count = Annotated[int, bounds(1)]
+NotNegative = Annotated[int, bounds(0)]
 RowNumber = Annotated[int, bounds(0, MAX_ROWS - 1)]
 RowCount = Annotated[int, bounds(1, MAX_ROWS)]
 Share = Annotated[float, bounds(0, 1)]
@@ -57,16 +58,10 @@ def is_url(text: str) -> bool:
     return text.startswith(("http://", "https://"))
 
 
-class Batching(Options):
-    """How many answers a model writes at once."""
+class Requests(Options):
+    """How a model is asked."""
 
-    batch_size: Whole = option("Outputs at once, of a model in this process.", default=64, ge=1)
     concurrency: Whole = option("Requests at once, to a server.", default=32, ge=1)
-
-
-class Sampling(Batching):
-    """How a model writes."""
-
     temperature: Number = option("Sampling temperature; 0 is greedy.", default=1.0, ge=0)
     max_new_tokens: Whole = option("Longest output, in tokens.", default=1024, ge=1)
     no_seed: bool = option("Send a server no seeds (vLLM crashes on them on a CPU); runs then differ.", default=False)
@@ -87,6 +82,12 @@ class Sampling(Batching):
             "seed": None if self.no_seed else "auto",
         }
         return Server(url, name, **own | more)
+
+
+class Sampling(Requests):
+    """How a model writes, behind a server or in this process."""
+
+    batch_size: Whole = option("Outputs at once, of a model in this process.", default=64, ge=1)
 
     def load(self, path: str | Path) -> "LocalPredictor":
         """The model of a folder or a name on the Hub, in this process."""

@@ -18,17 +18,41 @@ from cyclopts.exceptions import MissingArgumentError, UnknownOptionError, Unused
 from wm_plugin.cli import output as printing
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.options import Options, members, user_error
+from wm_plugin.registry import import_object
 from wm_plugin.runtime.command import exit_code, output
 
 # what a user sees -> the verb's function
 VERBS: dict[str, dict[str, str] | str] = {
+    "data": {
+        "convert": "wm_plugin.cli.data.convert:convert",
+        "inspect": "wm_plugin.cli.data.inspect:inspect",
+        "filter": "wm_plugin.cli.data.filter:filter",
+        "expand": "wm_plugin.cli.data.expand:expand",
+        "easy": "wm_plugin.cli.data.easy:easy",
+        "build": "wm_plugin.cli.data.build:build",
+    },
     "env": {
         "list": "wm_plugin.cli.env.list:list_worlds",
         "check": "wm_plugin.cli.env.check:check",
         "rollout": "wm_plugin.cli.env.rollout:rollout",
     },
+    "lab": {
+        "synthesize": "wm_plugin.cli.lab.synthesize:synthesize",
+        "mix": "wm_plugin.cli.lab.mix:mix",
+        "alternatives": "wm_plugin.cli.lab.alternatives:alternatives",
+        "reflect": "wm_plugin.cli.lab.reflect:reflect",
+        "fictional": "wm_plugin.cli.lab.fictional:fictional",
+        "scenarios": "wm_plugin.cli.lab.scenarios:scenarios",
+        "control": "wm_plugin.cli.lab.control:control",
+        "context": "wm_plugin.cli.lab.context:context",
+        "best": "wm_plugin.cli.lab.best:best",
+        "prompts": "wm_plugin.cli.lab.prompts:prompts",
+        "search-prompts": "wm_plugin.cli.lab.search_prompts:search_prompts",
+    },
 }
 GROUPS = {
+    "data": "Training data: rollouts of any format to trajectories, and trajectories to what trainers read.",
+    "lab": "What serves one paper's study.",
     "env": "Worlds: those of this package by name, yours as package.module:Class.",
 }
 _EPILOG = """
@@ -43,8 +67,9 @@ Every verb takes --json and then prints one JSON object. Exit codes: 0 done, 2 b
 """
 
 
-def make_app() -> App:
-    """The command with all its verbs, none of which is imported yet."""
+def make_app(argv: Sequence[str] = ()) -> App:
+    """The command with all its verbs. Only those are imported that the help for `argv` lists, with what they say."""
+    words = [word for word in argv if not word.startswith("-")]
     app = App(
         name="wm",
         help="World-model objectives for TRL and verl: train a policy on what its environment says, too.",
@@ -52,16 +77,16 @@ def make_app() -> App:
         version=_version,
         help_flags=["--help", "-h"],
         result_action="return_value",
-        default_parameter=Parameter(negative=(), show_default=_shown_default),
+        default_parameter=Parameter(negative=(), show_default=_shown_default, allow_repeating=True),
     )
     for verb, target in VERBS.items():
         if isinstance(target, str):
-            app.command(target, name=verb, help_epilogue="")
+            app.command(target if words else import_object(target, field=verb), name=verb, help_epilogue="")
             continue
         group = App(name=verb, help=GROUPS[verb], help_epilogue="")
         app.command(group)
         for step, path in target.items():
-            group.command(path, name=step, help_epilogue="")
+            group.command(import_object(path, field=step) if words == [verb] else path, name=step, help_epilogue="")
     return app
 
 
@@ -82,7 +107,7 @@ def _run(argv: list[str]) -> int:
         return legacy.run(argv)
     as_json = "--json" in argv
     argv = [argument for argument in argv if argument != "--json"]
-    app = make_app()
+    app = make_app(argv)
     with output():  # help and version are printed while parsing
         try:
             verb, bound, _ = app.parse_args(argv, exit_on_error=False, print_error=False)
@@ -106,7 +131,9 @@ def _is_legacy(argv: Sequence[str]) -> bool:
     verb = argv[0] if argv else ""
     target = VERBS.get(verb)
     if isinstance(target, dict):
-        return len(argv) < 2 or argv[1] not in target
+        from wm_plugin.cli import legacy
+
+        return verb in legacy.VERBS and (len(argv) < 2 or argv[1] not in target)
     return target is None
 
 

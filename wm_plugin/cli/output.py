@@ -25,6 +25,10 @@ def show(result: Mapping[str, Any], indent: str = "") -> None:
         if name == "ok" or value in (None, {}, []):
             continue
         label = f"{indent}{name.replace('_', ' ')}"
+        if name == "notes":
+            for note in value:
+                print(f"{indent}note: {note}")
+            continue
         if isinstance(value, Mapping):
             print(f"{label}:")
             show(value, f"{indent}  ")

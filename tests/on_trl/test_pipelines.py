@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from wm_plugin.cli.pipeline import shipped
 
 from support.pipelines import variants
-from wm_plugin.cli.pipeline import shipped
 from wm_plugin.lab.pipelines import expand, read
 from wm_plugin.trl import train
 

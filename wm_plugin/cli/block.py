@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from wm_plugin.cli.rollouts import read_text
 from wm_plugin.errors import UserError
+from wm_plugin.runtime.texts import read_text
 
 Config = TypeVar("Config")
 

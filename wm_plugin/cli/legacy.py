@@ -10,7 +10,7 @@ from wm_plugin.cli.output import finite, readable
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.runtime.command import output
 
-VERBS = ("demo", "masks", "doctor", "train", "data", "env", "eval", "simulate", "pipeline", "report")
+VERBS = ("data",)
 _EPILOG = """first steps:
   wm doctor             does my installation work, and if not, what do I do?
   wm masks --example    which tokens of a rollout does the objective train on?

@@ -9,11 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from wm_plugin.cli.pipeline import shipped
 
 from support.pipelines import variants
 from wm_plugin.cli.legacy import make_parser
 from wm_plugin.cli.main import main
-from wm_plugin.cli.pipeline import shipped
 from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.measures import Evaluation, Measure, write_result
 from wm_plugin.lab.pipelines import expand, read

@@ -16,12 +16,10 @@ import pytest
 
 from support.formats import DOCUMENTS
 from support.timing import ENOUGH, repeated, too_slow
-from wm_plugin.cli.rollouts import read_rows as read_masks_rows
-from wm_plugin.cli.simulate.beside import aligned
 from wm_plugin.client import replies
 from wm_plugin.client.answers import Answer
 from wm_plugin.client.server import Completion, Server, _completion, _line, _seconds
-from wm_plugin.data import build, expand, plain_yaml
+from wm_plugin.data import build, expand
 from wm_plugin.data.filter import NAMES, Filter
 from wm_plugin.data.hidden_context import read_context
 from wm_plugin.data.kinds import KINDS
@@ -34,7 +32,9 @@ from wm_plugin.data.values import mask_values, profile_to_context, schema_of
 from wm_plugin.lab.agents.lookahead import decision
 from wm_plugin.lab.evaluation import published_replies, rule_cases, rule_commands
 from wm_plugin.lab.evaluation.proposals import read_proposal
+from wm_plugin.lab.evaluation.rollout_rows import read_rows as read_masks_rows
 from wm_plugin.lab.report import difference
+from wm_plugin.lab.simulate.beside import aligned
 from wm_plugin.objectives.information import category
 from wm_plugin.rewards import REWARDS, extract
 from wm_plugin.rewards import rouge as rouge_module
@@ -339,7 +339,6 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "keys": redacted,
     "a proposal": lambda text: read_proposal(text, RWML, RWML.variants["v0"]),
     "a proposal, in its tag": lambda text: read_proposal(f"<system_template>{text}", RWML, RWML.variants["v0"]),
-    "plain YAML": refused(plain_yaml.loads),
     "a context by a server": refused(read_context),
     "a context by a server, in its tag": refused(lambda text: read_context(f"<summary>{text}</summary><permissions>")),
     "lines side by side": lambda text: aligned(text, text[: len(text) // 2] + "!"),

@@ -194,7 +194,7 @@ def test_an_output_in_a_folder_that_is_gone_is_one_line(wm, source, tmp_path, mo
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     for verb, flag, out in (("convert", "--out", "o.jsonl"), ("inspect", "--html", "o.html")):
-        assert f"cannot tell where {out} lies" in wm.error("data", verb, source, flag, out)
+        assert f"{out}: cannot be written" in wm.error("data", verb, source, flag, out)
     wm.text("data", "convert", source, "--out", tmp_path / "o.jsonl")
     monkeypatch.chdir(tmp_path)
 

@@ -4,10 +4,10 @@ import json
 import re
 
 import pytest
+from wm_plugin.cli.eval.lines import print_lines
 
 from support.openai_server import OpenAIServer, block
 from wm_plugin.cli import main
-from wm_plugin.cli.eval.lines import print_lines
 from wm_plugin.data.schema import Action, Call, Context, Observation, Trajectory, Turn
 from wm_plugin.data.write import write
 from wm_plugin.lab.evaluation.measures import read_result, read_rows

@@ -18,14 +18,14 @@ pytest.importorskip("transformers")
 from support.openai_server import OpenAIServer
 from support.world_models import RealWorld
 from wm_plugin.cli.main import main
-from wm_plugin.cli.simulate.beside import aligned
-from wm_plugin.cli.simulate.session import RealWorld as RealEpisode
 from wm_plugin.data import samples
 from wm_plugin.data.prompts import dialogue
 from wm_plugin.data.prompts import load as load_prompts
 from wm_plugin.data.readers import read
 from wm_plugin.data.schema import Action, Call
 from wm_plugin.errors import UserError
+from wm_plugin.lab.simulate.beside import aligned
+from wm_plugin.lab.simulate.session import RealWorld as RealEpisode
 from wm_plugin.worlds.agents import rollout
 from wm_plugin.worlds.worlds import load
 

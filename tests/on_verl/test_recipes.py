@@ -222,7 +222,7 @@ def test_the_script_writes_data_that_the_environment_takes_and_passes_arguments_
     for path, call in data.items():
         arguments = json.loads(call[call.index("--kwargs") + 1])
         rows = import_object(call[call.index("--rows") + 1], field="rows")(**one_row(arguments))
-        assert not missing_columns(wm.environment_of(rows[0]), rows[0])
+        assert not missing_columns(wm.class_of(rows[0]), rows[0])
         if "--data-source" in call:
             sources[path] = call[call.index("--data-source") + 1], arguments, rows[0]
     if "forth" in name or "deepdive" in name:
@@ -284,7 +284,7 @@ def read_by_verl(sources, wm, folder):
     assert whole["data_source"] == [source for source, _, _ in sources.values()]
     for row in whole:
         columns = {name: value for name, value in row["extra_info"].items() if value is not None}
-        environment = wm.environment_of(columns)()
+        environment = wm.class_of(columns)()
         assert "<action>" in environment.reset(**columns)
         assert environment.max_turns == (1 if row["data_source"].endswith("_single") else 30)
 
@@ -397,7 +397,7 @@ def test_verl_reads_files_of_several_worlds(tmp_path):
     whole = datasets.concatenate_datasets(parts)
     assert whole["data_source"] == [world for world in wm.environment for _ in range(2)]
     for row in whole:
-        environment = wm.environment_of(row["extra_info"])
+        environment = wm.class_of(row["extra_info"])
         assert environment is ENVIRONMENTS.get(row["data_source"])
         assert not missing_columns(
             environment, [name for name, value in row["extra_info"].items() if value is not None]

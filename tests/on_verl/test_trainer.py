@@ -498,7 +498,7 @@ def test_rows_of_several_worlds_begin(monkeypatch):
     [
         ("null in a row before the last", "row 0 of data.{}_files: .* MazeEnvironment.reset: .*'board'"),
         ("null in a later row", "row 2 of data.{}_files: .* ForthEnvironment.reset: .*'problem'.*columns: 'board'"),
-        ("no world of that name", "row 2 of data.{}_files: .*`environment` is 'mazes', and wm.environment has"),
+        ("no world of that name", "row 2 of data.{}_files: .*`environment` is 'mazes', and environment has"),
         ("no columns", "row 2 of data.{}_files: .*`environment` is None"),
     ],
 )

@@ -134,7 +134,7 @@ class Named(Options):
 
 
 @Parameter(name="*", group=Group("Model", sort_key=1))
-class ModelFlags(Named, Sampling):
+class ModelFlags(Sampling, Named):
     """The model that a verb asks, and how."""
 
     temperature: Number = default(Sampling, "temperature", 0.0)
@@ -239,12 +239,15 @@ class RowFlags(Options):
         return world.rows(count, self.seed, self.held_out, self.level, self.split, max_turns)
 
 
-@Parameter(name="*", group=Group("Agent", sort_key=1))
-class PolicyFlags(Sampling):
-    """The agent that plays, and how."""
-
+class _Who(Options):
     policy: str = option("random, expert, a folder with a model, or the URL of an OpenAI-compatible server.")
     model: str | None = option("The name under which the server has the model.", default=None)
+
+
+@Parameter(name="*", group=Group("Agent", sort_key=1))
+class PolicyFlags(Sampling, _Who):
+    """The agent that plays, and how."""
+
     column: tuple[str, ...] = option(
         "NAME=VALUE: a column that every row gets, such as user_model=NAME, which plays the customer of tau2 and dialogue "
         "(repeatable).",

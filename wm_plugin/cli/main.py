@@ -13,7 +13,13 @@ from typing import Any
 
 import pydantic
 from cyclopts import App, Argument, CycloptsError, Parameter
-from cyclopts.exceptions import MissingArgumentError, UnknownOptionError, UnusedCliTokensError, ValidationError
+from cyclopts.exceptions import (
+    MissingArgumentError,
+    UnknownCommandError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+    ValidationError,
+)
 
 from wm_plugin.cli import output as printing
 from wm_plugin.errors import UserError, nearest
@@ -23,6 +29,9 @@ from wm_plugin.runtime.command import exit_code, output
 
 # what a user sees -> the verb's function
 VERBS: dict[str, dict[str, str] | str] = {
+    "doctor": "wm_plugin.cli.doctor:doctor",
+    "masks": "wm_plugin.cli.masks:masks",
+    "train": "wm_plugin.cli.train:train",
     "data": {
         "convert": "wm_plugin.cli.data.convert:convert",
         "inspect": "wm_plugin.cli.data.inspect:inspect",
@@ -34,9 +43,25 @@ VERBS: dict[str, dict[str, str] | str] = {
     "env": {
         "list": "wm_plugin.cli.env.list:list_worlds",
         "check": "wm_plugin.cli.env.check:check",
+        "play": "wm_plugin.cli.env.play:play",
         "rollout": "wm_plugin.cli.env.rollout:rollout",
     },
+    "eval": {
+        "one-step": "wm_plugin.cli.eval.one_step:one_step",
+        "consistency": "wm_plugin.cli.eval.consistency:consistency",
+        "lookahead": "wm_plugin.cli.eval.lookahead:lookahead",
+    },
+    "report": "wm_plugin.cli.report:report",
+    "demo": "wm_plugin.cli.demo:demo",
     "lab": {
+        "simulate": "wm_plugin.cli.lab.simulate:simulate",
+        "pipeline": "wm_plugin.cli.lab.pipeline:pipeline",
+        "bench": "wm_plugin.cli.lab.bench:bench",
+        "foresight": "wm_plugin.cli.lab.foresight:foresight",
+        "forgetting": "wm_plugin.cli.lab.forgetting:forgetting",
+        "weights": "wm_plugin.cli.lab.weights:weights",
+        "perplexity": "wm_plugin.cli.lab.perplexity:perplexity",
+        "audit": "wm_plugin.cli.lab.audit:audit",
         "synthesize": "wm_plugin.cli.lab.synthesize:synthesize",
         "mix": "wm_plugin.cli.lab.mix:mix",
         "alternatives": "wm_plugin.cli.lab.alternatives:alternatives",
@@ -52,8 +77,9 @@ VERBS: dict[str, dict[str, str] | str] = {
 }
 GROUPS = {
     "data": "Training data: rollouts of any format to trajectories, and trajectories to what trainers read.",
-    "lab": "What serves one paper's study.",
     "env": "Worlds: those of this package by name, yours as package.module:Class.",
+    "eval": "What a world model, or an agent that has one, can do.",
+    "lab": "What serves the study of one paper.",
 }
 _EPILOG = """
 First steps:
@@ -68,8 +94,8 @@ Every verb takes --json and then prints one JSON object. Exit codes: 0 done, 2 b
 
 
 def make_app(argv: Sequence[str] = ()) -> App:
-    """The command with all its verbs. Only those are imported that the help for `argv` lists, with what they say."""
-    words = [word for word in argv if not word.startswith("-")]
+    """The command with all its verbs. Those that a help page of `argv` lists are imported, for the first line of their help."""
+    words = [word for word in argv[:2] if not word.startswith("-")]
     app = App(
         name="wm",
         help="World-model objectives for TRL and verl: train a policy on what its environment says, too.",
@@ -81,18 +107,24 @@ def make_app(argv: Sequence[str] = ()) -> App:
     )
     for verb, target in VERBS.items():
         if isinstance(target, str):
-            app.command(target if words else import_object(target, field=verb), name=verb, help_epilogue="")
+            app.command(_target(target, listed=not words), name=verb, help_epilogue="")
             continue
         group = App(name=verb, help=GROUPS[verb], help_epilogue="")
         app.command(group)
         for step, path in target.items():
-            group.command(import_object(path, field=step) if words == [verb] else path, name=step, help_epilogue="")
+            group.command(_target(path, listed=words == [verb]), name=step, help_epilogue="")
     return app
+
+
+def _target(path: str, *, listed: bool) -> Any:
+    return import_object(path, field="wm") if listed else path
 
 
 def _shown_default(value: Any) -> str | None:
     """A default as the help shows it; None for those that say nothing."""
-    return None if value in (None, False, "", (), [], "{}") else str(value)
+    if value is None or value is False or value in ("", (), "{}"):
+        return None
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -101,10 +133,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    if _is_legacy(argv):
-        from wm_plugin.cli import legacy
+    if argv[:1] == ["train"]:  # its flags are the trainer's
+        from wm_plugin.cli.train import train
 
-        return legacy.run(argv)
+        return train(*argv[1:])
+    _check_moved(argv)
     as_json = "--json" in argv
     argv = [argument for argument in argv if argument != "--json"]
     app = make_app(argv)
@@ -126,15 +159,12 @@ def _run(argv: list[str]) -> int:
     return int(not result.get("ok", True))
 
 
-def _is_legacy(argv: Sequence[str]) -> bool:
-    """Whether a verb has not moved to cyclopts yet."""
-    verb = argv[0] if argv else ""
-    target = VERBS.get(verb)
-    if isinstance(target, dict):
-        from wm_plugin.cli import legacy
-
-        return verb in legacy.VERBS and (len(argv) < 2 or argv[1] not in target)
-    return target is None
+def _check_moved(argv: Sequence[str]) -> None:
+    """Raise a UserError for the name that a verb had before it went to `lab`."""
+    group, step = argv[0] if argv else "", argv[1] if len(argv) > 1 else ""
+    old, name = (group, group) if group in ("simulate", "pipeline") else (f"{group} {step}", step)
+    if old == group or (group in ("data", "eval") and name in VERBS["lab"]):
+        raise UserError(f"wm {old} is wm lab {name} now")
 
 
 def _in_one_line(error: CycloptsError, argv: Sequence[str]) -> UserError:
@@ -144,6 +174,12 @@ def _in_one_line(error: CycloptsError, argv: Sequence[str]) -> UserError:
         return unknown  # else a misspelt flag would hide behind one that is missing
     if isinstance(error, ValidationError) and error.argument is not None:
         return _misfit(error, error.argument)
+    if isinstance(error, UnknownCommandError):
+        word = (error.unused_tokens or ["?"])[0]
+        if word.startswith("-"):
+            return UserError(f"there is no flag {word!r}; see {f'wm {chain}'.rstrip()} --help")
+        name, known = f"{chain} {word}".strip(), [f"{chain} {step}".strip() for step in VERBS.get(chain, VERBS)]
+        return UserError(f"there is no verb {name!r}{nearest(name, known)}")
     if isinstance(error, UnusedCliTokensError):
         text = f"there is no place for {(error.unused_tokens or ['?'])[0]!r}"
     elif isinstance(error, UnknownOptionError):

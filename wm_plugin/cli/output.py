@@ -1,7 +1,7 @@
 """How results are printed for people."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from wm_plugin.tokens.view import visible
@@ -39,7 +39,7 @@ def show(result: Mapping[str, Any], indent: str = "") -> None:
             print(f"{label}: {text(value)}")
 
 
-def table(rows: list[Mapping[str, Any]]) -> None:
+def table(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print rows as a table whose columns are the keys that any of them has."""
     from rich.console import Console
     from rich.table import Table

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from wm_plugin.errors import UserError
+from wm_plugin.runtime.texts import read_text
 from wm_plugin.untrusted import encodable, loads
 
 if TYPE_CHECKING:
@@ -58,23 +59,6 @@ def simulated_world(world: "World", path: str) -> "SimulatedWorld":
             f"{path}: simulation.worlds is of {', '.join(config.worlds or ())}; add {world.name}, or leave it out"
         )
     return SimulatedWorld(world.spec, config=config)
-
-
-def read_text(path: Path, what: str) -> str:
-    """The text of a file.
-
-    Args:
-        what: the setting that the error names.
-
-    Raises:
-        UserError: the file cannot be read.
-    """
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{what}: {str(path)!r} cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{what}: {str(path)!r} is not UTF-8 text (byte {error.start})") from None
 
 
 def read_yaml(path: str, flag: str) -> Any:

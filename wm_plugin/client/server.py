@@ -39,7 +39,6 @@ MAX_REPLY = 1 << 24  # bytes
 _TRANSIENT = {408, 409, 425, 429}  # and every 5xx
 _MISCONFIGURED = {401, 403, 404}  # before any success: wrong key, address or model
 _MAX_EXCERPT = 1 << 16  # bytes that are read of an error's body
-_MAX_VALUES = 1_000_000  # of an answer, as `untrusted.loads` counts them: its parsing holds up all others
 _MAX_WORDS = 1 << 10  # of a text, for a line of 200 characters
 _MALFORMED = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 # How names of environment variables are written, and hardly any key is.
@@ -326,7 +325,7 @@ class Server:
         if isinstance(received, Failure):
             return received, received.kind == "malformed", 0.0
         try:
-            value = untrusted.loads(received.removeprefix(codecs.BOM_UTF8), largest=self.max_reply, values=_MAX_VALUES)
+            value = untrusted.loads(received.removeprefix(codecs.BOM_UTF8), largest=self.max_reply)
             if secrets.may_hold(received):
                 value = secrets.redact_json(value)
             found = read(value)

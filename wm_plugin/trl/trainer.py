@@ -26,7 +26,8 @@ from trl import GRPOTrainer
 
 from wm_plugin.data.host_dumps import COLUMN, EVERY, save
 from wm_plugin.errors import UserError
-from wm_plugin.lab.agents.lookahead_values import LookAheadConfig, read_sets
+from wm_plugin.hosting.config import read_field
+from wm_plugin.lab.agents.lookahead_values import LookAheadConfig
 from wm_plugin.objectives.echo import EchoConfig, count_tokens
 from wm_plugin.objectives.metrics import learn_tools
 from wm_plugin.objectives.silence import Silence, Tally
@@ -96,7 +97,11 @@ class WorldModelMixin(TermMixin, _Host):
         config = resolve(world_model, self.args)
         problem = support.hooks_problem()
         self._wm_hooked = problem is None  # else every override leaves the host alone
-        self._wm_ahead = read_sets(self.args.look_ahead) if isinstance(self.args, WorldModelGRPOConfig) else {}
+        self._wm_ahead = (
+            (read_field("look_ahead", self.args.look_ahead) or {})
+            if isinstance(self.args, WorldModelGRPOConfig)
+            else {}
+        )
         if problem:
             if turn_budget is not None or self._wm_ahead or (config is not None and config.active):
                 raise UserError(problem)

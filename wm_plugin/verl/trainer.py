@@ -768,7 +768,7 @@ def _check_rows(wm: WorldModelConfig, dataset: Any, files: str) -> None:
     checked = set()
     for number, row in enumerate(rows):
         try:
-            environment = wm.environment_of({} if row is None else row)
+            environment = wm.class_of({} if row is None else row)
             columns = wm.columns_of(row)
             if environment is None or (kind := (environment, *sorted(columns))) in checked:
                 continue

@@ -100,7 +100,7 @@ def read(path: str | Path) -> list[Scenario]:
 
 def _scenario(line: bytes, where: str, name: str) -> Scenario:
     try:
-        value = loads(line, strict=True, largest=_LONGEST, levels=40, values=50_000)
+        value = loads(line, strict=True, largest=_LONGEST, levels=40)
     except ValueError as error:
         raise UserError(f"{where}: no JSON: {shown(str(error))}") from None
     return scenario_of(value, where, name)
@@ -164,7 +164,7 @@ def of_world(world: World, rows: Sequence[Mapping[str, Any]]) -> list[Scenario]:
 def of_trajectories(trajectories: Iterable[Trajectory]) -> list[Scenario]:
     """A seed scenario for each task of recorded trajectories: what the agent was asked and could do, and what was hidden from it.
 
-    `wm data context` writes the hidden part where a world has not. A trajectory without a request is left out.
+    `wm lab context` writes the hidden part where a world has not. A trajectory without a request is left out.
     """
     scenarios: dict[str, Scenario] = {}
     for number, one in enumerate(trajectories, 1):

@@ -161,7 +161,6 @@ MISTAKES = {
     f"for: {LOOPS}\nsteps: {{s: {{for: {[*LOOPS]}, run: x, makes: '{{work}}'}}}}": (
         "for: more than 1,000,000 combinations of a, b, c, d, e, f, g, h; leave some out"
     ),
-    "steps: {a: &x {run: x}}": "an anchor or an alias in line 1",
 }
 
 

@@ -9,11 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from wm_plugin.lab.pipelines.shipped import shipped
 
 from support.pipelines import variants
-from wm_plugin.cli.legacy import make_parser
-from wm_plugin.cli.main import main
-from wm_plugin.cli.pipeline import shipped
+from wm_plugin.cli.main import main, make_app
 from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.measures import Evaluation, Measure, write_result
 from wm_plugin.lab.pipelines import expand, read
@@ -44,17 +43,12 @@ def calls(step):
 
 @pytest.mark.parametrize(("name", "host", "sets"), CASES)
 def test_each_call_of_wm_has_flags_that_there_are(name, host, sets):
-    parser, verbs = make_parser()
     seen = 0
     for step in steps_of(name, host, sets):
         for words in calls(step):
             seen += 1
-            verb = verbs[words[0]]
-            if verb.get_default("hands_over"):
-                continue  # on_trl/test_pipelines.py reads these
-            args, extras = parser.parse_known_args(words)
-            assert not extras, (step.name, extras)
-            assert args.run is not None
+            if words[0] != "train":  # on_trl/test_pipelines.py reads these
+                make_app(words).parse_args(words, exit_on_error=False, print_error=False)
     assert seen >= (1 if name.startswith("echo_alpha") else 3)  # of which verl has the report alone
 
 

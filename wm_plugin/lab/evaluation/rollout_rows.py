@@ -11,6 +11,7 @@ from wm_plugin.data.errors import RowError
 from wm_plugin.data.host_dumps import COLUMN, beside
 from wm_plugin.data.messages import arguments_of
 from wm_plugin.errors import MissingExtraError, UserError, shown
+from wm_plugin.runtime.texts import read_text
 from wm_plugin.untrusted import encodable, loads
 
 Row = tuple[str, dict[str, Any]]  # its place in the file, and its content
@@ -97,23 +98,6 @@ def example_tokenizer() -> Any:
             raise
         raise MissingExtraError("the example", "transformers", "trl") from None
     return make_tokenizer()
-
-
-def read_text(path: Path, what: str) -> str:
-    """The text of a file.
-
-    Args:
-        what: the setting that the error names.
-
-    Raises:
-        UserError: the file cannot be read.
-    """
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{what}: {str(path)!r} cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{what}: {str(path)!r} is not UTF-8 text (byte {error.start})") from None
 
 
 def _lines(path: Path) -> Iterator[Row]:

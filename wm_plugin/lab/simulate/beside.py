@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import zip_longest
 
-from wm_plugin.cli.terminal import harmless, say
 from wm_plugin.runtime.command import output
+from wm_plugin.runtime.terminal import harmless, say
 
 _MOST = (
     200  # lines of a text that are aligned, which takes the square of them; longer texts are compared place by place

@@ -58,10 +58,17 @@ def is_url(text: str) -> bool:
     return text.startswith(("http://", "https://"))
 
 
-class Requests(Options):
-    """How a model is asked."""
+class Batching(Options):
+    """How many answers a model writes at once."""
 
+    batch_size: Whole = option("Outputs at once, of a model in this process.", default=64, ge=1)
     concurrency: Whole = option("Requests at once, to a server.", default=32, ge=1)
+
+
+class Requests(Options):
+    """How a model behind a server is asked."""
+
+    concurrency: Whole = default(Batching, "concurrency", 32)
     temperature: Number = option("Sampling temperature; 0 is greedy.", default=1.0, ge=0)
     max_new_tokens: Whole = option("Longest output, in tokens.", default=1024, ge=1)
     no_seed: bool = option("Send a server no seeds (vLLM crashes on them on a CPU); runs then differ.", default=False)
@@ -84,10 +91,8 @@ class Requests(Options):
         return Server(url, name, **own | more)
 
 
-class Sampling(Requests):
+class Sampling(Requests, Batching):
     """How a model writes, behind a server or in this process."""
-
-    batch_size: Whole = option("Outputs at once, of a model in this process.", default=64, ge=1)
 
     def load(self, path: str | Path) -> "LocalPredictor":
         """The model of a folder or a name on the Hub, in this process."""

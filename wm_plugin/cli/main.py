@@ -83,7 +83,7 @@ def make_app(argv: Sequence[str] = ()) -> App:
         version=_version,
         help_flags=["--help", "-h"],
         result_action="return_value",
-        default_parameter=Parameter(negative=(), show_default=_shown_default),
+        default_parameter=Parameter(negative=(), show_default=_shown_default, allow_repeating=True),
     )
     for verb, target in VERBS.items():
         if isinstance(target, str):

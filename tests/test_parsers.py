@@ -37,6 +37,7 @@ ALLOWED = {
     "runtime/sandbox.py": OURS,
     "worlds/docs/pages.py": OURS,
     "worlds/forth/__init__.py": OURS,
+    "worlds/sql/databases.py": OURS,
     "worlds/wrappers/verify_config.py": OURS,
 }
 

@@ -1,4 +1,4 @@
-"""`wm eval audit` from flags to a table."""
+"""`wm lab audit` from flags to a table."""
 
 import json
 import re

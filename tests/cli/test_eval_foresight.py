@@ -1,4 +1,4 @@
-"""`wm eval foresight` from rollout files and a judge behind a server to a table."""
+"""`wm lab foresight` from rollout files and a judge behind a server to a table."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""`wm eval forgetting` from results of lm-eval to lines."""
+"""`wm lab forgetting` from results of lm-eval to lines."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""`wm eval perplexity` from files and models to a table."""
+"""`wm lab perplexity` from files and models to a table."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""`wm eval weights` from two folders to a table."""
+"""`wm lab weights` from two folders to a table."""
 
 import json
 

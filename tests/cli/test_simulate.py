@@ -1,4 +1,4 @@
-"""`wm simulate`: lines to a world model behind a real server, alone and beside the real world."""
+"""`wm lab simulate`: lines to a world model behind a real server, alone and beside the real world."""
 
 import io
 import json

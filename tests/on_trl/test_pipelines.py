@@ -46,7 +46,7 @@ def test_what_a_pipeline_says_to_the_trainer_is_read(name, sets):
                 assert (config.generation_kwargs, config.num_train_epochs) == ({"max_tokens": 200}, 10)
                 assert (config.gradient_accumulation_steps, config.steps_per_generation) == (8, 16)
             if script.simulation is not None:
-                train.run_config(script).factory
+                train.run_config(script).classes()
     assert found or name.startswith(("baselines", "word2world"))  # which are SFT alone
 
 

@@ -437,5 +437,5 @@ def test_without_doit_the_extra_is_named(folder, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "doit", None)
     monkeypatch.setitem(sys.modules, "doit.control", None)
     assert main(["lab", "pipeline", "p.yaml"]) == 2
-    assert "wm pipeline needs doit: pip install" in capsys.readouterr().err
+    assert "wm lab pipeline needs doit: pip install" in capsys.readouterr().err
     assert main(["lab", "pipeline", "p.yaml", "--list"]) == 0

@@ -19,6 +19,7 @@ from wm_plugin.data.schema import Action, Call, Observation, Source, Turn
 from wm_plugin.data.transitions import expand
 from wm_plugin.data.turn_texts import categories
 from wm_plugin.errors import UserError
+from wm_plugin.lab.evaluation.rollout_rows import read_rows as read_masks_rows
 
 DEEP = "[" * 20_000 + "]" * 20_000
 LAYOUTS = {

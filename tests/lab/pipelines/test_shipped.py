@@ -12,7 +12,7 @@ import pytest
 
 from support.pipelines import variants
 from wm_plugin.cli.legacy import make_parser
-from wm_plugin.cli.main import main
+from wm_plugin.cli.main import main, parse
 from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.measures import Evaluation, Measure, write_result
 from wm_plugin.lab.pipelines import expand, read
@@ -44,17 +44,14 @@ def calls(step):
 
 @pytest.mark.parametrize(("name", "host", "sets"), CASES)
 def test_each_call_of_wm_has_flags_that_there_are(name, host, sets):
-    parser, verbs = make_parser()
     seen = 0
     for step in steps_of(name, host, sets):
         for words in calls(step):
             seen += 1
-            verb = verbs[words[0]]
-            if verb.get_default("hands_over"):
-                continue  # on_trl/test_pipelines.py reads these
-            args, extras = parser.parse_known_args(words)
-            assert not extras, (step.name, extras)
-            assert args.run is not None
+            if words[0] == "data":
+                make_parser()[0].parse_args(words)
+            elif words[0] != "train":  # which on_trl/test_pipelines.py reads
+                parse(words)
     assert seen >= (1 if name.startswith("echo_alpha") else 3)  # of which verl has the report alone
 
 

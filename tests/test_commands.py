@@ -5,7 +5,7 @@ import re
 import pytest
 
 from support.commands import PAGES, RECIPES, ROOT, SCRIPT, commands, for_trl, for_verl, in_text, verbs
-from wm_plugin.cli.main import VERBS, make_app
+from wm_plugin.cli.main import VERBS, parse
 
 OF_HOSTS = ("verl.trainer.main_ppo", "wm_plugin.trl.train")
 # Programs of others, and flags of theirs, of benchmarks and of recipes' scripts, that the text names.
@@ -24,7 +24,7 @@ def test_the_commands_of_wm_are_taken(page):
     for command in [words[1:] for words in commands(page) if words[0] == "wm"]:
         if command[0] != "train":
             words = [argument for argument in command if argument not in ("...", "--json")]
-            make_app(words).parse_args(words, exit_on_error=False, print_error=False)
+            parse(words)
 
 
 @PAGE

@@ -24,7 +24,6 @@ PLACES = {
     "wm_plugin/worlds/agents/collect.py _read_shard": "the rejects of a shard, in the folder X.work",
     "wm_plugin/cli/data/expand.py expand": "X.validation.jsonl",
     "wm_plugin/cli/support.py work_folder": "X.work",
-    "wm_plugin/worlds/forth/__init__.py problems": "a file of this package, which is read",
     "wm_plugin/lab/pipelines/engine.py _work_of": "X.work of a command, which is moved aside with X",
     "wm_plugin/data/easy.py scores_path": "X.easy.jsonl",
     "wm_plugin/data/summary.py scores_beside": "X.easy.jsonl, which is read",

@@ -8,10 +8,12 @@ import pytest
 from support.openai_server import OpenAIServer
 from wm_plugin.data.schema import Context, Trajectory
 from wm_plugin.data.write import write
+from wm_plugin.lab.synthesis import fictional as files
 from wm_plugin.worlds import scenarios
-from wm_plugin.worlds.fictional import FictionalEnvironment, files
+from wm_plugin.worlds.fictional import FictionalEnvironment
 from wm_plugin.worlds.fictional.score import written
 from wm_plugin.worlds.fictional.spec import load
+from wm_plugin.worlds.kit.rows import world_seed
 
 TOOL = {"type": "function", "function": {"name": "refund", "description": "Give it back.\nAll of it."}}
 
@@ -196,6 +198,7 @@ def test_signs_of_anchors_in_texts_are_signs(tmp_path):
 
 
 def test_each_world_of_a_folder_is_another_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "_SEEDS", 3)  # of which a draw soon comes up again
+    # a draw soon comes up again
+    monkeypatch.setattr(files, "world_seed", lambda rng, held_out: world_seed(rng, held_out, 3))
     files.write("bells", 3, tmp_path / "worlds", held_out=True, questions=1, levels=["standard"])
     assert len(list((tmp_path / "worlds").glob("world-*"))) == 3

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from wm_plugin.cli.pipeline import shipped
 
 from support.pipelines import variants
 from wm_plugin.lab.pipelines import expand, read
+from wm_plugin.lab.pipelines.shipped import shipped
 from wm_plugin.trl import train
 
 QUICK = ("seeds=0", "steps=2", "sft_steps=2", "wm_steps=2", "k=1", "boards=16", "episodes=16", "start=--random")
@@ -46,7 +46,7 @@ def test_what_a_pipeline_says_to_the_trainer_is_read(name, sets):
                 assert (config.generation_kwargs, config.num_train_epochs) == ({"max_tokens": 200}, 10)
                 assert (config.gradient_accumulation_steps, config.steps_per_generation) == (8, 16)
             if script.simulation is not None:
-                train.run_config(script).factory
+                train.run_config(script).classes()
     assert found or name.startswith(("baselines", "word2world"))  # which are SFT alone
 
 
@@ -56,7 +56,7 @@ def _rows(value):
 
 def run(folder, *sets, name="rwml_rl_tiny"):
     words = [word for one in sets for word in ("--set", one)]
-    command = [sys.executable, "-m", "wm_plugin.cli.main", "pipeline", name, "--out", "out", "--json", *words]
+    command = [sys.executable, "-m", "wm_plugin.cli.main", "lab", "pipeline", name, "--out", "out", "--json", *words]
     return subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )

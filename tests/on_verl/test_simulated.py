@@ -234,4 +234,4 @@ def test_a_world_that_is_a_file_is_played(tokenizer, tmp_path):
     assert "Hm." in response
     assert "Moved." in response
     with pytest.raises(UserError, match="has tools and no world behind them; add simulation"):
-        read_config({"wm": {"environment": str(path)}}).classes().values()
+        read_config({"wm": {"environment": str(path)}}).classes()

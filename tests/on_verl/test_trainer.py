@@ -22,8 +22,8 @@ from verl.utils.dataset.rl_dataset import RLHFDataset
 from support.queue_on_verl import Store
 from wm_plugin.errors import UserError
 from wm_plugin.objectives import EchoConfig, Span
+from wm_plugin.objectives.empty_batches import Tally
 from wm_plugin.objectives.metrics import LEARNT, LEARNT_LENGTH
-from wm_plugin.objectives.silence import Tally
 from wm_plugin.tokens.spans import OTHER, SPAN_FIELD, Origin
 from wm_plugin.verl import state
 from wm_plugin.verl import trainer as trainer_module

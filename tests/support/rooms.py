@@ -2,6 +2,7 @@
 
 # From the bottom up: a room may use those before it. CONTRIBUTING.md has the same list with what each holds.
 ROOMS = (
+    "_lazy",
     "errors",
     "registry",
     "untrusted",

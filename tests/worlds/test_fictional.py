@@ -10,15 +10,11 @@ from typing import Any
 
 import pytest
 
-from support.openai_server import OpenAIServer
-from wm_plugin.client.answers import Answers, ServerModel
-from wm_plugin.client.server import Server
 from wm_plugin.errors import UserError
 from wm_plugin.worlds import fictional
 from wm_plugin.worlds.fictional import FictionalEnvironment, checks, dataset_rows, pages_of
 from wm_plugin.worlds.fictional import pages as pages_module
 from wm_plugin.worlds.fictional import tables as tables_module
-from wm_plugin.worlds.fictional.baseline import MOST, closed_book
 from wm_plugin.worlds.fictional.questions import LEVELS, SIZES
 from wm_plugin.worlds.fictional.results import BACKGROUND, HIGH, MODERATE, holds, plain, surface
 from wm_plugin.worlds.fictional.score import normalised, written
@@ -313,36 +309,3 @@ def test_bad_rows(columns: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message) as error:
         FictionalEnvironment().reset(**row)
     assert "\n" not in str(error.value)
-
-
-def memorised(rows: list[dict[str, Any]]) -> dict[str, str]:
-    """The answer tables of rows, by question."""
-    known = {}
-    for row in rows:
-        world = world_of(row["spec"], row["world_seed"])
-        question, table = world.question(row["level"], row["question"])
-        known[question.text(world.tables)] = written(table)
-    return known
-
-
-def test_nobody_knows_the_answers_of_other_worlds() -> None:
-    """A model that has learnt training worlds by heart answers them, and nothing of held-out ones, whatever it makes up."""
-    train, held_out = dataset_rows(8, seed=1, spec="bells"), dataset_rows(8, seed=1, held_out=True, spec="bells")
-    memory = memorised(train)
-
-    def reply(body: dict[str, Any]) -> str:
-        question = body["messages"][-1]["content"].partition("Question: ")[2]
-        if question in memory:
-            return memory[question]
-        titles = question.partition("The columns: ")[2].rstrip(".").split("; ")
-        other = next(iter(memory.values())).split("\n")[2:]  # rows of another world
-        return "\n".join([f"| {' | '.join(titles)} |", *other])
-
-    with OpenAIServer(reply) as server:
-        answers = Answers(ServerModel(Server(server.base_url, "x", temperature=0.0)))
-        by_heart, guessed = closed_book(answers, train), closed_book(answers, held_out)
-    assert by_heart["reward"] == 1.0
-    assert by_heart["known"]
-    assert guessed["answered"] == guessed["questions"] == 8
-    assert guessed["reward"] <= MOST
-    assert not guessed["known"]

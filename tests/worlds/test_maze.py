@@ -214,16 +214,6 @@ def test_making_levels_leaves_the_global_generators_alone() -> None:
     assert maze.make_boards(3, seed=0) == first  # nor do they have a say in the levels
 
 
-def test_the_split_follows_the_walls_alone() -> None:
-    pytest.importorskip("mazelib")
-    train, held_out = (
-        {board.translate({65: ".", 71: "."}) for board in maze.make_boards(60, 0, size=7, held_out=part)}
-        for part in (False, True)
-    )
-    assert len(held_out) > 10
-    assert not train & held_out
-
-
 def test_without_mazelib_only_making_levels_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("mazelib", "mazelib.generate", "mazelib.generate.Prims"):
         monkeypatch.setitem(sys.modules, name, None)
@@ -233,18 +223,6 @@ def test_without_mazelib_only_making_levels_fails(monkeypatch: pytest.MonkeyPatc
     assert environment.move("R") == "###\n#.P\n###!"
     with pytest.raises(MissingExtraError, match=r"pip install .*\[maze\]"):
         maze.make_boards(1, seed=0)
-
-
-def test_turns_end_an_episode() -> None:
-    environment = maze.MazeEnvironment()
-    with pytest.raises(ValueError, match="over"):  # before the first reset too
-        environment.move("U")
-    environment.reset("A#G")
-    assert not any(environment.move("R").endswith("!") for _ in range(maze.MAX_TURNS - 1))
-    assert environment.move("R") == "A#G!"
-    assert environment.get_reward() == 0.0
-    with pytest.raises(ValueError, match="over"):
-        environment.move("R")
 
 
 @pytest.mark.parametrize("board", ["", "...", "A..", "AAG", "AGG"])

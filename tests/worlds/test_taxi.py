@@ -178,7 +178,7 @@ def test_the_300_start_states_are_split_once() -> None:
     assert again[:240] == train
     assert {row["state"] for row in again} == {row["state"] for row in train}
     assert sum(row["state"] for row in held_out[:10]) != sum(row["state"] for row in train[:10])
-    with pytest.raises(UserError, match="60 held-out .* repeat=true for 61 evaluations over 60 states"):
+    with pytest.raises(UserError, match="60 held-out .*repeat=true.* write a count up to that, not 61"):
         taxi.dataset_rows(61, held_out=True)
     evaluations = [row["state"] for row in taxi.dataset_rows(256, seed=4, held_out=True, repeat=True)]
     assert evaluations[:60] == [row["state"] for row in held_out]
@@ -200,23 +200,6 @@ def test_a_passenger_is_set_down_nowhere_else() -> None:
 def test_a_state_that_no_episode_starts_in_is_refused(state: object) -> None:
     with pytest.raises(UserError, match="column `state`"):
         taxi.TaxiEnvironment().reset(state)  # type: ignore[arg-type]
-
-
-FUZZ = [*taxi.ACTIONS, ";", "; ", "<action>", "</action>", "\n", "<script>", "move", "pick up", "'; --", "\ud800"]
-
-
-def test_any_text_is_played() -> None:
-    rng, environment, invalid = random.Random(0), taxi.TaxiEnvironment(), 0
-    environment.reset(taxi.start_states()[0], max_turns=10**6)
-    for _ in range(1000):
-        text = "".join(rng.choice(FUZZ) for _ in range(rng.randrange(12)))
-        assert environment.act(text + "x" * rng.choice([0, 0, 5, 10**6])).encode()
-        counts = environment.metrics
-        assert counts["effective"] + counts["invalid"] <= counts["actions"]
-        invalid = counts["invalid"]
-        if environment.over:
-            environment.reset(rng.choice(taxi.start_states()), max_turns=10**6)
-    assert invalid
 
 
 def test_without_gymnasium_the_taxi_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

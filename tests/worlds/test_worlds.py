@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pytest
 
 from wm_plugin.errors import UserError, install
-from wm_plugin.worlds import Needs, taxi
+from wm_plugin.worlds import Needs
 from wm_plugin.worlds.worlds import World, load, wander
 
 pytest.importorskip("transformers")
@@ -147,7 +147,7 @@ def test_fewer_rows_where_there_are_not_so_many() -> None:
     rows = load("taxi").some_rows(100, held_out=True)
     assert len(rows) == 50
     assert len({row["state"] for row in rows}) == 50
-    assert len(load("taxi").some_rows(taxi.HELD_OUT, held_out=True)) == 60
+    assert len(load("taxi").some_rows(60, held_out=True)) == 60
 
 
 def test_what_is_missing_is_said_with_the_way_to_get_it() -> None:
@@ -158,20 +158,3 @@ def test_what_is_missing_is_said_with_the_way_to_get_it() -> None:
     assert Needs(None, ("json.no_such",)).missing() == [
         "json.no_such (no extra brings it: docs/environments.md says how to get it)"
     ]
-
-
-@pytest.mark.parametrize("name", ["maze", "sokoban", "taxi"])
-def test_rows_of_any_number_of_turns_say_so(name):
-    world = load(name)
-    if missing := world.missing():
-        pytest.skip(" and ".join(missing))
-    for turns, phrase in ((30, "at most 30 turns"), (6, "at most 6 turns"), (1, "one turn")):
-        (row,) = world.module.dataset_rows(1, max_turns=turns)
-        text = row["prompt"][0]["content"]
-        assert phrase in text
-        assert "{" not in text
-        environment = world.make()
-        environment.reset(**row)
-        assert environment.max_turns == turns
-    with pytest.raises(UserError, match="max_turns is 0; write a whole number of turns >= 1"):
-        world.module.dataset_rows(1, max_turns=0)

@@ -5,6 +5,7 @@ models among them; its help is its docstring. `@prints(show)` says how people se
 exit code is 1. Verbs are imported when they are called, and heavy imports are inside them, so that `wm --help` is quick.
 """
 
+import inspect
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -137,15 +138,9 @@ def _run(argv: list[str]) -> int:
         from wm_plugin.cli.train import train
 
         return train(*argv[1:])
-    _check_moved(argv)
     as_json = "--json" in argv
-    argv = [argument for argument in argv if argument != "--json"]
-    app = make_app(argv)
     with output():  # help and version are printed while parsing
-        try:
-            verb, bound, _ = app.parse_args(argv, exit_on_error=False, print_error=False)
-        except CycloptsError as error:
-            raise _in_one_line(error, argv) from None
+        verb, bound = parse([argument for argument in argv if argument != "--json"])
         if verb.__module__.startswith("cyclopts"):  # help, version
             verb(*bound.args, **bound.kwargs)
             return 0
@@ -157,6 +152,20 @@ def _run(argv: list[str]) -> int:
             show: Callable[[Any], None] = getattr(verb, "show", printing.show)
             show(printing.readable(result))
     return int(not result.get("ok", True))
+
+
+def parse(argv: Sequence[str]) -> tuple[Callable[..., Any], inspect.BoundArguments]:
+    """The verb's function, and the arguments that the words of a command line are for it.
+
+    Raises:
+        UserError: there is no such verb, or a flag does not fit.
+    """
+    _check_moved(argv)
+    try:
+        verb, bound, _ = make_app(argv).parse_args(list(argv), exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        raise _in_one_line(error, argv) from None
+    return verb, bound
 
 
 def _check_moved(argv: Sequence[str]) -> None:

@@ -37,7 +37,7 @@ def show(result: Mapping[str, Any]) -> None:
         _show_groups(by, [one for one in measures if one["by"] == by])
     for one in measures:
         if one["note"] and one["by"]:
-            print(f"{one['name']} {one['group']}: {_one_line(one['note'])}")
+            print(_one_line(f"{one['name']} {one['group']}: {one['note']}"))
     for reason, count in result["failures"].items():
         print(f"failed or left out: {count:,} ({_one_line(reason)})")
     for note in result["notes"]:
@@ -51,7 +51,7 @@ def _row(one: Mapping[str, Any]) -> dict[str, Any]:
         "95%": _interval(one),
         "of": f"{one['count']:,}",
         "no answer": f"{one['failed']:,}" if one["failed"] else "",
-        "counted as lowest": _value(one, "with_failed") if one["failed"] else "",
+        "counted as 0": _value(one, "with_failed") if one["failed"] else "",
         "note": _one_line(one["note"]),
     }
 
@@ -72,7 +72,7 @@ def _show_groups(by: str, measures: list[Mapping[str, Any]]) -> None:
 def _value(one: Mapping[str, Any], key: str = "value") -> str:
     if one[key] is None:
         return "-"
-    return f"{one[key]:.1%}" if one["unit"] == "share" else text(float(one[key]))
+    return f"{100 * one[key]:.3g}%" if one["unit"] == "share" else text(float(one[key]))
 
 
 def _interval(one: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from wm_plugin.tokens.view import visible
 
+_PIPE_WIDTH = 300  # columns of a table in a pipe
 Verb = TypeVar("Verb", bound=Callable[..., dict[str, Any]])
 
 
@@ -40,19 +41,23 @@ def show(result: Mapping[str, Any], indent: str = "") -> None:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print rows as a table whose columns are the keys that any of them has."""
+    """Print rows as a table whose columns are the keys for which any of them has a value."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = dict.fromkeys(name for row in rows for name in row)
+    names = [name for name in columns if any(row.get(name) not in (None, "") for row in rows)]
     made = Table(box=None, pad_edge=False)
     for name in names:
         numbers = all(isinstance(row.get(name), int | float | None) for row in rows)
         made.add_column(name.replace("_", " "), justify="right" if numbers else "left")
     for row in rows:
         made.add_row(*(Text(text(row.get(name))) for name in names))
-    Console(highlight=False, soft_wrap=True).print(made)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _PIPE_WIDTH
+    console.print(made)
 
 
 def text(value: Any) -> str:

@@ -70,11 +70,7 @@ class Report:
 def distances(
     predictions: Iterable[tuple[Transition, list[str]]], reward: Reward, prompts: Prompts
 ) -> Iterator[Distances]:
-    """The distances of each transition's predictions.
-
-    Args:
-        reward: a similarity, at most 1.
-    """
+    """Yield the distances of each transition's predictions. `reward` is a similarity, at most 1."""
     for transition, outputs, scores in score(predictions, reward, prompts):
         yield Distances(
             transition.trajectory,
@@ -87,12 +83,12 @@ def distances(
 
 
 def mean_reward(values: Sequence[float], threshold: float) -> float:
-    """The mean binary reward; 0 without predictions."""
+    """Return the mean binary reward; 0 without predictions."""
     return sum(value < threshold for value in values) / len(values) if values else 0.0
 
 
 def decisive(values: Sequence[float], tau_easy: float) -> float:
-    """The distance that a threshold must exceed to make the sample easy; infinite if no threshold can.
+    """Return the distance that a threshold must exceed to make the sample easy; infinite if no threshold can.
 
     With n predictions and the smallest count c for which c/n > τ_easy, it is the c-th smallest distance.
     """
@@ -102,7 +98,7 @@ def decisive(values: Sequence[float], tau_easy: float) -> float:
 
 
 def solve_threshold(samples: Iterable[Sequence[float]], tau_easy: float, target_share: float) -> float:
-    """The threshold τ_d for which the share of easy samples is nearest to `target_share`.
+    """Find the threshold τ_d for which the share of easy samples is nearest to `target_share`.
 
     Of two equally near shares the smaller is taken, and of the thresholds that give it the largest, which is the next sample's
     decisive distance. It is at most 1, so that an output without a prediction never counts as right.
@@ -162,12 +158,12 @@ def write_filtered(
 
 
 def scores_path(out: Path) -> Path:
-    """Where the distances of all transitions go, for the output `out`."""
+    """Return where the distances of all transitions go, for the output `out`."""
     return out.with_name(f"{out.stem}.easy.jsonl")
 
 
 def check_scores(out: Path) -> Path:
-    """Refuse an output for whose scores there is no place. Returns where they go.
+    """Refuse an output whose distances have no place. Returns where they go.
 
     Raises:
         UserError: another file is there, or it cannot be written.
@@ -179,7 +175,7 @@ def check_scores(out: Path) -> Path:
 
 
 def trains_filter(transition: Transition, share: float, seed: int = 0) -> bool:
-    """Whether a transition's task is in the share on which the filter model is trained.
+    """Tell whether a transition's task is in the share on which the filter model is trained.
 
     The draw depends only on the task and the seed. It is independent of the validation split, which may have been made before.
     """

@@ -1,4 +1,4 @@
-"""What hosts' dumps of rollouts lack: the tool schemas of their prompts, and what of a row is its reward.
+"""What hosts' dumps of rollouts lack: the tool schemas of their prompts, and which of a row's columns are its reward.
 
 Without the schemas a prompt that is made of a rollout is not the prompt of its training. Our trainers write a file beside the
 dump, a JSON object:
@@ -44,7 +44,7 @@ class Declared(BaseModel):
     rewards: dict[str, float] = {}
 
     def tools_of(self, row: Mapping[str, Any]) -> Schemas:
-        """The schemas of a row with these columns."""
+        """Return the schemas of a row with these columns."""
         name = row.get(COLUMN)
         return self.tools.get(name if isinstance(name, str) else EVERY) or self.tools.get(EVERY, ())
 
@@ -63,7 +63,7 @@ def save(folder: str | Path, tools: Mapping[str, Schemas], rewards: Mapping[str,
 
 
 def beside(path: Path) -> Declared:
-    """What the file in the folder of a dump says; nothing if there is none.
+    """Read the file in the folder of a dump, if there is one.
 
     Raises:
         UserError: the file holds something else.
@@ -83,7 +83,7 @@ def beside(path: Path) -> Declared:
 
 
 def reward_of(columns: Mapping[str, Any], weights: Mapping[str, float]) -> float | None:
-    """The weighted sum of a row's rewards, without those that a reward function left out; None if all are."""
+    """Return the weighted sum of a row's rewards, without those that a reward function left out; None if all are."""
     values = [(weight, number(columns.get(name))) for name, weight in weights.items()]
     kept = [weight * value for weight, value in values if value is not None]
     return sum(kept) if kept else None
@@ -98,13 +98,13 @@ def with_tools(trajectory: Trajectory, tools: Schemas) -> Trajectory:
 
 
 def name_of(schema: Mapping[str, Any]) -> str:
-    """The name of a tool, in OpenAI's form or without its envelope."""
+    """Return the name of a tool, in OpenAI's form or without its envelope."""
     function = schema.get("function")
     return str((function if isinstance(function, Mapping) else schema).get("name"))
 
 
 class Lacking:
-    """Passes trajectories or transitions through, and counts those whose agent calls tools of which there is no schema."""
+    """Passes trajectories or transitions through, and counts those whose agent calls tools that have no schema."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -117,12 +117,12 @@ class Lacking:
 
     @property
     def notes(self) -> list[str]:
-        """The warning, if there is something to warn of."""
+        """The warning, if something is lacking."""
         return warnings(self.count)
 
 
 def warnings(count: int) -> list[str]:
-    """What to say of so many rollouts without schemas: one sentence, or none."""
+    """Write a warning about so many rollouts without schemas, or nothing for none."""
     return [f"{count:,} of these rollouts {WARNING}"] if count else []
 
 

@@ -1,7 +1,7 @@
 """What hosts write in the place of a result when a call fails: an unknown tool, arguments that do not fit, an exception.
 
-`wm env rollout` marks such results when they are made. In a dump they are known by their text alone, whatever made them: TRL
-writes an exception as `{'error': text}`, which a tool's own dict of that form looks like, too.
+`wm env rollout` marks such results when they are made. A dump has their text alone: TRL writes an exception as
+`{'error': text}`, which a tool's own dict of that form looks like, too.
 """
 
 import re
@@ -19,17 +19,17 @@ _VERL = (
 
 
 def is_trls(text: str) -> bool:
-    """Whether a result has the form of a failed call under TRL."""
+    """Tell whether a result has the form of a failed call under TRL."""
     return bool(_ERROR.fullmatch(text))
 
 
 def is_verls(text: str, tool: str) -> bool:
-    """Whether a result of a call of `tool` is verl's text of a failed call."""
+    """Tell whether a result of a call of `tool` is verl's text of a failed call."""
     return any(text.startswith(beginning.format(tool)) for beginning in _VERL)
 
 
 def marked(turns: list[Fields], host: str) -> list[Fields]:
-    """Turns of a host's dump, with the results that the host made up marked as `wm env rollout` does."""
+    """Mark the results in a host's dump that the host made up, as `wm env rollout` does."""
     for turn in turns:
         calls: list[Any] = turn["action"].get("calls", [])
         for observation in turn["observations"]:

@@ -24,7 +24,7 @@ Actor = Literal["agent", "user"]
 
 
 def _checked_tools(tools: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
-    """`checked` tool schemas. A file repeats them in every row, so schemas that equal the row's before are not checked again."""
+    """Check tool schemas. A file repeats them in every row, so schemas that equal the row's before are not checked again."""
     global _last_tools
     if tools == _last_tools:
         return tools
@@ -50,7 +50,7 @@ class Record(BaseModel):
     fields_to_write = property(attrgetter("__dict__"))
 
     def to_bytes(self) -> bytes:
-        """The record as one line of JSON. Half surrogate pairs, from texts cut between UTF-16 units, are written as escapes."""
+        """Write the record as one line of JSON. Half surrogate pairs, from texts cut between UTF-16 units, become escapes."""
         try:
             if math.isfinite(getattr(self, "reward", None) or 0.0):  # orjson writes an infinite number as null
                 return orjson.dumps(self, default=_FIELDS)
@@ -143,7 +143,7 @@ class Trajectory(Record):
     version: Annotated[int, Field(ge=1)] = VERSION
 
     def observed(self) -> Iterator[tuple[int, int, Observation]]:
-        """The observations that follow the agent's own actions: (turn, index in the turn, observation)."""
+        """Yield the observations that follow the agent's own actions: (turn, index in the turn, observation)."""
         for number, turn in enumerate(self.turns):
             if turn.actor == "agent":
                 for index, observation in enumerate(turn.observations):
@@ -184,10 +184,10 @@ class Line(Record):
     source: Source | None = None
 
     def expanded(self) -> Iterator[Transition]:
-        """The transitions themselves.
+        """Yield the transitions themselves.
 
         Raises:
-            RowError: one refers to a turn or an observation that is not there.
+            RowError: one refers to a turn or an observation that the line does not have.
         """
         for reference in self.transitions:
             end = reference.turn - self.first
@@ -213,7 +213,7 @@ class Line(Record):
 
 
 def misfit(error: ValidationError | RecursionError) -> str:
-    """The first reason why a record does not fit the schema, in one line: the field, and what is wrong with it."""
+    """Say the first reason why a record does not fit the schema, in one line: the field, and what is wrong with it."""
     if isinstance(error, RecursionError):
         return "nested too deeply"
     first = error.errors(include_url=False, include_input=False)[0]

@@ -134,10 +134,9 @@ class RunConfig(Options):
 
     def dressed(self, name: str) -> type:
         """The class of an environment with the wrappers that this run has for it."""
-        from wm_plugin.worlds import ENVIRONMENTS
-        from wm_plugin.worlds.kit.protocol import check_world
-
-        environment: type = ENVIRONMENTS.get(self.named[name])
+        environments = import_object("wm_plugin.worlds:ENVIRONMENTS", field="environment")
+        check_world = import_object("wm_plugin.worlds.kit.protocol:check_world", field="environment")
+        environment: type = environments.get(self.named[name])
         for feature, path in WRAPPERS.items():
             config = getattr(self, feature)
             worlds = getattr(config, "worlds", None)

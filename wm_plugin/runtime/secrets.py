@@ -40,7 +40,8 @@ def hold(*keys: str | None) -> None:
 def hold_environment() -> None:
     """Remember the values of variables that are named like secrets, which libraries send on their own.
 
-    Names of files and numbers are not secrets. Where the name goes on after the word, as in TOKEN_TYPE, the value must look so too.
+    Names of files and numbers are not secrets. Where the name goes on after the word, as in TOKEN_TYPE, the value must look like
+    one, too.
     """
     for name, value in os.environ.items():
         *words, last = name.upper().split("_")

@@ -1,6 +1,5 @@
 """The block `wm` of a run's config: the fields of `EchoConfig` and `RunConfig`, and what verl alone needs."""
 
-import re
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -93,6 +92,6 @@ def read_config(config: Any) -> WorldModelConfig:
     try:
         made.classes()  # which says what does not fit an environment
     except UserError as error:
-        field = re.match(r"\w*", str(error))
-        raise UserError(f"wm.{error}" if field and field[0] in run else str(error)) from None
+        words = str(error).replace(".", " ").replace(":", " ").split()
+        raise UserError(f"wm.{error}" if words[0] in run else str(error)) from None
     return made

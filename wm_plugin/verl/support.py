@@ -20,7 +20,7 @@ from wm_plugin.hosting import hooks, optimizers
 from wm_plugin.hosting.config import check_tool_names
 from wm_plugin.hosting.hooks import Hook, VersionRange
 from wm_plugin.objectives import EchoConfig
-from wm_plugin.objectives.silence import beforehand
+from wm_plugin.objectives.empty_batches import config_warning
 from wm_plugin.tokens.tokenizer import is_missing_folder
 from wm_plugin.untrusted import loads
 from wm_plugin.verl.config import WorldModelConfig, read_config
@@ -289,7 +289,7 @@ def silence(config: Any, wm: WorldModelConfig) -> str | None:
     Raises:
         UserError: the run is to stop.
     """
-    if text := beforehand(wm.objective):
+    if text := config_warning(wm.objective):
         return text
     ours = config.trainer.v1.trainer_mode in TRAINER_MODES.values()
     if ours and not (wm.objective.coeff_given or wm.objective.active):

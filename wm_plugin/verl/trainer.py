@@ -35,9 +35,9 @@ from verl.workers.utils.padding import response_from_nested
 
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives import EchoConfig, Span, count_tokens
+from wm_plugin.objectives.empty_batches import EmptyBatchMonitor, Tally
 from wm_plugin.objectives.guard import Guard, GuardConfig
 from wm_plugin.objectives.metrics import EchoMeter, figures, learn_tools, size
-from wm_plugin.objectives.silence import Silence, Tally
 from wm_plugin.objectives.weigh import origins_of_tokens, weigh, without_variance
 from wm_plugin.tokens.spans import SPAN_FIELD, Origin, ending, read_spans, token_weights, zero_runs
 from wm_plugin.verl import dumps, state, support
@@ -131,7 +131,7 @@ class WorldModelTrainerMixin(_Host):
         self._wm_refilled = 0  # prompts that this step sampled beside those of its batch
         self._wm_selected = 0  # tokens of this step's batch that count
         self._wm_tally = Tally()  # what became of its environment tokens
-        self._wm_silence = Silence(self._wm.objective, limit="data.max_response_length")
+        self._wm_silence = EmptyBatchMonitor(self._wm.objective, limit="data.max_response_length")
         for text in filter(None, (self._wm.objective.notice, self._wm_silence.warning)):
             logger.warning(text)
         guard = self._wm.objective.guard
@@ -567,10 +567,10 @@ class WorldModelTrainerMixin(_Host):
                 f"{self._wm_prefix}/policy_silent)",
             )
         environment, selected = self._wm_tally.environment, self._wm_selected
-        due = self._wm_silence.after(coeff=coeff, environment=environment, counted=sums[2])
+        due = self._wm_silence.record(coeff=coeff, environment=environment, counted=sums[2])
         last = self.global_steps >= self.total_training_steps and _last_update(self)
         if due or (last and self._wm_silence.at_end()):
-            text = self._wm_silence.speak(
+            text = self._wm_silence.report(
                 self._wm_tally, environment=environment, selected=selected, policy_silent=silent == 1
             )
             logger.warning(text)

@@ -9,14 +9,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from wm_plugin.lab.pipelines.shipped import shipped
 
 from support.pipelines import variants
-from wm_plugin.cli.main import main, make_app
+from wm_plugin.cli.main import main, parse
 from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.measures import Evaluation, Measure, write_result
 from wm_plugin.lab.pipelines import expand, read
 from wm_plugin.lab.pipelines.engine import check_inputs, chosen
+from wm_plugin.lab.pipelines.shipped import shipped
 
 RECIPES = Path(__file__).parents[3] / "recipes"
 METHODS = ("baselines", "early_experience", "echo_alpha", "lwm_warm_up", "rwml_rl", "sim_rl", "word2world")
@@ -47,8 +47,8 @@ def test_each_call_of_wm_has_flags_that_there_are(name, host, sets):
     for step in steps_of(name, host, sets):
         for words in calls(step):
             seen += 1
-            if words[0] != "train":  # on_trl/test_pipelines.py reads these
-                make_app(words).parse_args(words, exit_on_error=False, print_error=False)
+            if words[0] != "train":  # which on_trl/test_pipelines.py reads
+                parse(words)
     assert seen >= (1 if name.startswith("echo_alpha") else 3)  # of which verl has the report alone
 
 

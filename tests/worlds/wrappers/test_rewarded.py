@@ -120,7 +120,7 @@ class Outcome(Bare):
         (GridEnvironment, {"rescal": True}, "episode_reward has no field 'rescal'; did you mean 'rescale'?"),
         (GridEnvironment, {"action_penalty": -1}, "episode_reward.action_penalty is -1; write the amount to subtract"),
         (GridEnvironment, {"gamma": 2}, "episode_reward.gamma is 2; write a number between 0 and 1"),
-        (GridEnvironment, {"rescale": "no"}, "episode_reward.rescale is 'no'; write true or false"),
+        (GridEnvironment, {"rescale": "maybe"}, "episode_reward.rescale is 'maybe'; write true or false"),
         (Bare, {}, "Bare has no get_reward: there is no outcome to rescale"),
     ],
 )
@@ -142,5 +142,5 @@ class Turnless(Outcome):
 def test_an_environment_without_turns():
     assert rewarded(Turnless, action_penalty=0.1)().get_reward() == pytest.approx(0.9)
     for setting, reason in (({"turn_penalty": 0.1}, "turn_penalty is set"), ({"gamma": 0.5}, "gamma is below 1")):
-        with pytest.raises(UserError, match=f"{reason}, and the turns of the episodes are not known"):
+        with pytest.raises(UserError, match=f"{reason}, but the column of turns is missing"):
             rewarded(Turnless, **setting)().get_reward()

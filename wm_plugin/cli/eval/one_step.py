@@ -78,7 +78,8 @@ def one_step(
         _check_policy(model, others | {f"--{name.replace('_', '-')}": value for name, value in state})
         measure = partial(_policy, source, model, chat_template, lacking)
     else:
-        family = prompts or kind_of(kind, [POLICY]).family
+        trained = kind_of(kind, [POLICY])
+        family = prompts or trained.family
         if family is None:
             raise UserError(f"--as {kind} needs --prompts: name a domain (mcp, search, ...) or a path")
         if chat_template:

@@ -88,6 +88,7 @@ def audit(
         pairs: JSON lines of predictions that are right or wrong: the threshold that separates them, for an embedding.
         limit: Most transitions, drawn at random.
         out: X.md, for the verdict and the tables as Markdown.
+        seed: Seed of the draw, and of the changes.
     """
     from wm_plugin.data.outputs import check_apart, check_out, files_in, write_text
     from wm_plugin.data.transitions import transitions_in

@@ -47,7 +47,7 @@ def fictional(
         held_out: Make worlds that no training row comes from.
         seed: Seed of the worlds.
     """
-    from wm_plugin.worlds.fictional.files import write
+    from wm_plugin.lab.synthesis.fictional import write
 
     if (baseline.closed_book is None) is not (baseline.closed_book_model is None):
         raise UserError("--closed-book URL and --closed-book-model NAME go together: give both or none")
@@ -60,7 +60,7 @@ def fictional(
     rows = write(spec, count, out, seed=seed, held_out=held_out, levels=names, questions=questions)
     result: dict[str, Any] = {"out": str(out), "worlds": count, "questions": len(rows), "ok": True}
     if answers is not None:
-        from wm_plugin.worlds.fictional.baseline import closed_book
+        from wm_plugin.lab.synthesis.fictional import closed_book
 
         known = closed_book(answers, rows, seed=seed)
         result |= {"closed_book": known, "ok": not known["known"] and not known["failed"]}

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class ServerFlags(Requests):
     """The model behind a server that a verb asks."""
 
-    server: str = option("An OpenAI-compatible server, like http://localhost:8000/v1.")
-    server_model: str = option("The name under which the server has the model.")
+    server: str = option("An OpenAI-compatible server, like http://localhost:8000/v1.", default=...)
+    server_model: str = option("The name under which the server has the model.", default=...)
     max_new_tokens: Whole = default(Requests, "max_new_tokens", 8192)
 
     def asked(self) -> "Model":
@@ -73,10 +73,11 @@ class SampleFlags(Options):
 class ProposalFlags(Options):
     """Who proposes other actions in the states of an expert's trajectories."""
 
-    world: str = option("The world of the trajectories, by name or as package.module:Class.")
+    world: str = option("The world of the trajectories, by name or as package.module:Class.", default=...)
     alternatives: Whole = option("Other actions in each state, at most.", default=3, ge=1)
     propose: str = option(
-        "Who proposes them: random, or the model that is to be trained, as a folder or the URL of an OpenAI-compatible server."
+        "Who proposes them: random, or the model that is to be trained, as a folder or the URL of an OpenAI-compatible server.",
+        default=...,
     )
     propose_model: str | None = option("The name under which the server has the model.", default=None)
     draws: Whole | None = option(

@@ -44,15 +44,16 @@ def scenarios(
     """
     from wm_plugin.client.answers import Answers
     from wm_plugin.data.outputs import check_apart, check_out
-    from wm_plugin.worlds import scenarios as room
+    from wm_plugin.lab.synthesis import scenarios as room
+    from wm_plugin.worlds.scenarios import MOST
 
     kept = work_folder(out, work) / "answers.jsonl"
     check_out(out, (".jsonl",))
     check_apart([source], {"--out": out, "--work": kept})
     seeds = _seeds(source, count, seed)
     most = len(seeds) * (states + 1) * (queries + 1)
-    if most > room.MOST:
-        raise UserError(f"{len(seeds)} seeds would make {most:,} scenarios; {room.MOST:,} are the most of a file")
+    if most > MOST:
+        raise UserError(f"{len(seeds)} seeds would make {most:,} scenarios; {MOST:,} are the most of a file")
     report = room.Report()
     with Answers(writer.asked(), kept) as answers:
         made = room.expanded(seeds, answers, states=states, queries=queries, verify=verify, seed=seed, report=report)
@@ -67,13 +68,14 @@ def _seeds(source: str, count: int, seed: int) -> Any:
     from wm_plugin.data.readers import read
     from wm_plugin.data.schema import Trajectory
     from wm_plugin.data.write import holds
-    from wm_plugin.worlds import scenarios as room
+    from wm_plugin.lab.synthesis import scenarios as room
+    from wm_plugin.worlds.scenarios import read as read_scenarios
 
     if not source.endswith(".jsonl") and not Path(source).exists():
         world = find(source)
         return room.of_world(world, world.rows(count, seed=seed))
     if not holds(Path(source), Trajectory.model_fields):
-        return room.read(source)
+        return read_scenarios(source)
     if not (seeds := room.of_trajectories(read(source))):
         raise UserError(f"{source}: no trajectory says what the agent was asked")
     return seeds

@@ -48,7 +48,7 @@ def show(result: dict[str, Any]) -> None:
         low, high = gain.get("low"), gain.get("high")
         row = {
             "style": style,
-            "stage": stages.get(style, ""),
+            "stage": stages.get(style, "-"),
             "round": number,
             "search": by_style[("search", style)]["with_failed"],
             "test": test["with_failed"],

@@ -33,11 +33,7 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
     success, reward = flag_of(record.get("success")), number_of(record.get("reward"))
     yield {
         "turns": conversation.fields(),
-        "context": {
-            "task": conversation.task,
-            "action_space": tools,
-            "initial_state": conversation.initial_state,
-        },
+        "context": {"task": conversation.task, "action_space": tools, "initial_state": conversation.initial_state},
         "task_id": text_of(identity if task is None else task),
         "success": success,
         "reward": reward,

@@ -82,7 +82,7 @@ def _speaker(message: dict[str, Any]) -> str:
 
 
 def _first_action(messages: list[Any]) -> int:
-    """The number of the agent's first action, where its second message is the first with an `Action:`; else 1.
+    """Return the number of the agent's first action, where its second message is the first with an `Action:`; else 1.
 
     So Word2World's own rollouts begin (messages with a role): the first message promises to follow the instructions.
     """
@@ -94,7 +94,7 @@ def _first_action(messages: list[Any]) -> int:
 
 
 def _dialogue(record: dict[str, Any], role: str, content: str) -> dict[str, Any]:
-    """The record of a pair as a dialogue of Word2World."""
+    """Return the record of a pair as a dialogue of Word2World."""
     messages = [
         {"role": word2world.SPEAKERS[str(one[role]).lower()], "content": one.get(content)}
         for one in record["conversations"]

@@ -70,7 +70,7 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
 
 
 def _messages(prompt: str, output: str, known: Any) -> tuple[Fields | None, list[dict[str, Any]]]:
-    """The conversation's messages. In text without role marks the prompt is not split: the context is returned beside them.
+    """Split the conversation into messages. Text without role marks is not split at the prompt: its context is returned, too.
 
     Args:
         known: the messages of the prompt, or None.
@@ -98,8 +98,10 @@ def _messages(prompt: str, output: str, known: Any) -> tuple[Fields | None, list
 
 
 def _split(text: str) -> list[str]:
-    """The model's texts and the results between them, in turn. Results are a run of `<tool_response>` from a line `user` up to a
-    line `assistant`, or the end. The ends of all runs are found first: a regular expression would look for them again and again.
+    """Split text into the model's texts and the results between them, in turn.
+
+    Results are a run of `<tool_response>` from a line `user` up to a line `assistant`, or the end. The ends of all runs are found
+    first: a regular expression would look for them again and again.
     """
     closings = list(_CLOSE.finditer(text))
     starts = [closing.start() for closing in closings]

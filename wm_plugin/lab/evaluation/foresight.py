@@ -232,7 +232,7 @@ def _question(name: str, texts: dict[str, str], max_chars: int, again: bool) -> 
 @cache
 def _instructions(name: str) -> str:
     prompt = (resources.files("wm_plugin.lab.evaluation") / f"{name}.md").read_text(encoding="utf-8").strip()
-    return f"{prompt}\n\n{prompts.ours('data')}"
+    return f"{prompt}\n\n{prompts.packaged('data')}"
 
 
 def _parts(turn: Turn) -> tuple[str, str]:

@@ -3,16 +3,19 @@
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from wm_plugin.data.schema import Kind
 from wm_plugin.errors import MissingExtraError, UserError, nearest, shown
+
+if TYPE_CHECKING:
+    from wm_plugin.data.schema import Kind
 
 ToolCall = tuple[str, dict[str, Any]]  # a tool's name and its arguments
 # A scripted policy (an expert or a wanderer): takes the environment and returns the next call, or None to give up.
 Chooser = Callable[[Any], ToolCall | None]
 
-_NAMES = 20  # of a row's columns that a message has room for
+KINDS = ("tool", "user", "environment")  # of observers
+MAX_LISTED_NAMES = 20  # of a row's columns in a message
 NOT_TOOLS = ("reset", "get_reward", "world_context")
 # Schemas by `path_of_tool`. A parent process that has made them fills this in its children, which then need no transformers.
 READY_SCHEMAS: dict[str, dict[str, Any]] = {}
@@ -29,22 +32,22 @@ class not_a_tool:
 
 
 def tool_methods(environment: Any) -> dict[str, Callable[..., Any]]:
-    """The tools of an instance by name: its public methods, as TRL takes them."""
+    """Return the tools of an instance by name: its public methods, as TRL takes them."""
     # names from the class: on the instance, properties would be evaluated
     return {name: getattr(environment, name) for name in tool_names(type(environment))}
 
 
 def tool_names(environment: type) -> list[str]:
-    """The names of a class's tools, sorted."""
+    """Return the names of a class's tools, sorted."""
     names = [name for name, _ in inspect.getmembers(environment, inspect.isfunction)]
     return [name for name in names if not name.startswith("_") and name not in NOT_TOOLS]
 
 
-def observers(environment: type) -> dict[str, Kind]:
-    """What is observed after a call of each tool: the tool's result, a user's reply, or a step of the environment.
+def observers(environment: type) -> dict[str, "Kind"]:
+    """Return what is observed after a call of each tool: the tool's result, a user's reply, or a step of the environment.
 
-    The class says so in its attribute `observer`: one of `tool`, `user` and `environment` for all tools, or a mapping by tool. A
-    tool that it does not name, and every tool of a class without the attribute, is observed as `tool`.
+    The class says so in its attribute `observer`: one of `KINDS` for all tools, or a mapping by tool. A tool that it does not
+    name is observed as `tool`.
 
     Raises:
         UserError: `observer` is something else, or names a tool that the class does not have.
@@ -57,20 +60,19 @@ def observers(environment: type) -> dict[str, Kind]:
         raise UserError(f"{environment.__name__}.observer is {shown(declared)}; write tool, user or environment")
     for tool, kind in by_tool.items():
         if tool not in kinds:
-            raise UserError(
-                f"{environment.__name__}.observer names {shown(tool)}, which is no tool{nearest(tool, tools)}"
-            )
-        if kind not in get_args(Kind):
+            hint = nearest(tool, tools)
+            raise UserError(f"{environment.__name__}.observer names {shown(tool)}, which is no tool{hint}")
+        if kind not in KINDS:
             raise UserError(f"{environment.__name__}.observer is {shown(kind)}; write tool, user or environment")
         kinds[tool] = kind
     return kinds
 
 
 def refusals(environment: type) -> tuple[str, ...] | None:
-    """How the observations begin that answer an invalid action; None if the class does not say.
+    """Return how the observations begin that answer an invalid action; None if the class does not say.
 
-    The class says so in its attribute `refusals`, a tuple of texts. It is for hosts' dumps alone: our own rollouts have what the
-    class counts in `metrics`.
+    The class says so in its attribute `refusals`, a tuple of texts. Only readers of hosts' dumps need it: our own rollouts have
+    what the class counts in `metrics`.
 
     Raises:
         UserError: `refusals` is something else.
@@ -79,15 +81,14 @@ def refusals(environment: type) -> tuple[str, ...] | None:
     if declared is None:
         return None
     if not isinstance(declared, tuple) or not all(isinstance(text, str) and text for text in declared):
-        raise UserError(
-            f"{environment.__name__}.refusals is {shown(declared)}; write a tuple of texts, none of them empty"
-        )
+        name = environment.__name__
+        raise UserError(f"{name}.refusals is {shown(declared)}; write a tuple of texts, none of them empty")
     return declared
 
 
 @lru_cache  # the same for every episode
 def tool_schema(function: Callable[..., Any]) -> dict[str, Any]:
-    """A tool's JSON schema, as both hosts make it: from the method of the class, its annotations and its docstring.
+    """Return a tool's JSON schema as both hosts make it: from the method of the class, its annotations and its docstring.
 
     Raises:
         MissingExtraError: transformers is not installed.
@@ -103,20 +104,16 @@ def tool_schema(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def path_of_tool(function: Callable[..., Any]) -> str:
-    """A tool's method as a dotted path."""
+    """Return a tool's method as a dotted path."""
     return f"{function.__module__}:{function.__qualname__}"
 
 
 def missing_columns(environment: type, columns: Iterable[str]) -> str | None:
-    """A message about the columns that `environment.reset` requires and `columns` lacks; None if it lacks none."""
+    """Return a message about the columns that `environment.reset` requires and `columns` lacks; None if it lacks none."""
     columns = list(columns)
-    parameters = inspect.signature(environment.reset).parameters  # type: ignore[attr-defined]
-    required = [
-        name
-        for name, parameter in list(parameters.items())[1:]
-        if parameter.default is inspect.Parameter.empty
-        and parameter.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    ]
+    parameters = list(inspect.signature(environment.reset).parameters.values())[1:]  # type: ignore[attr-defined]
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    required = [one.name for one in parameters if one.default is inspect.Parameter.empty and one.kind in kinds]
     missing = [name for name in required if name not in columns]
     if not missing:
         return None
@@ -131,14 +128,14 @@ def check_columns(environment: type, columns: Mapping[str, Any]) -> None:
     try:
         inspect.signature(environment.reset).bind(None, **columns)  # type: ignore[attr-defined]
     except TypeError as error:
-        names = ", ".join(map(shown, list(columns)[:_NAMES])) or "none"
+        names = ", ".join(map(shown, list(columns)[:MAX_LISTED_NAMES])) or "none"
         raise UserError(
             f"a row does not fit {environment.__name__}.reset: {str(error)[:200]} (its columns: {names})"
         ) from None
 
 
 def check_world(environment: type) -> None:
-    """Raise a UserError if a class has tools alone, which only a world model can answer (see `environments.from_file`)."""
+    """Raise a UserError if a class has only tools, which a world model must answer (see `worlds.from_file`)."""
     if path := getattr(environment, "_wm_file", None):
         raise UserError(
             f"environment: {path} has tools and no world behind them; add simulation: {{url: ..., model: NAME}} "
@@ -147,7 +144,7 @@ def check_world(environment: type) -> None:
 
 
 def fits(tool: Callable[..., Any], arguments: Any) -> bool:
-    """Whether a tool can be called with the arguments of a call; None stands for no arguments."""
+    """Return whether a tool can be called with the arguments of a call; None stands for no arguments."""
     try:
         inspect.signature(tool).bind(**({} if arguments is None else arguments))
     except TypeError:
@@ -156,7 +153,7 @@ def fits(tool: Callable[..., Any], arguments: Any) -> bool:
 
 
 def by_name(bound: inspect.BoundArguments) -> dict[str, Any]:
-    """The arguments of a method's call by name, as a policy writes them."""
+    """Return the arguments of a method's call by name, as a policy writes them."""
     found: dict[str, Any] = {}
     for name, value in list(bound.arguments.items())[1:]:
         kind = bound.signature.parameters[name].kind
@@ -165,16 +162,16 @@ def by_name(bound: inspect.BoundArguments) -> dict[str, Any]:
 
 
 def reward_of(environment: Any) -> float | None:
-    """The outcome of an episode; None where the class leaves it to the trainer's rewards."""
+    """Return the outcome of an episode; None where the class leaves it to the trainer's rewards."""
     reward = environment.get_reward() if hasattr(environment, "get_reward") else None
     return None if reward is None else float(reward)
 
 
 def world_context_of(environment: Any) -> str:
-    """The hidden state of an episode before its first turn, as far as the class gives one: for world models alone.
+    """Return the hidden state of an episode before its first turn, for world models only; "" if the class gives none.
 
     Raises:
-        UserError: the method is one that TRL would offer to the agent as a tool, or gives no text.
+        UserError: the method is one that TRL would offer to the agent as a tool, or returns no text.
     """
     if not hasattr(environment, "world_context"):
         return ""
@@ -191,18 +188,17 @@ def world_context_of(environment: Any) -> str:
 
 
 def is_over(environment: Any) -> bool:
-    """Whether an episode is over, as far as the class says so."""
+    """Return whether an episode is over; False if the class does not say."""
     return bool(getattr(environment, "over", False))
 
 
-UNANSWERED = "_wm_unanswered"  # how many answers of an episode brought no action, as its host or rollout noted
+UNANSWERED = "_wm_unanswered"  # how many answers of an episode brought no action, as its host or rollout counted
 
 
 def report(environment: Any) -> dict[str, float]:
-    """The figures of an episode: `success`, `turns` and all of the mapping `metrics`, as far as the environment has them; and
-    what its control (`environments.control`) and its verifier (`agents.verify`) counted, if it has them.
+    """Return the figures of an episode: `success`, `turns`, the mapping `metrics`, and what control and the verifier counted.
 
-    An answer without an action is a turn of one invalid action, in every count that the environment has of them.
+    An answer without an action is a turn of one invalid action in every such count.
     """
     figures = {name: float(getattr(environment, name)) for name in ("success", "turns") if hasattr(environment, name)}
     counts = dict(getattr(environment, "metrics", None) or {})

@@ -42,25 +42,12 @@ OPTIONS = {
     "size": "small, medium, large, extra large",
     "pack": "single, pair, pack of four",
 }
-OPTIONS_OF = {  # the options of a department's products, besides a colour
-    "kitchen": ["size"],
-    "bedroom": ["size"],
-    "outdoor": ["size", "pack"],
-    "clothing": ["size", "pack"],
-    "office": ["pack"],
-    "garden": ["size", "pack"],
-    "pets": ["size"],
-    "hobby": ["pack"],
-}
+# The departments whose products have an option, besides a colour.
+SIZED = ("kitchen", "bedroom", "outdoor", "clothing", "garden", "pets")
+PACKED = ("outdoor", "clothing", "office", "garden", "hobby")
 BRANDS = """Alderway Bramwick Calder Dunmore Eskdale Fairholt Glenrow Harrowby Inverley Jarrow Kestrel Lowther Marwood Netherby
 Orrin Penrose Quayle Rothwell Selby Thornby Ullswick Varden Wexcombe Yarrow"""
-OPENINGS = (
-    "Made for every day",
-    "A favourite of our customers",
-    "Built to last",
-    "New this season",
-    "Simple and reliable",
-)
+OPENINGS = "Made for every day, A favourite of our customers, Built to last, New this season, Simple and reliable"
 
 
 def _words(text: str) -> list[str]:
@@ -88,7 +75,7 @@ class Product:
     features: str
 
     def cost(self, choices: Mapping[str, str]) -> int:
-        """The price with these values of the options."""
+        """Return the price with these values of the options."""
         return self.price + sum(self.options[name][value] for name, value in choices.items())
 
 
@@ -108,12 +95,12 @@ class Goal:
 
     @property
     def held_out(self) -> bool:
-        """Whether it is kept for evaluation: a fifth of all combinations of a kind and attributes, in any catalogue."""
+        """Whether it is for evaluation: a fifth of all combinations of a kind and attributes, in any catalogue."""
         return zlib.crc32("|".join([self.kind, *sorted(self.attributes)]).encode()) % 5 == 0
 
 
 def match(goal: Goal, product: Product, choices: Mapping[str, str]) -> float:
-    """The reward of WebShop (Yao et al. 2022, section 3) for buying `product` with the options `choices`, in [0, 1].
+    """Return WebShop's reward (Yao et al. 2022, section 3) for buying `product` with the options `choices`, in [0, 1].
 
     r = r_type * (|goal's attributes that the product has| + |goal's options among `choices`| + [cost <= max_price])
                / (|goal's attributes| + |goal's options| + 1)
@@ -121,8 +108,8 @@ def match(goal: Goal, product: Product, choices: Mapping[str, str]) -> float:
     WebShop's r_type compares titles; ours compares kinds: 1 for the goal's kind, 0.5 for another kind of the same department, 0
     for anything else.
     """
-    same_department = DEPARTMENT[product.kind] == DEPARTMENT[goal.kind]
-    kind = 1.0 if product.kind == goal.kind else 0.5 if same_department else 0.0
+    same = DEPARTMENT[product.kind] == DEPARTMENT[goal.kind]
+    kind = 1.0 if product.kind == goal.kind else 0.5 if same else 0.0
     attributes = len(set(goal.attributes) & set(product.attributes))
     options = sum(choices.get(name) == value for name, value in goal.options.items())
     within = product.cost(choices) <= goal.max_price
@@ -137,7 +124,7 @@ class Catalogue:
     index: Index
 
     def goal(self, number: int, level: str) -> Goal:
-        """A request that at least one product fulfils: the one of the same number, modulo `SIZE`.
+        """Return a request that at least one product fulfils: the one of the same number, modulo `SIZE`.
 
         standard: one or two attributes, one option, and a maximum of a third above the price. hard: three attributes, every
         option, and a maximum below the price of the dearer near misses.
@@ -153,7 +140,7 @@ class Catalogue:
 
 @lru_cache(maxsize=4)  # 1.1 MB each
 def catalogue(seed: int) -> Catalogue:
-    """The catalogue of a number, built once in a process."""
+    """Return the catalogue of a number, built once in a process."""
     rng = random.Random(seed)
     kinds = list(DEPARTMENT)
     products = [product for i in range(SIZE // FAMILY) for product in _family(rng, kinds[i % len(kinds)])]
@@ -166,7 +153,7 @@ def _family(rng: random.Random, kind: str) -> list[Product]:
     all_attributes = _words(ATTRIBUTES[department])
     attributes, price = rng.sample(all_attributes, 4), rng.randrange(400, 9000, 10)
     options = {"colour": dict.fromkeys(rng.sample(_words(OPTIONS["colour"]), rng.randint(3, 4)), 0)}
-    for name in OPTIONS_OF[department]:
+    for name in ["size"] * (department in SIZED) + ["pack"] * (department in PACKED):
         values = _words(OPTIONS[name])
         step = rng.randrange(50, 50 + price // 4, 10)
         options[name] = {value: i * step for i, value in enumerate(values)}
@@ -188,7 +175,7 @@ def _product(
 ) -> Product:
     first, second, third, fourth = attributes = rng.sample(attributes, 4)
     title = f"{rng.choice(BRANDS.split())} {first} {second} {kind}"
-    description = f"{rng.choice(OPENINGS)}: this {kind} is {third}."
+    description = f"{rng.choice(_words(OPENINGS))}: this {kind} is {third}."
     features = f"- {fourth}\n- {rng.randint(1, 5)} year warranty\n- {rng.randint(1, 90) * 50} g"
     return Product(title, kind, tuple(attributes), options, price, description, features)
 

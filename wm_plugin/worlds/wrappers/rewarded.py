@@ -14,11 +14,10 @@ the form that is asked for never costs less than a wrong action.
 
 import inspect
 from contextlib import suppress
-from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError
 from wm_plugin.rewards.episode import EpisodeReward
 from wm_plugin.worlds.kit.protocol import UNANSWERED, report
 
@@ -49,10 +48,7 @@ def rewarded(environment: type, **settings: Any) -> type:
         UserError: there is no such setting, its value does not fit, or the environment has no `get_reward`; in an episode:
             `metrics` lacks a count, or a setting needs `turns` and there are none.
     """
-    names = [field.name for field in fields(EpisodeReward) if field.init]
-    for name in settings:
-        if name not in names:
-            raise UserError(f"episode_reward has no field {name!r}{nearest(name, names)}")
+    EpisodeReward.read(settings, "episode_reward")
     if not hasattr(environment, "get_reward"):
         raise UserError(f"{environment.__name__} has no get_reward: there is no outcome to rescale")
     return _rewarded(environment, tuple(sorted(settings.items())))
@@ -60,10 +56,7 @@ def rewarded(environment: type, **settings: Any) -> type:
 
 @lru_cache  # the same class each time a config is read
 def _rewarded(environment: Any, settings: tuple[tuple[str, Any], ...]) -> type:
-    try:
-        reward = EpisodeReward(**dict(settings))
-    except UserError as error:
-        raise UserError(f"episode_reward.{error}") from None
+    reward = EpisodeReward(**dict(settings))
 
     def score(self: Any, outcome: float) -> float:
         counts = report(self)

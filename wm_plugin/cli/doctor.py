@@ -1,6 +1,5 @@
-"""`wm doctor`: what is installed, what of it works together, and what to do about the rest."""
+"""`wm doctor`."""
 
-import argparse
 import dataclasses
 import importlib
 import platform
@@ -8,7 +7,8 @@ import shlex
 from importlib import metadata, resources
 from typing import Any
 
-from wm_plugin.cli.templates import load_with_template, tokenizer_checks
+from wm_plugin.cli.output import prints
+from wm_plugin.cli.templates import TokenizerFlags, tokenizer_checks
 from wm_plugin.errors import UserError, install
 from wm_plugin.hosting.checks import Check
 from wm_plugin.runtime import patches
@@ -31,33 +31,6 @@ _HOSTS = ("trl", "verl")
 _STYLES = {"ok": "green", "info": "dim", "warn": "yellow", "fail": "bold red"}
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "doctor",
-        help="show versions and hooks, what works with them, and how to mend the rest",
-        description="Exit code 1: the world-model objective will not work here; each failed line says what to do.",
-    )
-    parser.add_argument(
-        "--tokenizer", metavar="PATH", help="also check a tokenizer and its chat template: a directory or a Hub name"
-    )
-    parser.add_argument(
-        "--chat-template", metavar="FILE", help="instead of the tokenizer's: a file, or the name of one that TRL ships"
-    )
-    parser.set_defaults(run=run, show=show)
-    return parser
-
-
-def run(args: argparse.Namespace) -> dict[str, Any]:
-    """`ok` is False if a check failed; a warning leaves it."""
-    installed = versions()
-    checks = [*_hosts(installed), *_tokenizer(args, installed), _recipes(), *_patches(installed)]
-    return {
-        "ok": all(check.state != "fail" for check in checks),
-        "checks": [dataclasses.asdict(check) for check in checks],
-        "versions": installed,
-    }
-
-
 def show(result: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.text import Text
@@ -77,6 +50,21 @@ def show(result: dict[str, Any]) -> None:
             console.print(Text(f"      → {check['mend']}"))
     console.print()
     console.print("Ready." if result["ok"] else "Not ready: see the lines marked fail.")
+
+
+@prints(show)
+def doctor(*, template: TokenizerFlags = TokenizerFlags()) -> dict[str, Any]:
+    """Show versions and hooks, what works with them, and how to mend the rest.
+
+    Exit code 1: the world-model objective will not work here; each failed line says what to do. A warning leaves it 0.
+    """
+    installed = versions()
+    checks = [*_hosts(installed), *_tokenizer(template, installed), _recipes(), *_patches(installed)]
+    return {
+        "ok": all(check.state != "fail" for check in checks),
+        "checks": [dataclasses.asdict(check) for check in checks],
+        "versions": installed,
+    }
 
 
 def versions() -> dict[str, str | None]:
@@ -116,14 +104,14 @@ def _host(name: str, version: str | None) -> list[Check]:
     return checks
 
 
-def _tokenizer(args: argparse.Namespace, installed: dict[str, str | None]) -> list[Check]:
-    if args.tokenizer is None:
-        if args.chat_template is not None:
+def _tokenizer(flags: TokenizerFlags, installed: dict[str, str | None]) -> list[Check]:
+    if flags.tokenizer is None:
+        if flags.chat_template is not None:
             raise UserError("--chat-template is checked with a tokenizer; name one with --tokenizer PATH")
         return []
     if not installed["trl"] and not installed["verl"]:
         raise UserError("--tokenizer is checked against trl or verl; install one: " + install("trl"))
-    return tokenizer_checks(load_with_template(args.tokenizer, args.chat_template), args.tokenizer)
+    return tokenizer_checks(flags.load(), flags.tokenizer)
 
 
 def _recipes() -> Check:
